@@ -206,7 +206,7 @@ def _names_and_options(endpoint: str, web: bool, shape: Shape) -> tuple[Any, dic
 def _spans(shuffled: bool, moto: bool, web: bool) -> Callable[[rounds.Run], dict[str, Any]]:
     def measure(run: rounds.Run) -> dict[str, Any]:
         _need(*(("moto",) if moto else ()), *(() if web else ("obstore",)))
-        from penstock._contracts.storage_options import storage_options
+        from penstock._contracts.storage import storage_options
         from penstock._storage import open_storage
 
         shape = _shape(run, shuffled, moto)

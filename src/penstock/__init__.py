@@ -16,7 +16,7 @@ from penstock import errors
 from penstock._contracts.element import ArraySpec
 from penstock._contracts.options import Options
 from penstock._contracts.policy import Raise, Replace, Retry, Skip
-from penstock._contracts.storage_options import RemoteFiles, StorageOptions
+from penstock._contracts.storage import RemoteFiles, StorageOptions
 from penstock._contracts.version import VERSION
 from penstock.dataset import (
     Dataset,

@@ -11,19 +11,18 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from operator import itemgetter
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TextIO
 
-from penstock._contracts.event import BatchDelivered, Event, Listener, Notice
+from penstock._contracts.event import BatchDelivered, Event, Fill, Listener, Notice
 from penstock._contracts.failing import add_note, cause_of, words_of
-from penstock._contracts.fill import Fill
-from penstock._contracts.forking import call_in_forked, leak
-from penstock._contracts.loaders import refuse_loader_around, refuse_loader_worker
+from penstock._contracts.frameworks import Output, refuse_loader_around, refuse_loader_worker
 from penstock._contracts.memory import FeedMemory
 from penstock._contracts.options import Options
-from penstock._contracts.output import Output
 from penstock._contracts.policy import Raise, final
+from penstock._contracts.process import call_in_forked, leak
 from penstock._contracts.version import VERSION
 from penstock._engine.chunk import Failure, LossCounts, Token
 from penstock._engine.completion import Recorder, read_recording
@@ -46,8 +45,7 @@ from penstock._order.arithmetic import INFINITE
 from penstock._order.runs import Recording
 from penstock._plan import check
 from penstock._plan.base import Node, sources, walk
-from penstock._plan.describe import lines
-from penstock._plan.length import known_length, length_of
+from penstock._plan.facts import known_length, length_of, lines
 from penstock.errors import FeedClosed, PlanError, SpecError, StillRunning
 from penstock.formats.quarantine import Quarantine
 from penstock.observe.curves import Curves
@@ -136,19 +134,14 @@ class Feed:
         may_move = raises and not completion and make_executor is None and self._profile is None and options.quarantine is None
         self._choice = ExecutorChoice(self, options, available_cpus(), tuning_cache, may_move=may_move)
         self._folded = completion or self._policies.skips
-        self._notices = [
-            ("policy", self._policies.notice),
-            ("shard", check.shard_notice(root)),
-            ("shard", rank_notice(root, self._policies)),
-            *(("plan", text) for text in check.notices(root)),
-        ]
+        notices = [("policy", self._policies.notice), ("shard", check.shard_notice(root)), ("shard", rank_notice(root, self._policies))]
+        self._notices = [*filter(itemgetter(1), notices), *(("plan", text) for text in check.notices(root))]
         check_policies(root, self._policies, folded=self._folded)
         if completion:
-            check_completion(root, recorded=options.record is not None or options.replay is not None)
+            check_completion(root, recorded=(options.record, options.replay) != (None, None))
         self._recorder: Recorder | None = None
         self._form = PlanVariant(root, self._folded, self._policies.skips)
-        length = length_of(root)
-        self._length = INFINITE if length is None else length
+        self._length = INFINITE if (length := length_of(root)) is None else length
         self._parts = [ResumeStep(self._form, Token((0, 0)))]
         self._delivery = Delivery.begin(0, Token((0, 0)), self._form)
         self._begun: Literal["", "next", "for", "state"] = ""  # by what the epoch was begun
@@ -595,6 +588,15 @@ class Feed:
         if self._condition in ("new", "running"):
             self._condition = "inherited"
 
+    def _check_and_start(self) -> None:
+        if "torch.utils.data" in sys.modules:
+            refuse_loader_worker()
+        if self._agree is not None and not self._has_agreed:
+            self._compare_ranks(self._agree)
+        self._condition = "running"
+        note_running(self)
+        self._start()
+
     def _start(self) -> None:
         form, token = self._parts[0]
         options = self._options
@@ -619,8 +621,7 @@ class Feed:
         make = self._make_executor or self._choice.executor
         while self._notices:
             kind, text = self._notices.pop(0)
-            if text:
-                self._announce(Notice(time.perf_counter_ns(), kind, text))
+            self._announce(Notice(time.perf_counter_ns(), kind, text))
         if not self._run_with(make(engine)):
             self._run_with(InlineExecutor(engine))
         if self._condition != "running" and not engine.stopping:  # close() came meanwhile, before there was an engine to stop
@@ -651,11 +652,7 @@ class Feed:
         begin_ns = time.perf_counter_ns()
         while True:
             if self._condition == "new":
-                refuse_loader_worker()
-                self._compare_ranks()
-                self._condition = "running"
-                note_running(self)
-                self._start()
+                self._check_and_start()
             if self._condition == "ended":
                 return False
             if self._condition != "running":
@@ -663,51 +660,55 @@ class Feed:
             if self._choice.notice:
                 self._announce(Notice(time.perf_counter_ns(), "executor", self._choice.notice))
                 self._choice.notice = ""
-            if self._choice.moves and self._pending is None and not self._part_ended:
-                self._move()
-                continue
             engine, executor, ready = self._engine, self._executor, None  # no error may be left in `ready`: see below
             if self._pending is not None:
                 self._raise_pending(self._pending)
             if self._part_ended:
                 self._next_part()
                 continue
-            ready = None if engine is None else self._poll(engine)
+            if self._choice.moves:
+                self._move()
+                continue
+            if engine is None or executor is None:
+                self._end_with_the_interpreter()
+                continue
+            ready = engine.poll() if self._outgoing is None else self._outgoing.poll(engine)
             if ready is None:
-                if engine is not None and executor is not None and not engine.stopping:
+                if not engine.stopping:
                     executor.wait()
-                elif self._condition == "running":
+                else:
                     self._end_with_the_interpreter()
                 continue
-            if self._recorder is not None and engine is not None:
-                self._recorder.write(engine.take_log())
-            self._delivery = self._delivery.then(ready.items, ready.tokens)
-            self._pending, self._part_ended = ready.error, ready.end
-            now_ns = time.perf_counter_ns()
-            num_ready, room = (0, (0, 0)) if engine is None else (engine.num_ready, engine.room())
-            self._announce(BatchDelivered(now_ns, now_ns - begin_ns, num_ready, len(ready.items), ready.chunk_id, *room))
-            self._choice.delivered(now_ns, now_ns - begin_ns, len(ready.items))
+            self._take_over(engine, ready, begin_ns)
             if ready.items:
                 return True
 
-    def _compare_ranks(self) -> None:
-        if self._agree is None or self._has_agreed:
-            return
+    def _take_over(self, engine: Engine, ready: Ready, begin_ns: int) -> None:
+        """Make a hand-over the current one, and announce it; `begin_ns` is when the consumer began to wait."""
+        if self._recorder is not None:
+            self._recorder.write(engine.take_log())
+        self._delivery = self._delivery.then(ready.items, ready.tokens)
+        self._pending, self._part_ended = ready.error, ready.end
+        now_ns = time.perf_counter_ns()
+        waited_ns, num_items = now_ns - begin_ns, len(ready.items)
+        self._announce(BatchDelivered(now_ns, waited_ns, engine.num_ready, num_items, ready.chunk_id, *engine.room()))
+        self._choice.delivered(now_ns, waited_ns, num_items)
+
+    def _compare_ranks(self, agree: Callable[[Sequence[str]], None]) -> None:
         plan = [_BORDERS.sub(r"\1", line) for line in lines(self._root, saved=True)]
         weights = [f"mix with weights {node.history[-1][1]}" for node in walk(self._root) if node.history]
         fingerprints = (f"dataset {one}" for one in self._fingerprints())
         try:
-            self._agree([*plan, *weights, *fingerprints, f"epoch {self.epoch}, step {self.step}"])
+            agree([*plan, *weights, *fingerprints, f"epoch {self.epoch}, step {self.step}"])
         except PlanError:
             self._shut("failed")
             raise
         self._has_agreed = True
 
-    def _poll(self, engine: Engine) -> Ready | None:
-        return engine.poll() if self._outgoing is None else self._outgoing.poll(engine)
-
     def _end_with_the_interpreter(self) -> None:
         """End the consumer's thread without a word: a feed that somebody holds is stopped only at exit, when daemon threads are left."""
+        if self._condition != "running":
+            return
         if threading.current_thread().daemon:
             sys.exit()
         self._condition = "closed"

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock._contracts.breaking import Breaker, ReadBrokenOff, breakable
+from penstock._contracts.failing import ReadBrokenOff
 from penstock._contracts.policy import Raise, Retry, Skip, decide
+from penstock._contracts.process import Breaker, breakable
 
 
 class Woken(Exception):

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from _storage.forks import forked, held_by_another_thread
 
-from penstock._contracts.forking import OwnLocks
+from penstock._contracts.process import OwnLocks
 
 
 def test_a_lock_that_a_thread_holds_is_free_behind_a_fork_and_the_first_is_told() -> None:

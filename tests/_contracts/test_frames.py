@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock._contracts.frames import current_frames
+from penstock._contracts.process import current_frames
 
 
 def test_the_frame_of_each_thread_is_found_by_its_number():

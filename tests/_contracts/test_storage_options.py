@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock._contracts.storage_options import StorageOptions, storage_options
+from penstock._contracts.storage import StorageOptions, storage_options
 from penstock.errors import PlanError
 
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from penstock._engine.async_calls import AsyncCalls, gather_alone
 from penstock._engine.chunk import Claim
-from penstock._ops.awaited import AwaitedOp, CallResult
 from penstock._ops.block import Block
+from penstock._ops.map import AwaitedOp, CallResult
 
 
 def block_of(rows: list[Any]) -> Block:

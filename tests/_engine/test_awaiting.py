@@ -6,8 +6,8 @@ import numpy as np
 
 from penstock._engine.async_calls import begun, ended, failed_call, gather_alone
 from penstock._engine.chunk import Chunk, Claim, Failure, Outcome
-from penstock._ops.awaited import AwaitedOp, CallResult
 from penstock._ops.block import Block
+from penstock._ops.map import AwaitedOp, CallResult
 
 
 def block_of(rows: list[Any], origins: list[int] | None = None) -> Block:

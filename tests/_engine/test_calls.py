@@ -16,8 +16,8 @@ from penstock._engine.chunk import Token
 from penstock._engine.lowering import lower
 from penstock._engine.scheduler import Scheduler
 from penstock._engine.watchdog import LoopWatch
-from penstock._ops.awaited import AwaitedOp
 from penstock._ops.block import Block
+from penstock._ops.map import AwaitedOp
 
 MS = 1_000_000
 LIMIT_S = 30.0

@@ -12,10 +12,9 @@ from penstock._engine.chunk import NOTHING_COMPLETED, Chunk, CompletedRuns, Fail
 from penstock._engine.completion import Completion, refused
 from penstock._engine.folding import DROP_END, OPEN, PASS_END, FoldRunner, size_of, unmeasured
 from penstock._ops.block import Block
-from penstock._ops.weigh import Measured
-from penstock._order.folds import BatchFold, EnumerateFold, Fold, RepeatFold, ShardFold, SkipFold, TakeFold
+from penstock._ops.streams import Measured
+from penstock._order.folds import BatchFold, EnumerateFold, Fold, RepeatFold, ResampleFold, ShardFold, SkipFold, TakeFold
 from penstock._order.holding import BucketFold, ConcatenateFold, PackFold, ShuffleBufferFold, WindowFold
-from penstock._order.resampling import ResampleFold
 
 START = Token((0, 0))
 BATCHES = BatchFold(4, drop_remainder=False)

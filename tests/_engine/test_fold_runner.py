@@ -13,11 +13,10 @@ from penstock._engine.chunk import Chunk, CompletedRuns, Failure, FoldState, Key
 from penstock._engine.committing import given_chunk
 from penstock._engine.folding import DROP_END, OPEN, PASS_END, FoldRunner, Sequenced, size_of, unmeasured, unwrapped
 from penstock._ops.block import Block
-from penstock._ops.weigh import Gathered, Measured
+from penstock._ops.streams import Gathered, Measured
 from penstock._order.chain import Chain
-from penstock._order.folds import BatchFold, EnumerateFold, Fold, RepeatFold, ShardFold, SkipFold, TakeFold
+from penstock._order.folds import BatchFold, EnumerateFold, Fold, RepeatFold, ResampleFold, ShardFold, SkipFold, TakeFold
 from penstock._order.holding import BucketFold, ConcatenateFold, PackFold, ShuffleBufferFold, WindowFold
-from penstock._order.resampling import ResampleFold
 from penstock.errors import StateMismatch
 
 START = Token((0, 0))

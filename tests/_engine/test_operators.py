@@ -11,8 +11,7 @@ from laws.plans import plain
 
 import penstock as ps
 from penstock._engine.lowering import evaluator
-from penstock._ops.map import MapOp
-from penstock._ops.transforms import TransformsOp
+from penstock._ops.map import MapOp, TransformsOp
 from penstock._ops.worker import WorkerContext
 
 

@@ -7,7 +7,7 @@ from penstock._engine.folding import helds_in, pieces_by_input, size_of, unmeasu
 from penstock._ops.block import Block
 from penstock._ops.collation import Stack
 from penstock._ops.rows import Rows
-from penstock._ops.weigh import Gathered, Measured
+from penstock._ops.streams import Gathered, Measured
 from penstock._order.chain import BufferedElement
 from penstock._order.holding import Group
 

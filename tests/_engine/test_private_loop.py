@@ -10,8 +10,8 @@ import pytest
 
 import penstock as ps
 from penstock._engine.async_calls import PrivateLoop, gather_alone
-from penstock._ops.awaited import AwaitedOp
 from penstock._ops.block import Block
+from penstock._ops.map import AwaitedOp
 
 
 def block_of(rows: list[Any]) -> Block:

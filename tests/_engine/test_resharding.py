@@ -5,7 +5,7 @@ import pytest
 import penstock as ps
 from penstock._engine.chunk import FoldState, Token
 from penstock._engine.resume import PlanVariant, ResumeStep, folded_part, parts_at
-from penstock._plan.progress import GlobalPosition
+from penstock._plan.saved import GlobalPosition
 from penstock.errors import StateMismatch
 
 

@@ -11,7 +11,7 @@ from penstock._engine.chunk import Token
 from penstock._engine.lowering import lower
 from penstock._engine.scheduler import Scheduler
 from penstock._engine.tuning import TuningCache
-from penstock.dataset.chaining import Chaining
+from penstock.dataset.operators import Chaining
 
 
 def dataset() -> ps.Dataset:

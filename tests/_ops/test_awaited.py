@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock._ops.awaited import AwaitedOp, CallResult
 from penstock._ops.block import Block, ElementFailed
+from penstock._ops.map import AwaitedOp, CallResult
 from penstock._ops.worker import KeyedGenerator, WorkerContext
 
 NOWHERE = np.zeros(0, np.int64)

@@ -8,7 +8,7 @@ import pytest
 
 from penstock._contracts.source import RowFailed
 from penstock._contracts.transform import Scratch
-from penstock._ops.block import Block, ElementFailed, zeros
+from penstock._ops.block import Block, ElementFailed
 from penstock.errors import LengthMismatch
 from penstock.sources import ArraySource, FilesSource, IndexableSource
 
@@ -16,7 +16,7 @@ COLUMNS = {"x": np.arange(20).reshape(10, 2), "y": np.arange(10) * 1.5}
 
 
 def block(indices: Sequence[int], **content: Any) -> Block:
-    return Block(np.zeros(len(indices), np.int64), np.array(indices, np.int64), zeros(len(indices)), **content)
+    return Block(np.zeros(len(indices), np.int64), np.array(indices, np.int64), np.zeros(len(indices), np.uint64), **content)
 
 
 def of_arrays(indices: Sequence[int]) -> Block:

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from penstock._ops.block import Block, ElementFailed
-from penstock._ops.branches import BranchesLeaf, Part
-from penstock._ops.leaves import ReadLeaf
 from penstock._ops.operator import ChainOp, Leaf
+from penstock._ops.reading import BranchesLeaf, Part, ReadLeaf
 from penstock._ops.worker import WorkerContext
 from penstock._order.arithmetic import grouped
 from penstock.sources import ArraySource, IndexableSource

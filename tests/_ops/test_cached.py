@@ -7,11 +7,9 @@ import numpy as np
 import pytest
 
 from penstock._ops.block import Block, ElementFailed
-from penstock._ops.cached import CacheLeaf
-from penstock._ops.leaves import ConcatenateLeaf, ReadLeaf
 from penstock._ops.map import MapOp
 from penstock._ops.operator import ChainOp
-from penstock._ops.positions import RepeatOp, ShuffleOp
+from penstock._ops.reading import CacheLeaf, ConcatenateLeaf, ReadLeaf, RepeatOp, ShuffleOp
 from penstock._ops.worker import WorkerContext
 from penstock.errors import SpecError
 from penstock.formats.cache_stores import MemoryStore

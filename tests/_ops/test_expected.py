@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock._contracts.element import ArraySpec, map_leaves, spec_of
-from penstock._ops.expected import Expected
+from penstock._ops.map import Expected
 from penstock.errors import SpecError
 
 Point = namedtuple("Point", ["x", "y"])

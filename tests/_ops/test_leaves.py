@@ -7,9 +7,8 @@ import pytest
 
 from penstock._ops.block import Block, ElementFailed
 from penstock._ops.collation import Pad, Stack
-from penstock._ops.leaves import BatchLeaf, ConcatenateLeaf, ReadLeaf, ZipLeaf, rows_at_once
 from penstock._ops.operator import ChainOp
-from penstock._ops.positions import RepeatOp, ShuffleOp
+from penstock._ops.reading import BatchLeaf, ConcatenateLeaf, ReadLeaf, RepeatOp, ShuffleOp, ZipLeaf, rows_at_once
 from penstock._ops.worker import WorkerContext
 from penstock.errors import SpecError
 from penstock.sources import ArraySource, IndexableSource

@@ -7,14 +7,11 @@ import pytest
 from laws.turns import interleaved_turns, mix_turns
 
 from penstock._ops.block import ElementFailed
-from penstock._ops.leaves import ReadLeaf
 from penstock._ops.map import MapOp
-from penstock._ops.mixing import InterleaveLeaf, MixLeaf, in_turn
 from penstock._ops.operator import ChainOp
-from penstock._ops.positions import SkipOp
+from penstock._ops.reading import InterleaveLeaf, MixLeaf, ReadLeaf, SkipOp, in_turn
 from penstock._ops.worker import WorkerContext
-from penstock._order.interleaving import interleaving
-from penstock._order.mixing import mixing
+from penstock._order.mixing import interleaving, mixing
 from penstock.errors import LengthMismatch
 from penstock.sources import IndexableSource
 

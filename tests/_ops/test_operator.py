@@ -2,10 +2,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock._ops.leaves import ReadLeaf
 from penstock._ops.map import MapOp
 from penstock._ops.operator import ChainOp, WritesRows, apply_all
-from penstock._ops.positions import EnumerateOp, ShardOp, SkipOp
+from penstock._ops.reading import EnumerateOp, ReadLeaf, ShardOp, SkipOp
 from penstock._ops.worker import WorkerContext
 from penstock.sources import IndexableSource
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock._ops.packing import pack_rows, places_in_use, sequence_length, whole_sequence_length
+from penstock._ops.collation import pack_rows, places_in_use, sequence_length, whole_sequence_length
 from penstock.errors import SpecError
 
 LENGTHS = st.lists(st.integers(1, 6), min_size=1, max_size=5)

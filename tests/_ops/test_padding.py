@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock._contracts.element import structure_of
-from penstock._ops.padding import fill_for, shapes_of, values_of
+from penstock._ops.collation import fill_for, shapes_of, values_of
 from penstock.errors import SpecError
 
 NAT = np.datetime64("NaT", "s")

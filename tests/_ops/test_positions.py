@@ -5,11 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock._ops.block import Block, zeros
-from penstock._ops.positions import EnumerateOp, GroupShuffleOp, RepeatOp, ShardOp, ShuffleOp, SkipOp
+from penstock._ops.block import Block
+from penstock._ops.reading import EnumerateOp, GroupShuffleOp, RepeatOp, ShardOp, ShuffleOp, SkipOp
 from penstock._ops.worker import WorkerContext
-from penstock._order.grouping import GroupOrders
-from penstock._order.permutation import shuffled, window_shuffled
+from penstock._order.arithmetic import GroupOrders, shuffled, window_shuffled
 
 EPOCHS, POSITIONS = np.array([0, 0, 2]), np.array([0, 3, 5])
 WORKER = WorkerContext(0)
@@ -51,13 +50,13 @@ GROUPS = GroupShuffleOp(GroupOrders(np.array([0, 9]), 1, seed=0, reshuffle=True)
 
 @pytest.mark.parametrize("op", [ShuffleOp(9, None, 0, True), GROUPS, ShardOp(2, 0), SkipOp(1), RepeatOp(3, 2)])
 def test_data_pass_through_a_move_untouched_and_it_is_no_stage(op: Any) -> None:
-    block = Block(EPOCHS, POSITIONS, zeros(3), rows=["a", "b", "c"])
+    block = Block(EPOCHS, POSITIONS, np.zeros(3, np.uint64), rows=["a", "b", "c"])
     assert op.apply(block, EPOCHS, POSITIONS, WORKER) is block
     assert op.name == ""
 
 
 def test_enumerate_pairs_each_element_with_its_own_position() -> None:
-    block = Block(EPOCHS, POSITIONS + 100, zeros(3), rows=["a", "b", "c"])
+    block = Block(EPOCHS, POSITIONS + 100, np.zeros(3, np.uint64), rows=["a", "b", "c"])
     out = EnumerateOp(10).apply(block, EPOCHS, POSITIONS, WORKER)
     assert out.rows() == [(10, "a"), (13, "b"), (15, "c")]
     assert all(type(number) is int for number, _ in out.rows())

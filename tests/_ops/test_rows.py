@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock._ops.block import Block, ElementFailed, zeros
+from penstock._ops.block import Block, ElementFailed
 from penstock._ops.collation import Pad, Stack
 from penstock._ops.rows import Rows
 from penstock._ops.stack import BatchSpec
@@ -144,7 +144,7 @@ def test_memory_is_asked_for_once_and_not_for_objects() -> None:
 def block(indices: list[int], tree: Any) -> Block:
     source = ArraySource(tree)
     positions = np.array(indices, np.int64)
-    return Block(zeros(len(indices)).astype(np.int64), positions, zeros(len(indices)), source=source, column_source=source)
+    return Block(np.zeros(len(indices), np.int64), positions, np.zeros(len(indices), np.uint64), source=source, column_source=source)
 
 
 @pytest.mark.parametrize("guess", [None, {"x": np.zeros(2, np.int64)}, {"x": np.zeros(2, "f4")}, {"z": 1}, 5])

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock._ops.block import Block, ElementFailed, zeros
+from penstock._ops.block import Block, ElementFailed
 from penstock._ops.streams import FilterOp, FlatMapOp, UnbatchOp
 from penstock.errors import SpecError
 from penstock.sources import IndexableSource
@@ -15,7 +15,7 @@ from penstock.testing.elements import plain
 
 
 def block(rows: list[Any]) -> Block:
-    return Block(np.zeros(len(rows), np.int64), np.arange(len(rows)) + 50, zeros(len(rows)), rows=rows)
+    return Block(np.zeros(len(rows), np.int64), np.arange(len(rows)) + 50, np.zeros(len(rows), np.uint64), rows=rows)
 
 
 def origins(rows: list[Any]) -> Any:
@@ -86,7 +86,7 @@ class Broken:
 
 @pytest.mark.parametrize("op", [FilterOp(bool, "f"), FlatMapOp(lambda x: [x], "f"), UnbatchOp()])
 def test_a_read_that_fails_below_keeps_its_own_stage_offset_and_error(op: Any) -> None:
-    lazy = Block(np.zeros(4, np.int64), np.arange(4), zeros(4), source=IndexableSource(Broken()))
+    lazy = Block(np.zeros(4, np.int64), np.arange(4), np.zeros(4, np.uint64), source=IndexableSource(Broken()))
     rows = np.arange(4)
     with pytest.raises(ElementFailed) as caught:
         op.filter_step(lazy, rows)

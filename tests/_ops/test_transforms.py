@@ -12,12 +12,11 @@ import penstock as ps
 from penstock._contracts.element import ArraySpec
 from penstock._contracts.policy import Skip
 from penstock._contracts.transform import Scratch
-from penstock._ops.block import Block, ElementFailed, zeros
+from penstock._ops.block import Block, ElementFailed
 from penstock._ops.collation import Stack
-from penstock._ops.expected import Expected
+from penstock._ops.map import Expected, Step, TransformsOp
 from penstock._ops.rows import Rows
 from penstock._ops.stack import BatchSpec
-from penstock._ops.transforms import Step, TransformsOp
 from penstock._ops.worker import WorkerContext
 from penstock.sources import ArraySource
 
@@ -92,7 +91,7 @@ def fused(*transforms: Any, blockwise: bool = False) -> TransformsOp:
 
 
 def block(kind: str) -> Block:
-    epochs, indices, lanes = np.arange(NUM_ELEMENTS) % 2, np.arange(NUM_ELEMENTS), zeros(NUM_ELEMENTS)
+    epochs, indices, lanes = np.arange(NUM_ELEMENTS) % 2, np.arange(NUM_ELEMENTS), np.zeros(NUM_ELEMENTS, np.uint64)
     if kind == "columns":
         source = ArraySource({"image": IMAGES, "label": LABELS})
         return Block(epochs, indices, lanes, source=source, column_source=source)
@@ -389,6 +388,6 @@ def test_what_is_declared_behind_steps_in_one_is_that_of_the_last_of_them() -> N
 def test_no_elements_are_as_declared() -> None:
     source = ArraySource({"image": IMAGES, "label": LABELS})
     nothing = np.zeros(0, np.int64)
-    empty = Block(nothing, nothing, zeros(0), source=source, column_source=source)
+    empty = Block(nothing, nothing, np.zeros(0, np.uint64), source=source, column_source=source)
     operator = declaring(fused(BrightenBlocks(), blockwise=True), CUT)
     assert operator.apply(empty, nothing, nothing, WorkerContext(0)).rows() == []

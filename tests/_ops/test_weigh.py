@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock._ops.block import Block, ElementFailed, zeros
-from penstock._ops.weigh import Gathered, GatherOp, Measured, WeighOp, whole_number
+from penstock._ops.block import Block, ElementFailed
+from penstock._ops.streams import Gathered, GatherOp, Measured, WeighOp, whole_number
 from penstock._ops.worker import WorkerContext
 from penstock.errors import SpecError
 
@@ -14,7 +14,7 @@ NONE = np.zeros(0, np.int64)
 
 
 def block(rows: list[Any]) -> Block:
-    return Block(np.zeros(len(rows), np.int64), np.arange(len(rows)) + 50, zeros(len(rows)), rows=rows)
+    return Block(np.zeros(len(rows), np.int64), np.arange(len(rows)) + 50, np.zeros(len(rows), np.uint64), rows=rows)
 
 
 def test_each_element_gets_its_weight_and_keeps_its_key() -> None:

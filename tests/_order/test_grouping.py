@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from penstock._order.grouping import GroupOrders
+from penstock._order.arithmetic import GroupOrders
 
 Ints = NDArray[np.int64]
 SIZES = st.lists(st.integers(1, 9), min_size=1, max_size=12)

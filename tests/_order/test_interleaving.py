@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from laws.turns import interleaved_turns
 
-from penstock._order.interleaving import interleaved, interleaving
+from penstock._order.mixing import interleaved, interleaving
 
 LENGTHS = st.lists(st.integers(0, 9), max_size=12)
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from penstock._order.permutation import by_epoch, shuffled, window_shuffled
+from penstock._order.arithmetic import by_epoch, shuffled, window_shuffled
 
 Ints = NDArray[np.int64]
 

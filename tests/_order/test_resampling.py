@@ -8,7 +8,7 @@ from _order.references import resampled
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock._order.resampling import ResampleFold, acceptance
+from penstock._order.folds import ResampleFold, acceptance
 
 SHARES = st.lists(st.floats(0.05, 1), min_size=3, max_size=3)
 CLASSES = st.lists(st.lists(st.integers(0, 2), max_size=20), min_size=1, max_size=3)

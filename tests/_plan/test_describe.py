@@ -11,9 +11,8 @@ from sources.groups import Grouped
 from penstock import image
 from penstock._contracts.element import ArraySpec
 from penstock._plan import node as plan
-from penstock._plan.base import sources
-from penstock._plan.describe import lines
-from penstock._plan.functions import function_name
+from penstock._plan.base import function_name, sources
+from penstock._plan.facts import lines
 from penstock.formats.cache_stores import MemoryStore
 from penstock.sources import ArraySource, GeneratorSource
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from penstock import image
-from penstock._plan.functions import is_async, is_async_generator, wants_rng
+from penstock._plan.base import is_async, is_async_generator, wants_rng
 
 
 def plain(x: Any) -> Any:

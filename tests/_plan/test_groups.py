@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from sources.groups import Chunked, Grouped
 
 import penstock as ps
+from penstock._plan.base import group_mark, groups_of
 from penstock._plan.check import reading_notes
-from penstock._plan.groups import group_mark, groups_of
 from penstock.errors import PlanError, SourceError
 
 NUMBERS = ps.from_source(Grouped([3, 0, 4, 1, 2]))

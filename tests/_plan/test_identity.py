@@ -9,7 +9,7 @@ import pytest
 
 import penstock as ps
 from penstock import image
-from penstock._plan.describe import identity, unnamed
+from penstock._plan.facts import identity, unnamed
 
 
 def decode(value: Any) -> Any:

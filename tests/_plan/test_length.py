@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock._plan.length import (
+from penstock._plan.facts import (
     INFINITE,
     ROOM,
     highest_number,

@@ -9,7 +9,7 @@ import pytest
 
 import penstock as ps
 from penstock._plan.node import Batch, Filter, Map, Node, Prefetch, Read, Repeat, Shard, Shuffle, Skip
-from penstock._plan.progress import GlobalPosition, global_position, resharded, shard_of
+from penstock._plan.saved import GlobalPosition, global_position, resharded, shard_of
 from penstock.sources import ArraySource
 
 EPOCHS = 2

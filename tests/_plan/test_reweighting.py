@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock._plan.length import walk
+from penstock._plan.facts import walk
 from penstock._plan.node import Mix
-from penstock._plan.progress import histories, mix_places, reweighted
+from penstock._plan.saved import histories, mix_places, reweighted
 from penstock.errors import StateDamaged, StateMismatch
 
 

@@ -9,7 +9,7 @@ import pytest
 import penstock as ps
 from penstock._contracts.element import ArraySpec
 from penstock._plan import node as plan
-from penstock._plan.specs import declared, known_spec, spec_of_plan
+from penstock._plan.facts import declared, known_spec, spec_of_plan
 from penstock.errors import PlanError
 
 Point = namedtuple("Point", ["x", "y"])

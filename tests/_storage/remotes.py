@@ -8,7 +8,7 @@ from typing import Any
 
 from faults.server import FaultServer
 
-from penstock._contracts.storage_options import StorageOptions
+from penstock._contracts.storage import StorageOptions
 from penstock._storage.remote import RemoteStorage, open_remote
 
 KINDS = ("http", "s3", "gs")

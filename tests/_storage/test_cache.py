@@ -93,7 +93,7 @@ def test_threads_that_want_the_same_blocks_fetch_them_once(server: FaultServer, 
 READER = """
 import sys
 import numpy as np
-from penstock._contracts.storage_options import StorageOptions
+from penstock._contracts.storage import StorageOptions
 from penstock._storage import open_storage
 from penstock._storage.cache import CacheFolder
 wait = CacheFolder.wait_for_lock

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from _storage.remotes import noise
 
-from penstock._contracts.storage_options import StorageOptions
+from penstock._contracts.storage import StorageOptions
 from penstock._storage import open_storage
 from penstock.errors import ObjectChanged, StorageError
 

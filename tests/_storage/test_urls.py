@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock._contracts.storage_options import StorageOptions
+from penstock._contracts.storage import StorageOptions
 from penstock._storage.urls import check_host, expand_url, is_loopback, key_matcher, literal_prefix, parse_url
 from penstock.errors import PlanError
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from dataset.small import generated, numbers
 
-from penstock.dataset.chaining import branches
+from penstock.dataset.operators import branches
 from penstock.errors import PlanError
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from dataset.small import numbers
 
-from penstock.dataset.padding import check_padding, check_padding_value
+from penstock.dataset.operators import check_padding, check_padding_value
 from penstock.errors import PlanError
 
 

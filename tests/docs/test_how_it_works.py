@@ -127,7 +127,7 @@ def test_the_operator_of_the_page_works_in_a_copy_of_the_package(tmp_path: Path)
 def test_the_steps_touch_the_four_files_that_the_page_numbers_and_every_block_of_theirs_is_a_step() -> None:
     recipe = PAGE.partition("## Add an operator\n")[2].partition("\n## ")[0]
     numbered = re.findall(r"^\*\*\d\. `([\w/.]+)`", recipe, re.MULTILINE)
-    assert numbered == ["_plan/node.py", "_ops/positions.py", "_engine/lowering.py", "dataset/ordering.py"]
+    assert numbered == ["_plan/node.py", "_ops/reading.py", "_engine/lowering.py", "dataset/operators.py"]
     assert list(dict.fromkeys(step.file for step in STEPS)) == [f"src/penstock/{file}" for file in numbered]
     assert len(STEPS) == recipe.count("```python") == recipe.count("<!-- edit:")
 

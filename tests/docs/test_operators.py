@@ -10,7 +10,7 @@ import pytest
 
 import penstock as ps
 from penstock._plan import node as plan
-from penstock._plan.length import is_indexable
+from penstock._plan.facts import is_indexable
 
 PAGE = (Path(__file__).parents[2] / "docs" / "operators.md").read_text(encoding="utf-8")
 ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in PAGE.splitlines() if line.startswith("| `")]

@@ -18,7 +18,7 @@ from laws.joined import Unfit, padded
 from laws.turns import interleaved_turns, mix_turns
 
 import penstock as ps
-from penstock._order.permutation import shuffled, window_shuffled
+from penstock._order.arithmetic import shuffled, window_shuffled
 
 INFINITE = math.inf
 MOST_REPLACEMENTS = 100

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock._contracts.fill import Fill
+from penstock._contracts.event import Fill
 from penstock.errors import PlanError
 from penstock.formats.tfrecord import read_records
 from penstock.observe import curves as curves_module

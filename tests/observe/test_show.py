@@ -17,9 +17,9 @@ from observe.terminals import on_a_terminal
 from rich.console import Console
 
 import penstock as ps
-from penstock._contracts.fill import Fill
+from penstock._contracts.event import Fill
 from penstock.observe.live import Place
-from penstock.observe.show import Look, picture
+from penstock.observe.show import Glance, picture
 from penstock.observe.stats import ConsumerStats, Snapshot, StageStats
 
 
@@ -27,7 +27,7 @@ def stage(name: str, num_elements: int, busy_s: float, workers: tuple[int, ...])
     return StageStats(name=name, num_elements=num_elements, num_blocks=9, busy_s=busy_s, cpu_s=busy_s, workers=workers, busiest_s=busy_s)
 
 
-def look(time_s: float, num_batches: int, wait_s: float, *, total: int | None = 1000) -> Look:
+def look(time_s: float, num_batches: int, wait_s: float, *, total: int | None = 1000) -> Glance:
     span_s = time_s - 1.0
     stats = Snapshot(
         elapsed_s=time_s,
@@ -38,7 +38,7 @@ def look(time_s: float, num_batches: int, wait_s: float, *, total: int | None = 
         ),
         notices=(),
     )
-    return Look(time_s, Place(1, num_batches, total, "batches", 10), stats, [Fill("ready", 0, 6), Fill("before_decode", 5, 10)])
+    return Glance(time_s, Place(1, num_batches, total, "batches", 10), stats, [Fill("ready", 0, 6), Fill("before_decode", 5, 10)])
 
 
 def rows_of(drawn: Any) -> list[str]:

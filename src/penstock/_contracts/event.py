@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -12,10 +13,14 @@ __all__ = [
     "ElementLost",
     "ElementRetried",
     "Event",
+    "Fill",
     "Listener",
     "Notice",
     "RowsPacked",
     "SlowElement",
+    "Times",
+    "clocks",
+    "times_since",
 ]
 
 
@@ -140,3 +145,45 @@ class Notice(NamedTuple):
 
 Event = BlockDone | BatchDelivered | BatchEnqueued | ElementLost | ElementRetried | SlowElement | RowsPacked | Notice
 Listener = Callable[[Event], None]
+
+
+class Fill(NamedTuple):
+    """What a buffer holds at a moment.
+
+    Attributes:
+        name: of the queue, or of a buffer of a feed.
+        size: how many elements, batches or blocks it holds.
+        capacity: how many it holds at most.
+        margin: how many reads leave in; they do not count as fill.
+    """
+
+    name: str
+    size: int
+    capacity: int
+    margin: int = 0
+
+    @property
+    def fraction(self) -> float:
+        """The part that is in use, from 0.0 to 1.0."""
+        return min(1.0, max(0, self.size - self.margin) / max(1, self.capacity - self.margin))
+
+    @property
+    def tag(self) -> str:
+        """The name of its curve, as TensorFlow's queues called theirs."""
+        if self.margin:
+            return f"{self.name}/fraction_over_{self.margin}_of_{self.capacity - self.margin}_full"
+        return f"{self.name}/fraction_of_{self.capacity}_full"
+
+
+Times = tuple[int, int, int]
+"""Begin and end by `time.perf_counter_ns`, which all processes of a machine share, and the CPU time of the thread between them."""
+
+
+def clocks() -> tuple[int, int]:
+    """Return the time now, and the CPU time of this thread, both in nanoseconds. Takes 0.4 us."""
+    return time.perf_counter_ns(), time.thread_time_ns()
+
+
+def times_since(begin: tuple[int, int]) -> Times:
+    """Return the times of what began when `clocks` gave `begin`, in the same thread."""
+    return begin[0], time.perf_counter_ns(), time.thread_time_ns() - begin[1]

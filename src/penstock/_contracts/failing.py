@@ -11,7 +11,10 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, TypeVar
 
+from penstock.errors import StorageError
+
 __all__ = [
+    "ReadBrokenOff",
     "add_note",
     "argument_of",
     "attempt",
@@ -23,6 +26,11 @@ __all__ = [
     "words_of",
     "would_end",
 ]
+
+
+class ReadBrokenOff(StorageError):
+    """A read ended because its thread is to stop: nobody waits for it, and no policy says what becomes of it."""
+
 
 _T = TypeVar("_T")
 

@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from penstock._contracts.arguments import real_number, whole_number
-from penstock._contracts.breaking import ReadBrokenOff
+from penstock._contracts.failing import ReadBrokenOff
 from penstock.errors import PlanError
 
 __all__ = ["Errors", "Policy", "Raise", "Replace", "Retry", "Skip", "checked_policy", "decide", "final"]

@@ -15,8 +15,8 @@ import numpy as np
 from penstock._contracts.element import bytes_of_all
 from penstock._engine.chunk import Claim, Failure, Outcome
 from penstock._engine.error_policy import hear
-from penstock._ops.awaited import AwaitedOp, CallResult
 from penstock._ops.block import Block, ElementFailed
+from penstock._ops.map import AwaitedOp, CallResult
 
 if TYPE_CHECKING:
     import asyncio

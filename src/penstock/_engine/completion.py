@@ -24,9 +24,8 @@ from penstock._engine.folding import (
 )
 from penstock._engine.program import Program
 from penstock._order.chain import BufferedElement, Chain, passes_above
-from penstock._order.folds import BatchFold, Fold, RepeatFold
+from penstock._order.folds import BatchFold, Fold, RepeatFold, ResampleFold
 from penstock._order.holding import ConcatenateFold, WindowFold
-from penstock._order.resampling import ResampleFold
 from penstock._order.runs import ENDLESS, Recording, Run, Runs, kept
 from penstock.errors import StateDamaged, StateMismatch
 

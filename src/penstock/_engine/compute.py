@@ -25,8 +25,8 @@ from penstock._engine.error_policy import (
 )
 from penstock._engine.program import FilterStep, SegmentPlan, StagePlan
 from penstock._ops.block import UNLIMITED, Block, ElementFailed, Ints, part_of
-from penstock._ops.leaves import BatchLeaf
 from penstock._ops.operator import ChainOp, Operator, WritesRows, apply_all
+from penstock._ops.reading import BatchLeaf
 from penstock._ops.rows import Rows
 from penstock._ops.streams import FilterOp
 from penstock._ops.worker import WorkerContext

@@ -11,10 +11,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from penstock._contracts.breaking import Breaker
-from penstock._contracts.event import BlockDone, Event, Listener, Notice, RowsPacked
-from penstock._contracts.fill import Fill
+from penstock._contracts.event import BlockDone, Event, Fill, Listener, Notice, RowsPacked
 from penstock._contracts.memory import FeedMemory
+from penstock._contracts.process import Breaker
 from penstock._engine.async_calls import ended, failed_call
 from penstock._engine.chunk import Buffer, Chunk, Claim, Failure, LossCounts, Outcome, Token
 from penstock._engine.compute import HERE, Computer
@@ -27,8 +26,8 @@ from penstock._engine.slots import SlotPool, anonymous_memory
 from penstock._engine.stall_report import Kind, report
 from penstock._engine.tuning import TuningCache, awaited_ns
 from penstock._engine.watchdog import Glances, Watch
-from penstock._ops.awaited import AwaitedOp, CallResult
 from penstock._ops.block import Block
+from penstock._ops.map import AwaitedOp, CallResult
 from penstock._ops.worker import WorkerContext
 from penstock._order.runs import Recording
 from penstock.errors import FeedStalled

@@ -81,11 +81,11 @@ class FailedElement(NamedTuple):
         return LostElement(self.item, self.row, known.how, known.site, None, *who, "", 0, None, 0, known.inner)
 
 
-class Skipped:
+class SkippedElement:
     """Stands for the result of an element that is left out."""
 
 
-SKIPPED = Skipped()
+SKIPPED = SkippedElement()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,8 +27,8 @@ from penstock._engine.compute import HERE, Computer, concatenated
 from penstock._engine.error_policy import RAISING, ErrorHandler, LossLedger
 from penstock._engine.program import SegmentPlan
 from penstock._ops.block import UNLIMITED, Block, ElementFailed, Ints
-from penstock._ops.positions import moves_only
-from penstock._ops.weigh import Gathered, Measured
+from penstock._ops.reading import Moves
+from penstock._ops.streams import Gathered, Measured
 from penstock._ops.worker import WorkerContext
 from penstock._order.chain import BufferedElement, Chain
 from penstock._order.folds import Fold
@@ -537,7 +537,7 @@ def finish_chunk(
     count = chunk.good_items()
     if failure is not None:
         failure = failure._replace(at=chunk.item_of(failure.at))
-    moves = moves_only(plan.batch_ops)
+    moves = all(isinstance(operator, Moves) for operator in plan.batch_ops)
     as_written = moves and chunk.rows is not None and not chunk.rows.beside
     if chunk.batch_rows_in_place and chunk.rows is not None:
         result = all_written(plan, chunk)

@@ -18,34 +18,38 @@ from penstock._engine.completion import refused
 from penstock._engine.error_policy import prepare
 from penstock._engine.folding import size_of, unmeasured
 from penstock._engine.program import BatchPlan, FilterStep, Program, SegmentPlan, StagePlan
-from penstock._ops.awaited import AwaitedOp
 from penstock._ops.block import ElementFailed
-from penstock._ops.cached import CacheLeaf
-from penstock._ops.collation import Collate, Collation, Pad, Ragged, Stack
-from penstock._ops.expected import Expected
-from penstock._ops.leaves import BatchLeaf, ConcatenateLeaf, ReadLeaf, ZipLeaf
-from penstock._ops.map import MapOp
-from penstock._ops.mixing import InterleaveLeaf, MixLeaf, in_turn
+from penstock._ops.collation import Collate, Collation, Pad, Ragged, Stack, pack_rows, places_in_use, sequence_length, whole_sequence_length
+from penstock._ops.map import AwaitedOp, Expected, MapOp, Step, TransformsOp
 from penstock._ops.operator import ChainOp, Leaf, Operator
-from penstock._ops.packing import pack_rows, places_in_use, sequence_length, whole_sequence_length
-from penstock._ops.positions import EnumerateOp, GroupShuffleOp, PickOp, RepeatOp, ShardOp, ShuffleOp, SkipOp
+from penstock._ops.reading import (
+    BatchLeaf,
+    CacheLeaf,
+    ConcatenateLeaf,
+    EnumerateOp,
+    GroupShuffleOp,
+    InterleaveLeaf,
+    MixLeaf,
+    PickOp,
+    ReadLeaf,
+    RepeatOp,
+    ShardOp,
+    ShuffleOp,
+    SkipOp,
+    ZipLeaf,
+    in_turn,
+)
 from penstock._ops.stack import stack_rows
-from penstock._ops.streams import FilterOp, FlatMapOp, UnbatchOp
-from penstock._ops.transforms import Step, TransformsOp
-from penstock._ops.weigh import GatherOp, WeighOp, whole_number
+from penstock._ops.streams import FilterOp, FlatMapOp, GatherOp, UnbatchOp, WeighOp, whole_number
 from penstock._ops.worker import WorkerContext
-from penstock._order.arithmetic import INFINITE, Length
-from penstock._order.folds import BatchFold, EnumerateFold, Fold, RankFold, RepeatFold, ShardFold, SkipFold, TakeFold
-from penstock._order.grouping import GroupOrders
+from penstock._order.arithmetic import INFINITE, GroupOrders, Length
+from penstock._order.folds import BatchFold, EnumerateFold, Fold, RankFold, RepeatFold, ResampleFold, ShardFold, SkipFold, TakeFold
 from penstock._order.holding import BucketFold, ConcatenateFold, PackFold, ShuffleBufferFold, WindowFold
-from penstock._order.interleaving import interleaving
-from penstock._order.resampling import ResampleFold
+from penstock._order.mixing import interleaving
 from penstock._plan import node as plan
-from penstock._plan.base import Node
+from penstock._plan.base import Node, groups_of
 from penstock._plan.check import rank_notes, reading_notes
-from penstock._plan.describe import lines
-from penstock._plan.groups import groups_of
-from penstock._plan.length import is_indexable, length_of, passes_of, walk
+from penstock._plan.facts import is_indexable, length_of, lines, passes_of, walk
 from penstock.errors import PlanError
 
 __all__ = [

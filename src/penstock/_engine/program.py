@@ -8,13 +8,12 @@ from typing import Protocol, cast
 
 from penstock._contracts.policy import Policy, Raise, Replace, Retry, final
 from penstock._contracts.source import StreamSource
-from penstock._ops.awaited import AwaitedOp
 from penstock._ops.block import Block, ElementFailed, Ints
 from penstock._ops.collation import Collation
+from penstock._ops.map import AwaitedOp
 from penstock._ops.operator import Leaf, Operator
 from penstock._ops.rows import Rows
-from penstock._ops.streams import FilterOp
-from penstock._ops.weigh import WeighOp
+from penstock._ops.streams import FilterOp, WeighOp
 from penstock._order.arithmetic import INFINITE, Length
 from penstock._order.folds import BatchFold, Fold, RepeatFold, ShardFold, SkipFold, TakeFold
 from penstock._order.holding import WindowFold

@@ -7,7 +7,7 @@ from itertools import chain, pairwise
 from typing import Any, NamedTuple, cast
 
 from penstock._contracts.source import StatefulStream
-from penstock._engine.chunk import CompletedRuns, Counted, Entry, FoldState, KnownLoss, LossCounts, StreamState, Token, num_lost
+from penstock._engine.chunk import CompletedRuns, Counted, Entry, FoldState, KnownLoss, LossCounts, StreamState, Token
 from penstock._engine.error_policy import MOST_REPLACEMENTS
 from penstock._engine.folding import OPEN, PASS_END
 from penstock._engine.lowering import chain_of, counted_node, lower
@@ -16,11 +16,24 @@ from penstock._order.arithmetic import INFINITE, shard_resume
 from penstock._order.chain import HoldingFold
 from penstock._order.folds import Fold, RepeatFold
 from penstock._plan.base import Descent, Node, sources
-from penstock._plan.describe import components, lines
-from penstock._plan.length import ROOM, highest_number, is_indexable, length_of, passes_of
+from penstock._plan.facts import ROOM, components, highest_number, is_indexable, length_of, lines, passes_of
 from penstock._plan.node import Shard, shards_of
-from penstock._plan.progress import GlobalPosition, above_shard, global_position, histories, plan_before, resharded, reweighted, shard_of
-from penstock._plan.saved import FORMAT, LARGEST, checked, compare, sealed, short
+from penstock._plan.saved import (
+    FORMAT,
+    LARGEST,
+    GlobalPosition,
+    above_shard,
+    checked,
+    compare,
+    global_position,
+    histories,
+    plan_before,
+    resharded,
+    reweighted,
+    sealed,
+    shard_of,
+    short,
+)
 from penstock.errors import StateDamaged, StateMismatch, StateUnavailable
 
 __all__ = [
@@ -90,8 +103,10 @@ def known_of(record: list[Any]) -> tuple[KnownLoss, ...]:
 def lost_before(token: Token) -> tuple[int, int]:
     """Return how many elements were skipped and replaced up to a token; those that will be read again are recognised by it."""
     again = [known.how for record in token.fold_runners for known in record.known]
-    replaced = sum(how > 0 for how in again)
-    return num_lost(token.loss_counts, "skipped") + len(again) - replaced, num_lost(token.loss_counts, "replaced") + replaced
+    num = {"skipped": sum(how <= 0 for how in again), "replaced": sum(how > 0 for how in again)}
+    for entry in token.loss_counts:
+        num[entry.action] += entry.total
+    return num["skipped"], num["replaced"]
 
 
 def listed(record: FoldState) -> list[Any]:

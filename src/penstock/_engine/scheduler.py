@@ -12,7 +12,7 @@ from functools import reduce, wraps
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from penstock._contracts.element import bytes_of_all
-from penstock._contracts.fill import Fill
+from penstock._contracts.event import Fill
 from penstock._engine.chunk import Chunk, Claim, Counted, Failure, LossCounts, LostElement, Memory, Outcome, Token, merged
 from penstock._engine.committing import ReadCount, booked_in_place, chunks_of, empty_pass, left_out_of
 from penstock._engine.completion import Completion, fold_runners_of, records_of

@@ -23,12 +23,11 @@ from penstock._engine.chunk import (
 )
 from penstock._engine.program import Program, SegmentPlan
 from penstock._engine.tuning import BlockSize, ChunkSize, followed, largest_block
-from penstock._ops.awaited import AwaitedOp
 from penstock._ops.block import UNLIMITED, part_of
-from penstock._ops.branches import BranchesLeaf
 from penstock._ops.collation import Collation
-from penstock._ops.leaves import rows_at_once
+from penstock._ops.map import AwaitedOp
 from penstock._ops.operator import ChainOp
+from penstock._ops.reading import BranchesLeaf, rows_at_once
 from penstock._ops.stack import BatchSpec
 from penstock._order.arithmetic import batch_rows
 from penstock._order.runs import Recording

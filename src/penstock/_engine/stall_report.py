@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-__all__ = ["Frame", "Kind", "Report", "RunClock", "Situation", "WorkerFacts", "counted_ns", "report", "slice_of"]
+__all__ = ["Frame", "Kind", "RunClock", "Situation", "StallReport", "WorkerFacts", "counted_ns", "report", "slice_of"]
 
 Kind = Literal["stuck", "idle", "slow"]
 """One element runs too long; no worker has anything to do; or work goes on and nothing has arrived all the same."""
@@ -142,7 +142,7 @@ class Situation:
     oldest: str = ""
 
 
-class Report(NamedTuple):
+class StallReport(NamedTuple):
     """The three parts of an error text."""
 
     what: str
@@ -155,11 +155,11 @@ class _Cause(NamedTuple):
     fix: str
 
 
-def report(situation: Situation) -> Report:
+def report(situation: Situation) -> StallReport:
     """Put a stall into words: what, where with stack and neighbours, likely cause and what to do."""
     stuck = sorted((worker for worker in situation.busy if worker.stuck), key=lambda worker: -worker.lasted_s)
     cause = _cause(situation, stuck)
-    return Report(f"{_headline(situation, stuck)}; likely cause: {cause.text}", _where(situation, stuck), cause.fix)
+    return StallReport(f"{_headline(situation, stuck)}; likely cause: {cause.text}", _where(situation, stuck), cause.fix)
 
 
 def _headline(situation: Situation, stuck: list[WorkerFacts]) -> str:

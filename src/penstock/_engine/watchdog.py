@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock._contracts.failing import attempt
-from penstock._contracts.frames import current_frames
+from penstock._contracts.process import current_frames
 from penstock._engine.async_calls import AsyncCalls, Call
 from penstock._engine.chunk import Claim
 from penstock._engine.scheduler import Scheduler

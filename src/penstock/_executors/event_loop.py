@@ -16,8 +16,8 @@ from penstock._engine.chunk import Claim
 from penstock._engine.engine import Engine
 from penstock._engine.error_policy import hear
 from penstock._engine.segment import RETRY_WORKER
-from penstock._ops.awaited import AwaitedOp, CallResult
 from penstock._ops.block import Block
+from penstock._ops.map import AwaitedOp, CallResult
 from penstock._ops.worker import WorkerContext
 from penstock.queues import ParkingLot
 

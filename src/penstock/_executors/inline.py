@@ -8,7 +8,7 @@ from penstock._contracts.event import BlockDone
 from penstock._engine.async_calls import PrivateLoop, begun
 from penstock._engine.chunk import Claim
 from penstock._engine.engine import Engine
-from penstock._ops.awaited import AwaitedOp
+from penstock._ops.map import AwaitedOp
 from penstock._ops.worker import WorkerContext
 
 __all__ = ["InlineExecutor"]

@@ -6,7 +6,7 @@ from collections import deque
 from itertools import chain, islice
 from typing import Any
 
-from penstock._contracts.output import Output
+from penstock._contracts.frameworks import Output
 from penstock._engine.engine import Engine
 from penstock._engine.scheduler import Ready
 

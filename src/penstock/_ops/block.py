@@ -16,7 +16,7 @@ from penstock._contracts.source import ColumnSource, RowFailed, TransientSource
 from penstock._contracts.transform import Scratch
 from penstock.errors import LengthMismatch
 
-__all__ = ["UNLIMITED", "Block", "ElementFailed", "Gathers", "Ints", "Keys", "part_of", "split", "zeros"]
+__all__ = ["UNLIMITED", "Block", "ElementFailed", "Gathers", "Ints", "Keys", "part_of", "split"]
 
 Ints = NDArray[np.int64]
 Keys = tuple[Ints, Ints, NDArray[np.uint64]]
@@ -60,11 +60,6 @@ class ElementFailed(Exception):
         out = ElementFailed(offset, self.stage, self.error, self.policy, whole=self.whole)
         out.inside_batch, out.of_batch, out.final = self.inside_batch, self.of_batch, self.final
         return out
-
-
-def zeros(count: int) -> NDArray[np.uint64]:
-    """Return the lanes of elements that need none."""
-    return np.zeros(count, np.uint64)
 
 
 class Gathers(Protocol):
@@ -371,13 +366,10 @@ class Block:
             np.copyto(target, column)
         return out
 
-    def _is_even(self) -> bool:
-        """Tell whether all elements take the same, which who made the block has seen to."""
-        source = self._column_source
-        return source is not None and not any(dtype.hasobject for _, dtype in source.leaves())
-
     def _gather(self) -> list[Any]:
-        bounded = _Bounded(self.room) if self.room < UNLIMITED and not self._is_even() else None
+        source = self._column_source  # where all elements take the same, who made the block has seen to that
+        even = self.room >= UNLIMITED or (source is not None and not any(dtype.hasobject for _, dtype in source.leaves()))
+        bounded = None if even else _Bounded(self.room)
         rows: list[Any] = [] if bounded is None else bounded
         self._fill(rows)
         if bounded is not None:

@@ -1,20 +1,33 @@
-"""How the rows of a batch become one element: stacked, padded, or joined as ragged arrays."""
+"""How the rows of a batch become one element: stacked, padded, joined as ragged arrays, or packed into rows of one length."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._contracts.element import LEAF, ArraySpec, Structure, leaf_paths, sizes_of, spec_of, unflatten
-from penstock._ops.padding import fill_for, shapes_of, values_of
-from penstock._ops.stack import BatchSpec, Names, columns_of_rows, let_go, stack_column, stack_rows, words_of
+from penstock._contracts.element import LEAF, ArraySpec, EmptyList, Structure, array_of, is_masked, leaf_paths, sizes_of, spec_of, unflatten
+from penstock._ops.stack import BatchSpec, Names, columns_of_rows, flaw_of, let_go, stack_column, stack_rows, words_of
 from penstock.errors import SpecError
 
-__all__ = ["Collate", "Collation", "Pad", "Ragged", "Stack"]
+__all__ = [
+    "Collate",
+    "Collation",
+    "Pad",
+    "Ragged",
+    "Stack",
+    "fill_for",
+    "pack_rows",
+    "places_in_use",
+    "sequence_length",
+    "shapes_of",
+    "values_of",
+    "whole_sequence_length",
+]
+
 
 _OBJECT = np.dtype(object)
 _ONLY_SIZES = (
@@ -46,13 +59,8 @@ class Collation(Protocol):
 class Stack:
     """Equal shapes along a new first dimension."""
 
-    @property
-    def words(self) -> str:
-        return "rows written straight into recycled batch slots"
-
-    @property
-    def in_place(self) -> bool:
-        return True
+    words: ClassVar[str] = "rows written straight into recycled batch slots"
+    in_place: ClassVar[bool] = True
 
     def collate(self, rows: list[Any], names: Names) -> Any:
         return stack_rows(rows, names)
@@ -62,15 +70,10 @@ class Stack:
 class Collate:
     """What a function of the user's makes of a list of rows."""
 
+    words: ClassVar[str] = "batches made by collate_fn"
+    in_place: ClassVar[bool] = False
+
     fn: Callable[[list[Any]], Any]
-
-    @property
-    def words(self) -> str:
-        return "batches made by collate_fn"
-
-    @property
-    def in_place(self) -> bool:
-        return False
 
     def collate(self, rows: list[Any], names: Names) -> Any:
         return self.fn(rows)
@@ -84,16 +87,11 @@ class Pad:
     "the longest of this batch", and one that is left out is None.
     """
 
+    words: ClassVar[str] = "padded batches"
+    in_place: ClassVar[bool] = False
+
     shapes: Any = None
     values: Any = None
-
-    @property
-    def words(self) -> str:
-        return "padded batches"
-
-    @property
-    def in_place(self) -> bool:
-        return False
 
     def collate(self, rows: list[Any], names: Names) -> Any:
         spec = BatchSpec(rows[0], lambda: names(0))
@@ -114,15 +112,10 @@ class Ragged:
     joined leaf is {"values": all rows one after the other, "row_splits": int64 array of n + 1 borders in it}.
     """
 
+    words: ClassVar[str] = "ragged batches"
+    in_place: ClassVar[bool] = False
+
     fields: tuple[str | int, ...] | None = None
-
-    @property
-    def words(self) -> str:
-        return "ragged batches"
-
-    @property
-    def in_place(self) -> bool:
-        return False
 
     def collate(self, rows: list[Any], names: Names) -> Any:
         spec = BatchSpec(rows[0], lambda: names(0))
@@ -244,3 +237,262 @@ def _fit(
                 fix="cut it in a map before padded_batch, or give a larger padded_shapes",
             )
     return sizes
+
+
+# -- padding ----------------------------------------------------------------------------------------------------------------------
+
+_NUMBERS = "biufc"
+
+
+def fill_for(value: Any, dtype: np.dtype[Any]) -> NDArray[Any] | None:
+    """Return a padding value as one item of `dtype`, or None when the dtype does not hold it as it is.
+
+    A float may be rounded to the width of the dtype's floats. The number 0 stands for the empty value of a dtype that is none of numbers.
+    """
+    if dtype == _OBJECT:
+        fill = np.empty((), dtype)
+        fill[()] = value
+        return fill
+    given = np.asarray(value)
+    if given.ndim or is_masked(value):
+        return None
+    if given.dtype.kind not in _NUMBERS and type(value) is not int:  # NumPy makes objects of ints beyond 64 bits
+        return _other(given, dtype)
+    if dtype.kind in _NUMBERS or (dtype.kind == "V" and dtype.type is not np.void):  # such as bfloat16, of another package
+        return _number(given, dtype)
+    return np.zeros((), dtype) if given.item() == 0 else None
+
+
+def _number(given: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any] | None:
+    if given.dtype.kind == "c" and dtype.kind in "biuf":
+        return None
+    try:
+        with np.errstate(all="ignore"):
+            made = given.astype(dtype)
+    except OverflowError:
+        return None
+    if given.dtype.kind in "fc" and np.asarray(0.5).astype(dtype) == 0.5:
+        held = np.isfinite(made) == np.isfinite(given)
+    else:
+        held = made.item() == given.item()  # as Python's numbers: NumPy compares an int with a float rounded
+    return made if held else None
+
+
+def _other(given: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any] | None:
+    if given.dtype.kind != dtype.kind and (given.dtype.kind, dtype.kind) != ("U", "T"):
+        return None
+    try:
+        made = given.astype(dtype)
+        same = bool(made == given)
+    except (TypeError, ValueError, OverflowError):  # a record of other fields, a span of no fixed length
+        return None
+    return made if same or (dtype.kind in "mM" and np.isnat(given) and np.isnat(made)) else None
+
+
+def values_of(given: Any, structure: Structure) -> list[Any]:
+    """Return the padding value of each leaf, None for the default. A value in the place of a dict, tuple or list is that of all its leaves.
+
+    Raises:
+        SpecError: `given` has another structure.
+    """
+    return _leaves(given, structure, "padding_values", "")
+
+
+def shapes_of(given: Any, structure: Structure) -> list[Any]:
+    """Return the padded shape of each leaf; None for what is left out.
+
+    Raises:
+        SpecError: `given` has another structure.
+    """
+    return _leaves(given, structure, "padded_shapes", "")
+
+
+def _leaves(given: Any, structure: Structure, argument: str, path: str) -> list[Any]:
+    if given is None:
+        return [None] * len(leaf_paths(structure))
+    if argument == "padding_values" and not isinstance(given, (dict, list, tuple)):
+        return [given] * len(leaf_paths(structure))
+    if structure is LEAF:
+        if argument == "padding_values" or not _is_shape(given):
+            raise _refusal(given, structure, argument, path)
+        return [given]
+    keys = structure[1] if structure[0] == "dict" else range(len(structure[-1]))
+    _check_keys(given, keys, structure, argument, path)
+    parts = [given.get(key) for key in keys] if structure[0] == "dict" else given
+    return [
+        leaf
+        for key, part, child in zip(keys, parts, structure[-1], strict=True)
+        for leaf in _leaves(part, child, argument, f"{path}[{key!r}]")
+    ]
+
+
+def _is_shape(given: Any) -> bool:
+    return isinstance(given, (tuple, list)) and not any(isinstance(size, (dict, list, tuple)) for size in given)
+
+
+def _check_keys(given: Any, keys: Any, structure: Structure, argument: str, path: str) -> None:
+    """Refuse other names than the elements have, and values that are not given for all of them."""
+    if structure[0] != "dict":
+        if not isinstance(given, (tuple, list)) or len(given) != len(keys):
+            raise _refusal(given, structure, argument, path)
+        return
+    if not isinstance(given, dict):
+        raise _refusal(given, structure, argument, path)
+    unknown = [f"{path}[{key!r}]" for key in given if key not in keys]
+    missing = [f"{path}[{key!r}]" for key in keys if key not in given] if argument == "padding_values" else []
+    if unknown or missing:
+        raise SpecError(
+            f"{argument} names {', '.join(unknown)}, which the elements do not have"
+            if unknown
+            else f"{argument} has nothing for {', '.join(missing)}",
+            where="padded_batch()",
+            fix=f"give the structure of one element: {path or 'it'} is {words_of(structure)}",
+        )
+
+
+def _refusal(given: Any, structure: Structure, argument: str, path: str) -> SpecError:
+    thing = "shape" if argument == "padded_shapes" else "value"
+    return SpecError(
+        f"{argument} gives {path or 'the element'} {given!r:.60}, but it is {'one array' if structure is LEAF else words_of(structure)}",
+        where="padded_batch()",
+        fix=f"give a dict for a dict, a tuple or list of as many entries for a tuple or list, and one {thing} for an array",
+    )
+
+
+# -- packing ----------------------------------------------------------------------------------------------------------------------
+
+Row = dict[str, NDArray[Any]]
+
+_RESERVED = ("segment_ids", "positions")
+
+
+def sequence_length(element: Any) -> int:
+    """Return the length of a sequence: an array or list of one dimension, not masked, or a dict of such ones of equal lengths.
+
+    Raises:
+        SpecError: it is neither.
+    """
+    if _is_sequence(_array(element)):
+        return len(element)
+    if isinstance(element, dict) and element and not any(name in element for name in _RESERVED):
+        lengths = {len(value) if _is_sequence(_array(value)) else -1 for value in element.values()}
+        if len(lengths) == 1 and -1 not in lengths:
+            return lengths.pop()
+    raise SpecError(
+        f"{_shown(element)} cannot be packed",
+        where="pack_sequences()",
+        fix="give one array of one dimension, or a dict of such arrays of equal lengths (not named segment_ids or positions; none masked)",
+    )
+
+
+def _is_sequence(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.ndim == 1 and not is_masked(value)
+
+
+def _array(value: Any) -> Any:
+    """Return the array of a list of numbers, and anything else as it is."""
+    array = array_of(value) if isinstance(value, list) else None
+    return value if array is None else array
+
+
+def whole_sequence_length(length: int) -> Callable[[Any], int]:
+    """Return `sequence_length` that refuses more than `length` tokens."""
+
+    def measure(element: Any) -> int:
+        found = sequence_length(element)
+        if found > length:
+            raise SpecError(
+                f"a sequence of {found} tokens does not fit a row of {length}",
+                where="pack_sequences()",
+                fix=f"cut or split it in a map before, filter it out, or use pack_sequences({length}, split=True)",
+            )
+        return found
+
+    return measure
+
+
+def pack_rows(length: int, padding_value: Any) -> Callable[[tuple[Any, ...], Any], Row]:
+    """Return the function that makes a packed row of sequences.
+
+    The row is a dict of the sequences' fields ("tokens" for bare arrays), each [length] with `padding_value` behind the last token, and
+    `segment_ids` int32 [length] (1, 2, ... per sequence, 0 for padding) and `positions` int32 [length] (0, 1, ... in each sequence's part).
+    """
+    counted = np.arange(length, dtype=np.int32)
+    fills: dict[np.dtype[Any], NDArray[Any]] = {}
+
+    def pack(values: tuple[Any, ...], layout: list[tuple[int, int]] | None) -> Row:
+        sequences = [_fields(value) for value in values]
+        spec = {name: _dtype_of(name, sequences) for name in sequences[0]}
+        row = {name: np.empty(length, dtype) for name, dtype in spec.items()}
+        segments, positions = np.empty(length, np.int32), np.empty(length, np.int32)
+        start = 0
+        for number, fields in enumerate(sequences):
+            begin, end = (0, len(next(iter(fields.values())))) if layout is None else layout[number]
+            stop = start + end - begin
+            _check_fields(spec, fields)
+            for name, array in row.items():
+                array[start:stop] = fields[name][begin:end]
+            segments[start:stop] = number + 1
+            positions[start:stop] = counted[: stop - start]
+            start = stop
+        if start < length:
+            segments[start:], positions[start:] = 0, 0
+            for name, dtype in spec.items():
+                if dtype not in fills:
+                    fills[dtype] = _fill_row(name, dtype, padding_value)
+                row[name][start:] = fills[dtype]
+        return {**row, "segment_ids": segments, "positions": positions}
+
+    return pack
+
+
+def places_in_use(row: Row) -> tuple[int, int]:
+    """Return how many tokens a packed row holds, and how many it has room for."""
+    segments = row["segment_ids"]
+    return int(np.count_nonzero(segments)), len(segments)
+
+
+def _fields(value: Any) -> dict[str, NDArray[Any]]:
+    return {name: _array(one) for name, one in value.items()} if isinstance(value, dict) else {"tokens": _array(value)}
+
+
+def _dtype_of(name: str, sequences: list[dict[str, NDArray[Any]]]) -> np.dtype[Any]:
+    """Return the dtype of the first sequence's field, or of the first that is no empty list."""
+    arrays = [fields[name] for fields in sequences if name in fields]
+    return next((array for array in arrays if type(array) is not EmptyList), arrays[0]).dtype
+
+
+def _fill_row(name: str, dtype: np.dtype[Any], padding_value: Any) -> NDArray[Any]:
+    fill = fill_for(padding_value, dtype)
+    if fill is None:
+        raise SpecError(
+            f"padding_value={padding_value!r:.60} does not fit {name} {dtype}",
+            where="pack_sequences()",
+            fix="give a padding_value that all fields can hold as it is, or cast the fields in a map before",
+        )
+    return fill
+
+
+def _check_fields(spec: dict[str, np.dtype[Any]], fields: dict[str, NDArray[Any]]) -> None:
+    found = {name: spec.get(name, array.dtype) if type(array) is EmptyList else array.dtype for name, array in fields.items()}
+    if found != spec:
+        raise SpecError(
+            f"sequences of one row differ: {_words(spec)} and {_words(found)}",
+            where="pack_sequences()",
+            fix="give all sequences the same fields and dtypes before pack_sequences",
+        )
+
+
+def _words(spec: dict[str, np.dtype[Any]]) -> str:
+    return ", ".join(f"{name} {dtype}" for name, dtype in spec.items())
+
+
+def _shown(element: Any) -> str:
+    if isinstance(element, dict):
+        return "a dict of " + (", ".join(f"{name}: {_shown(value)}" for name, value in element.items()) or "nothing")
+    element = _array(element)
+    if isinstance(element, list) and array_of(element) is not None:
+        return flaw_of(element)[0].removeprefix("is ")
+    if isinstance(element, np.ndarray):
+        return f"a{' masked' if is_masked(element) else 'n'} array {element.dtype}{list(element.shape)}"
+    return f"a {type(element).__name__}"

@@ -11,7 +11,7 @@ import numpy as np
 from penstock._ops.block import Block, ElementFailed, Ints, Keys
 from penstock._ops.worker import WorkerContext
 
-__all__ = ["ChainOp", "Leaf", "Operator", "RowSink", "WritesRows", "apply_all"]
+__all__ = ["ChainOp", "Leaf", "OneToOne", "Operator", "RowSink", "WritesRows", "apply_all"]
 
 
 class RowSink(Protocol):
@@ -68,6 +68,16 @@ class Operator(Protocol):
 
         What comes out may be shorter: see `Block`.
         """
+
+
+class OneToOne:
+    """An operator that leaves positions alone."""
+
+    __slots__ = ()
+
+    def source_positions(self, epochs: Ints, positions: Ints) -> tuple[Ints, Ints]:
+        """Return what it was given."""
+        return epochs, positions
 
 
 @runtime_checkable

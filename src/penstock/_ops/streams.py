@@ -1,20 +1,23 @@
-"""Operators that keep, drop or multiply elements. They carry for every element the offset of the input it came from."""
+"""Operators of streams: what keeps, drops or multiplies elements, with the offset of the input of each; what a fold asks of an element."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from operator import index
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._contracts.element import bytes_of_all, flatten, structure_of, unflatten
+from penstock._contracts.element import bytes_of, bytes_of_all, flatten, structure_of, unflatten
 from penstock._contracts.policy import Policy
 from penstock._ops.block import Block, ElementFailed, Ints
+from penstock._ops.operator import OneToOne
+from penstock._ops.worker import WorkerContext
 from penstock.errors import SpecError
 
-__all__ = ["FilterOp", "FlatMapOp", "UnbatchOp", "rows_of"]
+__all__ = ["FilterOp", "FlatMapOp", "GatherOp", "Gathered", "Measured", "UnbatchOp", "WeighOp", "rows_of", "whole_number"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,3 +109,85 @@ def rows_of(element: Any) -> list[Any]:
 def _array(leaf: Any) -> Any:
     """Return the array of a tensor, as `spec_of` counts it, and anything else as it is."""
     return np.asarray(leaf) if hasattr(leaf, "__array__") and not isinstance(leaf, np.ndarray) else leaf
+
+
+# -- what a fold asks of an element -----------------------------------------------------------------------------------------------
+
+
+class Measured(NamedTuple):
+    """An element on its way to a fold, with what the fold asks of it."""
+
+    value: Any
+    weight: Any
+
+
+class Gathered(NamedTuple):
+    """Elements that a fold put together, and how they lie."""
+
+    values: tuple[Any, ...]
+    layout: Any
+
+
+@dataclass(frozen=True, slots=True)
+class WeighOp(OneToOne):
+    """Each element with `fn(element)`."""
+
+    fn: Callable[[Any], Any]
+    name: str
+
+    def apply(self, block: Block, epochs: Ints, positions: Ints, worker: WorkerContext) -> Block:
+        out: list[Any] = []
+        append, fn, rows = out.append, self.fn, block.each()
+        try:
+            for row in rows:
+                append(Measured(row, fn(row)))
+        except BaseException as error:
+            raise ElementFailed(len(out), self.name, error) from error
+        return block.with_rows(out, block.num_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class GatherOp(OneToOne):
+    """Each group of elements through `fn(values, layout)`.
+
+    `measure` tells how many of the places of such an element are in use, and how many it has; the worker counts both.
+    """
+
+    fn: Callable[[tuple[Any, ...], Any], Any]
+    name: str
+    measure: Callable[[Any], tuple[int, int]] | None = None
+
+    def apply(self, block: Block, epochs: Ints, positions: Ints, worker: WorkerContext) -> Block:
+        out: list[Any] = []
+        append, fn, groups = out.append, self.fn, block.each()
+        left = room = block.room - block.num_bytes
+        try:
+            for group in groups:
+                append(element := fn(group.values, group.layout))
+                left -= bytes_of(element)
+                if left < 0:
+                    break
+        except BaseException as error:
+            failed = ElementFailed(len(out), self.name, error)
+            failed.final = True  # the elements are good, they only do not fit each other: no policy leaves them out
+            raise failed from error
+        if self.measure is not None:
+            for element in out:
+                worker.packed(*self.measure(element))
+        return block.with_rows(out, room - left)
+
+
+def whole_number(value: Any, what: str, limit: int | None, where: str) -> int:
+    """Return a user's number as an int in 0..limit-1.
+
+    Raises:
+        SpecError: it is another.
+    """
+    try:
+        number = -1 if isinstance(value, bool) else index(value)
+    except TypeError:
+        number = -1
+    if number < 0 or (limit is not None and number >= limit):
+        wanted = "a whole number >= 0" if limit is None else f"a whole number in 0..{limit - 1}"
+        raise SpecError(f"{value!r} is not {what}", where=where, fix=f"return {wanted}")
+    return number

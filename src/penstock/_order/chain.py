@@ -57,11 +57,12 @@ class Chain:
 
     Attributes:
         notices: what is to be said of passes that ended; the owner takes them.
+        counts: whether a fold counts what it lets through.
+        num_entered: how many items entered the holding fold.
         empty_pass: whether a whole pass below an endless repeat gave it no item: repeating it would never end.
     """
 
     __slots__ = (
-        "_count",
         "_endless",
         "_folds",
         "_missing",
@@ -70,9 +71,11 @@ class Chain:
         "_states",
         "_wanted",
         "_wrap",
+        "counts",
         "empty_pass",
         "holding",
         "notices",
+        "num_entered",
     )
 
     def __init__(
@@ -97,7 +100,8 @@ class Chain:
         self._folds = tuple(folds)
         self.holding = next((level for level, fold in enumerate(folds) if hasattr(fold, "held")), None)
         self._states = _initial(folds, first_pass) if states is None else [_copied(state) for state in states]
-        self._count = 0
+        self.num_entered = 0
+        self.counts = any(isinstance(fold, TakeFold) for fold in folds)
         self._wrap = unwrap or (lambda item: item)
         self.empty_pass = False
         self.notices: list[str] = []
@@ -153,11 +157,6 @@ class Chain:
         above = [_copied(state) for state in self._states[self.holding + 1 :]]
         return [*(self.lower() if lower is None else lower), here, *above]
 
-    @property
-    def num_entered(self) -> int:
-        """Count the items that entered the holding fold."""
-        return self._count
-
     def lets_through(self, count: int, group: int) -> bool:
         """Tell whether `count` items, or with `group` that many lists of so many items each, would come out as they are pushed.
 
@@ -175,11 +174,6 @@ class Chain:
             for fold, state in zip(folds, self._states[len(self._folds) - len(folds) :], strict=True)
         )
 
-    @property
-    def counts(self) -> bool:
-        """Tell whether a fold counts what it lets through."""
-        return any(isinstance(fold, TakeFold) for fold in self._folds)
-
     def count_one(self) -> None:
         """Count an item, or a list, that was let through."""
         for level, fold in enumerate(self._folds):
@@ -194,10 +188,6 @@ class Chain:
     def push(self, item: Item, mark: Any = None) -> Sequence[Item]:
         """Take one item from below and return what comes out at the top."""
         return self._push_from(0, (item,), mark)
-
-    def end(self) -> tuple[Sequence[Item], bool]:
-        """Take the end of a pass; return what comes out before it, and whether it goes on upwards (no `repeat` held it)."""
-        return self._end_from(0)
 
     def close_early(self, *, wanted: bool = True) -> tuple[Sequence[Item], Literal["open", "rest", "cut", "end"]]:
         """End the pass now if a fold lets nothing more out of it; or, if no more of it is `wanted`, as a full take at the top would.
@@ -218,7 +208,7 @@ class Chain:
                 self._states[below] = self._folds[below].restart(self._states[below])
                 if below in self._endless:
                     self._endless[below] = False
-            outs, goes_on = self._end_from(level)
+            outs, goes_on = self.end(level)
             return outs, "end" if goes_on else "cut"
         return (), "open"
 
@@ -256,8 +246,8 @@ class Chain:
         assert level is not None
         outs: list[Item] = []
         for item in items:
-            held = BufferedElement(self._count, mark, item)
-            self._count += 1
+            held = BufferedElement(self.num_entered, mark, item)
+            self.num_entered += 1
             if self._missing:
                 if held.number in self._wanted:
                     self._recalled[held.number] = held
@@ -279,7 +269,8 @@ class Chain:
         assert self.holding is not None
         return cast(HoldingFold, self._folds[self.holding])
 
-    def _end_from(self, level: int) -> tuple[Sequence[Item], bool]:
+    def end(self, level: int = 0) -> tuple[Sequence[Item], bool]:
+        """Take the end of a pass at a level; return what comes out before it, and whether it goes on upwards (no `repeat` held it)."""
         top: list[Item] = []
         for position in range(level, len(self._folds)):
             if position == self.holding and self._missing:

@@ -6,8 +6,11 @@ A kind of node (`penstock._plan.node`) overrides what is different for it; nothi
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
+from types import CodeType, FunctionType, MethodType
 from typing import Any, ClassVar, NamedTuple, Self, cast
 
 import numpy as np
@@ -15,10 +18,13 @@ from numpy.typing import NDArray
 
 from penstock._contracts.element import ArraySpec, map_leaves
 from penstock._contracts.policy import Policy
-from penstock._contracts.store import RecordStore
+from penstock._contracts.source import GroupedSource
+from penstock._contracts.storage import RecordStore
 from penstock._contracts.transform import Transform
 from penstock._order.arithmetic import INFINITE, Length
 from penstock._order.mixing import History
+from penstock._storage.redaction import redacted
+from penstock.errors import PlanError, SourceError
 
 __all__ = [
     "BranchingNode",
@@ -30,12 +36,22 @@ __all__ = [
     "SourceNode",
     "UnaryNode",
     "batch_leaf",
+    "function_name",
+    "group_mark",
+    "groups_of",
+    "has_name",
+    "is_async",
+    "is_async_generator",
+    "joined_groups",
     "length_of",
     "never_ends",
+    "source_groups",
     "sources",
     "substituted",
     "walk",
+    "wants_rng",
 ]
+
 
 Ints = NDArray[np.int64]
 
@@ -416,3 +432,125 @@ def never_ends(node: Node) -> bool:
 def batch_leaf(spec: ArraySpec) -> ArraySpec:
     """Return a spec with the dtype that stands in a batch: that of str and bytes is object."""
     return ArraySpec(spec.shape, np.dtype(object)) if spec.dtype.kind in "US" else spec
+
+
+# -- groups -----------------------------------------------------------------------------------------------------------------------
+
+
+def groups_of(node: Node) -> Ints:
+    """Return the borders of the groups of a plan's elements.
+
+    Returns:
+        int64 [groups + 1], ascending without repeats, from 0: the first element of each group that has one, then the length.
+
+    Raises:
+        PlanError: they lie in no groups.
+        SourceError: a source says borders that are none.
+    """
+    found = node.group_starts()
+    if found is None:
+        raise PlanError(
+            "shuffle(window_groups=...) needs elements that lie in groups: row groups of Parquet, files of records",
+            where="shuffle()",
+            fix="put it right above such a source (map, take, skip, shard, concatenate and cache may stand between), leave window_groups "
+            "out, or give your source group_starts()",
+        )
+    return found
+
+
+def group_mark(node: Node) -> str:
+    """Return a short check sum of the borders, which a saved order depends on."""
+    return f"{zlib.crc32(groups_of(node).astype('<i8').tobytes()):08x}"
+
+
+def joined_groups(parts: list[Ints]) -> Ints:
+    """Return the borders of several parts, one after the other."""
+    ends = np.cumsum([int(part[-1]) for part in parts])
+    return np.unique(np.concatenate([part + (end - int(part[-1])) for part, end in zip(parts, ends.tolist(), strict=True)]))
+
+
+def source_groups(source: GroupedSource) -> Ints:
+    """Return the borders of a source's groups.
+
+    Raises:
+        SourceError: they are none.
+    """
+    given: Any = source.group_starts()
+    starts = np.asarray(given)
+    good = starts.ndim == 1 and starts.dtype.kind in "iu" and len(starts) > 0
+    if not good or starts[0] != 0 or starts[-1] != len(source) or (np.diff(starts.astype(np.int64)) < 0).any():
+        raise SourceError(
+            f"group_starts() gave {starts.dtype.name}{list(starts.shape)}, which are no borders of groups of {len(source)} elements",
+            where=source.label(),
+            fix="return int64 [groups + 1]: the index of the first element of each group, ascending from 0, then len()",
+        )
+    return np.unique(starts.astype(np.int64))
+
+
+# -- functions of the user --------------------------------------------------------------------------------------------------------
+
+_COROUTINE, _ASYNC_GENERATOR = 0x80, 0x200  # inspect.CO_COROUTINE and CO_ASYNC_GENERATOR: `inspect` costs 10 ms to import
+
+
+def function_name(fn: Callable[..., Any]) -> str:
+    """Name a function without its address: its qualified name, or the repr of a frozen operator without passwords and the like."""
+    name = getattr(fn, "__qualname__", None)
+    if isinstance(name, str):
+        return name.replace("<locals>.", "")
+    if isinstance(fn, partial):
+        return f"partial({function_name(fn.func)})"
+    text = repr(fn)
+    return type(fn).__qualname__ if " at 0x" in text else redacted(text)
+
+
+def has_name(fn: Any) -> bool:
+    """Tell whether a function's name says which one it is.
+
+    Two lambdas have one name; so have `partial(crop, 32)` and `partial(crop, 64)`, a function that its maker gave other values, and the
+    method of another object.
+    """
+    if isinstance(fn, Transform):
+        return True
+    if isinstance(fn, FunctionType):
+        return fn.__closure__ is None and fn.__name__ != "<lambda>"
+    if isinstance(fn, MethodType):
+        return isinstance(fn.__self__, type)
+    if isinstance(fn, partial):
+        return False
+    return isinstance(getattr(fn, "__qualname__", None), str) or " at 0x" not in repr(fn)
+
+
+def wants_rng(fn: Callable[..., Any]) -> bool:
+    """Tell whether `fn` has a parameter named `rng` that is not given yet."""
+    if isinstance(fn, Transform):
+        return fn.num_draws > 0
+    code, given = _code_of(fn)
+    return code is not None and "rng" not in given and "rng" in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+
+
+def is_async(fn: Any) -> bool:
+    """Tell whether `fn` is an `async def` function, an object whose `__call__` is one, or a partial of one."""
+    code, _ = _code_of(fn)
+    return code is not None and bool(code.co_flags & _COROUTINE)
+
+
+def is_async_generator(fn: Any) -> bool:
+    """Tell whether `fn` is an `async def` function with a `yield`, or holds one as `is_async` says."""
+    code, _ = _code_of(fn)
+    return code is not None and bool(code.co_flags & _ASYNC_GENERATOR)
+
+
+def _code_of(fn: Any) -> tuple[CodeType | None, set[str]]:
+    """Return the code that a call runs, where Python shows it, and the keywords that partials give."""
+    given: set[str] = set()
+    while not hasattr(fn, "__code__"):
+        if isinstance(fn, partial):
+            given.update(fn.keywords)
+            fn = fn.func
+        elif hasattr(fn, "__func__"):
+            fn = fn.__func__
+        elif not isinstance(fn, type) and hasattr(type(fn).__call__, "__code__"):
+            fn = type(fn).__call__
+        else:
+            return None, given
+    return fn.__code__, given

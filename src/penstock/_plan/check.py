@@ -10,9 +10,8 @@ from typing import Any
 from penstock._contracts.arguments import flag, listed, path_name, real_number, whole_number
 from penstock._contracts.transform import NoticingTransform, Transform
 from penstock._order.folds import uneven
-from penstock._plan.base import Node, length_of, never_ends, substituted, walk
-from penstock._plan.functions import function_name, is_async, is_async_generator, wants_rng
-from penstock._plan.length import INFINITE, ROOM, highest_number, is_indexable
+from penstock._plan.base import Node, function_name, is_async, is_async_generator, length_of, never_ends, substituted, walk, wants_rng
+from penstock._plan.facts import INFINITE, ROOM, highest_number, is_indexable
 from penstock._plan.node import RaggedBatch, Shard, shards_of
 from penstock.errors import PlanError
 

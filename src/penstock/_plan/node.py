@@ -14,7 +14,7 @@ import numpy as np
 from penstock._contracts.element import ArraySpec, unflatten
 from penstock._contracts.policy import Policy
 from penstock._contracts.source import ChunkedSource, ColumnSource, GroupedSource, IndexedSource, StreamSource
-from penstock._contracts.store import RecordStore
+from penstock._contracts.storage import RecordStore
 from penstock._contracts.transform import Transform
 from penstock._order.arithmetic import INFINITE, Length, batch_length, rank_length, repeat_length, shard_length, window_length
 from penstock._order.mixing import History, MixFold, mixing
@@ -29,12 +29,16 @@ from penstock._plan.base import (
     SourceNode,
     UnaryNode,
     batch_leaf,
+    function_name,
+    group_mark,
+    has_name,
+    joined_groups,
     length_of,
+    source_groups,
     sources,
     walk,
+    wants_rng,
 )
-from penstock._plan.functions import function_name, has_name, wants_rng
-from penstock._plan.groups import group_mark, joined_groups, source_groups
 
 __all__ = [
     "AnyBatch",

@@ -6,8 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from penstock._contracts.storage import Storage
-from penstock._contracts.storage_options import RemoteFiles, StorageOptions, storage_options
+from penstock._contracts.storage import RemoteFiles, Storage, StorageOptions, storage_options
 from penstock._storage.listing import find_local
 from penstock._storage.local import LocalStorage
 from penstock.errors import PlanError

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from penstock._contracts.storage_options import StorageOptions
+from penstock._contracts.storage import StorageOptions
 from penstock._storage.parts import Part, RemoteObject
 from penstock._storage.redaction import redacted
 from penstock._storage.retrying import RETRIED, AskAgain, CredentialsRefused, changed, not_there

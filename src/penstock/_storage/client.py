@@ -7,8 +7,8 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from penstock._contracts.breaking import breakable
-from penstock._contracts.storage_options import StorageOptions
+from penstock._contracts.process import breakable
+from penstock._contracts.storage import StorageOptions
 from penstock._storage.buckets import BucketTransport
 from penstock._storage.parts import Part
 from penstock._storage.retrying import Turn, exhausted, persist

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._contracts.forking import OwnLocks
+from penstock._contracts.process import OwnLocks
 from penstock._contracts.storage import Storage
 from penstock._contracts.transform import Scratch
 from penstock.errors import IndexStale, SourceError
@@ -247,7 +247,7 @@ class LocalStorage:
                 return scratch.hold("spans", Sink).room(total)
         return scratch.take("spans", (total,), np.uint8), -1
 
-    def _mend(self, outcome: spans.Outcome, mended: set[tuple[int, int]]) -> None:
+    def _mend(self, outcome: spans.SpanOutcome, mended: set[tuple[int, int]]) -> None:
         """Return when another try can help, once per file and cause; else raise the error that stopped the read."""
         file = outcome.file
         again = (file if outcome.error == errno.ESTALE else -1, outcome.error)
@@ -260,7 +260,7 @@ class LocalStorage:
         else:
             raise self._explained(outcome)
 
-    def _explained(self, outcome: spans.Outcome) -> Exception:
+    def _explained(self, outcome: spans.SpanOutcome) -> Exception:
         path, where = self.path(outcome.file), f"{self._caller}, {self.name(outcome.file)!r}"
         if outcome.problem == spans.NOT_REGULAR:
             return self._not_regular(self.name(outcome.file), os.stat(path).st_mode)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._contracts.storage_options import StorageOptions
+from penstock._contracts.storage import StorageOptions
 from penstock._contracts.transform import Scratch
 from penstock._storage.ahead import Range, ReadAhead
 from penstock._storage.buckets import BucketTransport

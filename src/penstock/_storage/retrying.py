@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from penstock._contracts.storage_options import StorageOptions
+from penstock._contracts.storage import StorageOptions
 from penstock._storage.parts import Part, RemoteObject
 from penstock._storage.redaction import redacted
 from penstock.errors import ObjectChanged, StorageError

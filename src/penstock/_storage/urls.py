@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from penstock._contracts.storage_options import StorageOptions
+from penstock._contracts.storage import StorageOptions
 from penstock._storage.expanding import expand
 from penstock._storage.redaction import redacted
 from penstock.errors import PlanError

@@ -5,8 +5,8 @@ Each framework is imported when it is first asked for.
 
 from __future__ import annotations
 
+from penstock._contracts.frameworks import Output
 from penstock._contracts.options import Options
-from penstock._contracts.output import Output
 
 __all__ = ["output_of"]
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from penstock._contracts.frameworks import Output
 from penstock._contracts.options import Options
-from penstock._contracts.output import Output
 from penstock.adapters.torch import mapped
 from penstock.errors import MissingExtra, PlanError, SpecError
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from penstock._contracts.frameworks import Output
 from penstock._contracts.options import Options
-from penstock._contracts.output import Output
 from penstock.errors import MissingExtra, PlanError
 
 __all__ = ["mapped", "torch_output"]

@@ -17,14 +17,14 @@ from penstock.cli.failing import place_of
 from penstock.cli.record_source import is_url, records_kind
 from penstock.errors import PenstockError, PlanError, SourceError
 
-__all__ = ["Opened", "Operator", "imported", "open_plain", "open_source"]
+__all__ = ["BenchedOperator", "Opened", "imported", "open_plain", "open_source"]
 
 _WHERE = "penstock bench SOURCE"
 _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Operator:
+class BenchedOperator:
     """One step on an element, with the name it has in the report."""
 
     name: str
@@ -37,7 +37,7 @@ class Opened:
 
     dataset: Any
     kind: str
-    operators: tuple[Operator, ...]
+    operators: tuple[BenchedOperator, ...]
     side: int | None
 
     def pipeline(self) -> Any:
@@ -144,23 +144,23 @@ def _arrays(path: Path) -> dict[str, Any]:
     return arrays
 
 
-def _image_operators(crop: int | None, resize: int | None) -> tuple[Operator, ...]:
+def _image_operators(crop: int | None, resize: int | None) -> tuple[BenchedOperator, ...]:
     import penstock as ps
 
-    decode = Operator(name="decode", function=ps.image.decode("data"))
-    normalize = Operator(name="normalize", function=ps.image.normalize("data", mean=_MEAN, std=_STD, layout="CHW"))
+    decode = BenchedOperator(name="decode", function=ps.image.decode("data"))
+    normalize = BenchedOperator(name="normalize", function=ps.image.normalize("data", mean=_MEAN, std=_STD, layout="CHW"))
     if resize is not None:
-        shrink = Operator(name="resize", function=ps.image.resize("data", resize))
-        return decode, shrink, Operator(name="center_crop", function=ps.image.center_crop("data", resize)), normalize
-    cut = Operator(name="random_resized_crop", function=ps.image.random_resized_crop("data", crop or 224))
-    return decode, cut, Operator(name="random_flip", function=ps.image.random_flip("data")), normalize
+        shrink = BenchedOperator(name="resize", function=ps.image.resize("data", resize))
+        return decode, shrink, BenchedOperator(name="center_crop", function=ps.image.center_crop("data", resize)), normalize
+    cut = BenchedOperator(name="random_resized_crop", function=ps.image.random_resized_crop("data", crop or 224))
+    return decode, cut, BenchedOperator(name="random_flip", function=ps.image.random_flip("data")), normalize
 
 
-def _user_operator(reference: str) -> Operator:
+def _user_operator(reference: str) -> BenchedOperator:
     function = imported(reference, f"penstock bench --map {reference}")
     if not callable(function):
         raise _no_function(reference, f"penstock bench --map {reference}")
-    return Operator(name=reference.partition(":")[2], function=function)
+    return BenchedOperator(name=reference.partition(":")[2], function=function)
 
 
 def imported(reference: str, where: str) -> Any:

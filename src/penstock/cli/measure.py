@@ -17,7 +17,7 @@ from penstock.cli.bench_source import Opened
 from penstock.observe import Snapshot, Stats
 from penstock.observe.progress import Progress
 
-__all__ = ["Cost", "Device", "Figures", "Wait", "measure"]
+__all__ = ["Cost", "Device", "Figures", "MeasuredWait", "measure"]
 
 _MAX_SAMPLED = 300
 _MAX_STACKED = 64
@@ -36,7 +36,7 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wait:
+class MeasuredWait:
     """The share of the time that a device with this step time would wait."""
 
     step_ms: float
@@ -50,7 +50,7 @@ class Figures:
     costs: tuple[Cost, ...]
     first_batch_s: float
     ceiling_per_s: float
-    waits: tuple[Wait, ...]
+    waits: tuple[MeasuredWait, ...]
     batch_size: int
     num_workers: int
     pixels: float | None
@@ -83,7 +83,7 @@ def measure(opened: Opened, *, batch_size: int, num_workers: int, budget_s: floa
         for step_ms in steps_ms or [1000 * batch_s * factor for factor in _STEPS_OF_CEILING]:
             device = Device(step_ms / 1000)
             _flow(batches, num_workers, device, budget_s, progress)
-            waits.append(Wait(step_ms=step_ms, wait_share=device.wait_share))
+            waits.append(MeasuredWait(step_ms=step_ms, wait_share=device.wait_share))
     return Figures(
         costs=costs,
         first_batch_s=first_batch_s,

@@ -20,13 +20,20 @@ from penstock._order.arithmetic import INFINITE
 from penstock._plan import check
 from penstock._plan import node as plan
 from penstock._plan.base import sources, walk
-from penstock._plan.describe import lines
-from penstock._plan.length import ROOM, highest_number, is_indexable, known_length, length_of, ranks_of
-from penstock._plan.specs import free_dimensions, known_spec, spec_of_plan
-from penstock.dataset.elements import ElementMethods
+from penstock._plan.facts import (
+    ROOM,
+    free_dimensions,
+    highest_number,
+    is_indexable,
+    known_length,
+    known_spec,
+    length_of,
+    lines,
+    ranks_of,
+    spec_of_plan,
+)
 from penstock.dataset.foreign import attribute_hint, unknown_argument
-from penstock.dataset.grouping import GroupMethods
-from penstock.dataset.ordering import OrderMethods
+from penstock.dataset.operators import ElementMethods, GroupMethods, OrderMethods
 from penstock.errors import OutOfRange, PlanError
 
 if TYPE_CHECKING:
@@ -171,10 +178,12 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods, metaclass=_DatasetKind
         if self._tuning_cache is None:
             self._tuning_cache = TuningCache()
         chosen = _options(self._options, options)
-        made = output_of(chosen)
+        made = None if chosen.output == "numpy" else output_of(chosen)
         tuning_cache = self._tuning_cache if made is None or made.allocate is None else TuningCache()  # whose buffers are of its allocator
         heard = check.listeners_argument(listeners)
-        return Feed(self._root, chosen, heard, tuning_cache=tuning_cache, output=made, agree=comparison(ranks_of(self._root)))
+        ranks = ranks_of(self._root)
+        agree = None if ranks is None else comparison(ranks)
+        return Feed(self._root, chosen, heard, tuning_cache=tuning_cache, output=made, agree=agree)
 
     def to_tf(self, feed: Feed | None = None, *, output_signature: Any = None) -> Any:
         """Return a `tf.data.Dataset` of whole batches: its iterations are the epochs of a feed. TensorFlow copies no array.

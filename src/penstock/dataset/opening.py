@@ -1,26 +1,46 @@
-"""Where datasets begin: functions that open a source."""
+"""The functions that begin a dataset: over arrays, lists, generators and sources; over files; over a DataLoader."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
-from typing import Any
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from penstock._contracts.arguments import whole_number
+from penstock._contracts.policy import Raise
 from penstock._contracts.source import IndexedSource, StreamSource
 from penstock._plan import check
 from penstock._plan import node as plan
+from penstock._plan.facts import INFINITE, length_of
 from penstock.dataset.builder import Dataset
-from penstock.errors import PlanError
+from penstock.errors import PlanError, SourceError
+from penstock.formats.quarantine import QuarantineLine, read_lines
+
+if TYPE_CHECKING:
+    from penstock.formats.features import Feature
 
 __all__ = [
     "from_arrays",
+    "from_dataloader",
     "from_generator",
     "from_source",
     "from_stream",
+    "read_csv",
     "read_files",
     "read_images",
+    "read_jsonl",
     "read_list",
+    "read_parquet",
+    "read_quarantine",
+    "read_tar",
+    "read_text",
+    "read_tfrecord",
+    "read_tokens",
 ]
 
 
@@ -138,3 +158,435 @@ def _plain(number: Any) -> Any:
     """Return a whole number as an int, and anything else as it is: the source knows what to say of it."""
     whole = whole_number(number)
     return number if whole is None else whole
+
+
+# -- files of text and tokens -----------------------------------------------------------------------------------------------------
+
+
+def read_text(pattern: Any, *, skip_blank: bool = False, max_line_bytes: int = 64 << 20) -> Dataset:
+    """Read the lines of text files: {"text": str}, without line ends. Any line at any time, so `shuffle` needs no buffer.
+
+    UTF-8 with or without a byte order mark; LF or CRLF, also missing at the end of a file. An index of 12 bytes a line is built when a file
+    is first read, and kept beside it or in the user's cache folder.
+
+    Args:
+        pattern: a path, a glob pattern, or several; files in the order of the bytes of their paths.
+        skip_blank: leave lines out that hold nothing but white space; otherwise they are elements.
+        max_line_bytes: a longer line is an error, found before it is read whole.
+
+    Raises:
+        PlanError: an argument out of range.
+        RecordError: a line beyond the limit, or a file that is no text (compressed, UTF-16); when a line is read: it is no UTF-8.
+        SourceError, OSError: no file, or one that cannot be read.
+    """
+    from penstock.sources.text import text_source
+
+    blank, limit = check.flag_argument(skip_blank, "skip_blank", "read_text"), _limit("read_text", max_line_bytes)
+    return _read(text_source(pattern, skip_blank=blank, max_line_bytes=limit))
+
+
+def read_jsonl(pattern: Any, *, fields: Any = None, allow_nan: bool = False, max_line_bytes: int = 64 << 20) -> Dataset:
+    """Read JSON lines: one value a line, as Python objects (numbers are int and float), or only some fields, as arrays.
+
+    Files are indexed as those of `read_text`; lines of nothing but white space are left out.
+
+    Args:
+        pattern: as `read_text`.
+        fields: the fields that an element has: names, or a dict of names and dtypes. A number, or lists of numbers of one shape, becomes a
+            NumPy scalar or array of that dtype, exactly or not at all; None leaves a value as it is. By default elements are the values
+            themselves.
+        allow_nan: take NaN, Infinity and -Infinity, which are no JSON but which Python's json writes.
+        max_line_bytes: as `read_text`.
+
+    Raises:
+        PlanError: `fields` that declare nothing, a dtype that is none, or a limit out of range.
+        RecordError: as `read_text`; when a line is read: no JSON, a key that stands twice in an object, nesting beyond Python's limit, a
+            declared field that is missing or does not fit its dtype.
+        SourceError, OSError: no file, or one that cannot be read.
+    """
+    from penstock.sources.jsonl import jsonl_source
+
+    nan, limit = check.flag_argument(allow_nan, "allow_nan", "read_jsonl"), _limit("read_jsonl", max_line_bytes)
+    return _read(jsonl_source(pattern, fields=fields, allow_nan=nan, max_line_bytes=limit))
+
+
+def read_csv(
+    pattern: Any,
+    *,
+    columns: Any = None,
+    names: Sequence[str] | None = None,
+    delimiter: str = ",",
+    quote: str = '"',
+    missing: Mapping[str, Any] | None = None,
+    max_line_bytes: int = 64 << 20,
+) -> Dataset:
+    """Read CSV files (RFC 4180, LF or CRLF): one dict a record, its columns as text or as numbers of declared dtypes.
+
+    Fields in quotes may hold delimiters, line ends and doubled quotes. Files are indexed as those of `read_text`; empty lines are left out.
+
+    Args:
+        pattern: as `read_text`.
+        columns: what an element has: names, or a dict of names and dtypes (bool, integers, floats; None or str for text). By default all,
+            as text. With numbers alone, batches are filled column by column.
+        names: of the fields, for files without a header; otherwise the first record of each file is one, and all must be alike.
+        delimiter: between fields, one ASCII character.
+        quote: around fields, another one.
+        missing: what stands for an empty field, by column; without it an empty number is an error, and empty text is "".
+        max_line_bytes: of a record; as `read_text`.
+
+    Raises:
+        PlanError: a column that the files do not have, or an argument out of range.
+        RecordError: as `read_text`; headers that differ, or a quote that is not closed; when a record is read: another number of fields
+            than the header, an empty field, or one that is no number of its dtype.
+        SourceError, OSError: no file, or one that cannot be read.
+    """
+    from penstock.sources.csvrecords import csv_source
+
+    limit = _limit("read_csv", max_line_bytes)
+    columns, names = (check.names_argument(given, name, "read_csv") for given, name in ((columns, "columns"), (names, "names")))
+    options: dict[str, Any] = {"columns": columns, "names": names, "delimiter": delimiter, "quote": quote}
+    options["missing"] = check.mapping_argument(missing, "missing", "read_csv")
+    return _read(csv_source(pattern, **options, max_line_bytes=limit))
+
+
+def read_tokens(pattern: Any, length: int, *, dtype: Any = None, stride: int | None = None, vocab_size: int | None = None) -> Dataset:
+    """Read windows of token ids: {"tokens": int64 [length + 1]}, whose first `length` are inputs and whose last `length` are targets.
+
+    Files are .npy (one dimension, integers) or raw binary. No window lies in two files, and the tokens behind the last whole window of a
+    file are left out (`print(ds)` counts them). Memory does not grow with the files; they are read with `pread`, so a file that is cut
+    while it is read is an error.
+
+    Args:
+        pattern: a path, a glob pattern, or several; files in the order of the bytes of their paths.
+        length: tokens of the inputs; each window has one more, the last target.
+        dtype: of the tokens of raw files, such as np.uint16; .npy files say it themselves.
+        stride: tokens from the beginning of one window to that of the next. None is `length`: each token is a target once in an epoch.
+            1 with `shuffle` takes random places, as nanoGPT does, but none twice in an epoch.
+        vocab_size: if given, a token outside 0..vocab_size-1 is an error when its window is read.
+
+    Raises:
+        PlanError: an argument out of range, no dtype for a raw file, another one than an .npy file says, or files of several kinds.
+        RecordError: a damaged file, a file that holds something else than tokens (objects, floats, two dimensions, another byte order), or
+            none as long as a window.
+        SourceError, OSError: no file, or one that cannot be read.
+    """
+    from penstock._storage import open_storage
+    from penstock.sources.tokens import TokenSource, find_tokens
+
+    length = _count("read_tokens", "length", length)
+    stride = length if stride is None else _count("read_tokens", "stride", stride)
+    if vocab_size is not None:
+        vocab_size = _count("read_tokens", "vocab_size", vocab_size)
+    storage = open_storage(pattern, "read_tokens")
+    source = TokenSource(storage, find_tokens(storage, dtype), length=length, stride=stride, vocab_size=vocab_size)
+    return _read(source)
+
+
+def _limit(caller: str, max_line_bytes: Any) -> int:
+    return _count(caller, "max_line_bytes", max_line_bytes)
+
+
+def _count(caller: str, name: str, value: Any) -> int:
+    number = whole_number(value)
+    if number is not None and 1 <= number < 1 << 31:
+        return number
+    raise PlanError(f"{name}={value!r}", where=caller, fix=f"give {name} as an int from 1 to {(1 << 31) - 1}")
+
+
+# -- files of records -------------------------------------------------------------------------------------------------------------
+
+
+def read_tar(
+    pattern: Any,
+    *,
+    fields: Sequence[str] | None = None,
+    decode: str | None = None,
+    verify: bool = True,
+    missing_end: str = "warn",
+    links: str = "error",
+) -> Dataset:
+    """Read tar files in WebDataset's convention, any sample at any time: {"__key__": str, extension: bytes, ...}.
+
+    Members side by side with one name up to its first dot are a sample; what is behind the dot names the field. The first call reads each
+    file once and writes an index beside it (or into the user's cache folder); it blocks for that. Nothing is extracted.
+
+    Args:
+        pattern: a path, a glob pattern (`**` for any depth), or a list of them; files in the order of the bytes of their paths.
+        fields: the extensions wanted, in lower case; the first of alternatives such as "jpg;jpeg;png" names the field. None: all that are
+            there, which may differ from sample to sample.
+        decode: "basic": .cls .id .index (and others, see docs/formats/tar.md) as int, .txt as str, .json, and .npy as an array; images stay
+            bytes, and pickles are refused. None: bytes.
+        verify: compare each sample with its check sum in the index, about 5 us for 100 kB: the format has none for data.
+        missing_end: of files that lack the blocks of zeros at their end: "warn", "error" or "accept".
+        links: of links and special files, whose data are not in the archive: "error", or "skip", which counts them in `print(ds)`.
+
+    Raises:
+        PlanError: an argument that is not known.
+        RecordError: a file that is cut, damaged, compressed as a whole, or holds what is not read; with file and offset.
+        SourceError, OSError: no file, or one that cannot be read.
+    """
+    from penstock._storage import open_storage
+    from penstock.sources import TarSource
+
+    verify = check.flag_argument(verify, "verify", "read_tar")
+    storage = open_storage(pattern, "read_tar")
+    return _read(TarSource(storage, fields=fields, decode=decode, verify=verify, missing_end=missing_end, links=links))
+
+
+def read_tfrecord(
+    pattern: Any,
+    *,
+    compression: str | None = None,
+    check_crc: bool = True,
+    max_record_bytes: int = 1 << 30,
+    allow_empty: bool = False,
+    index: None = None,
+    resync: bool = False,
+    features: Mapping[str, Feature] | None = None,
+) -> Dataset:
+    """Read the records of TFRecord files: {"record": bytes}, or with `features` those of tf.train.Example.
+
+    Files come in the order of the bytes of their paths. With `features` elements are dicts with one entry for each; where all are
+    FixedLenFeature of numbers, whole blocks are read, checked and parsed straight into the rows of batches.
+
+    Uncompressed files are read by an index, which is kept beside them as `NAME.psidx` (or in the user's cache folder) and built when it is
+    missing or stale: any record at any time, `len`, `shuffle` without a buffer. Both check sums of a record are checked at every read.
+    Compressed files are a stream that one thread reads; a resume decompresses at most one file again, and an error in one ends the reading.
+
+    Args:
+        pattern: a path, a glob such as "data/train.tfrecord-*", or a list of them; URLs where an object store holds the files.
+        compression: None, "GZIP", "ZLIB", or "auto": what the first bytes of the files look like, the same for all.
+        check_crc: False leaves out the check sum of the data, not that of the length.
+        max_record_bytes: a longer record is an error, before memory is taken for it.
+        allow_empty: take files without records for empty shards; otherwise they are an error.
+        index: refused: text indices of other tools are not read. `penstock index PATTERN` builds Penstock's own ahead of the first read.
+        resync: go on behind a damaged header. What stands there up to the next good one is one record, which is an error when it is read,
+            so that a policy may leave it out. By default such a file is an error here.
+        features: what to take from each record, such as {"image": ps.FixedLenFeature((), bytes), "label": ps.FixedLenFeature((), "int64")}.
+
+    Raises:
+        PlanError: another compression, an `index`, `resync` with compressed files, or features that are none.
+        RecordError: a file is no TFRecord file, is cut or is empty; with file, record number and offset. That a file was cut between two
+            records shows only in a count from elsewhere: `penstock inspect --verify`.
+        SourceError, OSError: no file matches, or one cannot be read.
+    """
+    from penstock.sources.tfrecord import open_tfrecord
+
+    source = open_tfrecord(
+        pattern,
+        compression=compression,
+        check_crc=check.flag_argument(check_crc, "check_crc", "read_tfrecord"),
+        max_record_bytes=max_record_bytes,
+        allow_empty=check.flag_argument(allow_empty, "allow_empty", "read_tfrecord"),
+        index=index,
+        resync=check.flag_argument(resync, "resync", "read_tfrecord"),
+    )
+    if features is None:
+        return _read(source) if isinstance(source, IndexedSource) else Dataset(plan.ReadStream(source=source))
+    from penstock.formats.example import ExampleReader, parse_example
+    from penstock.formats.features import check_features
+    from penstock.sources.examples import example_source
+
+    if isinstance(source, IndexedSource):
+        return _read(example_source(source, ExampleReader(check_features(features, "read_tfrecord"))))
+    return Dataset(plan.ReadStream(source=source)).map(parse_example(features))
+
+
+def read_parquet(
+    pattern: Any,
+    *,
+    columns: Sequence[str] | None = None,
+    null_values: Mapping[str, Any] | None = None,
+    cache_bytes: int = 512 << 20,
+    max_group_bytes: int = 4 << 30,
+) -> Dataset:
+    """Read the rows of Parquet files: {column: value}, files in the order of the bytes of their paths. Needs pyarrow (extra `parquet`).
+
+    Numbers and booleans are NumPy scalars; dates, timestamps (UTC where they have a zone) and durations datetime64 and timedelta64; strings
+    str; binary bytes; lists of one size arrays of that shape; lists of numbers one-dimensional arrays. Dictionary columns are what they
+    stand for. A row costs its row group, unless that is still at hand: shuffle with `shuffle(seed=..., window_groups=k)`, which decodes
+    each row group once per epoch if k of them fit `cache_bytes`; `shuffle(seed=...)` decodes them again and again unless all fit.
+
+    Args:
+        pattern: a path, a glob (`**` for any depth), or a list of them.
+        columns: those to read, in this order; None for all. Others are not read from disk.
+        null_values: what stands for null, by column of numbers or strings. Without it an element with a null is an error of that element.
+        cache_bytes: bound on decoded row groups in memory; one more may be there for each worker.
+        max_group_bytes: bound on one row group decoded: a larger one is an error before anything is allocated for it.
+
+    Raises:
+        MissingExtra: pyarrow is not installed.
+        PlanError: a column that is not there or has no conversion (structs, lists of lists, decimals, times of day), or a wrong argument.
+        RecordError: a file is no Parquet file, or has another schema than the first; the first difference is named.
+        SourceError, OSError: no file, or one that cannot be read.
+    """
+    from penstock._storage import open_storage
+    from penstock.sources.parquet import parquet_source
+
+    if isinstance(columns, str):
+        raise PlanError(f"columns={columns!r} is a str", where="read_parquet()", fix=f"give a list: columns=[{columns!r}]")
+    kept = check.count_argument(cache_bytes, "cache_bytes", "read_parquet")
+    most = check.count_argument(max_group_bytes, "max_group_bytes", "read_parquet", least=1)
+    names, nulls = (
+        check.names_argument(columns, "columns", "read_parquet"),
+        check.mapping_argument(null_values, "null_values", "read_parquet"),
+    )
+    return _read(parquet_source(open_storage(pattern, "read_parquet"), names, nulls, kept, most))
+
+
+# -- loaders of PyTorch -----------------------------------------------------------------------------------------------------------
+
+_WHERE = "from_dataloader()"
+
+
+def from_dataloader(loader: Any, *, seed: int = 0) -> Dataset:
+    """Return the dataset that a `torch.utils.data.DataLoader` iterates, with its shuffle, batches and workers as operators and options.
+
+    A feed of it gives tensors, and each epoch the elements of the loader's epochs. Their order follows from `seed`: a shuffle draws other
+    permutations than PyTorch's. The workers are threads of this process and share one `dataset` object; `num_workers=0` works in the
+    consumer's thread. `pin_memory`, `timeout` and `in_order` become options; `prefetch_factor`, `persistent_workers` and
+    `multiprocessing_context` have no meaning here.
+
+    Args:
+        loader: a DataLoader over a map-style or an iterable dataset. Its sampler may be none, RandomSampler without replacement,
+            SubsetRandomSampler, or DistributedSampler, whose rank and number of ranks are kept: with drop_last=False `even="pad"`, which
+            repeats other elements than PyTorch does.
+        seed: of the shuffle; a DistributedSampler has its own.
+
+    Raises:
+        PlanError: `loader` is none; or its order cannot be said in operators: another sampler or batch_sampler, or one with replacement.
+
+    Warns:
+        UserWarning: for `worker_init_fn`, which is not called, and for an open file in the dataset, which threads would share.
+    """
+    data = sys.modules.get("torch.utils.data")
+    if data is None or not isinstance(loader, data.DataLoader):
+        raise PlanError(f"{type(loader).__name__} is no torch DataLoader", where=_WHERE, fix="give a torch.utils.data.DataLoader")
+    _warn(loader)
+    ds = _elements(data, loader, check.seed_argument(seed, "from_dataloader"))
+    if loader.batch_size is not None:
+        default = loader.collate_fn is data.default_collate
+        ds = ds.batch(loader.batch_size, loader.drop_last, None if default else loader.collate_fn)
+    elif loader.collate_fn is not data.default_convert:
+        ds = ds.map(loader.collate_fn)
+    options: dict[str, Any] = {"num_workers": loader.num_workers, "ordered": getattr(loader, "in_order", True), "output": "torch"}
+    if loader.timeout:
+        options["stall_timeout_s"] = loader.timeout
+    if loader.pin_memory and sys.modules["torch"].cuda.is_available():
+        options["pin_memory"] = True
+    return ds.with_options(**options)
+
+
+def _elements(data: Any, loader: Any, seed: int) -> Dataset:
+    """Return the elements in the loader's order."""
+    dataset, sampler = loader.dataset, loader.sampler
+    if isinstance(dataset, data.IterableDataset):
+        return from_stream(dataset)
+    if loader.batch_size is None and loader.batch_sampler is not None:
+        raise _no_order(loader.batch_sampler, "bucket_by_length makes batches of like lengths, and batch(n) batches of one size")
+    kind = type(sampler)
+    ds = from_source(dataset)
+    if kind is data.SequentialSampler:
+        return ds
+    if kind is data.RandomSampler and not sampler.replacement and sampler.num_samples <= len(dataset):
+        shuffled = ds.shuffle(seed=seed)
+        return shuffled if sampler.num_samples == len(dataset) else shuffled.take(sampler.num_samples)
+    if kind is data.SubsetRandomSampler:
+        chosen = from_arrays(np.array([int(index) for index in sampler.indices], np.int64)).shuffle(seed=seed)
+        return chosen.map(lambda index: dataset[int(index)], name=type(dataset).__name__)
+    if kind is data.DistributedSampler:
+        shuffled = ds.shuffle(seed=sampler.seed) if sampler.shuffle else ds
+        return shuffled.shard_by_rank("drop" if sampler.drop_last else "pad", rank=sampler.rank, num_ranks=sampler.num_replicas)
+    raise _no_order(sampler, "shuffle(seed=...) visits each element once, and a.mix(b, weights=[...]) takes from datasets by weight")
+
+
+def _no_order(sampler: Any, instead: str) -> PlanError:
+    return PlanError(
+        f"the order of {type(sampler).__name__} cannot be said in operators",
+        where=_WHERE,
+        fix=f"make the dataset with ps.from_source(loader.dataset), and its order with operators: {instead}",
+    )
+
+
+def _warn(loader: Any) -> None:
+    if loader.worker_init_fn is not None:
+        warnings.warn(
+            "worker_init_fn is not called: workers are threads. Give functions of map() a parameter `rng` for random numbers, and open "
+            "files in threading.local()",
+            stacklevel=3,
+        )
+    shared = [
+        name for name, value in getattr(loader.dataset, "__dict__", {}).items() if hasattr(value, "fileno") and hasattr(value, "seek")
+    ]
+    if shared and loader.num_workers:
+        warnings.warn(
+            f"the dataset holds an open file in {shared[0]!r}, and its workers are threads here: two of them would move one position in "
+            "it. Open it in threading.local(), or call feed(num_workers=1)",
+            stacklevel=3,
+        )
+
+
+# -- what was left out ------------------------------------------------------------------------------------------------------------
+
+
+def read_quarantine(file: str | os.PathLike[str], ds: Dataset) -> Dataset:
+    """Return the elements of a quarantine file alone: those of `ds`, run through its operators up to the first batch, window or pack.
+
+    Each comes once, in the order of the file, with the epoch and so the random numbers that it failed with. What only orders, repeats or
+    leaves out is not there: `shuffle`, `shard`, `take`, `skip`, `repeat`; `enumerate` counts again from its start. Policies are taken off,
+    so an element that still fails raises: give `feed(on_error=ps.Skip())` to go on. A line of a whole batch stands for all its elements.
+
+    Args:
+        file: what a feed wrote with `quarantine=`; an element may stand in several lines.
+        ds: the pipeline that wrote it, or one with the same source and mended functions.
+
+    Raises:
+        OSError: the file cannot be read.
+        SourceError: a line is not one of such a file, or names an element that `ds` does not have.
+        PlanError: `ds` reads a generator, whose elements have no numbers.
+    """
+    chain = [ds._root]
+    while not chain[0].starts_chain:
+        chain.insert(0, chain[0].children[0])
+    base = chain[0]
+    if base.streams:
+        raise PlanError(
+            "the elements of a generator cannot be read by number",
+            where="read_quarantine()",
+            fix="filter the generator by what the file says",
+        )
+    places: dict[tuple[int, int], None] = {}
+    for line in read_lines(file):
+        for place in _places(line, base, os.fsdecode(file)):
+            places[place] = None
+    root: plan.Node = plan.Pick(child=base, places=tuple(places))
+    for node in chain[1:]:
+        if node.groups_elements:
+            break
+        if node.per_element or not node.selects:
+            root = node.without_policy().with_children([root])
+    return Dataset(root, replace(ds._options, on_error=Raise(), on_read_error=None, quarantine=None))
+
+
+def _places(line: QuarantineLine, base: plan.Node, file: str) -> list[tuple[int, int]]:
+    """Return the places in `base` of the elements of a line."""
+    where, length = f"line {line.number} of {file!r}", length_of(base)
+    if line.place is not None:
+        found = [line.place]
+    elif not base.children and line.keys:
+        found = [(epoch, index) for epoch, index, _ in line.keys]
+    else:
+        raise SourceError(
+            "the elements of this line can only be found again in a plan with one source, and without a batch of batches",
+            where=where,
+            fix="give the branch of zip, concatenate, mix or interleave, or the part below cache() or the batch, in place of the whole "
+            "dataset; or look at the line itself",
+        )
+    for epoch, position in found:
+        if length is None or (length != INFINITE and position >= length):
+            raise SourceError(
+                f"the file names element {position} of epoch {epoch}, and this dataset has {length}",
+                where=where,
+                fix="give the dataset that wrote the file, or one with the same source",
+            )
+    return found

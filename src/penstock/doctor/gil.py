@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Hashable, Mapping
 
-from penstock.doctor.probes import Probe, Recorder
+from penstock.doctor.probes import Probe, ProbeRecorder
 from penstock.observe.queued import gil_wait_ns
 
 __all__ = ["GilSampler", "holding_shares"]
@@ -32,7 +32,7 @@ Samples = Mapping[tuple[Hashable, ...], tuple[int, int]]
 class GilSampler:
     """Samples the GIL in a thread of its own, from `start` to `stop`."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: ProbeRecorder) -> None:
         self._recorder = recorder
         self._stopping = False
         self._thread: threading.Thread | None = None

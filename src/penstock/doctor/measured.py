@@ -9,16 +9,11 @@ from typing import Any, Protocol
 
 from penstock._contracts.element import bytes_of, bytes_of_all
 from penstock._engine.program import Program, SegmentPlan
-from penstock._ops.awaited import AwaitedOp
-from penstock._ops.cached import CacheLeaf
-from penstock._ops.leaves import BatchLeaf, ReadLeaf
-from penstock._ops.map import MapOp
-from penstock._ops.mixing import MixLeaf
+from penstock._ops.map import AwaitedOp, MapOp, Step, TransformsOp
 from penstock._ops.operator import ChainOp
+from penstock._ops.reading import BatchLeaf, CacheLeaf, MixLeaf, ReadLeaf
 from penstock._ops.rows import Rows
-from penstock._ops.streams import FilterOp, FlatMapOp, UnbatchOp, rows_of
-from penstock._ops.transforms import Step, TransformsOp
-from penstock._ops.weigh import GatherOp, WeighOp
+from penstock._ops.streams import FilterOp, FlatMapOp, GatherOp, UnbatchOp, WeighOp, rows_of
 from penstock.doctor.probes import Probe, Span
 
 __all__ = ["MakeProbe", "measured_program"]

@@ -13,12 +13,11 @@ from typing import Any
 from penstock._contracts.event import BatchDelivered, BlockDone, Event
 from penstock._contracts.options import Options
 from penstock._engine.program import Program
-from penstock._plan.describe import lines
-from penstock._plan.length import walk
+from penstock._plan.facts import lines, walk
 from penstock._plan.node import Node
 from penstock.doctor.gil import GilSampler
 from penstock.doctor.measured import measured_program
-from penstock.doctor.probes import Probe, Recorder
+from penstock.doctor.probes import Probe, ProbeRecorder
 from penstock.observe.running import profilers
 from penstock.observe.stats import Stats
 
@@ -39,7 +38,7 @@ class FeedGroup:
         stats: of each feed.
     """
 
-    def __init__(self, recorder: Recorder, number: int, root: Node) -> None:
+    def __init__(self, recorder: ProbeRecorder, number: int, root: Node) -> None:
         self.number = number
         self.plan = lines(root)
         self.overhead = Probe(recorder, number, "penstock", "penstock itself")
@@ -111,7 +110,7 @@ class Profiler:
     """
 
     def __init__(self, *, memory: bool = False, least_steps: int | None = None) -> None:
-        self.recorder = Recorder(memory=memory)
+        self.recorder = ProbeRecorder(memory=memory)
         self.sampler = GilSampler(self.recorder)
         self.interrupted = False
         self._groups: dict[tuple[str, ...], FeedGroup] = {}

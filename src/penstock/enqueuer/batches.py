@@ -19,13 +19,13 @@ from penstock._processes.failure import fit_to_raise
 from penstock.enqueuer.given import is_spent
 from penstock.errors import PlanError, SourceError, SpecError, TooManySkipped
 
-__all__ = ["SampleBatches", "Skipped"]
+__all__ = ["SampleBatches", "SkippedBatch"]
 
 _KEPT = 100
 _FEWEST = 100  # so many samples count as read for a rate, as in a feed: one bad sample among the first ten says little
 
 
-class Skipped(NamedTuple):
+class SkippedBatch(NamedTuple):
     """One sample that was left out: its number in the iterable, its key for `load` (None without `load`), and the error."""
 
     number: int
@@ -57,7 +57,7 @@ class SampleBatches:
     Attributes:
         num_samples: good samples so far, of all passes.
         num_skipped: samples left out so far, of all passes.
-        skipped: the last hundred of them, as `Skipped(number, key, error)`.
+        skipped: the last hundred of them, as `SkippedBatch(number, key, error)`.
 
     Raises:
         PlanError: an argument is not what it should be; `Replace` is refused, for the next sample stands in anyway.
@@ -88,7 +88,7 @@ class SampleBatches:
         self._was_read = False
         self.num_samples = 0
         self.num_skipped = 0
-        self.skipped: deque[Skipped] = deque(maxlen=_KEPT)
+        self.skipped: deque[SkippedBatch] = deque(maxlen=_KEPT)
         self._bad: set[int] = set()  # numbers of the samples, where the limit counts them
 
     def __iter__(self) -> Iterator[Any]:
@@ -118,7 +118,7 @@ class SampleBatches:
                 if not isinstance(error, Exception) or isinstance(decide(self._policy, error, _ALL_RETRIES), Raise):
                     raise fit_to_raise(error, self._words(number, key))  # noqa: B904
                 num_skipped += 1
-                self._skip(Skipped(number, None if self._load is None else key, error), num_skipped, num_read)
+                self._skip(SkippedBatch(number, None if self._load is None else key, error), num_skipped, num_read)
                 continue
             self.num_samples += 1
             if batch.num_rows == self._batch_size:
@@ -152,7 +152,7 @@ class SampleBatches:
     def _words(self, number: int, key: Any) -> str:
         return f"SampleBatches, sample {number}{'' if self._load is None else f' ({key!r})'}"
 
-    def _skip(self, skipped: Skipped, in_pass: int, num_read: int) -> None:
+    def _skip(self, skipped: SkippedBatch, in_pass: int, num_read: int) -> None:
         """Count a sample; the error and its traceback keep no arrays alive.
 
         Raises:

@@ -8,11 +8,10 @@ from numbers import Real
 from types import TracebackType
 from typing import Any, Self
 
-from penstock._contracts.event import Listener
-from penstock._contracts.fill import Fill
+from penstock._contracts.event import Fill, Listener
 from penstock._plan.check import count_argument
 from penstock.enqueuer.given import Given
-from penstock.enqueuer.handing import END, Events, ItemQueue, Run
+from penstock.enqueuer.handing import END, EnqueuerRun, Events, ItemQueue
 from penstock.errors import FeedClosed, PlanError
 from penstock.observe.guarded import Guarded
 from penstock.queues.diagnosis import PATIENCE_S
@@ -88,7 +87,7 @@ class GeneratorEnqueuer:
         self._name = f"GeneratorEnqueuer({self._given.name})"
         self._events = Events(self._given.name)
         self._closed = False
-        self._run: Run | None = None
+        self._run: EnqueuerRun | None = None
         self._finaliser: weakref.finalize[Any, Any] | None = None
 
     def start(self, workers: int = 1, max_queue_size: int = 10) -> None:
@@ -200,7 +199,7 @@ class GeneratorEnqueuer:
                 self._finaliser.detach()
             run.stop(timeout_s)
 
-    def _processes(self, workers: int, max_queue_size: int) -> Run:
+    def _processes(self, workers: int, max_queue_size: int) -> EnqueuerRun:
         from penstock.enqueuer.in_processes import Processes
         from penstock.enqueuer.serving import Duty
 
@@ -221,13 +220,15 @@ class GeneratorEnqueuer:
         return Processes(duties, method, max_queue_size, self._name, self.patience_s, self._events)
 
 
-def _inline(given: Given, name: str, events: Events) -> Run:
+def _inline(given: Given, name: str, events: Events) -> EnqueuerRun:
     from penstock.enqueuer.in_threads import Inline
 
     return Inline(given, name, events)
 
 
-def _threads(given: Given, workers: int, max_queue_size: int, name: str, thread_safe: bool, patience_s: float, events: Events) -> Run:
+def _threads(
+    given: Given, workers: int, max_queue_size: int, name: str, thread_safe: bool, patience_s: float, events: Events
+) -> EnqueuerRun:
     from penstock.enqueuer.in_threads import Threads
 
     return Threads(given, workers, max_queue_size, name, thread_safe, patience_s, events)

@@ -11,15 +11,13 @@ from itertools import count
 from typing import Any, Protocol
 
 from penstock._contracts.element import bytes_of
-from penstock._contracts.event import BatchDelivered, BlockDone, ElementLost, Event, Listener
+from penstock._contracts.event import BatchDelivered, BlockDone, ElementLost, Event, Fill, Listener, Times, clocks, times_since
 from penstock._contracts.failing import attempt
-from penstock._contracts.fill import Fill
-from penstock._contracts.stopwatch import Times, clocks, times_since
 from penstock.errors import FeedClosed, QueueClosed, QueueTimeout
 from penstock.queues import FIFOQueue
 from penstock.queues.standing import SHORT_INTERRUPTS, call_and_place, level_of_caller
 
-__all__ = ["END", "Events", "Handing", "ItemQueue", "Run", "failed_before"]
+__all__ = ["END", "EnqueuerRun", "Events", "Handing", "ItemQueue", "failed_before"]
 
 _LONG_S = 3600.0
 
@@ -27,7 +25,7 @@ END = object()
 """What `take` returns behind the last item."""
 
 
-class Run(Protocol):
+class EnqueuerRun(Protocol):
     """What `start()` makes: workers of one kind."""
 
     @property
@@ -212,7 +210,7 @@ class ItemQueue:
             batch = enqueuer.queue.get()
     """
 
-    def __init__(self, run: Run, where: str) -> None:
+    def __init__(self, run: EnqueuerRun, where: str) -> None:
         self._run, self._where = run, where
 
     def empty(self) -> bool:

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from penstock._contracts.fill import Fill
+from penstock._contracts.event import Fill
 from penstock._processes.bell import Bell
 from penstock._processes.child import Child, stop_all, wait_any
 from penstock._processes.failure import fit_to_raise

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from penstock._contracts.fill import Fill
+from penstock._contracts.event import Fill
 from penstock._engine.error_policy import is_interrupt
 from penstock._processes.failure import fit_to_raise
 from penstock.enqueuer.given import Given

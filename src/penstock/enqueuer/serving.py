@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock._contracts.stopwatch import Times, clocks, times_since
+from penstock._contracts.event import Times, clocks, times_since
 from penstock._processes.outbox import Outbox
 from penstock._processes.pipe import Pipe
 from penstock.enqueuer.given import Given

@@ -19,7 +19,7 @@ from penstock.kernels.examples import BadRecord, FeaturePlan, fill_examples, fra
 from penstock.kernels.examples_plan import COUNT, FIXED
 from penstock.kernels.messages import BYTES, FLOAT, INT64, Entry, as_array, entries, lists_of, messages, values_of
 from penstock.kernels.spans import Taker
-from penstock.kernels.wire import MAX_DEPTH, Fault, WireFault
+from penstock.kernels.wire import MAX_DEPTH, FaultCode, WireFault
 
 __all__ = [
     "ExampleReader",
@@ -302,29 +302,29 @@ def _objects(values: list[bytes]) -> NDArray[Any]:
 _KINDS: Final = ("nothing", "bytes", "float32", "int64")
 _DAMAGED: Final = "write the record again: it is no tf.train.Example, or was changed after it was written"
 _WORDS: Final = {
-    Fault.SPAN: "the record does not lie inside the bytes that were read",
-    Fault.VARINT: "a number is cut off or has more than ten bytes",
-    Fault.TAG: "there is a field number 0, an unknown wire type or an end of a group that was not opened",
-    Fault.LENGTH: "a length does not fit the bytes that are left, or is not that of whole values",
-    Fault.WIRE: "a field has another wire type than the format says",
-    Fault.DEPTH: f"more than {MAX_DEPTH} groups lie in each other",
+    FaultCode.SPAN: "the record does not lie inside the bytes that were read",
+    FaultCode.VARINT: "a number is cut off or has more than ten bytes",
+    FaultCode.TAG: "there is a field number 0, an unknown wire type or an end of a group that was not opened",
+    FaultCode.LENGTH: "a length does not fit the bytes that are left, or is not that of whole values",
+    FaultCode.WIRE: "a field has another wire type than the format says",
+    FaultCode.DEPTH: f"more than {MAX_DEPTH} groups lie in each other",
 }
 
 
-def record_error(fault: Fault, at: int, found: int, name: str | None, feature: Feature | None) -> RecordError:
+def record_error(fault: FaultCode, at: int, found: int, name: str | None, feature: Feature | None) -> RecordError:
     """Return the error for what a parser found; `name` and `feature` are those concerned, if known."""
     where = f"byte {at} of the record" if name is None else f"feature {name!r}, byte {at} of the record"
-    if fault == Fault.MISSING:
+    if fault == FaultCode.MISSING:
         kind = type(feature).__name__
         fix = "allow_missing=True" if isinstance(feature, FixedLenSequenceFeature) else "a default_value, or declare a VarLenFeature"
         return RecordError(f"the record has no feature {name!r}", where=f"feature {name!r} ({kind})", fix=f"give it {fix}")
-    if fault == Fault.KIND and feature is not None:
+    if fault == FaultCode.KIND and feature is not None:
         return RecordError(
             f"feature {name!r} holds {_KINDS[found]} and is declared {_declared(feature)}",
             where=where,
             fix=f"declare it with dtype {_KINDS[found]}, or write the record again",
         )
-    if fault == Fault.COUNT and feature is not None:
+    if fault == FaultCode.COUNT and feature is not None:
         return RecordError(
             f"feature {name!r} has {found} values, and {_expected(feature)}",
             where=where,

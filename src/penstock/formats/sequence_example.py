@@ -23,7 +23,7 @@ from penstock.formats.example import (
 from penstock.formats.example_encode import TEXTS, Message, check_names, delimited, encode_feature, encode_features, encode_map
 from penstock.formats.features import Feature, FixedLenFeature, FixedLenSequenceFeature, check_features
 from penstock.kernels.messages import BYTES, FLOAT, INT64, as_array, entries, lists_of, messages, values_of
-from penstock.kernels.wire import Fault, WireFault
+from penstock.kernels.wire import FaultCode, WireFault
 
 __all__ = ["decode_sequence_example", "encode_sequence_example"]
 
@@ -148,19 +148,19 @@ def _steps(record: bytes, entry: tuple[int, int], kind: int | None, name: bytes)
 def _decode_steps(record: bytes, steps: Steps | None, name: str, feature: Feature) -> Any:
     if steps is None:
         if isinstance(feature, FixedLenSequenceFeature) and not feature.allow_missing:
-            raise record_error(Fault.MISSING, 0, 0, name, feature)
+            raise record_error(FaultCode.MISSING, 0, 0, name, feature)
         steps = []
     wanted = _kind(feature)
     for number, (kind, _) in enumerate(steps):
         if kind not in (0, wanted):
-            error = record_error(Fault.KIND, 0, kind, name, feature)
+            error = record_error(FaultCode.KIND, 0, kind, name, feature)
             raise RecordError(error.what, where=f"feature {name!r}, step {number}", fix=error.fix)
     if not isinstance(feature, FixedLenSequenceFeature):
         return [_array(record, wanted, values) for _, values in steps]
     size = int(np.prod(feature.shape, dtype=np.int64))
     for number, (_, values) in enumerate(steps):
         if len(values) != size:
-            error = record_error(Fault.COUNT, 0, len(values), name, feature)
+            error = record_error(FaultCode.COUNT, 0, len(values), name, feature)
             raise RecordError(error.what, where=f"feature {name!r}, step {number}", fix=error.fix)
     flat = [value for _, values in steps for value in values]
     return _array(record, wanted, flat).reshape(len(steps), *feature.shape)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from penstock import kernels
 from penstock._contracts.transform import Scratch
 from penstock.errors import PlanError
-from penstock.image.operator import Operator, check_image, hand_over, names, place, run_now
+from penstock.image.operator import ImageOperator, check_image, hand_over, names, place, run_now
 
 __all__ = ["RandomFlip", "random_flip"]
 
@@ -20,7 +20,7 @@ _UINT8 = np.dtype(np.uint8)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RandomFlip(Operator):
+class RandomFlip(ImageOperator):
     """Mirror an image left to right when its draw is below `probability`. Made by `random_flip`."""
 
     name: ClassVar[str] = "random_flip"

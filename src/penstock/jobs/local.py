@@ -9,8 +9,8 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, NamedTuple
 
+from penstock._contracts.event import clocks, times_since
 from penstock._contracts.failing import add_note
-from penstock._contracts.stopwatch import clocks, times_since
 from penstock._engine.error_policy import is_interrupt
 from penstock.jobs.results import Results, Silence, words_of_job
 from penstock.queues.parking import ParkingLot

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from penstock._contracts.element import bytes_of
-from penstock._contracts.event import BlockDone, ElementLost, ElementRetried, Listener, Notice
+from penstock._contracts.event import BlockDone, ElementLost, ElementRetried, Listener, Notice, Times
 from penstock._contracts.failing import add_note, attempt, words_of
 from penstock._contracts.policy import Policy, Raise, Retry, Skip, decide
-from penstock._contracts.stopwatch import Times
 from penstock._processes.failure import fit_to_raise
 from penstock.errors import StopRaised, TooManySkipped
 from penstock.jobs.donelist import DoneList

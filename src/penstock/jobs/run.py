@@ -13,8 +13,8 @@ from typing import Any, Literal, TypeVar
 
 from penstock._contracts.event import Listener
 from penstock._contracts.policy import Policy, Raise, Replace, checked_policy, final
+from penstock._plan.base import function_name
 from penstock._plan.check import callable_argument, count_argument, no_async
-from penstock._plan.functions import function_name
 from penstock.errors import PlanError
 from penstock.jobs.digest import Untold, digest_of
 from penstock.jobs.donelist import DoneList

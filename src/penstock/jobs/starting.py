@@ -11,7 +11,7 @@ from typing import Any
 
 from penstock._contracts.event import Listener
 from penstock._contracts.policy import Raise
-from penstock._plan.functions import function_name
+from penstock._plan.base import function_name
 from penstock._processes.child import Child, stop_all, wait_any
 from penstock._processes.pipe import pickled
 from penstock.errors import PlanError, SpecError

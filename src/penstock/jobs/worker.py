@@ -15,7 +15,7 @@ from collections import deque
 from contextlib import suppress
 from typing import Any
 
-from penstock._contracts.stopwatch import Times, clocks, times_since
+from penstock._contracts.event import Times, clocks, times_since
 from penstock._processes.failure import Failure
 from penstock._processes.pipe import Pipe, PipeEnded, pickled
 from penstock.errors import PlanError, SpecError

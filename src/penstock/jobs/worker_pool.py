@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+from penstock._contracts.event import Times
 from penstock._contracts.failing import add_note, words_of
-from penstock._contracts.stopwatch import Times
 from penstock._processes.child import Child, wait_any
 from penstock._processes.pipe import pickled
 from penstock.errors import PenstockError, SpecError, WorkerDied

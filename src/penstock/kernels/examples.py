@@ -19,7 +19,7 @@ from penstock.kernels.checks import block, place, require, require_shape
 from penstock.kernels.examples_plan import FIXED, ExamplePlan, FeaturePlan, make_plan
 from penstock.kernels.library import chosen, chosen_library, table_of_columns
 from penstock.kernels.spans import Taker
-from penstock.kernels.wire import Fault
+from penstock.kernels.wire import FaultCode
 
 __all__ = [
     "BadRecord",
@@ -47,7 +47,7 @@ class BadRecord(NamedTuple):
     """
 
     row: int
-    fault: Fault
+    fault: FaultCode
     feature: int
     at: int
     found: int
@@ -192,7 +192,7 @@ def _run(
     if row < 0:
         return None
     fault, feature, at, found = report.tolist()
-    return BadRecord(row, Fault(fault), feature, at, found)
+    return BadRecord(row, FaultCode(fault), feature, at, found)
 
 
 def taker_of(library: SimpleNamespace, plan: ExamplePlan, outs: Sequence[NDArray[Any]], *, check_data: bool) -> Taker:

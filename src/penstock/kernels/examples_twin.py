@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from penstock.kernels.examples_plan import COUNT, FILL, FIXED, SKIP, ExamplePlan, FeaturePlan
 from penstock.kernels.messages import BYTES, Entry, as_array, entries, lists_of, messages, values_of
-from penstock.kernels.wire import Fault, WireFault
+from penstock.kernels.wire import FaultCode, WireFault
 
 __all__ = ["parse_examples"]
 
@@ -44,7 +44,7 @@ def parse_examples(
     modes = table[:, 3].tolist()
     for row, (start, length) in enumerate(zip(starts.tolist(), lengths.tolist(), strict=True)):
         if start < 0 or length < 0 or start > buffer.size or length > buffer.size - start:
-            report[:] = Fault.SPAN, -1, 0, 0
+            report[:] = FaultCode.SPAN, -1, 0, 0
             return row
         record = buffer[start : start + length].tobytes()
         number = -1
@@ -83,7 +83,7 @@ def _put(
         _put_default(feature, out.reshape(-1, feature.width)[begin:end])
         return
     if len(values) % feature.count if mode == COUNT else len(values) != end - begin:
-        raise WireFault(Fault.COUNT, at, found=len(values))
+        raise WireFault(FaultCode.COUNT, at, found=len(values))
     if mode == COUNT:
         out[row] = len(values)
         return
@@ -97,9 +97,9 @@ def _read(record: bytes, entry: Entry | None, feature: FeaturePlan, mode: int) -
     """Return the kind and the values of one feature of one record; kind 0 and no values where the default stands."""
     kind, values = (0, []) if entry is None else lists_of(record, values_of(record, entry), feature.kind)
     if kind not in (0, feature.kind):
-        raise WireFault(Fault.KIND, 0 if entry is None else entry[0], found=kind)
+        raise WireFault(FaultCode.KIND, 0 if entry is None else entry[0], found=kind)
     if kind == 0 and mode != FILL and feature.default is None:
-        raise WireFault(Fault.MISSING, 0)
+        raise WireFault(FaultCode.MISSING, 0)
     return kind, values
 
 

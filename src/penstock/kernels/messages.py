@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from penstock.kernels.wire import Fault, Field, WireFault, fields, varints
+from penstock.kernels.wire import FaultCode, WireFault, WireField, fields, varints
 
 __all__ = ["BYTES", "FLOAT", "INT64", "Entry", "as_array", "entries", "lists_of", "messages", "values_of"]
 
@@ -24,7 +24,7 @@ Entry = tuple[int, int]
 """Where a map entry begins and ends."""
 
 
-def messages(data: bytes, begin: int, end: int, number: int) -> Iterator[Field]:
+def messages(data: bytes, begin: int, end: int, number: int) -> Iterator[WireField]:
     """Iterate over the sub-messages `number` of a message.
 
     Raises:
@@ -33,7 +33,7 @@ def messages(data: bytes, begin: int, end: int, number: int) -> Iterator[Field]:
     return fields(data, begin, end, {number: _SUB})
 
 
-def entries(data: bytes, parts: Iterator[Field]) -> dict[bytes, Entry]:
+def entries(data: bytes, parts: Iterator[WireField]) -> dict[bytes, Entry]:
     """Return the entries of a map (Features or FeatureLists) that lies in one or several parts, by name; of equal names the last one.
 
     Raises:
@@ -55,12 +55,12 @@ def entries(data: bytes, parts: Iterator[Field]) -> dict[bytes, Entry]:
     return found
 
 
-def values_of(data: bytes, entry: Entry) -> Iterator[Field]:
+def values_of(data: bytes, entry: Entry) -> Iterator[WireField]:
     """Iterate over the value messages of a map entry: one, unless they are to be joined."""
     return messages(data, *entry, 2)
 
 
-def lists_of(data: bytes, parts: Iterator[Field], wanted: int | None) -> tuple[int, list[Any]]:
+def lists_of(data: bytes, parts: Iterator[WireField], wanted: int | None) -> tuple[int, list[Any]]:
     """Return (kind, values) of a Feature that lies in one or several parts; (0, []) of one without a kind.
 
     Values are spans of bytes (begin, length), the bits of floats, or unsigned integers.
@@ -80,7 +80,7 @@ def lists_of(data: bytes, parts: Iterator[Field], wanted: int | None) -> tuple[i
     return kind, values
 
 
-def _read_list(data: bytes, part: Field, kind: int, values: list[Any]) -> None:
+def _read_list(data: bytes, part: WireField, kind: int, values: list[Any]) -> None:
     """Append the values of one list."""
     for field in fields(data, part.begin, part.end, _LISTS[kind]):
         size = field.end - field.begin
@@ -88,7 +88,7 @@ def _read_list(data: bytes, part: Field, kind: int, values: list[Any]) -> None:
             values.append((field.begin, size))
         elif kind == FLOAT:
             if size % 4:
-                raise WireFault(Fault.LENGTH, field.length_at)
+                raise WireFault(FaultCode.LENGTH, field.length_at)
             # As bits: a float of Python would make a signalling NaN a quiet one.
             values.extend(struct.unpack_from(f"<{size // 4}I", data, field.begin))
         elif field.wire == 0:

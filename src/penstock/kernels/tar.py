@@ -11,21 +11,21 @@ from penstock.errors import SpecError
 from penstock.kernels import tar_twin
 from penstock.kernels.checks import block, integer, place, require, require_out, require_shape
 from penstock.kernels.library import chosen
-from penstock.kernels.tar_codes import MAX_NAME, MAX_PARTS, NUM_COLUMNS, NUM_STATES, UNIT, Column, Outcome, Place
+from penstock.kernels.tar_codes import MAX_NAME, MAX_PARTS, NUM_COLUMNS, NUM_STATES, UNIT, TarColumn, TarOutcome, TarPlace
 
-__all__ = ["Table", "scan_members", "scan_samples"]
+__all__ = ["TarTable", "scan_members", "scan_samples"]
 
 _UINT8, _INT64 = np.dtype(np.uint8), np.dtype(np.int64)
 _MOST = 1 << 62
 
 
-class Table:
+class TarTable:
     """Where a scan writes what it finds. Of one thread at a time.
 
     Attributes:
-        rows: int64 [some, columns], one row per member; see `Column`.
+        rows: int64 [some, columns], one row per member; see `TarColumn`.
         names: uint8 [some], the names of the members, one behind the other.
-        state: int64 [places]; see `Place`.
+        state: int64 [places]; see `TarPlace`.
     """
 
     __slots__ = ("names", "rows", "state")
@@ -35,12 +35,12 @@ class Table:
         self.rows = np.empty((0, NUM_COLUMNS), np.int64)
         self.names = np.empty(0, np.uint8)
         self.state = np.zeros(NUM_STATES, np.int64)
-        self.state[[Place.SAMPLE, Place.FIRST_ODD]] = -1
-        self.state[Place.WITH_CRC] = with_crc
+        self.state[[TarPlace.SAMPLE, TarPlace.FIRST_ODD]] = -1
+        self.state[TarPlace.WITH_CRC] = with_crc
 
     def reserve(self, num_rows: int, num_name_bytes: int) -> None:
         """Make room for so many more rows and bytes of names."""
-        rows, names = int(self.state[Place.NUM_ROWS]), int(self.state[Place.NUM_NAME_BYTES])
+        rows, names = int(self.state[TarPlace.NUM_ROWS]), int(self.state[TarPlace.NUM_NAME_BYTES])
         if len(self.rows) - rows < num_rows:
             grown = np.empty((rows + num_rows, NUM_COLUMNS), np.int64)
             grown[:rows] = self.rows[:rows]
@@ -55,27 +55,27 @@ class Table:
         if num_rows == 0:
             return
         state = self.state
-        left, letters = int(state[Place.NUM_ROWS]) - num_rows, int(self.rows[num_rows - 1, Column.NAME_END])
+        left, letters = int(state[TarPlace.NUM_ROWS]) - num_rows, int(self.rows[num_rows - 1, TarColumn.NAME_END])
         self.rows[:left] = self.rows[num_rows : num_rows + left].copy()
-        self.rows[:left, Column.NAME_END] -= letters
-        kept = int(state[Place.NUM_NAME_BYTES]) - letters
+        self.rows[:left, TarColumn.NAME_END] -= letters
+        kept = int(state[TarPlace.NUM_NAME_BYTES]) - letters
         self.names[:kept] = self.names[letters : letters + kept].copy()
-        state[Place.NUM_ROWS], state[Place.NUM_NAME_BYTES] = left, kept
-        state[Place.SAMPLE] = max(-1, int(state[Place.SAMPLE]) - num_rows)
+        state[TarPlace.NUM_ROWS], state[TarPlace.NUM_NAME_BYTES] = left, kept
+        state[TarPlace.SAMPLE] = max(-1, int(state[TarPlace.SAMPLE]) - num_rows)
 
 
-def scan_members(data: NDArray[np.uint8], base: int, total: int, table: Table) -> Outcome:
+def scan_members(data: NDArray[np.uint8], base: int, total: int, table: TarTable) -> TarOutcome:
     """Scan one piece of a tar file, going on at `table.state[POSITION]`; each header is checked, and data are not looked at.
 
     Args:
-        data: uint8 [n], contiguous: bytes of the file from `base` on. When the table owes bytes (`Place.OWED`) it begins where the last
+        data: uint8 [n], contiguous: bytes of the file from `base` on. When the table owes bytes (`TarPlace.OWED`) it begins where the last
             piece ended, otherwise anywhere up to the position where the last scan stopped.
         base: place in the file.
         total: bytes of the file; no member may reach beyond.
         table: what was found; room for what can be found is made.
 
     Returns:
-        `Outcome.MORE`, `END`, or what is wrong at `Place.ERROR_AT`.
+        `TarOutcome.MORE`, `END`, or what is wrong at `TarPlace.ERROR_AT`.
 
     Raises:
         SpecError: an array of another dtype or layout, or a number out of range.
@@ -83,16 +83,16 @@ def scan_members(data: NDArray[np.uint8], base: int, total: int, table: Table) -
     data = block("scan_members", "data", data, _UINT8)
     total = integer("scan_members", "total", total, 0, _MOST)
     base = integer("scan_members", "base", base, 0, total - data.size if data.size <= total else -1)
-    integer("scan_members", "table.state[POSITION]", int(table.state[Place.POSITION]), 0, _MOST)
+    integer("scan_members", "table.state[POSITION]", int(table.state[TarPlace.POSITION]), 0, _MOST)
     _check(table, "scan_members")
     # A name is shorter than the headers that it stands in.
     table.reserve(data.size // UNIT + 1, data.size + MAX_NAME)
-    return Outcome(chosen("tar_scan", tar_twin.scan)(data, base, total, table.rows, table.names, table.state))
+    return TarOutcome(chosen("tar_scan", tar_twin.scan)(data, base, total, table.rows, table.names, table.state))
 
 
 def scan_samples(
-    data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64], table: Table, ends: NDArray[np.int64]
-) -> Outcome:
+    data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64], table: TarTable, ends: NDArray[np.int64]
+) -> TarOutcome:
     """Scan samples that lie anywhere in `data`, each of which must be exactly one. One call without the GIL.
 
     Args:
@@ -103,8 +103,8 @@ def scan_samples(
         ends: int64 [n], written: the number of rows up to and with each sample.
 
     Returns:
-        `Outcome.MORE` when all is well; otherwise what is wrong with sample `table.state[SAMPLE]`, at `Place.ERROR_AT` from its beginning.
-        Rows and ends of the samples before it are there.
+        `TarOutcome.MORE` when all is well; otherwise what is wrong with sample `table.state[SAMPLE]`, at `TarPlace.ERROR_AT` from its
+        beginning. Rows and ends of the samples before it are there.
 
     Raises:
         SpecError: an array of another dtype, shape or layout.
@@ -117,11 +117,11 @@ def scan_samples(
     # Few members as a rule: the table begins small. When it is full, it gets what the bytes could hold at most.
     table.reserve(4 * starts.size + MAX_PARTS, 256 * starts.size + MAX_NAME)
     before = table.state.copy()
-    outcome = Outcome(chosen("tar_samples", tar_twin.samples)(data, starts, lengths, table.rows, table.names, ends, table.state))
-    if outcome == Outcome.FULL:
+    outcome = TarOutcome(chosen("tar_samples", tar_twin.samples)(data, starts, lengths, table.rows, table.names, ends, table.state))
+    if outcome == TarOutcome.FULL:
         table.state[:] = before
         table.reserve(*_most(data.size, lengths))
-        outcome = Outcome(chosen("tar_samples", tar_twin.samples)(data, starts, lengths, table.rows, table.names, ends, table.state))
+        outcome = TarOutcome(chosen("tar_samples", tar_twin.samples)(data, starts, lengths, table.rows, table.names, ends, table.state))
     return outcome
 
 
@@ -131,7 +131,7 @@ def _most(num_bytes: int, lengths: NDArray[np.int64]) -> tuple[int, int]:
     return total // UNIT + 1, total + MAX_NAME
 
 
-def _check(table: Table, function: str) -> None:
+def _check(table: TarTable, function: str) -> None:
     """Refuse arrays that somebody else put into the table."""
     for argument, array, dtype, num_dims in (
         ("rows", table.rows, _INT64, 2),
@@ -146,6 +146,6 @@ def _check(table: Table, function: str) -> None:
     require_shape(function, "state", table.state, (NUM_STATES,))
     require_shape(function, "rows", table.rows, (len(table.rows), NUM_COLUMNS))
     state: list[Any] = table.state.tolist()
-    integer(function, "state[NUM_ROWS]", state[Place.NUM_ROWS], 0, len(table.rows))
-    integer(function, "state[NUM_NAME_BYTES]", state[Place.NUM_NAME_BYTES], 0, table.names.size)
-    integer(function, "state[SAMPLE]", state[Place.SAMPLE], -1, state[Place.NUM_ROWS] - 1)
+    integer(function, "state[NUM_ROWS]", state[TarPlace.NUM_ROWS], 0, len(table.rows))
+    integer(function, "state[NUM_NAME_BYTES]", state[TarPlace.NUM_NAME_BYTES], 0, table.names.size)
+    integer(function, "state[SAMPLE]", state[TarPlace.SAMPLE], -1, state[TarPlace.NUM_ROWS] - 1)

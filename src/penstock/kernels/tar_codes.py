@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final
 
-__all__ = ["MAX_BYTES", "MAX_EXTENDED", "MAX_NAME", "MAX_PARTS", "NUM_COLUMNS", "NUM_STATES", "UNIT", "Column", "Outcome", "Place"]
+__all__ = ["MAX_BYTES", "MAX_EXTENDED", "MAX_NAME", "MAX_PARTS", "NUM_COLUMNS", "NUM_STATES", "UNIT", "TarColumn", "TarOutcome", "TarPlace"]
 
 UNIT: Final = 512
 """Bytes of a block: headers, and what data are padded to."""
@@ -19,7 +19,7 @@ MAX_BYTES: Final = (1 << 32) - 1
 """Most bytes of a member, and of a sample."""
 
 
-class Column(IntEnum):
+class TarColumn(IntEnum):
     """Of a row, which is a regular member that belongs to a sample."""
 
     START = 0
@@ -40,10 +40,10 @@ class Column(IntEnum):
     """CRC32C of this and the sample's members before it, headers and padding included; 0 when it is not asked for."""
 
 
-NUM_COLUMNS: Final = len(Column)
+NUM_COLUMNS: Final = len(TarColumn)
 
 
-class Place(IntEnum):
+class TarPlace(IntEnum):
     """In the state, which one call hands to the next."""
 
     POSITION = 0
@@ -69,10 +69,10 @@ class Place(IntEnum):
     NAMELESS = 14
 
 
-NUM_STATES: Final = len(Place)
+NUM_STATES: Final = len(TarPlace)
 
 
-class Outcome(IntEnum):
+class TarOutcome(IntEnum):
     """Why a scan stopped."""
 
     MORE = 0

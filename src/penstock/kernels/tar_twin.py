@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.kernels.framing_twin import crc32c
-from penstock.kernels.tar_codes import MAX_BYTES, MAX_EXTENDED, MAX_NAME, MAX_PARTS, UNIT, Column, Outcome, Place
+from penstock.kernels.tar_codes import MAX_BYTES, MAX_EXTENDED, MAX_NAME, MAX_PARTS, UNIT, TarColumn, TarOutcome, TarPlace
 
 __all__ = ["samples", "scan"]
 
 _ENCODING = ("utf-8", "surrogateescape")
 _EXTENDED = (tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)
-_REFUSED = {tarfile.GNUTYPE_SPARSE: Outcome.SPARSE, b"M": Outcome.SEVERAL_VOLUMES, b"N": Outcome.SEVERAL_VOLUMES}
+_REFUSED = {tarfile.GNUTYPE_SPARSE: TarOutcome.SPARSE, b"M": TarOutcome.SEVERAL_VOLUMES, b"N": TarOutcome.SEVERAL_VOLUMES}
 _OCTAL = re.compile(rb" *[0-7]*([ \0].*)?", re.DOTALL)
 _LINE = re.compile(rb"([0-9]{1,7}) ([^=]+)=")
 _SIZE = re.compile(rb"[0-9]{1,18}")
@@ -31,7 +31,7 @@ _WITHOUT_DATA = (tarfile.LNKTYPE, tarfile.SYMTYPE, tarfile.CHRTYPE, tarfile.BLKT
 class _Stop(Exception):
     """Ends a scan with an outcome."""
 
-    def __init__(self, outcome: Outcome) -> None:
+    def __init__(self, outcome: TarOutcome) -> None:
         super().__init__(outcome)
         self.outcome = outcome
 
@@ -39,13 +39,13 @@ class _Stop(Exception):
 def scan(
     data: NDArray[np.uint8], base: int, total: int, rows: NDArray[np.int64], names: NDArray[np.uint8], state: NDArray[np.int64]
 ) -> int:
-    """Scan one piece of a file that stands at `base` of `total` bytes; return an `Outcome`."""
+    """Scan one piece of a file that stands at `base` of `total` bytes; return an `TarOutcome`."""
     scanner = _Scanner(data, base, total, rows, names, state)
     try:
         scanner.run()
     except _Stop as stop:
         return int(stop.outcome)
-    return int(Outcome.MORE)
+    return int(TarOutcome.MORE)
 
 
 def samples(
@@ -57,20 +57,20 @@ def samples(
     ends: NDArray[np.int64],
     state: NDArray[np.int64],
 ) -> int:
-    """Scan whole samples; `ends[i]` are the rows up to and with sample i. Return 0 or an `Outcome`."""
+    """Scan whole samples; `ends[i]` are the rows up to and with sample i. Return 0 or an `TarOutcome`."""
     for sample, (start, length) in enumerate(zip(starts.tolist(), lengths.tolist(), strict=True)):
-        before = int(state[Place.NUM_ROWS])
-        state[Place.POSITION], state[Place.SAMPLE] = 0, -1
-        outcome = int(Outcome.OUTSIDE)
+        before = int(state[TarPlace.NUM_ROWS])
+        state[TarPlace.POSITION], state[TarPlace.SAMPLE] = 0, -1
+        outcome = int(TarOutcome.OUTSIDE)
         if start >= 0 and length >= 0 and start <= data.size and length <= data.size - start:
             outcome = scan(data[start : start + length], 0, length, rows, names, state)
-            if outcome >= 0 and (outcome == Outcome.END or state[Place.POSITION] != length or state[Place.SAMPLE] != before):
-                outcome = int(Outcome.NOT_ONE)
+            if outcome >= 0 and (outcome == TarOutcome.END or state[TarPlace.POSITION] != length or state[TarPlace.SAMPLE] != before):
+                outcome = int(TarOutcome.NOT_ONE)
         if outcome < 0:
-            state[Place.SAMPLE] = sample
+            state[TarPlace.SAMPLE] = sample
             return outcome
-        ends[sample] = state[Place.NUM_ROWS]
-        rows[before : int(ends[sample]), [Column.START, Column.DATA]] += start
+        ends[sample] = state[TarPlace.NUM_ROWS]
+        rows[before : int(ends[sample]), [TarColumn.START, TarColumn.DATA]] += start
     return 0
 
 
@@ -85,12 +85,12 @@ class _Scanner:
 
     def run(self) -> None:
         """Take in the members whose headers lie in the piece."""
-        state, owed = self._state, int(self._state[Place.OWED])
-        if owed > self._base and state[Place.NUM_ROWS] > 0:
-            self._sum_row(self._rows[state[Place.NUM_ROWS] - 1], self._base, owed)
-        at = int(state[Place.POSITION])
+        state, owed = self._state, int(self._state[TarPlace.OWED])
+        if owed > self._base and state[TarPlace.NUM_ROWS] > 0:
+            self._sum_row(self._rows[state[TarPlace.NUM_ROWS] - 1], self._base, owed)
+        at = int(state[TarPlace.POSITION])
         while True:
-            state[Place.POSITION] = at
+            state[TarPlace.POSITION] = at
             at = self._member(at)
 
     def _member(self, first: int) -> int:
@@ -98,18 +98,18 @@ class _Scanner:
         at, kinds = first, list[bytes]()
         while (header := self._header(at, kinds)).type in _EXTENDED:
             if header.size > MAX_EXTENDED:
-                raise _Stop(Outcome.LARGE_EXTENDED)
+                raise _Stop(TarOutcome.LARGE_EXTENDED)
             body = _padded(header.size)
             if body > self._total - self._base - at - UNIT:
-                raise _Stop(Outcome.CUT)
+                raise _Stop(TarOutcome.CUT)
             if body > len(self._data) - at - UNIT:
-                raise _Stop(Outcome.MORE)
+                raise _Stop(TarOutcome.MORE)
             at += UNIT + body
             _check_extended(header.type, bytes(self._data[at - body : at - body + header.size]))
             if header.type == tarfile.XGLTYPE:
-                self._state[Place.GLOBALS] += 1
+                self._state[TarPlace.GLOBALS] += 1
                 if kinds:
-                    raise _Stop(Outcome.BAD_EXTENDED)
+                    raise _Stop(TarOutcome.BAD_EXTENDED)
                 return at
             kinds.append(b"x" if header.type == tarfile.SOLARIS_XHDTYPE else header.type)
         if kinds:
@@ -118,19 +118,19 @@ class _Scanner:
 
     def _header(self, at: int, kinds: list[bytes]) -> tarfile.TarInfo:
         """Return what the header at a place says by itself."""
-        self._state[Place.ERROR_AT], self._state[Place.ERROR_NAME] = self._base + at, 0
+        self._state[TarPlace.ERROR_AT], self._state[TarPlace.ERROR_NAME] = self._base + at, 0
         block = bytes(self._data[at : at + UNIT])
         if len(block) < UNIT:
-            raise _Stop(Outcome.MORE)
+            raise _Stop(TarOutcome.MORE)
         if not any(block):
-            raise _Stop(Outcome.ORPHAN if kinds else Outcome.END)
+            raise _Stop(TarOutcome.ORPHAN if kinds else TarOutcome.END)
         try:
             header = tarfile.TarInfo.frombuf(block, *_ENCODING)
         except tarfile.HeaderError as error:
             fits = "checksum" not in str(error) and _OCTAL.fullmatch(block, 148, 156)
-            raise _Stop(Outcome.BAD_SIZE if fits else Outcome.BAD_CHECKSUM) from None
+            raise _Stop(TarOutcome.BAD_SIZE if fits else TarOutcome.BAD_CHECKSUM) from None
         if not 0 <= header.size < 1 << 63:
-            raise _Stop(Outcome.BAD_SIZE)
+            raise _Stop(TarOutcome.BAD_SIZE)
         if block[257:263] != b"ustar\0":  # GNU's own format keeps times where POSIX, and `tarfile` always, has the front of the name
             header.name = block[:100].partition(b"\0")[0].decode(*_ENCODING)
         return header
@@ -140,69 +140,69 @@ class _Scanner:
         state, left = self._state, self._total - self._base - at - UNIT
         if header.type in _REFUSED:
             raise _Stop(_REFUSED[header.type])
-        name, begin = header.name.encode(*_ENCODING), int(state[Place.NUM_NAME_BYTES])
+        name, begin = header.name.encode(*_ENCODING), int(state[TarPlace.NUM_NAME_BYTES])
         if len(name) > MAX_NAME:
-            raise _Stop(Outcome.LONG_NAME)
+            raise _Stop(TarOutcome.LONG_NAME)
         if len(name) > self._names.size - begin:
-            raise _Stop(Outcome.FULL)
+            raise _Stop(TarOutcome.FULL)
         self._names[begin : begin + len(name)] = np.frombuffer(name, np.uint8)
-        state[Place.ERROR_NAME] = len(name)
+        state[TarPlace.ERROR_NAME] = len(name)
         size = 0 if header.type in _WITHOUT_DATA else header.size
         padded = _padded(size)
         if padded > left:
-            raise _Stop(Outcome.CUT if size > left else Outcome.CUT_PADDING)
+            raise _Stop(TarOutcome.CUT if size > left else TarOutcome.CUT_PADDING)
         if header.isdir() or header.type == b"D":
-            state[Place.DIRECTORIES] += 1
+            state[TarPlace.DIRECTORIES] += 1
         elif header.type in (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.CONTTYPE):
             self._add(name, self._base + first, self._base + at + UNIT, size, self._base + at + UNIT + padded)
         else:
-            if state[Place.FIRST_ODD] < 0:
-                state[Place.FIRST_ODD] = self._base + at
-            state[Place.LINKS if header.type in (tarfile.LNKTYPE, tarfile.SYMTYPE) else Place.SPECIAL] += 1
+            if state[TarPlace.FIRST_ODD] < 0:
+                state[TarPlace.FIRST_ODD] = self._base + at
+            state[TarPlace.LINKS if header.type in (tarfile.LNKTYPE, tarfile.SYMTYPE) else TarPlace.SPECIAL] += 1
         return padded
 
     def _add(self, name: bytes, start: int, data: int, size: int, end: int) -> None:
         """Put a regular member into the sample before it, or begin another one."""
-        state, row, sample = self._state, int(self._state[Place.NUM_ROWS]), int(self._state[Place.SAMPLE])
+        state, row, sample = self._state, int(self._state[TarPlace.NUM_ROWS]), int(self._state[TarPlace.SAMPLE])
         key = _key_of(name)
         if key is None:
-            state[Place.META if _is_meta(name) else Place.NAMELESS] += 1
+            state[TarPlace.META if _is_meta(name) else TarPlace.NAMELESS] += 1
             return
         if size > MAX_BYTES:
-            raise _Stop(Outcome.LARGE_MEMBER)
+            raise _Stop(TarOutcome.LARGE_MEMBER)
         if row >= len(self._rows):
-            raise _Stop(Outcome.FULL)
-        if sample >= 0 and self._name(sample)[: int(self._rows[sample, Column.KEY_LENGTH])] != key:
+            raise _Stop(TarOutcome.FULL)
+        if sample >= 0 and self._name(sample)[: int(self._rows[sample, TarColumn.KEY_LENGTH])] != key:
             sample = -1
         if sample >= 0:
             if row - sample >= MAX_PARTS:
-                raise _Stop(Outcome.MANY_PARTS)
+                raise _Stop(TarOutcome.MANY_PARTS)
             field = name[len(key) :].lower()
             if any(self._name(other)[len(key) :].lower() == field for other in range(sample, row)):
-                raise _Stop(Outcome.SAME_FIELD)
-        if end - (start if sample < 0 else int(self._rows[sample, Column.START])) > MAX_BYTES:
-            raise _Stop(Outcome.LARGE_SAMPLE)
+                raise _Stop(TarOutcome.SAME_FIELD)
+        if end - (start if sample < 0 else int(self._rows[sample, TarColumn.START])) > MAX_BYTES:
+            raise _Stop(TarOutcome.LARGE_SAMPLE)
         own = self._rows[row]
-        name_end = int(state[Place.NUM_NAME_BYTES]) + len(name)
+        name_end = int(state[TarPlace.NUM_NAME_BYTES]) + len(name)
         hashes = np.frombuffer(blake2b(key, digest_size=16).digest(), np.int64)
-        own[:] = (start, data, size, name_end, len(key), sample < 0, *hashes, 0, 0 if sample < 0 else self._rows[row - 1, Column.CRC])
+        own[:] = (start, data, size, name_end, len(key), sample < 0, *hashes, 0, 0 if sample < 0 else self._rows[row - 1, TarColumn.CRC])
         self._sum_row(own, start, end)
         if sample < 0:
-            state[Place.SAMPLE] = row
-        state[Place.NUM_ROWS], state[Place.NUM_NAME_BYTES] = row + 1, name_end
+            state[TarPlace.SAMPLE] = row
+        state[TarPlace.NUM_ROWS], state[TarPlace.NUM_NAME_BYTES] = row + 1, name_end
 
     def _sum_row(self, row: NDArray[np.int64], start: int, end: int) -> None:
         """Add the bytes start..end of the file, as far as they are here, to the check sum of a row."""
-        if not self._state[Place.WITH_CRC]:
+        if not self._state[TarPlace.WITH_CRC]:
             return
         here = self._base + len(self._data)
         part = np.frombuffer(self._data[start - self._base : min(end, here) - self._base], np.uint8)
-        row[Column.CRC] = crc32c(part, len(part), int(row[Column.CRC]))
-        self._state[Place.OWED] = end if end > here else 0
+        row[TarColumn.CRC] = crc32c(part, len(part), int(row[TarColumn.CRC]))
+        self._state[TarPlace.OWED] = end if end > here else 0
 
     def _name(self, row: int) -> bytes:
-        begin = int(self._rows[row - 1, Column.NAME_END]) if row else 0
-        return self._names[begin : int(self._rows[row, Column.NAME_END])].tobytes()
+        begin = int(self._rows[row - 1, TarColumn.NAME_END]) if row else 0
+        return self._names[begin : int(self._rows[row, TarColumn.NAME_END])].tobytes()
 
 
 def _read_together(headers: bytes, kinds: list[bytes]) -> tarfile.TarInfo:
@@ -211,34 +211,34 @@ def _read_together(headers: bytes, kinds: list[bytes]) -> tarfile.TarInfo:
         with tarfile.open(fileobj=io.BytesIO(headers), mode="r:", encoding=_ENCODING[0], errors=_ENCODING[1]) as archive:
             member = archive.next()
     except (tarfile.TarError, ValueError):
-        raise _Stop(Outcome.BAD_EXTENDED) from None
+        raise _Stop(TarOutcome.BAD_EXTENDED) from None
     if member is None or "\0" in member.name:
-        raise _Stop(Outcome.BAD_EXTENDED)
+        raise _Stop(TarOutcome.BAD_EXTENDED)
     if len(set(kinds)) < len(kinds) or (tarfile.GNUTYPE_LONGNAME in kinds and "path" in member.pax_headers):
-        raise _Stop(Outcome.TWO_NAMES)
+        raise _Stop(TarOutcome.TWO_NAMES)
     return member
 
 
 def _check_extended(kind: bytes, body: bytes) -> None:
     """Refuse what `tarfile` would pass over in a header that speaks of others: broken lines, two names, sparse files."""
     if kind == tarfile.GNUTYPE_LONGNAME and not body.partition(b"\0")[0]:
-        raise _Stop(Outcome.BAD_EXTENDED)
+        raise _Stop(TarOutcome.BAD_EXTENDED)
     at, seen = 0, set[bytes]()
     while at < len(body) and kind not in (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK):
         line = _LINE.match(body, at)
         end = at + int(line[1]) if line else 0
         if line is None or not line.end() < end <= len(body) or body[end - 1 : end] != b"\n":
-            raise _Stop(Outcome.BAD_EXTENDED)
+            raise _Stop(TarOutcome.BAD_EXTENDED)
         key, value = line[2], body[line.end() : end - 1]
         if key.startswith(b"GNU.sparse."):
-            raise _Stop(Outcome.SPARSE)
+            raise _Stop(TarOutcome.SPARSE)
         if key in (b"path", b"size"):
             if kind == tarfile.XGLTYPE:
-                raise _Stop(Outcome.GLOBAL_NAME)
+                raise _Stop(TarOutcome.GLOBAL_NAME)
             if key in seen:
-                raise _Stop(Outcome.TWO_NAMES)
+                raise _Stop(TarOutcome.TWO_NAMES)
             if key == b"size" and not _SIZE.fullmatch(value):
-                raise _Stop(Outcome.BAD_SIZE)
+                raise _Stop(TarOutcome.BAD_SIZE)
             seen.add(key)
         at = end
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-__all__ = ["MAX_DEPTH", "Fault", "Field", "WireFault", "fields", "varints"]
+__all__ = ["MAX_DEPTH", "FaultCode", "WireFault", "WireField", "fields", "varints"]
 
 MAX_DEPTH: Final = 64
 """So many groups (of unknown fields) may lie in each other."""
@@ -19,7 +19,7 @@ _ANY: Final = range(8)
 _MASK64: Final = (1 << 64) - 1
 
 
-class Fault(IntEnum):
+class FaultCode(IntEnum):
     """What may be wrong with a record; the numbers are those of wire.h."""
 
     SPAN = 1
@@ -43,12 +43,12 @@ class WireFault(Exception):
         found: what was found in its place: a kind or a count.
     """
 
-    def __init__(self, fault: Fault, at: int, *, name: bytes | None = None, found: int = 0) -> None:
+    def __init__(self, fault: FaultCode, at: int, *, name: bytes | None = None, found: int = 0) -> None:
         super().__init__(fault, at)
         self.fault, self.at, self.name, self.found = fault, at, name, found
 
 
-class Field(NamedTuple):
+class WireField(NamedTuple):
     """One field of a message.
 
     Attributes:
@@ -70,7 +70,7 @@ class Field(NamedTuple):
     length_at: int
 
 
-def fields(data: bytes, begin: int, end: int, known: Mapping[int, tuple[int, ...]]) -> Iterator[Field]:
+def fields(data: bytes, begin: int, end: int, known: Mapping[int, tuple[int, ...]]) -> Iterator[WireField]:
     """Iterate over the known fields of the message data[begin:end].
 
     Args:
@@ -87,7 +87,7 @@ def fields(data: bytes, begin: int, end: int, known: Mapping[int, tuple[int, ...
         at = place
         tag, place = _tag(data, place, end)
         if tag & 7 not in known.get(tag >> 3, _ANY):
-            raise WireFault(Fault.WIRE, at)
+            raise WireFault(FaultCode.WIRE, at)
         if tag & 7 == 3:
             stop = _skip_group(data, place, end, tag >> 3)
         else:
@@ -120,33 +120,33 @@ def _varint(data: bytes, place: int, end: int) -> tuple[int, int]:
         result |= (byte & 0x7F) << shift
         if byte < 0x80:
             return result & _MASK64, place  # of the tenth byte one bit counts, as in protobuf
-    raise WireFault(Fault.VARINT, at)
+    raise WireFault(FaultCode.VARINT, at)
 
 
 def _tag(data: bytes, place: int, end: int) -> tuple[int, int]:
     tag, after = _varint(data, place, end)
     if tag < 8 or tag > 0xFFFFFFFF:
-        raise WireFault(Fault.TAG, place)
+        raise WireFault(FaultCode.TAG, place)
     return tag, after
 
 
-def _plain(data: bytes, at: int, place: int, end: int, tag: int) -> Field:
+def _plain(data: bytes, at: int, place: int, end: int, tag: int) -> WireField:
     """Return a field that is no group."""
     number, wire = tag >> 3, tag & 7
     if wire == 0:
         value, after = _varint(data, place, end)
-        return Field(at, number, wire, place, after, value, place)
+        return WireField(at, number, wire, place, after, value, place)
     if wire == 2:
         length, after = _varint(data, place, end)
         if length > end - after:
-            raise WireFault(Fault.LENGTH, place)
-        return Field(at, number, wire, after, after + length, 0, place)
+            raise WireFault(FaultCode.LENGTH, place)
+        return WireField(at, number, wire, after, after + length, 0, place)
     size = {1: 8, 5: 4}.get(wire)
     if size is None:
-        raise WireFault(Fault.TAG, at)
+        raise WireFault(FaultCode.TAG, at)
     if end - place < size:
-        raise WireFault(Fault.LENGTH, at)
-    return Field(at, number, wire, place, place + size, 0, place)
+        raise WireFault(FaultCode.LENGTH, at)
+    return WireField(at, number, wire, place, place + size, 0, place)
 
 
 def _skip_group(data: bytes, place: int, end: int, number: int) -> int:
@@ -155,15 +155,15 @@ def _skip_group(data: bytes, place: int, end: int, number: int) -> int:
     while opened:
         at = place
         if place == end:
-            raise WireFault(Fault.LENGTH, at)
+            raise WireFault(FaultCode.LENGTH, at)
         tag, place = _tag(data, place, end)
         if tag & 7 == 3:
             if len(opened) == MAX_DEPTH:
-                raise WireFault(Fault.DEPTH, at)
+                raise WireFault(FaultCode.DEPTH, at)
             opened.append(tag >> 3)
         elif tag & 7 == 4:
             if opened.pop() != tag >> 3:
-                raise WireFault(Fault.TAG, at)
+                raise WireFault(FaultCode.TAG, at)
         else:
             place = _plain(data, at, place, end, tag).end
     return place

@@ -10,8 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from penstock._contracts.event import BatchDelivered, Event
-from penstock._contracts.fill import Fill
+from penstock._contracts.event import BatchDelivered, Event, Fill
 from penstock._storage.redaction import redacted
 from penstock.errors import PlanError
 from penstock.observe.event_file import EventFile

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol, Self, TextIO
 
-from penstock._contracts.fill import Fill
-from penstock._contracts.forking import call_in_forked
+from penstock._contracts.event import Fill
+from penstock._contracts.process import call_in_forked
 from penstock.errors import MissingExtra
 from penstock.observe.diagnose import NO_WAIT, judge
 from penstock.observe.guarded import guarded
@@ -22,7 +22,7 @@ from penstock.observe.live import NotebookLine, Place, lasting, notebook_line
 from penstock.observe.progress import pace
 from penstock.observe.stats import Snapshot, StageStats
 
-__all__ = ["Look", "Show", "picture"]
+__all__ = ["Glance", "Show", "picture"]
 
 _DRAW_EVERY_S = 0.25
 _HORIZON_S = 5.0
@@ -46,7 +46,7 @@ class _Feed(Protocol):
         """Return whether nothing will run any more."""
 
 
-class Look(NamedTuple):
+class Glance(NamedTuple):
     """What is seen of a feed at one time."""
 
     time_s: float
@@ -84,7 +84,7 @@ class _Drawing:
 
     def __init__(self, feed: weakref.ref[_Feed], place: weakref.WeakMethod[Any], live: Any) -> None:
         self._feed, self._place, self._live = feed, place, live
-        self._looks: deque[Look] = deque()
+        self._looks: deque[Glance] = deque()
         self._stopped, self._pid = threading.Event(), os.getpid()
         call_in_forked(self, _Drawing._give_streams_back)
         self._thread = threading.Thread(target=self._run, name="penstock-show", daemon=True)
@@ -114,7 +114,7 @@ class _Drawing:
         fills = feed.fills()
         if not fills and self._looks:  # between two epochs, and at the end
             fills = [fill._replace(size=0) for fill in self._looks[-1].fills]
-        self._looks.append(Look(time.monotonic(), place(), feed.stats(), fills))
+        self._looks.append(Glance(time.monotonic(), place(), feed.stats(), fills))
         while len(self._looks) > 2 and self._looks[1].time_s <= self._looks[-1].time_s - _HORIZON_S:
             self._looks.popleft()
         self._live.update(picture(self._looks[0], self._looks[-1]), refresh=True)
@@ -160,7 +160,7 @@ def _live(stream: TextIO | None) -> Any:
     return Live(console=console, auto_refresh=False, vertical_overflow="crop")
 
 
-def picture(before: Look, now: Look) -> Any:
+def picture(before: Glance, now: Glance) -> Any:
     """Draw a feed with rich: a row for each stage and buffer, from the source to the training loop, and the sentence of its report.
 
     Args:
@@ -216,7 +216,7 @@ def _stage_words(stage: StageStats, before: StageStats | None, lasted_s: float) 
     return share, f"{pace(count / lasted_s if lasted_s > 0 else 0.0)}, {workers} {100 * share:.0f} % busy"
 
 
-def _consumed(before: Look, now: Look) -> tuple[float, float]:
+def _consumed(before: Glance, now: Glance) -> tuple[float, float]:
     """Return batches a second, and the share of waiting of the training loop."""
     lasted_s = now.time_s - before.time_s
     first, last = before.stats.consumer, now.stats.consumer

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from penstock._contracts.event import BatchDelivered, BlockDone, ElementLost, ElementRetried, Event, Notice, RowsPacked, SlowElement
-from penstock._contracts.forking import OwnLocks
+from penstock._contracts.process import OwnLocks
 from penstock.observe.memory import MemoryStats, RunMemory
 from penstock.observe.queued import QueueClock
 

@@ -20,14 +20,14 @@ from penstock._contracts.event import (
     ElementLost,
     ElementRetried,
     Event,
+    Fill,
     Listener,
     Notice,
     SlowElement,
 )
 from penstock._contracts.failing import words_of
-from penstock._contracts.fill import Fill
-from penstock._contracts.forking import call_in_forked
 from penstock._contracts.memory import resident_memory
+from penstock._contracts.process import call_in_forked
 from penstock._storage.redaction import redacted
 from penstock.errors import PlanError
 from penstock.observe.curves import names_of

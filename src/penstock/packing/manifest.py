@@ -15,7 +15,7 @@ from penstock._contracts.failing import text_of
 from penstock._contracts.policy import Policy
 from penstock._contracts.version import VERSION
 from penstock._plan.base import Node, walk
-from penstock._plan.describe import identity
+from penstock._plan.facts import identity
 from penstock._storage.listing import refuse_url
 from penstock._storage.redaction import redacted
 from penstock.errors import PackError, RecordError, SourceError

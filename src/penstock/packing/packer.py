@@ -11,9 +11,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
-from penstock._contracts.event import BlockDone, Event, Listener
+from penstock._contracts.event import BlockDone, Event, Listener, clocks, times_since
 from penstock._contracts.policy import Policy
-from penstock._contracts.stopwatch import clocks, times_since
 from penstock.dataset import Dataset
 from penstock.errors import PlanError, WorkerDied
 from penstock.formats.sizes import size_words

@@ -12,7 +12,7 @@ from typing import Any
 from penstock._contracts.event import ElementLost, Event
 from penstock._contracts.policy import Policy, Skip, final
 from penstock._plan.base import Node, walk
-from penstock._plan.specs import spec_of_plan
+from penstock._plan.facts import spec_of_plan
 from penstock.dataset import Dataset
 from penstock.errors import PackError, SourceError, SpecError
 from penstock.formats.sizes import size_words

@@ -10,7 +10,7 @@ from penstock._contracts.options import Options
 from penstock._contracts.policy import Policy, Replace, Retry, Skip, checked_policy, final
 from penstock._plan import node as plan
 from penstock._plan.base import substituted
-from penstock._plan.length import is_indexable, length_of, never_ends
+from penstock._plan.facts import is_indexable, length_of, never_ends
 from penstock.dataset import Dataset
 from penstock.errors import PlanError, SourceError, TooManySkipped
 

@@ -13,7 +13,7 @@ from typing import Any
 from penstock._contracts.event import ElementLost, Event, Listener
 from penstock._contracts.failing import add_note, text_of
 from penstock._contracts.policy import Policy, Skip, final
-from penstock._plan.length import length_of
+from penstock._plan.facts import length_of
 from penstock.dataset import Dataset
 from penstock.errors import PackError, PlanError, SourceError, SpecError
 from penstock.formats.sizes import size_words

@@ -14,13 +14,12 @@ from types import TracebackType
 from typing import Any, NoReturn, Self
 
 from penstock._contracts.element import bytes_of
-from penstock._contracts.event import BatchDelivered, BatchEnqueued, Event, Listener
+from penstock._contracts.event import BatchDelivered, BatchEnqueued, Event, Fill, Listener
 from penstock._contracts.failing import add_note, attempt
-from penstock._contracts.fill import Fill
 from penstock._contracts.memory import free_memory
 from penstock.errors import PlanError, QueueError
 from penstock.queues.components import Components
-from penstock.queues.diagnosis import PATIENCE_S, SOON_S, Producer, Users, Watch, waiting
+from penstock.queues.diagnosis import PATIENCE_S, SOON_S, Producer, Users, WaitWatch, waiting
 from penstock.queues.exchange import ENDED, SERVED, WAITING, Attempt, Exchange, Reading, Store, Writing
 from penstock.queues.limits import limit_of, positive
 from penstock.queues.parking import Bell
@@ -381,7 +380,7 @@ class Queue:
 
     def _wait_on(self, attempt: Attempt, begin_ns: int, limit_s: float | None) -> None:
         wait = QueueWait(self, attempt)
-        watch = Watch(wait, self.patience_s, may_fail=limit_s is None)
+        watch = WaitWatch(wait, self.patience_s, may_fail=limit_s is None)
         with waiting(wait) if limit_s is None else nullcontext():
             while attempt.state == WAITING:
                 waited_s = (time.perf_counter_ns() - begin_ns) / 1e9

@@ -26,7 +26,7 @@ from contextvars import ContextVar
 from types import CodeType, FrameType, FunctionType, ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from penstock._contracts.frames import current_frames
+from penstock._contracts.process import current_frames
 from penstock.queues.standing import INSTALLED, OURS, PYTHONS, USERS, kind_of, level_of_caller, where_stand
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ __all__ = [
     "Producer",
     "Users",
     "Wait",
-    "Watch",
+    "WaitWatch",
     "living",
     "main_is_free",
     "members",
@@ -213,7 +213,7 @@ def waits() -> dict[int, Wait]:
     return {ident: wait for ident, wait in list(_waits.items()) if wait.pending()}
 
 
-class Watch:
+class WaitWatch:
     """Looks into one wait now and then, in the thread that waits.
 
     Args:

@@ -11,7 +11,7 @@ from functools import lru_cache
 from types import FrameType, TracebackType
 from typing import Any
 
-from penstock._contracts.frames import current_frames
+from penstock._contracts.process import current_frames
 
 __all__ = [
     "INSTALLED",

@@ -17,8 +17,8 @@ from penstock.queues.parking import ParkingLot
 
 __all__ = [
     "CLEAN",
+    "CoordinatorRun",
     "ExcInfo",
-    "Run",
     "Unraised",
     "attach_others",
     "exception_types",
@@ -36,7 +36,7 @@ ExcInfo = tuple[type[BaseException] | None, BaseException | None, TracebackType 
 Unraised: TypeAlias = "weakref.finalize[[str], object]"
 
 
-class Run:
+class CoordinatorRun:
     """What belongs to one run: from the making of a coordinator, or its `clear_stop`, to the next one.
 
     A deque loses nothing when two threads, or a thread and a signal handler inside it, take from it at once: each callback is called once.

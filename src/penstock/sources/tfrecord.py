@@ -17,7 +17,7 @@ from penstock._storage import open_storage
 from penstock.errors import PlanError, RecordError, StateDamaged, StateUnavailable
 from penstock.formats.compression import Decompressed, check_compression, looks_like
 from penstock.formats.index import Indices
-from penstock.formats.tfrecord import MAX_RECORD_BYTES, Block, frame_error, read_blocks, scan_headers
+from penstock.formats.tfrecord import MAX_RECORD_BYTES, RecordBlock, frame_error, read_blocks, scan_headers
 from penstock.kernels.copying import LARGE_BYTES, copies
 from penstock.kernels.framing import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, FrameStatus, check_frames, scan_frames
 from penstock.sources.paths import common_folder, local_files, shown
@@ -299,7 +299,7 @@ class TFRecordStream:
                 )
             skip = 0
 
-    def _blocks(self, file: int) -> Iterator[Block]:
+    def _blocks(self, file: int) -> Iterator[RecordBlock]:
         name = self._storage.name(file)
         if self._storage.size(file) == 0:
             return

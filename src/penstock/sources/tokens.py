@@ -21,7 +21,7 @@ from penstock._contracts.storage import Storage
 from penstock._storage.local import LocalStorage
 from penstock.errors import LengthMismatch, PlanError, RecordError, SourceError
 from penstock.formats import magic
-from penstock.kernels.tokens import OUTSIDE, Failure, read_windows
+from penstock.kernels.tokens import OUTSIDE, WindowFailure, read_windows
 from penstock.sources.digest import spread
 from penstock.sources.paths import local_files, shown
 from penstock.sources.records import most_at_once
@@ -427,7 +427,7 @@ class _LocalTokens:
         """Open what is not open, look whether the files are still the same, and read."""
         ticket, found, _ = self._storage.descriptors.enter(files)
         opened: list[list[int]] = []
-        failure: Failure | None = None
+        failure: WindowFailure | None = None
         try:
             descriptors = found.astype(np.int32)
             good = self._ready(files, descriptors, opened)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from penstock._contracts.frames import current_frames
+from penstock._contracts.process import current_frames
 from penstock.errors import LawBroken
 
 __all__ = ["Held", "check_no_leaks", "left_behind"]

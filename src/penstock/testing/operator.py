@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from penstock._plan.length import INFINITE, is_indexable, length_of
+from penstock._plan.facts import INFINITE, is_indexable, length_of
 from penstock.dataset import Dataset
 from penstock.errors import FeedClosed, LawBroken, PlanError
 from penstock.sources.digest import spread

@@ -1,16 +1,43 @@
-"""What loaders of other libraries may not do with a feed, which has workers, batches and a part for each rank of its own."""
+"""Other frameworks at the end of a feed: what its batches become, and what loaders may not do with it."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from types import FrameType
+from typing import Any, Protocol
 
 from penstock.errors import PlanError
 
+__all__ = ["Output", "refuse_loader_around", "refuse_loader_worker"]
+
+
+class Output(Protocol):
+    """Makes arrays of a framework out of NumPy batches. A feed calls it from one thread at a time.
+
+    Attributes:
+        depth: how many batches are sent ahead of the one that the loop takes; 0 sends each when it is taken.
+        allocate: returns the memory of a batch buffer, so many bytes, from any thread; None leaves it to the engine.
+    """
+
+    depth: int
+    allocate: Callable[[int], Any] | None
+
+    def send(self, batch: Any) -> Any:
+        """Begin what makes a batch one of the framework, without waiting; `batch` stays valid until that has ended."""
+        ...
+
+    def finish(self) -> None:
+        """Wait until what was sent is done with its arrays: what was not received is dropped."""
+        ...
+
+    def receive(self, sent: Any) -> Any:
+        """Return the framework's batch of what `send` gave, once."""
+        ...
+
+
 _MOST_FRAMES = 8
 """Accelerate's loaders stand about four calls around the feed."""
-
-__all__ = ["refuse_loader_around", "refuse_loader_worker"]
 
 
 def refuse_loader_worker() -> None:

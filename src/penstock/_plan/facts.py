@@ -1,0 +1,225 @@
+"""What is known of a plan before it runs: its length, its words, the specs of its elements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from penstock._contracts.element import ArraySpec
+from penstock._order.arithmetic import INFINITE
+from penstock._plan.base import Node, OnlyByComputing, batch_leaf, length_of, never_ends, sources, walk
+from penstock._plan.node import shards_of
+from penstock.errors import LengthUnknown, PlanError
+
+__all__ = [
+    "INFINITE",
+    "ROOM",
+    "components",
+    "declared",
+    "free_dimensions",
+    "highest_number",
+    "identity",
+    "is_indexable",
+    "known_length",
+    "known_spec",
+    "length_of",
+    "lines",
+    "never_ends",
+    "passes_of",
+    "ranks_of",
+    "spec_of_plan",
+    "unnamed",
+    "walk",
+]
+
+
+# -- length -----------------------------------------------------------------------------------------------------------------------
+
+ROOM = 2**32
+"""So many elements of an endless dataset must be within reach of 64 bits."""
+
+
+def ranks_of(root: Node) -> tuple[int, int] | None:
+    """Return (rank, number of ranks) of a plan's shard by rank where they are those of the process, or None."""
+    return next(((node.index, node.num_shards) for node in shards_of(root) if node.found), None)
+
+
+def is_indexable(node: Node) -> bool:
+    """Tell whether element i of the plan is arithmetic: nothing in it streams."""
+    return not any(part.streams for part in walk(node))
+
+
+def known_length(root: Node, where: str) -> int:
+    """Return the number of elements.
+
+    Raises:
+        LengthUnknown: when it is endless, or only known after reading.
+    """
+    length = length_of(root)
+    if length is None or length == INFINITE:
+        what = "endless" if length == INFINITE else "only known after reading (a filter, flat_map, unbatch or generator)"
+        raise LengthUnknown(f"the length of this dataset is {what}", where=where, fix="count while you iterate, or use take(n)")
+    return int(length)
+
+
+def passes_of(node: Node) -> int:
+    """Return how many passes of its source one pass of the plan holds: by so much its epochs count up. Endless repeats count as one."""
+    return max(map(passes_of, node.children), default=1) * (node.num_passes or 1)
+
+
+def highest_number(root: Node, position: int | None = None) -> int:
+    """Return the largest position, pass or number that comes up for the elements of a plan up to `position`.
+
+    By default up to its last one, or up to number ROOM when there is no end or none is known. Where
+    only reading tells what stands where, nothing is computed of positions but what `enumerate` gives.
+    """
+    length = length_of(root)
+    if length == 0:
+        return 0
+    if position is None:
+        position = ROOM if length is None or length == INFINITE else int(length) - 1
+    if is_indexable(root):
+        return _highest(root, 0, position)
+    return position + root.first_number
+
+
+def _highest(node: Node, epoch: int, position: int) -> int:
+    """Return what `highest_number` does, in passes up to `epoch`: only what stands below an endless node can be further than its length."""
+    highest, below = node.reached(position)
+    for child in node.children:
+        if length_of(child) == INFINITE:
+            found = _highest(child, epoch, below)
+        else:
+            found = (node.pass_below(epoch, below) + 1) * passes_of(child) - 1
+        highest = max(highest, found)
+    return max(highest, epoch)
+
+
+# -- words ------------------------------------------------------------------------------------------------------------------------
+
+_FORM = 1
+"""Raised when the form of a record, or what an operator computes, changes: older caches are then not looked at."""
+
+
+def lines(node: Node, *, saved: bool = False, depth: int = 0) -> list[str]:
+    """List a plan from its sources up, branches indented; with `saved`, as a state has it: without prefetch."""
+    inner = depth + 1 if len(node.children) > 1 else depth
+    out = [line for child in node.children for line in lines(child, saved=saved, depth=inner)]
+    if saved and node.is_hint:
+        return out
+    return [*out, "  " * depth + node.line(saved=saved)]
+
+
+def components(node: Node, inside: str = "") -> tuple[list[str], list[str]]:
+    """Say for each line of a saved plan, and for each of its sources, which component of a mix it belongs to; empty for none."""
+    of_lines: list[str] = []
+    of_sources: list[str] = [] if node.children else [inside]
+    for number, child in enumerate(node.children):
+        below = components(child, node.component(number) or inside)
+        of_lines += below[0]
+        of_sources += below[1]
+    return of_lines if node.is_hint else [*of_lines, inside], of_sources
+
+
+def identity(root: Node, version: str) -> dict[str, Any]:
+    """Return a JSON-able record that differs for plans with other elements: their lines, the fingerprints of the data, the user's version.
+
+    Functions count by name and module. Reads the fingerprints, which may take a bounded sample of the data.
+    """
+    return {
+        "form": _FORM,
+        "version": version,
+        "plan": [node.identity() for node in walk(root) if not node.is_hint],
+        "dataset": [node.source.fingerprint() for node in sources(root)],
+    }
+
+
+def unnamed(root: Node) -> tuple[Callable[..., Any], str] | None:
+    """Return the function and the name of the first map whose function's name says too little, or None."""
+    return next((node.nameless for node in walk(root) if node.nameless is not None), None)
+
+
+# -- specs ------------------------------------------------------------------------------------------------------------------------
+
+
+def declared(tree: Any) -> Any:
+    """Return a declaration with its dtypes as they stand in a batch: those of str and bytes are object.
+
+    Raises:
+        PlanError: it is no tree of dict, tuple and list over `ArraySpec`, or a size is no size.
+    """
+    return _declared(tree, "")
+
+
+def _declared(tree: Any, path: str) -> Any:
+    if isinstance(tree, ArraySpec):
+        return _checked_leaf(tree, path)
+    if isinstance(tree, dict):
+        return {key: _declared(child, f"{path}[{key!r}]") for key, child in tree.items()}
+    if isinstance(tree, (tuple, list)):
+        children = [_declared(child, f"{path}[{place}]") for place, child in enumerate(tree)]
+        plain = type(tree) in (tuple, list)
+        return type(tree)(children) if plain else type(tree)(*children)
+    raise _refusal(f"output_spec{path} is {tree!r}, which is no ArraySpec")
+
+
+def _checked_leaf(spec: ArraySpec, path: str) -> ArraySpec:
+    sizes = spec.shape
+    if not isinstance(sizes, (tuple, list)):
+        raise _refusal(f"output_spec{path} has the shape {sizes!r}, which is no tuple of sizes")
+    try:
+        dtype = np.dtype(spec.dtype)
+    except TypeError as error:
+        raise _refusal(f"output_spec{path} has the dtype {spec.dtype!r}, which NumPy does not know") from error
+    for size in sizes:
+        if size is not None and (isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 0):
+            raise _refusal(f"output_spec{path} has the size {size!r}, which is neither a whole number >= 0 nor None")
+    return batch_leaf(ArraySpec(tuple(None if size is None else int(size) for size in sizes), dtype))
+
+
+def _refusal(what: str) -> PlanError:
+    return PlanError(
+        what,
+        where="map(output_spec=...)",
+        fix="give a tree as ds.spec() shows: dict, tuple or list over ps.ArraySpec(shape, dtype), such as "
+        "{'image': ps.ArraySpec((None, None, 3), np.uint8), 'label': ps.ArraySpec((), np.int64)}",
+    )
+
+
+def spec_of_plan(root: Node, run: Callable[[Node], Any]) -> Any:
+    """Return the tree of specs of the plan's elements.
+
+    What is declared is not computed; `run(node)` finds the spec of a part for which nothing is declared by computing an element of it.
+    Sizes that a declaration leaves open are None; so is the number of rows of a batch that only reading can tell.
+    """
+    if all(node.output_spec is None for node in walk(root)):
+        return run(root)
+    try:
+        return root.spec(lambda child: spec_of_plan(child, run))
+    except OnlyByComputing:
+        pass  # an error of `run` has no context then
+    return run(root)
+
+
+def known_spec(root: Node) -> Any | None:
+    """Return the tree of specs of the plan's elements as far as sources of arrays and maps declare it, None elsewhere; reads nothing."""
+    try:
+        return _known(root)
+    except OnlyByComputing:
+        return None
+
+
+def _known(node: Node) -> Any:
+    return node.spec(_known)
+
+
+def free_dimensions(root: Node) -> Callable[[int], bool]:
+    """Return what tells whether dimension d of an array may differ between the elements of a plan."""
+    nodes = walk(root)
+    if any(node.any_shape for node in nodes):
+        return lambda place: True
+    short = [node.may_be_short for node in nodes if node.may_be_short is not None]
+    may_be_short = bool(short and short[-1])
+    return lambda place: place == 0 and may_be_short
