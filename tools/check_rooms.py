@@ -16,6 +16,7 @@ PACKAGE = "src/penstock"
 
 EXTRAS = {
     "PIL": ("cli", "image"),
+    "cloudpickle": ("_processes",),
     "cv2": ("cli", "image"),
     "jax": ("adapters", "cli"),
     "keras": ("adapters", "cli"),

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from penstock._processes.arena import Arena, ArenaView
+from penstock.errors import PlanError
 
 
 def test_a_buffer_is_writable_and_the_other_side_sees_what_is_written() -> None:
@@ -96,8 +97,8 @@ def test_a_pickle_holds_of_its_arrays_only_where_they_lie_and_gives_copies() -> 
     arena.close()
 
 
-def test_more_memory_than_there_are_addresses_is_a_memory_error() -> None:
+def test_more_memory_than_there_are_addresses_is_an_error() -> None:
     arena = Arena()
-    with pytest.raises(MemoryError, match="bytes"):
+    with pytest.raises(PlanError, match="bytes of shared memory are in use"):
         arena.allocate(arena.num_bytes + 1)
     arena.close()

@@ -126,12 +126,8 @@ class _Job:
         return failed
 
     def known_rows(self) -> Collection[int]:
-        """Return the rows that are known to have failed in this stage: before the state was saved, or by killing worker processes."""
-        return [
-            *self.item.bad_rows,
-            *(self.item.fatal or ()),
-            *(row for row, some in self.item.known.items() if any(self._is_due(one) for one in some)),
-        ]
+        """Return the rows that are known to have failed in this stage before the state was saved."""
+        return [*self.item.bad_rows, *(row for row, some in self.item.known.items() if any(self._is_due(one) for one in some))]
 
     def _is_due(self, known: KnownLoss) -> bool:
         """Tell whether this stage is where something is done about what is known: for a whole input the first that is run here.
@@ -146,8 +142,6 @@ class _Job:
         """Say what stands for a row that failed, or is known to have failed before the state was saved."""
         if failed is None and row in self.item.bad_rows:
             return SKIPPED
-        if failed is None and self.item.fatal and row in self.item.fatal:
-            failed = self._died(row)
         known = [one for one in self.item.known.get(row, ()) if self._is_due(one)] if failed is None else []
         whole = next((one for one in known if not one.inner), None)
         around = Around(self.worker.index, self.lost)
@@ -506,8 +500,6 @@ def compute_batches(plan: SegmentPlan, item: BatchItem, worker: WorkerContext, e
     def handle(number: int, failed: ElementFailed | None) -> Any:
         if number in item.without:
             return SKIPPED
-        if item.fatal and number in item.fatal:
-            failed = died(number)
         failed = failed or item.bad.get(number)
         known = item.known.get(number, []) if failed is None else []
         if known and not known[0].inner:
@@ -522,7 +514,7 @@ def compute_batches(plan: SegmentPlan, item: BatchItem, worker: WorkerContext, e
             Around(worker.index, lost, partial(late, number)),
         )
 
-    asked = [*item.known, *item.bad, *item.without, *(item.fatal or ())]
+    asked = [*item.known, *item.bad, *item.without]
     parts, end, failure = in_pieces(0, len(item.batches), asked, run, handle, one_by_one=item.fatal is not None)
     worker.piece = None
     origins = [origin + begin for begin, (_, part) in parts for origin in part.tolist()]

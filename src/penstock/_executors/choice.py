@@ -15,8 +15,8 @@ from penstock._engine.tuning import TuningCache
 from penstock._executors.contract import Executor
 from penstock._executors.inline import InlineExecutor
 from penstock._executors.processes import ProcessesExecutor, WorkerProcesses
-from penstock._executors.threads import ThreadsExecutor
-from penstock.errors import PlanError
+from penstock._executors.threads import Stopped, ThreadsExecutor
+from penstock.errors import PlanError, WorkerDied
 
 __all__ = ["ExecutorChoice"]
 
@@ -148,27 +148,29 @@ class ExecutorChoice:
         found = self._window.add(now_ns, waited_ns, num_items)
         if found is None:
             return
-        rate, waits, cpus = found
         self._window = _Window(now_ns - _WARM_UP_NS)
+        self._judge(*found)
+
+    def _judge(self, rate: float, waits: float, cpus: float) -> None:
+        """Say what is done next, by the figures of a window."""
         self._rates[self.name] = rate
-        if self.name == "threads":
-            if waits >= _WAITS and cpus >= _COMPUTES:
-                alone = self._engine is not None and self._engine.num_active < self._num_workers
-                self._inline_may_pay, self._starts = alone and waits >= _WAITS_ALWAYS, True
-                self._starter = threading.Thread(target=self._start, name="penstock-start", daemon=True)
-                self._starter.start()
-        elif self.name == "processes" and rate < _BETTER * self._rates["threads"] and self._inline_may_pay:
+        if self.name == "processes" and rate < _BETTER * self._rates["threads"] and self._inline_may_pay:
             self._go("inline", "the training loop's own thread is tried")
-        else:
+        elif self.name != "threads":
             self._settle()
+        elif waits >= _WAITS and cpus >= _COMPUTES:
+            alone = self._engine is not None and self._engine.num_active < self._num_workers
+            self._inline_may_pay, self._starts = alone and waits >= _WAITS_ALWAYS, True
+            self._starter = threading.Thread(target=self._start, name="penstock-start", daemon=True)
+            self._starter.start()
 
     def _start(self) -> None:
         """Start worker processes while threads go on. In a thread of its own."""
         assert self._engine is not None
         try:
             self._send(self._engine, _MOST_BYTES).start(self._num_workers)
-        except Exception as error:  # said in a notice: the feed goes on as it is
-            self._failed = f"worker processes cannot run this: {error.what if isinstance(error, PlanError) else error}"
+        except (PlanError, WorkerDied, OSError, Stopped) as error:  # said in a notice: the feed goes on as it is
+            self._failed = f"worker processes cannot run this: {getattr(error, 'what', error)}"
 
     def _end_start(self) -> None:
         self._starts = False

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from penstock._processes.failure import BY_NAME, Pickling
 from penstock._processes.outbox import rounded_up
+from penstock.errors import PlanError
 
 __all__ = ["Arena", "ArenaView"]
 
@@ -64,14 +65,19 @@ class Arena:
         """Return a writable buffer of at least `num_bytes`, which are there: a write cannot fail.
 
         Raises:
-            MemoryError: the system has not so much memory.
+            OSError: the system has not so much memory.
+            PlanError: there are not so many addresses.
         """
         size = rounded_up(num_bytes)
         with self._lock:
             self._take_returned()
             offset, warm = self._free[size].pop() if self._free[size] else (self._end, False)
             if offset + size > self.num_bytes:
-                raise MemoryError(f"{self.num_bytes} bytes of shared memory are in use, or were once, and {size} more are needed")
+                raise PlanError(
+                    f"{self.num_bytes} bytes of shared memory are in use, or were once, and {size} more are needed",
+                    where='executor="processes"',
+                    fix="make batches of fewer different sizes, or raise the limit of addresses (`ulimit -v`)",
+                )
             self._end = max(self._end, offset + size)
             self._warm_bytes -= size * warm
         if not warm:
@@ -90,7 +96,10 @@ class Arena:
         except OSError as error:
             with self._lock:
                 self._free[size].append((offset, False))
-            raise MemoryError(f"the system has no {size} bytes for a batch in shared memory: {error}") from error
+            error.add_note(
+                f"penstock: making {size} bytes of shared memory for a batch: smaller batches, or a smaller memory_bytes, need less"
+            )
+            raise
 
     def _take_returned(self) -> None:
         while self._returned:
