@@ -12,7 +12,7 @@ from penstock.errors import RecordError
 from penstock.kernels import examples_twin
 from penstock.kernels.examples_plan import COUNT, FIXED, FeaturePlan, make_plan
 from penstock.kernels.library import load_library
-from penstock.kernels.messages import BYTES, FLOAT, INT64
+from penstock.kernels.wire import BYTES, FLOAT, INT64
 
 FEATURES: dict[str, Any] = {
     "x": ps.FixedLenFeature((2,), "float32", 0),

@@ -27,7 +27,7 @@ from penstock.kernels import spans
 from penstock.kernels.examples import framed_taker
 from penstock.kernels.examples_plan import FIXED, FeaturePlan, make_plan
 from penstock.kernels.library import load_library
-from penstock.kernels.messages import INT64
+from penstock.kernels.wire import INT64
 
 
 def made(folder: Path, **contents: bytes) -> LocalStorage:

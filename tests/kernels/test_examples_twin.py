@@ -7,7 +7,7 @@ import numpy as np
 from fuzz_examples import delimited, varint
 from penstock.kernels import examples_twin
 from penstock.kernels.examples_plan import COUNT, FIXED, FeaturePlan, make_plan
-from penstock.kernels.messages import BYTES, FLOAT, INT64
+from penstock.kernels.wire import BYTES, FLOAT, INT64
 
 PLAN = make_plan(
     [FeaturePlan(b"x", FLOAT, FIXED, 2, None), FeaturePlan(b"y", INT64, COUNT, 1, b""), FeaturePlan(b"z", BYTES, FIXED, 1, b"")]

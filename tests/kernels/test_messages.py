@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from fuzz_examples import delimited, varint
-from penstock.kernels.messages import BYTES, FLOAT, INT64, as_array, entries, lists_of, messages, values_of
-from penstock.kernels.wire import Fault, WireFault
+from penstock.kernels.wire import BYTES, FLOAT, INT64, Fault, WireFault, as_array, entries, lists_of, messages, values_of
 
 
 def entry(name: bytes, *values: bytes) -> bytes:

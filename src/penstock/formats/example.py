@@ -17,9 +17,8 @@ from penstock.formats.example_encode import encode_features
 from penstock.formats.features import Feature, FixedLenFeature, FixedLenSequenceFeature, check_features, default_of
 from penstock.kernels.examples import BadRecord, FeaturePlan, fill_examples, framed_taker, make_plan, parse_examples
 from penstock.kernels.examples_plan import COUNT, FIXED
-from penstock.kernels.messages import BYTES, FLOAT, INT64, Entry, as_array, entries, lists_of, messages, values_of
 from penstock.kernels.spans import Taker
-from penstock.kernels.wire import MAX_DEPTH, Fault, WireFault
+from penstock.kernels.wire import BYTES, FLOAT, INT64, MAX_DEPTH, Entry, Fault, WireFault, as_array, entries, lists_of, messages, values_of
 
 __all__ = [
     "ExampleReader",

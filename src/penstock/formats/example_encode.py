@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from penstock._contracts.element import is_masked
 from penstock.errors import SpecError
 from penstock.formats.features import Feature, FixedLenFeature, FixedLenSequenceFeature, VarLenFeature
-from penstock.kernels.messages import BYTES, FLOAT, INT64
+from penstock.kernels.wire import BYTES, FLOAT, INT64
 
 __all__ = ["TEXTS", "Message", "check_names", "delimited", "encode_feature", "encode_features", "encode_map", "values_of", "varint"]
 

@@ -22,8 +22,7 @@ from penstock.formats.example import (
 )
 from penstock.formats.example_encode import TEXTS, Message, check_names, delimited, encode_feature, encode_features, encode_map
 from penstock.formats.features import Feature, FixedLenFeature, FixedLenSequenceFeature, check_features
-from penstock.kernels.messages import BYTES, FLOAT, INT64, as_array, entries, lists_of, messages, values_of
-from penstock.kernels.wire import Fault, WireFault
+from penstock.kernels.wire import BYTES, FLOAT, INT64, Fault, WireFault, as_array, entries, lists_of, messages, values_of
 
 __all__ = ["decode_sequence_example", "encode_sequence_example"]
 

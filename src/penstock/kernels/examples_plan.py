@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import SpecError
-from penstock.kernels.messages import BYTES, FLOAT, INT64
+from penstock.kernels.wire import BYTES, FLOAT, INT64
 
 __all__ = ["COUNT", "FILL", "FIXED", "SKIP", "ExamplePlan", "FeaturePlan", "hash_of", "make_plan"]
 

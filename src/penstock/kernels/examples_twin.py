@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.kernels.examples_plan import COUNT, FILL, FIXED, SKIP, ExamplePlan, FeaturePlan
-from penstock.kernels.messages import BYTES, Entry, as_array, entries, lists_of, messages, values_of
-from penstock.kernels.wire import Fault, WireFault
+from penstock.kernels.wire import BYTES, Entry, Fault, WireFault, as_array, entries, lists_of, messages, values_of
 
 __all__ = ["parse_examples"]
 
