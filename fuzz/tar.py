@@ -7,9 +7,8 @@ import running
 
 from penstock.errors import RecordError
 from penstock.formats.tar import Names, Sample, decode_field, find_samples, split_samples
-from penstock.kernels import tar_twin
-from penstock.kernels.tar import Table, scan_members
-from penstock.kernels.tar_codes import Column
+from penstock.kernels import tar
+from penstock.kernels.tar import Column, Table, scan_members
 
 
 def one_input(data: bytes) -> None:
@@ -49,7 +48,7 @@ def _compare(array: np.ndarray) -> None:
     one, other = Table(with_crc=False), Table(with_crc=False)
     outcome = scan_members(array, 0, array.size, one)
     other.reserve(array.size // 512 + 1, array.size + 4096)
-    twin = tar_twin.scan(array, 0, array.size, other.rows, other.names, other.state)
+    twin = tar.scan(array, 0, array.size, other.rows, other.names, other.state)
     rows, columns = int(one.state[1]), slice(0, Column.KEY_HASH)  # hashes differ
     if outcome >= 0 and twin >= 0 and (other.state[1] != rows or (one.rows[:rows, columns] != other.rows[:rows, columns]).any()):
         raise AssertionError("the two versions of the scan differ")

@@ -63,18 +63,17 @@ def _mend(file: bytearray, block: int) -> None:
 
 def scan_pieces(library: Any, rng: np.random.Generator) -> None:
     """Compare a scan that gets the file in pieces."""
-    from penstock.kernels import tar_twin
+    from penstock.kernels import tar
 
     file, damaged = damaged_archive(rng)
     step, with_crc = int(rng.choice([512, 513, 700, 2048, 1 << 20])), bool(rng.random() < 0.7)
     one = _in_pieces(library.tar_scan, file, step, with_crc)
-    other = _in_pieces(tar_twin.scan, file, step, with_crc)
+    other = _in_pieces(tar.scan, file, step, with_crc)
     _compare(one, other, damaged, (file.tobytes(), step))
 
 
 def _in_pieces(scan: Callable[..., int], file: NDArray[np.uint8], step: int, with_crc: bool) -> tuple[int, Any]:
-    from penstock.kernels.tar import Table
-    from penstock.kernels.tar_codes import Place
+    from penstock.kernels.tar import Place, Table
 
     table = Table(with_crc=with_crc)
     position, tail, outcome = 0, 0, 0
@@ -93,9 +92,8 @@ def _in_pieces(scan: Callable[..., int], file: NDArray[np.uint8], step: int, wit
 
 def scan_samples(library: Any, rng: np.random.Generator) -> None:
     """Compare samples taken out of a buffer at good and bad places, into tables with and without room."""
-    from penstock.kernels import tar_twin
-    from penstock.kernels.tar import Table
-    from penstock.kernels.tar_codes import Place
+    from penstock.kernels import tar
+    from penstock.kernels.tar import Place, Table
 
     file, damaged = damaged_archive(rng)
     whole = Table(with_crc=False)
@@ -108,7 +106,7 @@ def scan_samples(library: Any, rng: np.random.Generator) -> None:
         lengths[0] = rng.choice([-1, 0, 511, 512, 1024, file.size, 2**63 - 1])
     room = int(rng.choice([0, 1, 3, 100]))
     results = []
-    for samples in (library.tar_samples, tar_twin.samples):
+    for samples in (library.tar_samples, tar.samples):
         table, ends = Table(with_crc=True), np.zeros(starts.size, np.int64)
         table.reserve(room, room * 40)
         outcome = samples(file, starts, lengths, table.rows, table.names, ends, table.state)
@@ -118,7 +116,7 @@ def scan_samples(library: Any, rng: np.random.Generator) -> None:
 
 def found(table: Any) -> tuple[Any, ...]:
     """Return what a table holds beside the hashes, which differ, and the place of an error."""
-    from penstock.kernels.tar_codes import Column, Place
+    from penstock.kernels.tar import Column, Place
 
     columns = [Column.START, Column.DATA, Column.SIZE, Column.NAME_END, Column.KEY_LENGTH, Column.FIRST, Column.CRC]
     rows, names = table.state[1:3].tolist()

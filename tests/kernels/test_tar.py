@@ -7,8 +7,7 @@ import pytest
 from formats.archives import END, header, member, sample
 
 from penstock.errors import SpecError
-from penstock.kernels.tar import Table, scan_members, scan_samples
-from penstock.kernels.tar_codes import Column, Outcome, Place
+from penstock.kernels.tar import Column, Outcome, Place, Table, scan_members, scan_samples
 
 
 def array(data: bytes) -> np.ndarray:

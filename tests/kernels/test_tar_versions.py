@@ -14,14 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fuzz_tar import CASES, found
-from penstock.kernels import framing_twin, tar_twin
+from penstock.kernels import framing_twin, tar
 from penstock.kernels.library import load_library
-from penstock.kernels.tar import Table
-from penstock.kernels.tar_codes import Column, Outcome, Place
+from penstock.kernels.tar import Column, Outcome, Place, Table
 
 LIBRARY = load_library()
 needs_library = pytest.mark.skipif(LIBRARY is None, reason="the C library was not built here")
-SCANS: dict[str, Any] = {"tarfile": tar_twin.scan, **({} if LIBRARY is None else {"c": LIBRARY.tar_scan})}
+SCANS: dict[str, Any] = {"tarfile": tar.scan, **({} if LIBRARY is None else {"c": LIBRARY.tar_scan})}
 both = pytest.mark.parametrize("scan", SCANS.values(), ids=SCANS)
 
 NAMES = ["a.jpg", "a.CLS", "d/" * 60 + "b.jpg", "x" * 99 + "/" + "y" * 90 + ".jpg", "e/f/c.seg.png"]

@@ -16,8 +16,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import RecordError, SpecError
-from penstock.kernels.tar import Table, scan_members, scan_samples
-from penstock.kernels.tar_codes import MAX_BYTES, MAX_EXTENDED, MAX_NAME, MAX_PARTS, UNIT, Column, Outcome, Place
+from penstock.kernels.tar import (
+    MAX_BYTES,
+    MAX_EXTENDED,
+    MAX_NAME,
+    MAX_PARTS,
+    UNIT,
+    Column,
+    Outcome,
+    Place,
+    Table,
+    scan_members,
+    scan_samples,
+)
 
 __all__ = ["LEFT_OUT", "Names", "Sample", "TarWriter", "decode_field", "find_samples", "name_of", "split_samples", "stays_bytes"]
 
