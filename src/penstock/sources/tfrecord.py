@@ -18,7 +18,7 @@ from penstock.errors import PlanError, RecordError, StateDamaged, StateUnavailab
 from penstock.formats.compression import Decompressed, check_compression, looks_like
 from penstock.formats.index import Indices
 from penstock.formats.tfrecord import MAX_RECORD_BYTES, Block, frame_error, read_blocks, scan_headers
-from penstock.kernels.copying import LARGE_BYTES, copies
+from penstock.kernels.columns import LARGE_BYTES, copies
 from penstock.kernels.framing import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, FrameStatus, check_frames, scan_frames
 from penstock.sources.paths import common_folder, local_files, shown
 from penstock.sources.record_format import RecordTable
