@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from penstock.errors import SpecError
 from penstock.kernels import twin
-from penstock.kernels.checks import block, integer, place, require, require_integers, require_out, require_shape
-from penstock.kernels.library import chosen
+from penstock.kernels.library import block, chosen, integer, place, require, require_integers, require_out, require_shape
 
 __all__ = ["copy_images", "crop_images", "deal", "gather_windows", "normalize", "normalize_image", "permute", "philox_uniform", "read_file"]
 

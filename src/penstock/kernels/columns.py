@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import LengthMismatch, SpecError
-from penstock.kernels.checks import block, place
-from penstock.kernels.library import addresses, chosen, chosen_library
+from penstock.kernels.library import addresses, block, chosen, chosen_library, place
 
 __all__ = ["LARGE_BYTES", "Table", "by_twin", "copies", "gather"]
 

@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 
 from penstock.errors import SpecError
 from penstock.kernels import examples_twin
-from penstock.kernels.checks import block, place, require, require_shape
 from penstock.kernels.examples_plan import FIXED, ExamplePlan, FeaturePlan, make_plan
-from penstock.kernels.library import chosen, chosen_library, table_of_columns
+from penstock.kernels.library import block, chosen, chosen_library, place, require, require_shape, table_of_columns
 from penstock.kernels.spans import Taker
 from penstock.kernels.wire import Fault
 

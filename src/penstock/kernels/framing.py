@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from penstock.errors import SpecError
 from penstock.kernels import framing_twin
-from penstock.kernels.checks import block, integer, place, require_out
-from penstock.kernels.library import chosen
+from penstock.kernels.library import block, chosen, integer, place, require_out
 
 __all__ = [
     "FOOTER_BYTES",

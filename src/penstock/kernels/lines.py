@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import SpecError
-from penstock.kernels.checks import block, integer, place, require, require_out
-from penstock.kernels.library import chosen
+from penstock.kernels.library import block, chosen, integer, place, require, require_out
 
 __all__ = ["BEFORE", "BEHIND", "PLAIN", "QUOTED", "find_lines", "find_lines_twin", "find_records", "find_records_twin"]
 

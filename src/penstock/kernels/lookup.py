@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.kernels.checks import block, require, require_shape
-from penstock.kernels.library import chosen
+from penstock.kernels.library import block, chosen, require, require_shape
 
 __all__ = ["Places", "by_twin"]
 

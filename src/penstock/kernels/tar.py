@@ -18,9 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import SpecError
-from penstock.kernels.checks import block, integer, place, require, require_out, require_shape
 from penstock.kernels.framing_twin import crc32c
-from penstock.kernels.library import chosen
+from penstock.kernels.library import block, chosen, integer, place, require, require_out, require_shape
 
 __all__ = [
     "MAX_BYTES",

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import SpecError
-from penstock.kernels.checks import block, integer, place, require, require_out
-from penstock.kernels.library import chosen
+from penstock.kernels.library import block, chosen, integer, place, require, require_out
 
 __all__ = ["FAILED", "OUTSIDE", "SHORT", "Failure", "read_windows", "read_windows_twin"]
 
