@@ -55,7 +55,7 @@ def read_jsonl(pattern: Any, *, fields: Any = None, allow_nan: bool = False, max
             declared field that is missing or does not fit its dtype.
         SourceError, OSError: no file, or one that cannot be read.
     """
-    from penstock.sources.jsonl import jsonl_source
+    from penstock.sources.text import jsonl_source
 
     nan, limit = check.flag_argument(allow_nan, "allow_nan", "read_jsonl"), _limit("read_jsonl", max_line_bytes)
     return Dataset(plan.Read(source=jsonl_source(pattern, fields=fields, allow_nan=nan, max_line_bytes=limit)))

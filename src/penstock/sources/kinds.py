@@ -8,10 +8,9 @@ from dataclasses import dataclass
 
 from penstock.errors import PlanError
 from penstock.sources.csvrecords import CsvRecords
-from penstock.sources.jsonl import JsonLines
 from penstock.sources.record_format import RecordFormat
 from penstock.sources.tar import TarFormat
-from penstock.sources.text import TextLines
+from penstock.sources.text import JsonLines, TextLines
 from penstock.sources.tfrecord import TFRecordFormat
 
 __all__ = ["KINDS", "Kind", "format_for"]
