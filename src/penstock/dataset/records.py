@@ -110,7 +110,7 @@ def read_tfrecord(
         return _read(source) if isinstance(source, IndexedSource) else Dataset(plan.ReadStream(source=source))
     from penstock.formats.example import ExampleReader, parse_example
     from penstock.formats.features import check_features
-    from penstock.sources.examples import example_source
+    from penstock.sources.tfrecord import example_source
 
     if isinstance(source, IndexedSource):
         return _read(example_source(source, ExampleReader(check_features(features, "read_tfrecord"))))
