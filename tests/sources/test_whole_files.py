@@ -13,8 +13,7 @@ from penstock._contracts.source import TransientSource
 from penstock._contracts.transform import Scratch
 from penstock._ops.block import Block
 from penstock.sources import paths, reading
-from penstock.sources.files import FilesSource, ImageFolderSource
-from penstock.sources.listfile import ListSource
+from penstock.sources.files import FilesSource, ImageFolderSource, ListSource
 
 COUNT = 40
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from penstock.sources.arrays import ArraySource
-from penstock.sources.files import FilesSource, ImageFolderSource
+from penstock.sources.files import FilesSource, ImageFolderSource, ListSource
 from penstock.sources.indexed import IndexableSource, indexed_source
-from penstock.sources.listfile import ListSource
 from penstock.sources.record_format import RecordFormat, RecordTable
 from penstock.sources.records import RecordSource
 from penstock.sources.stream import GeneratorSource, IterableSource, StatefulSource, stream_source
