@@ -20,7 +20,7 @@ from penstock.formats.index import Indices
 from penstock.formats.linescan import MAX_LINE_BYTES, Rules, scan_lines
 from penstock.sources.indexing import open_all
 from penstock.sources.paths import shown
-from penstock.sources.record_format import RecordTable
+from penstock.sources.records import RecordTable
 from penstock.sources.text import DoesNotFit, LineSource, bad_line, declared_dtype, decoded, number_in, number_of, numbers_into
 
 __all__ = ["CsvRecords", "Unsplittable", "csv_source", "split_long", "split_quoted"]

@@ -25,7 +25,7 @@ from penstock.formats.index import SUFFIX, Index, Indices, catalogue_parts, deco
 from penstock.kernels.framing import crc32c
 from penstock.sources.paths import FileNames, shown
 from penstock.sources.reading import read_file
-from penstock.sources.record_format import RECORD_SUMS, RecordFormat
+from penstock.sources.records import RECORD_SUMS, RecordFormat
 
 __all__ = ["Report", "build", "cached_index", "open_all", "open_indices", "rebuilt_mark", "user_folder"]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from penstock.errors import PlanError
 from penstock.sources.csvrecords import CsvRecords
-from penstock.sources.record_format import RecordFormat
+from penstock.sources.records import RecordFormat
 from penstock.sources.tar import TarFormat
 from penstock.sources.text import JsonLines, TextLines
 from penstock.sources.tfrecord import TFRecordFormat

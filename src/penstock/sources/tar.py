@@ -16,8 +16,7 @@ from penstock.formats.index import Indices
 from penstock.formats.tar import LEFT_OUT, Names, Sample, decode_field, find_samples, split_samples, stays_bytes
 from penstock.kernels.columns import LARGE_BYTES, copies
 from penstock.sources.paths import shown
-from penstock.sources.record_format import RECORD_SUMS, RecordTable
-from penstock.sources.records import RecordSource
+from penstock.sources.records import RECORD_SUMS, RecordSource, RecordTable
 
 __all__ = ["TarFormat", "TarSource"]
 

@@ -21,8 +21,7 @@ from penstock.errors import PlanError, RecordError
 from penstock.formats.index import Indices
 from penstock.formats.linescan import MAX_LINE_BYTES, Rules, line_number, scan_lines
 from penstock.sources.paths import shown
-from penstock.sources.record_format import RecordFormat, RecordTable
-from penstock.sources.records import RecordSource
+from penstock.sources.records import RecordFormat, RecordSource, RecordTable
 
 __all__ = [
     "DoesNotFit",

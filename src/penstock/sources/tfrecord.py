@@ -30,8 +30,7 @@ from penstock.formats.tfrecord import MAX_RECORD_BYTES, Block, frame_error, read
 from penstock.kernels.columns import LARGE_BYTES, copies
 from penstock.kernels.framing import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, FrameStatus, check_frames, scan_frames
 from penstock.sources.paths import common_folder, local_files, shown
-from penstock.sources.record_format import RecordTable
-from penstock.sources.records import RecordSource
+from penstock.sources.records import RecordSource, RecordTable
 
 __all__ = [
     "ExampleColumns",
