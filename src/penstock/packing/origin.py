@@ -15,9 +15,8 @@ from penstock._contracts.source import FileSource
 from penstock._plan.base import Node, sources, walk
 from penstock.errors import PlanError, SourceError
 from penstock.jobs.digest import Untold, digest_of
-from penstock.sources.arrays import ArraySource
+from penstock.sources.arrays import ArraySource, IndexableSource
 from penstock.sources.files import ImageFolderSource
-from penstock.sources.indexed import IndexableSource
 from penstock.sources.parquet import TableSource
 
 __all__ = ["KEYS", "Inputs", "Origin", "changed", "check_apart", "look", "origin_of", "origin_of_stream"]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.sources.arrays import ArraySource
+from penstock.sources.arrays import ArraySource, IndexableSource, indexed_source
 from penstock.sources.files import FilesSource, ImageFolderSource, ListSource
-from penstock.sources.indexed import IndexableSource, indexed_source
 from penstock.sources.records import RecordFormat, RecordSource, RecordTable
 from penstock.sources.stream import GeneratorSource, IterableSource, StatefulSource, stream_source
 from penstock.sources.tar import TarSource
