@@ -1,8 +1,8 @@
 """Members and samples of tar files: the codes that C and Python share, the checked functions, and the twin.
 
-The functions call the C library or the twin without the GIL, from any thread. The twin scans with Python's `tarfile`, takes arguments as the
-functions left them, and finds the members and the samples of the C scan; cut files are refused as there. Headers that no program writes
-may be judged otherwise, as `tarfile` wants numbers in fields that C does not read. Hashes of keys differ.
+The functions call the C library or the twin without the GIL, from any thread. The twin scans with Python's `tarfile`, takes arguments as
+the functions left them, and finds the members and the samples of the C scan; cut files are refused as there. Headers that no program
+writes may be judged otherwise, as `tarfile` wants numbers in fields that C does not read. Hashes of keys differ.
 """
 
 from __future__ import annotations

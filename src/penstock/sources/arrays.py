@@ -19,7 +19,7 @@ from penstock._contracts.element import LEAF, Structure, flatten, is_masked, ite
 from penstock._contracts.failing import add_note, text_of
 from penstock._contracts.source import IndexedSource
 from penstock.errors import LengthMismatch, PlanError, SourceError
-from penstock.sources.digest import crc_of_array, crc_of_value, spread
+from penstock.sources.paths import crc_of_array, crc_of_value, spread
 
 __all__ = ["ArraySource", "IndexableSource", "indexed_source"]
 

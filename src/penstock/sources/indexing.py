@@ -23,8 +23,7 @@ from penstock._storage.publish import publish
 from penstock.errors import RecordError, SourceError
 from penstock.formats.index import SUFFIX, Index, Indices, catalogue_parts, decode, is_index, joined, parts, read_catalogue
 from penstock.kernels.framing import crc32c
-from penstock.sources.paths import FileNames, shown
-from penstock.sources.reading import read_file
+from penstock.sources.paths import FileNames, read_file, shown
 from penstock.sources.records import RECORD_SUMS, RecordFormat
 
 __all__ = ["Report", "build", "cached_index", "open_all", "open_indices", "rebuilt_mark", "user_folder"]

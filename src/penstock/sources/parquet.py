@@ -35,7 +35,7 @@ from penstock.formats.parquet import (
 )
 from penstock.formats.row_group import RowGroup, row_group
 from penstock.kernels import columns
-from penstock.sources.digest import crc_of_value, spread
+from penstock.sources.paths import crc_of_value, spread
 
 __all__ = ["Chunks", "ParquetColumns", "ParquetFiles", "ParquetSource", "TableSource", "parquet_source", "table_source"]
 

@@ -22,8 +22,7 @@ from penstock._storage.local import LocalStorage
 from penstock.errors import LengthMismatch, PlanError, RecordError, SourceError
 from penstock.formats import magic
 from penstock.kernels.tokens import OUTSIDE, Failure, read_windows
-from penstock.sources.digest import spread
-from penstock.sources.paths import local_files, shown
+from penstock.sources.paths import local_files, shown, spread
 from penstock.sources.records import most_at_once
 
 __all__ = ["Outside", "TokenSource", "find_tokens", "token_reader"]

@@ -8,7 +8,7 @@ from typing import Any
 from penstock._contracts.source import ColumnSource, IndexedSource, StreamSource
 from penstock.dataset import Dataset
 from penstock.errors import LawBroken, StateUnavailable
-from penstock.sources.digest import spread
+from penstock.sources.paths import spread
 from penstock.testing.cases import as_dataset
 from penstock.testing.faults import RowsOnly
 from penstock.testing.runs import WAYS, Run, attempt, require_same, run, words

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from penstock._plan.length import INFINITE, is_indexable, length_of
 from penstock.dataset import Dataset
 from penstock.errors import FeedClosed, LawBroken, PlanError
-from penstock.sources.digest import spread
+from penstock.sources.paths import spread
 from penstock.testing.cases import as_dataset, small_datasets
 from penstock.testing.elements import alike, first_difference
 from penstock.testing.faults import Fault, InjectedError

@@ -16,7 +16,7 @@ from penstock._contracts.transform import Scratch
 from penstock._plan.check import count_argument
 from penstock.errors import LawBroken, PlanError
 from penstock.sources import indexed_source
-from penstock.sources.digest import spread
+from penstock.sources.paths import spread
 from penstock.testing.elements import alike, exact, first_difference, shown
 from penstock.testing.faults import check_places, places_argument
 from penstock.testing.feeding import check_feeds
