@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from penstock._contracts.element import LEAF, Structure
 from penstock._contracts.source import RowFailed
 from penstock.errors import PlanError, RecordError
-from penstock.formats.example_encode import encode_features
-from penstock.formats.features import Feature, FixedLenFeature, FixedLenSequenceFeature, check_features, default_of
+from penstock.formats.features import Feature, FixedLenFeature, FixedLenSequenceFeature, check_features, default_of, encode_features
 from penstock.kernels.examples import BadRecord, FeaturePlan, fill_examples, framed_taker, make_plan, parse_examples
 from penstock.kernels.examples_plan import COUNT, FIXED
 from penstock.kernels.spans import Taker

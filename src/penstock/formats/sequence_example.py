@@ -20,8 +20,19 @@ from penstock.formats.example import (
     record_error,
     wire_error,
 )
-from penstock.formats.example_encode import TEXTS, Message, check_names, delimited, encode_feature, encode_features, encode_map
-from penstock.formats.features import Feature, FixedLenFeature, FixedLenSequenceFeature, check_features
+from penstock.formats.features import (
+    TEXTS,
+    Feature,
+    FixedLenFeature,
+    FixedLenSequenceFeature,
+    Message,
+    check_features,
+    check_names,
+    delimited,
+    encode_feature,
+    encode_features,
+    encode_map,
+)
 from penstock.kernels.wire import BYTES, FLOAT, INT64, Fault, WireFault, as_array, entries, lists_of, messages, values_of
 
 __all__ = ["decode_sequence_example", "encode_sequence_example"]

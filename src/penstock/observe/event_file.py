@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from penstock._storage.redaction import redacted
-from penstock.formats.example_encode import varint
+from penstock.formats.features import varint
 from penstock.formats.tfrecord import frame
 
 __all__ = ["EventFile"]
