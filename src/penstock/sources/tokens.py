@@ -20,7 +20,7 @@ from penstock._contracts.failing import add_note
 from penstock._contracts.storage import Storage
 from penstock._storage.local import LocalStorage
 from penstock.errors import LengthMismatch, PlanError, RecordError, SourceError
-from penstock.formats import magic
+from penstock.formats import linescan
 from penstock.kernels.tokens import OUTSIDE, Failure, read_windows
 from penstock.sources.paths import local_files, shown, spread
 from penstock.sources.records import most_at_once
@@ -259,7 +259,7 @@ def find_tokens(storage: Storage, dtype: Any) -> TokenFiles:
     first: np.dtype[Any] | None = None
     for file in range(num_files):
         name, size = storage.name(file), storage.size(file)
-        head = storage.read(file, 0, min(size, magic.HEAD_BYTES)) if size else b""
+        head = storage.read(file, 0, min(size, linescan.HEAD_BYTES)) if size else b""
         if head.startswith(npy.MAGIC_PREFIX) or name.endswith(".npy"):
             head = storage.read(file, 0, min(size, _NPY_HEAD_BYTES)) if size else b""
             found, offsets[file], counts[file] = _npy(head, size, name)
@@ -370,7 +370,7 @@ def _npy_hint(head: bytes) -> str:
 
 
 def _refuse_foreign(head: bytes, name: str) -> None:
-    other = magic.foreign(head, surely=True)
+    other = linescan.foreign(head, surely=True)
     if other is not None:
         raise RecordError(f"the file looks like {other.kind}, not like tokens", where=f"{shown(name)}, offset 0", fix=other.fix)
 
