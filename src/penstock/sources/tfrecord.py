@@ -22,11 +22,19 @@ from penstock._contracts.storage import Storage
 from penstock._contracts.transform import Scratch
 from penstock._storage import open_storage
 from penstock.errors import LengthMismatch, PenstockError, PlanError, RecordError, StateDamaged, StateUnavailable
-from penstock.formats.compression import Decompressed, check_compression, looks_like
 from penstock.formats.example import ExampleReader
 from penstock.formats.features import features_record
 from penstock.formats.index import Indices
-from penstock.formats.tfrecord import MAX_RECORD_BYTES, Block, frame_error, read_blocks, scan_headers
+from penstock.formats.tfrecord import (
+    MAX_RECORD_BYTES,
+    Block,
+    Decompressed,
+    check_compression,
+    frame_error,
+    looks_like,
+    read_blocks,
+    scan_headers,
+)
 from penstock.kernels.columns import LARGE_BYTES, copies
 from penstock.kernels.framing import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, FrameStatus, check_frames, scan_frames
 from penstock.sources.paths import common_folder, local_files, shown
