@@ -11,8 +11,7 @@ from penstock._storage.publish import publish
 from penstock.cli.screen import Screen
 from penstock.errors import SourceError
 from penstock.formats.sizes import size_words
-from penstock.packing.contact_sheet import contact_sheet, images_of
-from penstock.packing.inspect import Inspection, inspect, shown, summary
+from penstock.packing.inspect import Inspection, contact_sheet, images_of, inspect, shown, summary
 
 __all__ = ["Settings", "run", "settings_from"]
 
