@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from penstock.errors import SpecError
-from penstock.packing.columns import Column, columns_of, extension_of, from_raw, npy, raw, shaped
-from penstock.packing.schema import Field, schema_of
+from penstock.packing.schema import Column, Field, columns_of, extension_of, from_raw, npy, raw, schema_of, shaped
 
 VALUES: dict[str, Any] = {
     "i": 1, "u": np.uint64(1), "t": True, "f": np.float32(1), "d": 1.5, "h": np.float16(1), "c": 1j,

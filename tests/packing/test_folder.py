@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from penstock.errors import PackError
-from penstock.packing.disk import Disk
-from penstock.packing.folder import Folder, lock_folder, sha256_of
+from penstock.packing.disk import Disk, Folder, lock_folder, sha256_of
 from penstock.packing.origin import Origin
 
 RUN: dict[str, Any] = {"format": "tar", "options": {"on_error": "Raise()", "name": "data"}, "id": "1"}

@@ -14,8 +14,7 @@ from packing.small import bad_at_7, dataset, odd
 import penstock as ps
 from penstock.errors import PackError, SourceError, SpecError, TooManySkipped
 from penstock.packing.options import PackOptions
-from penstock.packing.sampling import Look, SamplePart, _look, check_room, take_sample
-from penstock.packing.splitting import split
+from penstock.packing.sampling import Look, SamplePart, _look, check_room, split, take_sample
 
 
 def sampled(ds: ps.Dataset, options: PackOptions | None = None, policy: ps.Raise | ps.Skip | None = None):  # type: ignore[no-untyped-def]

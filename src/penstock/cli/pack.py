@@ -20,7 +20,7 @@ from penstock.formats.sizes import size_words
 from penstock.observe.stats import available_cpus
 from penstock.packing import Manifest, estimate, pack
 from penstock.packing.reencode import reencoded
-from penstock.packing.splitting import has_positions
+from penstock.packing.sampling import has_positions
 
 __all__ = ["Settings", "run", "settings_from"]
 

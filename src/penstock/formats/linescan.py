@@ -1,4 +1,4 @@
-"""The lines of a text file and the records of a CSV file, found piece by piece in bounded memory; other formats, known by their first bytes.
+"""The lines of a text file and the records of a CSV file, found piece by piece in bounded memory; first bytes of other formats.
 
 A file whose first bytes are of another format is never read as text or as raw numbers.
 """

@@ -13,8 +13,8 @@ from penstock.formats.example import encode_example
 from penstock.formats.parquet import pyarrow
 from penstock.formats.tar import TarWriter
 from penstock.formats.tfrecord import RecordWriter
-from penstock.packing.columns import Column, npy, raw
 from penstock.packing.disk import OutFile
+from penstock.packing.schema import Column, npy, raw
 
 __all__ = ["COMPRESSIONS", "FORMATS", "SUFFIXES", "Encoder", "open_encoder"]
 

@@ -21,10 +21,10 @@ from penstock.formats.tfrecord import Block, Decompressed, frame_error, read_blo
 from penstock.image.header import read_header
 from penstock.image.operator import load_cv2
 from penstock.kernels.framing import FOOTER_BYTES, FrameStatus, crc32c, masked
-from penstock.packing.columns import extension_of
-from penstock.packing.folder import sha256_of
+from penstock.packing.disk import sha256_of
 from penstock.packing.manifest import Manifest, ShardEntry, find_manifest, manifests_in, read_manifest
 from penstock.packing.reading import Restore
+from penstock.packing.schema import extension_of
 from penstock.sources.indexing import cached_index, user_folder
 
 __all__ = ["NO_COUNT", "NO_SUM", "Inspection", "contact_sheet", "images_of", "inspect", "is_image", "shown", "summary"]

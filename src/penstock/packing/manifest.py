@@ -19,11 +19,10 @@ from penstock._plan.describe import identity
 from penstock._storage.listing import refuse_url
 from penstock._storage.redaction import redacted
 from penstock.errors import PackError, RecordError, SourceError
-from penstock.packing.columns import Column
-from penstock.packing.folder import Folder, difference, sha256_of, strangers
+from penstock.packing.disk import Folder, difference, sha256_of, strangers
 from penstock.packing.options import PackOptions
 from penstock.packing.origin import Origin
-from penstock.packing.schema import NoSchema, Schema
+from penstock.packing.schema import Column, NoSchema, Schema
 
 __all__ = [
     "Manifest",

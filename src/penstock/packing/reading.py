@@ -14,9 +14,8 @@ from penstock.dataset import Dataset
 from penstock.errors import PlanError, RecordError, SpecError
 from penstock.formats.features import Feature, FixedLenFeature, VarLenFeature
 from penstock.formats.tar import decode_field
-from penstock.packing.columns import Column, from_raw, shaped
 from penstock.packing.manifest import Manifest, read_manifest
-from penstock.packing.schema import SINGLE
+from penstock.packing.schema import SINGLE, Column, from_raw, shaped
 
 __all__ = ["Restore", "features_of", "read_packed"]
 

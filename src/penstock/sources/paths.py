@@ -1,4 +1,4 @@
-"""Paths of many files in one block of bytes, and whole regular files read: 16 bytes of offsets per path, a string only when it is asked for.
+"""Paths of many files in one block of bytes, 16 bytes of offsets per path, a string only on demand; reading whole regular files.
 
 Also check sums of bounded samples of values, the same on every platform and in every process.
 """
