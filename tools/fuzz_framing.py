@@ -18,7 +18,7 @@ def damaged_file(rng: np.random.Generator) -> NDArray[np.uint8]:
     from penstock.kernels.framing import masked
 
     def crc(data: bytes) -> bytes:
-        return struct.pack("<I", masked(twin.crc32c(data, len(data), 0)))
+        return struct.pack("<I", masked(twin.crc32c_twin(data, len(data), 0)))
 
     parts = []
     for _ in range(rng.integers(0, 6)):
@@ -46,7 +46,7 @@ def crc32c(library: Any, rng: np.random.Generator) -> None:
     size = int(rng.choice([rng.integers(0, 40), rng.integers(0, 800), rng.integers(3000, 3200), rng.integers(0, 9000)]))
     data = np.frombuffer(rng.bytes(size), np.uint8).copy()[int(rng.integers(0, 9)) :]
     value = int(rng.integers(0, 2**32))
-    if library.crc32c(data, data.size, value) != twin.crc32c(data, data.size, value):
+    if library.crc32c(data, data.size, value) != twin.crc32c_twin(data, data.size, value):
         raise AssertionError(f"C and NumPy have different check sums: {size}, {value}")
 
 
@@ -73,7 +73,7 @@ def find_frame(library: Any, rng: np.random.Generator) -> None:
     data = damaged_file(rng)
     start = int(rng.integers(0, data.size + 1))
     left = (data.size, data.size + int(rng.integers(0, 99)), 2**63 - 1)[rng.integers(0, 3)]
-    ours, other = library.find_frame(data, start, left), twin.find_frame(data, start, left)
+    ours, other = library.find_frame(data, start, left), twin.find_frame_twin(data, start, left)
     if ours != other:
         raise AssertionError(f"C and NumPy find different places: {ours}, {other}, {start}, {left}, {data.tobytes()!r}")
 
@@ -84,7 +84,7 @@ def check_frames(library: Any, rng: np.random.Generator) -> None:
 
     data = damaged_file(rng)
     starts, lengths = np.zeros(9, np.int64), np.zeros(9, np.int64)
-    count = twin.scan_frames(data, (2**63 - 1, 2**63 - 1, 0, 0), starts, lengths, np.zeros(3, np.int64))
+    count = twin.scan_frames_twin(data, (2**63 - 1, 2**63 - 1, 0, 0), starts, lengths, np.zeros(3, np.int64))
     if rng.random() < 0.5:
         starts[count], lengths[count] = rng.integers(-3, data.size + 3), rng.integers(-3, data.size + 3)
         count += 1

@@ -157,7 +157,7 @@ def permute(library: Any, rng: np.random.Generator) -> None:
         positions[rng.integers(0, length)] = rng.choice([-1, min(num_elements, 2**63 - 1), 2**63 - 1, -(2**63)])
     ours, other = np.zeros(length, np.int64), np.zeros(length, np.int64)
     row = library.permute(positions, num_elements, key, ours)
-    if row != twin.permute(positions, num_elements, key, other):
+    if row != twin.permute_twin(positions, num_elements, key, other):
         raise AssertionError(f"C and NumPy name different rows: {row}, {num_elements}")
     if row < 0:
         same(ours, other, (num_elements, length, key))
@@ -187,7 +187,7 @@ def normalize(library: Any, rng: np.random.Generator) -> None:
         shape = (length, channels, height, width) if channels_first else values.shape
         ours, other = np.empty(shape, np.float32), np.empty(shape, np.float32)
         library.normalize(values, scale, bias, ours, channels_first)
-        twin.normalize(values, scale, bias, other, channels_first)
+        twin.normalize_twin(values, scale, bias, other, channels_first)
         same(ours, other, (values.shape, values.strides, channels_first))
 
 
@@ -212,7 +212,7 @@ def crop_images(library: Any, rng: np.random.Generator) -> None:
     shape = (length, int(rng.integers(0, 9)), side(rng), channels)
     ours, other = np.empty(shape, np.uint8), np.empty(shape, np.uint8)
     library.crop_images(values, tops, lefts, flips, fill, ours)
-    twin.crop_images(values, tops, lefts, flips, fill, other)
+    twin.crop_images_twin(values, tops, lefts, flips, fill, other)
     same(ours, other, (values.shape, shape, tops, lefts, flips))
 
 
@@ -227,7 +227,7 @@ def gather_windows(library: Any, rng: np.random.Generator) -> None:
     if starts.size and rng.random() < 0.3:
         starts[-1] = rng.choice([-1, size - length + 1, 2**63 - 1, -(2**63)])
     ours, other = np.zeros((starts.size, length), np.int64), np.zeros((starts.size, length), np.int64)
-    if library.gather_windows(values, starts, ours) != twin.gather_windows(values, starts, other):
+    if library.gather_windows(values, starts, ours) != twin.gather_windows_twin(values, starts, other):
         raise AssertionError(f"C and NumPy name different rows: {size}, {length}, {starts}")
     same(ours, other, (dtype, size, length, starts))
 

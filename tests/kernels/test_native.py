@@ -62,7 +62,7 @@ def test_permute_equals_its_twin(num_elements: int, key: int, data: st.DataObjec
     positions[: length // 2] = num_elements - 1 - np.arange(length // 2) % num_elements
     ours, other = np.empty(length, np.int64), np.empty(length, np.int64)
     assert library().permute(positions, num_elements, key, ours) == -1
-    assert twin.permute(positions, num_elements, key, other) == -1
+    assert twin.permute_twin(positions, num_elements, key, other) == -1
     assert ours.tobytes() == other.tobytes()
 
 
@@ -72,7 +72,7 @@ def test_permute_equals_its_twin_on_a_whole_range(num_elements: int) -> None:
     positions = np.arange(num_elements)
     ours, other = np.empty(num_elements, np.int64), np.empty(num_elements, np.int64)
     library().permute(positions, num_elements, 99, ours)
-    twin.permute(positions, num_elements, 99, other)
+    twin.permute_twin(positions, num_elements, 99, other)
     assert np.array_equal(ours, other)
 
 
@@ -83,7 +83,7 @@ def test_permute_finds_the_same_first_bad_row_as_its_twin(num_elements: int, row
     positions[row::3] = bad
     out = np.empty(200, np.int64)
     expected = -1 if 0 <= bad < num_elements else row
-    assert library().permute(positions, num_elements, 1, out) == twin.permute(positions, num_elements, 1, out) == expected
+    assert library().permute(positions, num_elements, 1, out) == twin.permute_twin(positions, num_elements, 1, out) == expected
 
 
 @needs_library
@@ -105,7 +105,7 @@ def test_normalize_equals_its_twin(values: NDArray[np.uint8], channels_first: bo
     memory, ours = guarded(shape, np.float32)
     other = np.empty(shape, np.float32)
     library().normalize(values, scale, bias, ours, channels_first)
-    twin.normalize(values, scale, bias, other, channels_first)
+    twin.normalize_twin(values, scale, bias, other, channels_first)
     assert ours.tobytes() == other.tobytes()
     assert untouched(memory)
 
@@ -120,7 +120,7 @@ def test_every_value_of_a_large_photograph_is_normalised_as_by_its_twin(reverse:
     shape = (2, 3, 224, 224) if channels_first else (2, 224, 224, 3)
     ours, other = np.empty(shape, np.float32), np.empty(shape, np.float32)
     library().normalize(values, scale, bias, ours, channels_first)
-    twin.normalize(values, scale, bias, other, channels_first)
+    twin.normalize_twin(values, scale, bias, other, channels_first)
     assert ours.tobytes() == other.tobytes()
 
 
@@ -159,7 +159,7 @@ def test_crop_images_equals_its_twin(
     memory, ours = guarded((shape[0], *window, shape[3]), np.uint8)
     other = np.empty_like(ours)
     library().crop_images(values, tops, lefts, flips, fill, ours)
-    twin.crop_images(values, tops, lefts, flips, fill, other)
+    twin.crop_images_twin(values, tops, lefts, flips, fill, other)
     assert ours.tobytes() == other.tobytes()
     assert untouched(memory)
 
@@ -174,7 +174,7 @@ def test_gather_windows_equals_its_twin(dtype: str, size: int, length: int, data
     memory, ours = guarded((starts.size, length), np.int64)
     other = np.full_like(ours, 7)
     ours[...] = 7
-    row = twin.gather_windows(values, starts, other)
+    row = twin.gather_windows_twin(values, starts, other)
     if row < 0:
         gather_windows(values, starts, ours)
     else:

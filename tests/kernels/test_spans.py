@@ -20,7 +20,7 @@ from penstock.kernels import backend, spans, spans_twin
 from penstock.kernels.library import load_library
 
 LIBRARY = load_library()
-READERS: dict[str, Any] = {"numpy": spans_twin.read_spans, **({} if LIBRARY is None else {"c": LIBRARY.read_spans})}
+READERS: dict[str, Any] = {"numpy": spans_twin.read_spans_twin, **({} if LIBRARY is None else {"c": LIBRARY.read_spans})}
 both = pytest.mark.parametrize("reader", READERS.values(), ids=READERS)
 GUARD = 0xA5
 

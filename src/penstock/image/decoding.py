@@ -23,7 +23,7 @@ __all__ = ["Decode", "decode"]
 Mode = Literal["RGB", "GRAY"]
 Encoded = bytes | bytearray | memoryview | NDArray[np.uint8]
 
-_UINT8 = np.dtype(np.uint8)
+_UINT8, _FLOAT32 = np.dtype(np.uint8), np.dtype(np.float32)
 _MAX_PIXELS = 89_478_485  # 256 MiB of RGB, the number that Pillow warns at
 
 

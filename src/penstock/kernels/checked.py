@@ -42,7 +42,7 @@ def permute(positions: NDArray[np.int64], num_elements: int, key: int) -> NDArra
     num_elements = integer("permute", "num_elements", num_elements, 1, _LIMIT)
     key = integer("permute", "key", key, 0, _MASK64)
     out = np.empty(positions.shape[0], np.int64)
-    row = chosen("permute", twin.permute)(positions, num_elements, key, out)
+    row = chosen("permute", twin.permute_twin)(positions, num_elements, key, out)
     if row >= 0:
         raise SpecError(
             f"position {positions[row]} is outside 0..{num_elements - 1}",
@@ -82,7 +82,7 @@ def philox_uniform(
     key1 = integer("philox_uniform", "key1", key1, 0, _MASK64)
     num_draws = integer("philox_uniform", "num_draws", num_draws, 0, _LIMIT - 1)
     out = np.empty((length, num_draws), np.float64)
-    chosen("philox_uniform", twin.philox_uniform)(key0, key1, epochs, indices, lanes, out)
+    chosen("philox_uniform", twin.philox_uniform_twin)(key0, key1, epochs, indices, lanes, out)
     return out
 
 
@@ -110,7 +110,7 @@ def normalize(
     bias = block("normalize", "bias", bias, _FLOAT32, channels)
     shape = (length, channels, height, width) if channels_first else (length, height, width, channels)
     require_out("normalize", out, _FLOAT32, shape, values)
-    chosen("normalize", twin.normalize)(values, scale, bias, out, channels_first)
+    chosen("normalize", twin.normalize_twin)(values, scale, bias, out, channels_first)
 
 
 def normalize_image(
@@ -129,7 +129,7 @@ def normalize_image(
     if not right or out.shape != shape or out.dtype is not _FLOAT32 or not out.flags.c_contiguous:
         normalize(value[None], scale, bias, out[None], channels_first)
         return
-    chosen("normalize_image", twin.normalize_image)(value, scale, bias, out, channels_first)
+    chosen("normalize_image", twin.normalize_image_twin)(value, scale, bias, out, channels_first)
 
 
 def read_file(path: bytes, buffer: NDArray[np.uint8]) -> int:
@@ -149,7 +149,7 @@ def read_file(path: bytes, buffer: NDArray[np.uint8]) -> int:
     require("read_file", "buffer", buffer, _UINT8, 1)
     if not buffer.flags.carray or b"\0" in path:
         return -1
-    return chosen("read_file", twin.read_file)(path, buffer)
+    return chosen("read_file", twin.read_file_twin)(path, buffer)
 
 
 def copy_images(values: NDArray[np.uint8], out: NDArray[np.uint8]) -> None:
@@ -164,7 +164,7 @@ def copy_images(values: NDArray[np.uint8], out: NDArray[np.uint8]) -> None:
     """
     require("copy_images", "values", values, _UINT8, 4)
     require_out("copy_images", out, _UINT8, values.shape, values)
-    chosen("copy_images", twin.copy_images)(values, out)
+    chosen("copy_images", twin.copy_images_twin)(values, out)
 
 
 def crop_images(
@@ -202,7 +202,7 @@ def crop_images(
     flips = block("crop_images", "flips", flips, _UINT8, length)
     fill = integer("crop_images", "fill", fill, 0, 255)
     require_out("crop_images", out, _UINT8, (length, out.shape[1], out.shape[2], channels), values)
-    chosen("crop_images", twin.crop_images)(values, tops, lefts, flips, fill, out)
+    chosen("crop_images", twin.crop_images_twin)(values, tops, lefts, flips, fill, out)
 
 
 def gather_windows(values: NDArray[Any], starts: NDArray[np.int64], out: NDArray[np.int64]) -> None:
@@ -222,7 +222,7 @@ def gather_windows(values: NDArray[Any], starts: NDArray[np.int64], out: NDArray
     require_out("gather_windows", out, _INT64, (starts.shape[0], out.shape[1]), values)
     # A strided, unaligned or byte-swapped array of tokens is rare enough for NumPy's general loops.
     plain = values.flags.c_contiguous and values.flags.aligned and values.dtype.isnative
-    row = (chosen("gather_windows", twin.gather_windows) if plain else twin.gather_windows)(values, starts, out)
+    row = (chosen("gather_windows", twin.gather_windows_twin) if plain else twin.gather_windows_twin)(values, starts, out)
     if row >= 0:
         last = values.shape[0] - out.shape[1]
         raise SpecError(
@@ -261,7 +261,7 @@ def deal(
     sides = np.require(sides, requirements=("C", "A"))
     out = np.empty((4 if grouped else 2, positions.shape[0]), np.int64)
     starts = np.empty(num_children + 1 if grouped else 0, np.int64)
-    row = chosen("deal", twin.deal)(positions, shares, sides, num_children, out, starts)
+    row = chosen("deal", twin.deal_twin)(positions, shares, sides, num_children, out, starts)
     if row >= 0:
         raise SpecError(
             f"position {positions[row]} is negative", where=f"penstock.kernels.deal, positions[{row}]", fix="pass positions from 0 on"

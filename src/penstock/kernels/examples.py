@@ -187,7 +187,7 @@ def _run(
     offsets: Sequence[NDArray[np.int64]] | None,
 ) -> BadRecord | None:
     report = np.zeros(4, np.int64)
-    row = chosen("parse_examples", examples_twin.parse_examples)(buffer, starts, lengths, plan, table, outs, offsets, report)
+    row = chosen("parse_examples", examples_twin.parse_examples_twin)(buffer, starts, lengths, plan, table, outs, offsets, report)
     if row < 0:
         return None
     fault, feature, at, found = report.tolist()

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from penstock.kernels.examples_plan import COUNT, FILL, FIXED, SKIP, ExamplePlan, FeaturePlan
 from penstock.kernels.wire import BYTES, Entry, Fault, WireFault, as_array, entries, lists_of, messages, values_of
 
-__all__ = ["parse_examples"]
+__all__ = ["parse_examples_twin"]
 
 
-def parse_examples(
+def parse_examples_twin(
     buffer: NDArray[np.uint8],
     starts: NDArray[np.int64],
     lengths: NDArray[np.int64],

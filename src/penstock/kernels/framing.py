@@ -88,9 +88,9 @@ def crc32c(data: Bytes, value: int = 0) -> int:
     """
     value = integer("crc32c", "value", value, 0, _MASK32)
     if type(data) is bytes:
-        return chosen("crc32c", framing_twin.crc32c)(data, len(data), value)
+        return chosen("crc32c", framing_twin.crc32c_twin)(data, len(data), value)
     array = _bytes_of("crc32c", "data", data)
-    return chosen("crc32c", framing_twin.crc32c)(array, array.size, value)
+    return chosen("crc32c", framing_twin.crc32c_twin)(array, array.size, value)
 
 
 def masked(crc: int) -> int:
@@ -139,7 +139,7 @@ def scan_frames(
         integer("scan_frames", "base", base, 0, UNKNOWN >> 1),
     )
     state = np.empty(3, np.int64)
-    found = chosen("scan_frames", framing_twin.scan_frames)(data, bounds, offsets, lengths, state)
+    found = chosen("scan_frames", framing_twin.scan_frames_twin)(data, bounds, offsets, lengths, state)
     position, status, detail = state.tolist()
     return Scan(found, position, FrameStatus(status), detail)
 
@@ -162,7 +162,7 @@ def find_frame(buffer: Bytes, start: int, *, left: int = UNKNOWN) -> int:
     """
     data = _bytes_of("find_frame", "buffer", buffer)
     left = integer("find_frame", "left", left, data.size, UNKNOWN)
-    return chosen("find_frame", framing_twin.find_frame)(data, integer("find_frame", "start", start, 0, data.size), left)
+    return chosen("find_frame", framing_twin.find_frame_twin)(data, integer("find_frame", "start", start, 0, data.size), left)
 
 
 def check_frames(
@@ -195,7 +195,7 @@ def check_frames(
         out = np.empty(starts.shape[0], np.uint8)
     else:
         require_out("check_frames", out, _UINT8, (starts.shape[0],), data)
-    num_bad = chosen("check_frames", framing_twin.check_frames)(data, starts, lengths, bool(check_data), out)
+    num_bad = chosen("check_frames", framing_twin.check_frames_twin)(data, starts, lengths, bool(check_data), out)
     return out if num_bad else None
 
 

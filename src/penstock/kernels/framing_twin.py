@@ -8,11 +8,11 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["check_frames", "crc32c", "find_frame", "scan_frames"]
+__all__ = ["check_frames_twin", "crc32c_twin", "find_frame_twin", "scan_frames_twin"]
 
 _HEADER = struct.Struct("<QI")
 _GOOD, _MORE, _FULL, _CUT, _LENGTH_CRC, _LIMIT, _DATA_CRC, _OTHER_LENGTH = range(8)
-_HEADERS_ONLY, _WHOLE = 0, 1
+_HEADERS_ONLY, _WHOLE, _CHECKED = 0, 1, 2
 _FRAME_BYTES = 16
 _POLYNOMIAL = 0x82F63B78
 _MASK32 = (1 << 32) - 1
@@ -20,7 +20,7 @@ _MASK32 = (1 << 32) - 1
 _LANE_BYTES, _LEAST_BYTES, _PIECE_BYTES = 64, 4096, 1 << 20
 
 
-def crc32c(data: NDArray[np.uint8] | bytes, num: int, value: int) -> int:
+def crc32c_twin(data: NDArray[np.uint8] | bytes, num: int, value: int) -> int:
     """Continue a check sum."""
     crc = value ^ _MASK32
     view = (memoryview(data) if isinstance(data, bytes) else data.data)[:num]
@@ -84,7 +84,7 @@ def _shifts(num_bytes: int) -> NDArray[np.uint32]:
     return out
 
 
-def scan_frames(
+def scan_frames_twin(
     buffer: NDArray[np.uint8],
     bounds: tuple[int, int, int, int],
     offsets: NDArray[np.int64],
@@ -136,11 +136,11 @@ def _data_fit(data: memoryview, begin: int, length: int) -> bool:
 
 
 def _masked(data: memoryview) -> int:
-    crc = _by_bytes(data, _MASK32) ^ _MASK32 if len(data) < _LEAST_BYTES else crc32c(np.frombuffer(data, np.uint8), len(data), 0)
+    crc = _by_bytes(data, _MASK32) ^ _MASK32 if len(data) < _LEAST_BYTES else crc32c_twin(np.frombuffer(data, np.uint8), len(data), 0)
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & _MASK32
 
 
-def find_frame(buffer: NDArray[np.uint8], start: int, left: int) -> int:
+def find_frame_twin(buffer: NDArray[np.uint8], start: int, left: int) -> int:
     """Return the first place from `start` on where a frame may begin."""
     data, place = buffer.data, start
     while len(data) - place >= _HEADER.size:
@@ -151,7 +151,7 @@ def find_frame(buffer: NDArray[np.uint8], start: int, left: int) -> int:
     return place
 
 
-def check_frames(
+def check_frames_twin(
     buffer: NDArray[np.uint8],
     starts: NDArray[np.int64],
     lengths: NDArray[np.int64],

@@ -82,7 +82,7 @@ def read_spans(files: Files, block: Spans, gap: int, out: NDArray[np.uint8], beg
     """
     kept = np.empty((most_kept, 2), np.int64)
     facts = np.empty(NUM_FACTS, np.int64)
-    problem = chosen("read_spans", spans_twin.read_spans)(files, block, gap, out, begins, kept, facts)
+    problem = chosen("read_spans", spans_twin.read_spans_twin)(files, block, gap, out, begins, kept, facts)
     _, file, error, size, time, inode, num_kept, num_bytes, missing = facts.tolist()
     return Outcome(problem, file, error, (size, time, inode), kept[:num_kept].tolist(), num_bytes, bool(missing))
 

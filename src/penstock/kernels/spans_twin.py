@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["FLAGS", "NUM_FACTS", "Files", "Spans", "as_int64", "known_of", "read_spans"]
+__all__ = ["FLAGS", "NUM_FACTS", "Files", "Spans", "as_int64", "known_of", "read_spans_twin"]
 
 FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
 """O_NONBLOCK: opening a FIFO without a writer must not block; it means nothing for regular files."""
@@ -73,7 +73,7 @@ def known_of(status: os.stat_result) -> tuple[int, int, int]:
     return status.st_size, as_int64(status.st_mtime_ns), as_int64(status.st_ino)
 
 
-def read_spans(
+def read_spans_twin(
     tables: Files,
     spans: Spans,
     gap: int,

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import SpecError
-from penstock.kernels.framing_twin import crc32c
+from penstock.kernels.framing_twin import crc32c_twin
 from penstock.kernels.library import block, chosen, integer, place, require, require_out, require_shape
 
 __all__ = [
@@ -315,7 +315,7 @@ class _Scanner:
             return
         here = self._base + len(self._data)
         part = np.frombuffer(self._data[start - self._base : min(end, here) - self._base], np.uint8)
-        row[Column.CRC] = crc32c(part, len(part), int(row[Column.CRC]))
+        row[Column.CRC] = crc32c_twin(part, len(part), int(row[Column.CRC]))
         self._state[Place.OWED] = end if end > here else 0
 
     def _name(self, row: int) -> bytes:

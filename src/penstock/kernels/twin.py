@@ -16,16 +16,16 @@ from penstock.kernels.keys import GOLDEN, MASK64, finish
 __all__ = [
     "ROUNDS",
     "SMALL",
-    "copy_images",
-    "crop_images",
-    "deal",
-    "gather_windows",
+    "copy_images_twin",
+    "crop_images_twin",
+    "deal_twin",
+    "gather_windows_twin",
     "grid",
-    "normalize",
-    "normalize_image",
-    "permute",
-    "philox_uniform",
-    "read_file",
+    "normalize_twin",
+    "normalize_image_twin",
+    "permute_twin",
+    "philox_uniform_twin",
+    "read_file_twin",
     "round_keys",
     "seed_of",
 ]
@@ -49,19 +49,19 @@ SMALL = 256
 ROUNDS = 10
 
 
-def normalize_image(
+def normalize_image_twin(
     value: NDArray[np.uint8], scale: NDArray[np.float32], bias: NDArray[np.float32], out: NDArray[np.float32], channels_first: bool
 ) -> None:
     """Normalise one image."""
-    normalize(value[None], scale, bias, out[None], channels_first)
+    normalize_twin(value[None], scale, bias, out[None], channels_first)
 
 
-def read_file(path: bytes, buffer: NDArray[np.uint8]) -> int:
+def read_file_twin(path: bytes, buffer: NDArray[np.uint8]) -> int:
     """Return -1: reading is left to the caller's own way, which uses the same calls of the system."""
     return -1
 
 
-def permute(positions: NDArray[np.int64], num_elements: int, key: int, out: NDArray[np.int64]) -> int:
+def permute_twin(positions: NDArray[np.int64], num_elements: int, key: int, out: NDArray[np.int64]) -> int:
     """Write the permuted positions to `out`; return -1, or the first row whose position is out of range."""
     bad = (positions < 0) | (positions > num_elements - 1)
     if bad.any():
@@ -129,7 +129,7 @@ def _scramble(words: NDArray[np.uint64], key: np.uint64) -> NDArray[np.uint64]:
     return mixed
 
 
-def philox_uniform(
+def philox_uniform_twin(
     key0: int, key1: int, epochs: NDArray[np.int64], indices: NDArray[np.int64], lanes: NDArray[np.uint64], out: NDArray[np.float64]
 ) -> None:
     """Fill row i of `out` with the first numbers of Philox4x64-10 with key (key0, key1) and counter (0, lane, index, epoch)."""
@@ -164,7 +164,7 @@ def _multiply(words: NDArray[np.uint64], factor: int) -> tuple[NDArray[np.uint64
     return high * factor_high + (middle >> _BITS32) + (other >> _BITS32), words * np.uint64(factor)
 
 
-def normalize(
+def normalize_twin(
     values: NDArray[np.uint8], scale: NDArray[np.float32], bias: NDArray[np.float32], out: NDArray[np.float32], channels_first: bool
 ) -> None:
     """Write values * scale + bias, rounded to float32 after the product and after the sum."""
@@ -175,12 +175,12 @@ def normalize(
         np.add(plane, bias[channel], out=plane)
 
 
-def copy_images(values: NDArray[np.uint8], out: NDArray[np.uint8]) -> None:
+def copy_images_twin(values: NDArray[np.uint8], out: NDArray[np.uint8]) -> None:
     """Copy a view of images into a contiguous block."""
     np.copyto(out, values)
 
 
-def crop_images(
+def crop_images_twin(
     values: NDArray[np.uint8],
     tops: NDArray[np.int64],
     lefts: NDArray[np.int64],
@@ -209,7 +209,7 @@ def _inside(start: int, length: int, size: int) -> tuple[int, int]:
     return max(0, -start), min(length, size - start)
 
 
-def gather_windows(values: NDArray[Any], starts: NDArray[np.int64], out: NDArray[np.int64]) -> int:
+def gather_windows_twin(values: NDArray[Any], starts: NDArray[np.int64], out: NDArray[np.int64]) -> int:
     """Copy `values[start : start + length]` for each start; return -1, or the first row that lies outside."""
     length = out.shape[1]
     bad = (starts < 0) | (starts > values.shape[0] - length)
@@ -220,7 +220,7 @@ def gather_windows(values: NDArray[Any], starts: NDArray[np.int64], out: NDArray
     return -1
 
 
-def deal(
+def deal_twin(
     positions: NDArray[np.int64],
     shares: NDArray[np.uint64],
     sides: NDArray[np.int64],

@@ -24,8 +24,8 @@ from penstock.observe.stats import Snapshot, StageStats
 
 __all__ = ["Look", "Show", "picture"]
 
-_DRAW_EVERY_S = 0.25
-_HORIZON_S = 5.0
+_PICTURE_EVERY_S = 0.25
+_PICTURE_HORIZON_S = 5.0
 """Rates and busy shares are those of the last 5 s."""
 
 _BAR_COLUMNS = 16
@@ -103,7 +103,7 @@ class _Drawing:
 
     def _draw_all(self) -> None:
         with self._live:
-            while self._draw() and not self._stopped.wait(_DRAW_EVERY_S):
+            while self._draw() and not self._stopped.wait(_PICTURE_EVERY_S):
                 pass
             self._draw()
 
@@ -115,7 +115,7 @@ class _Drawing:
         if not fills and self._looks:  # between two epochs, and at the end
             fills = [fill._replace(size=0) for fill in self._looks[-1].fills]
         self._looks.append(Look(time.monotonic(), place(), feed.stats(), fills))
-        while len(self._looks) > 2 and self._looks[1].time_s <= self._looks[-1].time_s - _HORIZON_S:
+        while len(self._looks) > 2 and self._looks[1].time_s <= self._looks[-1].time_s - _PICTURE_HORIZON_S:
             self._looks.popleft()
         self._live.update(picture(self._looks[0], self._looks[-1]), refresh=True)
         return not feed.is_closed()

@@ -24,7 +24,7 @@ __all__ = ["KEYS", "Inputs", "Origin", "changed", "check_apart", "look", "origin
 KEYS = ("form", "inputs", "functions", "data")
 """Of the record."""
 
-_FORM = 2
+_ORIGIN_FORM = 2
 """Version 1 hashed byte code."""
 
 _WORDS = {
@@ -50,7 +50,7 @@ class Origin:
 
     def of_another_form(self, found: dict[str, Any] | None) -> str:
         """Say that the record of an earlier packing cannot be compared with this one, "" if it can or if there is none."""
-        return "" if found is None or found.get("form") == _FORM else _WORDS["form"]
+        return "" if found is None or found.get("form") == _ORIGIN_FORM else _WORDS["form"]
 
     def difference(self, found: dict[str, Any] | None) -> str:
         """Say in what an earlier packing was of another origin, "" if it was of this one.
@@ -85,7 +85,7 @@ def origin_of(root: Node, inputs: Inputs, version: str | int = "") -> Origin:
 
 def origin_of_stream(inputs: Inputs) -> Origin:
     """Return the origin of a stream: of its input files alone, as a rerun compares all that it gives."""
-    return Origin(record={"form": _FORM, "inputs": {"count": inputs.num_files, "digest": inputs.digest}, "functions": None, "data": None})
+    return Origin(record={"form": _ORIGIN_FORM, "inputs": {"count": inputs.num_files, "digest": inputs.digest}, "functions": None, "data": None})
 
 
 def _told(words: str, value: Any, untold: list[str]) -> str | None:

@@ -15,7 +15,7 @@ from penstock.queues.trees import MASKED, PLAIN, array_of, is_sliceable, kinds_o
 __all__ = ["Component", "Components", "Priority", "declare"]
 
 _OBJECT = np.dtype(object)
-_TEXTS = {"U": str, "S": bytes}
+_TEXT_TYPES = {"U": str, "S": bytes}
 _WIDENS = {"i": "iufc", "u": "iufc", "f": "fc"}
 """Kinds of dtype that a Python number of a kind may become: one that was written down has no dtype of its own. A bool stays a bool."""
 
@@ -41,7 +41,7 @@ class Component:
     def __init__(self, path: str, dtype: Any, shape: tuple[int | None, ...] | None) -> None:
         given = None if dtype is None else np.dtype(dtype)
         self.path, self.shape = path, shape
-        self.text = _TEXTS.get(given.kind) if given is not None else None
+        self.text = _TEXT_TYPES.get(given.kind) if given is not None else None
         self.dtype = _OBJECT if self.text is not None else given
 
     def fit(self, value: Any, where: str) -> Any:
