@@ -85,7 +85,9 @@ def origin_of(root: Node, inputs: Inputs, version: str | int = "") -> Origin:
 
 def origin_of_stream(inputs: Inputs) -> Origin:
     """Return the origin of a stream: of its input files alone, as a rerun compares all that it gives."""
-    return Origin(record={"form": _ORIGIN_FORM, "inputs": {"count": inputs.num_files, "digest": inputs.digest}, "functions": None, "data": None})
+    return Origin(
+        record={"form": _ORIGIN_FORM, "inputs": {"count": inputs.num_files, "digest": inputs.digest}, "functions": None, "data": None}
+    )
 
 
 def _told(words: str, value: Any, untold: list[str]) -> str | None:
