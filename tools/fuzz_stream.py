@@ -127,7 +127,7 @@ def _expected(files: Any, of_file: Any, offsets: Any, lengths: Any, contents: li
 
 
 def _plan() -> Any:
-    from penstock.kernels.examples_plan import FIXED, FeaturePlan, make_plan
+    from penstock.kernels.examples import FIXED, FeaturePlan, make_plan
     from penstock.kernels.wire import FLOAT, INT64
 
     return make_plan([FeaturePlan(b"x", FLOAT, FIXED, 3, None), FeaturePlan(b"y", INT64, FIXED, 1, None)])

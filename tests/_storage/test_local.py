@@ -24,8 +24,7 @@ from penstock.errors import IndexStale, SourceError
 from penstock.formats.example import encode_example
 from penstock.formats.tfrecord import frame
 from penstock.kernels import spans
-from penstock.kernels.examples import framed_taker
-from penstock.kernels.examples_plan import FIXED, FeaturePlan, make_plan
+from penstock.kernels.examples import FIXED, FeaturePlan, framed_taker, make_plan
 from penstock.kernels.library import load_library
 from penstock.kernels.wire import INT64
 

@@ -9,8 +9,7 @@ import pytest
 
 from fuzz_examples import delimited, varint
 from penstock.errors import SpecError
-from penstock.kernels.examples import BadRecord, fill_examples, parse_examples
-from penstock.kernels.examples_plan import COUNT, FIXED, FeaturePlan, make_plan
+from penstock.kernels.examples import COUNT, FIXED, BadRecord, FeaturePlan, fill_examples, make_plan, parse_examples
 from penstock.kernels.wire import BYTES, FLOAT, INT64, Fault
 
 PLAN = make_plan([FeaturePlan(b"x", FLOAT, FIXED, 2, None), FeaturePlan(b"y", INT64, FIXED, 1, np.int64(-1).tobytes())])

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.errors import SpecError
-from penstock.kernels.examples_plan import COUNT, FILL, FIXED, SKIP, FeaturePlan, hash_of, make_plan
+from penstock.kernels.examples import COUNT, FILL, FIXED, SKIP, FeaturePlan, hash_of, make_plan
 from penstock.kernels.wire import BYTES, FLOAT, INT64
 
 

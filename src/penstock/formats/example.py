@@ -27,8 +27,7 @@ from penstock.formats.features import (
     encode_features,
     encode_map,
 )
-from penstock.kernels.examples import BadRecord, FeaturePlan, fill_examples, framed_taker, make_plan, parse_examples
-from penstock.kernels.examples_plan import COUNT, FIXED
+from penstock.kernels.examples import COUNT, FIXED, BadRecord, FeaturePlan, fill_examples, framed_taker, make_plan, parse_examples
 from penstock.kernels.spans import Taker
 from penstock.kernels.wire import BYTES, FLOAT, INT64, MAX_DEPTH, Entry, Fault, WireFault, as_array, entries, lists_of, messages, values_of
 
