@@ -14,7 +14,7 @@ __all__ = ["CASES", "check_frames", "crc32c", "damaged_file", "find_frame", "sca
 
 def damaged_file(rng: np.random.Generator) -> NDArray[np.uint8]:
     """Make a file of some records in an allocation of its own: whole, cut, with a wrong byte, zeros or garbage, or a huge length."""
-    from penstock.kernels import framing_twin as twin
+    from penstock.kernels import framing as twin
     from penstock.kernels.framing import masked
 
     def crc(data: bytes) -> bytes:
@@ -41,7 +41,7 @@ def damaged_file(rng: np.random.Generator) -> NDArray[np.uint8]:
 
 def crc32c(library: Any, rng: np.random.Generator) -> None:
     """Compare check sums of data at any alignment, up to the edge."""
-    from penstock.kernels import framing_twin as twin
+    from penstock.kernels import framing as twin
 
     size = int(rng.choice([rng.integers(0, 40), rng.integers(0, 800), rng.integers(3000, 3200), rng.integers(0, 9000)]))
     data = np.frombuffer(rng.bytes(size), np.uint8).copy()[int(rng.integers(0, 9)) :]
@@ -52,7 +52,7 @@ def crc32c(library: Any, rng: np.random.Generator) -> None:
 
 def scan_frames(library: Any, rng: np.random.Generator) -> None:
     """Compare what is found in a piece of a file."""
-    from penstock.kernels import framing_twin as twin
+    from penstock.kernels import framing as twin
 
     data = damaged_file(rng)
     left = (data.size, data.size + int(rng.integers(0, 99)), 2**63 - 1)[rng.integers(0, 3)]
@@ -68,7 +68,7 @@ def scan_frames(library: Any, rng: np.random.Generator) -> None:
 
 def find_frame(library: Any, rng: np.random.Generator) -> None:
     """Compare where a frame may begin behind any place."""
-    from penstock.kernels import framing_twin as twin
+    from penstock.kernels import framing as twin
 
     data = damaged_file(rng)
     start = int(rng.integers(0, data.size + 1))
@@ -80,7 +80,7 @@ def find_frame(library: Any, rng: np.random.Generator) -> None:
 
 def check_frames(library: Any, rng: np.random.Generator) -> None:
     """Compare verdicts on spans, among them some that are no frames or lie outside."""
-    from penstock.kernels import framing_twin as twin
+    from penstock.kernels import framing as twin
 
     data = damaged_file(rng)
     starts, lengths = np.zeros(9, np.int64), np.zeros(9, np.int64)

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fuzz_tar import CASES, found
-from penstock.kernels import framing_twin, tar
+from penstock.kernels import framing, tar
 from penstock.kernels.library import load_library
 from penstock.kernels.tar import Column, Outcome, Place, Table
 
@@ -56,7 +56,7 @@ def test_names_places_and_sizes_are_those_of_tarfile_in_each_of_its_formats(scan
     assert [(name, *row) for name, row in zip(names, found, strict=True)] == expected
     assert rows[:, Column.FIRST].tolist() == [1, 0, *[1] * (len(expected) - 2)]
     end = expected[2][1]
-    assert rows[1, Column.CRC] == framing_twin.crc32c_twin(data[:end], end, 0), "the check sum is that of the whole sample"
+    assert rows[1, Column.CRC] == framing.crc32c_twin(data[:end], end, 0), "the check sum is that of the whole sample"
 
 
 @needs_library

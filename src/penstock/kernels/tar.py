@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import SpecError
-from penstock.kernels.framing_twin import crc32c_twin
+from penstock.kernels.framing import crc32c_twin
 from penstock.kernels.library import block, chosen, integer, place, require, require_out, require_shape
 
 __all__ = [
