@@ -23,8 +23,7 @@ from penstock._contracts.transform import Scratch
 from penstock.errors import IndexStale, SourceError
 from penstock.kernels import spans
 from penstock.kernels.framing import crc32c
-from penstock.kernels.spans import Taker, map_file, unmap_file
-from penstock.kernels.spans_twin import known_of
+from penstock.kernels.spans import Taker, known_of, map_file, unmap_file
 
 __all__ = ["WHOLE_BYTES", "Descriptors", "LocalStorage", "Sink", "can_sink", "kind_of_file", "most_open", "sample", "sampled_spans"]
 

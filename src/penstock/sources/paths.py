@@ -26,7 +26,7 @@ from penstock._contracts.transform import Scratch
 from penstock._storage.local import kind_of_file
 from penstock._storage.redaction import shown
 from penstock.errors import SourceError
-from penstock.kernels.spans_twin import FLAGS
+from penstock.kernels.spans import FLAGS
 
 __all__ = [
     "PADDING",

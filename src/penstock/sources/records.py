@@ -19,8 +19,7 @@ from penstock._contracts.transform import Scratch
 from penstock._storage.local import WHOLE_BYTES, LocalStorage
 from penstock.errors import LengthMismatch, PenstockError
 from penstock.formats.index import Indices
-from penstock.kernels.lookup import Places
-from penstock.kernels.spans import Taker
+from penstock.kernels.spans import Places, Taker
 from penstock.sources.paths import FileNames, common_folder, local_files, shown
 
 __all__ = ["RECORD_SUMS", "RecordFormat", "RecordSource", "RecordTable", "most_at_once"]
