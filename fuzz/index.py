@@ -7,7 +7,7 @@ import struct
 import numpy as np
 import running
 
-from penstock._storage.expanding import expand
+from penstock._storage.urls import expand
 from penstock.errors import PlanError, RecordError
 from penstock.formats.index import Index, catalogue_parts, decode, encode, is_index, joined, read_catalogue
 from penstock.kernels.framing import crc32c

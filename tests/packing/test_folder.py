@@ -11,7 +11,7 @@ import pytest
 
 from penstock.errors import PackError
 from penstock.packing.disk import Disk, Folder, lock_folder, sha256_of
-from penstock.packing.origin import Origin
+from penstock.packing.manifest import Origin
 
 RUN: dict[str, Any] = {"format": "tar", "options": {"on_error": "Raise()", "name": "data"}, "id": "1"}
 ORIGIN = Origin(record={"form": 2, "inputs": "a", "functions": "b", "data": "c"})

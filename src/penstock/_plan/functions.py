@@ -8,7 +8,7 @@ from types import CodeType, FunctionType, MethodType
 from typing import Any
 
 from penstock._contracts.transform import Transform
-from penstock._storage.redaction import redacted
+from penstock._storage.urls import redacted
 
 __all__ = ["function_name", "has_name", "is_async", "is_async_generator", "wants_rng"]
 

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from penstock._contracts.storage_options import StorageOptions
 from penstock._storage.parts import Part, RemoteObject
-from penstock._storage.redaction import redacted
 from penstock._storage.retrying import RETRIED, AskAgain, CredentialsRefused, changed, not_there
-from penstock._storage.urls import Address, is_loopback, key_matcher, literal_prefix
+from penstock._storage.urls import Address, is_loopback, key_matcher, literal_prefix, redacted
 from penstock.errors import MissingExtra, PlanError, StorageError
 
 if TYPE_CHECKING:

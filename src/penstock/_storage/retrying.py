@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from penstock._contracts.storage_options import StorageOptions
 from penstock._storage.parts import Part, RemoteObject
-from penstock._storage.redaction import redacted
+from penstock._storage.urls import redacted
 from penstock.errors import ObjectChanged, StorageError
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from penstock._contracts.version import VERSION
-from penstock._storage.redaction import redacted
+from penstock._storage.urls import redacted
 from penstock.doctor.probes import Probe, Tally, percentile_ns
 from penstock.doctor.profile import FeedGroup, Profiler
 from penstock.observe.diagnose import judge

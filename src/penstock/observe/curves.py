@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from penstock._contracts.event import BatchDelivered, Event
 from penstock._contracts.fill import Fill
-from penstock._storage.redaction import redacted
+from penstock._storage.urls import redacted
 from penstock.errors import PlanError
 from penstock.observe.event_file import EventFile
 from penstock.observe.memory import System, parts_of, this_process

@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from penstock._storage.redaction import redacted
+from penstock._storage.urls import redacted
 from penstock.formats.features import varint
 from penstock.formats.tfrecord import frame
 

@@ -28,7 +28,7 @@ from penstock._contracts.memory import (
     resident_memory,
     swapped_memory,
 )
-from penstock._storage.redaction import redacted
+from penstock._storage.urls import redacted
 from penstock.queues.base import Queue, living_queues
 from penstock.queues.standing import level_of_caller
 

@@ -28,7 +28,7 @@ from penstock._contracts.failing import words_of
 from penstock._contracts.fill import Fill
 from penstock._contracts.forking import call_in_forked
 from penstock._contracts.memory import resident_memory
-from penstock._storage.redaction import redacted
+from penstock._storage.urls import redacted
 from penstock.errors import PlanError
 from penstock.observe.curves import names_of
 from penstock.observe.memory import parts_of

@@ -17,7 +17,7 @@ from functools import cache
 from typing import Any
 
 from penstock.errors import PackError
-from penstock.packing.origin import KEYS, Origin
+from penstock.packing.manifest import KEYS, Origin
 
 __all__ = ["WORK", "Disk", "Folder", "NoDisk", "OutFile", "difference", "lock_folder", "publish", "sha256_of", "strangers"]
 

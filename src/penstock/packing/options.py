@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from penstock._contracts.event import Listener
 from penstock._plan import check
-from penstock._storage.redaction import redacted
+from penstock._storage.urls import redacted
 from penstock.errors import PlanError
 from penstock.observe.progress import Progress
 from penstock.observe.stats import available_cpus

@@ -24,7 +24,7 @@ from penstock import kernels
 from penstock._contracts.storage import Storage
 from penstock._contracts.transform import Scratch
 from penstock._storage.local import kind_of_file
-from penstock._storage.redaction import shown
+from penstock._storage.urls import shown
 from penstock.errors import SourceError
 from penstock.kernels.spans import FLAGS
 
