@@ -18,8 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._storage.client import Client, together
-from penstock._storage.parts import KeptPart, Part, RemoteObject
-from penstock._storage.retrying import Turn
+from penstock._storage.parts import KeptPart, Part, RemoteObject, Turn
 from penstock._storage.urls import Address
 from penstock.errors import ObjectChanged, StorageError
 

@@ -12,8 +12,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from penstock._contracts.storage_options import StorageOptions
-from penstock._storage.parts import Part, RemoteObject
-from penstock._storage.retrying import RETRIED, AskAgain, CredentialsRefused, changed, not_there
+from penstock._storage.parts import RETRIED, AskAgain, CredentialsRefused, Part, RemoteObject, changed, not_there
 from penstock._storage.urls import Address, is_loopback, key_matcher, literal_prefix, redacted
 from penstock.errors import MissingExtra, PlanError, StorageError
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from penstock._contracts.breaking import breakable
 from penstock._contracts.storage_options import StorageOptions
 from penstock._storage.buckets import BucketTransport
-from penstock._storage.parts import Part
-from penstock._storage.retrying import Turn, exhausted, persist
+from penstock._storage.parts import Part, Turn, exhausted, persist
 from penstock._storage.urls import Address
 from penstock._storage.web import WebTransport
 from penstock.errors import StorageError

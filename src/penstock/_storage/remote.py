@@ -16,8 +16,7 @@ from penstock._storage.ahead import Range, ReadAhead
 from penstock._storage.buckets import BucketTransport
 from penstock._storage.cache import BlockCache
 from penstock._storage.client import Client, together
-from penstock._storage.parts import Part, RemoteObject, plan_ranges
-from penstock._storage.retrying import Turn, persist
+from penstock._storage.parts import Part, RemoteObject, Turn, persist, plan_ranges
 from penstock._storage.urls import Address, expand_url, key_matcher, literal_prefix, missing_shards, parse_url
 from penstock.errors import SourceError
 

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock._contracts.storage_options import StorageOptions
-from penstock._storage.parts import Part, RemoteObject
-from penstock._storage.retrying import RETRIED, AskAgain, CredentialsRefused, changed, not_there
+from penstock._storage.parts import RETRIED, AskAgain, CredentialsRefused, Part, RemoteObject, changed, not_there
 from penstock._storage.urls import Address, check_host, is_loopback, parse_url
 from penstock.errors import PlanError, StorageError
 
