@@ -15,7 +15,7 @@ from _storage.remotes import KINDS, noise, opened
 from faults.server import Fault, FaultServer, Request
 
 from penstock._storage import ahead
-from penstock._storage.client import Client
+from penstock._storage.buckets import Client
 from penstock._storage.remote import RemoteStorage
 from penstock.errors import ObjectChanged, StorageError
 

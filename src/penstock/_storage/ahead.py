@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._storage.client import Client, together
+from penstock._storage.buckets import Client, together
 from penstock._storage.parts import KeptPart, Part, RemoteObject, Turn
 from penstock._storage.urls import Address
 from penstock.errors import ObjectChanged, StorageError

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from penstock._contracts.storage_options import StorageOptions
 from penstock._contracts.transform import Scratch
 from penstock._storage.ahead import Range, ReadAhead
-from penstock._storage.buckets import BucketTransport
+from penstock._storage.buckets import BucketTransport, Client, together
 from penstock._storage.cache import BlockCache
-from penstock._storage.client import Client, together
 from penstock._storage.parts import Part, RemoteObject, Turn, persist, plan_ranges
 from penstock._storage.urls import Address, expand_url, key_matcher, literal_prefix, missing_shards, parse_url
 from penstock.errors import SourceError
