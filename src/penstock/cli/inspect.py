@@ -7,7 +7,7 @@ import os
 import sys
 from dataclasses import dataclass
 
-from penstock._storage.publish import publish
+from penstock._storage.local import publish
 from penstock.cli.screen import Screen
 from penstock.errors import SourceError
 from penstock.formats.sizes import size_words

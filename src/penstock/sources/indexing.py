@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from penstock._contracts.storage import Storage
 from penstock._contracts.transform import Scratch
-from penstock._storage.local import WHOLE_BYTES, LocalStorage, sample
-from penstock._storage.publish import publish
+from penstock._storage.local import WHOLE_BYTES, LocalStorage, publish, sample
 from penstock.errors import RecordError, SourceError
 from penstock.formats.index import SUFFIX, Index, Indices, catalogue_parts, decode, is_index, joined, parts, read_catalogue
 from penstock.kernels.framing import crc32c
