@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from penstock._contracts.transform import FusedTransform, Scratch, Transform
 from penstock.errors import DecodeError, PlanError, SpecError
-from penstock.image.exif import orient
 from penstock.image.fused import fused
-from penstock.image.header import Header, damaged, read_header, verify_png
+from penstock.image.header import Header, damaged, orient, read_header, verify_png
 from penstock.image.jpeg import upper_rows
 from penstock.image.operator import BEFORE_BATCH, Operator, hand_over, is_whole, load_cv2, load_simplejpeg, names, place, run_now
 from penstock.image.resizing import RandomResizedCrop
