@@ -12,8 +12,7 @@ from packing.small import bad_at_7, dataset, hashes
 
 import penstock as ps
 from penstock.errors import PackError
-from penstock.packing.disk import Disk, Folder, lock_folder
-from penstock.packing.manifest import Origin
+from penstock.packing.disk import Disk, Folder, Origin, lock_folder
 from penstock.packing.options import PackOptions
 from penstock.packing.packer import Task
 from penstock.packing.sampling import split, take_sample

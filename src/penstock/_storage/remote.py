@@ -1,4 +1,10 @@
-"""Objects of stores and web servers, read by ranges; where objects are read in order, the next ranges are fetched before a read asks for them."""
+"""Objects of stores and web servers, read by ranges; where objects are read in order, the next ranges are fetched ahead.
+
+A block of records in order is a few requests, and a worker asks for the next block when it is free: a store that answers late would set
+the pace. So reads that follow each other make a stream, and ranges ahead of it are fetched into memory: two blocks at first, twice as much
+each time that a read has to wait, as long as ranges come within a second, and at most `read_ahead_bytes`. Reads in no order make no
+stream that lasts. Bytes fetched in vain are counted: above an eighth of the read bytes, reading ahead stops (decision 16).
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Order, random numbers and images: the checked functions and their twins in NumPy.
 
-The functions check their arguments, about 1 us per call, and call the C library or the twin; the checks are what makes the C safe. A twin takes
-arguments as its function left them: right dtypes and shapes, outputs C-contiguous and not overlapping inputs. It gives the same bytes
-as the C function of its name. From any thread. Keys made of several integers are the same on every platform.
+The functions check their arguments, about 1 us per call, and call the C library or the twin; the checks are what makes the C safe. A twin
+takes arguments as its function left them: right dtypes and shapes, outputs C-contiguous and not overlapping inputs. It gives the same
+bytes as the C function of its name. From any thread. Keys made of several integers are the same on every platform.
 """
 
 from __future__ import annotations
@@ -74,13 +74,13 @@ def mix(*values: int) -> int:
         SpecError: a value is not an integer.
     """
     state = finish(len(values) + GOLDEN)
-    for place, value in enumerate(values):
+    for number_of_value, value in enumerate(values):
         try:
             number = index(value)
         except TypeError as error:
             raise SpecError(
-                f"value {place} of a key is {value!r} of type {type(value).__name__}, not an integer",
-                where=f"penstock.kernels.mix, argument {place} of {len(values)}",
+                f"value {number_of_value} of a key is {value!r} of type {type(value).__name__}, not an integer",
+                where=f"penstock.kernels.mix, argument {number_of_value} of {len(values)}",
                 fix="pass integers only, for example mix(seed, epoch, node)",
             ) from error
         if not 0 <= number <= MASK64:

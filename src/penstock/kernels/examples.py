@@ -1,6 +1,6 @@
 """Blocks of serialized tf.train.Example into columns: the plan of a set of features, the checked calls, and the twin of examples.c.
 
-The plan holds names, kinds, counts and defaults, as the C reads them. The twin gives the same columns and the same reports, from any thread.
+The plan holds names, kinds, counts and defaults, as the C reads them. The twin gives the same columns and reports, from any thread.
 """
 
 from __future__ import annotations

@@ -98,14 +98,14 @@ def _shifts(num_bytes: int) -> NDArray[np.uint32]:
     """Return uint32 [4, 256]: what byte k of a remainder becomes with so many zero bytes behind it; `num_bytes` is a power of two."""
     if num_bytes == 1:
         table = np.array(_table(), np.uint32)
-        single = np.stack([np.arange(256, dtype=np.uint32) << np.uint32(8 * place) for place in range(4)])
+        single = np.stack([np.arange(256, dtype=np.uint32) << np.uint32(8 * byte) for byte in range(4)])
         shifted: NDArray[np.uint32] = table[single & np.uint32(0xFF)] ^ single >> np.uint32(8)
         return shifted
     half = _shifts(num_bytes // 2)
     once: NDArray[np.uint32] = half.copy()
     out = np.zeros_like(once)
-    for place in range(4):
-        out ^= half[place][once >> np.uint32(8 * place) & np.uint32(0xFF)]
+    for byte in range(4):
+        out ^= half[byte][once >> np.uint32(8 * byte) & np.uint32(0xFF)]
     return out
 
 

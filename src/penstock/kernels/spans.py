@@ -1,4 +1,4 @@
-"""Where records lie, and blocks of spans of local files, read with one call that holds no GIL; the twin makes the same calls of the system."""
+"""Where records lie, and blocks of spans of local files read with one call that holds no GIL; the twin makes the same system calls."""
 
 from __future__ import annotations
 

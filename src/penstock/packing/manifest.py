@@ -1,8 +1,4 @@
-"""The manifest of a packed dataset, what the packed files were made of, and packed data as a dataset again.
-
-The manifest says what is in the dataset, how it is written, and the size and hash of each file. The origin says whether a rerun may take
-packed files for its own.
-"""
+"""The manifest of a packed dataset: what is in it, how it is written, and the size and hash of each file."""
 
 from __future__ import annotations
 
@@ -10,213 +6,35 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from penstock import dataset as reading
 from penstock._contracts.event import ElementLost
 from penstock._contracts.failing import text_of
 from penstock._contracts.policy import Policy
-from penstock._contracts.source import FileSource
 from penstock._contracts.version import VERSION
-from penstock._plan.base import Node, sources, walk
+from penstock._plan.base import Node, walk
 from penstock._plan.describe import identity
 from penstock._storage.listing import refuse_url
 from penstock._storage.urls import redacted
-from penstock.dataset import Dataset
-from penstock.errors import PackError, PlanError, RecordError, SourceError, SpecError
-from penstock.formats.features import Feature, FixedLenFeature, VarLenFeature
-from penstock.formats.tar import decode_field
-from penstock.jobs.digest import Untold, digest_of
-from penstock.packing.disk import Folder, difference, sha256_of, strangers
+from penstock.errors import PackError, RecordError, SourceError
+from penstock.packing.disk import Folder, Origin, difference, sha256_of, strangers
 from penstock.packing.options import PackOptions
-from penstock.packing.schema import SINGLE, Column, NoSchema, Schema, from_raw, shaped
-from penstock.sources.arrays import ArraySource, IndexableSource
-from penstock.sources.files import ImageFolderSource
-from penstock.sources.parquet import TableSource
+from penstock.packing.schema import Column, NoSchema, Schema
 
 __all__ = [
-    "KEYS",
-    "Inputs",
     "Manifest",
-    "Origin",
-    "Restore",
     "ShardEntry",
-    "changed",
-    "check_apart",
-    "features_of",
     "find_manifest",
     "found_in",
-    "look",
     "lost_record",
     "manifests_in",
-    "origin_of",
-    "origin_of_stream",
     "read_manifest",
-    "read_packed",
     "record_of",
     "sealed",
     "with_notes",
 ]
-
-
-KEYS = ("form", "inputs", "functions", "data")
-"""Of the record."""
-
-_ORIGIN_FORM = 2
-"""Version 1 hashed byte code."""
-
-_WORDS = {
-    "form": "another version of Penstock made it, which compares functions and data in another way: nothing tells whether it is the same",
-    "inputs": "the input files have changed",
-    "functions": "its functions are others by their source text, or by the values that they carry (or another Python ran them)",
-    "data": "the arrays or objects in memory have changed",
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
-    """What the elements come from.
-
-    Attributes:
-        record: JSON-able; "inputs": number and digest of the input files, by sizes, times and inodes; "functions": a hash of the source
-            text and values of all functions; "data": one of arrays and objects in memory. A hash is None where nothing tells it.
-        untold: what could not be told, and why; "" for nothing.
-    """
-
-    record: dict[str, Any]
-    untold: str = ""
-
-    def of_another_form(self, found: dict[str, Any] | None) -> str:
-        """Say that the record of an earlier packing cannot be compared with this one, "" if it can or if there is none."""
-        return "" if found is None or found.get("form") == _ORIGIN_FORM else _WORDS["form"]
-
-    def difference(self, found: dict[str, Any] | None) -> str:
-        """Say in what an earlier packing was of another origin, "" if it was of this one.
-
-        Args:
-            found: its record, or more; None when nothing says.
-        """
-        if found is None:
-            return "nothing says which input and functions it was made of"
-        for key in KEYS:
-            if self.record[key] != found.get(key):
-                return _WORDS[key]
-        return f"nothing tells whether it was made by the same: {self.untold}; version= would, given in both runs" if self.untold else ""
-
-
-def origin_of(root: Node, inputs: Inputs, version: str | int = "") -> Origin:
-    """Find out what the elements of a plan come from. Reads arrays and lists that are in memory; memory maps are input files.
-
-    Blocks for about a second per gigabyte of these. With a `version`, which stands elsewhere, functions are not looked at.
-    """
-    untold: list[str] = []
-    nodes = [] if version else [node for node in walk(root) if node.children and not node.is_hint]
-    functions = [_told(node.line(), node.values(), untold) for node in nodes]
-    data = [_told(node.source.label(), _held(node.source), untold) for node in sources(root)]
-    record = {
-        **origin_of_stream(inputs).record,
-        "functions": None if version or None in functions else digest_of(functions),
-        "data": None if None in data else digest_of(data),
-    }
-    return Origin(record=record, untold="" if version else "; ".join(untold))
-
-
-def origin_of_stream(inputs: Inputs) -> Origin:
-    """Return the origin of a stream: of its input files alone, as a rerun compares all that it gives."""
-    return Origin(
-        record={"form": _ORIGIN_FORM, "inputs": {"count": inputs.num_files, "digest": inputs.digest}, "functions": None, "data": None}
-    )
-
-
-def _told(words: str, value: Any, untold: list[str]) -> str | None:
-    try:
-        return digest_of(value, sources=True)
-    except Untold as error:
-        untold.append(f"{words} holds something that has no content to compare ({error})")
-        return None
-
-
-def _held(source: Any) -> tuple[Any, ...]:
-    """Return what a source has in memory; the other sources read files, and their fingerprints say how."""
-    if isinstance(source, (ArraySource, TableSource)):
-        return (source.held(),)
-    if isinstance(source, IndexableSource):
-        own = source.fingerprint().get("fingerprint")
-        return (source.held() if own is None else own,)
-    return ()
-
-
-class Inputs(NamedTuple):
-    """What the files of a dataset were like at one moment.
-
-    Attributes:
-        num_files: how many there are.
-        digest: of paths, sizes, inodes and modification times.
-        marks: uint64 [num_files], a hash of these for each file.
-    """
-
-    num_files: int
-    digest: str
-    marks: NDArray[np.uint64]
-
-
-def look(root: Node) -> Inputs:
-    """Look at all files that the sources of a plan know of; about 5 us each. One that cannot be looked at has a mark of its own."""
-    data = b"".join(map(_mark, _files(root)))
-    return Inputs(len(data) // 8, hashlib.sha256(data).hexdigest()[:32], np.frombuffer(data, np.uint64))
-
-
-def changed(root: Node, before: Inputs) -> SourceError | None:
-    """Return what is to be raised when a file is not what it was; None when all are."""
-    now = look(root)
-    if now.digest == before.digest:
-        return None
-    at = np.flatnonzero(now.marks != before.marks) if now.num_files == before.num_files else np.arange(1)
-    path = next((path for number, path in enumerate(_files(root)) if number == at[0]), "")
-    others = f" and {len(at) - 1} more files" if len(at) > 1 else ""
-    return SourceError(
-        f"{path!r}{others} changed while it was packed: it has another size, time or inode than at the beginning",
-        where="pack()",
-        fix="remove the destination and pack again, when nobody writes to the input any more",
-    )
-
-
-def check_apart(root: Node, dest: str) -> None:
-    """Refuse a destination inside a folder that a source lists whole: in the next run it would be input.
-
-    Raises:
-        PlanError: it is.
-    """
-    for node in sources(root):
-        folder = node.source.folder if isinstance(node.source, ImageFolderSource) else ""
-        inside = os.path.relpath(os.path.realpath(dest), os.path.realpath(folder or dest))
-        if not inside.startswith("."):
-            raise PlanError(
-                f"the destination lies inside {folder!r}, which is read: it would be one more class",
-                where=f"pack() to {dest!r}",
-                fix="give a folder outside of it",
-            )
-
-
-def _files(root: Node) -> Iterator[str]:
-    for node in sources(root):
-        if isinstance(node.source, FileSource):
-            yield from node.source.input_files()
-
-
-def _mark(path: str) -> bytes:
-    try:
-        status = os.stat(path)
-        words = f"{path}\0{status.st_size} {status.st_mtime_ns} {status.st_ino} {status.st_dev}"
-    except OSError as error:
-        words = f"{path}\0{error.errno}"
-    return hashlib.blake2b(words.encode("utf-8", "surrogateescape"), digest_size=8).digest()
-
 
 _FORM = 1
 _SUFFIX = "-manifest.json"
@@ -546,101 +364,3 @@ def _of_images() -> dict[str, str]:
         except ImportError:  # it is an extra, and what needs it says so
             continue
     return found
-
-
-def read_packed(path: str | os.PathLike[str]) -> Dataset:
-    """Read what `pack` wrote: the same fields with the same types, in the order in which they were packed.
-
-    Elements are dicts; fields of nested dicts have names such as "meta/size". Integers and floats are NumPy scalars; arrays may be written
-    to. Sizes and names of the files are compared with the manifest first. It has positions, so `shuffle` is over all elements; TFRecord
-    with compression is a stream.
-
-    Args:
-        path: the folder, or the manifest.
-
-    Raises:
-        SourceError: there is no manifest, or a file is missing, too many, or not as large as it was.
-        RecordError: the manifest or a file cannot be read; a shard has another number of elements than were packed.
-        MissingExtra: Parquet without pyarrow.
-    """
-    if not isinstance(path, (str, os.PathLike)):
-        raise PlanError(f"{path!r:.60} is no path", where="read_packed()", fix="give the folder that was packed into, or its manifest")
-    manifest = read_manifest(path)
-    manifest.check_files()
-    read = {"tfrecord": _records, "tar": _tar, "parquet": _parquet}[manifest.format]
-    opened = read(manifest)
-    if manifest.compression != "GZIP" and len(opened) != len(manifest):
-        raise RecordError(
-            f"the files hold {len(opened)} elements, and {len(manifest)} were packed",
-            where=f"manifest {manifest.path!r}",
-            fix="see which with `penstock inspect --verify`, and pack it again",
-        )
-    return opened.map(Restore(manifest.columns), name="restore")
-
-
-def features_of(manifest: Manifest) -> dict[str, Feature]:
-    """Return the features of packed TFRecord files, for `read_tfrecord` or `parse_example`.
-
-    Raises:
-        SpecError: they are of another format.
-    """
-    if manifest.format != "tfrecord":
-        raise SpecError(f"{manifest.format} files have no features", where=f"manifest {manifest.path!r}", fix="use read_packed")
-    out: dict[str, Feature] = {}
-    for column in manifest.columns:
-        out[column.name] = _feature(column)
-        if column.shapes:
-            out[column.shapes] = FixedLenFeature((len(column.field.shape),), "int64")
-    return out
-
-
-def _feature(column: Column) -> Feature:
-    if column.stored in ("bytes", "str", "raw"):
-        return FixedLenFeature((), bytes)
-    dtype = "float32" if np.dtype(column.field.dtype).kind == "f" else "int64"
-    sizes = [size for size in column.field.shape if size is not None]
-    # The length of a vector may differ even where it did not in the sample.
-    return FixedLenFeature(sizes, dtype) if len(sizes) == len(column.field.shape) != 1 else VarLenFeature(dtype)
-
-
-def _records(manifest: Manifest) -> Dataset:
-    return reading.read_tfrecord(manifest.files(), compression=manifest.compression, features=features_of(manifest), allow_empty=True)
-
-
-def _tar(manifest: Manifest) -> Dataset:
-    return reading.read_tar(manifest.files())
-
-
-def _parquet(manifest: Manifest) -> Dataset:
-    return reading.read_parquet(manifest.files())
-
-
-@dataclass(frozen=True, slots=True)
-class Restore:
-    """Turn what stands in the files into what was packed. For `Dataset.map`; from any thread."""
-
-    columns: tuple[Column, ...]
-
-    def __call__(self, found: Mapping[str, Any]) -> Any:
-        """Return the element; a dataset of single values gives these."""
-        out = {column.field.name: _restored(column, found) for column in self.columns}
-        return out[SINGLE] if self.columns[0].field.single else out
-
-
-def _restored(column: Column, found: Mapping[str, Any]) -> Any:
-    value = found[column.name]
-    field = column.field
-    if field.kind == "bytes":
-        return bytes(value)
-    if field.kind == "str":
-        return value if isinstance(value, str) else bytes(value).decode()
-    shape = found[column.shapes] if column.shapes else None
-    if column.stored in ("npy", "text"):
-        value = decode_field(column.name, memoryview(value))
-    if column.stored == "raw":
-        array = from_raw(column, value, shape)
-    else:
-        array = np.asarray(value).astype(field.dtype, copy=False)
-        if column.stored == "list":
-            array = shaped(field, array, shape)
-    return array if field.shape else array.reshape(())[()]

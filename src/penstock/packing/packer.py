@@ -30,24 +30,22 @@ from penstock.jobs import parallel_jobs
 from penstock.jobs.results import Reported
 from penstock.jobs.starting import Early
 from penstock.observe.trace import Trace
-from penstock.packing.disk import Disk, Folder, NoDisk, OutFile, lock_folder
-from penstock.packing.encoders import open_encoder
-from penstock.packing.manifest import (
+from penstock.packing.disk import (
+    Disk,
+    Folder,
     Inputs,
-    Manifest,
+    NoDisk,
     Origin,
+    OutFile,
     changed,
     check_apart,
-    found_in,
+    lock_folder,
     look,
-    lost_record,
     origin_of,
     origin_of_stream,
-    read_manifest,
-    record_of,
-    sealed,
-    with_notes,
 )
+from penstock.packing.encoders import open_encoder
+from penstock.packing.manifest import Manifest, found_in, lost_record, read_manifest, record_of, sealed, with_notes
 from penstock.packing.options import PackOptions, Watching, destination, options_of, workers_of
 from penstock.packing.sampling import (
     MOST,
