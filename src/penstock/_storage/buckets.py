@@ -1,6 +1,7 @@
 """One thread with an event loop for all requests of a storage, and objects of S3 and Google Cloud Storage through obstore.
 
-Credentials, signatures and listings are obstore's; the retries are ours.
+Credentials, signatures and listings are obstore's; the retries are ours. obstore follows redirects of the endpoint and shows neither
+Retry-After nor check sums. That an answer is the range asked for, of the object that was listed, is checked all the same.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Declared features of a record, of fixed and of variable length, and their values as bytes of Feature messages.
 
-Names and arguments are TensorFlow's.
+Names and arguments are TensorFlow's. A message is put together as (size in bytes, its pieces in order), with each length known before what
+it is of, and joined once.
 """
 
 from __future__ import annotations

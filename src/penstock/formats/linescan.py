@@ -1,6 +1,8 @@
 """The lines of a text file and the records of a CSV file, found piece by piece in bounded memory; first bytes of other formats.
 
-A file whose first bytes are of another format is never read as text or as raw numbers.
+Beside offsets and lengths stands which line of the file a record is, as the few places where that is not simply one more than the
+record before: behind blank lines that are left out, and behind CSV records of several lines. A file whose first bytes are of another
+format is never read as text or as raw numbers.
 """
 
 from __future__ import annotations

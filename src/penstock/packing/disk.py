@@ -1,7 +1,7 @@
 """Every step that packing makes on a disk, the destination while it is packed, and what packed files were made of.
 
-All steps are in one place, so that each of them can be made to fail, and their order be replayed. The destination: who may write there, what
-is finished, and what an earlier run left. The origin says, beyond the manifest, whether a rerun may take packed files for its own.
+All steps are in one place, so that each of them can be made to fail, and their order be replayed. The destination: who may write there,
+what is finished, and what an earlier run left. The origin says, beyond the manifest, whether a rerun may take packed files for its own.
 """
 
 from __future__ import annotations

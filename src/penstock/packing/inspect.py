@@ -22,8 +22,7 @@ from penstock.image.header import read_header
 from penstock.image.operator import load_cv2
 from penstock.kernels.framing import FOOTER_BYTES, FrameStatus, crc32c, masked
 from penstock.packing.disk import sha256_of
-from penstock.packing.manifest import Manifest, ShardEntry, find_manifest, manifests_in, read_manifest
-from penstock.packing.reading import Restore
+from penstock.packing.manifest import Manifest, Restore, ShardEntry, find_manifest, manifests_in, read_manifest
 from penstock.packing.schema import extension_of
 from penstock.sources.indexing import cached_index, user_folder
 
