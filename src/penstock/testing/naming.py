@@ -11,8 +11,7 @@ from typing import Any
 from penstock._contracts.source import IndexedSource, StreamSource
 from penstock.errors import LawBroken
 from penstock.sources import indexed_source
-from penstock.testing.elements import shown
-from penstock.testing.runs import attempt
+from penstock.testing.runs import attempt, shown
 
 __all__ = ["as_source", "check_fingerprint", "check_names"]
 

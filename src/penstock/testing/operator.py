@@ -11,10 +11,9 @@ from penstock.dataset import Dataset
 from penstock.errors import FeedClosed, LawBroken, PlanError
 from penstock.sources.paths import spread
 from penstock.testing.cases import as_dataset, small_datasets
-from penstock.testing.elements import alike, first_difference
 from penstock.testing.faults import Fault, InjectedError
 from penstock.testing.leaks import check_no_leaks
-from penstock.testing.runs import WAYS, Run, attempt, checked_close, quiet, require_same, run, words
+from penstock.testing.runs import WAYS, Run, alike, attempt, checked_close, first_difference, quiet, require_same, run, words
 
 __all__ = ["check_operator"]
 

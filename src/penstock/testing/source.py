@@ -17,11 +17,10 @@ from penstock._plan.check import count_argument
 from penstock.errors import LawBroken, PlanError
 from penstock.sources import indexed_source
 from penstock.sources.paths import spread
-from penstock.testing.elements import alike, exact, first_difference, shown
 from penstock.testing.faults import check_places, places_argument
 from penstock.testing.feeding import check_feeds
 from penstock.testing.naming import check_fingerprint, check_names
-from penstock.testing.runs import attempt, quiet, require_same, words
+from penstock.testing.runs import alike, attempt, exact, first_difference, quiet, require_same, shown, words
 from penstock.testing.stream import check_stream
 
 __all__ = ["check_source"]

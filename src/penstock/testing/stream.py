@@ -8,11 +8,10 @@ from typing import Any
 
 from penstock._contracts.source import StreamSource
 from penstock.errors import LawBroken, SourceError
-from penstock.testing.elements import alike, first_difference, shown
 from penstock.testing.feeding import check_feeds
 from penstock.testing.leaks import Held, left_behind
 from penstock.testing.naming import check_fingerprint, check_names
-from penstock.testing.runs import attempt, require_same, words
+from penstock.testing.runs import alike, attempt, first_difference, require_same, shown, words
 
 __all__ = ["check_stream"]
 
