@@ -4,7 +4,7 @@ import numpy as np
 
 import penstock as ps
 from penstock.sources import ArraySource, GeneratorSource
-from penstock.testing.cases import as_dataset, random_datasets, small_datasets
+from penstock.testing.executor import as_dataset, random_datasets, small_datasets
 from penstock.testing.runs import plain
 
 

@@ -9,7 +9,7 @@ from penstock._contracts.source import ColumnSource, IndexedSource, StreamSource
 from penstock.dataset import Dataset
 from penstock.errors import LawBroken, StateUnavailable
 from penstock.sources.paths import spread
-from penstock.testing.cases import as_dataset
+from penstock.testing.executor import as_dataset
 from penstock.testing.faults import RowsOnly
 from penstock.testing.runs import WAYS, Run, attempt, require_same, run, words
 

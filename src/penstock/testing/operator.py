@@ -10,7 +10,7 @@ from penstock._plan.length import INFINITE, is_indexable, length_of
 from penstock.dataset import Dataset
 from penstock.errors import FeedClosed, LawBroken, PlanError
 from penstock.sources.paths import spread
-from penstock.testing.cases import as_dataset, small_datasets
+from penstock.testing.executor import as_dataset, small_datasets
 from penstock.testing.faults import Fault, InjectedError
 from penstock.testing.leaks import check_no_leaks
 from penstock.testing.runs import WAYS, Run, alike, attempt, checked_close, first_difference, quiet, require_same, run, words
