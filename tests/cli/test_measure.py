@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import penstock as ps
+from penstock.cli.bench import Device, Figures, _calling, measure
 from penstock.cli.bench_source import Opened, Operator
-from penstock.cli.measure import Device, Figures, _calling, measure
 
 
 def plain(element: Any) -> Any:
