@@ -1,4 +1,4 @@
-"""Opens what the user wants to measure, a list file, a folder, a glob or an array file, and says which operators run on it."""
+"""Opens what the user wants to measure: a list file, a folder, a glob, an array file or files of records; and says which operators run on it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,68 @@ from typing import Any
 import numpy as np
 
 from penstock.cli.failing import place_of
-from penstock.cli.record_source import is_url, records_kind
 from penstock.errors import PenstockError, PlanError, SourceError
 
-__all__ = ["Opened", "Operator", "imported", "open_plain", "open_source"]
+__all__ = [
+    "TFRECORD",
+    "Opened",
+    "Operator",
+    "imported",
+    "is_url",
+    "open_plain",
+    "open_records",
+    "open_source",
+    "records_kind",
+    "write_a_module",
+]
+
+
+TFRECORD = "TFRecord files"
+_KINDS = ((".tar", "tar files"), (".parquet", "Parquet files"), (".jsonl", "files of JSON lines"))
+_READERS = {TFRECORD: "read_tfrecord", **dict(zip((kind for _, kind in _KINDS), ("read_tar", "read_parquet", "read_jsonl"), strict=True))}
+
+
+def is_url(source: str) -> bool:
+    """Tell whether a source is no path of this machine."""
+    return "://" in source
+
+
+def records_kind(source: str) -> str | None:
+    """Say by its name what a path, glob or URL of record files is; None for anything else."""
+    name = source.rpartition("/")[2].lower()
+    if ".tfrecord" in name:
+        return TFRECORD
+    return next((kind for ending, kind in _KINDS if name.endswith(ending)), None)
+
+
+def open_records(source: str) -> tuple[Any, str] | None:
+    """Open a path, glob or URL of record files; None when its name is not one of such.
+
+    Elements of TFRecord files are {"record": bytes}: their features stand nowhere in the file.
+
+    Raises:
+        SourceError: a URL of something else.
+        PenstockError, OSError: the files cannot be opened.
+    """
+    import penstock as ps
+
+    kind = records_kind(source)
+    if kind == TFRECORD:
+        return ps.read_tfrecord(source, compression="auto"), kind
+    if kind is not None:
+        options = {"decode": "basic"} if kind == "tar files" else {}
+        return getattr(ps, _READERS[kind])(source, **options), kind
+    if is_url(source):
+        raise SourceError(
+            f"what {source!r} holds cannot be told by its name", where="penstock SOURCE", fix=write_a_module("read_files", source)
+        )
+    return None
+
+
+def write_a_module(reader: str, source: str, options: str = "") -> str:
+    """Say how a dataset that the command line cannot describe is given to it."""
+    return f"write `ds = ps.{reader}({source!r}{options})`, and what else it needs, in a module of yours, and give module:ds"
+
 
 _WHERE = "penstock bench SOURCE"
 _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

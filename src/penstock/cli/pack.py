@@ -10,9 +10,8 @@ from typing import Any, Literal
 
 from penstock._contracts.failing import add_note, notes_of
 from penstock._contracts.policy import Policy, Raise, Skip
-from penstock.cli.bench_source import imported, open_plain
+from penstock.cli.bench_source import TFRECORD, imported, open_plain, open_records, write_a_module
 from penstock.cli.gain import Gain, measured
-from penstock.cli.record_source import TFRECORD, open_records, write_a_module
 from penstock.cli.screen import Screen, seconds
 from penstock.dataset import Dataset
 from penstock.errors import PlanError, SourceError
