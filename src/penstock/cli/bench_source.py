@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.cli.failing import place_of
+from penstock.cli.screen import place_of
 from penstock.errors import PenstockError, PlanError, SourceError
 
 __all__ = [

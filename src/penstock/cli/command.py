@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _EXIT_PIPE_CLOSED
     except Exception as error:
-        from penstock.cli.failing import SWITCH, told
+        from penstock.cli.screen import SWITCH, told
 
         text = None if os.environ.get(SWITCH) == "1" else told(error)
         if text is not None:
@@ -68,7 +68,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
         return bench.run(bench.settings_from(arguments))
     except SystemExit as error:
-        from penstock.cli.failing import place_of
+        from penstock.cli.screen import place_of
 
         stopped = StopRaised(
             f"your own code raised SystemExit({error.code!r}), which would end this command without a word",
