@@ -1,4 +1,4 @@
-"""Opens what the user wants to measure: a list file, a folder, a glob, an array file or files of records; and says which operators run on it."""
+"""Opens what the user wants to measure, a list file, a folder, a glob, an array file or records, and says which operators run on it."""
 
 from __future__ import annotations
 

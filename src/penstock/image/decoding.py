@@ -1,4 +1,14 @@
-"""Encoded bytes to pixels; the steps of an image on its way to a batch as one: decode, crop or resize, mirror, normalise."""
+"""Encoded bytes to pixels; the steps of an image on its way to a batch as one: decode, crop or resize, mirror, normalise.
+
+Decoding half a megabyte of pixels empties the caches, so that the Python between four operators costs three times what it costs in a tight
+loop: about 90 us of the 1,200 us that a photograph takes. One function with the checks done once needs less than half.
+
+The rows of a sequential JPEG stand in the file from top to bottom, so that a crop needs nothing of what lies below it. (It does need what
+lies above: each block is coded as its difference to the one before.) The decoder is given a copy of the file whose header says
+fewer rows (ITU-T T.81, B.2.2: Y, the number of lines): it stops there, looks for the end of the image, and then complains of the bytes
+between. A random crop as in ImageNet's recipe needs 0.87 of the rows of a 500x375 photograph on average. The pixels are those of the whole
+image, bit for bit: two rows more than asked are decoded, because the smooth upsampling of colour looks at the next row of it.
+"""
 
 from __future__ import annotations
 

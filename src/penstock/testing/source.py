@@ -1,7 +1,7 @@
-"""The laws of a source: the same elements in any order, from any thread, names that a saved state can trust; laws of stream sources and feeds.
+"""The laws of a source: the same elements in any order, from any thread, names that a saved state can trust; the laws of streams.
 
-A state is compared with the name of a source in another process, on another day. Epochs of a stream are equal, as long as declared, and may be
-closed at any element. Every executor delivers the same, and a saved feed resumes.
+A state is compared with the name of a source in another process, on another day. Epochs of a stream are equal, as long as declared, and
+may be closed at any element. Every executor delivers the same, and a saved feed resumes.
 """
 
 from __future__ import annotations
