@@ -18,8 +18,7 @@ from rich.console import Console
 
 import penstock as ps
 from penstock._contracts.fill import Fill
-from penstock.observe.live import Place
-from penstock.observe.show import Look, picture
+from penstock.observe.live import Look, Place, picture
 from penstock.observe.stats import ConsumerStats, Snapshot, StageStats
 
 
