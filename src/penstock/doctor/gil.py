@@ -7,7 +7,7 @@ import time
 from collections.abc import Hashable, Mapping
 
 from penstock.doctor.probes import Probe, Recorder
-from penstock.observe.queued import gil_wait_ns
+from penstock.observe.stats import gil_wait_ns
 
 __all__ = ["GilSampler", "holding_shares"]
 

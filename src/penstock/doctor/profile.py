@@ -19,8 +19,7 @@ from penstock._plan.node import Node
 from penstock.doctor.gil import GilSampler
 from penstock.doctor.measured import measured_program
 from penstock.doctor.probes import Probe, Recorder
-from penstock.observe.running import profilers
-from penstock.observe.stats import Stats
+from penstock.observe.stats import Stats, profilers
 
 __all__ = ["FeedGroup", "Profiler", "where_of"]
 

@@ -24,7 +24,7 @@ from penstock.errors import PlanError
 from penstock.formats.features import varint
 from penstock.formats.tfrecord import frame
 from penstock.observe.memory import System, parts_of, this_process
-from penstock.observe.running import running_feeds
+from penstock.observe.stats import running_feeds
 from penstock.observe.ticker import Ticked, Ticker
 from penstock.queues.base import Queue
 

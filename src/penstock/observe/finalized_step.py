@@ -12,7 +12,7 @@ from typing import Any, Generic, Literal, NamedTuple, ParamSpec, TypeVar
 
 from penstock.errors import PlanError, SpecError
 from penstock.observe.guarded import guarded
-from penstock.observe.running import running_feeds
+from penstock.observe.stats import running_feeds
 from penstock.queues.standing import level_of_caller
 
 __all__ = ["FinalizedStep", "finalize_step"]
