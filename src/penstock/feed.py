@@ -53,9 +53,9 @@ from penstock.formats.quarantine import Quarantine
 from penstock.observe.curves import Curves
 from penstock.observe.curves import tensorboard as curves_of
 from penstock.observe.diagnose import explain
-from penstock.observe.guarded import Guarded
 from penstock.observe.live import Place, Show, followed
 from penstock.observe.stats import Snapshot, Stats, available_cpus, note_running, profilers
+from penstock.observe.ticker import Guarded
 from penstock.observe.trace import Trace
 from penstock.observe.trace import trace as trace_of
 from penstock.queues.standing import SHORT_INTERRUPTS, level_of_caller, shorten

@@ -21,9 +21,9 @@ from penstock._contracts.fill import Fill
 from penstock._contracts.forking import call_in_forked
 from penstock.errors import MissingExtra
 from penstock.observe.diagnose import NO_WAIT, judge
-from penstock.observe.guarded import guarded
 from penstock.observe.progress import StatusLine, pace
 from penstock.observe.stats import Snapshot, StageStats
+from penstock.observe.ticker import guarded
 
 __all__ = ["Line", "Look", "NotebookLine", "Place", "Rates", "Show", "followed", "lasting", "notebook_line", "picture"]
 
