@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from penstock.doctor.gil import GilSampler, holding_shares
 from penstock.doctor.probes import Probe, Recorder
+from penstock.doctor.profile import GilSampler, holding_shares
 from penstock.observe.stats import gil_wait_ns
 
 
