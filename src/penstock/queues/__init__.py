@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from penstock.queues.parking import ParkingLot
 
 if TYPE_CHECKING:
+    from penstock.queues.base import FIFOQueue, PaddingFIFOQueue, PriorityQueue, RandomShuffleQueue
     from penstock.queues.coordinator import Coordinator
-    from penstock.queues.kinds import FIFOQueue, PaddingFIFOQueue, PriorityQueue, RandomShuffleQueue
     from penstock.queues.runner import QueueRunner, add_queue_runner, start_queue_runners
 
 __all__ = [
