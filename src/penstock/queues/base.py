@@ -37,8 +37,7 @@ from penstock.queues.exchange import (
 )
 from penstock.queues.limits import limit_of, positive
 from penstock.queues.parking import Bell
-from penstock.queues.refusing import QueueWait, refusal
-from penstock.queues.report import Waits, explain
+from penstock.queues.report import QueueWait, Waits, explain, refusal
 from penstock.queues.standing import call_and_place, level_of_caller, shorten
 from penstock.queues.stopping import Unraised, tell_when_dropped
 from penstock.queues.trees import batch_of, pad, slices_of, stack
