@@ -1,4 +1,4 @@
-"""The queues: the mutex, the calls, their waits and their end; each of the four kinds gives the store, the rule and the form of its batches."""
+"""The queues: the mutex, the calls, their waits and their end; the four kinds, each with its store, its rule and the form of its batches."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from penstock._contracts.failing import add_note, attempt
 from penstock._contracts.fill import Fill
 from penstock._contracts.memory import free_memory
 from penstock.errors import PlanError, QueueError, SpecError
-from penstock.queues.components import Components, Priority, declare
 from penstock.queues.diagnosis import PATIENCE_S, SOON_S, Producer, Users, Watch, waiting
 from penstock.queues.exchange import (
     ENDED,
@@ -35,12 +34,11 @@ from penstock.queues.exchange import (
     Store,
     Writing,
 )
-from penstock.queues.limits import limit_of, positive
 from penstock.queues.parking import Bell
 from penstock.queues.report import QueueWait, Waits, explain, refusal
 from penstock.queues.standing import call_and_place, level_of_caller, shorten
 from penstock.queues.stopping import Unraised, tell_when_dropped
-from penstock.queues.trees import batch_of, pad, slices_of, stack
+from penstock.queues.trees import Components, Priority, batch_of, declare, limit_of, pad, positive, slices_of, stack
 
 __all__ = ["FIFOQueue", "PaddingFIFOQueue", "PriorityQueue", "Queue", "RandomShuffleQueue", "living_queues"]
 

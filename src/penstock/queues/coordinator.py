@@ -13,9 +13,9 @@ import numpy as np
 from penstock._contracts.failing import add_note
 from penstock.errors import CoordinationError, PlanError, QueueStarved, StillRunning
 from penstock.queues.diagnosis import PATIENCE_S, SOON_S, Watch, threads_at, waiting, waits
-from penstock.queues.limits import limit_of, no_such_keywords
 from penstock.queues.standing import SHORT_INTERRUPTS, call_and_place, shorten, words_of_threads
 from penstock.queues.stopping import ExcInfo, Run, attach_others, exception_types, is_clean, passes_on, reported, told_as_error
+from penstock.queues.trees import limit_of, no_such_keywords
 
 __all__ = ["Coordinator"]
 

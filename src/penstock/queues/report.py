@@ -1,6 +1,7 @@
 """The words of a queue: the call that it could not serve, and its bottleneck.
 
-The bottleneck is what fills the queue, what reads it, its capacity, or the elements that min_after_dequeue holds back.
+The bottleneck is what fills the queue, what reads it, its capacity, or the elements that min_after_dequeue holds back. Only calls
+that wait are counted; the others cost nothing. A thread that comes to an empty or a full queue leaves its CPU time there.
 """
 
 from __future__ import annotations

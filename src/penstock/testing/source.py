@@ -85,13 +85,13 @@ def check_fingerprint(source: IndexedSource | StreamSource, where: str, again: C
             raise LawBroken(
                 f"{path} is a time stamp: {value}", where=where, fix="use sizes, counts and hashes of the data: a copy is the same data"
             )
-    for other, words in (
+    for other, which in (
         (source.fingerprint(), "the second time"),
         (as_source(again()).fingerprint() if again else record, "of the source made again"),
     ):
         if json.dumps(other, sort_keys=True) != text:
             key = next((key for key in sorted({*record, *other}) if record.get(key) != other.get(key)), "its form")
-            what = f"{key} is {shown(record.get(key))}, and {words} {shown(other.get(key))}"
+            what = f"{key} is {shown(record.get(key))}, and {which} {shown(other.get(key))}"
             raise LawBroken(what, where=where, fix="let it depend on the data alone; then a state resumes in another process")
 
 
