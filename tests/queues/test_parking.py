@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from penstock.queues import ParkingLot
-from penstock.queues.parking import Bell
+from penstock.queues.stopping import Bell
 
 LIMIT_S = 30.0
 

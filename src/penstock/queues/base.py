@@ -34,10 +34,9 @@ from penstock.queues.exchange import (
     Store,
     Writing,
 )
-from penstock.queues.parking import Bell
 from penstock.queues.report import QueueWait, Waits, explain, refusal
 from penstock.queues.standing import call_and_place, level_of_caller, shorten
-from penstock.queues.stopping import Unraised, tell_when_dropped
+from penstock.queues.stopping import Bell, Unraised, tell_when_dropped
 from penstock.queues.trees import Components, Priority, batch_of, declare, limit_of, pad, positive, slices_of, stack
 
 __all__ = ["FIFOQueue", "PaddingFIFOQueue", "PriorityQueue", "Queue", "RandomShuffleQueue", "living_queues"]
