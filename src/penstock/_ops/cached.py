@@ -11,7 +11,7 @@ from penstock._contracts.store import RecordStore
 from penstock._ops.block import UNLIMITED, Block, ElementFailed, Ints, Keys
 from penstock._ops.operator import Leaf
 from penstock._ops.worker import WorkerContext
-from penstock.formats.tree import pack, unpack
+from penstock.formats.cache_stores import pack, unpack
 
 __all__ = ["CacheLeaf"]
 
