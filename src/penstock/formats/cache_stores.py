@@ -1,6 +1,23 @@
 """Values as bytes and back without pickle, and the stores of `cache`: records in memory, or in a folder.
 
-The folder survives the process and is safe for several at once.
+A record is a header and one field per array or value, little-endian:
+
+    uint32 H, H bytes of JSON padded with spaces so that 4 + H is a multiple of 16, then the fields in the order of `element.flatten`,
+    each at the next multiple of 16 bytes from the start.
+
+The header names the structure and the kind of every field; shapes and values stand behind it. So the elements of one dataset share one
+header whatever their shapes, and reading is one look-up and one view per array: 2 us for a picture with its label.
+
+The folder survives the process and is safe for several at once:
+
+    FOLDER/KEY/plan.json            what the key was made of, for people
+    FOLDER/KEY/NAME.data            records, one after the other
+    FOLDER/KEY/NAME.index           32 bytes for each record: see `_ENTRY`
+
+Each process appends to files of its own and reads those of all. A record counts once its entry stands in the index, which is written
+behind it; a process that is killed between the two leaves bytes without an entry, which are never read. There is no lock, so none can be
+left behind. No file stays open between calls: an open and close cost 5 us for a block of elements, and nothing has to be closed with the
+feed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The queues: the mutex, the calls, their waits and their end; the four kinds, each with its store, its rule and the form of its batches."""
+"""The queues: the mutex, the calls, their waits and their end; four kinds, each with its store, its rule and the form of its batches."""
 
 from __future__ import annotations
 
