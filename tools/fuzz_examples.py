@@ -160,10 +160,10 @@ def parse_examples(library: Any, rng: np.random.Generator) -> None:
 def _compare(library: Any, twin: Any, plan: Any, buffer: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:
     """Run both calls in both versions."""
     num, results = len(starts), []
-    for version in (library, twin):
+    for version in (library.parse_examples, twin.parse_examples_twin):
         outs = [np.zeros(num if one.mode else num * one.count * one.width, np.int64 if one.mode else one.dtype) for one in plan.features]
         report = np.zeros(4, np.int64)
-        row = version.parse_examples(buffer, starts, lengths, plan, plan.first, outs, None, report)
+        row = version(buffer, starts, lengths, plan, plan.first, outs, None, report)
         done = [row, report.tolist()]
         if row < 0 and plan.has_variable:
             offsets = [
@@ -174,7 +174,7 @@ def _compare(library: Any, twin: Any, plan: Any, buffer: NDArray[np.uint8], star
                 np.zeros(int(where[-1]) * one.width, one.dtype) if one.mode else out
                 for one, out, where in zip(plan.features, outs, offsets, strict=True)
             ]
-            again = version.parse_examples(buffer, starts, lengths, plan, plan.second, filled, offsets, report)
+            again = version(buffer, starts, lengths, plan, plan.second, filled, offsets, report)
             outs += filled
             done.append(again)
         if row < 0:

@@ -171,8 +171,8 @@ def philox_uniform(library: Any, rng: np.random.Generator) -> None:
     epochs, indices = rng.integers(-(2**63), 2**63 - 1, length), rng.integers(-(2**63), 2**63 - 1, length)
     lanes = rng.integers(0, 2**64, length, dtype=np.uint64)
     ours, other = np.empty((length, num_draws)), np.empty((length, num_draws))
-    for version, out in ((library, ours), (checked, other)):
-        version.philox_uniform(2**64 - 1, length, epochs, indices, lanes, out)
+    for version, out in ((library.philox_uniform, ours), (checked.philox_uniform_twin, other)):
+        version(2**64 - 1, length, epochs, indices, lanes, out)
     same(ours, other, (length, num_draws))
 
 
@@ -247,9 +247,9 @@ def deal(library: Any, rng: np.random.Generator) -> None:
     if length and rng.random() < 0.1:
         positions[-1] = -1
     grouped, results = rng.random() < 0.5, []
-    for version in (library, checked):
+    for version in (library.deal, checked.deal_twin):
         out, starts = np.zeros((4 if grouped else 2, length), np.int64), np.zeros(num_children + 1 if grouped else 0, np.int64)
-        results.append((version.deal(positions, shares, sides, num_children, out, starts), out, starts))
+        results.append((version(positions, shares, sides, num_children, out, starts), out, starts))
     (ours, out, starts), (other, *same_arrays) = results
     if ours != other:
         raise AssertionError(f"C and NumPy name different rows or nodes: {ours}, {other}, {sides.tolist()}")

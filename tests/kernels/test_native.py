@@ -91,8 +91,8 @@ def test_permute_finds_the_same_first_bad_row_as_its_twin(num_elements: int, row
 def test_philox_uniform_equals_its_twin(key0: int, key1: int, length: int, num_draws: int) -> None:
     counters = np.random.default_rng(key0).integers(-(2**63), 2**63 - 1, (3, length), endpoint=True)
     ours, other = np.empty((length, num_draws)), np.empty((length, num_draws))
-    for version, out in ((library(), ours), (checked, other)):
-        version.philox_uniform(key0, key1, counters[0], counters[1], counters[2].view(np.uint64), out)
+    for fill, out in ((library().philox_uniform, ours), (checked.philox_uniform_twin, other)):
+        fill(key0, key1, counters[0], counters[1], counters[2].view(np.uint64), out)
     assert ours.tobytes() == other.tobytes()
 
 
@@ -217,10 +217,10 @@ def test_deal_equals_its_twin(tree: Any, first: int, length: int, running: bool,
     if bad > 6 and len(shares):
         sides[rng.integers(0, len(shares)), bad % 2] = rng.choice([0, len(shares), ~num_children, -(2**63)])
     guards, results = [], []
-    for version in (library(), checked):
+    for version in (library().deal, checked.deal_twin):
         memory, out = guarded((4 if grouped else 2, length), np.int64)
         other_memory, starts = guarded((num_children + 1 if grouped else 0,), np.int64)
-        found = version.deal(positions, shares, sides, num_children, out, starts)
+        found = version(positions, shares, sides, num_children, out, starts)
         results.append((found, *((out.tobytes(), starts.tobytes()) if found == -1 else ())))
         guards += [memory, other_memory]
     assert results[0] == results[1]

@@ -243,7 +243,7 @@ SIGNATURES: Final[dict[str, Signature]] = {
     ),
     # columns.py
     "gather_columns": Signature(INT64, (IN, IN, INT64, IN, INT64, IN, IN, IN, INT64, IN, INT64), _spread_columns),
-    # lookup.py
+    # spans.py
     "look_up": Signature(
         INT64,
         (IN, INT64, POINTER, INT64, POINTER, INT64, POINTER, INT64, OUT),
@@ -271,7 +271,7 @@ SIGNATURES: Final[dict[str, Signature]] = {
     "stream_spans": Signature(INT64, (*_SPANS, INT64, INT64, POINTER, OUT), _spread_spans),
     "map_file": Signature(INT64, (INT, INT64)),
     "unmap_file": Signature(None, (INT64, INT64)),
-    # copying.py
+    # columns.py
     "copy_spans": Signature(None, (IN, IN, IN, INT64)),
 }
 """Each function by its name. Its twin has the arguments of what `spread` makes, and gives the same."""

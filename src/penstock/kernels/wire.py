@@ -42,7 +42,7 @@ _MASK64: Final = (1 << 64) - 1
 
 
 class Fault(IntEnum):
-    """What may be wrong with a record; the numbers are those of wire.h."""
+    """What may be wrong with a record; the numbers are those of examples.c."""
 
     SPAN = 1
     VARINT = 2

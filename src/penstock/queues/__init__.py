@@ -25,11 +25,11 @@ __all__ = [
 
 _HOMES = {
     "Coordinator": "coordinator",
-    "FIFOQueue": "kinds",
-    "PaddingFIFOQueue": "kinds",
-    "PriorityQueue": "kinds",
+    "FIFOQueue": "base",
+    "PaddingFIFOQueue": "base",
+    "PriorityQueue": "base",
     "QueueRunner": "runner",
-    "RandomShuffleQueue": "kinds",
+    "RandomShuffleQueue": "base",
     "add_queue_runner": "runner",
     "start_queue_runners": "runner",
 }
