@@ -10,7 +10,7 @@ import running
 
 from penstock.errors import RecordError
 from penstock.formats.index import Index, joined
-from penstock.sources.csvrecords import Column, CsvRecords
+from penstock.sources.csvrecords import CsvColumn, CsvRecords
 from penstock.sources.records import RecordTable
 
 
@@ -31,7 +31,7 @@ def one_input(data: bytes) -> None:
     index = Index(kind="csv", options=plain.options, size=len(text), crc32c=0, meta=meta, columns=found)
     table = RecordTable(indices=joined([index], ["fuzz.csv"]), names=["fuzz.csv"])
     dtypes = (None, np.dtype(np.float32), np.dtype(np.int16), np.dtype(bool))
-    columns = tuple(Column(name=name, place=place, dtype=dtypes[place % 4]) for place, name in enumerate(meta["header"]))
+    columns = tuple(CsvColumn(name=name, place=place, dtype=dtypes[place % 4]) for place, name in enumerate(meta["header"]))
     format = replace(plain, columns=columns, num_fields=len(columns))
     for record in range(len(found["offsets"])):
         begin = int(found["offsets"][record])

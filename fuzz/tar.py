@@ -6,9 +6,9 @@ import numpy as np
 import running
 
 from penstock.errors import RecordError
-from penstock.formats.tar import Names, Sample, decode_field, find_samples, split_samples
+from penstock.formats.tar import Names, TarSample, decode_field, find_samples, split_samples
 from penstock.kernels import tar
-from penstock.kernels.tar import Column, Table, scan_members
+from penstock.kernels.tar import MemberColumn, MemberTable, scan_members
 
 
 def one_input(data: bytes) -> None:
@@ -21,7 +21,7 @@ def one_input(data: bytes) -> None:
         found = find_samples(iter([array[start : start + step] for start in range(0, len(file), step)]), len(file), "x.tar")
     except RecordError:
         return
-    samples: list[Sample] = []
+    samples: list[TarSample] = []
     error = split_samples(array, found["offsets"], found["lengths"], found["crc32c"], Names(), samples, lambda number: ("x.tar", number))
     if error is not None:
         raise AssertionError("a sample that the scan found is not read back") from error
@@ -45,11 +45,11 @@ def _mended(file: bytes) -> bytes:
 
 def _compare(array: np.ndarray) -> None:
     """Hold the version that is chosen against `tarfile`: what both read is the same."""
-    one, other = Table(with_crc=False), Table(with_crc=False)
+    one, other = MemberTable(with_crc=False), MemberTable(with_crc=False)
     outcome = scan_members(array, 0, array.size, one)
     other.reserve(array.size // 512 + 1, array.size + 4096)
     twin = tar.scan(array, 0, array.size, other.rows, other.names, other.state)
-    rows, columns = int(one.state[1]), slice(0, Column.KEY_HASH)  # hashes differ
+    rows, columns = int(one.state[1]), slice(0, MemberColumn.KEY_HASH)  # hashes differ
     if outcome >= 0 and twin >= 0 and (other.state[1] != rows or (one.rows[:rows, columns] != other.rows[:rows, columns]).any()):
         raise AssertionError("the two versions of the scan differ")
 

@@ -73,17 +73,17 @@ def scan_pieces(library: Any, rng: np.random.Generator) -> None:
 
 
 def _in_pieces(scan: Callable[..., int], file: NDArray[np.uint8], step: int, with_crc: bool) -> tuple[int, Any]:
-    from penstock.kernels.tar import Place, Table
+    from penstock.kernels.tar import MemberTable, StatePlace
 
-    table = Table(with_crc=with_crc)
+    table = MemberTable(with_crc=with_crc)
     position, tail, outcome = 0, 0, 0
     for start in range(0, file.size, step):
         base, end = start - tail, min(start + step, file.size)
         data = file[base:end].copy()
-        table.state[Place.POSITION] = position - base
+        table.state[StatePlace.POSITION] = position - base
         table.reserve(data.size // _UNIT + 1, data.size)
         outcome = scan(data, base, file.size, table.rows, table.names, table.state)
-        position = base + int(table.state[Place.POSITION])
+        position = base + int(table.state[StatePlace.POSITION])
         if outcome:
             break
         tail = max(0, end - position)
@@ -93,13 +93,13 @@ def _in_pieces(scan: Callable[..., int], file: NDArray[np.uint8], step: int, wit
 def scan_samples(library: Any, rng: np.random.Generator) -> None:
     """Compare samples taken out of a buffer at good and bad places, into tables with and without room."""
     from penstock.kernels import tar
-    from penstock.kernels.tar import Place, Table
+    from penstock.kernels.tar import MemberTable, StatePlace
 
     file, damaged = damaged_archive(rng)
-    whole = Table(with_crc=False)
+    whole = MemberTable(with_crc=False)
     whole.reserve(file.size // _UNIT + 1, file.size)
     library.tar_scan(file, 0, file.size, whole.rows, whole.names, whole.state)
-    starts = whole.rows[: whole.state[Place.NUM_ROWS], 0].copy()
+    starts = whole.rows[: whole.state[StatePlace.NUM_ROWS], 0].copy()
     lengths = np.diff(starts, append=file.size)
     if starts.size and rng.random() < 0.5:
         starts[-1] = rng.choice([-1, 0, 512, file.size, file.size + 1, 2**63 - 1, -(2**63)])
@@ -107,7 +107,7 @@ def scan_samples(library: Any, rng: np.random.Generator) -> None:
     room = int(rng.choice([0, 1, 3, 100]))
     results = []
     for samples in (library.tar_samples, tar.samples):
-        table, ends = Table(with_crc=True), np.zeros(starts.size, np.int64)
+        table, ends = MemberTable(with_crc=True), np.zeros(starts.size, np.int64)
         table.reserve(room, room * 40)
         outcome = samples(file, starts, lengths, table.rows, table.names, ends, table.state)
         results.append((outcome, (ends.tolist(), *found(table))))
@@ -116,11 +116,19 @@ def scan_samples(library: Any, rng: np.random.Generator) -> None:
 
 def found(table: Any) -> tuple[Any, ...]:
     """Return what a table holds beside the hashes, which differ, and the place of an error."""
-    from penstock.kernels.tar import Column, Place
+    from penstock.kernels.tar import MemberColumn, StatePlace
 
-    columns = [Column.START, Column.DATA, Column.SIZE, Column.NAME_END, Column.KEY_LENGTH, Column.FIRST, Column.CRC]
+    columns = [
+        MemberColumn.START,
+        MemberColumn.DATA,
+        MemberColumn.SIZE,
+        MemberColumn.NAME_END,
+        MemberColumn.KEY_LENGTH,
+        MemberColumn.FIRST,
+        MemberColumn.CRC,
+    ]
     rows, names = table.state[1:3].tolist()
-    counts = np.delete(table.state, [Place.POSITION, Place.ERROR_AT, Place.ERROR_NAME])
+    counts = np.delete(table.state, [StatePlace.POSITION, StatePlace.ERROR_AT, StatePlace.ERROR_NAME])
     return table.rows[:rows, columns].tolist(), table.names[:names].tobytes(), counts.tolist()
 
 

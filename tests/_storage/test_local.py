@@ -380,7 +380,7 @@ def test_files_in_memory_are_looked_at_seldom_and_often_again_when_they_were_not
     every: list[int] = []
     found: list[bool] = []
 
-    def spying(files: Any, block: spans.Spans, *more: Any) -> spans.Outcome:
+    def spying(files: Any, block: spans.Spans, *more: Any) -> spans.BlockOutcome:
         outcome = read(files, block, *more)
         every.append(block.every)
         found.append(outcome.missing)

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from penstock.doctor.probes import Probe, Recorder
+from penstock.doctor.probes import Probe, ProbeRecorder
 from penstock.doctor.profile import GilSampler, holding_shares
 from penstock.observe.stats import gil_wait_ns
 
@@ -43,7 +43,7 @@ def test_few_samples_say_nothing_and_free_ones_say_zero() -> None:
     gil_wait_ns(0.0) is None and gil_wait_ns(0.01) is None, reason="this system does not tell how long a thread waits for a CPU"
 )
 def test_python_code_is_told_from_sleeping() -> None:
-    recorder = Recorder()
+    recorder = ProbeRecorder()
     python, sleeping = Probe(recorder, 1, "map", "python"), Probe(recorder, 1, "map", "sleeping")
     sampler = GilSampler(recorder)
     ended = threading.Event()

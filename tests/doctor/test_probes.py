@@ -11,15 +11,15 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from penstock.doctor.probes import Probe, Recorder, Tally, percentile_ns
+from penstock.doctor.probes import Probe, ProbeRecorder, Tally, percentile_ns
 
 
-def probe_of(recorder: Recorder, name: str = "fn") -> Probe:
+def probe_of(recorder: ProbeRecorder, name: str = "fn") -> Probe:
     return Probe(recorder, 1, "map", name)
 
 
 def test_calls_of_all_threads_are_added_up_with_what_they_return() -> None:
-    recorder = Recorder()
+    recorder = ProbeRecorder()
     probe = probe_of(recorder)
     double = probe.around(lambda value, *, by: np.full(value, by, np.int32))
     threads = [threading.Thread(target=double, args=(5,), kwargs={"by": 2}) for _ in range(3)]
@@ -33,7 +33,7 @@ def test_calls_of_all_threads_are_added_up_with_what_they_return() -> None:
 
 
 def test_a_call_excludes_the_calls_in_it() -> None:
-    recorder = Recorder()
+    recorder = ProbeRecorder()
     inner, outer = probe_of(recorder, "inner"), probe_of(recorder, "outer")
     slept: list[float] = []
 
@@ -51,7 +51,7 @@ def test_a_call_excludes_the_calls_in_it() -> None:
 
 
 def test_a_call_that_fails_is_counted_and_its_error_is_the_functions_own() -> None:
-    recorder = Recorder()
+    recorder = ProbeRecorder()
     probe = probe_of(recorder)
     error = ValueError("bad")
 
@@ -66,7 +66,7 @@ def test_a_call_that_fails_is_counted_and_its_error_is_the_functions_own() -> No
 
 
 def test_an_iterator_counts_its_elements_and_is_closed_with_what_it_reads() -> None:
-    recorder = Recorder()
+    recorder = ProbeRecorder()
     probe = probe_of(recorder)
     closed: list[bool] = []
 
@@ -85,7 +85,7 @@ def test_an_iterator_counts_its_elements_and_is_closed_with_what_it_reads() -> N
 
 
 def test_an_async_call_lasts_until_its_result_and_runs_only_in_its_steps() -> None:
-    recorder = Recorder()
+    recorder = ProbeRecorder()
     probe = probe_of(recorder)
     waits: list[float] = []
 
@@ -110,7 +110,7 @@ def test_an_async_call_lasts_until_its_result_and_runs_only_in_its_steps() -> No
 
 
 def test_an_async_call_that_is_cancelled_or_fails_passes_it_on() -> None:
-    recorder = Recorder()
+    recorder = ProbeRecorder()
     probe = probe_of(recorder)
     seen: list[str] = []
 
@@ -143,7 +143,7 @@ def test_an_async_call_that_is_cancelled_or_fails_passes_it_on() -> None:
 def test_the_peak_of_a_call_is_what_it_allocated_at_once_that_of_calls_in_it_included() -> None:
     tracemalloc.start()
     try:
-        recorder = Recorder(memory=True)
+        recorder = ProbeRecorder(memory=True)
         inner, outer = probe_of(recorder, "inner"), probe_of(recorder, "outer")
         kept = np.ones(10_000_000, np.uint8)
         measured = inner.around(lambda: int(np.ones(3_000_000, np.uint8).sum()))
@@ -173,7 +173,7 @@ def test_percentiles_are_found_within_their_buckets() -> None:
 
 
 def test_what_ran_at_a_moment_is_known_after_it() -> None:
-    recorder = Recorder()
+    recorder = ProbeRecorder()
     first, second = probe_of(recorder, "first"), probe_of(recorder, "second")
     record = recorder.here()
     assert record.at(time.perf_counter_ns()) is None

@@ -5,23 +5,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock.formats.cache_stores as module
-from penstock.formats.cache_stores import ENTRY_BYTES, Place, Table, checksum, entry, trusted
+from penstock.formats.cache_stores import ENTRY_BYTES, PlaceTable, RecordPlace, checksum, entry, trusted
 
 KEY = 0x0123456789ABCDEF
 
 
-def written(rows: list[tuple[int, Place]]) -> bytes:
+def written(rows: list[tuple[int, RecordPlace]]) -> bytes:
     return b"".join(entry(position, place, KEY) for position, place in rows)
 
 
 def test_entries_are_read_back() -> None:
-    data = written([(7, Place(0, 2**40, 300, 5)), (0, Place(0, 0, 2**32 - 1, 2**32 - 1))])
+    data = written([(7, RecordPlace(0, 2**40, 300, 5)), (0, RecordPlace(0, 0, 2**32 - 1, 2**32 - 1))])
     assert len(data) == 2 * ENTRY_BYTES == 64
     assert [row[:4] for row in trusted(data, KEY).tolist()] == [(7, 2**40, 300, 5), (0, 0, 2**32 - 1, 2**32 - 1)]
 
 
 def test_an_entry_with_any_wrong_byte_or_of_another_plan_is_left_out() -> None:
-    data = written([(1, Place(0, 10, 20, 30)), (2, Place(0, 40, 50, 60))])
+    data = written([(1, RecordPlace(0, 10, 20, 30)), (2, RecordPlace(0, 40, 50, 60))])
     for at in range(len(data)):
         for change in (1, 0x80, 0xFF):
             broken = bytearray(data)
@@ -54,7 +54,7 @@ steps = st.lists(
 
 @given(steps, st.integers(0, 5))
 def test_a_table_is_a_dict_however_small_its_dict_is(wanted: list[tuple[str, int | list[int]]], most: int) -> None:
-    table, reference, number = Table(), dict[int, Place](), 0
+    table, reference, number = PlaceTable(), dict[int, RecordPlace](), 0
     before, module._MOST_RECENT = module._MOST_RECENT, most
     try:
         for kind, value in wanted:
@@ -63,7 +63,7 @@ def test_a_table_is_a_dict_however_small_its_dict_is(wanted: list[tuple[str, int
                 table.drop(value)
                 reference.pop(value, None)
                 continue
-            rows = [(position, Place(number, number + at, number * 2, number * 3)) for at, position in enumerate(value)]
+            rows = [(position, RecordPlace(number, number + at, number * 2, number * 3)) for at, position in enumerate(value)]
             table.add(number, trusted(written(rows), KEY))
             reference.update(rows)
             assert kind == "add"
@@ -79,8 +79,8 @@ def test_many_entries_become_arrays_not_objects() -> None:
     entries = np.zeros(count, module._ENTRY)
     entries["position"] = np.arange(count)[::-1]
     entries["length"] = np.arange(count)
-    table = Table()
+    table = PlaceTable()
     table.add(3, entries)
     assert not table._recent
     assert len(table) == count
-    assert table.find([0, count - 1, count]) == [Place(3, 0, count - 1, 0), Place(3, 0, 0, 0), None]
+    assert table.find([0, count - 1, count]) == [RecordPlace(3, 0, count - 1, 0), RecordPlace(3, 0, 0, 0), None]

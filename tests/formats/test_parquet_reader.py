@@ -10,13 +10,13 @@ from formats.tables import numbers, opened, write
 
 from penstock._contracts.transform import Scratch
 from penstock.errors import RecordError
-from penstock.formats.parquet import Reader, _joined, columns_of, read_footer
+from penstock.formats.parquet import ParquetReader, _joined, columns_of, read_footer
 
 
-def reader_of(path: Path, columns: list[str] | None = None, coded: frozenset[str] = frozenset()) -> Reader:
+def reader_of(path: Path, columns: list[str] | None = None, coded: frozenset[str] = frozenset()) -> ParquetReader:
     storage = opened(path)
     footer = read_footer(storage, 0)
-    return Reader(storage, 0, footer, columns_of(footer.metadata.schema.to_arrow_schema(), columns, "a"), coded)
+    return ParquetReader(storage, 0, footer, columns_of(footer.metadata.schema.to_arrow_schema(), columns, "a"), coded)
 
 
 def test_a_row_group_is_read_as_pyarrow_reads_it(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from penstock._storage.local import sampled_spans
 from penstock.errors import RecordError, SourceError
 from penstock.formats.index import Index, decode, encode
 from penstock.kernels.framing import crc32c
-from penstock.sources.indexing import Report, build, open_indices
+from penstock.sources.indexing import IndexReport, build, open_indices
 
 PAST_NS = 1_000_000_000_000_000_000
 
@@ -39,7 +39,7 @@ class Opening:
 
     def __init__(self, folder: Path, format: Any = None, pattern: str = "*.x", **given: Any) -> None:
         self.format = Marked() if format is None else format
-        self.reports: list[Report] = []
+        self.reports: list[IndexReport] = []
         storage = open_storage(folder / pattern, "read_x")
         given.setdefault("cache_folder", str(folder / "cache"))
         self.indices = open_indices(storage, self.format, "read_x", on_file=self.reports.append, **given)

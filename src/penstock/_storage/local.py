@@ -350,7 +350,7 @@ class LocalStorage:
                 return scratch.hold("spans", Sink).room(total)
         return scratch.take("spans", (total,), np.uint8), -1
 
-    def _mend(self, outcome: spans.Outcome, mended: set[tuple[int, int]]) -> None:
+    def _mend(self, outcome: spans.BlockOutcome, mended: set[tuple[int, int]]) -> None:
         """Return when another try can help, once per file and cause; else raise the error that stopped the read."""
         file = outcome.file
         again = (file if outcome.error == errno.ESTALE else -1, outcome.error)
@@ -363,7 +363,7 @@ class LocalStorage:
         else:
             raise self._explained(outcome)
 
-    def _explained(self, outcome: spans.Outcome) -> Exception:
+    def _explained(self, outcome: spans.BlockOutcome) -> Exception:
         path, where = self.path(outcome.file), f"{self._caller}, {self.name(outcome.file)!r}"
         if outcome.problem == spans.NOT_REGULAR:
             return self._not_regular(self.name(outcome.file), os.stat(path).st_mode)

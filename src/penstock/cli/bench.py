@@ -28,7 +28,7 @@ from penstock.observe.diagnose import judge
 from penstock.observe.progress import Progress
 from penstock.observe.stats import available_cpus
 
-__all__ = ["Cost", "Device", "Figures", "Settings", "Wait", "advise", "measure", "run", "settings_from"]
+__all__ = ["Cost", "Device", "Figures", "Settings", "WaitShare", "advise", "measure", "run", "settings_from"]
 
 
 _MAX_SAMPLED = 300
@@ -48,7 +48,7 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wait:
+class WaitShare:
     """The share of the time that a device with this step time would wait."""
 
     step_ms: float
@@ -62,7 +62,7 @@ class Figures:
     costs: tuple[Cost, ...]
     first_batch_s: float
     ceiling_per_s: float
-    waits: tuple[Wait, ...]
+    waits: tuple[WaitShare, ...]
     batch_size: int
     num_workers: int
     pixels: float | None
@@ -95,7 +95,7 @@ def measure(opened: Opened, *, batch_size: int, num_workers: int, budget_s: floa
         for step_ms in steps_ms or [1000 * batch_s * factor for factor in _STEPS_OF_CEILING]:
             device = Device(step_ms / 1000)
             _flow(batches, num_workers, device, budget_s, progress)
-            waits.append(Wait(step_ms=step_ms, wait_share=device.wait_share))
+            waits.append(WaitShare(step_ms=step_ms, wait_share=device.wait_share))
     return Figures(
         costs=costs,
         first_batch_s=first_batch_s,

@@ -18,8 +18,8 @@ from penstock.errors import PenstockError, PlanError, SourceError
 
 __all__ = [
     "TFRECORD",
+    "BenchOperator",
     "Opened",
-    "Operator",
     "imported",
     "is_url",
     "open_plain",
@@ -82,7 +82,7 @@ _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Operator:
+class BenchOperator:
     """One step on an element, with the name it has in the report."""
 
     name: str
@@ -95,7 +95,7 @@ class Opened:
 
     dataset: Any
     kind: str
-    operators: tuple[Operator, ...]
+    operators: tuple[BenchOperator, ...]
     side: int | None
 
     def pipeline(self) -> Any:
@@ -202,23 +202,23 @@ def _arrays(path: Path) -> dict[str, Any]:
     return arrays
 
 
-def _image_operators(crop: int | None, resize: int | None) -> tuple[Operator, ...]:
+def _image_operators(crop: int | None, resize: int | None) -> tuple[BenchOperator, ...]:
     import penstock as ps
 
-    decode = Operator(name="decode", function=ps.image.decode("data"))
-    normalize = Operator(name="normalize", function=ps.image.normalize("data", mean=_MEAN, std=_STD, layout="CHW"))
+    decode = BenchOperator(name="decode", function=ps.image.decode("data"))
+    normalize = BenchOperator(name="normalize", function=ps.image.normalize("data", mean=_MEAN, std=_STD, layout="CHW"))
     if resize is not None:
-        shrink = Operator(name="resize", function=ps.image.resize("data", resize))
-        return decode, shrink, Operator(name="center_crop", function=ps.image.center_crop("data", resize)), normalize
-    cut = Operator(name="random_resized_crop", function=ps.image.random_resized_crop("data", crop or 224))
-    return decode, cut, Operator(name="random_flip", function=ps.image.random_flip("data")), normalize
+        shrink = BenchOperator(name="resize", function=ps.image.resize("data", resize))
+        return decode, shrink, BenchOperator(name="center_crop", function=ps.image.center_crop("data", resize)), normalize
+    cut = BenchOperator(name="random_resized_crop", function=ps.image.random_resized_crop("data", crop or 224))
+    return decode, cut, BenchOperator(name="random_flip", function=ps.image.random_flip("data")), normalize
 
 
-def _user_operator(reference: str) -> Operator:
+def _user_operator(reference: str) -> BenchOperator:
     function = imported(reference, f"penstock bench --map {reference}")
     if not callable(function):
         raise _no_function(reference, f"penstock bench --map {reference}")
-    return Operator(name=reference.partition(":")[2], function=function)
+    return BenchOperator(name=reference.partition(":")[2], function=function)
 
 
 def imported(reference: str, where: str) -> Any:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from penstock._storage import open_storage
 from penstock.cli.screen import seconds, size
-from penstock.sources.indexing import Report, open_indices
+from penstock.sources.indexing import IndexReport, open_indices
 from penstock.sources.kinds import KINDS, format_for
 
 __all__ = ["add_arguments", "run"]
@@ -71,7 +71,7 @@ class _Progress:
     shown_s: float = 0.0
     open_line: bool = False
 
-    def add(self, report: Report, name: str, file_bytes: int) -> None:
+    def add(self, report: IndexReport, name: str, file_bytes: int) -> None:
         """Count one file; called from one thread at a time."""
         self.done += 1
         self.records += report.count

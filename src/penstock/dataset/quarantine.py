@@ -10,7 +10,7 @@ from penstock._plan import node as plan
 from penstock._plan.length import INFINITE, length_of
 from penstock.dataset.builder import Dataset
 from penstock.errors import PlanError, SourceError
-from penstock.formats.quarantine import Line, read_lines
+from penstock.formats.quarantine import QuarantinedLine, read_lines
 
 __all__ = ["read_quarantine"]
 
@@ -54,7 +54,7 @@ def read_quarantine(file: str | os.PathLike[str], ds: Dataset) -> Dataset:
     return Dataset(root, replace(ds._options, on_error=Raise(), on_read_error=None, quarantine=None))
 
 
-def _places(line: Line, base: plan.Node, file: str) -> list[tuple[int, int]]:
+def _places(line: QuarantinedLine, base: plan.Node, file: str) -> list[tuple[int, int]]:
     """Return the places in `base` of the elements of a line."""
     where, length = f"line {line.number} of {file!r}", length_of(base)
     if line.place is not None:

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from penstock._contracts.element import bytes_of
 
-__all__ = ["Probe", "Recorder", "Span", "Tally", "percentile_ns"]
+__all__ = ["Probe", "ProbeRecorder", "Span", "Tally", "percentile_ns"]
 
 _STEPS = 16
 """Buckets of durations for each power of two: a percentile is off by at most 2.2 %."""
@@ -111,7 +111,7 @@ class _Here(threading.local):
         records.append(self.record)
 
 
-class Recorder:
+class ProbeRecorder:
     """The records of all threads of a run. With `memory`, tracemalloc must be tracing, and operators must run in one thread only."""
 
     def __init__(self, *, memory: bool = False) -> None:
@@ -231,7 +231,7 @@ class Probe:
 
     __slots__ = ("feed", "in_task", "kind", "name", "recorder", "where")
 
-    def __init__(self, recorder: Recorder, feed: int, kind: str, name: str, where: str = "", *, in_task: bool = True) -> None:
+    def __init__(self, recorder: ProbeRecorder, feed: int, kind: str, name: str, where: str = "", *, in_task: bool = True) -> None:
         self.recorder, self.feed, self.kind, self.name, self.where, self.in_task = recorder, feed, kind, name, where, in_task
 
     def around(

@@ -32,7 +32,7 @@ from penstock._ops.weigh import GatherOp, WeighOp
 from penstock._plan.describe import lines
 from penstock._plan.length import walk
 from penstock._plan.node import Node
-from penstock.doctor.probes import Probe, Recorder, Span
+from penstock.doctor.probes import Probe, ProbeRecorder, Span
 from penstock.observe.stats import Stats, gil_wait_ns, profilers
 
 __all__ = ["FeedGroup", "GilSampler", "MakeProbe", "Profiler", "holding_shares", "measured_program", "where_of"]
@@ -59,7 +59,7 @@ Samples = Mapping[tuple[Hashable, ...], tuple[int, int]]
 class GilSampler:
     """Samples the GIL in a thread of its own, from `start` to `stop`."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: ProbeRecorder) -> None:
         self._recorder = recorder
         self._stopping = False
         self._thread: threading.Thread | None = None
@@ -364,7 +364,7 @@ class FeedGroup:
         stats: of each feed.
     """
 
-    def __init__(self, recorder: Recorder, number: int, root: Node) -> None:
+    def __init__(self, recorder: ProbeRecorder, number: int, root: Node) -> None:
         self.number = number
         self.plan = lines(root)
         self.overhead = Probe(recorder, number, "penstock", "penstock itself")
@@ -436,7 +436,7 @@ class Profiler:
     """
 
     def __init__(self, *, memory: bool = False, least_steps: int | None = None) -> None:
-        self.recorder = Recorder(memory=memory)
+        self.recorder = ProbeRecorder(memory=memory)
         self.sampler = GilSampler(self.recorder)
         self.interrupted = False
         self._groups: dict[tuple[str, ...], FeedGroup] = {}

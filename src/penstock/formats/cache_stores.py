@@ -43,7 +43,7 @@ from penstock._contracts.forking import OwnLocks
 from penstock.errors import SpecError
 from penstock.formats.sizes import size_words
 
-__all__ = ["ENTRY_BYTES", "DiskStore", "MemoryStore", "Place", "Table", "checksum", "entry", "pack", "trusted", "unpack"]
+__all__ = ["ENTRY_BYTES", "DiskStore", "MemoryStore", "PlaceTable", "RecordPlace", "checksum", "entry", "pack", "trusted", "unpack"]
 
 
 _ALIGNED = 16
@@ -328,7 +328,7 @@ class DiskStore:
 
     def _forget(self) -> None:
         """Know nothing of what the indices say."""
-        self._table = Table()
+        self._table = PlaceTable()
         self._segments: list[str] = []
         self._read: dict[str, int] = {}
         self._bytes = self._damaged = 0
@@ -342,7 +342,7 @@ class DiskStore:
             places = self._find(indices)
             segments = self._segments
         out: list[bytes | None] = [None] * len(places)
-        wanted: dict[int, list[tuple[int, Place]]] = {}
+        wanted: dict[int, list[tuple[int, RecordPlace]]] = {}
         for offset, place in enumerate(places):
             if place is not None:
                 wanted.setdefault(place.segment, []).append((offset, place))
@@ -356,7 +356,7 @@ class DiskStore:
             self._hits, self._misses, self._damaged = self._hits + len(out) - absent, self._misses + absent, self._damaged + len(bad)
         return out
 
-    def _read_segment(self, name: str, indices: Sequence[int], asked: list[tuple[int, Place]], out: list[bytes | None]) -> None:
+    def _read_segment(self, name: str, indices: Sequence[int], asked: list[tuple[int, RecordPlace]], out: list[bytes | None]) -> None:
         """Read records of one file into `out`. No memory map: the process would be killed if the file were cut short."""
         try:
             with open(os.path.join(self._home or "", name), "rb") as file:
@@ -378,7 +378,7 @@ class DiskStore:
         self._key = int(digest[32:48], 16)
         self._home = os.path.join(self._folder, digest[:32])
 
-    def _find(self, indices: Sequence[int]) -> list[Place | None]:
+    def _find(self, indices: Sequence[int]) -> list[RecordPlace | None]:
         places = self._table.find(indices)
         if None not in places:
             return places
@@ -451,7 +451,7 @@ class DiskStore:
             begin = offset = file.seek(0, os.SEEK_END)
             entries = []
             for position, record in records.items():
-                place = Place(0, offset, len(record), checksum(record, position, offset, self._key))
+                place = RecordPlace(0, offset, len(record), checksum(record, position, offset, self._key))
                 entries.append(entry(position, place, self._key))
                 offset += len(record)
             joined = offset - begin <= _JOINED_BYTES * len(records)
@@ -529,7 +529,7 @@ _FACTORS = (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB, 0xD6E8FE
 _MOST_RECENT = 65536
 
 
-class Place(NamedTuple):
+class RecordPlace(NamedTuple):
     """The place of a record: the number of its segment, and offset, length and CRC32 there."""
 
     segment: int
@@ -543,7 +543,7 @@ def checksum(record: bytes, position: int, offset: int, key: int) -> int:
     return zlib.crc32(record, zlib.crc32(struct.pack("<QQQI", key, position, offset, len(record))))
 
 
-def entry(position: int, place: Place, key: int) -> bytes:
+def entry(position: int, place: RecordPlace, key: int) -> bytes:
     """Return the 32 bytes of one entry."""
     out = np.array([(position, place.offset, place.length, place.crc, 0)], _ENTRY)
     out["check"] = _checks(out, key)
@@ -567,7 +567,7 @@ def _checks(entries: NDArray[Any], key: int) -> NDArray[np.uint64]:
     return mixed
 
 
-class Table:
+class PlaceTable:
     """Positions to places: sorted arrays, 28 bytes for an entry, and a small dict of the latest. Of two for one position the later counts.
 
     Not thread-safe. Ten million entries take 280 MB and 5 s to read and sort; as Python objects they would take 2 GB.
@@ -577,7 +577,7 @@ class Table:
         """Begin empty."""
         self._positions = np.empty(0, np.int64)
         self._columns = _columns(0, np.empty(0, _ENTRY))
-        self._recent: dict[int, Place | None] = {}
+        self._recent: dict[int, RecordPlace | None] = {}
 
     def __len__(self) -> int:
         """Count the positions that have a place."""
@@ -591,27 +591,27 @@ class Table:
             self._merge(entries["position"].astype(np.int64), _columns(segment, entries))
             return
         for position, offset, length, crc, _ in entries.tolist():
-            self._recent[position] = Place(segment, offset, length, crc)
+            self._recent[position] = RecordPlace(segment, offset, length, crc)
 
     def drop(self, position: int) -> None:
         """Forget a position."""
         self._recent[position] = None
 
-    def find(self, positions: Sequence[int]) -> list[Place | None]:
+    def find(self, positions: Sequence[int]) -> list[RecordPlace | None]:
         """Return the place of each position, or None."""
         found = self._sorted(positions)
         if self._recent:
             found = [self._recent.get(position, old) for position, old in zip(positions, found, strict=True)]
         return found
 
-    def _sorted(self, positions: Sequence[int]) -> list[Place | None]:
+    def _sorted(self, positions: Sequence[int]) -> list[RecordPlace | None]:
         if not len(self._positions):
             return [None] * len(positions)
         wanted = np.array(positions, np.int64)
         at = np.minimum(np.searchsorted(self._positions, wanted), len(self._positions) - 1)
         known = (self._positions[at] == wanted).tolist()
         rows = zip(*(column[at].tolist() for column in self._columns), strict=True)
-        return [Place(*row) if is_known else None for row, is_known in zip(rows, known, strict=True)]
+        return [RecordPlace(*row) if is_known else None for row, is_known in zip(rows, known, strict=True)]
 
     def _merge(self, positions: NDArray[np.int64], columns: list[NDArray[Any]]) -> None:
         """Sort everything into the arrays: what they hold, then the dict, then what is given."""
@@ -635,7 +635,7 @@ class Table:
 
 
 def _columns(segment: int, entries: NDArray[Any]) -> list[NDArray[Any]]:
-    """Return the fields of `Place`, a column each."""
+    """Return the fields of `RecordPlace`, a column each."""
     return [
         np.full(len(entries), segment, np.uint32),
         entries["offset"].astype(np.uint64),

@@ -29,7 +29,20 @@ from penstock.formats.features import (
 )
 from penstock.kernels.examples import COUNT, FIXED, BadRecord, FeaturePlan, fill_examples, framed_taker, make_plan, parse_examples
 from penstock.kernels.spans import Taker
-from penstock.kernels.wire import BYTES, FLOAT, INT64, MAX_DEPTH, Entry, Fault, WireFault, as_array, entries, lists_of, messages, values_of
+from penstock.kernels.wire import (
+    BYTES,
+    FLOAT,
+    INT64,
+    MAX_DEPTH,
+    Entry,
+    WireFault,
+    WireProblem,
+    as_array,
+    entries,
+    lists_of,
+    messages,
+    values_of,
+)
 
 __all__ = [
     "ExampleReader",
@@ -314,29 +327,29 @@ def _objects(values: list[bytes]) -> NDArray[Any]:
 _KINDS: Final = ("nothing", "bytes", "float32", "int64")
 _DAMAGED: Final = "write the record again: it is no tf.train.Example, or was changed after it was written"
 _WORDS: Final = {
-    Fault.SPAN: "the record does not lie inside the bytes that were read",
-    Fault.VARINT: "a number is cut off or has more than ten bytes",
-    Fault.TAG: "there is a field number 0, an unknown wire type or an end of a group that was not opened",
-    Fault.LENGTH: "a length does not fit the bytes that are left, or is not that of whole values",
-    Fault.WIRE: "a field has another wire type than the format says",
-    Fault.DEPTH: f"more than {MAX_DEPTH} groups lie in each other",
+    WireProblem.SPAN: "the record does not lie inside the bytes that were read",
+    WireProblem.VARINT: "a number is cut off or has more than ten bytes",
+    WireProblem.TAG: "there is a field number 0, an unknown wire type or an end of a group that was not opened",
+    WireProblem.LENGTH: "a length does not fit the bytes that are left, or is not that of whole values",
+    WireProblem.WIRE: "a field has another wire type than the format says",
+    WireProblem.DEPTH: f"more than {MAX_DEPTH} groups lie in each other",
 }
 
 
-def record_error(fault: Fault, at: int, found: int, name: str | None, feature: Feature | None) -> RecordError:
+def record_error(fault: WireProblem, at: int, found: int, name: str | None, feature: Feature | None) -> RecordError:
     """Return the error for what a parser found; `name` and `feature` are those concerned, if known."""
     where = f"byte {at} of the record" if name is None else f"feature {name!r}, byte {at} of the record"
-    if fault == Fault.MISSING:
+    if fault == WireProblem.MISSING:
         kind = type(feature).__name__
         fix = "allow_missing=True" if isinstance(feature, FixedLenSequenceFeature) else "a default_value, or declare a VarLenFeature"
         return RecordError(f"the record has no feature {name!r}", where=f"feature {name!r} ({kind})", fix=f"give it {fix}")
-    if fault == Fault.KIND and feature is not None:
+    if fault == WireProblem.KIND and feature is not None:
         return RecordError(
             f"feature {name!r} holds {_KINDS[found]} and is declared {_declared(feature)}",
             where=where,
             fix=f"declare it with dtype {_KINDS[found]}, or write the record again",
         )
-    if fault == Fault.COUNT and feature is not None:
+    if fault == WireProblem.COUNT and feature is not None:
         return RecordError(
             f"feature {name!r} has {found} values, and {_expected(feature)}",
             where=where,
@@ -484,19 +497,19 @@ def _steps(record: bytes, entry: tuple[int, int], kind: int | None, name: bytes)
 def _decode_steps(record: bytes, steps: Steps | None, name: str, feature: Feature) -> Any:
     if steps is None:
         if isinstance(feature, FixedLenSequenceFeature) and not feature.allow_missing:
-            raise record_error(Fault.MISSING, 0, 0, name, feature)
+            raise record_error(WireProblem.MISSING, 0, 0, name, feature)
         steps = []
     wanted = _kind(feature)
     for number, (kind, _) in enumerate(steps):
         if kind not in (0, wanted):
-            error = record_error(Fault.KIND, 0, kind, name, feature)
+            error = record_error(WireProblem.KIND, 0, kind, name, feature)
             raise RecordError(error.what, where=f"feature {name!r}, step {number}", fix=error.fix)
     if not isinstance(feature, FixedLenSequenceFeature):
         return [_array(record, wanted, values) for _, values in steps]
     size = int(np.prod(feature.shape, dtype=np.int64))
     for number, (_, values) in enumerate(steps):
         if len(values) != size:
-            error = record_error(Fault.COUNT, 0, len(values), name, feature)
+            error = record_error(WireProblem.COUNT, 0, len(values), name, feature)
             raise RecordError(error.what, where=f"feature {name!r}, step {number}", fix=error.fix)
     flat = [value for _, values in steps for value in values]
     return _array(record, wanted, flat).reshape(len(steps), *feature.shape)

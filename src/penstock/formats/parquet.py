@@ -16,10 +16,10 @@ from penstock._contracts.transform import Scratch
 from penstock.errors import IndexStale, MissingExtra, PlanError, RecordError
 
 __all__ = [
-    "Column",
+    "ColumnForm",
     "Footer",
     "Layout",
-    "Reader",
+    "ParquetReader",
     "check_unchanged",
     "columns_of",
     "is_list",
@@ -39,7 +39,7 @@ MAX_FOOTER_BYTES = 512 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class ColumnForm:
     """The form of a column in an element.
 
     Attributes:
@@ -176,7 +176,7 @@ def one_line(error: BaseException) -> str:
     return str(error).partition("\n")[0]
 
 
-def columns_of(schema: Any, names: Sequence[str] | None, where: str) -> tuple[Column, ...]:
+def columns_of(schema: Any, names: Sequence[str] | None, where: str) -> tuple[ColumnForm, ...]:
     """Say what the values of columns are as elements.
 
     Args:
@@ -202,15 +202,15 @@ def columns_of(schema: Any, names: Sequence[str] | None, where: str) -> tuple[Co
     return tuple(_column(schema.field(column), where) for column in wanted)
 
 
-def _column(field: Any, where: str) -> Column:
+def _column(field: Any, where: str) -> ColumnForm:
     pa, _ = pyarrow()
     kind = storage_type(field.type)
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     if is_text(kind):
-        return Column(field.name, "str")
+        return ColumnForm(field.name, "str")
     if is_bytes(kind):
-        return Column(field.name, "bytes")
+        return ColumnForm(field.name, "bytes")
     shape: tuple[int, ...] = ()
     while pa.types.is_fixed_size_list(kind):
         shape = (*shape, kind.list_size)
@@ -218,10 +218,10 @@ def _column(field: Any, where: str) -> Column:
     if not shape and is_list(kind):
         dtype = _dtype(storage_type(kind.value_type))
         if dtype is not None:
-            return Column(field.name, "ragged", (), dtype)
+            return ColumnForm(field.name, "ragged", (), dtype)
     dtype = _dtype(kind)
     if dtype is not None:
-        return Column(field.name, "array", shape, dtype)
+        return ColumnForm(field.name, "array", shape, dtype)
     raise PlanError(
         f"the column {field.name!r} is of the type {_short(field.type)}, which has no conversion to arrays, str or bytes",
         where=where,
@@ -283,7 +283,7 @@ def _dtype(kind: Any) -> str | None:
     return None
 
 
-def same_columns(first: Sequence[Column], other: Sequence[Column], first_name: str, other_name: str) -> None:
+def same_columns(first: Sequence[ColumnForm], other: Sequence[ColumnForm], first_name: str, other_name: str) -> None:
     """Refuse a file whose columns are not those of the first.
 
     Raises:
@@ -331,14 +331,14 @@ class Layout:
     coded: frozenset[str]
 
 
-class Reader:
+class ParquetReader:
     """One open file, used by one thread at a time.
 
     Raises:
         RecordError: the footer contradicts itself about a column.
     """
 
-    def __init__(self, storage: Storage, file: int, footer: Footer, columns: Sequence[Column], coded_columns: frozenset[str]) -> None:
+    def __init__(self, storage: Storage, file: int, footer: Footer, columns: Sequence[ColumnForm], coded_columns: frozenset[str]) -> None:
         pa, pq = pyarrow()
         self.file, self.footer, self.coded_columns = file, footer, coded_columns
         self.metadata_bytes = storage.size(file) - footer.offset

@@ -10,7 +10,7 @@ from penstock._contracts.event import ElementLost, Event
 from penstock._contracts.failing import notes_of, text_of, traceback_text_of
 from penstock.errors import SourceError
 
-__all__ = ["Line", "Quarantine", "encoded", "read_lines"]
+__all__ = ["Quarantine", "QuarantinedLine", "encoded", "read_lines"]
 
 
 def encoded(event: ElementLost) -> str:
@@ -73,7 +73,7 @@ def _behind_cut(descriptor: int) -> bytes:
     return b"" if os.read(descriptor, 1) == b"\n" else b"\n"
 
 
-class Line(NamedTuple):
+class QuarantinedLine(NamedTuple):
     """The part of a line that leads back to its elements: their (epoch, index, lane), or the place in what the plan begins with."""
 
     number: int
@@ -81,7 +81,7 @@ class Line(NamedTuple):
     place: tuple[int, int] | None
 
 
-def read_lines(path: str | os.PathLike[str]) -> list[Line]:
+def read_lines(path: str | os.PathLike[str]) -> list[QuarantinedLine]:
     """Read a quarantine file. Blank lines, and lines that a kill has cut, do not count.
 
     Raises:
@@ -108,10 +108,12 @@ def read_lines(path: str | os.PathLike[str]) -> list[Line]:
     return out
 
 
-def _line(number: int, keys: Any, place: Any) -> Line | None:
+def _line(number: int, keys: Any, place: Any) -> QuarantinedLine | None:
     if not isinstance(keys, list) or not all(_are_numbers(key, 3) for key in keys) or not (place is None or _are_numbers(place, 2)):
         return None
-    return Line(number, tuple((epoch, index, lane) for epoch, index, lane in keys), None if place is None else (place[0], place[1]))
+    return QuarantinedLine(
+        number, tuple((epoch, index, lane) for epoch, index, lane in keys), None if place is None else (place[0], place[1])
+    )
 
 
 def _are_numbers(values: Any, count: int) -> bool:

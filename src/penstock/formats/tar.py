@@ -22,24 +22,24 @@ from penstock.kernels.tar import (
     MAX_NAME,
     MAX_PARTS,
     UNIT,
-    Column,
-    Outcome,
-    Place,
-    Table,
+    MemberColumn,
+    MemberTable,
+    ScanOutcome,
+    StatePlace,
     scan_members,
     scan_samples,
 )
 
-__all__ = ["LEFT_OUT", "Names", "Sample", "TarWriter", "decode_field", "find_samples", "name_of", "split_samples", "stays_bytes"]
+__all__ = ["LEFT_OUT", "Names", "TarSample", "TarWriter", "decode_field", "find_samples", "name_of", "split_samples", "stays_bytes"]
 
 
 LEFT_OUT = {
-    "directories": Place.DIRECTORIES,
-    "links": Place.LINKS,
-    "special": Place.SPECIAL,
-    "global_headers": Place.GLOBALS,
-    "meta": Place.META,
-    "nameless": Place.NAMELESS,
+    "directories": StatePlace.DIRECTORIES,
+    "links": StatePlace.LINKS,
+    "special": StatePlace.SPECIAL,
+    "global_headers": StatePlace.GLOBALS,
+    "meta": StatePlace.META,
+    "nameless": StatePlace.NAMELESS,
 }
 """Members that are no part of a sample, as they are counted in the meta of an index."""
 
@@ -74,7 +74,7 @@ class _Scan:
 
     def __init__(self, size: int, name: str) -> None:
         self._size, self._name = size, name
-        self._table = Table(with_crc=True)
+        self._table = MemberTable(with_crc=True)
         self._taken = 0  # bytes of the file that came
         self._position = 0  # of the next header, in the file
         self._tail = np.empty(0, np.uint8)  # bytes before `taken` that are needed once more
@@ -93,14 +93,14 @@ class _Scan:
         if self._tail.size:
             data = np.concatenate((self._tail, piece))
         state = self._table.state
-        state[Place.POSITION] = self._position - base
+        state[StatePlace.POSITION] = self._position - base
         outcome = scan_members(data, base, self._size, self._table)
-        self._position = base + int(state[Place.POSITION])
+        self._position = base + int(state[StatePlace.POSITION])
         if outcome < 0:
             raise scan_error(outcome, self._table, self._name, self._head)
-        self._collect(int(state[Place.SAMPLE]))
+        self._collect(int(state[StatePlace.SAMPLE]))
         here = min(self._position - base, data.size)
-        if outcome == Outcome.END:
+        if outcome == ScanOutcome.END:
             self._ended = True
             self._tail = np.empty(0, np.uint8)
             self._check_zeros(data[here:], self._position)
@@ -114,13 +114,13 @@ class _Scan:
             what = "unexpected end: the file is cut in a header" if self._size else "the file is empty, which a tar file never is"
             cut = tar_error(what, self._name, self._position, fix=WRITE_AGAIN)
             raise cut if self._position else compressed_error(self._name, self._head) or cut
-        self._collect(int(state[Place.NUM_ROWS]))
+        self._collect(int(state[StatePlace.NUM_ROWS]))
         found = np.concatenate(self._found) if self._found else np.empty((0, 5), np.int64)
         offsets, ends, crcs = found[:, 0], found[:, 1], found[:, 2]
         self._check_keys(offsets, found[:, 3:])
         meta: dict[str, Any] = {key: int(state[place]) for key, place in LEFT_OUT.items()}
         meta["end"] = "blocks" if self._ended and self._size - self._position >= _END_BYTES else "missing"
-        meta["first_odd"] = int(state[Place.FIRST_ODD])
+        meta["first_odd"] = int(state[StatePlace.FIRST_ODD])
         return {"offsets": offsets, "lengths": ends - offsets, "crc32c": crcs.astype(np.uint32), "meta": meta}
 
     def _collect(self, num_rows: int) -> None:
@@ -128,12 +128,21 @@ class _Scan:
         if num_rows <= 0:
             return
         rows = self._table.rows[:num_rows]
-        firsts = np.flatnonzero(rows[:, Column.FIRST])
+        firsts = np.flatnonzero(rows[:, MemberColumn.FIRST])
         lasts = rows[np.append(firsts[1:], num_rows) - 1]
-        ends = lasts[:, Column.DATA] + (lasts[:, Column.SIZE] + (UNIT - 1)) // UNIT * UNIT
+        ends = lasts[:, MemberColumn.DATA] + (lasts[:, MemberColumn.SIZE] + (UNIT - 1)) // UNIT * UNIT
         first = rows[firsts]
         self._found.append(
-            np.stack((first[:, Column.START], ends, lasts[:, Column.CRC], first[:, Column.KEY_HASH], first[:, Column.OTHER_HASH]), axis=1)
+            np.stack(
+                (
+                    first[:, MemberColumn.START],
+                    ends,
+                    lasts[:, MemberColumn.CRC],
+                    first[:, MemberColumn.KEY_HASH],
+                    first[:, MemberColumn.OTHER_HASH],
+                ),
+                axis=1,
+            )
         )
         self._table.drop(num_rows)
 
@@ -178,7 +187,7 @@ _OTHER_BYTES = (
 )
 
 
-class Sample(NamedTuple):
+class TarSample(NamedTuple):
     """One sample, not yet copied."""
 
     key: str
@@ -208,7 +217,7 @@ def split_samples(
     lengths: NDArray[np.int64],
     crcs: NDArray[np.uint32] | None,
     names: Names,
-    samples: list[Sample],
+    samples: list[TarSample],
     place: Callable[[int], tuple[str, int]],
 ) -> RecordError | None:
     """Take samples apart.
@@ -225,13 +234,13 @@ def split_samples(
     Returns:
         What is wrong with the first bad one, None when all are good.
     """
-    table = Table(with_crc=crcs is not None)
+    table = MemberTable(with_crc=crcs is not None)
     ends = np.empty(begins.size, np.int64)
     outcome = scan_samples(data, begins, lengths, table, ends)
-    num_good = begins.size if outcome == Outcome.MORE else int(table.state[Place.SAMPLE])
+    num_good = begins.size if outcome == ScanOutcome.MORE else int(table.state[StatePlace.SAMPLE])
     error = None
     if crcs is not None and num_good:
-        wrong = np.flatnonzero(table.rows[ends[:num_good] - 1, Column.CRC] != crcs[:num_good])
+        wrong = np.flatnonzero(table.rows[ends[:num_good] - 1, MemberColumn.CRC] != crcs[:num_good])
         if wrong.size:
             num_good = int(wrong[0])
             error = tar_error(
@@ -241,15 +250,15 @@ def split_samples(
             )
     if error is None and num_good < begins.size:
         file, offset = place(num_good)
-        table.state[Place.ERROR_AT] += offset
+        table.state[StatePlace.ERROR_AT] += offset
         error = scan_error(outcome, table, file, None)
     _append(data, table, ends[:num_good], names, samples)
     return error
 
 
-def _append(data: NDArray[np.uint8], table: Table, ends: NDArray[np.int64], names: Names, samples: list[Sample]) -> None:
+def _append(data: NDArray[np.uint8], table: MemberTable, ends: NDArray[np.int64], names: Names, samples: list[TarSample]) -> None:
     num_rows = int(ends[-1]) if ends.size else 0
-    rows = table.rows[:num_rows, [Column.DATA, Column.SIZE, Column.NAME_END, Column.KEY_LENGTH]].tolist()
+    rows = table.rows[:num_rows, [MemberColumn.DATA, MemberColumn.SIZE, MemberColumn.NAME_END, MemberColumn.KEY_LENGTH]].tolist()
     letters = table.names[: rows[-1][2] if rows else 0].tobytes()
     view = data.data.toreadonly()
     row = begin = 0
@@ -259,7 +268,7 @@ def _append(data: NDArray[np.uint8], table: Table, ends: NDArray[np.int64], name
         for start, size, name_end, key_length in rows[row:end]:
             fields[names[letters[begin + key_length + 1 : name_end]]] = view[start : start + size]
             begin = name_end
-        samples.append(Sample(key, fields))
+        samples.append(TarSample(key, fields))
         row = end
 
 
@@ -557,31 +566,34 @@ WRITE_AGAIN = "get another copy of the file or write it again"
 _SHOWN_BYTES = 120
 _TELL = "a sample's members must lie side by side: write the archive sorted by name, as `tar --sort=name` does"
 
-_WORDS: dict[Outcome, tuple[str, str]] = {
-    Outcome.BAD_CHECKSUM: ("there is no tar header: its check sum does not fit its bytes", WRITE_AGAIN),
-    Outcome.BAD_SIZE: ("the size of the member is no number, is negative or has more than 63 bits", WRITE_AGAIN),
-    Outcome.CUT: ("unexpected end: the member says that it has more bytes than the file has left", WRITE_AGAIN),
-    Outcome.CUT_PADDING: ("unexpected end: the file is cut in the padding behind the member's data", WRITE_AGAIN),
-    Outcome.LONG_NAME: (f"the name of the member has more than {MAX_NAME} bytes", "write it with shorter names"),
-    Outcome.BAD_EXTENDED: ("the extended header (PAX or GNU long name) is not as it should be", WRITE_AGAIN),
-    Outcome.LARGE_EXTENDED: (f"the extended header (PAX or GNU long name) has more than {MAX_EXTENDED} bytes", WRITE_AGAIN),
-    Outcome.SPARSE: ("the member is stored sparse, with its zeros left out", "write the archive without --sparse"),
-    Outcome.TWO_NAMES: ("two headers give the member a name, a size or attributes; readers differ in which one they believe", WRITE_AGAIN),
-    Outcome.ORPHAN: ("unexpected end: an extended header stands before the end of the archive, without its member", WRITE_AGAIN),
-    Outcome.GLOBAL_NAME: ("a global PAX header sets the name or size of all members behind it", "write the archive without it"),
-    Outcome.SEVERAL_VOLUMES: ("the member goes on in another volume or has an old GNU name table", "write the archive in one volume"),
-    Outcome.LARGE_MEMBER: (f"the member has more than {MAX_BYTES} bytes", "split it into several samples"),
-    Outcome.LARGE_SAMPLE: (f"the sample has more than {MAX_BYTES} bytes", "split it into several samples"),
-    Outcome.MANY_PARTS: (
+_WORDS: dict[ScanOutcome, tuple[str, str]] = {
+    ScanOutcome.BAD_CHECKSUM: ("there is no tar header: its check sum does not fit its bytes", WRITE_AGAIN),
+    ScanOutcome.BAD_SIZE: ("the size of the member is no number, is negative or has more than 63 bits", WRITE_AGAIN),
+    ScanOutcome.CUT: ("unexpected end: the member says that it has more bytes than the file has left", WRITE_AGAIN),
+    ScanOutcome.CUT_PADDING: ("unexpected end: the file is cut in the padding behind the member's data", WRITE_AGAIN),
+    ScanOutcome.LONG_NAME: (f"the name of the member has more than {MAX_NAME} bytes", "write it with shorter names"),
+    ScanOutcome.BAD_EXTENDED: ("the extended header (PAX or GNU long name) is not as it should be", WRITE_AGAIN),
+    ScanOutcome.LARGE_EXTENDED: (f"the extended header (PAX or GNU long name) has more than {MAX_EXTENDED} bytes", WRITE_AGAIN),
+    ScanOutcome.SPARSE: ("the member is stored sparse, with its zeros left out", "write the archive without --sparse"),
+    ScanOutcome.TWO_NAMES: (
+        "two headers give the member a name, a size or attributes; readers differ in which one they believe",
+        WRITE_AGAIN,
+    ),
+    ScanOutcome.ORPHAN: ("unexpected end: an extended header stands before the end of the archive, without its member", WRITE_AGAIN),
+    ScanOutcome.GLOBAL_NAME: ("a global PAX header sets the name or size of all members behind it", "write the archive without it"),
+    ScanOutcome.SEVERAL_VOLUMES: ("the member goes on in another volume or has an old GNU name table", "write the archive in one volume"),
+    ScanOutcome.LARGE_MEMBER: (f"the member has more than {MAX_BYTES} bytes", "split it into several samples"),
+    ScanOutcome.LARGE_SAMPLE: (f"the sample has more than {MAX_BYTES} bytes", "split it into several samples"),
+    ScanOutcome.MANY_PARTS: (
         f"the sample has more than {MAX_PARTS} members",
         "give each sample a key of its own: the name up to its first dot",
     ),
-    Outcome.SAME_FIELD: (
+    ScanOutcome.SAME_FIELD: (
         "the sample has two members with the same extension",
         "give each sample a key of its own: the name up to its first dot",
     ),
-    Outcome.NOT_ONE: ("the bytes are not one sample: the file is not the one that its index was built of", "build the index again"),
-    Outcome.OUTSIDE: ("the sample does not lie in the bytes that were read", "build the index again"),
+    ScanOutcome.NOT_ONE: ("the bytes are not one sample: the file is not the one that its index was built of", "build the index again"),
+    ScanOutcome.OUTSIDE: ("the sample does not lie in the bytes that were read", "build the index again"),
 }
 
 _COMPRESSED = {
@@ -593,7 +605,7 @@ _COMPRESSED = {
 }
 
 
-def scan_error(outcome: Outcome, table: Table, name: str, head: bytes | None) -> RecordError:
+def scan_error(outcome: ScanOutcome, table: MemberTable, name: str, head: bytes | None) -> RecordError:
     """Return the error for what stopped the scan of a file.
 
     Args:
@@ -602,12 +614,12 @@ def scan_error(outcome: Outcome, table: Table, name: str, head: bytes | None) ->
         name: of the file.
         head: its first bytes; None: not the whole file was scanned.
     """
-    offset = int(table.state[Place.ERROR_AT])
-    if outcome == Outcome.BAD_CHECKSUM and offset == 0 and head is not None:
+    offset = int(table.state[StatePlace.ERROR_AT])
+    if outcome == ScanOutcome.BAD_CHECKSUM and offset == 0 and head is not None:
         no_tar = tar_error("this is no tar file: its first 512 bytes are no header", name, 0, fix="check the pattern")
         return compressed_error(name, head) or no_tar
     what, fix = _WORDS[outcome]
-    member = table.names[int(table.state[Place.NUM_NAME_BYTES]) :][: int(table.state[Place.ERROR_NAME])].tobytes()
+    member = table.names[int(table.state[StatePlace.NUM_NAME_BYTES]) :][: int(table.state[StatePlace.ERROR_NAME])].tobytes()
     return tar_error(what, name, offset, member=member, fix=fix)
 
 
@@ -630,10 +642,10 @@ def tar_error(what: str, name: str, offset: int, *, fix: str, member: bytes = b"
     return RecordError(f"{what}{whose}", where=f"{name!r}, offset {offset}", fix=fix)
 
 
-def name_of(table: Table, row: int) -> bytes:
+def name_of(table: MemberTable, row: int) -> bytes:
     """Return the name of a member."""
-    begin = int(table.rows[row - 1, Column.NAME_END]) if row else 0
-    return table.names[begin : int(table.rows[row, Column.NAME_END])].tobytes()
+    begin = int(table.rows[row - 1, MemberColumn.NAME_END]) if row else 0
+    return table.names[begin : int(table.rows[row, MemberColumn.NAME_END])].tobytes()
 
 
 def _shown(member: bytes) -> str:

@@ -22,12 +22,12 @@ __all__ = [
     "COMPRESSIONS",
     "MAX_RECORD_BYTES",
     "READ_BYTES",
-    "Block",
     "Compressor",
     "Decompressed",
+    "FrameSpans",
     "Readable",
+    "RecordBlock",
     "RecordWriter",
-    "Spans",
     "check_compression",
     "frame",
     "frame_error",
@@ -287,7 +287,7 @@ class RecordWriter:
             self.num_bytes += len(data)
 
 
-class Block(NamedTuple):
+class RecordBlock(NamedTuple):
     """Some records, one behind the other."""
 
     first: int
@@ -341,7 +341,7 @@ def read_blocks(
     max_record_bytes: int = MAX_RECORD_BYTES,
     size: int | None = None,
     on_bad: Callable[[int, int, RecordError], None] | None = None,
-) -> Generator[Block, None, None]:
+) -> Generator[RecordBlock, None, None]:
     """Give the records of an uncompressed stream by blocks of up to 4,096 neighbours.
 
     Args:
@@ -362,7 +362,7 @@ def read_blocks(
         left = len(data) if ended else UNKNOWN if size is None else max(len(data), size - base)
         scan = scan_frames(data, offsets, lengths, left=left, limit=max_record_bytes, check_data=check_crc)
         if scan.num_frames:
-            yield Block(number, base, data, offsets[: scan.num_frames].copy(), lengths[: scan.num_frames].copy())
+            yield RecordBlock(number, base, data, offsets[: scan.num_frames].copy(), lengths[: scan.num_frames].copy())
         number += scan.num_frames
         data, base, left = data[scan.position :], base + scan.position, left - scan.position
         match scan.status:
@@ -430,14 +430,14 @@ def _refuse_bomb(size: int, num_compressed: int, needed: int, what: str) -> None
 _CAPACITY = 1 << 16
 
 
-class Spans(NamedTuple):
+class FrameSpans(NamedTuple):
     """Frames of a file: header, data and check sums."""
 
     offsets: NDArray[np.int64]
     lengths: NDArray[np.int64]
 
 
-def scan_headers(pieces: Iterable[NDArray[np.uint8]], size: int, name: str, *, resync: bool = False) -> Spans:
+def scan_headers(pieces: Iterable[NDArray[np.uint8]], size: int, name: str, *, resync: bool = False) -> FrameSpans:
     """Find the frames of a file. Of each, only the length and its check sum are looked at: data are checked when they are read.
 
     Args:
@@ -451,7 +451,7 @@ def scan_headers(pieces: Iterable[NDArray[np.uint8]], size: int, name: str, *, r
             the file begins as a GZIP file does.
     """
     scan = _Headers(size, name, resync)
-    found: list[Spans] = []
+    found: list[FrameSpans] = []
     carried = np.empty(0, np.uint8)  # the first bytes of a header that reaches into the next piece
     begin = 0
     for piece in pieces:
@@ -461,7 +461,7 @@ def scan_headers(pieces: Iterable[NDArray[np.uint8]], size: int, name: str, *, r
         carried = data[scan.position - start :].copy() if scan.position < begin else carried[:0]
     found.extend(scan.finish())
     empty = np.empty(0, np.int64)
-    return Spans(*(np.concatenate([empty, *(spans[part] for spans in found)]) for part in (0, 1)))
+    return FrameSpans(*(np.concatenate([empty, *(spans[part] for spans in found)]) for part in (0, 1)))
 
 
 class _Headers:
@@ -474,7 +474,7 @@ class _Headers:
         self._damaged_from = -1
         self._offsets, self._lengths = np.empty(_CAPACITY, np.int64), np.empty(_CAPACITY, np.int64)
 
-    def feed(self, data: NDArray[np.uint8], start: int) -> Iterator[Spans]:
+    def feed(self, data: NDArray[np.uint8], start: int) -> Iterator[FrameSpans]:
         """Go through the bytes of the file from `start` on, until it needs more."""
         while self.position < start + data.size:
             if self._damaged_from >= 0:
@@ -486,7 +486,7 @@ class _Headers:
             rest = data[self.position - start :]
             scan = scan_frames(rest, self._offsets, self._lengths, left=self._size - self.position, whole=False, base=self.position)
             if scan.num_frames:
-                yield Spans(self._offsets[: scan.num_frames].copy(), self._lengths[: scan.num_frames].copy())
+                yield FrameSpans(self._offsets[: scan.num_frames].copy(), self._lengths[: scan.num_frames].copy())
             self._number += scan.num_frames
             self.position += scan.position
             if scan.status is FrameStatus.MORE:
@@ -494,7 +494,7 @@ class _Headers:
             if scan.status not in (FrameStatus.GOOD, FrameStatus.FULL):
                 self._bad(scan.status, rest[scan.position : scan.position + HEADER_BYTES].tobytes())
 
-    def finish(self) -> Iterator[Spans]:
+    def finish(self) -> Iterator[FrameSpans]:
         """Give what is left at the end of the file."""
         if self._damaged_from >= 0:
             yield self._damage(self._size)
@@ -506,9 +506,9 @@ class _Headers:
         self._damaged_from = self.position
         self.position += 1
 
-    def _damage(self, end: int) -> Spans:
+    def _damage(self, end: int) -> FrameSpans:
         """Make what begins at the damage one span."""
-        span = Spans(np.array([self._damaged_from]), np.array([end - self._damaged_from]))
+        span = FrameSpans(np.array([self._damaged_from]), np.array([end - self._damaged_from]))
         self._number += 1
         self._damaged_from = -1
         return span

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from penstock import kernels
 from penstock._contracts.transform import Scratch
 from penstock.errors import PlanError, SpecError
-from penstock.image.operator import Operator, as_size, check_image, hand_over, is_whole, names, place, run_now
+from penstock.image.operator import ImageOperator, as_size, check_image, hand_over, is_whole, names, place, run_now
 
 __all__ = ["CenterCrop", "RandomCrop", "RandomFlip", "center_crop", "random_crop", "random_flip"]
 
@@ -21,7 +21,7 @@ _UINT8 = np.dtype(np.uint8)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CenterCrop(Operator):
+class CenterCrop(ImageOperator):
     """Cut the central `size` (height, width) out of an image of any dtype. Made by `center_crop`."""
 
     name: ClassVar[str] = "center_crop"
@@ -42,7 +42,7 @@ class CenterCrop(Operator):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RandomCrop(Operator):
+class RandomCrop(ImageOperator):
     """Cut a random window of `size` (height, width) out of an image with a border of `padding` pixels of `fill`. Made by `random_crop`."""
 
     name: ClassVar[str] = "random_crop"
@@ -176,7 +176,7 @@ def random_crop(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RandomFlip(Operator):
+class RandomFlip(ImageOperator):
     """Mirror an image left to right when its draw is below `probability`. Made by `random_flip`."""
 
     name: ClassVar[str] = "random_flip"

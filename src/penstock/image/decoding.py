@@ -26,7 +26,7 @@ from penstock.errors import DecodeError, PlanError, SpecError
 from penstock.image.cropping import RandomFlip
 from penstock.image.header import Header, damaged, orient, read_header, verify_png
 from penstock.image.normalizing import Normalize
-from penstock.image.operator import BEFORE_BATCH, Operator, hand_over, is_whole, load_cv2, load_simplejpeg, names, place, run_now
+from penstock.image.operator import BEFORE_BATCH, ImageOperator, hand_over, is_whole, load_cv2, load_simplejpeg, names, place, run_now
 from penstock.image.resizing import INTERPOLATIONS, RandomResizedCrop, Resize
 
 __all__ = ["Decode", "Decoder", "FusedImage", "decode", "fused", "upper_rows"]
@@ -158,7 +158,7 @@ _MAX_PIXELS = 89_478_485  # 256 MiB of RGB, the number that Pillow warns at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decode(Operator):
+class Decode(ImageOperator):
     """Decode JPEG, PNG or WebP to uint8 (height, width, 3) or, for mode "GRAY", (height, width, 1). Made by `decode`."""
 
     name: ClassVar[str] = "decode"

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from penstock import kernels
 from penstock._contracts.transform import Scratch
 from penstock.errors import PlanError, SpecError
-from penstock.image.operator import Operator, check_image, hand_over, names, place, run_now
+from penstock.image.operator import ImageOperator, check_image, hand_over, names, place, run_now
 
 __all__ = ["Normalize", "ToLayout", "normalize", "to_layout"]
 
@@ -23,7 +23,7 @@ _UINT8, _FLOAT32 = np.dtype(np.uint8), np.dtype(np.float32)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Normalize(Operator):
+class Normalize(ImageOperator):
     """Turn uint8 pixels into float32 `value * scale + bias`, laid out as `layout`. Made by `normalize`.
 
     With mean and std on the 0..1 scale, scale = 1 / (255 std) and bias = -mean / std, each rounded to float32 once; product and sum are
@@ -39,7 +39,7 @@ class Normalize(Operator):
     bias: NDArray[np.float32] = dataclasses.field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        Operator.__post_init__(self)
+        ImageOperator.__post_init__(self)
         mean, std = np.array(self.mean), np.array(self.std)
         object.__setattr__(self, "scale", (1 / (255 * std)).astype(np.float32))
         object.__setattr__(self, "bias", (-mean / std).astype(np.float32))
@@ -86,7 +86,7 @@ class Normalize(Operator):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToLayout(Operator):
+class ToLayout(ImageOperator):
     """Bring an image (height, width, channels) of any dtype into `layout`, C-contiguous. Made by `to_layout`."""
 
     name: ClassVar[str] = "to_layout"

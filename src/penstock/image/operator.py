@@ -21,7 +21,7 @@ from penstock.errors import MissingExtra, PlanError, SpecError
 
 __all__ = [
     "BEFORE_BATCH",
-    "Operator",
+    "ImageOperator",
     "as_size",
     "check_image",
     "hand_over",
@@ -38,7 +38,7 @@ BEFORE_BATCH = "put this map before batch(): image operators take one image at a
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Operator(ABC):
+class ImageOperator(ABC):
     """Hold the two field names of an image operator; a `Transform` of the contracts.
 
     Attributes:
@@ -153,7 +153,7 @@ def names(value: object, out: str | None) -> dict[str, str]:
     return {"field": value, "out_field": value if out is None else out}
 
 
-def run_now(operator: Operator, value: Any, rng: np.random.Generator | None = None) -> NDArray[Any]:
+def run_now(operator: ImageOperator, value: Any, rng: np.random.Generator | None = None) -> NDArray[Any]:
     """Return what `operator` makes of `value`, in a new array."""
     return operator.apply(value, operator.draw(rng), None, None)
 
@@ -179,7 +179,7 @@ def is_whole(number: object, least: int) -> bool:
     return isinstance(number, (int, np.integer)) and not isinstance(number, bool) and bool(number >= least)
 
 
-def check_image(operator: Operator, value: Any, dtypes: tuple[np.dtype[Any], ...] | None = None) -> None:
+def check_image(operator: ImageOperator, value: Any, dtypes: tuple[np.dtype[Any], ...] | None = None) -> None:
     """Let `value` pass when it is an array (height, width, channels), not empty nor masked, of one of `dtypes` (None: of any).
 
     Raises:

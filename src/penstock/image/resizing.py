@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from penstock._contracts.arguments import listed, real_number
 from penstock._contracts.transform import Scratch
 from penstock.errors import PlanError
-from penstock.image.operator import Operator, as_size, check_image, hand_over, load_cv2, names, place, run_now
+from penstock.image.operator import ImageOperator, as_size, check_image, hand_over, load_cv2, names, place, run_now
 
 __all__ = ["INTERPOLATIONS", "Box", "RandomResizedCrop", "Resize", "crop_box", "random_resized_crop", "resize"]
 
@@ -32,7 +32,7 @@ _HUGE = sys.float_info.max
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resize(Operator):
+class Resize(ImageOperator):
     """Resize an image (height, width, channels), uint8 or float32. Made by `resize`.
 
     `size` is (height, width), or the length of the shorter side.
@@ -61,7 +61,7 @@ class Resize(Operator):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RandomResizedCrop(Operator):
+class RandomResizedCrop(ImageOperator):
     """Cut a random box out of an image and resize it to `size` (height, width). Made by `random_resized_crop`."""
 
     name: ClassVar[str] = "random_resized_crop"

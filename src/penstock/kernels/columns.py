@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 from penstock.errors import LengthMismatch, SpecError
 from penstock.kernels.library import addresses, block, chosen, chosen_library, place
 
-__all__ = ["LARGE_BYTES", "Table", "by_twin", "copies", "gather"]
+__all__ = ["LARGE_BYTES", "ColumnTable", "by_twin", "copies", "gather"]
 
 
 _INT64 = np.dtype(np.int64)
 Ints = NDArray[np.int64]
 
 
-class Table:
+class ColumnTable:
     """Columns of one length, whose addresses are known: C-contiguous arrays that nobody writes to.
 
     Attributes:
@@ -56,7 +56,7 @@ class Table:
         self.addresses = addresses(self.columns)
 
 
-def gather(of: Sequence[Table], tables: Ints, rows: Ints, places: Ints | None, out: Sequence[NDArray[Any]]) -> None:
+def gather(of: Sequence[ColumnTable], tables: Ints, rows: Ints, places: Ints | None, out: Sequence[NDArray[Any]]) -> None:
     """Write row rows[i] of table tables[i] to row places[i] of `out`, column by column. From any thread; holds no GIL.
 
     Args:
@@ -94,7 +94,7 @@ def gather(of: Sequence[Table], tables: Ints, rows: Ints, places: Ints | None, o
         )
 
 
-def by_twin(of: Sequence[Table], tables: Ints, rows: Ints, places: Ints | None, out: Sequence[NDArray[Any]]) -> int:
+def by_twin(of: Sequence[ColumnTable], tables: Ints, rows: Ints, places: Ints | None, out: Sequence[NDArray[Any]]) -> int:
     """Do what the C function does, with NumPy; return what it returns."""
     counts = np.array([*(table.num_rows for table in of), 0], np.int64)
     to = np.arange(len(rows)) if places is None else places

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from penstock.errors import SpecError
 from penstock.kernels.library import block, chosen, chosen_library, place, require, require_shape, table_of_columns
 from penstock.kernels.spans import Taker
-from penstock.kernels.wire import BYTES, FLOAT, INT64, Entry, Fault, WireFault, as_array, entries, lists_of, messages, values_of
+from penstock.kernels.wire import BYTES, FLOAT, INT64, Entry, WireFault, WireProblem, as_array, entries, lists_of, messages, values_of
 
 __all__ = [
     "COUNT",
@@ -177,7 +177,7 @@ def parse_examples_twin(
     modes = table[:, 3].tolist()
     for row, (start, length) in enumerate(zip(starts.tolist(), lengths.tolist(), strict=True)):
         if start < 0 or length < 0 or start > buffer.size or length > buffer.size - start:
-            report[:] = Fault.SPAN, -1, 0, 0
+            report[:] = WireProblem.SPAN, -1, 0, 0
             return row
         record = buffer[start : start + length].tobytes()
         number = -1
@@ -216,7 +216,7 @@ def _put(
         _put_default(feature, out.reshape(-1, feature.width)[begin:end])
         return
     if len(values) % feature.count if mode == COUNT else len(values) != end - begin:
-        raise WireFault(Fault.COUNT, at, found=len(values))
+        raise WireFault(WireProblem.COUNT, at, found=len(values))
     if mode == COUNT:
         out[row] = len(values)
         return
@@ -230,9 +230,9 @@ def _read(record: bytes, entry: Entry | None, feature: FeaturePlan, mode: int) -
     """Return the kind and the values of one feature of one record; kind 0 and no values where the default stands."""
     kind, values = (0, []) if entry is None else lists_of(record, values_of(record, entry), feature.kind)
     if kind not in (0, feature.kind):
-        raise WireFault(Fault.KIND, 0 if entry is None else entry[0], found=kind)
+        raise WireFault(WireProblem.KIND, 0 if entry is None else entry[0], found=kind)
     if kind == 0 and mode != FILL and feature.default is None:
-        raise WireFault(Fault.MISSING, 0)
+        raise WireFault(WireProblem.MISSING, 0)
     return kind, values
 
 
@@ -260,7 +260,7 @@ class BadRecord(NamedTuple):
     """
 
     row: int
-    fault: Fault
+    fault: WireProblem
     feature: int
     at: int
     found: int
@@ -405,7 +405,7 @@ def _run(
     if row < 0:
         return None
     fault, feature, at, found = report.tolist()
-    return BadRecord(row, Fault(fault), feature, at, found)
+    return BadRecord(row, WireProblem(fault), feature, at, found)
 
 
 def taker_of(library: SimpleNamespace, plan: ExamplePlan, outs: Sequence[NDArray[Any]], *, check_data: bool) -> Taker:

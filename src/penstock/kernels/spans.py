@@ -21,8 +21,8 @@ __all__ = [
     "NOT_OPENED",
     "NOT_REGULAR",
     "NUM_FACTS",
+    "BlockOutcome",
     "Files",
-    "Outcome",
     "Places",
     "Spans",
     "Taker",
@@ -254,7 +254,7 @@ def _read_range(descriptor: int, out: NDArray[np.uint8], offset: int, facts: NDA
 DONE, NOT_OPENED, NOT_KNOWN, NOT_READ, NOT_REGULAR, CHANGED, CUT, BAD_ROW, NO_ROOM = range(9)
 
 
-class Outcome(NamedTuple):
+class BlockOutcome(NamedTuple):
     """What became of a block.
 
     Attributes:
@@ -290,7 +290,7 @@ class Taker(NamedTuple):
     held: tuple[Any, ...]
 
 
-def read_spans(files: Files, block: Spans, gap: int, out: NDArray[np.uint8], begins: NDArray[np.int64], most_kept: int) -> Outcome:
+def read_spans(files: Files, block: Spans, gap: int, out: NDArray[np.uint8], begins: NDArray[np.int64], most_kept: int) -> BlockOutcome:
     """Read spans of regular files into `out`, those of one file in the order of their offsets, near ones together.
 
     Blocks for the disk, without the GIL. From any thread. All arrays are C-contiguous.
@@ -307,7 +307,7 @@ def read_spans(files: Files, block: Spans, gap: int, out: NDArray[np.uint8], beg
     facts = np.empty(NUM_FACTS, np.int64)
     problem = chosen("read_spans", read_spans_twin)(files, block, gap, out, begins, kept, facts)
     _, file, error, size, time, inode, num_kept, num_bytes, missing = facts.tolist()
-    return Outcome(problem, file, error, (size, time, inode), kept[:num_kept].tolist(), num_bytes, bool(missing))
+    return BlockOutcome(problem, file, error, (size, time, inode), kept[:num_kept].tolist(), num_bytes, bool(missing))
 
 
 def stream_spans(

@@ -29,10 +29,10 @@ __all__ = [
     "NUM_COLUMNS",
     "NUM_STATES",
     "UNIT",
-    "Column",
-    "Outcome",
-    "Place",
-    "Table",
+    "MemberColumn",
+    "MemberTable",
+    "ScanOutcome",
+    "StatePlace",
     "samples",
     "scan",
     "scan_members",
@@ -52,7 +52,7 @@ MAX_BYTES: Final = (1 << 32) - 1
 """Most bytes of a member, and of a sample."""
 
 
-class Column(IntEnum):
+class MemberColumn(IntEnum):
     """Of a row, which is a regular member that belongs to a sample."""
 
     START = 0
@@ -73,10 +73,10 @@ class Column(IntEnum):
     """CRC32C of this and the sample's members before it, headers and padding included; 0 when it is not asked for."""
 
 
-NUM_COLUMNS: Final = len(Column)
+NUM_COLUMNS: Final = len(MemberColumn)
 
 
-class Place(IntEnum):
+class StatePlace(IntEnum):
     """In the state, which one call hands to the next."""
 
     POSITION = 0
@@ -102,10 +102,10 @@ class Place(IntEnum):
     NAMELESS = 14
 
 
-NUM_STATES: Final = len(Place)
+NUM_STATES: Final = len(StatePlace)
 
 
-class Outcome(IntEnum):
+class ScanOutcome(IntEnum):
     """Why a scan stopped."""
 
     MORE = 0
@@ -139,7 +139,7 @@ class Outcome(IntEnum):
 
 _ENCODING = ("utf-8", "surrogateescape")
 _EXTENDED = (tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)
-_REFUSED = {tarfile.GNUTYPE_SPARSE: Outcome.SPARSE, b"M": Outcome.SEVERAL_VOLUMES, b"N": Outcome.SEVERAL_VOLUMES}
+_REFUSED = {tarfile.GNUTYPE_SPARSE: ScanOutcome.SPARSE, b"M": ScanOutcome.SEVERAL_VOLUMES, b"N": ScanOutcome.SEVERAL_VOLUMES}
 _OCTAL = re.compile(rb" *[0-7]*([ \0].*)?", re.DOTALL)
 _LINE = re.compile(rb"([0-9]{1,7}) ([^=]+)=")
 _SIZE = re.compile(rb"[0-9]{1,18}")
@@ -149,7 +149,7 @@ _WITHOUT_DATA = (tarfile.LNKTYPE, tarfile.SYMTYPE, tarfile.CHRTYPE, tarfile.BLKT
 class _Stop(Exception):
     """Ends a scan with an outcome."""
 
-    def __init__(self, outcome: Outcome) -> None:
+    def __init__(self, outcome: ScanOutcome) -> None:
         super().__init__(outcome)
         self.outcome = outcome
 
@@ -157,13 +157,13 @@ class _Stop(Exception):
 def scan(
     data: NDArray[np.uint8], base: int, total: int, rows: NDArray[np.int64], names: NDArray[np.uint8], state: NDArray[np.int64]
 ) -> int:
-    """Scan one piece of a file that stands at `base` of `total` bytes; return an `Outcome`."""
+    """Scan one piece of a file that stands at `base` of `total` bytes; return an `ScanOutcome`."""
     scanner = _Scanner(data, base, total, rows, names, state)
     try:
         scanner.run()
     except _Stop as stop:
         return int(stop.outcome)
-    return int(Outcome.MORE)
+    return int(ScanOutcome.MORE)
 
 
 def samples(
@@ -175,20 +175,20 @@ def samples(
     ends: NDArray[np.int64],
     state: NDArray[np.int64],
 ) -> int:
-    """Scan whole samples; `ends[i]` are the rows up to and with sample i. Return 0 or an `Outcome`."""
+    """Scan whole samples; `ends[i]` are the rows up to and with sample i. Return 0 or an `ScanOutcome`."""
     for sample, (start, length) in enumerate(zip(starts.tolist(), lengths.tolist(), strict=True)):
-        before = int(state[Place.NUM_ROWS])
-        state[Place.POSITION], state[Place.SAMPLE] = 0, -1
-        outcome = int(Outcome.OUTSIDE)
+        before = int(state[StatePlace.NUM_ROWS])
+        state[StatePlace.POSITION], state[StatePlace.SAMPLE] = 0, -1
+        outcome = int(ScanOutcome.OUTSIDE)
         if start >= 0 and length >= 0 and start <= data.size and length <= data.size - start:
             outcome = scan(data[start : start + length], 0, length, rows, names, state)
-            if outcome >= 0 and (outcome == Outcome.END or state[Place.POSITION] != length or state[Place.SAMPLE] != before):
-                outcome = int(Outcome.NOT_ONE)
+            if outcome >= 0 and (outcome == ScanOutcome.END or state[StatePlace.POSITION] != length or state[StatePlace.SAMPLE] != before):
+                outcome = int(ScanOutcome.NOT_ONE)
         if outcome < 0:
-            state[Place.SAMPLE] = sample
+            state[StatePlace.SAMPLE] = sample
             return outcome
-        ends[sample] = state[Place.NUM_ROWS]
-        rows[before : int(ends[sample]), [Column.START, Column.DATA]] += start
+        ends[sample] = state[StatePlace.NUM_ROWS]
+        rows[before : int(ends[sample]), [MemberColumn.START, MemberColumn.DATA]] += start
     return 0
 
 
@@ -203,12 +203,12 @@ class _Scanner:
 
     def run(self) -> None:
         """Take in the members whose headers lie in the piece."""
-        state, owed = self._state, int(self._state[Place.OWED])
-        if owed > self._base and state[Place.NUM_ROWS] > 0:
-            self._sum_row(self._rows[state[Place.NUM_ROWS] - 1], self._base, owed)
-        at = int(state[Place.POSITION])
+        state, owed = self._state, int(self._state[StatePlace.OWED])
+        if owed > self._base and state[StatePlace.NUM_ROWS] > 0:
+            self._sum_row(self._rows[state[StatePlace.NUM_ROWS] - 1], self._base, owed)
+        at = int(state[StatePlace.POSITION])
         while True:
-            state[Place.POSITION] = at
+            state[StatePlace.POSITION] = at
             at = self._member(at)
 
     def _member(self, first: int) -> int:
@@ -216,18 +216,18 @@ class _Scanner:
         at, kinds = first, list[bytes]()
         while (header := self._header(at, kinds)).type in _EXTENDED:
             if header.size > MAX_EXTENDED:
-                raise _Stop(Outcome.LARGE_EXTENDED)
+                raise _Stop(ScanOutcome.LARGE_EXTENDED)
             body = _padded(header.size)
             if body > self._total - self._base - at - UNIT:
-                raise _Stop(Outcome.CUT)
+                raise _Stop(ScanOutcome.CUT)
             if body > len(self._data) - at - UNIT:
-                raise _Stop(Outcome.MORE)
+                raise _Stop(ScanOutcome.MORE)
             at += UNIT + body
             _check_extended(header.type, bytes(self._data[at - body : at - body + header.size]))
             if header.type == tarfile.XGLTYPE:
-                self._state[Place.GLOBALS] += 1
+                self._state[StatePlace.GLOBALS] += 1
                 if kinds:
-                    raise _Stop(Outcome.BAD_EXTENDED)
+                    raise _Stop(ScanOutcome.BAD_EXTENDED)
                 return at
             kinds.append(b"x" if header.type == tarfile.SOLARIS_XHDTYPE else header.type)
         if kinds:
@@ -236,19 +236,19 @@ class _Scanner:
 
     def _header(self, at: int, kinds: list[bytes]) -> tarfile.TarInfo:
         """Return what the header at a place says by itself."""
-        self._state[Place.ERROR_AT], self._state[Place.ERROR_NAME] = self._base + at, 0
+        self._state[StatePlace.ERROR_AT], self._state[StatePlace.ERROR_NAME] = self._base + at, 0
         block = bytes(self._data[at : at + UNIT])
         if len(block) < UNIT:
-            raise _Stop(Outcome.MORE)
+            raise _Stop(ScanOutcome.MORE)
         if not any(block):
-            raise _Stop(Outcome.ORPHAN if kinds else Outcome.END)
+            raise _Stop(ScanOutcome.ORPHAN if kinds else ScanOutcome.END)
         try:
             header = tarfile.TarInfo.frombuf(block, *_ENCODING)
         except tarfile.HeaderError as error:
             fits = "checksum" not in str(error) and _OCTAL.fullmatch(block, 148, 156)
-            raise _Stop(Outcome.BAD_SIZE if fits else Outcome.BAD_CHECKSUM) from None
+            raise _Stop(ScanOutcome.BAD_SIZE if fits else ScanOutcome.BAD_CHECKSUM) from None
         if not 0 <= header.size < 1 << 63:
-            raise _Stop(Outcome.BAD_SIZE)
+            raise _Stop(ScanOutcome.BAD_SIZE)
         if block[257:263] != b"ustar\0":  # GNU's own format keeps times where POSIX, and `tarfile` always, has the front of the name
             header.name = block[:100].partition(b"\0")[0].decode(*_ENCODING)
         return header
@@ -258,69 +258,69 @@ class _Scanner:
         state, left = self._state, self._total - self._base - at - UNIT
         if header.type in _REFUSED:
             raise _Stop(_REFUSED[header.type])
-        name, begin = header.name.encode(*_ENCODING), int(state[Place.NUM_NAME_BYTES])
+        name, begin = header.name.encode(*_ENCODING), int(state[StatePlace.NUM_NAME_BYTES])
         if len(name) > MAX_NAME:
-            raise _Stop(Outcome.LONG_NAME)
+            raise _Stop(ScanOutcome.LONG_NAME)
         if len(name) > self._names.size - begin:
-            raise _Stop(Outcome.FULL)
+            raise _Stop(ScanOutcome.FULL)
         self._names[begin : begin + len(name)] = np.frombuffer(name, np.uint8)
-        state[Place.ERROR_NAME] = len(name)
+        state[StatePlace.ERROR_NAME] = len(name)
         size = 0 if header.type in _WITHOUT_DATA else header.size
         padded = _padded(size)
         if padded > left:
-            raise _Stop(Outcome.CUT if size > left else Outcome.CUT_PADDING)
+            raise _Stop(ScanOutcome.CUT if size > left else ScanOutcome.CUT_PADDING)
         if header.isdir() or header.type == b"D":
-            state[Place.DIRECTORIES] += 1
+            state[StatePlace.DIRECTORIES] += 1
         elif header.type in (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.CONTTYPE):
             self._add(name, self._base + first, self._base + at + UNIT, size, self._base + at + UNIT + padded)
         else:
-            if state[Place.FIRST_ODD] < 0:
-                state[Place.FIRST_ODD] = self._base + at
-            state[Place.LINKS if header.type in (tarfile.LNKTYPE, tarfile.SYMTYPE) else Place.SPECIAL] += 1
+            if state[StatePlace.FIRST_ODD] < 0:
+                state[StatePlace.FIRST_ODD] = self._base + at
+            state[StatePlace.LINKS if header.type in (tarfile.LNKTYPE, tarfile.SYMTYPE) else StatePlace.SPECIAL] += 1
         return padded
 
     def _add(self, name: bytes, start: int, data: int, size: int, end: int) -> None:
         """Put a regular member into the sample before it, or begin another one."""
-        state, row, sample = self._state, int(self._state[Place.NUM_ROWS]), int(self._state[Place.SAMPLE])
+        state, row, sample = self._state, int(self._state[StatePlace.NUM_ROWS]), int(self._state[StatePlace.SAMPLE])
         key = _key_of(name)
         if key is None:
-            state[Place.META if _is_meta(name) else Place.NAMELESS] += 1
+            state[StatePlace.META if _is_meta(name) else StatePlace.NAMELESS] += 1
             return
         if size > MAX_BYTES:
-            raise _Stop(Outcome.LARGE_MEMBER)
+            raise _Stop(ScanOutcome.LARGE_MEMBER)
         if row >= len(self._rows):
-            raise _Stop(Outcome.FULL)
-        if sample >= 0 and self._name(sample)[: int(self._rows[sample, Column.KEY_LENGTH])] != key:
+            raise _Stop(ScanOutcome.FULL)
+        if sample >= 0 and self._name(sample)[: int(self._rows[sample, MemberColumn.KEY_LENGTH])] != key:
             sample = -1
         if sample >= 0:
             if row - sample >= MAX_PARTS:
-                raise _Stop(Outcome.MANY_PARTS)
+                raise _Stop(ScanOutcome.MANY_PARTS)
             field = name[len(key) :].lower()
             if any(self._name(other)[len(key) :].lower() == field for other in range(sample, row)):
-                raise _Stop(Outcome.SAME_FIELD)
-        if end - (start if sample < 0 else int(self._rows[sample, Column.START])) > MAX_BYTES:
-            raise _Stop(Outcome.LARGE_SAMPLE)
+                raise _Stop(ScanOutcome.SAME_FIELD)
+        if end - (start if sample < 0 else int(self._rows[sample, MemberColumn.START])) > MAX_BYTES:
+            raise _Stop(ScanOutcome.LARGE_SAMPLE)
         own = self._rows[row]
-        name_end = int(state[Place.NUM_NAME_BYTES]) + len(name)
+        name_end = int(state[StatePlace.NUM_NAME_BYTES]) + len(name)
         hashes = np.frombuffer(blake2b(key, digest_size=16).digest(), np.int64)
-        own[:] = (start, data, size, name_end, len(key), sample < 0, *hashes, 0, 0 if sample < 0 else self._rows[row - 1, Column.CRC])
+        own[:] = (start, data, size, name_end, len(key), sample < 0, *hashes, 0, 0 if sample < 0 else self._rows[row - 1, MemberColumn.CRC])
         self._sum_row(own, start, end)
         if sample < 0:
-            state[Place.SAMPLE] = row
-        state[Place.NUM_ROWS], state[Place.NUM_NAME_BYTES] = row + 1, name_end
+            state[StatePlace.SAMPLE] = row
+        state[StatePlace.NUM_ROWS], state[StatePlace.NUM_NAME_BYTES] = row + 1, name_end
 
     def _sum_row(self, row: NDArray[np.int64], start: int, end: int) -> None:
         """Add the bytes start..end of the file, as far as they are here, to the check sum of a row."""
-        if not self._state[Place.WITH_CRC]:
+        if not self._state[StatePlace.WITH_CRC]:
             return
         here = self._base + len(self._data)
         part = np.frombuffer(self._data[start - self._base : min(end, here) - self._base], np.uint8)
-        row[Column.CRC] = crc32c_twin(part, len(part), int(row[Column.CRC]))
-        self._state[Place.OWED] = end if end > here else 0
+        row[MemberColumn.CRC] = crc32c_twin(part, len(part), int(row[MemberColumn.CRC]))
+        self._state[StatePlace.OWED] = end if end > here else 0
 
     def _name(self, row: int) -> bytes:
-        begin = int(self._rows[row - 1, Column.NAME_END]) if row else 0
-        return self._names[begin : int(self._rows[row, Column.NAME_END])].tobytes()
+        begin = int(self._rows[row - 1, MemberColumn.NAME_END]) if row else 0
+        return self._names[begin : int(self._rows[row, MemberColumn.NAME_END])].tobytes()
 
 
 def _read_together(headers: bytes, kinds: list[bytes]) -> tarfile.TarInfo:
@@ -329,34 +329,34 @@ def _read_together(headers: bytes, kinds: list[bytes]) -> tarfile.TarInfo:
         with tarfile.open(fileobj=io.BytesIO(headers), mode="r:", encoding=_ENCODING[0], errors=_ENCODING[1]) as archive:
             member = archive.next()
     except (tarfile.TarError, ValueError):
-        raise _Stop(Outcome.BAD_EXTENDED) from None
+        raise _Stop(ScanOutcome.BAD_EXTENDED) from None
     if member is None or "\0" in member.name:
-        raise _Stop(Outcome.BAD_EXTENDED)
+        raise _Stop(ScanOutcome.BAD_EXTENDED)
     if len(set(kinds)) < len(kinds) or (tarfile.GNUTYPE_LONGNAME in kinds and "path" in member.pax_headers):
-        raise _Stop(Outcome.TWO_NAMES)
+        raise _Stop(ScanOutcome.TWO_NAMES)
     return member
 
 
 def _check_extended(kind: bytes, body: bytes) -> None:
     """Refuse what `tarfile` would pass over in a header that speaks of others: broken lines, two names, sparse files."""
     if kind == tarfile.GNUTYPE_LONGNAME and not body.partition(b"\0")[0]:
-        raise _Stop(Outcome.BAD_EXTENDED)
+        raise _Stop(ScanOutcome.BAD_EXTENDED)
     at, seen = 0, set[bytes]()
     while at < len(body) and kind not in (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK):
         line = _LINE.match(body, at)
         end = at + int(line[1]) if line else 0
         if line is None or not line.end() < end <= len(body) or body[end - 1 : end] != b"\n":
-            raise _Stop(Outcome.BAD_EXTENDED)
+            raise _Stop(ScanOutcome.BAD_EXTENDED)
         key, value = line[2], body[line.end() : end - 1]
         if key.startswith(b"GNU.sparse."):
-            raise _Stop(Outcome.SPARSE)
+            raise _Stop(ScanOutcome.SPARSE)
         if key in (b"path", b"size"):
             if kind == tarfile.XGLTYPE:
-                raise _Stop(Outcome.GLOBAL_NAME)
+                raise _Stop(ScanOutcome.GLOBAL_NAME)
             if key in seen:
-                raise _Stop(Outcome.TWO_NAMES)
+                raise _Stop(ScanOutcome.TWO_NAMES)
             if key == b"size" and not _SIZE.fullmatch(value):
-                raise _Stop(Outcome.BAD_SIZE)
+                raise _Stop(ScanOutcome.BAD_SIZE)
             seen.add(key)
         at = end
 
@@ -381,13 +381,13 @@ _UINT8, _INT64 = np.dtype(np.uint8), np.dtype(np.int64)
 _MOST = 1 << 62
 
 
-class Table:
+class MemberTable:
     """Where a scan writes what it finds. Of one thread at a time.
 
     Attributes:
-        rows: int64 [some, columns], one row per member; see `Column`.
+        rows: int64 [some, columns], one row per member; see `MemberColumn`.
         names: uint8 [some], the names of the members, one behind the other.
-        state: int64 [places]; see `Place`.
+        state: int64 [places]; see `StatePlace`.
     """
 
     __slots__ = ("names", "rows", "state")
@@ -397,12 +397,12 @@ class Table:
         self.rows = np.empty((0, NUM_COLUMNS), np.int64)
         self.names = np.empty(0, np.uint8)
         self.state = np.zeros(NUM_STATES, np.int64)
-        self.state[[Place.SAMPLE, Place.FIRST_ODD]] = -1
-        self.state[Place.WITH_CRC] = with_crc
+        self.state[[StatePlace.SAMPLE, StatePlace.FIRST_ODD]] = -1
+        self.state[StatePlace.WITH_CRC] = with_crc
 
     def reserve(self, num_rows: int, num_name_bytes: int) -> None:
         """Make room for so many more rows and bytes of names."""
-        rows, names = int(self.state[Place.NUM_ROWS]), int(self.state[Place.NUM_NAME_BYTES])
+        rows, names = int(self.state[StatePlace.NUM_ROWS]), int(self.state[StatePlace.NUM_NAME_BYTES])
         if len(self.rows) - rows < num_rows:
             grown = np.empty((rows + num_rows, NUM_COLUMNS), np.int64)
             grown[:rows] = self.rows[:rows]
@@ -417,27 +417,27 @@ class Table:
         if num_rows == 0:
             return
         state = self.state
-        left, letters = int(state[Place.NUM_ROWS]) - num_rows, int(self.rows[num_rows - 1, Column.NAME_END])
+        left, letters = int(state[StatePlace.NUM_ROWS]) - num_rows, int(self.rows[num_rows - 1, MemberColumn.NAME_END])
         self.rows[:left] = self.rows[num_rows : num_rows + left].copy()
-        self.rows[:left, Column.NAME_END] -= letters
-        kept = int(state[Place.NUM_NAME_BYTES]) - letters
+        self.rows[:left, MemberColumn.NAME_END] -= letters
+        kept = int(state[StatePlace.NUM_NAME_BYTES]) - letters
         self.names[:kept] = self.names[letters : letters + kept].copy()
-        state[Place.NUM_ROWS], state[Place.NUM_NAME_BYTES] = left, kept
-        state[Place.SAMPLE] = max(-1, int(state[Place.SAMPLE]) - num_rows)
+        state[StatePlace.NUM_ROWS], state[StatePlace.NUM_NAME_BYTES] = left, kept
+        state[StatePlace.SAMPLE] = max(-1, int(state[StatePlace.SAMPLE]) - num_rows)
 
 
-def scan_members(data: NDArray[np.uint8], base: int, total: int, table: Table) -> Outcome:
+def scan_members(data: NDArray[np.uint8], base: int, total: int, table: MemberTable) -> ScanOutcome:
     """Scan one piece of a tar file, going on at `table.state[POSITION]`; each header is checked, and data are not looked at.
 
     Args:
-        data: uint8 [n], contiguous: bytes of the file from `base` on. When the table owes bytes (`Place.OWED`) it begins where the last
-            piece ended, otherwise anywhere up to the position where the last scan stopped.
+        data: uint8 [n], contiguous: bytes of the file from `base` on. When the table owes bytes (`StatePlace.OWED`) it begins where the
+            last piece ended, otherwise anywhere up to the position where the last scan stopped.
         base: place in the file.
         total: bytes of the file; no member may reach beyond.
         table: what was found; room for what can be found is made.
 
     Returns:
-        `Outcome.MORE`, `END`, or what is wrong at `Place.ERROR_AT`.
+        `ScanOutcome.MORE`, `END`, or what is wrong at `StatePlace.ERROR_AT`.
 
     Raises:
         SpecError: an array of another dtype or layout, or a number out of range.
@@ -445,16 +445,16 @@ def scan_members(data: NDArray[np.uint8], base: int, total: int, table: Table) -
     data = block("scan_members", "data", data, _UINT8)
     total = integer("scan_members", "total", total, 0, _MOST)
     base = integer("scan_members", "base", base, 0, total - data.size if data.size <= total else -1)
-    integer("scan_members", "table.state[POSITION]", int(table.state[Place.POSITION]), 0, _MOST)
+    integer("scan_members", "table.state[POSITION]", int(table.state[StatePlace.POSITION]), 0, _MOST)
     _check(table, "scan_members")
     # A name is shorter than the headers that it stands in.
     table.reserve(data.size // UNIT + 1, data.size + MAX_NAME)
-    return Outcome(chosen("tar_scan", scan)(data, base, total, table.rows, table.names, table.state))
+    return ScanOutcome(chosen("tar_scan", scan)(data, base, total, table.rows, table.names, table.state))
 
 
 def scan_samples(
-    data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64], table: Table, ends: NDArray[np.int64]
-) -> Outcome:
+    data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64], table: MemberTable, ends: NDArray[np.int64]
+) -> ScanOutcome:
     """Scan samples that lie anywhere in `data`, each of which must be exactly one. One call without the GIL.
 
     Args:
@@ -465,7 +465,8 @@ def scan_samples(
         ends: int64 [n], written: the number of rows up to and with each sample.
 
     Returns:
-        `Outcome.MORE` when all is well; otherwise what is wrong with sample `table.state[SAMPLE]`, at `Place.ERROR_AT` from its beginning.
+        `ScanOutcome.MORE` when all is well; otherwise what is wrong with sample `table.state[SAMPLE]`, at `StatePlace.ERROR_AT` from its
+        beginning.
         Rows and ends of the samples before it are there.
 
     Raises:
@@ -479,11 +480,11 @@ def scan_samples(
     # Few members as a rule: the table begins small. When it is full, it gets what the bytes could hold at most.
     table.reserve(4 * starts.size + MAX_PARTS, 256 * starts.size + MAX_NAME)
     before = table.state.copy()
-    outcome = Outcome(chosen("tar_samples", samples)(data, starts, lengths, table.rows, table.names, ends, table.state))
-    if outcome == Outcome.FULL:
+    outcome = ScanOutcome(chosen("tar_samples", samples)(data, starts, lengths, table.rows, table.names, ends, table.state))
+    if outcome == ScanOutcome.FULL:
         table.state[:] = before
         table.reserve(*_most(data.size, lengths))
-        outcome = Outcome(chosen("tar_samples", samples)(data, starts, lengths, table.rows, table.names, ends, table.state))
+        outcome = ScanOutcome(chosen("tar_samples", samples)(data, starts, lengths, table.rows, table.names, ends, table.state))
     return outcome
 
 
@@ -493,7 +494,7 @@ def _most(num_bytes: int, lengths: NDArray[np.int64]) -> tuple[int, int]:
     return total // UNIT + 1, total + MAX_NAME
 
 
-def _check(table: Table, function: str) -> None:
+def _check(table: MemberTable, function: str) -> None:
     """Refuse arrays that somebody else put into the table."""
     for argument, array, dtype, num_dims in (
         ("rows", table.rows, _INT64, 2),
@@ -508,6 +509,6 @@ def _check(table: Table, function: str) -> None:
     require_shape(function, "state", table.state, (NUM_STATES,))
     require_shape(function, "rows", table.rows, (len(table.rows), NUM_COLUMNS))
     state: list[Any] = table.state.tolist()
-    integer(function, "state[NUM_ROWS]", state[Place.NUM_ROWS], 0, len(table.rows))
-    integer(function, "state[NUM_NAME_BYTES]", state[Place.NUM_NAME_BYTES], 0, table.names.size)
-    integer(function, "state[SAMPLE]", state[Place.SAMPLE], -1, state[Place.NUM_ROWS] - 1)
+    integer(function, "state[NUM_ROWS]", state[StatePlace.NUM_ROWS], 0, len(table.rows))
+    integer(function, "state[NUM_NAME_BYTES]", state[StatePlace.NUM_NAME_BYTES], 0, table.names.size)
+    integer(function, "state[SAMPLE]", state[StatePlace.SAMPLE], -1, state[StatePlace.NUM_ROWS] - 1)

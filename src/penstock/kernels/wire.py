@@ -20,9 +20,9 @@ __all__ = [
     "INT64",
     "MAX_DEPTH",
     "Entry",
-    "Fault",
-    "Field",
     "WireFault",
+    "WireField",
+    "WireProblem",
     "as_array",
     "entries",
     "fields",
@@ -41,7 +41,7 @@ _ANY: Final = range(8)
 _MASK64: Final = (1 << 64) - 1
 
 
-class Fault(IntEnum):
+class WireProblem(IntEnum):
     """What may be wrong with a record; the numbers are those of examples.c."""
 
     SPAN = 1
@@ -65,12 +65,12 @@ class WireFault(Exception):
         found: what was found in its place: a kind or a count.
     """
 
-    def __init__(self, fault: Fault, at: int, *, name: bytes | None = None, found: int = 0) -> None:
+    def __init__(self, fault: WireProblem, at: int, *, name: bytes | None = None, found: int = 0) -> None:
         super().__init__(fault, at)
         self.fault, self.at, self.name, self.found = fault, at, name, found
 
 
-class Field(NamedTuple):
+class WireField(NamedTuple):
     """One field of a message.
 
     Attributes:
@@ -92,7 +92,7 @@ class Field(NamedTuple):
     length_at: int
 
 
-def fields(data: bytes, begin: int, end: int, known: Mapping[int, tuple[int, ...]]) -> Iterator[Field]:
+def fields(data: bytes, begin: int, end: int, known: Mapping[int, tuple[int, ...]]) -> Iterator[WireField]:
     """Iterate over the known fields of the message data[begin:end].
 
     Args:
@@ -109,7 +109,7 @@ def fields(data: bytes, begin: int, end: int, known: Mapping[int, tuple[int, ...
         at = place
         tag, place = _tag(data, place, end)
         if tag & 7 not in known.get(tag >> 3, _ANY):
-            raise WireFault(Fault.WIRE, at)
+            raise WireFault(WireProblem.WIRE, at)
         if tag & 7 == 3:
             stop = _skip_group(data, place, end, tag >> 3)
         else:
@@ -142,33 +142,33 @@ def _varint(data: bytes, place: int, end: int) -> tuple[int, int]:
         result |= (byte & 0x7F) << shift
         if byte < 0x80:
             return result & _MASK64, place  # of the tenth byte one bit counts, as in protobuf
-    raise WireFault(Fault.VARINT, at)
+    raise WireFault(WireProblem.VARINT, at)
 
 
 def _tag(data: bytes, place: int, end: int) -> tuple[int, int]:
     tag, after = _varint(data, place, end)
     if tag < 8 or tag > 0xFFFFFFFF:
-        raise WireFault(Fault.TAG, place)
+        raise WireFault(WireProblem.TAG, place)
     return tag, after
 
 
-def _plain(data: bytes, at: int, place: int, end: int, tag: int) -> Field:
+def _plain(data: bytes, at: int, place: int, end: int, tag: int) -> WireField:
     """Return a field that is no group."""
     number, wire = tag >> 3, tag & 7
     if wire == 0:
         value, after = _varint(data, place, end)
-        return Field(at, number, wire, place, after, value, place)
+        return WireField(at, number, wire, place, after, value, place)
     if wire == 2:
         length, after = _varint(data, place, end)
         if length > end - after:
-            raise WireFault(Fault.LENGTH, place)
-        return Field(at, number, wire, after, after + length, 0, place)
+            raise WireFault(WireProblem.LENGTH, place)
+        return WireField(at, number, wire, after, after + length, 0, place)
     size = {1: 8, 5: 4}.get(wire)
     if size is None:
-        raise WireFault(Fault.TAG, at)
+        raise WireFault(WireProblem.TAG, at)
     if end - place < size:
-        raise WireFault(Fault.LENGTH, at)
-    return Field(at, number, wire, place, place + size, 0, place)
+        raise WireFault(WireProblem.LENGTH, at)
+    return WireField(at, number, wire, place, place + size, 0, place)
 
 
 def _skip_group(data: bytes, place: int, end: int, number: int) -> int:
@@ -177,15 +177,15 @@ def _skip_group(data: bytes, place: int, end: int, number: int) -> int:
     while opened:
         at = place
         if place == end:
-            raise WireFault(Fault.LENGTH, at)
+            raise WireFault(WireProblem.LENGTH, at)
         tag, place = _tag(data, place, end)
         if tag & 7 == 3:
             if len(opened) == MAX_DEPTH:
-                raise WireFault(Fault.DEPTH, at)
+                raise WireFault(WireProblem.DEPTH, at)
             opened.append(tag >> 3)
         elif tag & 7 == 4:
             if opened.pop() != tag >> 3:
-                raise WireFault(Fault.TAG, at)
+                raise WireFault(WireProblem.TAG, at)
         else:
             place = _plain(data, at, place, end, tag).end
     return place
@@ -199,7 +199,7 @@ Entry = tuple[int, int]
 """Where a map entry begins and ends."""
 
 
-def messages(data: bytes, begin: int, end: int, number: int) -> Iterator[Field]:
+def messages(data: bytes, begin: int, end: int, number: int) -> Iterator[WireField]:
     """Iterate over the sub-messages `number` of a message.
 
     Raises:
@@ -208,7 +208,7 @@ def messages(data: bytes, begin: int, end: int, number: int) -> Iterator[Field]:
     return fields(data, begin, end, {number: _SUB})
 
 
-def entries(data: bytes, parts: Iterator[Field]) -> dict[bytes, Entry]:
+def entries(data: bytes, parts: Iterator[WireField]) -> dict[bytes, Entry]:
     """Return the entries of a map (Features or FeatureLists) that lies in one or several parts, by name; of equal names the last one.
 
     Raises:
@@ -230,12 +230,12 @@ def entries(data: bytes, parts: Iterator[Field]) -> dict[bytes, Entry]:
     return found
 
 
-def values_of(data: bytes, entry: Entry) -> Iterator[Field]:
+def values_of(data: bytes, entry: Entry) -> Iterator[WireField]:
     """Iterate over the value messages of a map entry: one, unless they are to be joined."""
     return messages(data, *entry, 2)
 
 
-def lists_of(data: bytes, parts: Iterator[Field], wanted: int | None) -> tuple[int, list[Any]]:
+def lists_of(data: bytes, parts: Iterator[WireField], wanted: int | None) -> tuple[int, list[Any]]:
     """Return (kind, values) of a Feature that lies in one or several parts; (0, []) of one without a kind.
 
     Values are spans of bytes (begin, length), the bits of floats, or unsigned integers.
@@ -255,7 +255,7 @@ def lists_of(data: bytes, parts: Iterator[Field], wanted: int | None) -> tuple[i
     return kind, values
 
 
-def _read_list(data: bytes, part: Field, kind: int, values: list[Any]) -> None:
+def _read_list(data: bytes, part: WireField, kind: int, values: list[Any]) -> None:
     """Append the values of one list."""
     for field in fields(data, part.begin, part.end, _LISTS[kind]):
         size = field.end - field.begin
@@ -263,7 +263,7 @@ def _read_list(data: bytes, part: Field, kind: int, values: list[Any]) -> None:
             values.append((field.begin, size))
         elif kind == FLOAT:
             if size % 4:
-                raise WireFault(Fault.LENGTH, field.length_at)
+                raise WireFault(WireProblem.LENGTH, field.length_at)
             # As bits: a float of Python would make a signalling NaN a quiet one.
             values.extend(struct.unpack_from(f"<{size // 4}I", data, field.begin))
         elif field.wire == 0:

@@ -25,14 +25,14 @@ from penstock.observe.progress import StatusLine, pace
 from penstock.observe.stats import Snapshot, StageStats
 from penstock.observe.ticker import guarded
 
-__all__ = ["Line", "Look", "NotebookLine", "Place", "Rates", "Show", "followed", "lasting", "notebook_line", "picture"]
+__all__ = ["FeedLook", "FeedPlace", "LineTarget", "NotebookLine", "Rates", "Show", "followed", "lasting", "notebook_line", "picture"]
 
 
 _DRAW_EVERY_S, _LOG_EVERY_S = 0.2, 30.0
 _MARK_EVERY_S, _HORIZON_S = 1.0, 30.0
 
 
-class Place(NamedTuple):
+class FeedPlace(NamedTuple):
     """Where a feed is.
 
     Attributes:
@@ -96,7 +96,7 @@ def lasting(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-class Line(Protocol):
+class LineTarget(Protocol):
     """Where a line is drawn: a terminal, a file or a notebook."""
 
     on_terminal: bool
@@ -138,7 +138,7 @@ def notebook_line() -> NotebookLine | None:
     return NotebookLine(importlib.import_module("IPython.display").display)
 
 
-def _line_on(stream: TextIO | None) -> Line | None:
+def _line_on(stream: TextIO | None) -> LineTarget | None:
     """Return where to draw: in the notebook that this runs in, unless a stream is given; None in a program without stderr."""
     if stream is not None or sys.stderr is None:
         return None if stream is None else StatusLine(stream)
@@ -147,7 +147,7 @@ def _line_on(stream: TextIO | None) -> Line | None:
 
 def followed(
     batches: Iterator[Any],
-    place: Callable[[], Place],
+    place: Callable[[], FeedPlace],
     stats: Callable[[], Snapshot],
     stream: TextIO | None = None,
     clock: Callable[[], float] = time.perf_counter,
@@ -179,7 +179,7 @@ class _Shown:
     """What is written about one epoch. A line that cannot be written is no reason to stop: there is one warning."""
 
     def __init__(
-        self, place: Callable[[], Place], stats: Callable[[], Snapshot], stream: TextIO | None, clock: Callable[[], float]
+        self, place: Callable[[], FeedPlace], stats: Callable[[], Snapshot], stream: TextIO | None, clock: Callable[[], float]
     ) -> None:
         self._place, self._stats, self._clock = place, stats, clock
         self._rates = Rates()
@@ -261,11 +261,11 @@ class _Feed(Protocol):
         """Return whether nothing will run any more."""
 
 
-class Look(NamedTuple):
+class FeedLook(NamedTuple):
     """What is seen of a feed at one time."""
 
     time_s: float
-    place: Place
+    place: FeedPlace
     stats: Snapshot
     fills: Sequence[Fill]
 
@@ -299,7 +299,7 @@ class _Drawing:
 
     def __init__(self, feed: weakref.ref[_Feed], place: weakref.WeakMethod[Any], live: Any) -> None:
         self._feed, self._place, self._live = feed, place, live
-        self._looks: deque[Look] = deque()
+        self._looks: deque[FeedLook] = deque()
         self._stopped, self._pid = threading.Event(), os.getpid()
         call_in_forked(self, _Drawing._give_streams_back)
         self._thread = threading.Thread(target=self._run, name="penstock-show", daemon=True)
@@ -329,7 +329,7 @@ class _Drawing:
         fills = feed.fills()
         if not fills and self._looks:  # between two epochs, and at the end
             fills = [fill._replace(size=0) for fill in self._looks[-1].fills]
-        self._looks.append(Look(time.monotonic(), place(), feed.stats(), fills))
+        self._looks.append(FeedLook(time.monotonic(), place(), feed.stats(), fills))
         while len(self._looks) > 2 and self._looks[1].time_s <= self._looks[-1].time_s - _PICTURE_HORIZON_S:
             self._looks.popleft()
         self._live.update(picture(self._looks[0], self._looks[-1]), refresh=True)
@@ -375,7 +375,7 @@ def _live(stream: TextIO | None) -> Any:
     return Live(console=console, auto_refresh=False, vertical_overflow="crop")
 
 
-def picture(before: Look, now: Look) -> Any:
+def picture(before: FeedLook, now: FeedLook) -> Any:
     """Draw a feed with rich: a row for each stage and buffer, from the source to the training loop, and the sentence of its report.
 
     Args:
@@ -417,7 +417,7 @@ def picture(before: Look, now: Look) -> Any:
     return Group(Text(_head(now.place, per_s), style="bold"), table, Text(verdict.headline))
 
 
-def _head(place: Place, per_s: float) -> str:
+def _head(place: FeedPlace, per_s: float) -> str:
     left = f", {lasting((place.total - place.num_done) / per_s)} left" if place.total is not None and per_s > 0 else ""
     return place.words() + left
 
@@ -431,7 +431,7 @@ def _stage_words(stage: StageStats, before: StageStats | None, lasted_s: float) 
     return share, f"{pace(count / lasted_s if lasted_s > 0 else 0.0)}, {workers} {100 * share:.0f} % busy"
 
 
-def _consumed(before: Look, now: Look) -> tuple[float, float]:
+def _consumed(before: FeedLook, now: FeedLook) -> tuple[float, float]:
     """Return batches a second, and the share of waiting of the training loop."""
     lasted_s = now.time_s - before.time_s
     first, last = before.stats.consumer, now.stats.consumer

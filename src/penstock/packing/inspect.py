@@ -17,7 +17,7 @@ from penstock.formats import index as sidecar
 from penstock.formats.example import decode_example
 from penstock.formats.parquet import pyarrow
 from penstock.formats.tar import Names, find_samples, split_samples
-from penstock.formats.tfrecord import Block, Decompressed, frame_error, read_blocks
+from penstock.formats.tfrecord import Decompressed, RecordBlock, frame_error, read_blocks
 from penstock.image.header import read_header
 from penstock.image.operator import load_cv2
 from penstock.kernels.framing import FOOTER_BYTES, FrameStatus, crc32c, masked
@@ -379,7 +379,7 @@ def _look_tfrecord(report: Inspection, verify: bool, num_samples: int) -> None:
         report.remarks.append(f"verified: both CRCs of {report.count:,} records")
 
 
-def _take_samples(report: Inspection, block: Block, num_samples: int) -> None:
+def _take_samples(report: Inspection, block: RecordBlock, num_samples: int) -> None:
     """Take those of a block that are among the first records of the file; one whose check sum is wrong is a problem and no sample."""
     few = max(0, num_samples - block.first)
     places = zip(block.starts[:few].tolist(), block.lengths[:few].tolist(), strict=True)

@@ -30,7 +30,7 @@ from penstock.formats.features import Feature, FixedLenFeature, VarLenFeature
 from penstock.formats.tar import decode_field
 from penstock.packing.disk import Folder, Origin, difference, sha256_of, strangers
 from penstock.packing.options import PackOptions
-from penstock.packing.schema import SINGLE, Column, NoSchema, Schema, from_raw, shaped
+from penstock.packing.schema import SINGLE, FieldColumn, NoSchema, Schema, from_raw, shaped
 
 __all__ = [
     "Manifest",
@@ -85,7 +85,7 @@ class Manifest:
     record: dict[str, Any]
     format: str
     compression: str | None
-    columns: tuple[Column, ...]
+    columns: tuple[FieldColumn, ...]
     shards: tuple[ShardEntry, ...]
     skipped: tuple[dict[str, Any], ...]
     was_there: bool = False
@@ -259,7 +259,7 @@ def found_in(folder: Folder, options: PackOptions, record: dict[str, Any], origi
 
 
 def record_of(
-    options: PackOptions, policy: Policy, root: Node, columns: Sequence[Column] | None = None, counts: Mapping[str, int] | None = None
+    options: PackOptions, policy: Policy, root: Node, columns: Sequence[FieldColumn] | None = None, counts: Mapping[str, int] | None = None
 ) -> dict[str, Any]:
     """Return what the bytes depend on, as it stands in the manifest; of a stream columns and counts are not known when it begins."""
     return {
@@ -319,7 +319,7 @@ def _manifest(path: str, record: Any) -> Manifest:
     for field, part in zip(schema.fields, record["fields"], strict=True):
         if part["stored"] not in _STORED:
             raise NoSchema(f"field {field.name!r} is stored as {part['stored']!r}")
-        columns.append(Column(field=field, name=str(part["column"]), stored=part["stored"], shapes=str(part.get("shapes", ""))))
+        columns.append(FieldColumn(field=field, name=str(part["column"]), stored=part["stored"], shapes=str(part.get("shapes", ""))))
     if record["format"] not in ("tfrecord", "tar", "parquet") or not isinstance(record["options"]["name"], str):
         raise NoSchema(f"format {record['format']!r}")
     return Manifest(
@@ -425,7 +425,7 @@ def features_of(manifest: Manifest) -> dict[str, Feature]:
     return out
 
 
-def _feature(column: Column) -> Feature:
+def _feature(column: FieldColumn) -> Feature:
     if column.stored in ("bytes", "str", "raw"):
         return FixedLenFeature((), bytes)
     dtype = "float32" if np.dtype(column.field.dtype).kind == "f" else "int64"
@@ -450,7 +450,7 @@ def _parquet(manifest: Manifest) -> Dataset:
 class Restore:
     """Turn what stands in the files into what was packed. For `Dataset.map`; from any thread."""
 
-    columns: tuple[Column, ...]
+    columns: tuple[FieldColumn, ...]
 
     def __call__(self, found: Mapping[str, Any]) -> Any:
         """Return the element; a dataset of single values gives these."""
@@ -458,7 +458,7 @@ class Restore:
         return out[SINGLE] if self.columns[0].field.single else out
 
 
-def _restored(column: Column, found: Mapping[str, Any]) -> Any:
+def _restored(column: FieldColumn, found: Mapping[str, Any]) -> Any:
     value = found[column.name]
     field = column.field
     if field.kind == "bytes":

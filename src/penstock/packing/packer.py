@@ -49,7 +49,7 @@ from penstock.packing.manifest import Manifest, found_in, lost_record, read_mani
 from penstock.packing.options import PackOptions, Watching, destination, options_of, workers_of
 from penstock.packing.sampling import (
     MOST,
-    Look,
+    PositionsLook,
     Sample,
     SamplePart,
     Split,
@@ -65,13 +65,13 @@ from penstock.packing.sampling import (
     split,
     take_sample,
 )
-from penstock.packing.schema import Column, Schema, alike, columns_of, schema_of
+from penstock.packing.schema import FieldColumn, Schema, alike, columns_of, schema_of
 from penstock.queues.standing import SHORT_INTERRUPTS
 
 __all__ = ["Estimate", "Packing", "StreamPacking", "Task", "estimate", "pack"]
 
 
-_Looks = Callable[[], Sequence[Look | None]]
+_Looks = Callable[[], Sequence[PositionsLook | None]]
 
 _WHERE = "pack()"
 _LARGEST_TASK_BYTES = 64 << 20
@@ -220,7 +220,7 @@ class Packing:
         self.split: Split = split(dataset, variants=options.variants, shuffle=options.shuffle)
         self.policy = policy_of(self.split.options, on_error)
 
-    def sample(self, looks: Sequence[Look | None] = ()) -> Sample:
+    def sample(self, looks: Sequence[PositionsLook | None] = ()) -> Sample:
         """Look at some elements; see `take_sample`."""
         return take_sample(self.split, self.options, self.policy, looks)
 
@@ -305,7 +305,7 @@ class Packing:
         )
 
 
-def _looked(early: Early, function: bytes) -> Sequence[Look | None]:
+def _looked(early: Early, function: bytes) -> Sequence[PositionsLook | None]:
     try:
         return early.ahead(function)
     except WorkerDied as died:
@@ -415,7 +415,7 @@ class Task:
     names: Sequence[str]
     options: PackOptions
     schema: Schema
-    columns: tuple[Column, ...]
+    columns: tuple[FieldColumn, ...]
     policy: Policy
     folder: Folder
     run_id: str
@@ -619,7 +619,7 @@ class StreamPacking:
             f"the folder holds a packed dataset {self.options.name!r} already, and {what}", where=f"{_WHERE} to {dest!r}", fix=fix
         )
 
-    def _shards(self, folder: str, disk: Disk, num_workers: int, watching: Watching) -> tuple[list[_Shard], tuple[Column, ...]]:
+    def _shards(self, folder: str, disk: Disk, num_workers: int, watching: Watching) -> tuple[list[_Shard], tuple[FieldColumn, ...]]:
         """Read the stream and write it to files without a name."""
         listener = watching.listener("pack")
         with ExitStack() as stack:
@@ -639,7 +639,7 @@ class StreamPacking:
                 shards.append(self._shard(OutFile(disk, path), columns, len(shards), chain([row], rows)))
             return shards, columns
 
-    def _shard(self, out: OutFile, columns: Sequence[Column], number: int, rows: Iterator[Sequence[Any]]) -> _Shard:
+    def _shard(self, out: OutFile, columns: Sequence[FieldColumn], number: int, rows: Iterator[Sequence[Any]]) -> _Shard:
         """Write a file, up to the size of a shard."""
         most = None if self.options.num_shards == 1 else self.options.aimed_bytes()
         count = 0
@@ -659,7 +659,7 @@ class StreamPacking:
             out.close()
         return _Shard(path=out.path, note={"count": count, "size": out.size, "sha256": out.sha256, "positions": count, "skipped": []})
 
-    def _full(self, shards: Sequence[_Shard], columns: Sequence[Column]) -> dict[str, Any]:
+    def _full(self, shards: Sequence[_Shard], columns: Sequence[FieldColumn]) -> dict[str, Any]:
         """Return the manifest."""
         notes, first = [], 0
         for shard, name in zip(shards, self.options.file_names(len(shards)), strict=True):
@@ -690,7 +690,7 @@ class StreamPacking:
             feed._warns_when_empty = False
             yield iter(feed)
 
-    def _columns(self, first: Sequence[Any]) -> tuple[Schema, tuple[Column, ...]]:
+    def _columns(self, first: Sequence[Any]) -> tuple[Schema, tuple[FieldColumn, ...]]:
         """Find the fields from the first elements.
 
         Raises:

@@ -25,11 +25,11 @@ from penstock.formats.sizes import size_words
 from penstock.packing.disk import NoDisk, OutFile
 from penstock.packing.encoders import open_encoder
 from penstock.packing.options import PackOptions
-from penstock.packing.schema import Column, Schema, alike, columns_of, schema_of
+from penstock.packing.schema import FieldColumn, Schema, alike, columns_of, schema_of
 
 __all__ = [
     "MOST",
-    "Look",
+    "PositionsLook",
     "Sample",
     "SamplePart",
     "Split",
@@ -208,7 +208,7 @@ class Sample:
     """
 
     schema: Schema
-    columns: tuple[Column, ...]
+    columns: tuple[FieldColumn, ...]
     total_bytes: int | None
     total_count: int | None
     mean_bytes: float
@@ -216,7 +216,7 @@ class Sample:
     num_sampled: int
 
 
-def take_sample(split: Split, options: PackOptions, policy: Policy, looks: Sequence[Look | None] = ()) -> Sample:
+def take_sample(split: Split, options: PackOptions, policy: Policy, looks: Sequence[PositionsLook | None] = ()) -> Sample:
     """Make up to 64 elements, at positions that are evenly spaced over all: the first, the last and between. Blocks for as long.
 
     Where a filter or the policy leaves none of them, all positions are tried from the first on, until there is one.
@@ -264,7 +264,7 @@ def take_sample(split: Split, options: PackOptions, policy: Policy, looks: Seque
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class PositionsLook:
     """What some positions gave. Picklable if the elements are.
 
     Attributes:
@@ -302,7 +302,7 @@ class SamplePart:
     policy: Policy
     num_parts: int
 
-    def __call__(self, number: int) -> Look:
+    def __call__(self, number: int) -> PositionsLook:
         """Make it.
 
         Raises:
@@ -318,7 +318,7 @@ def _spaced(count: int) -> list[int]:
     return sorted({place * (count - 1) // (MOST - 1) for place in range(MOST)} if count > MOST else range(count))
 
 
-def _looks(split: Split, policy: Policy, count: int, looks: Sequence[Look | None]) -> Iterator[Look]:
+def _looks(split: Split, policy: Policy, count: int, looks: Sequence[PositionsLook | None]) -> Iterator[PositionsLook]:
     """Look at positions that are evenly spaced over all, unless others have, then at all of them, in parts."""
     there = [look for look in looks if look is not None]
     made = looks and len(there) == len(looks) and not _too_many(sum(look.num_lost for look in there), policy)
@@ -334,9 +334,9 @@ def _too_many(num_lost: int, policy: Policy) -> bool:
     return isinstance(last, Skip) and isinstance(last.limit, int) and num_lost > last.limit
 
 
-def _joined(looks: Sequence[Look]) -> Look:
+def _joined(looks: Sequence[PositionsLook]) -> PositionsLook:
     elements = [element for look in looks for element in look.elements]
-    return Look(
+    return PositionsLook(
         positions=[position for look in looks for position in look.positions],
         elements=elements[:MOST],
         num_found=sum(look.num_found for look in looks),
@@ -347,7 +347,7 @@ def _joined(looks: Sequence[Look]) -> Look:
     )
 
 
-def _look(split: Split, policy: Policy, positions: list[int]) -> Look:
+def _look(split: Split, policy: Policy, positions: list[int]) -> PositionsLook:
     num_lost = 0
 
     def listen(event: Event) -> None:
@@ -360,7 +360,7 @@ def _look(split: Split, policy: Policy, positions: list[int]) -> Look:
     elements += islice(found, MOST - 1)
     taken_s = time.perf_counter() - begun_s
     num_found = len(elements) + sum(1 for _ in found)
-    return Look(
+    return PositionsLook(
         positions=positions,
         elements=elements,
         num_found=num_found,
@@ -418,7 +418,7 @@ def _nothing(root: Node) -> Any:
     raise _NotDeclared
 
 
-def encoded_bytes(columns: Sequence[Column], options: PackOptions, rows: Sequence[Sequence[Any]]) -> int:
+def encoded_bytes(columns: Sequence[FieldColumn], options: PackOptions, rows: Sequence[Sequence[Any]]) -> int:
     """Return the size of a file of these rows."""
     out = OutFile(NoDisk(), "")
     encoder = open_encoder(options.format, columns, options.compression, out, 0)

@@ -20,8 +20,8 @@ from penstock.errors import SpecError
 __all__ = [
     "SHAPE",
     "SINGLE",
-    "Column",
     "Field",
+    "FieldColumn",
     "NoSchema",
     "Schema",
     "alike",
@@ -347,7 +347,7 @@ _MAGIC = ((b"\xff\xd8\xff", "jpg"), (b"\x89PNG\r\n\x1a\n", "png"), (b"RIFF", "we
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
+class FieldColumn:
     """A field in a file.
 
     Attributes:
@@ -375,7 +375,7 @@ class Column:
         return f"{self.name}: {kind}{as_what}"
 
 
-def columns_of(schema: Schema, fmt: str, first: Sequence[Any]) -> tuple[Column, ...]:
+def columns_of(schema: Schema, fmt: str, first: Sequence[Any]) -> tuple[FieldColumn, ...]:
     """Decide how the fields of a schema are written.
 
     Args:
@@ -409,38 +409,38 @@ def _check_portable(field: Field) -> None:
     )
 
 
-def _in_example(field: Field, _: Any) -> Column:
+def _in_example(field: Field, _: Any) -> FieldColumn:
     shapes = field.name + SHAPE if field.is_ragged else ""
     if field.kind != "array":
-        return Column(field=field, name=field.name, stored=field.kind)
+        return FieldColumn(field=field, name=field.name, stored=field.kind)
     dtype = np.dtype(field.dtype)
     if field.shape:
         stored = "list" if field.dtype in _LISTS_OF_EXAMPLE else "raw"
     else:
         # tf.train.Example has no float but float32: what it would round is raw.
         stored = "float" if dtype.str in ("<f4", "<f2") else "int" if dtype.kind in "biu" and dtype.str != "<u8" else "raw"
-    return Column(field=field, name=field.name, stored=stored, shapes=shapes)
+    return FieldColumn(field=field, name=field.name, stored=stored, shapes=shapes)
 
 
-def _in_parquet(field: Field, _: Any) -> Column:
+def _in_parquet(field: Field, _: Any) -> FieldColumn:
     shapes = field.name + SHAPE if field.is_ragged else ""
     if field.kind != "array":
-        return Column(field=field, name=field.name, stored=field.kind)
+        return FieldColumn(field=field, name=field.name, stored=field.kind)
     kind = np.dtype(field.dtype).kind
     stored = "raw" if kind == "c" or len(field.shape) > 1 else "list" if field.shape else "float" if kind == "f" else "int"
-    return Column(field=field, name=field.name, stored=stored, shapes=shapes)
+    return FieldColumn(field=field, name=field.name, stored=stored, shapes=shapes)
 
 
-def _in_tar(field: Field, value: Any) -> Column:
+def _in_tar(field: Field, value: Any) -> FieldColumn:
     name = field.name.replace("/", ".").lower()
     if field.kind == "str":
-        return Column(field=field, name=f"{name}.txt", stored="str")
+        return FieldColumn(field=field, name=f"{name}.txt", stored="str")
     if field.kind == "bytes":
-        return Column(field=field, name=f"{name}.{extension_of(value)}", stored="bytes")
+        return FieldColumn(field=field, name=f"{name}.{extension_of(value)}", stored="bytes")
     if field.shape or np.dtype(field.dtype).kind == "c":
-        return Column(field=field, name=f"{name}.npy", stored="npy")
+        return FieldColumn(field=field, name=f"{name}.npy", stored="npy")
     # The names that the webdataset package decodes: .cls is an int, .json anything that JSON has.
-    return Column(field=field, name=f"{name}.{'cls' if np.dtype(field.dtype).kind in 'iu' else 'json'}", stored="text")
+    return FieldColumn(field=field, name=f"{name}.{'cls' if np.dtype(field.dtype).kind in 'iu' else 'json'}", stored="text")
 
 
 def extension_of(data: Any) -> str:
@@ -454,7 +454,7 @@ def raw(array: NDArray[Any]) -> bytes:
     return array.tobytes()
 
 
-def from_raw(column: Column, data: Any, shape: Sequence[int] | None) -> NDArray[Any]:
+def from_raw(column: FieldColumn, data: Any, shape: Sequence[int] | None) -> NDArray[Any]:
     """Return the array of raw bytes as `shaped` does, a copy of them that may be written to.
 
     Raises:

@@ -20,7 +20,7 @@ from penstock._contracts.failing import add_note, attempt
 from penstock._contracts.fill import Fill
 from penstock._contracts.memory import free_memory
 from penstock.errors import PlanError, QueueError, SpecError
-from penstock.queues.diagnosis import PATIENCE_S, SOON_S, Producer, Users, Watch, waiting
+from penstock.queues.diagnosis import PATIENCE_S, SOON_S, Producer, Users, WaitWatch, waiting
 from penstock.queues.exchange import (
     ENDED,
     SERVED,
@@ -36,7 +36,7 @@ from penstock.queues.exchange import (
 )
 from penstock.queues.report import QueueWait, Waits, explain, refusal
 from penstock.queues.standing import call_and_place, level_of_caller, shorten
-from penstock.queues.stopping import Bell, Unraised, tell_when_dropped
+from penstock.queues.stopping import Unraised, WaitBell, tell_when_dropped
 from penstock.queues.trees import Components, Priority, batch_of, declare, limit_of, pad, positive, slices_of, stack
 
 __all__ = ["FIFOQueue", "PaddingFIFOQueue", "PriorityQueue", "Queue", "RandomShuffleQueue", "living_queues"]
@@ -353,7 +353,7 @@ class Queue:
         if limit_s == 0:
             self._exchange.withdraw(attempt)
         else:
-            attempt.seat = bell = Bell()
+            attempt.seat = bell = WaitBell()
             attempt.bell = bell.put
 
     def _complete(self, attempt: Attempt, limit_s: float | None) -> int:
@@ -391,7 +391,7 @@ class Queue:
 
     def _wait_on(self, attempt: Attempt, begin_ns: int, limit_s: float | None) -> None:
         wait = QueueWait(self, attempt)
-        watch = Watch(wait, self.patience_s, may_fail=limit_s is None)
+        watch = WaitWatch(wait, self.patience_s, may_fail=limit_s is None)
         with waiting(wait) if limit_s is None else nullcontext():
             while attempt.state == WAITING:
                 waited_s = (time.perf_counter_ns() - begin_ns) / 1e9

@@ -12,9 +12,9 @@ import numpy as np
 
 from penstock._contracts.failing import add_note
 from penstock.errors import CoordinationError, PlanError, QueueStarved, StillRunning
-from penstock.queues.diagnosis import PATIENCE_S, SOON_S, Watch, threads_at, waiting, waits
+from penstock.queues.diagnosis import PATIENCE_S, SOON_S, WaitWatch, threads_at, waiting, waits
 from penstock.queues.standing import SHORT_INTERRUPTS, call_and_place, shorten, words_of_threads
-from penstock.queues.stopping import ExcInfo, Run, attach_others, exception_types, is_clean, passes_on, reported, told_as_error
+from penstock.queues.stopping import CoordinatedRun, ExcInfo, attach_others, exception_types, is_clean, passes_on, reported, told_as_error
 from penstock.queues.trees import limit_of, no_such_keywords
 
 __all__ = ["Coordinator"]
@@ -55,7 +55,7 @@ class Coordinator:
         self._clean = exception_types(clean_stop_exception_types, where="Coordinator(clean_stop_exception_types)")
         # Reentrant: a signal handler that asks for the stop may interrupt any method in its own thread.
         self._mutex = threading.RLock()
-        self._run = Run()
+        self._run = CoordinatedRun()
         self._told: set[threading.Thread] = set()
 
     def should_stop(self) -> bool:
@@ -207,7 +207,7 @@ class Coordinator:
                 before.joined = False
                 return
             self._told = {thread for thread in (*self._told, *before.threads) if not _has_ended(thread)}
-            self._run = Run()
+            self._run = CoordinatedRun()
             errors = before.take()
         _note(errors, "")
         try:
@@ -242,7 +242,7 @@ class Coordinator:
     def _is_told(self) -> bool:
         return bool(self._told) and threading.current_thread() in self._told
 
-    def _enter(self, threads: Iterable[threading.Thread] | None) -> Run:
+    def _enter(self, threads: Iterable[threading.Thread] | None) -> CoordinatedRun:
         given = _checked(() if threads is None else threads, "Coordinator.join(threads)")
         current = threading.current_thread()
         with self._mutex:
@@ -257,7 +257,7 @@ class Coordinator:
             fix="join from a thread that is not registered, such as the main one; a registered one returns when should_stop() is true",
         )
 
-    def _wait(self, run: Run, grace_s: float) -> None:
+    def _wait(self, run: CoordinatedRun, grace_s: float) -> None:
         """Wait for one thread after the other.
 
         A stop does not wake this, and need not: it only sets a limit, at least one grace period ahead. So looking once in each grace period
@@ -268,7 +268,7 @@ class Coordinator:
         if threading.current_thread() is threading.main_thread():
             slice_s = min(slice_s, _SIGNALS_S)
         wait = _JoinWait(self, run)
-        watch = Watch(wait, self.patience_s, may_fail=True)
+        watch = WaitWatch(wait, self.patience_s, may_fail=True)
         left_s = SOON_S
         with waiting(wait):
             while (thread := next(filter(threading.Thread.is_alive, list(run.threads)), None)) is not None:
@@ -284,7 +284,7 @@ class Coordinator:
                     if left_s <= 0:
                         return
 
-    def _check_started(self, run: Run) -> None:
+    def _check_started(self, run: CoordinatedRun) -> None:
         # Only now: a thread that is still alive may have been about to start one that it had registered.
         unstarted = [thread.name for thread in list(run.threads) if thread.ident is None]
         if unstarted and run.stopped_s is None:
@@ -294,7 +294,7 @@ class Coordinator:
                 fix="start them first: create_threads(start=True), or thread.start() for each",
             )
 
-    def _leave(self, run: Run, grace_s: float, ignore_live_threads: bool) -> None:
+    def _leave(self, run: CoordinatedRun, grace_s: float, ignore_live_threads: bool) -> None:
         with self._mutex:
             alive = [thread for thread in run.threads if thread.is_alive()]
             run.threads = dict.fromkeys(alive)
@@ -319,7 +319,7 @@ class Coordinator:
 class _JoinWait:
     """A join before any stop was requested: its threads may wait for what the joining one could do."""
 
-    def __init__(self, coordinator: Coordinator, run: Run) -> None:
+    def __init__(self, coordinator: Coordinator, run: CoordinatedRun) -> None:
         self._coordinator, self._run = coordinator, run
         self._ident = threading.get_ident()
         self.is_hopeless = False

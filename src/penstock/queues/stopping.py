@@ -20,11 +20,11 @@ from penstock.errors import PlanError, QueueClosed, StopRaised
 
 __all__ = [
     "CLEAN",
-    "Bell",
+    "CoordinatedRun",
     "ExcInfo",
     "ParkingLot",
-    "Run",
     "Unraised",
+    "WaitBell",
     "attach_others",
     "exception_types",
     "is_clean",
@@ -116,7 +116,7 @@ class ParkingLot:
                 return True
 
 
-class Bell(SimpleQueue[None]):
+class WaitBell(SimpleQueue[None]):
     """A parking lot for one thread and one wait: whoever ends the wait calls `put(None)`, before or while the thread sits there.
 
     It costs a third of a lot with its line: a queue makes one for each wait.
@@ -144,7 +144,7 @@ ExcInfo = tuple[type[BaseException] | None, BaseException | None, TracebackType 
 Unraised: TypeAlias = "weakref.finalize[[str], object]"
 
 
-class Run:
+class CoordinatedRun:
     """What belongs to one run: from the making of a coordinator, or its `clear_stop`, to the next one.
 
     A deque loses nothing when two threads, or a thread and a signal handler inside it, take from it at once: each callback is called once.

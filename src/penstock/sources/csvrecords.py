@@ -31,7 +31,7 @@ _SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)  # for np.dtype(np.float64) == None is True
-class Column:
+class CsvColumn:
     """One field of an element: its name, where it stands in a record, what it becomes, and what stands for an empty field."""
 
     name: str
@@ -58,7 +58,7 @@ class CsvRecords:
         max_line_bytes: a longer record is an error when the file is indexed, before it is ever read whole.
     """
 
-    columns: tuple[Column, ...] | None = None
+    columns: tuple[CsvColumn, ...] | None = None
     num_fields: int = 0
     delimiter: str = ","
     quote: str = '"'
@@ -149,7 +149,7 @@ class CsvRecords:
             raise bad_line(table, index, what, "put quotes around fields with a delimiter in them; check delimiter=")
         return fields
 
-    def _value(self, text: str, column: Column, table: RecordTable, index: int) -> Any:
+    def _value(self, text: str, column: CsvColumn, table: RecordTable, index: int) -> Any:
         if not text and column.default is not None:
             return column.default
         if column.dtype is None:
@@ -274,7 +274,7 @@ def _common_header(storage: Storage, indices: Indices) -> list[str]:
     return headers[0]
 
 
-def _columns(declared: Any, names: list[str], missing: dict[str, Any]) -> tuple[Column, ...]:
+def _columns(declared: Any, names: list[str], missing: dict[str, Any]) -> tuple[CsvColumn, ...]:
     """Return what an element has."""
     if declared is None:
         pairs: list[tuple[str, Any]] = [(name, None) for name in names]
@@ -296,7 +296,7 @@ def _columns(declared: Any, names: list[str], missing: dict[str, Any]) -> tuple[
     for name, dtype in pairs:
         kind = None if dtype is None or dtype is str else declared_dtype(dtype, name, _CALLER)
         default = missing.get(name)
-        columns.append(Column(name=name, place=names.index(name), dtype=kind, default=_default(default, kind, name)))
+        columns.append(CsvColumn(name=name, place=names.index(name), dtype=kind, default=_default(default, kind, name)))
     return tuple(columns)
 
 

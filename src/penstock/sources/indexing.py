@@ -25,7 +25,7 @@ from penstock.kernels.framing import crc32c
 from penstock.sources.paths import FileNames, read_file, shown
 from penstock.sources.records import RECORD_SUMS, RecordFormat
 
-__all__ = ["Report", "build", "cached_index", "open_all", "open_indices", "rebuilt_mark", "user_folder"]
+__all__ = ["IndexReport", "build", "cached_index", "open_all", "open_indices", "rebuilt_mark", "user_folder"]
 
 
 _FEWEST_FILES = 256
@@ -63,7 +63,7 @@ def open_all(storage: Storage, format: RecordFormat, caller: str) -> Indices:
         stale = np.flatnonzero((known.indices.sizes != storage.sizes) | (known.versions != versions))
         if not len(stale):
             return known.indices
-    reports: list[Report] = []
+    reports: list[IndexReport] = []
     opened = open_indices(storage, format, caller, files=stale, on_file=reports.append)
     indices = _merged(storage, format, known, dict(zip(stale.tolist(), opened, strict=True)))
     own = any(report.reason is not None for report in reports)  # we have written indices there: the folders are as we left them
@@ -141,7 +141,7 @@ _OTHER_CONTENTS = "the file has other contents than it had"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class IndexReport:
     """The outcome for the index of one file.
 
     Attributes:
@@ -167,7 +167,7 @@ def open_indices(
     files: Sequence[int] | NDArray[np.int64] | None = None,
     rebuild: bool = False,
     cache_folder: str | None = None,
-    on_file: Callable[[Report], None] | None = None,
+    on_file: Callable[[IndexReport], None] | None = None,
 ) -> list[Index]:
     """Return the index of each file: the one beside it or in the cache folder if it can be trusted, else a new one.
 
@@ -218,7 +218,7 @@ class _Builder:
     """Opens the indices of one storage, each thread with working memory of its own."""
 
     def __init__(
-        self, storage: Storage, format: RecordFormat, folder: str, rebuild: bool, on_file: Callable[[Report], None] | None
+        self, storage: Storage, format: RecordFormat, folder: str, rebuild: bool, on_file: Callable[[IndexReport], None] | None
     ) -> None:
         self._storage, self._format, self._folder, self._rebuild, self._on_file = storage, format, folder, rebuild, on_file
         self._lock = threading.Lock()
@@ -318,13 +318,13 @@ class _Pieces:
         return data
 
 
-def _open_one(storage: Storage, file: int, format: RecordFormat, folder: str, rebuild: bool, scratch: Scratch) -> tuple[Index, Report]:
+def _open_one(storage: Storage, file: int, format: RecordFormat, folder: str, rebuild: bool, scratch: Scratch) -> tuple[Index, IndexReport]:
     reason, free = "asked for" if rebuild else "missing", []
     versioned = _is_versioned(storage, file)
     for path in _places(storage, file, format, folder) if versioned else ():
         verdict = None if rebuild else _look(path, storage, file, format, scratch)
         if isinstance(verdict, tuple):
-            return verdict[0], Report(file=file, path=path, count=len(verdict[0]), index_bytes=verdict[1], reason=None)
+            return verdict[0], IndexReport(file=file, path=path, count=len(verdict[0]), index_bytes=verdict[1], reason=None)
         reason = verdict or reason
         if verdict != _FOREIGN:
             free.append(path)
@@ -338,7 +338,7 @@ def _open_one(storage: Storage, file: int, format: RecordFormat, folder: str, re
         why = "can be written neither beside it nor to " + shown(folder) if versioned else f"is not kept, as {reason} (ETag, Last-Modified)"
         warnings.warn(f"the index of {shown(storage.name(file))} {why}; it is built each time", stacklevel=2)
     num_bytes = sum(len(part) for part in body)
-    return index, Report(file=file, path=written, count=len(index), index_bytes=num_bytes, reason=reason)
+    return index, IndexReport(file=file, path=written, count=len(index), index_bytes=num_bytes, reason=reason)
 
 
 def _look(path: str, storage: Storage, file: int, format: RecordFormat, scratch: Scratch) -> tuple[Index, int] | str | None:

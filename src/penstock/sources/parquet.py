@@ -21,10 +21,10 @@ from penstock._contracts.storage import Storage
 from penstock._contracts.transform import Scratch
 from penstock.errors import LengthMismatch, PenstockError, PlanError, RecordError
 from penstock.formats.parquet import (
-    Column,
+    ColumnForm,
     Footer,
     Layout,
-    Reader,
+    ParquetReader,
     check_unchanged,
     columns_of,
     one_line,
@@ -47,7 +47,7 @@ _SAMPLED = 64
 class Groups(Protocol):
     """Row groups by number: those of files, or the batches of a table."""
 
-    columns: tuple[Column, ...]
+    columns: tuple[ColumnForm, ...]
     group_starts: Ints
     group_bytes: int
     crc32: int
@@ -218,7 +218,7 @@ class _Gathered:
     def __init__(self, out: list[NDArray[Any]]) -> None:
         self.num_bytes = 0
         self._out = out
-        self._parts: list[tuple[columns.Table, Ints, Ints]] = []
+        self._parts: list[tuple[columns.ColumnTable, Ints, Ints]] = []
 
     def add(self, group: RowGroup, members: Ints, rows: Ints) -> None:
         """Ask for rows of a group, which go to places `members`."""
@@ -361,7 +361,7 @@ class ParquetFiles:
         self._footer_crcs: list[int] = []
         places: list[tuple[int, int]] = []
         counts: list[int] = []
-        self.columns: tuple[Column, ...] = ()
+        self.columns: tuple[ColumnForm, ...] = ()
         for file in range(len(storage)):
             footer = read_footer(storage, file)
             name, schema = storage.name(file), _schema(footer, storage.name(file))
@@ -382,7 +382,7 @@ class ParquetFiles:
             places += [(file, group) for group, count in enumerate(groups) if count]
             counts += [count for count in groups if count]
             if file == 0:
-                self._idle.append(Reader(storage, file, footer, self.columns, frozenset()))
+                self._idle.append(ParquetReader(storage, file, footer, self.columns, frozenset()))
         self._places = np.array(places, np.int32).reshape(-1, 2)
         self.group_starts = np.zeros(len(counts) + 1, np.int64)
         np.cumsum(counts, out=self.group_starts[1:])
@@ -400,7 +400,7 @@ class ParquetFiles:
     def _begin(self) -> None:
         """Make what each process has of its own."""
         self._locks = OwnLocks()
-        self._idle: list[Reader] = []
+        self._idle: list[ParquetReader] = []
         self._scratches: list[Scratch] = []
         self._num_working, self._num_alone = 0, _ALONE
 
@@ -425,13 +425,13 @@ class ParquetFiles:
         try:
             layout = reader.layout(group)
             if layout.coded != reader.coded_columns:
-                reader = Reader(self._storage, file, reader.footer, self.columns, layout.coded)
+                reader = ParquetReader(self._storage, file, reader.footer, self.columns, layout.coded)
             with self._working(sum(end - begin for begin, end in layout.spans)) as (scratch, is_alone):
                 return self._decoded(reader, number, group, layout, scratch, is_alone)
         finally:
             self._give_back(reader)
 
-    def _decoded(self, reader: Reader, number: int, group: int, layout: Layout, scratch: Scratch, is_alone: bool) -> RowGroup:
+    def _decoded(self, reader: ParquetReader, number: int, group: int, layout: Layout, scratch: Scratch, is_alone: bool) -> RowGroup:
         pa, _ = pyarrow()
         where = f"read_parquet, {self._storage.name(reader.file)!r}, row group {group}"
         if layout.num_bytes > self._max_group_bytes:
@@ -484,15 +484,15 @@ class ParquetFiles:
                 if num_bytes <= _MOST_SCRATCH_BYTES:
                     self._scratches.append(scratch)
 
-    def _take_reader(self, file: int) -> Reader:
+    def _take_reader(self, file: int) -> ParquetReader:
         with self._locks.own():
             for place in reversed(range(len(self._idle))):
                 if self._idle[place].file == file:
                     return self._idle.pop(place)
         footer = read_footer(self._storage, file, self._footer_crcs[file])
-        return Reader(self._storage, file, footer, self.columns, frozenset())
+        return ParquetReader(self._storage, file, footer, self.columns, frozenset())
 
-    def _give_back(self, reader: Reader) -> None:
+    def _give_back(self, reader: ParquetReader) -> None:
         with self._locks.own():
             self._idle.append(reader)
             while len(self._idle) > 1 and (
@@ -511,7 +511,7 @@ def _schema(footer: Footer, name: str) -> Any:
         ) from error
 
 
-def _check_null_values(values: Mapping[str, Any], schema: Any, columns: Sequence[Column], name: str) -> None:
+def _check_null_values(values: Mapping[str, Any], schema: Any, columns: Sequence[ColumnForm], name: str) -> None:
     pa, _ = pyarrow()
     scalars = {column.name for column in columns if column.is_single}
     for column, value in values.items():
@@ -558,7 +558,7 @@ _MOST_FAILURES = 1024
 _NUM_ORDERED = 3  # so many in a row are an order
 
 
-class Chunk(Protocol):
+class HeldPart(Protocol):
     """A part that is kept."""
 
     @property
@@ -566,7 +566,7 @@ class Chunk(Protocol):
         """Bytes of memory."""
 
 
-Kept = TypeVar("Kept", bound=Chunk)
+Kept = TypeVar("Kept", bound=HeldPart)
 
 
 class _Flight:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from penstock._contracts.storage import Storage
 from penstock.errors import PlanError, RecordError
 from penstock.formats.index import Indices
-from penstock.formats.tar import LEFT_OUT, Names, Sample, decode_field, find_samples, split_samples, stays_bytes
+from penstock.formats.tar import LEFT_OUT, Names, TarSample, decode_field, find_samples, split_samples, stays_bytes
 from penstock.kernels.columns import LARGE_BYTES, copies
 from penstock.sources.paths import shown
 from penstock.sources.records import RECORD_SUMS, RecordSource, RecordTable
@@ -85,7 +85,7 @@ class TarFormat:
     ) -> RecordError | None:
         """Append the samples that lie in `data` to `rows`, up to the first bad one; return what is wrong with that, or None."""
         crcs = table.columns[RECORD_SUMS][indices] if self.verify else None
-        samples: list[Sample] = []
+        samples: list[TarSample] = []
 
         def place(sample: int) -> tuple[str, int]:
             index = int(indices[sample])
@@ -93,7 +93,7 @@ class TarFormat:
 
         error = split_samples(data, begins, ends - begins, crcs, self.names, samples, place)
         self._copy_large(samples)
-        make: Callable[[Sample], dict[str, Any]] = self._all if self.fields is None else self._chosen
+        make: Callable[[TarSample], dict[str, Any]] = self._all if self.fields is None else self._chosen
         for sample in samples:
             try:
                 rows.append(make(sample))
@@ -102,7 +102,7 @@ class TarFormat:
                 return wrong
         return error
 
-    def _copy_large(self, samples: list[Sample]) -> None:
+    def _copy_large(self, samples: list[TarSample]) -> None:
         """Make bytes of the large fields that are wanted as such, all at once; `bytes` of those is then the same object."""
         wanted = self.fields and {name for alternatives in self.fields for name in alternatives}
         decode = self.decode_by is not None
@@ -115,14 +115,14 @@ class TarFormat:
         for (fields, name), data in zip(large, copies([memoryview(fields[name]) for fields, name in large]), strict=True):
             fields[name] = data
 
-    def _all(self, sample: Sample) -> dict[str, Any]:
+    def _all(self, sample: TarSample) -> dict[str, Any]:
         element: dict[str, Any] = {"__key__": sample.key}
         decode = self.decode_by is not None
         for name, data in sample.fields.items():
             element[name] = decode_field(name, data) if decode else bytes(data)
         return element
 
-    def _chosen(self, sample: Sample) -> dict[str, Any]:
+    def _chosen(self, sample: TarSample) -> dict[str, Any]:
         element: dict[str, Any] = {"__key__": sample.key}
         found = sample.fields
         for alternatives in self.fields or ():

@@ -27,8 +27,8 @@ from penstock.formats.features import features_record
 from penstock.formats.index import Indices
 from penstock.formats.tfrecord import (
     MAX_RECORD_BYTES,
-    Block,
     Decompressed,
+    RecordBlock,
     check_compression,
     frame_error,
     looks_like,
@@ -324,7 +324,7 @@ class TFRecordStream:
                 )
             skip = 0
 
-    def _blocks(self, file: int) -> Iterator[Block]:
+    def _blocks(self, file: int) -> Iterator[RecordBlock]:
         name = self._storage.name(file)
         if self._storage.size(file) == 0:
             return

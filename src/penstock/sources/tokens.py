@@ -21,7 +21,7 @@ from penstock._contracts.storage import Storage
 from penstock._storage.local import LocalStorage
 from penstock.errors import LengthMismatch, PlanError, RecordError, SourceError
 from penstock.formats import linescan
-from penstock.kernels.tokens import OUTSIDE, Failure, read_windows
+from penstock.kernels.tokens import OUTSIDE, TokenFailure, read_windows
 from penstock.sources.paths import local_files, shown, spread
 from penstock.sources.records import most_at_once
 
@@ -426,7 +426,7 @@ class _LocalTokens:
         """Open what is not open, look whether the files are still the same, and read."""
         ticket, found, _ = self._storage.descriptors.enter(files)
         opened: list[list[int]] = []
-        failure: Failure | None = None
+        failure: TokenFailure | None = None
         try:
             descriptors = found.astype(np.int32)
             good = self._ready(files, descriptors, opened)

@@ -18,7 +18,7 @@ from penstock.errors import LawBroken, PlanError
 from penstock.feed import Feed
 from penstock.testing.faults import Fault, InjectedError
 from penstock.testing.leaks import check_no_leaks
-from penstock.testing.runs import TIMEOUT_S, WAYS, Run, checked_close, quiet, require_same, run, words
+from penstock.testing.runs import TIMEOUT_S, WAYS, FeedRun, checked_close, quiet, require_same, run, words
 
 __all__ = ["as_dataset", "check_executor", "random_datasets", "small_datasets"]
 
@@ -178,7 +178,7 @@ def _same_as_inline(make_executor: MakeExecutor, dataset: Dataset, timeout_s: fl
         _require(tail, whole.items[middle:], "inline resumes a state of this executor wrongly", where)
 
 
-def _require(done: Run, wanted: list[Any], law: str, where: str) -> None:
+def _require(done: FeedRun, wanted: list[Any], law: str, where: str) -> None:
     if done.error is not None:
         raise LawBroken(f"{law}: it raised {words(done.error)}", where=where, fix=_RUN_ALL) from done.error
     require_same(done.items, wanted, law, where=where, fix=_RUN_ALL)

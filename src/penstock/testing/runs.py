@@ -20,7 +20,7 @@ from penstock.feed import Feed
 __all__ = [
     "TIMEOUT_S",
     "WAYS",
-    "Run",
+    "FeedRun",
     "alike",
     "attempt",
     "checked_close",
@@ -119,7 +119,7 @@ WAYS: tuple[dict[str, Any], ...] = (
 """The options that must not change what is delivered; the first is the reference answer."""
 
 
-class Run(NamedTuple):
+class FeedRun(NamedTuple):
     """What a feed delivered.
 
     Attributes:
@@ -145,7 +145,7 @@ def attempt(call: Callable[[], T]) -> tuple[T | None, Exception | None]:
 
 def run(
     feed: Feed, where: str, *, most: int | None = None, saving: bool = False, state: str | None = None, timeout_s: float = TIMEOUT_S
-) -> Run:
+) -> FeedRun:
     """Take up to `most` items of epoch 0 from a new feed, and close it.
 
     Raises:
@@ -176,7 +176,7 @@ def run(
                 fix="an error is raised once and ends the feed; keep no element behind it",
             ) from error
         checked_close(feed, where)
-    return Run(items, error, ended, states)
+    return FeedRun(items, error, ended, states)
 
 
 def _save(feed: Feed, states: list[str]) -> bool:

@@ -29,7 +29,7 @@ from penstock.sources.paths import spread
 from penstock.testing.executor import as_dataset
 from penstock.testing.faults import RowsOnly, check_places, places_argument
 from penstock.testing.leaks import Held, left_behind
-from penstock.testing.runs import WAYS, Run, alike, attempt, exact, first_difference, quiet, require_same, run, shown, words
+from penstock.testing.runs import WAYS, FeedRun, alike, attempt, exact, first_difference, quiet, require_same, run, shown, words
 
 __all__ = ["as_source", "check_feeds", "check_fingerprint", "check_names", "check_source", "check_stream"]
 
@@ -139,14 +139,14 @@ def check_feeds(source: IndexedSource | StreamSource, again: Callable[[], Any] |
         _resumes(dataset, other, whole, where)
 
 
-def _require_same_run(got: Run, whole: Run, where: str) -> None:
+def _require_same_run(got: FeedRun, whole: FeedRun, where: str) -> None:
     law, fix = "the elements depend on how the feed runs", "let an element depend on its index alone, whichever thread reads it and when"
     if type(got.error) is not type(whole.error):  # first: elements that are missing behind an error say less than the error
         raise LawBroken(f"{words(got.error)} came instead of {words(whole.error)}", where=where, fix=fix) from got.error
     require_same(got.items, whole.items, law, where=where, fix=fix)
 
 
-def _resumes(dataset: Dataset, other: Dataset, whole: Run, where: str) -> None:
+def _resumes(dataset: Dataset, other: Dataset, whole: FeedRun, where: str) -> None:
     if not whole.states:
         _, error = attempt(dataset.feed().state_dict)
         if not isinstance(error, StateUnavailable):
