@@ -87,10 +87,13 @@ class FusedImage:
             return self.normalize.apply(small, (), scratch, out)  # which says what is wrong
         if not flipped and out is None:
             return small
-        target = scratch.take("fused flipped", small.shape, _UINT8) if out is None else out
-        if target.shape != small.shape or target.dtype != _UINT8:
-            target = np.empty(small.shape, _UINT8)
-        kernels.copy_images((small[:, ::-1] if flipped else small)[None], target[None])
+        return self._copied(small[:, ::-1] if flipped else small, scratch, out)
+
+    def _copied(self, view: NDArray[np.uint8], scratch: Scratch, out: NDArray[Any] | None) -> NDArray[Any]:
+        target = scratch.take("fused flipped", view.shape, _UINT8) if out is None else out
+        if target.shape != view.shape or target.dtype != _UINT8:
+            target = np.empty(view.shape, _UINT8)
+        kernels.copy_images(view[None], target[None])
         return target
 
     def _resized(self, value: Any, header: Header, draws: Sequence[float], scratch: Scratch) -> NDArray[np.uint8]:
@@ -127,25 +130,22 @@ def fused(steps: Sequence[Transform]) -> FusedImage | None:
     """Return the longest prefix of `steps` that can be one, or None."""
     if len(steps) < 2 or not isinstance(steps[0], Decoder) or not isinstance(steps[1], (RandomResizedCrop, Resize)):
         return None
-    decode, crop = steps[0], steps[1]
-    rest = list(steps[2:4])
-    flip = rest.pop(0) if rest and isinstance(rest[0], RandomFlip) else None
-    normalize = rest[0] if rest and isinstance(rest[0], Normalize) else None
+    decode, crop, rest = steps[0], steps[1], list(steps[1:4])
     parts: list[Transform] = [decode]
-    for part in (crop, flip, normalize):
-        if part is None:
+    for kind in ((RandomResizedCrop, Resize), RandomFlip, Normalize):
+        if not rest or not isinstance(rest[0], kind):
             continue
-        if part.field != parts[-1].out_field or part.out_field != part.field:
+        if rest[0].field != parts[-1].out_field or rest[0].out_field != rest[0].field:
             break
-        parts.append(part)
+        parts.append(rest.pop(0))
     if len(parts) < 2 or decode.mode != "RGB":
         return None
     return FusedImage(
         parts=tuple(parts),
         decode=decode,
         crop=crop,
-        flip=flip if isinstance(flip, RandomFlip) and flip in parts else None,
-        normalize=normalize if isinstance(normalize, Normalize) and normalize in parts else None,
+        flip=next((part for part in parts if isinstance(part, RandomFlip)), None),
+        normalize=next((part for part in parts if isinstance(part, Normalize)), None),
         field=decode.field,
         out_field=parts[-1].out_field,
         num_draws=sum(part.num_draws for part in parts),

@@ -36,7 +36,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import the queues when they are first used: a feed needs only the parking."""
+    """Import the queues, coordinators and runners when they are first used: a feed needs only the parking."""
     import importlib
 
     if name in _HOMES:

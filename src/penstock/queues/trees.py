@@ -391,12 +391,16 @@ class Component:
         if dtype == _OBJECT and not isinstance(value, (np.ndarray, np.generic)):
             return value
         if isinstance(value, (np.ndarray, np.generic)) or hasattr(value, "__array__"):
-            array = np.asarray(value)
+            array: NDArray[Any] = np.asarray(value)
             if array.dtype != dtype:
                 name = dtype.name if dtype.isnative and dtype.names is None else str(dtype)
                 told = name if dtype.names is not None else repr(name)
                 raise self._error(f"is {spec_of(array)}, the queue takes {name}", where, f"convert it before: .astype({told})")
             return array
+        return self._numbers(value, dtype, where)
+
+    def _numbers(self, value: Any, dtype: np.dtype[Any], where: str) -> NDArray[Any]:
+        """Return the array of Python numbers, none of which may be wrapped around or be of a wider kind."""
         plain = PLAIN.get(type(value))
         kinds = kinds_of(value if isinstance(value, (list, tuple)) else (value,)) if plain is None else (plain,)
         if MASKED in kinds:
@@ -407,7 +411,7 @@ class Component:
                     f"is {value!r:.60}, the queue takes {dtype.name}", where, "give numbers of this kind, or declare another dtype"
                 )
         try:
-            array = np.asarray(value, dtype)
+            array: NDArray[Any] = np.asarray(value, dtype)
             wrapped = plain is None and dtype.kind in "iu" and not _same_numbers(array, np.asarray(value))
         except (ValueError, OverflowError, TypeError) as error:
             fix = "declare another dtype" if isinstance(error, OverflowError) else "give an array, or lists of equal length"
@@ -553,23 +557,29 @@ def declare(dtypes: Any, shapes: Any, names: Sequence[str] | None, first: tuple[
     kinds = None if dtypes is None else [_dtype(one) for one in (dtypes if isinstance(dtypes, (list, tuple)) else [dtypes])]
     forms = None if shapes is None else [_shape(one) for one in _shape_list(shapes)]
     labels = None if names is None else _names(names)
-    numbers = {"dtypes": kinds, "shapes": forms, "names": labels and labels[len(first) :]}
-    counts = {what: len(given) for what, given in numbers.items() if given is not None}
-    count = next(iter(counts.values()))
-    if len(set(counts.values())) > 1 or count == 0 or (labels and len(labels) < len(first)):
-        told = ", ".join(f"{what} has {number}" for what, number in counts.items())
-        raise PlanError(
-            f"dtypes, shapes and names must have one entry for each component: {told}"
-            + (f" besides the first {len(first)}" if first else ""),
-            where="dtypes, shapes, names",
-            fix="give as many of each, or leave one out",
-        )
     parts = []
+    count = _count_of(kinds, forms, labels, len(first))
     for number in range(count):
         place = number + len(first)
         path = f"component {labels[place]!r}" if labels else f"component {place}" if count + len(first) > 1 else ""
         parts.append(Component(path, kinds and kinds[number], forms[number] if forms else None))
     return Components([*first, *parts], labels)
+
+
+def _count_of(kinds: Sequence[Any] | None, forms: Sequence[Any] | None, labels: Sequence[str] | None, num_first: int) -> int:
+    """Return the number of declared components without the first ones."""
+    numbers = {"dtypes": kinds, "shapes": forms, "names": labels and labels[num_first:]}
+    counts = {what: len(given) for what, given in numbers.items() if given is not None}
+    count = next(iter(counts.values()))
+    if len(set(counts.values())) > 1 or count == 0 or (labels and len(labels) < num_first):
+        told = ", ".join(f"{what} has {number}" for what, number in counts.items())
+        raise PlanError(
+            f"dtypes, shapes and names must have one entry for each component: {told}"
+            + (f" besides the first {num_first}" if num_first else ""),
+            where="dtypes, shapes, names",
+            fix="give as many of each, or leave one out",
+        )
+    return count
 
 
 def _dtype(given: Any) -> np.dtype[Any] | None:

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from penstock.cli.indexing import KINDS, format_for
 from penstock.errors import PlanError
-from penstock.sources.kinds import KINDS, format_for
 from penstock.sources.records import RecordFormat
 
 
