@@ -1,4 +1,4 @@
-"""Parts of an image at its own scale, the centre or a random window; and an image mirrored left to right."""
+"""A part of an image at its own scale: the centre, or a random window."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from penstock._contracts.transform import Scratch
 from penstock.errors import PlanError, SpecError
 from penstock.image.operator import ImageOperator, as_size, check_image, hand_over, is_whole, names, place, run_now
 
-__all__ = ["CenterCrop", "RandomCrop", "RandomFlip", "center_crop", "random_crop", "random_flip"]
-
+__all__ = ["CenterCrop", "RandomCrop", "center_crop", "random_crop"]
 
 _UINT8 = np.dtype(np.uint8)
 
@@ -172,67 +171,4 @@ def random_crop(
                 fix="give a whole number of at least 0" + ("" if highest is None else f" and at most {highest}"),
             )
     operator = RandomCrop(**names(field, out), size=as_size(size, "random_crop"), padding=padding, fill=fill)
-    return operator if isinstance(field, str) else run_now(operator, field, rng)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RandomFlip(ImageOperator):
-    """Mirror an image left to right when its draw is below `probability`. Made by `random_flip`."""
-
-    name: ClassVar[str] = "random_flip"
-
-    probability: float
-
-    @property
-    def num_draws(self) -> int:
-        """Return 1."""
-        return 1
-
-    def apply(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: NDArray[Any] | None) -> NDArray[Any]:
-        """Mirror one image, or not; with scratch and without `out` as a view.
-
-        Raises:
-            SpecError: `value` is not an image.
-        """
-        check_image(self, value)
-        return hand_over(value[:, ::-1] if draws[0] < self.probability else value, scratch, out)
-
-    def apply_block(
-        self, values: NDArray[Any], draws: NDArray[np.float64], scratch: Scratch | None, out: NDArray[Any] | None
-    ) -> NDArray[Any] | None:
-        """Mirror some of `values` (n, height, width, channels), uint8 and contiguous; None for others."""
-        if values.dtype != _UINT8 or values.ndim != 4 or not values.size or not values.flags.c_contiguous:
-            return None
-        target = place(self.tag + " block", values.shape, _UINT8, values, scratch, out)
-        zeros = np.zeros(len(values), np.int64)
-        kernels.crop_images(values, zeros, zeros, (draws[:, 0] < self.probability).view(np.uint8), 0, target)
-        return target
-
-
-@overload
-def random_flip(field: str, *, probability: float = 0.5, out: str | None = None) -> RandomFlip: ...
-
-
-@overload
-def random_flip(field: NDArray[Any], *, probability: float = 0.5, rng: np.random.Generator | None = None) -> NDArray[Any]: ...
-
-
-def random_flip(
-    field: str | NDArray[Any], *, probability: float = 0.5, out: str | None = None, rng: np.random.Generator | None = None
-) -> RandomFlip | NDArray[Any]:
-    """Mirror images (height, width, channels) of any dtype left to right, at random; 1 draw per image.
-
-    Args:
-        field: the field with the image, or the image itself.
-        probability: share of the images that are mirrored, 0..1.
-        out: the field for the result; the default is `field`.
-        rng: the generator to draw from, needed when `field` is an image.
-
-    Raises:
-        PlanError: a probability outside 0..1, or no `rng` for an image.
-        SpecError: (on an array) not an image.
-    """
-    if not 0 <= probability <= 1:
-        raise PlanError(f"probability={probability!r} is not in 0..1", where="image.random_flip", fix="give a number from 0 to 1")
-    operator = RandomFlip(**names(field, out), probability=float(probability))
     return operator if isinstance(field, str) else run_now(operator, field, rng)

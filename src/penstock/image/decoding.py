@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from penstock import kernels
 from penstock._contracts.transform import FusedTransform, Scratch, Transform
 from penstock.errors import DecodeError, PlanError, SpecError
-from penstock.image.cropping import RandomFlip
+from penstock.image.flipping import RandomFlip
 from penstock.image.header import Header, damaged, orient, read_header, verify_png
 from penstock.image.normalizing import Normalize
 from penstock.image.operator import BEFORE_BATCH, ImageOperator, hand_over, is_whole, load_cv2, load_simplejpeg, names, place, run_now
