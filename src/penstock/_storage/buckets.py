@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
-__all__ = ["BucketTransport", "Client", "Work", "together"]
-
-
 _STATUS = re.compile(r"status(?: code)?:? (\d{3})")
 _BAD_KEY = "Could not parse path"
 _EXPIRED = re.compile(r"ExpiredToken|TokenRefreshRequired|RequestExpired|InvalidToken")

@@ -10,8 +10,6 @@ from typing import Any
 from penstock._storage.urls import expand, missing_shards, redacted, shown
 from penstock.errors import PlanError, SourceError
 
-__all__ = ["find_local", "patterns_of", "refuse_url", "sorted_paths"]
-
 _SIDECAR = ".psidx"
 _MAGIC = ("*", "?", "[")
 

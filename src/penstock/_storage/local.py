@@ -27,20 +27,6 @@ from penstock.kernels import spans
 from penstock.kernels.framing import crc32c
 from penstock.kernels.spans import Taker, known_of, map_file, unmap_file
 
-__all__ = [
-    "WHOLE_BYTES",
-    "Descriptors",
-    "LocalStorage",
-    "Sink",
-    "can_sink",
-    "kind_of_file",
-    "most_open",
-    "publish",
-    "sample",
-    "sampled_spans",
-]
-
-
 Parts = bytes | bytearray | memoryview | Iterable[bytes | bytearray | memoryview]
 
 

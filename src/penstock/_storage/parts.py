@@ -21,26 +21,6 @@ from penstock.errors import ObjectChanged, StorageError
 if TYPE_CHECKING:
     import asyncio
 
-__all__ = [
-    "RETRIED",
-    "AskAgain",
-    "CredentialsRefused",
-    "KeptPart",
-    "Part",
-    "Plan",
-    "RemoteObject",
-    "Transport",
-    "Turn",
-    "backoff_s",
-    "changed",
-    "denied",
-    "exhausted",
-    "not_there",
-    "persist",
-    "plan_ranges",
-]
-
-
 _LEAST_BYTES = 4 << 20
 
 

@@ -30,9 +30,6 @@ from penstock.errors import ObjectChanged, SourceError, StorageError
 if TYPE_CHECKING:
     import asyncio
 
-__all__ = ["Copy", "Range", "ReadAhead", "RemoteStorage", "open_remote"]
-
-
 _LEAST_READS = 4
 """So many reads that go on from each other, and between them hardly a hole, are an order; two, where there was one before."""
 _MOST_READS = 64

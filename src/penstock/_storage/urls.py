@@ -18,23 +18,6 @@ from typing import Any
 from penstock._contracts.storage_options import StorageOptions
 from penstock.errors import PlanError
 
-__all__ = [
-    "MOST_NAMES",
-    "Address",
-    "check_host",
-    "expand",
-    "expand_url",
-    "is_loopback",
-    "key_matcher",
-    "literal_prefix",
-    "missing_shards",
-    "parse_url",
-    "redacted",
-    "refuse_commands",
-    "shown",
-]
-
-
 _ENCODING = sys.getfilesystemencoding()
 _ERRORS = sys.getfilesystemencodeerrors()
 _SHOWN_CHARS = 160

@@ -22,8 +22,6 @@ from penstock.errors import PlanError, StorageError
 if TYPE_CHECKING:
     import asyncio
 
-__all__ = ["Reply", "WebTransport", "check_partial", "check_sums", "describe_object", "parse_head", "refuse_status", "retry_after_s"]
-
 _MAX_REDIRECTS = 5
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _AGENT = "penstock"

@@ -28,9 +28,6 @@ from penstock.observe.diagnose import judge
 from penstock.observe.progress import Progress
 from penstock.observe.stats import available_cpus
 
-__all__ = ["Cost", "Device", "Figures", "Settings", "WaitShare", "advise", "measure", "run", "settings_from"]
-
-
 _MAX_SAMPLED = 300
 _MAX_STACKED = 64
 _STEPS_OF_CEILING = (0.5, 1.0, 1.25, 2.0)

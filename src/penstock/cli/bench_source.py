@@ -16,20 +16,6 @@ import numpy as np
 from penstock.cli.screen import place_of
 from penstock.errors import PenstockError, PlanError, SourceError
 
-__all__ = [
-    "TFRECORD",
-    "BenchOperator",
-    "Opened",
-    "imported",
-    "is_url",
-    "open_plain",
-    "open_records",
-    "open_source",
-    "records_kind",
-    "write_a_module",
-]
-
-
 TFRECORD = "TFRecord files"
 _KINDS = ((".tar", "tar files"), (".parquet", "Parquet files"), (".jsonl", "files of JSON lines"))
 _READERS = {TFRECORD: "read_tfrecord", **dict(zip((kind for _, kind in _KINDS), ("read_tar", "read_parquet", "read_jsonl"), strict=True))}

@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from penstock._contracts.version import VERSION
 from penstock.errors import StopRaised
 
-__all__ = ["main"]
-
 _DEMO = (
     "penstock demo: the demo stands in the repository of Penstock (examples/demo), no longer in the package."
     " Clone the repository and type there: make demo"

@@ -19,8 +19,6 @@ from penstock.sources.tar import TarFormat
 from penstock.sources.text import JsonLines, TextLines
 from penstock.sources.tfrecord import TFRecordFormat
 
-__all__ = ["KINDS", "Kind", "add_arguments", "format_for", "run"]
-
 _CALLER = "penstock index"
 _EVERY_S = 0.2
 

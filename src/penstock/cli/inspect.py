@@ -13,8 +13,6 @@ from penstock.errors import SourceError
 from penstock.formats.sizes import size_words
 from penstock.packing.inspect import Inspection, contact_sheet, images_of, inspect, shown, summary
 
-__all__ = ["Settings", "run", "settings_from"]
-
 _ON_SHEET = 48
 """How many images a contact sheet has."""
 

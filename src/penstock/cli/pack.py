@@ -23,9 +23,6 @@ from penstock.packing import Manifest, estimate, pack, read_packed
 from penstock.packing.reencode import reencoded
 from penstock.packing.sampling import has_positions
 
-__all__ = ["Gain", "Settings", "measured", "run", "settings_from"]
-
-
 _SECONDS = 2.0
 _LEAST_SECONDS = 0.5
 _BATCH_SIZE = 32

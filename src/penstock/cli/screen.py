@@ -16,9 +16,6 @@ from typing import TextIO
 import penstock
 from penstock.errors import PenstockError
 
-__all__ = ["COLUMNS", "SWITCH", "Screen", "percent", "place_of", "seconds", "size", "told"]
-
-
 COLUMNS = 100
 _INDENT = 3
 

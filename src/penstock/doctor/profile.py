@@ -35,9 +35,6 @@ from penstock._plan.node import Node
 from penstock.doctor.probes import Probe, ProbeRecorder, Span
 from penstock.observe.stats import Stats, gil_wait_ns, profilers
 
-__all__ = ["FeedGroup", "GilSampler", "MakeProbe", "Profiler", "holding_shares", "measured_program", "where_of"]
-
-
 _EVERY_S = 0.01
 _HELD_NS = 100_000
 """The timer of the system alone is less than 0.1 ms late. Python code that holds the GIL lets it go after 5 ms."""

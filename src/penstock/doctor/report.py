@@ -16,19 +16,6 @@ from penstock.doctor.profile import FeedGroup, Profiler
 from penstock.errors import MissingExtra
 from penstock.observe.diagnose import judge
 
-__all__ = [
-    "FeedFigures",
-    "OperatorFigures",
-    "Report",
-    "draw",
-    "report_of",
-    "require_matplotlib",
-    "short_name",
-    "size_words",
-    "tenths",
-    "time_words",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorFigures:

@@ -43,9 +43,6 @@ from penstock._contracts.forking import OwnLocks
 from penstock.errors import SpecError
 from penstock.formats.sizes import size_words
 
-__all__ = ["ENTRY_BYTES", "DiskStore", "MemoryStore", "PlaceTable", "RecordPlace", "checksum", "entry", "pack", "trusted", "unpack"]
-
-
 _ALIGNED = 16
 """Bytes objects begin at a multiple of 16, so every array does too: C loops may read it with any instruction."""
 

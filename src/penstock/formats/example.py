@@ -44,23 +44,6 @@ from penstock.kernels.wire import (
     values_of,
 )
 
-__all__ = [
-    "ExampleReader",
-    "Record",
-    "bytes_of_record",
-    "decode_example",
-    "decode_features",
-    "decode_sequence_example",
-    "encode_example",
-    "encode_sequence_example",
-    "found_values",
-    "name_of",
-    "parse_example",
-    "record_error",
-    "wire_error",
-]
-
-
 Record: TypeAlias = bytes | bytearray | memoryview
 
 

@@ -19,26 +19,6 @@ from penstock._contracts.element import is_masked
 from penstock.errors import PlanError, SpecError
 from penstock.kernels.wire import BYTES, FLOAT, INT64
 
-__all__ = [
-    "TEXTS",
-    "Feature",
-    "FixedLenFeature",
-    "FixedLenSequenceFeature",
-    "Message",
-    "VarLenFeature",
-    "check_features",
-    "check_names",
-    "default_of",
-    "delimited",
-    "encode_feature",
-    "encode_features",
-    "encode_map",
-    "features_record",
-    "values_of",
-    "varint",
-]
-
-
 _MOST_VALUES: Final = 1 << 31
 _FLOAT32, _INT64 = np.dtype(np.float32), np.dtype(np.int64)
 _BYTES_NAMES: Final = ("bytes", "string", "str")

@@ -19,9 +19,6 @@ from numpy.typing import NDArray
 from penstock.errors import RecordError
 from penstock.kernels import lines
 
-__all__ = ["BOM", "BY", "FROM", "HEAD_BYTES", "MAX_LINE_BYTES", "Foreign", "Rules", "foreign", "line_number", "scan_lines"]
-
-
 HEAD_BYTES = 16
 """First bytes of a file that tell all of it."""
 

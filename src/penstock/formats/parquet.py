@@ -15,23 +15,6 @@ from penstock._contracts.storage import Storage
 from penstock._contracts.transform import Scratch
 from penstock.errors import IndexStale, MissingExtra, PlanError, RecordError
 
-__all__ = [
-    "ColumnForm",
-    "Footer",
-    "Layout",
-    "ParquetReader",
-    "check_unchanged",
-    "columns_of",
-    "is_list",
-    "is_list_view",
-    "one_line",
-    "pyarrow",
-    "read_footer",
-    "same_columns",
-    "storage_type",
-]
-
-
 _MAGIC = b"PAR1"
 _TAIL_BYTES = 8
 _MIDDLE_BYTES = 32 << 10  # 15 us; the whole footer may be megabytes, and is looked at for each row group

@@ -10,8 +10,6 @@ from penstock._contracts.event import ElementLost, Event
 from penstock._contracts.failing import notes_of, text_of, traceback_text_of
 from penstock.errors import SourceError
 
-__all__ = ["Quarantine", "QuarantinedLine", "encoded", "read_lines"]
-
 
 def encoded(event: ElementLost) -> str:
     """Return the line of one element, without its end."""

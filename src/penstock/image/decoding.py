@@ -29,9 +29,6 @@ from penstock.image.normalizing import Normalize
 from penstock.image.operator import BEFORE_BATCH, ImageOperator, hand_over, is_whole, load_cv2, load_simplejpeg, names, place, run_now
 from penstock.image.resizing import INTERPOLATIONS, RandomResizedCrop, Resize
 
-__all__ = ["Decode", "Decoder", "FusedImage", "decode", "fused", "upper_rows"]
-
-
 _UINT8, _FLOAT32 = np.dtype(np.uint8), np.dtype(np.float32)
 
 

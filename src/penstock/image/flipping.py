@@ -17,8 +17,6 @@ from penstock._contracts.transform import Scratch
 from penstock.errors import PlanError
 from penstock.image.operator import ImageOperator, check_image, hand_over, names, place, run_now
 
-__all__ = ["RandomFlip", "random_flip"]
-
 _UINT8 = np.dtype(np.uint8)
 
 

@@ -13,9 +13,6 @@ from numpy.typing import NDArray
 
 from penstock.errors import DecodeError
 
-__all__ = ["Header", "damaged", "orient", "read_header", "read_orientation", "verify_png"]
-
-
 _ORIENTATION = 0x0112
 _SHORT, _LONG = 3, 4
 

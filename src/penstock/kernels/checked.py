@@ -16,37 +16,6 @@ from numpy.typing import NDArray
 from penstock.errors import SpecError
 from penstock.kernels.library import block, chosen, integer, place, require, require_integers, require_out, require_shape
 
-__all__ = [
-    "GOLDEN",
-    "MASK64",
-    "ROUNDS",
-    "SMALL",
-    "copy_images",
-    "copy_images_twin",
-    "crop_images",
-    "crop_images_twin",
-    "deal",
-    "deal_twin",
-    "finish",
-    "gather_windows",
-    "gather_windows_twin",
-    "grid",
-    "mix",
-    "normalize",
-    "normalize_image",
-    "normalize_image_twin",
-    "normalize_twin",
-    "permute",
-    "permute_twin",
-    "philox_uniform",
-    "philox_uniform_twin",
-    "read_file",
-    "read_file_twin",
-    "round_keys",
-    "seed_of",
-]
-
-
 MASK64 = (1 << 64) - 1
 # 2^64 divided by the golden ratio: consecutive multiples of it are spread evenly over 64 bits.
 GOLDEN = 0x9E3779B97F4A7C15

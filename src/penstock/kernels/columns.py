@@ -14,9 +14,6 @@ from numpy.typing import NDArray
 from penstock.errors import LengthMismatch, SpecError
 from penstock.kernels.library import addresses, block, chosen, chosen_library, place
 
-__all__ = ["LARGE_BYTES", "ColumnTable", "by_twin", "copies", "gather"]
-
-
 _INT64 = np.dtype(np.int64)
 Ints = NDArray[np.int64]
 

@@ -19,24 +19,6 @@ from penstock.kernels.library import block, chosen, chosen_library, place, requi
 from penstock.kernels.spans import Taker
 from penstock.kernels.wire import BYTES, FLOAT, INT64, Entry, WireFault, WireProblem, as_array, entries, lists_of, messages, values_of
 
-__all__ = [
-    "COUNT",
-    "FILL",
-    "FIXED",
-    "SKIP",
-    "BadRecord",
-    "ExamplePlan",
-    "FeaturePlan",
-    "fill_examples",
-    "framed_taker",
-    "hash_of",
-    "make_plan",
-    "parse_examples",
-    "parse_examples_twin",
-    "taker_of",
-]
-
-
 FIXED: Final = 0
 COUNT: Final = 1
 FILL: Final = 2

@@ -16,25 +16,6 @@ from numpy.typing import NDArray
 from penstock.errors import SpecError
 from penstock.kernels.library import block, chosen, integer, place, require_out
 
-__all__ = [
-    "FOOTER_BYTES",
-    "FRAME_BYTES",
-    "HEADER_BYTES",
-    "UNKNOWN",
-    "FrameStatus",
-    "Scan",
-    "check_frames",
-    "check_frames_twin",
-    "crc32c",
-    "crc32c_twin",
-    "find_frame",
-    "find_frame_twin",
-    "masked",
-    "scan_frames",
-    "scan_frames_twin",
-]
-
-
 _HEADER = struct.Struct("<QI")
 _GOOD, _MORE, _FULL, _CUT, _LENGTH_CRC, _LIMIT, _DATA_CRC, _OTHER_LENGTH = range(8)
 _HEADERS_ONLY, _WHOLE, _CHECKED = 0, 1, 2

@@ -19,26 +19,6 @@ from numpy.typing import NDArray
 
 from penstock.errors import SpecError
 
-__all__ = [
-    "LIBRARY",
-    "SIGNATURES",
-    "Signature",
-    "addresses",
-    "backend",
-    "block",
-    "chosen",
-    "chosen_library",
-    "integer",
-    "load_library",
-    "place",
-    "require",
-    "require_integers",
-    "require_out",
-    "require_shape",
-    "table_of_columns",
-]
-
-
 P = ParamSpec("P")
 R = TypeVar("R")
 

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from penstock.errors import SpecError
 from penstock.kernels.library import block, chosen, integer, place, require, require_out
 
-__all__ = ["BEFORE", "BEHIND", "PLAIN", "QUOTED", "find_lines", "find_lines_twin", "find_records", "find_records_twin"]
-
 _UINT8, _INT64 = np.dtype(np.uint8), np.dtype(np.int64)
 _MAX_BASE = 1 << 62
 _NEWLINE: Final = 10

@@ -12,31 +12,6 @@ from numpy.typing import NDArray
 
 from penstock.kernels.library import block, chosen, chosen_library, require, require_shape
 
-__all__ = [
-    "BAD_ROW",
-    "CHANGED",
-    "CUT",
-    "DONE",
-    "FLAGS",
-    "NOT_OPENED",
-    "NOT_REGULAR",
-    "NUM_FACTS",
-    "BlockOutcome",
-    "Files",
-    "Places",
-    "Spans",
-    "Taker",
-    "as_int64",
-    "by_twin",
-    "known_of",
-    "map_file",
-    "read_spans",
-    "read_spans_twin",
-    "stream_spans",
-    "unmap_file",
-]
-
-
 _INT64, _UINT32 = np.dtype(np.int64), np.dtype(np.uint32)
 Ints = NDArray[np.int64]
 

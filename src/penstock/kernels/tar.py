@@ -21,25 +21,6 @@ from penstock.errors import SpecError
 from penstock.kernels.framing import crc32c_twin
 from penstock.kernels.library import block, chosen, integer, place, require, require_out, require_shape
 
-__all__ = [
-    "MAX_BYTES",
-    "MAX_EXTENDED",
-    "MAX_NAME",
-    "MAX_PARTS",
-    "NUM_COLUMNS",
-    "NUM_STATES",
-    "UNIT",
-    "MemberColumn",
-    "MemberTable",
-    "ScanOutcome",
-    "StatePlace",
-    "samples",
-    "scan",
-    "scan_members",
-    "scan_samples",
-]
-
-
 UNIT: Final = 512
 """Bytes of a block: headers, and what data are padded to."""
 MAX_NAME: Final = 4096

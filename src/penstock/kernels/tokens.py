@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from penstock.errors import SpecError
 from penstock.kernels.library import block, chosen, integer, place, require, require_out
 
-__all__ = ["FAILED", "OUTSIDE", "SHORT", "TokenFailure", "read_windows", "read_windows_twin"]
-
 _INT32, _INT64 = np.dtype(np.int32), np.dtype(np.int64)
 _MAX_OFFSET = 1 << 62
 

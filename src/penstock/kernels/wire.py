@@ -14,25 +14,6 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-__all__ = [
-    "BYTES",
-    "FLOAT",
-    "INT64",
-    "MAX_DEPTH",
-    "Entry",
-    "WireFault",
-    "WireField",
-    "WireProblem",
-    "as_array",
-    "entries",
-    "fields",
-    "lists_of",
-    "messages",
-    "values_of",
-    "varints",
-]
-
-
 MAX_DEPTH: Final = 64
 """So many groups (of unknown fields) may lie in each other."""
 

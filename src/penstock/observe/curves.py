@@ -28,9 +28,6 @@ from penstock.observe.stats import running_feeds
 from penstock.observe.ticker import Ticked, Ticker
 from penstock.queues.base import Queue
 
-__all__ = ["Curve", "Curves", "EventFile", "names_of", "tensorboard"]
-
-
 _DOUBLE, _FLOAT = struct.Struct("<d"), struct.Struct("<f")
 
 

@@ -15,8 +15,6 @@ from penstock.observe.stats import running_feeds
 from penstock.observe.ticker import guarded
 from penstock.queues.standing import level_of_caller
 
-__all__ = ["FinalizedStep", "finalize_step"]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 

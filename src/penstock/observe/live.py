@@ -25,9 +25,6 @@ from penstock.observe.progress import StatusLine, pace
 from penstock.observe.stats import Snapshot, StageStats
 from penstock.observe.ticker import guarded
 
-__all__ = ["FeedLook", "FeedPlace", "LineTarget", "NotebookLine", "Rates", "Show", "followed", "lasting", "notebook_line", "picture"]
-
-
 _DRAW_EVERY_S, _LOG_EVERY_S = 0.2, 30.0
 _MARK_EVERY_S, _HORIZON_S = 1.0, 30.0
 

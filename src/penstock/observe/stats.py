@@ -19,21 +19,6 @@ from penstock._contracts.event import BatchDelivered, BlockDone, ElementLost, El
 from penstock._contracts.forking import OwnLocks
 from penstock.observe.memory import MemoryStats, RunMemory
 
-__all__ = [
-    "ConsumerStats",
-    "FailureStats",
-    "MemoryStats",
-    "QueueClock",
-    "SlowSample",
-    "Snapshot",
-    "StageStats",
-    "Stats",
-    "gil_wait_ns",
-    "note_running",
-    "profilers",
-    "running_feeds",
-]
-
 
 def note_running(feed: Any) -> None:
     """Remember a feed that has begun; it is forgotten when it is closed or gone."""

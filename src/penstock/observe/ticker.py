@@ -17,8 +17,6 @@ from penstock._contracts.event import Event, Listener
 from penstock._contracts.failing import words_of
 from penstock.queues.standing import level_of_caller
 
-__all__ = ["Guarded", "Ticked", "Ticker", "guarded"]
-
 
 def guarded(what: str, function: Callable[..., Any], *arguments: Any) -> tuple[bool, Any]:
     """Call a function; return (whether it did not raise, its result). An error becomes a warning that begins with `what`."""

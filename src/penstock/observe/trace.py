@@ -35,8 +35,6 @@ from penstock.observe.memory import parts_of
 from penstock.observe.ticker import Ticked, Ticker
 from penstock.queues.base import Queue
 
-__all__ = ["Trace", "trace"]
-
 _EVERY_S = 0.1
 _WRITE_S = 0.5
 _MOST_BYTES = 100_000_000

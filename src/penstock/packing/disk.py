@@ -29,28 +29,6 @@ from penstock.sources.arrays import ArraySource, IndexableSource
 from penstock.sources.files import ImageFolderSource
 from penstock.sources.parquet import TableSource
 
-__all__ = [
-    "KEYS",
-    "WORK",
-    "Disk",
-    "Folder",
-    "Inputs",
-    "NoDisk",
-    "Origin",
-    "OutFile",
-    "changed",
-    "check_apart",
-    "difference",
-    "lock_folder",
-    "look",
-    "origin_of",
-    "origin_of_stream",
-    "publish",
-    "sha256_of",
-    "strangers",
-]
-
-
 KEYS = ("form", "inputs", "functions", "data")
 """Of the record."""
 

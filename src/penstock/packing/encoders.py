@@ -16,8 +16,6 @@ from penstock.formats.tfrecord import RecordWriter
 from penstock.packing.disk import OutFile
 from penstock.packing.schema import FieldColumn, npy, raw
 
-__all__ = ["COMPRESSIONS", "FORMATS", "SUFFIXES", "Encoder", "open_encoder"]
-
 FORMATS = ("tfrecord", "tar", "parquet")
 COMPRESSIONS: dict[str, tuple[str, ...]] = {"tfrecord": ("GZIP",), "tar": (), "parquet": ("zstd",)}
 """What each format can be compressed by."""

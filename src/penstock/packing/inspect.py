@@ -26,9 +26,6 @@ from penstock.packing.manifest import Manifest, Restore, ShardEntry, find_manife
 from penstock.packing.schema import extension_of
 from penstock.sources.indexing import cached_index, user_folder
 
-__all__ = ["NO_COUNT", "NO_SUM", "Inspection", "contact_sheet", "images_of", "inspect", "is_image", "shown", "summary"]
-
-
 NO_SUM = "no check sum of the whole file to check against: neither a manifest nor an index is beside it"
 NO_COUNT = "no count to check against: that the file was cut between two records could not be seen"
 _GZIP, _ZLIB = b"\x1f\x8b", (b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")

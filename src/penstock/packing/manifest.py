@@ -32,23 +32,6 @@ from penstock.packing.disk import Folder, Origin, difference, sha256_of, strange
 from penstock.packing.options import PackOptions
 from penstock.packing.schema import SINGLE, FieldColumn, NoSchema, Schema, from_raw, shaped
 
-__all__ = [
-    "Manifest",
-    "Restore",
-    "ShardEntry",
-    "features_of",
-    "find_manifest",
-    "found_in",
-    "lost_record",
-    "manifests_in",
-    "read_manifest",
-    "read_packed",
-    "record_of",
-    "sealed",
-    "with_notes",
-]
-
-
 _FORM = 1
 _SUFFIX = "-manifest.json"
 _MOST_BYTES = 1 << 30

@@ -19,8 +19,6 @@ from penstock.observe.stats import available_cpus
 from penstock.observe.trace import Trace
 from penstock.packing.encoders import COMPRESSIONS, FORMATS, SUFFIXES
 
-__all__ = ["PackOptions", "Watching", "destination", "options_of", "workers_of"]
-
 _SHARD_BYTES = 256_000_000
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 

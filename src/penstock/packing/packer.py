@@ -68,9 +68,6 @@ from penstock.packing.sampling import (
 from penstock.packing.schema import FieldColumn, Schema, alike, columns_of, schema_of
 from penstock.queues.standing import SHORT_INTERRUPTS
 
-__all__ = ["Estimate", "Packing", "StreamPacking", "Task", "estimate", "pack"]
-
-
 _Looks = Callable[[], Sequence[PositionsLook | None]]
 
 _WHERE = "pack()"

@@ -27,25 +27,6 @@ from penstock.packing.encoders import open_encoder
 from penstock.packing.options import PackOptions
 from penstock.packing.schema import FieldColumn, Schema, alike, columns_of, schema_of
 
-__all__ = [
-    "MOST",
-    "PositionsLook",
-    "Sample",
-    "SamplePart",
-    "Split",
-    "check_ends",
-    "check_losses",
-    "check_room",
-    "declared_of",
-    "encoded_bytes",
-    "for_part",
-    "has_positions",
-    "leaving_out",
-    "policy_of",
-    "split",
-    "take_sample",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:

@@ -17,26 +17,6 @@ from numpy.typing import NDArray
 from penstock._contracts.element import ArraySpec, is_masked, spec_of
 from penstock.errors import SpecError
 
-__all__ = [
-    "SHAPE",
-    "SINGLE",
-    "Field",
-    "FieldColumn",
-    "NoSchema",
-    "Schema",
-    "alike",
-    "columns_of",
-    "extension_of",
-    "fields_of",
-    "from_raw",
-    "is_single",
-    "npy",
-    "raw",
-    "schema_of",
-    "shaped",
-]
-
-
 SINGLE = "value"
 """The name of the only field of an element that is no dict and no tuple."""
 

@@ -39,9 +39,6 @@ from penstock.queues.standing import call_and_place, level_of_caller, shorten
 from penstock.queues.stopping import Unraised, WaitBell, tell_when_dropped
 from penstock.queues.trees import Components, Priority, batch_of, declare, limit_of, pad, positive, slices_of, stack
 
-__all__ = ["FIFOQueue", "PaddingFIFOQueue", "PriorityQueue", "Queue", "RandomShuffleQueue", "living_queues"]
-
-
 _WEIGHED = 32
 """So many elements at each end are measured to say what all of them take: 20 us."""
 

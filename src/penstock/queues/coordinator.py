@@ -17,8 +17,6 @@ from penstock.queues.standing import SHORT_INTERRUPTS, call_and_place, shorten, 
 from penstock.queues.stopping import CoordinatedRun, ExcInfo, attach_others, exception_types, is_clean, passes_on, reported, told_as_error
 from penstock.queues.trees import limit_of, no_such_keywords
 
-__all__ = ["Coordinator"]
-
 _SIGNALS_S = 0.5
 _SHORTEST_S = 0.1  # a grace period below this may last as long when the stop comes during the join
 _LONGEST_S = 3600.0

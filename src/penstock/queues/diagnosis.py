@@ -32,24 +32,6 @@ from penstock.queues.standing import INSTALLED, OURS, PYTHONS, USERS, kind_of, l
 if TYPE_CHECKING:
     from penstock.queues.base import Queue
 
-__all__ = [
-    "LIKELY_S",
-    "PATIENCE_S",
-    "RUNNERS",
-    "SOON_S",
-    "Producer",
-    "Users",
-    "WaitWatch",
-    "WatchedWait",
-    "living",
-    "main_is_free",
-    "members",
-    "threads_at",
-    "unstarted_threads",
-    "waiting",
-    "waits",
-]
-
 PATIENCE_S = 60.0
 """How long a call waits before it says so."""
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from penstock.queues.base import Queue
     from penstock.queues.diagnosis import Users
 
-__all__ = ["QueueWait", "Waits", "explain", "refusal"]
-
 
 def refusal(attempt: Attempt, limit_s: float | None, label: str, state: str) -> QueueError:
     """Return the error of an attempt that was not served: it ended with the queue, or its time was over."""

@@ -20,8 +20,6 @@ from penstock.queues.standing import call_and_place
 from penstock.queues.stopping import attach_others, exception_types, is_clean, told_as_error
 from penstock.queues.trees import no_such_keywords
 
-__all__ = ["QueueRunner", "add_queue_runner", "start_queue_runners"]
-
 _COLLECTION = "queue_runners"
 
 # One collection for each context, such as a thread or an asyncio task. Never changed in place: the copy of a context would share it.

@@ -18,23 +18,6 @@ from typing import Any, TypeAlias
 from penstock._contracts.failing import add_note, cause_of, traceback_of, words_of, would_end
 from penstock.errors import PlanError, QueueClosed, StopRaised
 
-__all__ = [
-    "CLEAN",
-    "CoordinatedRun",
-    "ExcInfo",
-    "ParkingLot",
-    "Unraised",
-    "WaitBell",
-    "attach_others",
-    "exception_types",
-    "is_clean",
-    "passes_on",
-    "reported",
-    "tell_when_dropped",
-    "told_as_error",
-]
-
-
 _SIGNALS_S = 0.5
 
 

@@ -16,28 +16,6 @@ from numpy.typing import NDArray
 from penstock._contracts.element import ArraySpec, is_masked, sizes_of, spec_of
 from penstock.errors import PlanError, SpecError
 
-__all__ = [
-    "MASKED",
-    "PLAIN",
-    "Component",
-    "Components",
-    "Priority",
-    "array_of",
-    "batch_of",
-    "declare",
-    "is_sliceable",
-    "kinds_of",
-    "limit_of",
-    "masked_error",
-    "no_such_keywords",
-    "number_words",
-    "pad",
-    "positive",
-    "slices_of",
-    "stack",
-]
-
-
 Stacker = Callable[[Sequence[Any], str], Any]
 """Makes one array of the values of a component, whose name in words is the second argument."""
 

@@ -21,9 +21,6 @@ from penstock._contracts.source import IndexedSource
 from penstock.errors import LengthMismatch, PlanError, SourceError
 from penstock.sources.paths import crc_of_array, crc_of_value, spread
 
-__all__ = ["ArraySource", "IndexableSource", "indexed_source"]
-
-
 _SAMPLED = 64
 
 

@@ -15,10 +15,9 @@ from numpy.typing import NDArray
 from penstock._contracts.failing import add_note
 from penstock._contracts.transform import Scratch
 from penstock._storage.listing import find_local, patterns_of, refuse_url
+from penstock._storage.urls import shown
 from penstock.errors import ListFileError, PlanError, SourceError
-from penstock.sources.paths import PADDING, PathTable, common_folder, pack_paths, read_file, shown
-
-__all__ = ["FilesSource", "ImageFolderSource", "ListSource", "WholeFiles", "parse_list"]
+from penstock.sources.paths import PADDING, PathTable, common_folder, pack_paths, read_file
 
 
 class WholeFiles(ABC):

@@ -37,9 +37,6 @@ from penstock.formats.row_group import RowGroup, row_group
 from penstock.kernels import columns
 from penstock.sources.paths import crc_of_value, spread
 
-__all__ = ["Chunks", "ParquetColumns", "ParquetFiles", "ParquetSource", "TableSource", "parquet_source", "table_source"]
-
-
 Ints = NDArray[np.int64]
 _SAMPLED = 64
 

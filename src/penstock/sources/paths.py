@@ -24,27 +24,8 @@ from penstock import kernels
 from penstock._contracts.storage import Storage
 from penstock._contracts.transform import Scratch
 from penstock._storage.local import kind_of_file
-from penstock._storage.urls import shown
 from penstock.errors import SourceError
 from penstock.kernels.spans import FLAGS
-
-__all__ = [
-    "PADDING",
-    "FileNames",
-    "PathTable",
-    "common_folder",
-    "crc_of_array",
-    "crc_of_value",
-    "fetch_ahead",
-    "local_files",
-    "pack_paths",
-    "read_ends",
-    "read_file",
-    "read_file_into",
-    "shown",
-    "spread",
-]
-
 
 _MAX_PART_BYTES = 4096
 _MAX_CHILDREN = 64

@@ -17,13 +17,11 @@ from penstock._contracts.failing import add_note
 from penstock._contracts.storage import Storage
 from penstock._contracts.transform import Scratch
 from penstock._storage.local import WHOLE_BYTES, LocalStorage
+from penstock._storage.urls import shown
 from penstock.errors import LengthMismatch, PenstockError
 from penstock.formats.index import Indices
 from penstock.kernels.spans import Places, Taker
-from penstock.sources.paths import FileNames, common_folder, local_files, shown
-
-__all__ = ["RECORD_SUMS", "RecordFormat", "RecordSource", "RecordTable", "most_at_once"]
-
+from penstock.sources.paths import FileNames, common_folder, local_files
 
 RECORD_SUMS = "crc32c"
 """Column of an index: the check sum of each record, where the file itself has none."""

@@ -17,27 +17,11 @@ from numpy.typing import NDArray
 from penstock._contracts.element import ArraySpec
 from penstock._contracts.storage import Storage
 from penstock._storage import Patterns, open_storage
+from penstock._storage.urls import shown
 from penstock.errors import PlanError, RecordError
 from penstock.formats.index import Indices
 from penstock.formats.linescan import MAX_LINE_BYTES, Rules, line_number, scan_lines
-from penstock.sources.paths import shown
 from penstock.sources.records import RecordFormat, RecordSource, RecordTable
-
-__all__ = [
-    "DoesNotFit",
-    "JsonLines",
-    "LineSource",
-    "TextLines",
-    "bad_line",
-    "declared_dtype",
-    "decoded",
-    "jsonl_source",
-    "number_in",
-    "number_of",
-    "numbers_into",
-    "place_of",
-    "text_source",
-]
 
 
 class LineSource(RecordSource):

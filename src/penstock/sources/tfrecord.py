@@ -21,6 +21,7 @@ from penstock._contracts.source import RowFailed
 from penstock._contracts.storage import Storage
 from penstock._contracts.transform import Scratch
 from penstock._storage import open_storage
+from penstock._storage.urls import shown
 from penstock.errors import LengthMismatch, PenstockError, PlanError, RecordError, StateDamaged, StateUnavailable
 from penstock.formats.example import ExampleReader
 from penstock.formats.features import features_record
@@ -37,20 +38,8 @@ from penstock.formats.tfrecord import (
 )
 from penstock.kernels.columns import LARGE_BYTES, copies
 from penstock.kernels.framing import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, FrameStatus, check_frames, scan_frames
-from penstock.sources.paths import common_folder, local_files, shown
+from penstock.sources.paths import common_folder, local_files
 from penstock.sources.records import RecordSource, RecordTable
-
-__all__ = [
-    "ExampleColumns",
-    "ExampleSource",
-    "StoredFile",
-    "TFRecordFormat",
-    "TFRecordSource",
-    "TFRecordStream",
-    "example_source",
-    "open_tfrecord",
-]
-
 
 _CALLER = "read_tfrecord"
 _SMALL_BYTES = 4096

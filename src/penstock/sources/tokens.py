@@ -19,14 +19,12 @@ from penstock._contracts.element import Structure, structure_of
 from penstock._contracts.failing import add_note
 from penstock._contracts.storage import Storage
 from penstock._storage.local import LocalStorage
+from penstock._storage.urls import shown
 from penstock.errors import LengthMismatch, PlanError, RecordError, SourceError
 from penstock.formats import linescan
 from penstock.kernels.tokens import OUTSIDE, TokenFailure, read_windows
-from penstock.sources.paths import local_files, shown, spread
+from penstock.sources.paths import local_files, spread
 from penstock.sources.records import most_at_once
-
-__all__ = ["Outside", "TokenSource", "find_tokens", "token_reader"]
-
 
 _FIELD = "tokens"
 _MOST_TOKENS = 1 << 63

@@ -20,8 +20,6 @@ from penstock.testing.faults import Fault, InjectedError
 from penstock.testing.leaks import check_no_leaks
 from penstock.testing.runs import TIMEOUT_S, WAYS, FeedRun, checked_close, quiet, require_same, run, words
 
-__all__ = ["as_dataset", "check_executor", "random_datasets", "small_datasets"]
-
 
 def as_dataset(given: Any) -> Dataset:
     """Return a dataset as it is, and one over a source of any kind."""

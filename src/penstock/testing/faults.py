@@ -11,8 +11,6 @@ from penstock._plan.check import count_argument
 from penstock.errors import PlanError
 from penstock.testing.runs import exact, shown
 
-__all__ = ["FailingSource", "Fault", "InjectedError", "RowsOnly", "check_places", "places_argument"]
-
 
 class InjectedError(Exception):
     """The error of an injected fault."""

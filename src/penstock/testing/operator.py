@@ -15,8 +15,6 @@ from penstock.testing.faults import Fault, InjectedError
 from penstock.testing.leaks import check_no_leaks
 from penstock.testing.runs import WAYS, FeedRun, alike, attempt, checked_close, first_difference, quiet, require_same, run, words
 
-__all__ = ["check_operator"]
-
 Build = Callable[[Dataset], Dataset]
 Places = Literal["every"] | Iterable[int]
 

@@ -17,24 +17,6 @@ import numpy as np
 from penstock.errors import FeedClosed, LawBroken, StateUnavailable, StillRunning
 from penstock.feed import Feed
 
-__all__ = [
-    "TIMEOUT_S",
-    "WAYS",
-    "FeedRun",
-    "alike",
-    "attempt",
-    "checked_close",
-    "exact",
-    "first_difference",
-    "plain",
-    "quiet",
-    "require_same",
-    "run",
-    "shown",
-    "words",
-]
-
-
 _MOST_CHARACTERS = 100
 
 

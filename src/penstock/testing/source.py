@@ -31,9 +31,6 @@ from penstock.testing.faults import RowsOnly, check_places, places_argument
 from penstock.testing.leaks import Held, left_behind
 from penstock.testing.runs import WAYS, FeedRun, alike, attempt, exact, first_difference, quiet, require_same, run, shown, words
 
-__all__ = ["as_source", "check_feeds", "check_fingerprint", "check_names", "check_source", "check_stream"]
-
-
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]{6,}")
 _MOST_JSON = 64 << 10
 _RECENT_S = 3600.0
