@@ -11,7 +11,7 @@ import running
 from penstock.errors import RecordError
 from penstock.formats.index import Index, joined
 from penstock.sources.csvrecords import CsvColumn, CsvRecords
-from penstock.sources.record_format import RecordTable
+from penstock.sources.records import RecordTable
 
 
 def one_input(data: bytes) -> None:

@@ -9,10 +9,10 @@ import running
 
 import penstock as ps
 from penstock.errors import RecordError
-from penstock.kernels import examples_twin
-from penstock.kernels.examples_plan import COUNT, FIXED, FeaturePlan, make_plan
+from penstock.kernels import examples
+from penstock.kernels.examples import COUNT, FIXED, FeaturePlan, make_plan
 from penstock.kernels.library import load_library
-from penstock.kernels.messages import BYTES, FLOAT, INT64
+from penstock.kernels.wire import BYTES, FLOAT, INT64
 
 FEATURES: dict[str, Any] = {
     "x": ps.FixedLenFeature((2,), "float32", 0),
@@ -46,7 +46,7 @@ def one_input(data: bytes) -> None:
         except RecordError:
             continue
     if LIBRARY is not None:
-        assert _parsed(LIBRARY, data) == _parsed(examples_twin, data)
+        assert _parsed(LIBRARY, data) == _parsed(examples, data)
 
 
 def _parsed(version: Any, data: bytes) -> list[Any]:

@@ -7,11 +7,11 @@ import struct
 import numpy as np
 import running
 
-from penstock._storage.expanding import expand
+from penstock._storage.urls import expand
 from penstock.errors import PlanError, RecordError
 from penstock.formats.index import Index, catalogue_parts, decode, encode, is_index, joined, read_catalogue
 from penstock.kernels.framing import crc32c
-from penstock.sources.record_format import RecordTable
+from penstock.sources.records import RecordTable
 
 
 def one_input(data: bytes) -> None:

@@ -7,8 +7,8 @@ import running
 
 from penstock.errors import RecordError
 from penstock.formats.index import Index, joined
-from penstock.sources.jsonl import JsonLines
-from penstock.sources.record_format import RecordTable
+from penstock.sources.records import RecordTable
+from penstock.sources.text import JsonLines
 
 _DTYPES = (None, np.dtype(np.float32), np.dtype(np.int16), np.dtype(np.uint64), np.dtype(bool))
 _ONE = {"offsets": np.zeros(1, np.int64), "lengths": np.zeros(1, np.int64)}

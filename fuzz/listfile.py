@@ -7,7 +7,7 @@ import posixpath
 import running
 
 from penstock.errors import ListFileError
-from penstock.sources.listfile import parse_list
+from penstock.sources.files import parse_list
 from penstock.sources.paths import PADDING
 
 

@@ -7,9 +7,8 @@ import running
 
 from penstock.errors import RecordError
 from penstock.formats.tar import Names, TarSample, decode_field, find_samples, split_samples
-from penstock.kernels import tar_twin
-from penstock.kernels.tar import TarTable, scan_members
-from penstock.kernels.tar_codes import TarColumn
+from penstock.kernels import tar
+from penstock.kernels.tar import MemberColumn, MemberTable, scan_members
 
 
 def one_input(data: bytes) -> None:
@@ -46,11 +45,11 @@ def _mended(file: bytes) -> bytes:
 
 def _compare(array: np.ndarray) -> None:
     """Hold the version that is chosen against `tarfile`: what both read is the same."""
-    one, other = TarTable(with_crc=False), TarTable(with_crc=False)
+    one, other = MemberTable(with_crc=False), MemberTable(with_crc=False)
     outcome = scan_members(array, 0, array.size, one)
     other.reserve(array.size // 512 + 1, array.size + 4096)
-    twin = tar_twin.scan(array, 0, array.size, other.rows, other.names, other.state)
-    rows, columns = int(one.state[1]), slice(0, TarColumn.KEY_HASH)  # hashes differ
+    twin = tar.scan(array, 0, array.size, other.rows, other.names, other.state)
+    rows, columns = int(one.state[1]), slice(0, MemberColumn.KEY_HASH)  # hashes differ
     if outcome >= 0 and twin >= 0 and (other.state[1] != rows or (one.rows[:rows, columns] != other.rows[:rows, columns]).any()):
         raise AssertionError("the two versions of the scan differ")
 

@@ -31,7 +31,7 @@ BROAD_HANDLERS = (
     "enqueuer/batches.py",
     "enqueuer/in_processes.py",
     "enqueuer/in_threads.py",
-    "observe/guarded.py",
+    "observe/ticker.py",
     "testing/runs.py",
 )
 """Where a broad handler may end without `raise`: the worker loop and its kin hand errors to the consumer, a child process sends them, those

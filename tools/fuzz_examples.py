@@ -120,7 +120,7 @@ def damaged(rng: np.random.Generator, data: bytes) -> bytes:
 
 def random_plan(rng: np.random.Generator) -> Any:
     """Make a plan of a few features."""
-    from penstock.kernels.examples_plan import COUNT, FIXED, FeaturePlan, make_plan
+    from penstock.kernels.examples import COUNT, FIXED, FeaturePlan, make_plan
 
     features = []
     for name in rng.permutation(len(NAMES))[: int(rng.integers(0, 4))].tolist():
@@ -146,24 +146,24 @@ def _block(rng: np.random.Generator, plan: Any) -> tuple[NDArray[np.uint8], NDAr
 
 def parse_examples(library: Any, rng: np.random.Generator) -> None:
     """Compare columns and reports of a block with the twin's, then every cut of one record."""
-    from penstock.kernels import examples_twin
+    from penstock.kernels import examples
 
     plan = random_plan(rng)
     buffer, starts, lengths = _block(rng, plan)
-    _compare(library, examples_twin, plan, buffer, starts, lengths)
+    _compare(library, examples, plan, buffer, starts, lengths)
     record = random_example(rng, plan)
     for end in range(len(record)):
         own = np.frombuffer(record[:end], np.uint8).copy()
-        _compare(library, examples_twin, plan, own, np.zeros(1, np.int64), np.array([end], np.int64))
+        _compare(library, examples, plan, own, np.zeros(1, np.int64), np.array([end], np.int64))
 
 
 def _compare(library: Any, twin: Any, plan: Any, buffer: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:
     """Run both calls in both versions."""
     num, results = len(starts), []
-    for version in (library, twin):
+    for version in (library.parse_examples, twin.parse_examples_twin):
         outs = [np.zeros(num if one.mode else num * one.count * one.width, np.int64 if one.mode else one.dtype) for one in plan.features]
         report = np.zeros(4, np.int64)
-        row = version.parse_examples(buffer, starts, lengths, plan, plan.first, outs, None, report)
+        row = version(buffer, starts, lengths, plan, plan.first, outs, None, report)
         done = [row, report.tolist()]
         if row < 0 and plan.has_variable:
             offsets = [
@@ -174,7 +174,7 @@ def _compare(library: Any, twin: Any, plan: Any, buffer: NDArray[np.uint8], star
                 np.zeros(int(where[-1]) * one.width, one.dtype) if one.mode else out
                 for one, out, where in zip(plan.features, outs, offsets, strict=True)
             ]
-            again = version.parse_examples(buffer, starts, lengths, plan, plan.second, filled, offsets, report)
+            again = version(buffer, starts, lengths, plan, plan.second, filled, offsets, report)
             outs += filled
             done.append(again)
         if row < 0:

@@ -148,7 +148,7 @@ def random_view(rng: np.random.Generator, max_channels: int) -> NDArray[np.uint8
 
 def permute(library: Any, rng: np.random.Generator) -> None:
     """Compare a permutation of a random range."""
-    from penstock.kernels import twin
+    from penstock.kernels import checked
 
     num_elements = int(rng.integers(1, 2 ** int(rng.integers(1, 64)), dtype=np.uint64, endpoint=True))
     length, key = int(rng.integers(0, 200)), int(rng.integers(0, 2**64, dtype=np.uint64))
@@ -157,7 +157,7 @@ def permute(library: Any, rng: np.random.Generator) -> None:
         positions[rng.integers(0, length)] = rng.choice([-1, min(num_elements, 2**63 - 1), 2**63 - 1, -(2**63)])
     ours, other = np.zeros(length, np.int64), np.zeros(length, np.int64)
     row = library.permute(positions, num_elements, key, ours)
-    if row != twin.permute(positions, num_elements, key, other):
+    if row != checked.permute_twin(positions, num_elements, key, other):
         raise AssertionError(f"C and NumPy name different rows: {row}, {num_elements}")
     if row < 0:
         same(ours, other, (num_elements, length, key))
@@ -165,20 +165,20 @@ def permute(library: Any, rng: np.random.Generator) -> None:
 
 def philox_uniform(library: Any, rng: np.random.Generator) -> None:
     """Compare uniform numbers."""
-    from penstock.kernels import twin
+    from penstock.kernels import checked
 
     length, num_draws = int(rng.integers(0, 20)), int(rng.integers(0, 11))
     epochs, indices = rng.integers(-(2**63), 2**63 - 1, length), rng.integers(-(2**63), 2**63 - 1, length)
     lanes = rng.integers(0, 2**64, length, dtype=np.uint64)
     ours, other = np.empty((length, num_draws)), np.empty((length, num_draws))
-    for version, out in ((library, ours), (twin, other)):
-        version.philox_uniform(2**64 - 1, length, epochs, indices, lanes, out)
+    for version, out in ((library.philox_uniform, ours), (checked.philox_uniform_twin, other)):
+        version(2**64 - 1, length, epochs, indices, lanes, out)
     same(ours, other, (length, num_draws))
 
 
 def normalize(library: Any, rng: np.random.Generator) -> None:
     """Compare normalised images in both layouts."""
-    from penstock.kernels import twin
+    from penstock.kernels import checked
 
     values = random_view(rng, 4)
     length, height, width, channels = values.shape
@@ -187,7 +187,7 @@ def normalize(library: Any, rng: np.random.Generator) -> None:
         shape = (length, channels, height, width) if channels_first else values.shape
         ours, other = np.empty(shape, np.float32), np.empty(shape, np.float32)
         library.normalize(values, scale, bias, ours, channels_first)
-        twin.normalize(values, scale, bias, other, channels_first)
+        checked.normalize_twin(values, scale, bias, other, channels_first)
         same(ours, other, (values.shape, values.strides, channels_first))
 
 
@@ -201,7 +201,7 @@ def copy_images(library: Any, rng: np.random.Generator) -> None:
 
 def crop_images(library: Any, rng: np.random.Generator) -> None:
     """Compare windows inside, across and outside of images."""
-    from penstock.kernels import twin
+    from penstock.kernels import checked
 
     length, height, width, channels = int(rng.integers(0, 4)), int(rng.integers(0, 9)), side(rng), int(rng.integers(0, 6))
     values = rng.integers(0, 256, (length, height, width, channels), dtype=np.uint8)
@@ -212,13 +212,13 @@ def crop_images(library: Any, rng: np.random.Generator) -> None:
     shape = (length, int(rng.integers(0, 9)), side(rng), channels)
     ours, other = np.empty(shape, np.uint8), np.empty(shape, np.uint8)
     library.crop_images(values, tops, lefts, flips, fill, ours)
-    twin.crop_images(values, tops, lefts, flips, fill, other)
+    checked.crop_images_twin(values, tops, lefts, flips, fill, other)
     same(ours, other, (values.shape, shape, tops, lefts, flips))
 
 
 def gather_windows(library: Any, rng: np.random.Generator) -> None:
     """Compare windows of tokens, some of which lie outside."""
-    from penstock.kernels import twin
+    from penstock.kernels import checked
 
     dtype = np.dtype(str(rng.choice(["u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8"])))
     size, length = int(rng.integers(0, 99)), int(rng.integers(0, 60))
@@ -227,14 +227,14 @@ def gather_windows(library: Any, rng: np.random.Generator) -> None:
     if starts.size and rng.random() < 0.3:
         starts[-1] = rng.choice([-1, size - length + 1, 2**63 - 1, -(2**63)])
     ours, other = np.zeros((starts.size, length), np.int64), np.zeros((starts.size, length), np.int64)
-    if library.gather_windows(values, starts, ours) != twin.gather_windows(values, starts, other):
+    if library.gather_windows(values, starts, ours) != checked.gather_windows_twin(values, starts, other):
         raise AssertionError(f"C and NumPy name different rows: {size}, {length}, {starts}")
     same(ours, other, (dtype, size, length, starts))
 
 
 def deal(library: Any, rng: np.random.Generator) -> None:
     """Compare positions that go down a random tree, some of whose nodes lead nowhere."""
-    from penstock.kernels import twin
+    from penstock.kernels import checked
 
     num_nodes, num_children, length = int(rng.integers(0, 40)), int(rng.integers(1, 40)), int(rng.integers(0, 200))
     shares = rng.integers(0, 2**63, num_nodes, dtype=np.uint64)
@@ -247,9 +247,9 @@ def deal(library: Any, rng: np.random.Generator) -> None:
     if length and rng.random() < 0.1:
         positions[-1] = -1
     grouped, results = rng.random() < 0.5, []
-    for version in (library, twin):
+    for version in (library.deal, checked.deal_twin):
         out, starts = np.zeros((4 if grouped else 2, length), np.int64), np.zeros(num_children + 1 if grouped else 0, np.int64)
-        results.append((version.deal(positions, shares, sides, num_children, out, starts), out, starts))
+        results.append((version(positions, shares, sides, num_children, out, starts), out, starts))
     (ours, out, starts), (other, *same_arrays) = results
     if ours != other:
         raise AssertionError(f"C and NumPy name different rows or nodes: {ours}, {other}, {sides.tolist()}")

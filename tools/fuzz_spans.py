@@ -35,7 +35,7 @@ def read_file(library: Any, rng: np.random.Generator) -> None:
 
 def read_spans(library: Any, rng: np.random.Generator) -> None:
     """Compare bytes, places and verdicts; every array is an allocation of its own, no byte longer than it must be."""
-    from penstock.kernels import spans, spans_twin
+    from penstock.kernels import spans
 
     with tempfile.TemporaryDirectory() as folder:
         paths = [os.path.join(folder, str(number)) for number in range(len(_SIZES))]
@@ -44,12 +44,12 @@ def read_spans(library: Any, rng: np.random.Generator) -> None:
                 file.write(rng.bytes(size))
         encoded = [os.fsencode(path) + b"\0" for path in paths]
         starts = np.cumsum([0, *map(len, encoded[:-1])]).astype(np.int64)
-        known = np.array([spans_twin.known_of(os.stat(path)) for path in paths], np.int64)
+        known = np.array([spans.known_of(os.stat(path)) for path in paths], np.int64)
         if rng.random() < 0.1:
             known[rng.integers(0, len(paths)), rng.integers(0, 3)] += 1
         files = spans.Files(b"".join(encoded), starts, known)
         for _ in range(20):
-            _compare(library.read_spans, spans_twin.read_spans, files, rng)
+            _compare(library.read_spans, spans.read_spans_twin, files, rng)
 
 
 def _compare(one: Callable[..., int], other: Callable[..., int], files: Any, rng: np.random.Generator) -> None:
@@ -67,7 +67,7 @@ def _compare(one: Callable[..., int], other: Callable[..., int], files: Any, rng
 
 
 def _call(read: Callable[..., int], files: Any, block: Any, gap: int, room: int, most_kept: int) -> tuple[Any, ...]:
-    from penstock.kernels.spans_twin import NUM_FACTS
+    from penstock.kernels.spans import NUM_FACTS
 
     out, begins = np.zeros(room, np.uint8), np.zeros(block.files.size, np.int64)
     kept, facts = np.zeros((most_kept, 2), np.int64), np.zeros(NUM_FACTS, np.int64)
@@ -96,7 +96,7 @@ def _rows(rng: np.random.Generator) -> list[NDArray[np.int64]]:
 
 def look_up(library: Any, rng: np.random.Generator) -> None:
     """Compare where records lie, with tables of both widths, files without records, and numbers of records that are not there."""
-    from penstock.kernels.lookup import Places, by_twin
+    from penstock.kernels.spans import Places, by_twin
 
     starts = np.concatenate(([0], np.cumsum(rng.integers(0, 4, rng.integers(1, 40)))))
     columns = (rng.integers(0, 2**32, starts[-1]).astype(("u4", "i8")[rng.integers(0, 2)]) for _ in range(2))

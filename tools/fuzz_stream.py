@@ -36,7 +36,7 @@ def frames(rng: np.random.Generator, num: int) -> list[bytes]:
 
 def stream_examples(library: Any, rng: np.random.Generator) -> None:
     """Compare how many are taken, and their columns; every array is an allocation of its own, and files are seen by maps or by reads."""
-    from penstock.kernels import spans, spans_twin
+    from penstock.kernels import spans
 
     with tempfile.TemporaryDirectory() as folder:
         contents = [frames(rng, int(rng.integers(1, 200))) for _ in range(int(rng.integers(1, 4)))]
@@ -46,7 +46,7 @@ def stream_examples(library: Any, rng: np.random.Generator) -> None:
                 file.write(b"".join(records))
         encoded = [os.fsencode(path) + b"\0" for path in paths]
         starts = np.cumsum([0, *map(len, encoded[:-1])]).astype(np.int64)
-        files = spans.Files(b"".join(encoded), starts, np.array([spans_twin.known_of(os.stat(path)) for path in paths], np.int64))
+        files = spans.Files(b"".join(encoded), starts, np.array([spans.known_of(os.stat(path)) for path in paths], np.int64))
         descriptors = [os.open(path, os.O_RDONLY) for path in paths]
         try:
             for _ in range(8):
@@ -57,7 +57,7 @@ def stream_examples(library: Any, rng: np.random.Generator) -> None:
 
 
 def _compare(library: Any, rng: np.random.Generator, files: Any, contents: list[list[bytes]], descriptors: list[int]) -> None:
-    from penstock.kernels import spans, spans_twin
+    from penstock.kernels import spans
 
     num = int(rng.integers(0, 300))
     of_file = rng.integers(0, len(contents), num)
@@ -87,7 +87,7 @@ def _compare(library: Any, rng: np.random.Generator, files: Any, contents: list[
         )
         columns: list[NDArray[Any]] = [np.zeros((num, 3), np.float32), np.zeros(num, np.int64)]
         taker = _taker(library, columns)
-        kept, facts = np.empty((int(rng.integers(0, 3)), 2), np.int64), np.zeros(spans_twin.NUM_FACTS, np.int64)
+        kept, facts = np.empty((int(rng.integers(0, 3)), 2), np.int64), np.zeros(spans.NUM_FACTS, np.int64)
         places = np.empty(most_rows, np.int64)
         done = library.stream_spans(files, block, gap, out, places, kept, facts, most_rows, most_bytes, taker.address, taker.context)
         for _, descriptor in kept[: facts[6]].tolist():
@@ -127,8 +127,8 @@ def _expected(files: Any, of_file: Any, offsets: Any, lengths: Any, contents: li
 
 
 def _plan() -> Any:
-    from penstock.kernels.examples_plan import FIXED, FeaturePlan, make_plan
-    from penstock.kernels.messages import FLOAT, INT64
+    from penstock.kernels.examples import FIXED, FeaturePlan, make_plan
+    from penstock.kernels.wire import FLOAT, INT64
 
     return make_plan([FeaturePlan(b"x", FLOAT, FIXED, 3, None), FeaturePlan(b"y", INT64, FIXED, 1, None)])
 

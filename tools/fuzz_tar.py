@@ -63,28 +63,27 @@ def _mend(file: bytearray, block: int) -> None:
 
 def scan_pieces(library: Any, rng: np.random.Generator) -> None:
     """Compare a scan that gets the file in pieces."""
-    from penstock.kernels import tar_twin
+    from penstock.kernels import tar
 
     file, damaged = damaged_archive(rng)
     step, with_crc = int(rng.choice([512, 513, 700, 2048, 1 << 20])), bool(rng.random() < 0.7)
     one = _in_pieces(library.tar_scan, file, step, with_crc)
-    other = _in_pieces(tar_twin.scan, file, step, with_crc)
+    other = _in_pieces(tar.scan, file, step, with_crc)
     _compare(one, other, damaged, (file.tobytes(), step))
 
 
 def _in_pieces(scan: Callable[..., int], file: NDArray[np.uint8], step: int, with_crc: bool) -> tuple[int, Any]:
-    from penstock.kernels.tar import TarTable
-    from penstock.kernels.tar_codes import TarPlace
+    from penstock.kernels.tar import MemberTable, StatePlace
 
-    table = TarTable(with_crc=with_crc)
+    table = MemberTable(with_crc=with_crc)
     position, tail, outcome = 0, 0, 0
     for start in range(0, file.size, step):
         base, end = start - tail, min(start + step, file.size)
         data = file[base:end].copy()
-        table.state[TarPlace.POSITION] = position - base
+        table.state[StatePlace.POSITION] = position - base
         table.reserve(data.size // _UNIT + 1, data.size)
         outcome = scan(data, base, file.size, table.rows, table.names, table.state)
-        position = base + int(table.state[TarPlace.POSITION])
+        position = base + int(table.state[StatePlace.POSITION])
         if outcome:
             break
         tail = max(0, end - position)
@@ -93,23 +92,22 @@ def _in_pieces(scan: Callable[..., int], file: NDArray[np.uint8], step: int, wit
 
 def scan_samples(library: Any, rng: np.random.Generator) -> None:
     """Compare samples taken out of a buffer at good and bad places, into tables with and without room."""
-    from penstock.kernels import tar_twin
-    from penstock.kernels.tar import TarTable
-    from penstock.kernels.tar_codes import TarPlace
+    from penstock.kernels import tar
+    from penstock.kernels.tar import MemberTable, StatePlace
 
     file, damaged = damaged_archive(rng)
-    whole = TarTable(with_crc=False)
+    whole = MemberTable(with_crc=False)
     whole.reserve(file.size // _UNIT + 1, file.size)
     library.tar_scan(file, 0, file.size, whole.rows, whole.names, whole.state)
-    starts = whole.rows[: whole.state[TarPlace.NUM_ROWS], 0].copy()
+    starts = whole.rows[: whole.state[StatePlace.NUM_ROWS], 0].copy()
     lengths = np.diff(starts, append=file.size)
     if starts.size and rng.random() < 0.5:
         starts[-1] = rng.choice([-1, 0, 512, file.size, file.size + 1, 2**63 - 1, -(2**63)])
         lengths[0] = rng.choice([-1, 0, 511, 512, 1024, file.size, 2**63 - 1])
     room = int(rng.choice([0, 1, 3, 100]))
     results = []
-    for samples in (library.tar_samples, tar_twin.samples):
-        table, ends = TarTable(with_crc=True), np.zeros(starts.size, np.int64)
+    for samples in (library.tar_samples, tar.samples):
+        table, ends = MemberTable(with_crc=True), np.zeros(starts.size, np.int64)
         table.reserve(room, room * 40)
         outcome = samples(file, starts, lengths, table.rows, table.names, ends, table.state)
         results.append((outcome, (ends.tolist(), *found(table))))
@@ -118,11 +116,19 @@ def scan_samples(library: Any, rng: np.random.Generator) -> None:
 
 def found(table: Any) -> tuple[Any, ...]:
     """Return what a table holds beside the hashes, which differ, and the place of an error."""
-    from penstock.kernels.tar_codes import TarColumn, TarPlace
+    from penstock.kernels.tar import MemberColumn, StatePlace
 
-    columns = [TarColumn.START, TarColumn.DATA, TarColumn.SIZE, TarColumn.NAME_END, TarColumn.KEY_LENGTH, TarColumn.FIRST, TarColumn.CRC]
+    columns = [
+        MemberColumn.START,
+        MemberColumn.DATA,
+        MemberColumn.SIZE,
+        MemberColumn.NAME_END,
+        MemberColumn.KEY_LENGTH,
+        MemberColumn.FIRST,
+        MemberColumn.CRC,
+    ]
     rows, names = table.state[1:3].tolist()
-    counts = np.delete(table.state, [TarPlace.POSITION, TarPlace.ERROR_AT, TarPlace.ERROR_NAME])
+    counts = np.delete(table.state, [StatePlace.POSITION, StatePlace.ERROR_AT, StatePlace.ERROR_NAME])
     return table.rows[:rows, columns].tolist(), table.names[:names].tobytes(), counts.tolist()
 
 

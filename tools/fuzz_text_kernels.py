@@ -80,7 +80,7 @@ def gather_columns(library: Any, rng: np.random.Generator) -> None:
     kinds = [(np.dtype(str(rng.choice(["u1", "i2", "f4", "i8", "c16"]))), int(rng.integers(0, 4))) for _ in range(rng.integers(1, 5))]
     sizes = rng.integers(0, 400, rng.integers(1, 5)).tolist()
     tables = [
-        columns.Table([np.frombuffer(rng.bytes(size * width * kind.itemsize), kind).reshape(size, width) for kind, width in kinds])
+        columns.ColumnTable([np.frombuffer(rng.bytes(size * width * kind.itemsize), kind).reshape(size, width) for kind, width in kinds])
         for size in sizes
     ]
     num = int(rng.choice([0, 1, 255, 256, 257, 700]))

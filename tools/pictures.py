@@ -135,7 +135,7 @@ def feed_dict(path: Path, temporary: Path) -> None:
 
 def packed(path: Path, temporary: Path) -> None:
     """Pack photographs once: the timeline of the workers, and what a loop then reads in a second."""
-    from penstock.cli.gain import measured
+    from penstock.cli.pack import measured
     from penstock.packing.reencode import reencoded
 
     sys.path.append(str(ROOT / "examples" / "demo"))

@@ -42,9 +42,8 @@ if TYPE_CHECKING:
     from penstock import image, observe, queues
     from penstock.enqueuer import GeneratorEnqueuer, SampleBatches
     from penstock.feed import Feed
-    from penstock.formats.example import decode_example, encode_example, parse_example
+    from penstock.formats.example import decode_example, decode_sequence_example, encode_example, encode_sequence_example, parse_example
     from penstock.formats.features import FixedLenFeature, FixedLenSequenceFeature, VarLenFeature
-    from penstock.formats.sequence_example import decode_sequence_example, encode_sequence_example
     from penstock.jobs import parallel_jobs
     from penstock.observe import finalize_step
     from penstock.packing import pack, read_packed
@@ -127,6 +126,6 @@ if not TYPE_CHECKING:  # else checkers would take any name for one of this modul
         if name in ("decode_example", "encode_example", "parse_example"):
             return getattr(importlib.import_module("penstock.formats.example"), name)
         if name in ("decode_sequence_example", "encode_sequence_example"):
-            return getattr(importlib.import_module("penstock.formats.sequence_example"), name)
+            return getattr(importlib.import_module("penstock.formats.example"), name)
         hint = importlib.import_module("penstock.dataset.foreign").attribute_hint(name)
         raise AttributeError(f"module 'penstock' has no attribute {name!r}{hint}", name=name, obj=importlib.import_module("penstock"))

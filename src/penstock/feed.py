@@ -51,11 +51,9 @@ from penstock.formats.quarantine import Quarantine
 from penstock.observe.curves import Curves
 from penstock.observe.curves import tensorboard as curves_of
 from penstock.observe.diagnose import explain
-from penstock.observe.guarded import Guarded
-from penstock.observe.live import Place, followed
-from penstock.observe.running import note_running, profilers
-from penstock.observe.show import Show
-from penstock.observe.stats import Snapshot, Stats, available_cpus
+from penstock.observe.live import FeedPlace, Show, followed
+from penstock.observe.stats import Snapshot, Stats, available_cpus, note_running, profilers
+from penstock.observe.ticker import Guarded
 from penstock.observe.trace import Trace
 from penstock.observe.trace import trace as trace_of
 from penstock.queues.standing import SHORT_INTERRUPTS, level_of_caller, shorten
@@ -450,12 +448,12 @@ class Feed:
         self._observers.append(shown)
         return shown
 
-    def _place(self) -> Place:
+    def _place(self) -> FeedPlace:
         delivery = self._delivery
         batch_size = self._root.batch_size_each()
         unit = "elements" if batch_size == 1 else "batches"
         total = None if self._length == INFINITE else int(self._length)
-        return Place(delivery.epoch, self.step - delivery.first_step, total, unit, None if batch_size == 1 else batch_size)
+        return FeedPlace(delivery.epoch, self.step - delivery.first_step, total, unit, None if batch_size == 1 else batch_size)
 
     def observe(self, *, tensorboard: str | Path, step: Callable[[], int] | None = None) -> Curves:
         """Write how full its buffers are to a TensorBoard log directory, from now until it is closed; see `observe.tensorboard`.

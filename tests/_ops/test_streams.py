@@ -11,7 +11,7 @@ from penstock._ops.block import Block, ElementFailed
 from penstock._ops.streams import FilterOp, FlatMapOp, UnbatchOp
 from penstock.errors import SpecError
 from penstock.sources import IndexableSource
-from penstock.testing.elements import plain
+from penstock.testing.runs import plain
 
 
 def block(rows: list[Any]) -> Block:

@@ -14,8 +14,8 @@ import pytest
 from _storage.remotes import KINDS, noise, opened
 from faults.server import Fault, FaultServer, Request
 
-from penstock._storage import ahead
-from penstock._storage.client import Client
+from penstock._storage import remote
+from penstock._storage.buckets import Client
 from penstock._storage.remote import RemoteStorage
 from penstock.errors import ObjectChanged, StorageError
 
@@ -35,9 +35,9 @@ def server() -> Iterator[FaultServer]:
 
 @pytest.fixture
 def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ahead, "_LEAST_PIECE", 40_000)
-    monkeypatch.setattr(ahead, "_FIRST_PIECE", 20_000)
-    monkeypatch.setattr(ahead, "_VAIN_BYTES", 100_000)
+    monkeypatch.setattr(remote, "_LEAST_PIECE", 40_000)
+    monkeypatch.setattr(remote, "_FIRST_PIECE", 20_000)
+    monkeypatch.setattr(remote, "_VAIN_BYTES", 100_000)
 
 
 def storage_of(server: FaultServer, kind: str = "http", **given: object) -> RemoteStorage:
@@ -79,7 +79,7 @@ def wait_until(told: object) -> None:
 def test_what_is_read_in_order_is_asked_for_before_and_no_byte_twice(
     server: FaultServer, kind: str, num_threads: int, small_windows: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ahead, "_SLACK", 1000)  # a thread that waits for a CPU is left behind further than eight blocks
+    monkeypatch.setattr(remote, "_SLACK", 1000)  # a thread that waits for a CPU is left behind further than eight blocks
     storage, first = storage_of(server, kind), len(server.log)
     first = len(server.log)
     with ThreadPoolExecutor(num_threads) as pool:
@@ -124,7 +124,7 @@ def places_of(order: str) -> list[int]:
 
 @pytest.mark.parametrize("order", ["permutation", "every second", "every fourth", "backwards", "runs of three", "the same"])
 def test_hardly_more_than_is_wanted_is_asked_for_in_other_orders(server: FaultServer, order: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ahead, "_VAIN_BYTES", 100_000)
+    monkeypatch.setattr(remote, "_VAIN_BYTES", 100_000)
     storage, first = storage_of(server), len(server.log)
     places = places_of(order)
     for place in places:
@@ -233,7 +233,7 @@ def test_ranges_grow_only_while_they_come_soon(server: FaultServer, small_window
     """Where a range takes long, it is the link that is full: more of them at once would only take longer, until their time is over."""
     windows = []
     for long_s in (30.0, 1e-9):
-        monkeypatch.setattr(ahead, "_LONG_S", long_s)
+        monkeypatch.setattr(remote, "_LONG_S", long_s)
         storage = storage_of(server)
         server.fault = lambda request: time.sleep(0.01)  # so that reads have to wait
         read_all(storage, range(0, 20 * BLOCK, BLOCK))
@@ -325,7 +325,7 @@ def test_close_ends_what_is_on_its_way(server: FaultServer, small_windows: None)
 
 
 def test_what_nobody_reads_for_a_minute_is_forgotten(server: FaultServer, small_windows: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ahead, "_IDLE_S", 0.05)
+    monkeypatch.setattr(remote, "_IDLE_S", 0.05)
     storage = storage_of(server)
     read_all(storage, range(0, 6 * BLOCK, BLOCK))
     ((_, streams),) = storage._here.values()

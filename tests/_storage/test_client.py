@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from _storage.remotes import options
 
-from penstock._storage.client import Client
-from penstock._storage.retrying import Turn
+from penstock._storage.buckets import Client
+from penstock._storage.parts import Turn
 from penstock.errors import StorageError
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock._storage.expanding import MOST_NAMES, expand, missing_shards, refuse_commands
+from penstock._storage.urls import MOST_NAMES, expand, missing_shards, refuse_commands
 from penstock.errors import PlanError
 
 

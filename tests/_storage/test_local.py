@@ -24,10 +24,9 @@ from penstock.errors import IndexStale, SourceError
 from penstock.formats.example import encode_example
 from penstock.formats.tfrecord import frame
 from penstock.kernels import spans
-from penstock.kernels.examples import framed_taker
-from penstock.kernels.examples_plan import FIXED, FeaturePlan, make_plan
+from penstock.kernels.examples import FIXED, FeaturePlan, framed_taker, make_plan
 from penstock.kernels.library import load_library
-from penstock.kernels.messages import INT64
+from penstock.kernels.wire import INT64
 
 
 def made(folder: Path, **contents: bytes) -> LocalStorage:
@@ -381,7 +380,7 @@ def test_files_in_memory_are_looked_at_seldom_and_often_again_when_they_were_not
     every: list[int] = []
     found: list[bool] = []
 
-    def spying(files: Any, block: spans.Spans, *more: Any) -> spans.SpanOutcome:
+    def spying(files: Any, block: spans.Spans, *more: Any) -> spans.BlockOutcome:
         outcome = read(files, block, *more)
         every.append(block.every)
         found.append(outcome.missing)

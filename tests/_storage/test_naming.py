@@ -4,7 +4,7 @@ import os
 import stat
 
 from penstock._storage.local import kind_of_file
-from penstock._storage.redaction import shown
+from penstock._storage.urls import shown
 
 
 def test_names_are_quoted_escaped_and_cut() -> None:

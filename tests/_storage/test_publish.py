@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 import pytest
 
-from penstock._storage.publish import publish
+from penstock._storage.local import publish
 
 
 def test_bytes_pieces_and_a_writer_give_the_file(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_several_threads_that_publish_one_name_leave_one_complete_file(tmp_path:
 
 KILLED = """
 import os, signal, sys
-from penstock._storage.publish import publish
+from penstock._storage.local import publish
 def write(file):
     file.write(b"half")
     file.flush()
@@ -130,7 +130,7 @@ def test_a_part_that_somebody_writes_is_left_alone_and_so_is_one_that_is_no_file
 
 LIMITED = """
 import resource, signal, sys
-from penstock._storage.publish import publish
+from penstock._storage.local import publish
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 try:

@@ -6,8 +6,7 @@ import zlib
 
 import pytest
 
-from penstock._storage.parts import Part, RemoteObject
-from penstock._storage.retrying import AskAgain, CredentialsRefused
+from penstock._storage.parts import AskAgain, CredentialsRefused, Part, RemoteObject
 from penstock._storage.web import Reply, check_partial, check_sums, describe_object, parse_head, refuse_status, retry_after_s
 from penstock.errors import ObjectChanged, StorageError
 

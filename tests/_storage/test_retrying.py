@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 from _storage.remotes import options
 
-from penstock._storage.parts import Part, RemoteObject
-from penstock._storage.retrying import AskAgain, CredentialsRefused, Turn, backoff_s, persist
+from penstock._storage.parts import AskAgain, CredentialsRefused, Part, RemoteObject, Turn, backoff_s, persist
 from penstock.errors import StorageError
 
 FOUND = RemoteObject(key="/key", shown="https://example.org/key", size=10, etag='"1"', modified="today")

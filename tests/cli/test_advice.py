@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.cli.bench import advise
-from penstock.cli.measure import Cost, Figures
+from penstock.cli.bench import Cost, Figures, advise
 from penstock.observe import ConsumerStats, Snapshot, StageStats
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.cli.gain import Gain, measured
+from penstock.cli.pack import Gain, measured
 
 
 def test_both_are_read_and_counted(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.cli.bench_source import BenchedOperator, Opened
-from penstock.cli.measure import Device, Figures, _calling, measure
+from penstock.cli.bench import Device, Figures, _calling, measure
+from penstock.cli.bench_source import BenchOperator, Opened
 
 
 def plain(element: Any) -> Any:
@@ -22,14 +22,14 @@ def noisy(element: Any, rng: np.random.Generator) -> Any:
     return {"data": element["data"] + rng.random()}
 
 
-def measured(*operators: BenchedOperator, length: int = 40) -> Figures:
+def measured(*operators: BenchOperator, length: int = 40) -> Figures:
     dataset = ps.from_arrays({"data": np.arange(length, dtype=np.float64)})
     opened = Opened(dataset=dataset, kind="arrays", operators=operators, side=None)
     return measure(opened, batch_size=8, num_workers=2, budget_s=0.05, steps_ms=(1.0,))
 
 
 def test_every_operator_reading_and_stacking_have_a_cost() -> None:
-    figures = measured(BenchedOperator(name="plain", function=plain), BenchedOperator(name="noisy", function=noisy))
+    figures = measured(BenchOperator(name="plain", function=plain), BenchOperator(name="noisy", function=noisy))
     assert [cost.name for cost in figures.costs] == ["read", "plain", "noisy", "stack"]
     assert all(cost.us > 0 for cost in figures.costs)
     assert figures.in_line_per_s == 1e6 / sum(cost.us for cost in figures.costs)

@@ -226,8 +226,7 @@ def test_arguments_that_do_not_go_together_are_errors(
 
 @pytest.mark.parametrize("given", [{"raw_per_s": 10.0, "packed_per_s": 5.0, "num_workers": 1}])
 def test_packing_that_buys_nothing_says_so(capsys: pytest.CaptureFixture[str], given: dict[str, Any]) -> None:
-    from penstock.cli.gain import Gain
-    from penstock.cli.pack import _bought
+    from penstock.cli.pack import Gain, _bought
     from penstock.cli.screen import Screen
 
     _bought(Gain(**given), Screen(sys.stdout))

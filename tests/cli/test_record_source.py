@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.cli.record_source import TFRECORD, is_url, open_records, records_kind
+from penstock.cli.bench_source import TFRECORD, is_url, open_records, records_kind
 from penstock.errors import SourceError
 
 

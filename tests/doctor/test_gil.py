@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from penstock.doctor.gil import GilSampler, holding_shares
 from penstock.doctor.probes import Probe, ProbeRecorder
-from penstock.observe.queued import gil_wait_ns
+from penstock.doctor.profile import GilSampler, holding_shares
+from penstock.observe.stats import gil_wait_ns
 
 
 def test_what_runs_alone_decides_for_what_runs_beside_it() -> None:

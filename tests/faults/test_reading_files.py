@@ -49,7 +49,7 @@ for turn in range(4):
 PUBLISH = """
 import os
 import sys
-from penstock._storage.publish import publish
+from penstock._storage.local import publish
 try:
     publish(sys.argv[1], b"second" if os.path.exists(sys.argv[1]) else b"first")
     print("published")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from _storage.forks import forked, held_by_another_thread
 
-from penstock.formats.cache_stores import ENTRY_BYTES, DiskStore, EntryTable
+from penstock.formats.cache_stores import ENTRY_BYTES, DiskStore, PlaceTable
 
 RECORDS = {3: b"three", 0: b"", 7: b"seven" * 40}
 SRC = str(Path(__file__).parents[2] / "src")
@@ -288,7 +288,7 @@ if pid:
 def test_a_child_forked_while_threads_read_and_write_goes_on_and_finds_what_there_is(tmp_path: Path) -> None:
     found = filled(tmp_path)
     assert found.get(list(RECORDS)) == list(RECORDS.values())
-    found._table = EntryTable()  # as a thread leaves it that was in the middle of reading the indices
+    found._table = PlaceTable()  # as a thread leaves it that was in the middle of reading the indices
 
     def check() -> None:
         assert found.get(list(RECORDS)) == list(RECORDS.values())

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock.formats.cache_stores as module
-from penstock.formats.cache_stores import ENTRY_BYTES, EntryTable, RecordPlace, checksum, entry, trusted
+from penstock.formats.cache_stores import ENTRY_BYTES, PlaceTable, RecordPlace, checksum, entry, trusted
 
 KEY = 0x0123456789ABCDEF
 
@@ -54,7 +54,7 @@ steps = st.lists(
 
 @given(steps, st.integers(0, 5))
 def test_a_table_is_a_dict_however_small_its_dict_is(wanted: list[tuple[str, int | list[int]]], most: int) -> None:
-    table, reference, number = EntryTable(), dict[int, RecordPlace](), 0
+    table, reference, number = PlaceTable(), dict[int, RecordPlace](), 0
     before, module._MOST_RECENT = module._MOST_RECENT, most
     try:
         for kind, value in wanted:
@@ -79,7 +79,7 @@ def test_many_entries_become_arrays_not_objects() -> None:
     entries = np.zeros(count, module._ENTRY)
     entries["position"] = np.arange(count)[::-1]
     entries["length"] = np.arange(count)
-    table = EntryTable()
+    table = PlaceTable()
     table.add(3, entries)
     assert not table._recent
     assert len(table) == count

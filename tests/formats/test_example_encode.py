@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import penstock as ps
 from fuzz_examples import delimited, varint
 from penstock.errors import SpecError
-from penstock.formats.example_encode import _varints
+from penstock.formats.features import _varints
 
 
 @given(st.lists(st.integers(0, 2**64 - 1), max_size=40))

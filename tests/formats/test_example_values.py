@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.errors import SpecError
-from penstock.formats.example_encode import values_of
-from penstock.kernels.messages import BYTES, FLOAT, INT64
+from penstock.formats.features import values_of
+from penstock.kernels.wire import BYTES, FLOAT, INT64
 
 
 def encoded(value: Any) -> list[Any]:

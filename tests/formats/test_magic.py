@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.formats.magic import HEAD_BYTES, foreign
+from penstock.formats.linescan import HEAD_BYTES, foreign
 
 
 def written(write: Callable[[Any], Any]) -> bytes:

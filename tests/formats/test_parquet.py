@@ -13,7 +13,7 @@ from formats.tables import everything, numbers, opened, spoil, write
 
 from penstock.errors import IndexStale, PlanError, RecordError
 from penstock.formats import parquet
-from penstock.formats.parquet import ParquetColumn, check_unchanged, columns_of, read_footer, same_columns
+from penstock.formats.parquet import ColumnForm, check_unchanged, columns_of, read_footer, same_columns
 
 
 def refused(path: Path, fragment: str) -> RecordError:
@@ -145,7 +145,7 @@ def test_a_type_without_a_conversion_is_an_error_that_names_the_column(kind: Any
         columns_of(schema, None, "a.parquet")
     assert "the column 'odd one' is of the type " in caught.value.what
     assert "columns=[...]" in caught.value.fix
-    assert columns_of(schema, ["fine"], "a.parquet") == (ParquetColumn("fine", "array", (), "<i4"),)
+    assert columns_of(schema, ["fine"], "a.parquet") == (ColumnForm("fine", "array", (), "<i4"),)
 
 
 @pytest.mark.parametrize(
@@ -163,12 +163,12 @@ def test_two_columns_of_one_name_are_an_error() -> None:
 
 
 def test_the_first_difference_of_two_schemas_is_named() -> None:
-    a, b, c = ParquetColumn("a", "array", (), "<i4"), ParquetColumn("b", "str"), ParquetColumn("c", "array", (3,), "<f4")
+    a, b, c = ColumnForm("a", "array", (), "<i4"), ColumnForm("b", "str"), ColumnForm("c", "array", (3,), "<f4")
     same_columns([a, b], [b, a], "one", "two")
     for other, fragment in [
         ([a], "it has no column 'b', which is str there"),
-        ([a, ParquetColumn("b", "bytes")], "the column 'b' is bytes, and str there"),
-        ([ParquetColumn("a", "array", (), "<i8"), b], "the column 'a' is int64[], and int32[] there"),
+        ([a, ColumnForm("b", "bytes")], "the column 'b' is bytes, and str there"),
+        ([ColumnForm("a", "array", (), "<i8"), b], "the column 'a' is int64[], and int32[] there"),
         ([a, b, c], "it has a column 'c' (float32[3]) that is not there"),
     ]:
         with pytest.raises(RecordError) as caught:

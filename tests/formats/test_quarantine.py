@@ -7,7 +7,7 @@ import pytest
 
 from penstock._contracts.event import ElementLost, Notice
 from penstock.errors import SourceError
-from penstock.formats.quarantine import Quarantine, QuarantineLine, encoded, read_lines
+from penstock.formats.quarantine import Quarantine, QuarantinedLine, encoded, read_lines
 
 
 def event(index: int, text: str = "broken") -> ElementLost:
@@ -39,7 +39,7 @@ def test_lines_are_appended_and_read_back_and_other_events_write_nothing(tmp_pat
     assert not file.exists()
     for index in (4, 9):
         Quarantine(str(file))(event(index))
-    assert read_lines(file) == [QuarantineLine(1, ((0, 4, 0),), (0, 4)), QuarantineLine(2, ((0, 9, 0),), (0, 9))]
+    assert read_lines(file) == [QuarantinedLine(1, ((0, 4, 0),), (0, 4)), QuarantinedLine(2, ((0, 9, 0),), (0, 9))]
 
 
 def test_a_file_that_cannot_be_written_says_which(tmp_path: Path) -> None:

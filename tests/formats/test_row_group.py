@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import RecordError
-from penstock.formats.parquet import ParquetColumn, columns_of
+from penstock.formats.parquet import ColumnForm, columns_of
 from penstock.formats.row_group import Coded, Fixed, RowGroup, Text, row_group
 
 
@@ -162,4 +162,4 @@ def test_an_empty_table_has_no_values() -> None:
 
 def test_a_column_that_is_not_what_it_should_be_is_an_error() -> None:
     with pytest.raises(RecordError, match=r"the column 'x' is int64\[\], and float32\[\] by its schema"):
-        row_group(pa.table({"x": [1]}), [ParquetColumn("x", "array", (), "<f4")], {})
+        row_group(pa.table({"x": [1]}), [ColumnForm("x", "array", (), "<f4")], {})

@@ -12,7 +12,7 @@ from formats.archives import END, header, member, pieces, sample
 
 from penstock.errors import RecordError
 from penstock.formats.tar import find_samples, name_of
-from penstock.kernels.tar import TarTable, scan_members
+from penstock.kernels.tar import MemberTable, scan_members
 
 
 def refusal(data: bytes) -> str:
@@ -49,7 +49,7 @@ def test_names_in_errors_are_escaped_and_cut() -> None:
 
 
 def test_the_name_of_a_row_is_between_the_end_of_the_one_before_and_its_own() -> None:
-    table = TarTable(with_crc=False)
+    table = MemberTable(with_crc=False)
     data = member(b"one.x") + member(b"two.x")
     scan_members(pieces(data)[0], 0, len(data), table)
     assert [name_of(table, 0), name_of(table, 1)] == [b"one.x", b"two.x"]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from penstock.errors import RecordError
-from penstock.formats.tfrecord import RecordSpans, scan_headers
+from penstock.formats.tfrecord import FrameSpans, scan_headers
 
 
 def pieces(data: bytes, sizes: Iterator[int]) -> Iterator[NDArray[np.uint8]]:
@@ -26,7 +26,7 @@ def pieces(data: bytes, sizes: Iterator[int]) -> Iterator[NDArray[np.uint8]]:
         begin += piece.size
 
 
-def scan(data: bytes, size: int = 1 << 20, *, resync: bool = False) -> RecordSpans:
+def scan(data: bytes, size: int = 1 << 20, *, resync: bool = False) -> FrameSpans:
     return scan_headers(pieces(data, itertools.repeat(size)), len(data), "f", resync=resync)
 
 

@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as arrays
 
 from penstock._contracts.element import flatten
 from penstock.errors import SpecError
-from penstock.formats.tree import pack, unpack
+from penstock.formats.cache_stores import pack, unpack
 
 DTYPES = ["?", "|u1", "<i2", ">i4", "<u8", "<f2", ">f8", "<c8", "<c16", "<g", "<M8[ns]", ">m8[s]", "<U5", ">U3", "|S4"]
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.image.exif import orient, read_orientation
+from penstock.image.header import orient, read_orientation
 
 
 def tiff(order: str, tag: int, kind: int, count: int, value: int) -> bytes:

@@ -14,7 +14,7 @@ import penstock as ps
 import penstock.image as image
 from penstock._contracts.transform import FusedTransform, Scratch, Transform
 from penstock.errors import DecodeError, SpecError
-from penstock.image.fused import FusedImage, fused
+from penstock.image.decoding import FusedImage, fused
 
 Encode = Callable[..., bytes]
 Photo = NDArray[np.uint8]

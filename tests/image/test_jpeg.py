@@ -14,9 +14,9 @@ import penstock as ps
 import penstock.image as image
 from penstock._contracts.transform import Scratch
 from penstock.errors import DecodeError
-from penstock.image import jpeg
+from penstock.image import decoding
+from penstock.image.decoding import upper_rows
 from penstock.image.header import Header, read_header
-from penstock.image.jpeg import upper_rows
 
 Encode = Callable[..., bytes]
 simplejpeg = pytest.importorskip("simplejpeg")
@@ -98,7 +98,7 @@ def test_a_decoder_that_speaks_otherwise_costs_time_and_nothing_else(encode: Enc
     header = operator.usual(encoded)
     assert isinstance(header, Header)
     short = operator.upper_rows(encoded, header, 40, Scratch()).copy()
-    monkeypatch.setattr(jpeg, "_LEFT_OVER", jpeg.re.compile("words of another version"))
+    monkeypatch.setattr(decoding, "_LEFT_OVER", decoding.re.compile("words of another version"))
     long = operator.upper_rows(encoded, header, 40, Scratch())
     assert (len(short), len(long)) == (42, 200)
     assert np.array_equal(short[:40], long[:40])

@@ -9,7 +9,7 @@ import pytest
 
 import penstock as ps
 from penstock.errors import PlanError
-from penstock.testing.elements import plain
+from penstock.testing.runs import plain
 
 ROWS = [{"x": 1, "word": "a"}, {"x": 2, "word": "b"}, {"x": 3, "word": "c"}]
 

@@ -16,7 +16,7 @@ import pytest
 import penstock as ps
 from browser import tensorboard_server
 from penstock.observe import tensorboard
-from penstock.observe.event_file import EventFile
+from penstock.observe.curves import EventFile
 from penstock.queues import FIFOQueue, RandomShuffleQueue
 
 pytestmark = pytest.mark.slow

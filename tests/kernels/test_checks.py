@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from penstock.errors import SpecError
-from penstock.kernels.checks import block, integer, place, require, require_integers, require_out
+from penstock.kernels.library import block, integer, place, require, require_integers, require_out
 
 INT64 = np.dtype(np.int64)
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from penstock.errors import LengthMismatch, SpecError
 from penstock.kernels import columns
-from penstock.kernels.columns import Table, gather
+from penstock.kernels.columns import ColumnTable, gather
 from penstock.kernels.library import load_library
 
 LIBRARY = load_library()
@@ -35,7 +35,7 @@ def ints(values: Any) -> NDArray[np.int64]:
     return np.array(values, np.int64)
 
 
-def table(seed: int, kinds: list[tuple[str, tuple[int, ...]]], num_rows: int) -> Table:
+def table(seed: int, kinds: list[tuple[str, tuple[int, ...]]], num_rows: int) -> ColumnTable:
     generator = np.random.default_rng(seed)
     made = []
     for dtype, shape in kinds:
@@ -46,11 +46,11 @@ def table(seed: int, kinds: list[tuple[str, tuple[int, ...]]], num_rows: int) ->
             else generator.bytes(num_rows * int(np.prod(shape)) * kind.itemsize)
         )
         made.append(np.frombuffer(data, kind).reshape(num_rows, *shape))
-    return Table(made)
+    return ColumnTable(made)
 
 
 @st.composite
-def gathers(draw: st.DrawFn) -> tuple[list[Table], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64] | None, int]:
+def gathers(draw: st.DrawFn) -> tuple[list[ColumnTable], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64] | None, int]:
     kinds = draw(st.lists(st.sampled_from(KINDS), min_size=1, max_size=5))
     sizes = draw(st.lists(st.integers(0, 40), min_size=1, max_size=4))
     of = [table(seed, kinds, size) for seed, size in enumerate(sizes)]
@@ -69,7 +69,7 @@ def gathers(draw: st.DrawFn) -> tuple[list[Table], NDArray[np.int64], NDArray[np
 @needs_library
 @given(gathers())
 def test_the_library_equals_its_twin(
-    case: tuple[list[Table], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64] | None, int],
+    case: tuple[list[ColumnTable], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64] | None, int],
 ) -> None:
     assert LIBRARY is not None
     *arguments, num_out = case
@@ -95,7 +95,7 @@ def test_rows_are_those_of_the_tables(seed: int) -> None:
 
 
 def test_other_dtypes_and_layouts_of_the_output_are_served_too() -> None:
-    of = [Table([np.arange(6).reshape(3, 2)])]
+    of = [ColumnTable([np.arange(6).reshape(3, 2)])]
     loose = np.zeros((4, 2), np.int64, order="F")
     gather(of, ints([0, 0]), ints([2, 0]), ints([3, 1]), [loose])
     assert loose.tolist() == [[0, 0], [0, 1], [0, 0], [4, 5]]
@@ -107,7 +107,7 @@ def test_other_dtypes_and_layouts_of_the_output_are_served_too() -> None:
 def test_a_column_that_is_not_one_block_is_copied() -> None:
     wide = np.arange(12).reshape(6, 2)
     out = [np.zeros(2, np.int64)]
-    gather([Table([wide[:, 1]])], ints([0, 0]), ints([5, 0]), None, out)
+    gather([ColumnTable([wide[:, 1]])], ints([0, 0]), ints([5, 0]), None, out)
     assert out[0].tolist() == [11, 1]
 
 
@@ -118,7 +118,7 @@ def test_a_row_that_is_not_there_is_an_error_and_nothing_is_written(tables: Any,
     out = [np.full(2, 9)]
     to = None if places is None else ints(places)
     with pytest.raises(LengthMismatch, match=f"row {rows[bad]} of table {tables[bad]}"):
-        gather([Table([np.arange(3)])], ints(tables), ints(rows), to, out)
+        gather([ColumnTable([np.arange(3)])], ints(tables), ints(rows), to, out)
     assert out[0].tolist() == [9, 9]
 
 
@@ -129,7 +129,7 @@ def test_nothing_of_no_tables_is_nothing() -> None:
 
 
 def test_arguments_that_the_c_could_not_survive_are_refused() -> None:
-    of = [Table([np.arange(3)])]
+    of = [ColumnTable([np.arange(3)])]
     with pytest.raises(SpecError, match="tables is 1-d float64"):
         gather(of, np.zeros(1), ints([0]), None, [np.zeros(1, np.int64)])  # type: ignore[arg-type]
     with pytest.raises(SpecError, match="rows has shape"):
@@ -141,13 +141,16 @@ def test_arguments_that_the_c_could_not_survive_are_refused() -> None:
     with pytest.raises(SpecError, match="and out has none"):
         gather(of, ints([0]), ints([0]), None, [])
     with pytest.raises(SpecError, match="table 1 has columns"):
-        gather([*of, Table([np.zeros(3)])], ints([0]), ints([0]), None, [np.zeros(1, np.int64)])
+        gather([*of, ColumnTable([np.zeros(3)])], ints([0]), ints([0]), None, [np.zeros(1, np.int64)])
     with pytest.raises(SpecError, match="one column has 3 rows, another 2"):
-        Table([np.zeros(3), np.zeros(2)])
+        ColumnTable([np.zeros(3), np.zeros(2)])
 
 
 def test_the_twin_puts_rows_where_they_should_go_and_converts_their_values() -> None:
-    tables = [Table([np.array([1, 2, 3]), np.array([[1.5, 2.5], [3.5, 4.5], [5.5, 6.5]])]), Table([np.array([7]), np.array([[8.0, 9.0]])])]
+    tables = [
+        ColumnTable([np.array([1, 2, 3]), np.array([[1.5, 2.5], [3.5, 4.5], [5.5, 6.5]])]),
+        ColumnTable([np.array([7]), np.array([[8.0, 9.0]])]),
+    ]
     out = [np.zeros(4, np.float32), np.zeros((4, 2))]
     assert columns.by_twin(tables, ints([0, 1, 0]), ints([2, 0, 0]), None, out) == -1
     assert out[0].tolist() == [3, 7, 1, 0]

@@ -6,8 +6,8 @@ import threading
 import numpy as np
 import pytest
 
-from penstock.kernels import copying
-from penstock.kernels.copying import LARGE_BYTES, copies
+from penstock.kernels import columns
+from penstock.kernels.columns import LARGE_BYTES, copies
 
 
 def views(sizes: list[int], seed: int = 0) -> list[memoryview]:
@@ -35,7 +35,7 @@ def test_they_are_objects_of_their_own_with_the_hash_of_any_others() -> None:
 
 
 def test_without_the_library_they_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copying, "_chosen", lambda: None)
+    monkeypatch.setattr(columns, "_chosen", lambda: None)
     given = views([LARGE_BYTES, 3])
     assert copies(given) == [bytes(view) for view in given]
 

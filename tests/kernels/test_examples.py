@@ -9,10 +9,8 @@ import pytest
 
 from fuzz_examples import delimited, varint
 from penstock.errors import SpecError
-from penstock.kernels.examples import BadRecord, fill_examples, parse_examples
-from penstock.kernels.examples_plan import COUNT, FIXED, FeaturePlan, make_plan
-from penstock.kernels.messages import BYTES, FLOAT, INT64
-from penstock.kernels.wire import FaultCode
+from penstock.kernels.examples import COUNT, FIXED, BadRecord, FeaturePlan, fill_examples, make_plan, parse_examples
+from penstock.kernels.wire import BYTES, FLOAT, INT64, WireProblem
 
 PLAN = make_plan([FeaturePlan(b"x", FLOAT, FIXED, 2, None), FeaturePlan(b"y", INT64, FIXED, 1, np.int64(-1).tobytes())])
 
@@ -51,18 +49,18 @@ def test_records_in_any_order_and_twice_go_to_their_rows() -> None:
 @pytest.mark.parametrize(
     ("bad", "fault", "feature", "found"),
     [
-        (record(None, 5), FaultCode.MISSING, 0, 0),
-        (record([1, 2, 3]), FaultCode.COUNT, 0, 3),
-        (record([]), FaultCode.COUNT, 0, 0),
-        (record([1, 2], more=entry(b"y", BYTES, delimited(1, b"a"))), FaultCode.KIND, 1, BYTES),
-        (record([1, 2], more=entry(b"y", INT64, b"\x0a\x01\x80")), FaultCode.VARINT, 1, 0),
-        (record([1, 2], more=entry(b"y", INT64, b"\x0d\x01\x01\x01\x01")), FaultCode.WIRE, 1, 0),
-        (record([1, 2])[:-1], FaultCode.LENGTH, -1, 0),
-        (b"\x08\x01", FaultCode.WIRE, -1, 0),
-        (varint(9 << 3 | 3) * 100, FaultCode.DEPTH, -1, 0),
+        (record(None, 5), WireProblem.MISSING, 0, 0),
+        (record([1, 2, 3]), WireProblem.COUNT, 0, 3),
+        (record([]), WireProblem.COUNT, 0, 0),
+        (record([1, 2], more=entry(b"y", BYTES, delimited(1, b"a"))), WireProblem.KIND, 1, BYTES),
+        (record([1, 2], more=entry(b"y", INT64, b"\x0a\x01\x80")), WireProblem.VARINT, 1, 0),
+        (record([1, 2], more=entry(b"y", INT64, b"\x0d\x01\x01\x01\x01")), WireProblem.WIRE, 1, 0),
+        (record([1, 2])[:-1], WireProblem.LENGTH, -1, 0),
+        (b"\x08\x01", WireProblem.WIRE, -1, 0),
+        (varint(9 << 3 | 3) * 100, WireProblem.DEPTH, -1, 0),
     ],
 )
-def test_the_first_bad_record_is_reported_with_what_is_wrong(bad: bytes, fault: FaultCode, feature: int, found: int) -> None:
+def test_the_first_bad_record_is_reported_with_what_is_wrong(bad: bytes, fault: WireProblem, feature: int, found: int) -> None:
     data, starts, lengths = block_of(record([1, 2]), bad, bad)
     report = parse_examples(data, starts, lengths, PLAN, outs(3))
     assert report is not None
@@ -73,7 +71,7 @@ def test_the_first_bad_record_is_reported_with_what_is_wrong(bad: bytes, fault: 
 def test_a_record_that_does_not_lie_in_the_buffer_is_reported(start: int, length: int) -> None:
     data, _, _ = block_of(record([1, 2]))
     report = parse_examples(data, np.array([start]), np.array([length]), PLAN, outs(1))
-    assert report == BadRecord(0, FaultCode.SPAN, -1, 0, 0)
+    assert report == BadRecord(0, WireProblem.SPAN, -1, 0, 0)
 
 
 def test_variable_features_are_filled_in_by_a_second_call() -> None:
@@ -99,7 +97,7 @@ def test_a_record_that_changed_between_the_calls_is_reported_and_nothing_is_writ
     data, starts, lengths = block_of(delimited(1, entry(b"v", INT64, delimited(1, b"\x01\x02\x03"))))
     bad, _ = fill_examples(data, starts, lengths, plan, [np.array([1])])
     assert bad is not None
-    assert (bad.fault, bad.found) == (FaultCode.COUNT, 3)
+    assert (bad.fault, bad.found) == (WireProblem.COUNT, 3)
 
 
 def test_a_million_features_in_one_record_are_read_in_one_pass() -> None:

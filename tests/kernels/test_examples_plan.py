@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from penstock.errors import SpecError
-from penstock.kernels.examples_plan import COUNT, FILL, FIXED, SKIP, FeaturePlan, hash_of, make_plan
-from penstock.kernels.messages import BYTES, FLOAT, INT64
+from penstock.kernels.examples import COUNT, FILL, FIXED, SKIP, FeaturePlan, hash_of, make_plan
+from penstock.kernels.wire import BYTES, FLOAT, INT64
 
 
 def test_the_hash_is_fnv_1a() -> None:

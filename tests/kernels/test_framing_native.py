@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fuzz_framing import CASES
-from penstock.kernels import framing_twin
+from penstock.kernels import framing
 from penstock.kernels.library import load_library
 
 LIBRARY = load_library()
@@ -29,4 +29,4 @@ def test_check_sums_agree_at_the_sizes_where_the_way_of_computing_changes(size: 
     data = np.random.default_rng(size).integers(0, 256, size + 7, dtype=np.uint8)
     for shift in (0, 1, 7):
         part = data[shift : shift + size].copy()
-        assert LIBRARY.crc32c(part, size, 5) == framing_twin.crc32c(part, size, 5) == framing_twin.crc32c(part.tobytes(), size, 5)
+        assert LIBRARY.crc32c(part, size, 5) == framing.crc32c_twin(part, size, 5) == framing.crc32c_twin(part.tobytes(), size, 5)

@@ -3,27 +3,27 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from penstock.kernels import framing_twin
+from penstock.kernels import framing
 
 
 @pytest.mark.parametrize("size", [4095, 4096, 4097, 8192, 70_000, (1 << 20) + 5])
 def test_lanes_side_by_side_give_the_check_sum_of_a_plain_loop(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     data = np.random.default_rng(size).integers(0, 256, size, dtype=np.uint8)
-    in_lanes = framing_twin.crc32c(data, size, 0xDEADBEEF)
-    monkeypatch.setattr(framing_twin, "_LEAST_BYTES", 1 << 30)
-    assert framing_twin.crc32c(data, size, 0xDEADBEEF) == in_lanes
+    in_lanes = framing.crc32c_twin(data, size, 0xDEADBEEF)
+    monkeypatch.setattr(framing, "_LEAST_BYTES", 1 << 30)
+    assert framing.crc32c_twin(data, size, 0xDEADBEEF) == in_lanes
 
 
 def test_zeros_in_front_count_though_the_remainder_begins_with_zero_there() -> None:
-    sums = {framing_twin.crc32c(bytes(size), size, 0) for size in range(0, 9000, 500)}
+    sums = {framing.crc32c_twin(bytes(size), size, 0) for size in range(0, 9000, 500)}
     assert len(sums) == 18
 
 
 def test_it_finds_and_checks_frames_as_the_c_version_does() -> None:
     file = np.frombuffer(bytes.fromhex("000000000000000029039807d8ea82a2"), np.uint8)
     offsets, lengths, state = np.zeros(2, np.int64), np.zeros(2, np.int64), np.zeros(3, np.int64)
-    assert framing_twin.scan_frames(file, (16, 99, 2, 7), offsets, lengths, state) == 1
+    assert framing.scan_frames_twin(file, (16, 99, 2, 7), offsets, lengths, state) == 1
     assert (offsets[0], lengths[0], state.tolist()) == (7, 16, [16, 0, 0])
     statuses = np.zeros(2, np.uint8)
-    assert framing_twin.check_frames(file, np.array([0, 1]), np.array([16, 16]), True, statuses) == 1
+    assert framing.check_frames_twin(file, np.array([0, 1]), np.array([16, 16]), True, statuses) == 1
     assert statuses.tolist() == [0, 3]

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from penstock.errors import SpecError
 from penstock.kernels import mix
-from penstock.kernels.keys import finish
+from penstock.kernels.checked import finish
 
 GOLDEN_KEYS = {
     (): 16294208416658607535,

@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from penstock.errors import SpecError
-from penstock.kernels import lookup
+from penstock.kernels import spans
 from penstock.kernels.library import load_library
-from penstock.kernels.lookup import Places
+from penstock.kernels.spans import Places
 
 LIBRARY = load_library()
-FINDERS: dict[str, Any] = {"numpy": lookup.by_twin, **({} if LIBRARY is None else {"c": LIBRARY.look_up})}
+FINDERS: dict[str, Any] = {"numpy": spans.by_twin, **({} if LIBRARY is None else {"c": LIBRARY.look_up})}
 
 
 @pytest.fixture(params=FINDERS.values(), ids=FINDERS)
 def find(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lookup, "chosen", lambda name, twin: request.param)
+    monkeypatch.setattr(spans, "chosen", lambda name, twin: request.param)
 
 
 def made(counts: list[int], kinds: tuple[Any, Any] = (np.int64, np.uint32)) -> Places:

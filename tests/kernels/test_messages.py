@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from fuzz_examples import delimited, varint
-from penstock.kernels.messages import BYTES, FLOAT, INT64, as_array, entries, lists_of, messages, values_of
-from penstock.kernels.wire import FaultCode, WireFault
+from penstock.kernels.wire import BYTES, FLOAT, INT64, WireFault, WireProblem, as_array, entries, lists_of, messages, values_of
 
 
 def entry(name: bytes, *values: bytes) -> bytes:
@@ -72,13 +71,13 @@ def test_a_fault_inside_an_entry_knows_the_name_that_was_read() -> None:
     record = delimited(1, delimited(1, delimited(1, b"label") + b"\x12\x05x"))
     with pytest.raises(WireFault) as caught:
         entries(record, messages(record, 0, len(record), 1))
-    assert (caught.value.fault, caught.value.name) == (FaultCode.LENGTH, b"label")
+    assert (caught.value.fault, caught.value.name) == (WireProblem.LENGTH, b"label")
 
 
 def test_a_packed_list_of_floats_that_ends_inside_one_is_a_fault() -> None:
     with pytest.raises(WireFault) as caught:
         found(entry(b"a", delimited(FLOAT, delimited(1, b"12345"))))
-    assert caught.value.fault == FaultCode.LENGTH
+    assert caught.value.fault == WireProblem.LENGTH
 
 
 def test_spans_of_bytes_are_places_in_the_record() -> None:

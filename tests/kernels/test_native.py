@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from penstock.errors import SpecError
-from penstock.kernels import gather_windows, twin
+from penstock.kernels import checked, gather_windows
 from penstock.kernels.library import load_library
 
 LIBRARY = load_library()
@@ -62,7 +62,7 @@ def test_permute_equals_its_twin(num_elements: int, key: int, data: st.DataObjec
     positions[: length // 2] = num_elements - 1 - np.arange(length // 2) % num_elements
     ours, other = np.empty(length, np.int64), np.empty(length, np.int64)
     assert library().permute(positions, num_elements, key, ours) == -1
-    assert twin.permute(positions, num_elements, key, other) == -1
+    assert checked.permute_twin(positions, num_elements, key, other) == -1
     assert ours.tobytes() == other.tobytes()
 
 
@@ -72,7 +72,7 @@ def test_permute_equals_its_twin_on_a_whole_range(num_elements: int) -> None:
     positions = np.arange(num_elements)
     ours, other = np.empty(num_elements, np.int64), np.empty(num_elements, np.int64)
     library().permute(positions, num_elements, 99, ours)
-    twin.permute(positions, num_elements, 99, other)
+    checked.permute_twin(positions, num_elements, 99, other)
     assert np.array_equal(ours, other)
 
 
@@ -83,7 +83,7 @@ def test_permute_finds_the_same_first_bad_row_as_its_twin(num_elements: int, row
     positions[row::3] = bad
     out = np.empty(200, np.int64)
     expected = -1 if 0 <= bad < num_elements else row
-    assert library().permute(positions, num_elements, 1, out) == twin.permute(positions, num_elements, 1, out) == expected
+    assert library().permute(positions, num_elements, 1, out) == checked.permute_twin(positions, num_elements, 1, out) == expected
 
 
 @needs_library
@@ -91,8 +91,8 @@ def test_permute_finds_the_same_first_bad_row_as_its_twin(num_elements: int, row
 def test_philox_uniform_equals_its_twin(key0: int, key1: int, length: int, num_draws: int) -> None:
     counters = np.random.default_rng(key0).integers(-(2**63), 2**63 - 1, (3, length), endpoint=True)
     ours, other = np.empty((length, num_draws)), np.empty((length, num_draws))
-    for version, out in ((library(), ours), (twin, other)):
-        version.philox_uniform(key0, key1, counters[0], counters[1], counters[2].view(np.uint64), out)
+    for fill, out in ((library().philox_uniform, ours), (checked.philox_uniform_twin, other)):
+        fill(key0, key1, counters[0], counters[1], counters[2].view(np.uint64), out)
     assert ours.tobytes() == other.tobytes()
 
 
@@ -105,7 +105,7 @@ def test_normalize_equals_its_twin(values: NDArray[np.uint8], channels_first: bo
     memory, ours = guarded(shape, np.float32)
     other = np.empty(shape, np.float32)
     library().normalize(values, scale, bias, ours, channels_first)
-    twin.normalize(values, scale, bias, other, channels_first)
+    checked.normalize_twin(values, scale, bias, other, channels_first)
     assert ours.tobytes() == other.tobytes()
     assert untouched(memory)
 
@@ -120,7 +120,7 @@ def test_every_value_of_a_large_photograph_is_normalised_as_by_its_twin(reverse:
     shape = (2, 3, 224, 224) if channels_first else (2, 224, 224, 3)
     ours, other = np.empty(shape, np.float32), np.empty(shape, np.float32)
     library().normalize(values, scale, bias, ours, channels_first)
-    twin.normalize(values, scale, bias, other, channels_first)
+    checked.normalize_twin(values, scale, bias, other, channels_first)
     assert ours.tobytes() == other.tobytes()
 
 
@@ -159,7 +159,7 @@ def test_crop_images_equals_its_twin(
     memory, ours = guarded((shape[0], *window, shape[3]), np.uint8)
     other = np.empty_like(ours)
     library().crop_images(values, tops, lefts, flips, fill, ours)
-    twin.crop_images(values, tops, lefts, flips, fill, other)
+    checked.crop_images_twin(values, tops, lefts, flips, fill, other)
     assert ours.tobytes() == other.tobytes()
     assert untouched(memory)
 
@@ -174,7 +174,7 @@ def test_gather_windows_equals_its_twin(dtype: str, size: int, length: int, data
     memory, ours = guarded((starts.size, length), np.int64)
     other = np.full_like(ours, 7)
     ours[...] = 7
-    row = twin.gather_windows(values, starts, other)
+    row = checked.gather_windows_twin(values, starts, other)
     if row < 0:
         gather_windows(values, starts, ours)
     else:
@@ -217,10 +217,10 @@ def test_deal_equals_its_twin(tree: Any, first: int, length: int, running: bool,
     if bad > 6 and len(shares):
         sides[rng.integers(0, len(shares)), bad % 2] = rng.choice([0, len(shares), ~num_children, -(2**63)])
     guards, results = [], []
-    for version in (library(), twin):
+    for version in (library().deal, checked.deal_twin):
         memory, out = guarded((4 if grouped else 2, length), np.int64)
         other_memory, starts = guarded((num_children + 1 if grouped else 0,), np.int64)
-        found = version.deal(positions, shares, sides, num_children, out, starts)
+        found = version(positions, shares, sides, num_children, out, starts)
         results.append((found, *((out.tobytes(), starts.tobytes()) if found == -1 else ())))
         guards += [memory, other_memory]
     assert results[0] == results[1]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from penstock.kernels import mix, permute
-from penstock.kernels.twin import SMALL, grid, round_keys, seed_of
+from penstock.kernels.checked import SMALL, grid, round_keys, seed_of
 
 GOLDEN_POSITIONS = {
     # num_elements: (positions, where key 7 sends them)

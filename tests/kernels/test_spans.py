@@ -16,11 +16,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock._storage.local import can_sink
-from penstock.kernels import backend, spans, spans_twin
+from penstock.kernels import backend, spans
 from penstock.kernels.library import load_library
 
 LIBRARY = load_library()
-READERS: dict[str, Any] = {"numpy": spans_twin.read_spans, **({} if LIBRARY is None else {"c": LIBRARY.read_spans})}
+READERS: dict[str, Any] = {"numpy": spans.read_spans_twin, **({} if LIBRARY is None else {"c": LIBRARY.read_spans})}
 both = pytest.mark.parametrize("reader", READERS.values(), ids=READERS)
 GUARD = 0xA5
 
@@ -28,7 +28,7 @@ GUARD = 0xA5
 def tables(*paths: Path | str) -> spans.Files:
     encoded = [os.fsencode(path) + b"\0" for path in paths]
     starts = np.cumsum([0, *map(len, encoded)])[:-1].astype(np.int64)
-    known = [spans_twin.known_of(os.stat(path)) if os.path.exists(path) else (10, 0, 0) for path in paths]
+    known = [spans.known_of(os.stat(path)) if os.path.exists(path) else (10, 0, 0) for path in paths]
     return spans.Files(b"".join(encoded), starts, np.array(known, np.int64).reshape(-1, 3))
 
 
@@ -42,7 +42,7 @@ class Run:
         room = given.get("room", int(columns[2].clip(0, 1 << 20).sum()) + gap * len(rows))
         memory = np.full(room + 64, GUARD, np.uint8)
         self.begins = np.full(len(rows), -7, np.int64)
-        self.kept, self.facts = np.full((given.get("most_kept", 0), 2), -7, np.int64), np.empty(spans_twin.NUM_FACTS, np.int64)
+        self.kept, self.facts = np.full((given.get("most_kept", 0), 2), -7, np.int64), np.empty(spans.NUM_FACTS, np.int64)
         block = spans.Spans(*columns, descriptors)
         self.problem = reader(files, block, gap, memory[:room], self.begins, self.kept, self.facts)
         assert (memory[room:] == GUARD).all()
@@ -159,7 +159,7 @@ def test_too_little_room_is_told_and_nothing_is_written_behind_it(reader: Any, f
 
 
 def test_as_int64_wraps_as_c_does() -> None:
-    assert [spans_twin.as_int64(number) for number in (5, -5, 2**63, 2**64 + 1)] == [5, -5, -(2**63), 1]
+    assert [spans.as_int64(number) for number in (5, -5, 2**63, 2**64 + 1)] == [5, -5, -(2**63), 1]
 
 
 def test_the_checked_call_returns_what_happened(folder: Path) -> None:
@@ -202,7 +202,7 @@ class Mapped:
         block = spans.Spans(zeros, offsets, lengths, zeros + descriptor, zeros + address, sink)
         if cut_to is not None:
             os.truncate(mapped, cut_to)
-        facts = np.empty(spans_twin.NUM_FACTS, np.int64)
+        facts = np.empty(spans.NUM_FACTS, np.int64)
         try:
             self.problem = LIBRARY.read_spans(files, block, 0, self.out, begins, np.empty((0, 2), np.int64), facts)
         finally:

@@ -6,7 +6,7 @@ import os
 
 import numpy as np
 
-from penstock.kernels.spans_twin import FLAGS, Files, known_of
+from penstock.kernels.spans import FLAGS, Files, known_of
 
 
 def test_paths_are_found_by_number() -> None:

@@ -37,7 +37,7 @@ def numbers(*values: int, dtype: Any = np.int64) -> NDArray[Any]:
     return np.array(values, dtype)
 
 
-def read(descriptor: int, offset: int, length: int, dtype: str, bound: int = 0) -> tuple[list[int], tokens.WindowFailure | None]:
+def read(descriptor: int, offset: int, length: int, dtype: str, bound: int = 0) -> tuple[list[int], tokens.TokenFailure | None]:
     out = np.zeros((1, length), np.int64)
     failure = tokens.read_windows(numbers(descriptor, dtype=np.int32), numbers(offset), np.dtype(dtype), bound, out)
     return out[0].tolist(), failure

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.kernels import twin
+from penstock.kernels import checked
 
 
 @given(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1), st.integers(-(2**63), 2**63 - 1), st.integers(0, 2**64 - 1), st.integers(0, 9))
 def test_uniform_numbers_are_those_of_numpys_own_generator(key0: int, key1: int, number: int, lane: int, num_draws: int) -> None:
     epochs, indices, lanes = np.array([number, 5]), np.array([3, number]), np.array([lane, 0], np.uint64)
     out = np.empty((2, num_draws))
-    twin.philox_uniform(key0, key1, epochs, indices, lanes, out)
+    checked.philox_uniform_twin(key0, key1, epochs, indices, lanes, out)
     for row, counter in enumerate(([0, lane, 3, number % 2**64], [0, 0, number % 2**64, 5])):
         generator = np.random.Generator(np.random.Philox(key=np.array([key0, key1], np.uint64), counter=np.array(counter, np.uint64)))
         assert out[row].tobytes() == generator.random(num_draws).tobytes()
@@ -24,7 +24,7 @@ def test_a_normalised_pixel_is_its_value_times_scale_plus_bias_rounded_twice() -
     values = np.arange(256, dtype=np.uint8).reshape(1, 16, 16, 1)
     scale, bias = np.array([0.017124753], np.float32), np.array([-2.117904], np.float32)
     out = np.empty((1, 16, 16, 1), np.float32)
-    twin.normalize(values, scale, bias, out, False)
+    checked.normalize_twin(values, scale, bias, out, False)
     expected = [np.float32(np.float32(value) * scale[0]) + bias[0] for value in range(256)]
     assert out.ravel().tolist() == [float(number) for number in expected]
 
@@ -33,8 +33,8 @@ def test_channels_first_moves_the_channels_in_front() -> None:
     values = np.random.default_rng(0).integers(0, 256, (2, 3, 4, 3), dtype=np.uint8)
     scale, bias = np.array([1, 2, 3], np.float32), np.array([4, 5, 6], np.float32)
     planes, pixels = np.empty((2, 3, 3, 4), np.float32), np.empty((2, 3, 4, 3), np.float32)
-    twin.normalize(values, scale, bias, planes, True)
-    twin.normalize(values, scale, bias, pixels, False)
+    checked.normalize_twin(values, scale, bias, planes, True)
+    checked.normalize_twin(values, scale, bias, pixels, False)
     assert np.array_equal(planes, pixels.transpose(0, 3, 1, 2))
     assert np.array_equal(pixels, values * scale + bias)
 
@@ -42,40 +42,40 @@ def test_channels_first_moves_the_channels_in_front() -> None:
 def test_a_crop_is_padded_where_it_leaves_the_image_and_then_mirrored() -> None:
     values = np.arange(1, 7, dtype=np.uint8).reshape(1, 2, 3, 1)
     out = np.empty((1, 2, 3, 1), np.uint8)
-    twin.crop_images(values, np.array([-1]), np.array([1]), np.array([0], np.uint8), 9, out)
+    checked.crop_images_twin(values, np.array([-1]), np.array([1]), np.array([0], np.uint8), 9, out)
     assert out[0, :, :, 0].tolist() == [[9, 9, 9], [2, 3, 9]]
-    twin.crop_images(values, np.array([-1]), np.array([1]), np.array([1], np.uint8), 9, out)
+    checked.crop_images_twin(values, np.array([-1]), np.array([1]), np.array([1], np.uint8), 9, out)
     assert out[0, :, :, 0].tolist() == [[9, 9, 9], [9, 3, 2]]
 
 
 @pytest.mark.parametrize(("top", "left"), [(2, 0), (-2, 0), (0, 3), (0, -3), (2**63 - 1, -(2**63))])
 def test_a_window_wholly_outside_is_all_fill(top: int, left: int) -> None:
     out = np.empty((1, 2, 3, 1), np.uint8)
-    twin.crop_images(np.ones((1, 2, 3, 1), np.uint8), np.array([top]), np.array([left]), np.array([1], np.uint8), 7, out)
+    checked.crop_images_twin(np.ones((1, 2, 3, 1), np.uint8), np.array([top]), np.array([left]), np.array([1], np.uint8), 7, out)
     assert (out == 7).all()
 
 
 def test_windows_of_tokens_are_slices_widened_to_int64() -> None:
     values = np.array([0, 255, 3, 4, 5], np.uint8)
     out = np.empty((3, 2), np.int64)
-    assert twin.gather_windows(values, np.array([0, 3, 1]), out) == -1
+    assert checked.gather_windows_twin(values, np.array([0, 3, 1]), out) == -1
     assert out.tolist() == [[0, 255], [4, 5], [255, 3]]
-    assert twin.gather_windows(values.view(np.int8), np.array([0, 3, 1]), out) == -1
+    assert checked.gather_windows_twin(values.view(np.int8), np.array([0, 3, 1]), out) == -1
     assert out.tolist() == [[0, -1], [4, 5], [-1, 3]]
 
 
 def test_the_first_row_that_lies_outside_is_returned() -> None:
     out = np.empty((3, 2), np.int64)
-    assert twin.gather_windows(np.arange(5), np.array([3, 4, -1]), out) == 1
-    assert twin.permute(np.array([4, -1, 5]), 5, 0, np.empty(3, np.int64)) == 1
+    assert checked.gather_windows_twin(np.arange(5), np.array([3, 4, -1]), out) == 1
+    assert checked.permute_twin(np.array([4, -1, 5]), 5, 0, np.empty(3, np.int64)) == 1
 
 
 def test_long_runs_of_positions_are_the_same_as_short_ones() -> None:
     positions = np.arange(20_000)
     out, part = np.empty(20_000, np.int64), np.empty(100, np.int64)
-    twin.permute(positions, 20_000, 5, out)
+    checked.permute_twin(positions, 20_000, 5, out)
     for start in (0, 8150, 8192, 19_900):
-        twin.permute(positions[start : start + 100], 20_000, 5, part)
+        checked.permute_twin(positions[start : start + 100], 20_000, 5, part)
         assert np.array_equal(out[start : start + 100], part)
 
 
@@ -93,7 +93,7 @@ def test_positions_go_down_a_tree_as_plain_python_sends_them(positions: Sequence
         places.append(position)
     out, starts = np.empty((4, len(positions)), np.int64), np.empty(4, np.int64)
     tree = np.array(shares, np.uint64), np.array(sides), 3
-    assert twin.deal(np.array(positions), *tree, out, starts) == -1
+    assert checked.deal_twin(np.array(positions), *tree, out, starts) == -1
     assert out[2].tolist() == children
     assert out[3].tolist() == places
     rows = sorted(range(len(children)), key=children.__getitem__)
@@ -101,7 +101,7 @@ def test_positions_go_down_a_tree_as_plain_python_sends_them(positions: Sequence
     assert out[1].tolist() == [places[row] for row in rows]
     assert starts.tolist() == [sum(child < border for child in children) for border in range(4)]
     alone = np.empty((2, len(positions)), np.int64)
-    assert twin.deal(np.array(positions), *tree, alone, starts[:0]) == -1
+    assert checked.deal_twin(np.array(positions), *tree, alone, starts[:0]) == -1
     assert alone.tolist() == [children, places]
 
 
@@ -109,6 +109,6 @@ def test_the_first_node_that_is_none_and_the_first_negative_position_are_returne
     out, starts = np.empty((4, 3), np.int64), np.empty(3, np.int64)
     half = np.array([2**62, 2**62], np.uint64)
     for sides in ([[1, ~0], [1, ~1]], [[1, ~0], [0, ~1]], [[1, ~0], [2, ~1]], [[1, ~0], [~0, ~2]]):
-        assert twin.deal(np.arange(3), half, np.array(sides), 2, out, starts) == -3
-    assert twin.deal(np.arange(3), half * np.uint64(2), np.array([[1, ~0], [~1, ~0]]), 2, out, starts) == -2
-    assert twin.deal(np.array([4, -1, -1]), half, np.array([[1, ~0], [~1, ~0]]), 2, out, starts) == 1
+        assert checked.deal_twin(np.arange(3), half, np.array(sides), 2, out, starts) == -3
+    assert checked.deal_twin(np.arange(3), half * np.uint64(2), np.array([[1, ~0], [~1, ~0]]), 2, out, starts) == -2
+    assert checked.deal_twin(np.array([4, -1, -1]), half, np.array([[1, ~0], [~1, ~0]]), 2, out, starts) == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fuzz_examples import delimited, varint
-from penstock.kernels.wire import MAX_DEPTH, FaultCode, WireFault, fields, varints
+from penstock.kernels.wire import MAX_DEPTH, WireFault, WireProblem, fields, varints
 
 KNOWN = {1: (2,), 2: (0, 2), 3: (5,)}
 
@@ -34,27 +34,27 @@ def test_of_the_tenth_byte_of_a_number_one_bit_counts() -> None:
 @pytest.mark.parametrize(
     ("data", "fault", "at"),
     [
-        (b"\x80", FaultCode.VARINT, 0),
-        (b"\x0a\x80", FaultCode.VARINT, 1),
-        (b"\x0a" + b"\x80" * 10 + b"\x00", FaultCode.VARINT, 1),
-        (b"\x00", FaultCode.TAG, 0),
-        (b"\x07", FaultCode.TAG, 0),
-        (varint(1 << 32), FaultCode.TAG, 0),
-        (b"\x4c", FaultCode.TAG, 0),
-        (b"\x4e", FaultCode.TAG, 0),
-        (b"\x4f", FaultCode.TAG, 0),
-        (b"\x0a\x02x", FaultCode.LENGTH, 1),
-        (b"\x0a" + varint(2**63) + b"x", FaultCode.LENGTH, 1),
-        (b"\x49abcdefg", FaultCode.LENGTH, 0),
-        (b"\x4dabc", FaultCode.LENGTH, 0),
-        (b"\x08\x01", FaultCode.WIRE, 0),
-        (b"\x0a\x00\x15abcd", FaultCode.WIRE, 2),
-        (b"\x4b", FaultCode.LENGTH, 1),
-        (b"\x4b\x54", FaultCode.TAG, 1),
-        (varint(9 << 3 | 3) * (MAX_DEPTH + 1), FaultCode.DEPTH, MAX_DEPTH),
+        (b"\x80", WireProblem.VARINT, 0),
+        (b"\x0a\x80", WireProblem.VARINT, 1),
+        (b"\x0a" + b"\x80" * 10 + b"\x00", WireProblem.VARINT, 1),
+        (b"\x00", WireProblem.TAG, 0),
+        (b"\x07", WireProblem.TAG, 0),
+        (varint(1 << 32), WireProblem.TAG, 0),
+        (b"\x4c", WireProblem.TAG, 0),
+        (b"\x4e", WireProblem.TAG, 0),
+        (b"\x4f", WireProblem.TAG, 0),
+        (b"\x0a\x02x", WireProblem.LENGTH, 1),
+        (b"\x0a" + varint(2**63) + b"x", WireProblem.LENGTH, 1),
+        (b"\x49abcdefg", WireProblem.LENGTH, 0),
+        (b"\x4dabc", WireProblem.LENGTH, 0),
+        (b"\x08\x01", WireProblem.WIRE, 0),
+        (b"\x0a\x00\x15abcd", WireProblem.WIRE, 2),
+        (b"\x4b", WireProblem.LENGTH, 1),
+        (b"\x4b\x54", WireProblem.TAG, 1),
+        (varint(9 << 3 | 3) * (MAX_DEPTH + 1), WireProblem.DEPTH, MAX_DEPTH),
     ],
 )
-def test_bytes_that_are_no_message_are_a_fault_with_its_place(data: bytes, fault: FaultCode, at: int) -> None:
+def test_bytes_that_are_no_message_are_a_fault_with_its_place(data: bytes, fault: WireProblem, at: int) -> None:
     with pytest.raises(WireFault) as caught:
         list(fields(data, 0, len(data), KNOWN))
     assert (caught.value.fault, caught.value.at) == (fault, at)

@@ -18,7 +18,7 @@ from sources.groups import Grouped
 from sources.streams import Numbers
 
 import penstock as ps
-from penstock.testing.elements import plain
+from penstock.testing.runs import plain
 
 __all__ = ["Plan", "options", "plain", "plans"]
 

@@ -10,7 +10,7 @@ import pytest
 
 import penstock as ps
 from penstock.errors import SpecError
-from penstock.testing.elements import exact, plain
+from penstock.testing.runs import exact, plain
 
 COUNT, SIZE = 13, 4
 

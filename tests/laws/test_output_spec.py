@@ -12,7 +12,7 @@ import pytest
 import penstock as ps
 from penstock._contracts.element import flatten
 from penstock.errors import SpecError, StateMismatch
-from penstock.testing.elements import plain
+from penstock.testing.runs import plain
 
 Build = Callable[[Any, int], ps.Dataset]
 

@@ -10,7 +10,7 @@ import pytest
 
 from penstock.errors import RecordError
 from penstock.formats.tfrecord import read_records
-from penstock.observe.event_file import EventFile
+from penstock.observe.curves import EventFile
 
 
 def records_of(path: Path) -> list[bytes]:

@@ -14,7 +14,7 @@ from observe.terminals import on_a_terminal
 
 import penstock as ps
 from penstock.errors import FeedClosed
-from penstock.observe.live import Place, Rates, followed, lasting
+from penstock.observe.live import FeedPlace, Rates, followed, lasting
 from penstock.observe.stats import Stats
 
 
@@ -37,7 +37,7 @@ class Run:
     def __init__(self, total: int | None, stream: io.StringIO, *, wait_s: float, step_s: float, count: int, first: int = 0) -> None:
         self.clock, self.stream = Clock(), stream
         self._num_done, self._wait_s, self._step_s = first, wait_s, step_s
-        self._place = lambda: Place(2, self._num_done, total, "batches", 128)
+        self._place = lambda: FeedPlace(2, self._num_done, total, "batches", 128)
         self.batches = followed(self._give(count), self._place, Stats().snapshot, stream, self.clock)
 
     def _give(self, count: int) -> Iterator[int]:

@@ -22,8 +22,7 @@ from penstock._contracts.event import BatchDelivered, BlockDone, Event, Notice
 from penstock._contracts.memory import FeedMemory
 from penstock.observe import Stats, tensorboard
 from penstock.observe import curves as curves_module
-from penstock.observe.curves import Curves
-from penstock.observe.event_file import EventFile
+from penstock.observe.curves import Curves, EventFile
 from penstock.observe.memory import MemorySample, MemoryStats, RunMemory, parts_of
 from penstock.queues import FIFOQueue, RandomShuffleQueue
 

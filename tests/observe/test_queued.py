@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from penstock.observe.queued import QueueClock
+from penstock.observe.stats import QueueClock
 
 MS = 1_000_000
 
 
 @pytest.fixture
 def schedstat(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    monkeypatch.setattr("penstock.observe.queued._PATH", str(tmp_path / "schedstat"))
+    monkeypatch.setattr("penstock.observe.stats._PATH", str(tmp_path / "schedstat"))
     return tmp_path / "schedstat"
 
 

@@ -18,8 +18,7 @@ from rich.console import Console
 
 import penstock as ps
 from penstock._contracts.event import Fill
-from penstock.observe.live import Place
-from penstock.observe.show import Glance, picture
+from penstock.observe.live import FeedLook, FeedPlace, picture
 from penstock.observe.stats import ConsumerStats, Snapshot, StageStats
 
 
@@ -27,7 +26,7 @@ def stage(name: str, num_elements: int, busy_s: float, workers: tuple[int, ...])
     return StageStats(name=name, num_elements=num_elements, num_blocks=9, busy_s=busy_s, cpu_s=busy_s, workers=workers, busiest_s=busy_s)
 
 
-def look(time_s: float, num_batches: int, wait_s: float, *, total: int | None = 1000) -> Glance:
+def look(time_s: float, num_batches: int, wait_s: float, *, total: int | None = 1000) -> FeedLook:
     span_s = time_s - 1.0
     stats = Snapshot(
         elapsed_s=time_s,
@@ -38,7 +37,7 @@ def look(time_s: float, num_batches: int, wait_s: float, *, total: int | None = 
         ),
         notices=(),
     )
-    return Glance(time_s, Place(1, num_batches, total, "batches", 10), stats, [Fill("ready", 0, 6), Fill("before_decode", 5, 10)])
+    return FeedLook(time_s, FeedPlace(1, num_batches, total, "batches", 10), stats, [Fill("ready", 0, 6), Fill("before_decode", 5, 10)])
 
 
 def rows_of(drawn: Any) -> list[str]:

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from penstock.errors import SpecError
-from penstock.packing.columns import Column, columns_of, extension_of, from_raw, npy, raw, shaped
-from penstock.packing.schema import Field, schema_of
+from penstock.packing.schema import Field, FieldColumn, columns_of, extension_of, from_raw, npy, raw, schema_of, shaped
 
 VALUES: dict[str, Any] = {
     "i": 1, "u": np.uint64(1), "t": True, "f": np.float32(1), "d": 1.5, "h": np.float16(1), "c": 1j,
@@ -89,7 +88,7 @@ def test_extensions_are_told_by_content_and_npy_files_have_no_time() -> None:
 
 
 def test_a_raw_vector_is_as_long_as_its_bytes_whatever_a_manifest_says() -> None:
-    column = Column(field=Field(name="v", kind="array", dtype="|u1", shape=(4,)), name="v", stored="raw")
+    column = FieldColumn(field=Field(name="v", kind="array", dtype="|u1", shape=(4,)), name="v", stored="raw")
     assert from_raw(column, b"abcdef", None).tolist() == list(b"abcdef")
 
 

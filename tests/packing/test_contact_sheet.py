@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.packing.contact_sheet import contact_sheet, images_of
+from penstock.packing.inspect import contact_sheet, images_of
 from penstock.packing.reencode import EncodeJpeg
 
 pytest.importorskip("cv2", reason="OpenCV is not installed")

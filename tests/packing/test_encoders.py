@@ -13,10 +13,9 @@ from packing.small import element
 
 import penstock as ps
 from penstock.formats.example import decode_example
-from penstock.packing.columns import columns_of
 from penstock.packing.disk import Disk, publish
 from penstock.packing.encoders import open_encoder
-from penstock.packing.schema import schema_of
+from penstock.packing.schema import columns_of, schema_of
 
 ELEMENTS = [element(number, np.random.default_rng(number)) for number in range(9)]
 

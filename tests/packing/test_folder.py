@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 
 from penstock.errors import PackError
-from penstock.packing.disk import Disk
-from penstock.packing.folder import Folder, lock_folder, sha256_of
-from penstock.packing.origin import Origin
+from penstock.packing.disk import Disk, Folder, Origin, lock_folder, sha256_of
 
 RUN: dict[str, Any] = {"format": "tar", "options": {"on_error": "Raise()", "name": "data"}, "id": "1"}
 ORIGIN = Origin(record={"form": 2, "inputs": "a", "functions": "b", "data": "c"})

@@ -17,9 +17,8 @@ from packing.small import StepDisk, bad_at_7, dataset, hashes, odd, packed_with
 
 import penstock as ps
 from penstock.errors import PackError, PlanError
-from penstock.packing.disk import Disk
+from penstock.packing.disk import Disk, Origin, changed, check_apart, look, origin_of
 from penstock.packing.options import PackOptions, Watching
-from penstock.packing.origin import Origin, changed, check_apart, look, origin_of
 from penstock.packing.packer import Packing
 
 

@@ -14,8 +14,7 @@ from packing.small import bad_at_7, dataset, odd
 import penstock as ps
 from penstock.errors import PackError, SourceError, SpecError, TooManySkipped
 from penstock.packing.options import PackOptions
-from penstock.packing.sampling import Look, SamplePart, _look, check_room, take_sample
-from penstock.packing.splitting import split
+from penstock.packing.sampling import PositionsLook, SamplePart, _look, check_room, split, take_sample
 
 
 def sampled(ds: ps.Dataset, options: PackOptions | None = None, policy: ps.Raise | ps.Skip | None = None):  # type: ignore[no-untyped-def]
@@ -99,7 +98,7 @@ def test_a_disk_without_room_is_an_error(tmp_path: Path) -> None:
     assert "are needed and" in str(caught.value)
 
 
-def parts_of(ds: ps.Dataset, num_parts: int, policy: ps.Raise | ps.Skip) -> list[Look]:
+def parts_of(ds: ps.Dataset, num_parts: int, policy: ps.Raise | ps.Skip) -> list[PositionsLook]:
     part = pickle.loads(pickle.dumps(SamplePart(split(ds, variants=1, shuffle=None), policy, num_parts)))
     return [pickle.loads(pickle.dumps(part(number))) for number in range(num_parts)]
 

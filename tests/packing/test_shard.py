@@ -12,13 +12,10 @@ from packing.small import bad_at_7, dataset, hashes
 
 import penstock as ps
 from penstock.errors import PackError
-from penstock.packing.disk import Disk
-from penstock.packing.folder import Folder, lock_folder
+from penstock.packing.disk import Disk, Folder, Origin, lock_folder
 from penstock.packing.options import PackOptions
-from penstock.packing.origin import Origin
-from penstock.packing.sampling import take_sample
-from penstock.packing.shard import Task
-from penstock.packing.splitting import split
+from penstock.packing.packer import Task
+from penstock.packing.sampling import split, take_sample
 
 ORIGIN = Origin(record={"form": 2, "inputs": None, "functions": None, "data": None})
 

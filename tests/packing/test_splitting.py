@@ -11,7 +11,7 @@ from packing.small import dataset, odd, twice
 import penstock as ps
 from penstock.dataset import Dataset
 from penstock.errors import PlanError, SourceError, TooManySkipped
-from penstock.packing.splitting import check_losses, for_part, has_positions, policy_of, split
+from penstock.packing.sampling import check_losses, for_part, has_positions, policy_of, split
 
 DATASETS = {
     "plain": dataset,

@@ -18,10 +18,9 @@ import penstock as ps
 from penstock.errors import PackError, PlanError, RecordError, SourceError, SpecError, TooManySkipped
 from penstock.formats.tfrecord import RecordWriter
 from penstock.packing import estimate
-from penstock.packing.disk import Disk
-from penstock.packing.folder import lock_folder
+from penstock.packing.disk import Disk, lock_folder
 from penstock.packing.options import PackOptions, Watching
-from penstock.packing.stream import StreamPacking
+from penstock.packing.packer import StreamPacking
 
 COUNT = 30
 

@@ -8,7 +8,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from penstock.errors import PlanError, SpecError
-from penstock.queues.components import Component, Components, Priority, declare
+from penstock.queues.trees import Component, Components, Priority, declare
 
 
 def declared(dtypes: Any = None, shapes: Any = None, names: Any = None) -> Components:

@@ -16,11 +16,11 @@ def test_all_names_are_there_and_no_others() -> None:
         _ = ps.queues.LIFOQueue
 
 
-def test_a_feed_loads_the_parking_and_not_the_queues() -> None:
+def test_a_feed_loads_the_parking_and_not_the_runners() -> None:
     program = (
         "import sys, penstock.feed\n"
-        "assert 'penstock.queues.parking' in sys.modules\n"
-        "assert 'penstock.queues.kinds' not in sys.modules\n"
+        "assert 'penstock.queues.stopping' in sys.modules\n"
+        "assert 'penstock.queues.runner' not in sys.modules\n"
         "import penstock\n"
         "assert penstock.queues.FIFOQueue(2).capacity == 2\n"
     )

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from penstock.errors import PlanError
-from penstock.queues.limits import limit_of, positive
+from penstock.queues.trees import limit_of, positive
 
 
 @pytest.mark.parametrize(

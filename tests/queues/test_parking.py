@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from penstock.queues import ParkingLot
-from penstock.queues.parking import Bell
+from penstock.queues.stopping import WaitBell
 
 LIMIT_S = 30.0
 
@@ -264,7 +264,7 @@ def test_rings_from_finalisers_that_run_inside_park_and_ring_are_not_lost(nervou
 
 
 def test_a_bell_that_was_rung_before_lets_nobody_sit_and_one_that_is_not_lets_the_time_run_out() -> None:
-    bell = Bell()
+    bell = WaitBell()
     bell.put(None)
     assert bell.sit(LIMIT_S)
     assert not bell.sit(0.0)

@@ -4,7 +4,7 @@ import pytest
 
 from penstock.errors import EnqueueCancelled, QueueClosed, QueueTimeout
 from penstock.queues.exchange import ENDED, LEFT, Attempt, Reading, Writing
-from penstock.queues.refusing import refusal
+from penstock.queues.report import refusal
 
 
 def ended(attempt: Attempt, state: int, done: int = 0) -> Attempt:

@@ -8,7 +8,7 @@ import pytest
 from queues.hands import hands
 
 from penstock.errors import PlanError, QueueClosed, StopRaised
-from penstock.queues.stopping import CLEAN, CoordinatorRun, exception_types, is_clean, passes_on, reported, told_as_error
+from penstock.queues.stopping import CLEAN, CoordinatedRun, exception_types, is_clean, passes_on, reported, told_as_error
 
 
 def closed(num_left: int) -> QueueClosed:
@@ -77,7 +77,7 @@ def test_what_passes_on_depends_on_the_thread() -> None:
 
 
 def test_each_callback_is_called_once_inside_its_guard() -> None:
-    run, calls = CoordinatorRun(), []
+    run, calls = CoordinatedRun(), []
     lock = threading.Lock()
     run.callbacks.extend([lambda: calls.append(lock.locked()), lambda: calls.append(lock.locked())])
     run.call_back(lambda: lock)
@@ -88,6 +88,6 @@ def test_each_callback_is_called_once_inside_its_guard() -> None:
 def test_a_run_without_errors_is_dropped_without_a_word() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        run = CoordinatorRun()
+        run = CoordinatedRun()
         del run
         gc.collect()

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import RecordError
-from penstock.sources.record_format import RecordTable
+from penstock.sources.records import RecordTable
 
 
 @dataclass(frozen=True)

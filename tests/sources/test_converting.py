@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import PlanError
-from penstock.sources.converting import DoesNotFit, declared_dtype, number_in, number_of, numbers_into
+from penstock.sources.text import DoesNotFit, declared_dtype, number_in, number_of, numbers_into
 
 
 @given(st.floats(allow_nan=False), st.sampled_from([np.float32, np.float64]))

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from penstock.sources.digest import crc_of_array, crc_of_value, spread
+from penstock.sources.paths import crc_of_array, crc_of_value, spread
 
 
 def test_spread_takes_first_and_last_and_never_more_than_the_limit() -> None:

@@ -16,9 +16,8 @@ from penstock.errors import LengthMismatch, PlanError, RecordError
 from penstock.formats.example import ExampleReader
 from penstock.formats.tfrecord import RecordWriter
 from penstock.kernels.library import load_library
-from penstock.sources import examples
-from penstock.sources.examples import ExampleColumns, ExampleSource, example_source
-from penstock.sources.tfrecord import TFRecordSource, open_tfrecord
+from penstock.sources import tfrecord
+from penstock.sources.tfrecord import ExampleColumns, ExampleSource, TFRecordSource, example_source, open_tfrecord
 from penstock.testing import check_source
 
 NUMBERS: dict[str, Any] = {"x": ps.FixedLenFeature((3,), "float32"), "y": ps.FixedLenFeature((), "int64")}
@@ -63,7 +62,7 @@ def test_numbers_of_fixed_shape_are_columns_and_the_rest_are_rows(tmp_path: Path
 
 
 def test_both_obey_the_laws_of_a_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(examples, "_PIECE_BYTES", 16 * 100)  # blocks have several pieces
+    monkeypatch.setattr(tfrecord, "_PIECE_BYTES", 16 * 100)  # blocks have several pieces
     pattern = write(tmp_path)
     for features in (NUMBERS, ANY):
         expected = []
@@ -165,7 +164,7 @@ def outcome(source: ExampleColumns, places: np.ndarray[Any, np.dtype[np.int64]])
 @pytest.mark.skipif(load_library() is None, reason="no C library")
 @pytest.mark.parametrize("seed", range(12))
 def test_one_call_for_all_gives_what_one_for_each_piece_and_step_gives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    monkeypatch.setattr(examples, "_PIECE_BYTES", 4000)
+    monkeypatch.setattr(tfrecord, "_PIECE_BYTES", 4000)
     rng = np.random.default_rng(seed)
     records = open_tfrecord(damaged_shards(tmp_path, rng), resync=True)  # for a length may be damaged
     assert isinstance(records, TFRecordSource)
@@ -181,7 +180,7 @@ def test_one_call_for_all_gives_what_one_for_each_piece_and_step_gives(tmp_path:
 def test_a_block_of_good_records_takes_one_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = opened(write(tmp_path), NUMBERS)
     assert isinstance(source, ExampleColumns)
-    monkeypatch.setattr(examples.ExampleColumns, "_parse_piece", None)
+    monkeypatch.setattr(tfrecord.ExampleColumns, "_parse_piece", None)
     places = np.random.default_rng(1).permutation(SIZE)
     assert source.gather_columns(places, None)[1].tolist() == places.tolist()
 

@@ -11,7 +11,7 @@ import pytest
 
 import penstock as ps
 from penstock.errors import PlanError, RecordError
-from penstock.sources.jsonl import JsonLines, jsonl_source
+from penstock.sources.text import JsonLines, jsonl_source
 from penstock.testing import check_source
 
 

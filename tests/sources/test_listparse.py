@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import ListFileError
-from penstock.sources import listfile
-from penstock.sources.listfile import parse_list
+from penstock.sources import files
+from penstock.sources.files import parse_list
 from penstock.sources.paths import PADDING
 
 ROOT = os.path.join(os.sep, "data", "")
@@ -144,7 +144,7 @@ lines = st.lists(st.tuples(plain.filter(bool), st.integers(-(2**63), 2**63 - 1))
 def test_what_was_written_is_read_back_whatever_the_chunks(rows: list[tuple[bytes, int]], separator: bytes, end: bytes, chunk: int) -> None:
     text = b"".join(path + separator + str(label).encode() + end for path, label in rows)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(listfile, "_CHUNK_BYTES", chunk)
+        patch.setattr(files, "_CHUNK_BYTES", chunk)
         assert parsed(text) == rows
         assert parsed(text, root=ROOT) == rows or any(b".." in path or path.startswith(b"/") for path, _ in rows)
 

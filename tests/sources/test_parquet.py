@@ -16,7 +16,7 @@ from penstock._contracts.source import ChunkedSource, ColumnSource
 from penstock.errors import LengthMismatch, PlanError, RecordError
 from penstock.sources.parquet import ParquetColumns, ParquetSource
 from penstock.testing import check_source
-from penstock.testing.elements import exact
+from penstock.testing.runs import exact
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import SourceError
-from penstock.sources.reading import read_ends, read_file
+from penstock.sources.paths import read_ends, read_file
 
 
 @pytest.mark.parametrize("size", [0, 1, 4096, 100_003, 3_000_000])
@@ -31,7 +31,7 @@ def test_a_file_without_a_size_is_read_to_its_end() -> None:
 
 @given(data=st.binary(max_size=50), extra=st.binary(min_size=1, max_size=50))
 def test_what_stands_behind_the_first_read_is_not_lost(data: bytes, extra: bytes) -> None:
-    from penstock.sources.reading import _read_rest
+    from penstock.sources.paths import _read_rest
 
     reader, writer = os.pipe()
     try:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.formats.index import Index, joined
-from penstock.sources.record_format import RecordTable
+from penstock.sources.records import RecordTable
 
 
 def index_of(offsets: list[int]) -> Index:

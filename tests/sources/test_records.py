@@ -22,8 +22,7 @@ from penstock.errors import IndexStale, LengthMismatch, RecordError
 from penstock.formats.example import encode_example
 from penstock.formats.tar import TarWriter
 from penstock.formats.tfrecord import frame
-from penstock.sources.record_format import RecordFormat
-from penstock.sources.records import RecordSource
+from penstock.sources.records import RecordFormat, RecordSource
 from penstock.testing import check_source
 
 

@@ -12,9 +12,8 @@ import pytest
 from penstock._contracts.source import TransientSource
 from penstock._contracts.transform import Scratch
 from penstock._ops.block import Block
-from penstock.sources import paths, reading
-from penstock.sources.files import FilesSource, ImageFolderSource
-from penstock.sources.listfile import ListSource
+from penstock.sources import paths
+from penstock.sources.files import FilesSource, ImageFolderSource, ListSource
 
 COUNT = 40
 
@@ -119,7 +118,7 @@ def test_a_file_that_is_not_there_is_told_when_it_is_read(folder: Path, asked: l
 def test_nothing_is_waited_for(name: str, tmp_path: Path) -> None:
     path = tmp_path / name
     os.mkfifo(path) if name == "pipe" else path.mkdir()
-    caller = threading.Thread(target=reading.fetch_ahead, args=(str(path),), daemon=True)
+    caller = threading.Thread(target=paths.fetch_ahead, args=(str(path),), daemon=True)
     caller.start()
     caller.join(20)
     assert not caller.is_alive()

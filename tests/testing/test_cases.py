@@ -4,8 +4,8 @@ import numpy as np
 
 import penstock as ps
 from penstock.sources import ArraySource, GeneratorSource
-from penstock.testing.cases import as_dataset, random_datasets, small_datasets
-from penstock.testing.elements import plain
+from penstock.testing.executor import as_dataset, random_datasets, small_datasets
+from penstock.testing.runs import plain
 
 
 def test_the_small_datasets_give_whole_numbers_and_run_again() -> None:

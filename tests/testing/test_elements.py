@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.testing.elements import alike, exact, first_difference, plain, shown
+from penstock.testing.runs import alike, exact, first_difference, plain, shown
 
 Pair = namedtuple("Pair", ["left", "right"])
 NAN = float("nan")

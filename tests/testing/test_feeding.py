@@ -9,7 +9,7 @@ from testing.breaking import assert_broken
 
 from penstock.sources import ArraySource, GeneratorSource, IndexableSource
 from penstock.testing import FailingSource
-from penstock.testing.feeding import check_feeds
+from penstock.testing.source import check_feeds
 
 
 def test_sources_of_all_kinds_feed_alike() -> None:

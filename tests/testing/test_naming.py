@@ -7,7 +7,7 @@ import pytest
 from testing.breaking import assert_broken
 
 from penstock.sources import IndexableSource
-from penstock.testing.naming import as_source, check_fingerprint, check_names
+from penstock.testing.source import as_source, check_fingerprint, check_names
 
 
 class Named(IndexableSource):

@@ -101,7 +101,7 @@ def test_other_elements_than_expected_are_named() -> None:
 
 
 def test_a_pass_that_leaves_a_descriptor_open_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.testing.stream._GRACE_S", 0.0)
+    monkeypatch.setattr("penstock.testing.source._GRACE_S", 0.0)
     source = Leaving(count)
     assert_broken(lambda: check_source(source), "a pass closed behind 0 elements left descriptor", "close()", "`finally`")
     for descriptor in source.left:

@@ -32,7 +32,7 @@ from penstock._order.arithmetic import (
     window_shuffled,
 )
 from penstock._order.mixing import InterleaveFold, MixFold, interleaved, mixed_parts, mixed_turns
-from penstock.formats.tree import pack, unpack
+from penstock.formats.cache_stores import pack, unpack
 
 __all__ = [
     "BatchLeaf",

@@ -23,8 +23,6 @@ from penstock._contracts.storage import StorageOptions
 from penstock._contracts.transform import Scratch
 from penstock.errors import StorageError
 
-__all__ = ["BlockCache", "CacheFolder", "Fetching", "FileLock", "block_name", "held", "try_lock", "wait_for_lock"]
-
 _FOLDER = "penstock-blocks-1"
 _USAGE = "usage"
 _PIECE_BYTES = 32 * 1024

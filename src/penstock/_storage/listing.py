@@ -7,11 +7,8 @@ import stat
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from penstock._storage.expanding import expand, missing_shards
-from penstock._storage.redaction import redacted, shown
+from penstock._storage.urls import expand, missing_shards, redacted, shown
 from penstock.errors import PlanError, SourceError
-
-__all__ = ["find_local", "patterns_of", "refuse_url", "sorted_paths"]
 
 _SIDECAR = ".psidx"
 _MAGIC = ("*", "?", "[")

@@ -1,28 +1,364 @@
-"""Objects of stores and web servers, read by ranges."""
+"""Objects of stores and web servers, read by ranges; where objects are read in order, the next ranges are fetched ahead.
+
+A block of records in order is a few requests, and a worker asks for the next block when it is free: a store that answers late would set
+the pace. So reads that follow each other make a stream, and ranges ahead of it are fetched into memory: two blocks at first, twice as much
+each time that a read has to wait, as long as ranges come within a second, and at most `read_ahead_bytes`. Reads in no order make no
+stream that lasts. Bytes fetched in vain are counted: above an eighth of the read bytes, reading ahead stops (decision 16).
+"""
 
 from __future__ import annotations
 
 import os
 import weakref
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock._contracts.storage import StorageOptions
 from penstock._contracts.transform import Scratch
-from penstock._storage.ahead import Range, ReadAhead
-from penstock._storage.buckets import BucketTransport
+from penstock._storage.buckets import BucketTransport, Client, together
 from penstock._storage.cache import BlockCache
-from penstock._storage.client import Client, together
-from penstock._storage.expanding import missing_shards
-from penstock._storage.parts import Part, RemoteObject, plan_ranges
-from penstock._storage.retrying import Turn, persist
-from penstock._storage.urls import Address, expand_url, key_matcher, literal_prefix, parse_url
-from penstock.errors import SourceError
+from penstock._storage.parts import KeptPart, Part, RemoteObject, Turn, persist, plan_ranges
+from penstock._storage.urls import Address, expand_url, key_matcher, literal_prefix, missing_shards, parse_url
+from penstock.errors import ObjectChanged, SourceError, StorageError
 
-__all__ = ["RemoteStorage", "open_remote"]
+if TYPE_CHECKING:
+    import asyncio
+
+_LEAST_READS = 4
+"""So many reads that go on from each other, and between them hardly a hole, are an order; two, where there was one before."""
+_MOST_READS = 64
+"""Twice as many as are remembered, when there are more."""
+_NUM_STREAMS = 16
+_SLACK = 8
+"""So many blocks may be read out of turn, by workers side by side."""
+_NUM_PIECES = 4
+"""A window is so many requests, as far as they may be that small or that large."""
+_LEAST_PIECE, _FIRST_PIECE = 256 << 10, 64 << 10
+_LONG_S = 2.0
+_VAIN_BYTES = 4 << 20
+"""So much may be fetched in vain, and an eighth of what was read."""
+_IDLE_S = 60.0
+
+
+class Range(NamedTuple):
+    """Bytes of an object from `begin` on, to fill `target`, uint8 [n]."""
+
+    file: int
+    begin: int
+    target: NDArray[np.uint8]
+
+
+class Copy(NamedTuple):
+    """A copy that the caller makes when the bytes have come: `part.copy(begin, target)`."""
+
+    part: KeptPart
+    begin: int
+    target: NDArray[np.uint8]
+
+
+@dataclass(slots=True, eq=False)
+class _Stream:
+    """Reads that go on from each other, in places in all objects, one behind the other.
+
+    Attributes:
+        first: where they began.
+        position: the furthest place that one of them reached.
+        num_reads: how many went further than those before.
+        num_bytes: that they read.
+        window: so much may be fetched ahead.
+        front: so far it has been.
+        took_s: how long the last range took to come.
+        pieces: ranges that are there, or on their way.
+    """
+
+    first: int
+    position: int
+    num_reads: int = 0
+    num_bytes: int = 0
+    window: int = 0
+    front: int = 0
+    took_s: float = 0.0
+    pieces: list[_Piece] = field(default_factory=list)
+
+    def go_on(self, begin: int, end: int, num_bytes: int) -> None:
+        """Note a read."""
+        self.num_reads += end > self.position or not self.num_reads
+        self.first, self.position = min(self.first, begin), max(self.position, end)
+        self.num_bytes += num_bytes
+        if self.num_reads > _MOST_READS:  # old reads count less
+            self.num_reads, self.num_bytes = self.num_reads // 2, self.num_bytes // 2
+            self.first = self.position - (self.position - self.first) // 2
+
+    def is_order(self, least_reads: int) -> bool:
+        """Tell whether there were so many reads, and nearly all bytes behind the position were read."""
+        return self.num_reads >= least_reads and 4 * self.num_bytes >= 3 * (self.position - self.first)
+
+
+@dataclass(slots=True, eq=False)
+class _Piece:
+    """Bytes on their way, or there: `left` of them are unread, and `num_waiting` reads wait for the piece."""
+
+    stream: _Stream
+    begin: int
+    part: KeptPart
+    task: asyncio.Future[Any]
+    left: int
+    num_waiting: int = 0
+
+    @property
+    def size(self) -> int:
+        return self.part.size
+
+    @property
+    def end(self) -> int:
+        return self.begin + self.part.size
+
+
+def _begin_of(piece: _Piece) -> int:
+    return piece.begin
+
+
+class ReadAhead:
+    """The streams of a storage in one process. All of it runs in the loop of the client, so nothing is locked.
+
+    Args:
+        found: the objects, in their order.
+        client: fetches.
+    """
+
+    def __init__(self, found: Sequence[tuple[Address, RemoteObject]], client: Client) -> None:
+        self._found, self._client = found, client
+        self._most = client.options.read_ahead_bytes
+        self._bases: list[int] = []
+        self._streams: list[_Stream] = []  # the one that was used last stands last
+        self._pieces: list[_Piece] = []  # by their beginnings; none overlap
+        self._num_read = self._num_used = self._num_vain = 0
+        self._window = 0  # of the order that was read last: in the next epoch it is one again
+        self._gate: asyncio.Semaphore | None = None
+        self._used_s = 0.0
+        self._is_watched = False
+
+    async def fetch(self, turn: Turn, ranges: Sequence[Range]) -> list[Copy]:
+        """Fill ranges, in the order of the objects; return the copies that the caller has to make.
+
+        A range that was fetched ahead and did not come is asked for again here: its tries and its time are not those of this read.
+
+        Raises:
+            StorageError, ObjectChanged: as `Client.fetch`.
+        """
+        import asyncio
+
+        self._used_s = asyncio.get_running_loop().time()
+        self._bases = self._bases or [0, *accumulate(item.size for _, item in self._found)]
+        copies: list[Copy] = []
+        works: list[Any] = []
+        awaited: list[_Piece] = []
+        is_late = False
+        for file, begin, target in ranges:
+            base = self._bases[file]
+            place, end = base + begin, base + begin + len(target)
+            for piece in self._pieces_in(place, end):
+                low, high = max(place, piece.begin), min(end, piece.end)
+                works += self._direct(turn, file, place, target[place - base - begin : low - base - begin])
+                works.append(self._of_piece(turn, file, piece, low, target[low - base - begin : high - base - begin], copies))
+                is_late = is_late or not piece.task.done()
+                piece.left -= high - low
+                self._num_used += high - low
+                piece.num_waiting += 1
+                awaited.append(piece)
+                place = high
+            rest = self._direct(turn, file, place, target[place - base - begin :])
+            is_late, works = is_late or bool(rest), works + rest
+        try:
+            self._go_on(ranges, is_late)
+            await together(works)
+        finally:
+            for piece in awaited:
+                piece.num_waiting -= 1
+        return copies
+
+    def _direct(self, turn: Turn, file: int, place: int, target: NDArray[np.uint8]) -> list[Any]:
+        if not len(target):
+            return []
+        address, item = self._found[file]
+        return [self._client.fetch(turn, address, Part(item, place - self._bases[file], target.data.cast("B")))]
+
+    async def _of_piece(self, turn: Turn, file: int, piece: _Piece, place: int, target: NDArray[np.uint8], copies: list[Copy]) -> None:
+        import asyncio
+
+        try:
+            await asyncio.shield(piece.task)
+        except ObjectChanged:
+            raise
+        except StorageError:
+            await together(self._direct(turn, file, place, target))
+        else:
+            copies.append(Copy(piece.part, place - self._bases[file], target))
+
+    def _pieces_in(self, begin: int, end: int) -> list[_Piece]:
+        """Return the pieces between two places, in order."""
+        first = bisect_right(self._pieces, begin, key=_begin_of)
+        if first and self._pieces[first - 1].end > begin:
+            first -= 1
+        return self._pieces[first : bisect_left(self._pieces, end, lo=first, key=_begin_of)]
+
+    def _go_on(self, ranges: Sequence[Range], is_late: bool) -> None:
+        """Find the stream of a read, and fetch ahead of it."""
+        num_bytes = sum(len(one.target) for one in ranges)
+        self._num_read += num_bytes
+        begin, end = self._hull(ranges)
+        if not self._most or begin == end:
+            return
+        slack = max(self._client.options.max_gap_bytes, _SLACK * (end - begin))
+        stream = next((one for one in reversed(self._streams) if abs(begin - one.position) <= slack), None)
+        if stream is None:
+            self._forget_a_stream()
+            stream = _Stream(first=begin, position=end)
+        else:
+            self._streams.remove(stream)
+        self._streams.append(stream)
+        stream.go_on(begin, end, num_bytes)
+        self._forget_behind(stream, stream.position - slack)
+        is_proven = self._num_used > 8 * self._in_vain(stream) + _VAIN_BYTES
+        if not stream.is_order(2 if is_proven else _LEAST_READS):
+            stream.window = 0
+        elif 8 * max(0, self._in_vain(stream) - _VAIN_BYTES) <= self._num_read:
+            grown = stream.window * (2 if is_late and stream.took_s < self._long_s / 2 else 1)
+            least = max(2 * (end - begin), self._window // 2 if is_proven and not stream.window else 0)
+            stream.window = self._window = min(self._most, max(least, grown))
+            self._extend(stream)
+
+    def _in_vain(self, stream: _Stream) -> int:
+        """Return the bytes fetched in vain, the unread ones of other streams included."""
+        return self._num_vain + sum(max(0, piece.left) for piece in self._pieces if piece.stream is not stream)
+
+    def _hull(self, ranges: Sequence[Range]) -> tuple[int, int]:
+        """Return where ranges begin and end that have hardly a gap between them; (0, 0) for others."""
+        gap = self._client.options.max_gap_bytes
+        first = last = self._bases[ranges[0].file] + ranges[0].begin
+        for file, begin, target in ranges:
+            place = self._bases[file] + begin
+            if not 0 <= place - last <= gap:
+                return 0, 0
+            last = place + len(target)
+        return first, last
+
+    @property
+    def _long_s(self) -> float:
+        return min(_LONG_S, self._client.options.deadline_s / 8)
+
+    def _extend(self, stream: _Stream) -> None:
+        wanted = min(
+            self._client.options.max_range_bytes, max(stream.window // _NUM_PIECES, _LEAST_PIECE), max(stream.window, _FIRST_PIECE)
+        )
+        place, total = max(stream.position, stream.front), self._bases[-1]
+        end = min(stream.position + stream.window, total)
+        while place < end:
+            others = self._pieces_in(place, place + wanted)
+            if others and others[0].begin <= place:  # another stream's
+                place = others[0].end
+                continue
+            if place > stream.position and place + wanted > end < total:
+                break  # not in crumbs: there will be room for a whole one
+            file = bisect_right(self._bases, place) - 1
+            size = min(wanted, self._bases[file + 1] - place, *(piece.begin - place for piece in others))
+            if not self._make_room(stream, size):
+                break
+            self._start(stream, file, place, size)
+            place += size
+        stream.front = place
+
+    def _start(self, stream: _Stream, file: int, place: int, size: int) -> None:
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        address, item = self._found[file]
+        part = KeptPart(item, place - self._bases[file], size)
+        task = asyncio.ensure_future(self._fetched(address, part))
+        piece = _Piece(stream=stream, begin=place, part=part, task=task, left=size)
+        insort(self._pieces, piece, key=_begin_of)
+        stream.pieces.append(piece)
+        began_s = loop.time()
+
+        def look(done: asyncio.Future[Any]) -> None:
+            stream.took_s = loop.time() - began_s
+            if stream.took_s > self._long_s:
+                stream.window //= 2
+            # An error is not reported: each read that needs these bytes asks for them again.
+            if done.cancelled() or done.exception() is not None:
+                self._remove(piece)
+
+        task.add_done_callback(look)
+        self._watch(loop)
+
+    async def _fetched(self, address: Address, part: KeptPart) -> None:
+        """Fetch a part; ranges ahead take half of the requests that may be in flight, as others must not wait behind them."""
+        import asyncio
+
+        self._gate = self._gate or asyncio.Semaphore(max(1, self._client.options.max_requests // 2))
+        async with self._gate:
+            await self._client.limited(lambda client, turn: client.fetch(turn, address, part), part.found.shown)
+
+    def _make_room(self, stream: _Stream, size: int) -> bool:
+        """Give up pieces of other streams, of those first that were used longest ago, until `size` bytes more may be held."""
+        for other in self._streams:
+            for piece in list(other.pieces if other is not stream else ()):
+                if self._has_room(size):
+                    return True
+                self._give_up(piece)
+        return self._has_room(size)
+
+    def _has_room(self, size: int) -> bool:
+        held = sum(piece.size for piece in self._pieces)
+        return held + size <= self._most and len(self._pieces) < 2 * self._client.options.max_requests
+
+    def _forget_behind(self, stream: _Stream, place: int) -> None:
+        """Forget pieces that were read, and those too far behind to be read."""
+        for piece in [one for one in stream.pieces if one.left <= 0 or one.end <= place]:
+            self._give_up(piece)
+
+    def _forget_a_stream(self) -> None:
+        if len(self._streams) >= _NUM_STREAMS:
+            idle = next((one for one in self._streams if not any(piece.num_waiting for piece in one.pieces)), None)
+            if idle is not None:
+                self._forget_behind(idle, self._bases[-1])
+                self._streams.remove(idle)
+
+    def _give_up(self, piece: _Piece) -> None:
+        """Forget a piece that no read waits for, and break it off if it is on its way."""
+        if piece.num_waiting:
+            return
+        self._num_vain += max(0, piece.left)
+        self._remove(piece)
+        piece.task.cancel()
+
+    def _remove(self, piece: _Piece) -> None:
+        if piece in piece.stream.pieces:
+            piece.stream.pieces.remove(piece)
+            self._pieces.remove(piece)
+
+    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Forget everything after a minute without a read."""
+        if not self._is_watched:
+            self._is_watched = True
+            loop.call_later(_IDLE_S, self._look, loop)
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        left_s = self._used_s + _IDLE_S - loop.time()
+        self._is_watched = left_s > 0
+        if self._is_watched:
+            loop.call_later(left_s, self._look, loop)
+            return
+        for piece in list(self._pieces):
+            self._give_up(piece)
+        self._streams = [stream for stream in self._streams if stream.pieces]
+
 
 _Asked = tuple[Address, RemoteObject]
 

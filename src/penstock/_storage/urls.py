@@ -1,18 +1,63 @@
-"""Which remote objects URLs and patterns name, and which addresses are never asked."""
+"""Which remote objects URLs and patterns name, which addresses are never asked, and how paths and URLs are shown in messages.
+
+Names of many shards may be written as one: `train-{000000..000146}.tar`, `train@10`; nothing is looked at, and no shell is asked. Texts in
+messages are without secrets, quoted, and cut when they are long.
+"""
 
 from __future__ import annotations
 
 import ipaddress
+import itertools
+import math
 import re
+import sys
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from penstock._contracts.storage import StorageOptions
-from penstock._storage.expanding import expand
-from penstock._storage.redaction import redacted
 from penstock.errors import PlanError
 
-__all__ = ["Address", "check_host", "expand_url", "is_loopback", "key_matcher", "literal_prefix", "parse_url"]
+_ENCODING = sys.getfilesystemencoding()
+_ERRORS = sys.getfilesystemencodeerrors()
+_SHOWN_CHARS = 160
+_URL = re.compile(r"\b([a-zA-Z][a-zA-Z0-9+.-]*://)([^\s?#'\"<>]*)(\?[^\s#'\"<>]*)?(?:#[^\s'\"<>]*)?")
+_HOST_AND_PORT = re.compile(r"[^/:@]*:\d{1,5}/")
+_FIELD = re.compile(
+    r"(?i)((?:access|secret|session|security|account|api)[-_ ]?(?:access)?[-_ ]?(?:key|token)(?:[-_ ]?id)?"
+    r"|(?:proxy-)?authorization|password|passwd|credential|signature|sig|token|x-amz-[a-z0-9-]+|x-goog-[a-z0-9-]+|awsaccesskeyid)"
+    r"(['\"]?\s*(?:[=:>]|%3D)\s*['\"]?)((?:Bearer|Basic|AWS4-HMAC-SHA256)\s+)?[^\s'\"<>&,;]+"
+)
+_SCHEME_TOKEN = re.compile(r"\b(Bearer|Basic)\s+[A-Za-z0-9._~+/=-]{6,}")
+_KEY_ID = re.compile(r"\b(?:AKIA|ASIA|AROA)[A-Z0-9]{12,}\b")
+
+
+def redacted(text: str) -> str:
+    """Return the text without user names and passwords of URLs, query strings, tokens and keys.
+
+    Texts of a store go into messages only through here: they may repeat the signed request.
+    """
+    text = _URL.sub(_plain, text)
+    text = _FIELD.sub(lambda found: f"{found[1]}{found[2]}[removed]", text)
+    text = _SCHEME_TOKEN.sub(r"\1 [removed]", text)
+    return _KEY_ID.sub("[removed]", text)
+
+
+def _plain(found: re.Match[str]) -> str:
+    scheme, rest, query = found[1], found[2], found[3]
+    head, at, tail = rest.rpartition("@")
+    # A secret key may hold slashes: with a colon in front, all up to the last `@` is one, except behind a host with a port.
+    if at and ("/" not in head or (":" in head and not _HOST_AND_PORT.match(head))):
+        rest = f"[removed]@{tail}"
+    return f"{scheme}{rest}{'?[removed]' if query else ''}"
+
+
+def shown(text: str | bytes) -> str:
+    """Quote a path or line for a message: control characters and broken UTF-8 escaped, cut when it is long."""
+    if isinstance(text, bytes):
+        text = text.decode(_ENCODING, _ERRORS)
+    return repr(text if len(text) <= _SHOWN_CHARS else text[: _SHOWN_CHARS - 3] + "...")
+
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _SCHEMES = ("s3", "gs", "https", "http")
@@ -227,3 +272,112 @@ def _refusal(what: str, caller: str, fix: str) -> PlanError:
 def _short(url: str) -> str:
     text = redacted(url)
     return repr(text if len(text) <= _SHOWN_BYTES else text[:_SHOWN_BYTES] + "...")
+
+
+MOST_NAMES = 1_000_000
+"""That one pattern may stand for."""
+
+_BRACES = re.compile(r"\{([^{}]*)\}")
+_RANGE = re.compile(r"(-?\d{1,18})\.\.(-?\d{1,18})(?:\.\.(\d{1,18}))?")
+_SHARDED = re.compile(r"(.+)@(\d{1,18}|\*)")
+_SHARD = re.compile(r"(.*-)(\d+)(-of-)(\d+)(.*)", re.DOTALL)
+_COMMANDS = ("pipe:", "file:")
+
+
+def refuse_commands(pattern: str, caller: str) -> None:
+    """Refuse patterns that other libraries run as a command or open as a URL of this machine.
+
+    Raises:
+        PlanError: the pattern begins with "pipe:" or "file:".
+    """
+    if pattern.lower().startswith(_COMMANDS):
+        scheme = pattern[:5]
+        raise PlanError(
+            f"{shown(pattern)} begins with {scheme!r}, which is never run or opened",
+            where=caller,
+            fix=f"give the path itself; for a file whose name begins so, './{scheme}...'",
+        )
+
+
+def expand(pattern: str, caller: str, *, most: int = MOST_NAMES) -> list[str]:
+    """Return the names or globs that a pattern stands for.
+
+    `{a,b}` is one of the words, `{000..146}` one of the numbers (both ends included, with as many digits as the longer end if one of them
+    begins with 0; `{0..9..3}` in steps); other braces stay as they are. `NAME@10` is NAME-00000-of-00010 to NAME-00009-of-00010, and
+    `NAME@*` a glob for any number of them.
+
+    Raises:
+        PlanError: "pipe:" or "file:", or more than `most` names.
+    """
+    refuse_commands(pattern, caller)
+    parts: list[list[str] | _Numbers] = []
+    place = 0
+    for match in _BRACES.finditer(pattern):
+        choices = _choices(match[1])
+        if choices is not None:
+            parts += [[pattern[place : match.start()]], choices]
+            place = match.end()
+    parts.append([pattern[place:]])
+    _limit(math.prod(map(len, parts)), pattern, caller, most)
+    choices_of: list[Iterable[str]] = list(parts)
+    names: list[str] = []
+    for words in itertools.product(*choices_of):
+        names += _shards("".join(words), caller, most)
+        _limit(len(names), pattern, caller, most)  # `{0..999}@99999`: neither alone is too many
+    return names
+
+
+class _Numbers:
+    """The numbers of a range as text; their count is known before any is written."""
+
+    def __init__(self, low: str, high: str, step: str | None) -> None:
+        begin, end, pace = int(low), int(high), max(1, int(step or 1))
+        self._numbers = range(begin, end + 1, pace) if begin <= end else range(begin, end - 1, -pace)
+        padded = any(number.lstrip("-").startswith("0") and len(number.lstrip("-")) > 1 for number in (low, high))
+        self._width = max(len(low), len(high)) if padded else 0
+
+    def __len__(self) -> int:
+        return min(len(self._numbers), 1 << 40)
+
+    def __iter__(self) -> Iterator[str]:
+        return (str(number).zfill(self._width) for number in self._numbers)
+
+
+def _choices(inside: str) -> list[str] | _Numbers | None:
+    match = _RANGE.fullmatch(inside)
+    if match:
+        return _Numbers(match[1], match[2], match[3])
+    return inside.split(",") if "," in inside else None
+
+
+def _shards(name: str, caller: str, most: int) -> list[str]:
+    match = _SHARDED.fullmatch(name)
+    if match is None:
+        return [name]
+    if match[2] == "*":
+        return [f"{match[1]}-*-of-*"]
+    count = int(match[2])
+    _limit(count, name, caller, most)
+    if count == 0:
+        raise PlanError(f"{shown(name)} names no shard", where=caller, fix="give the number of shards behind the @")
+    return [f"{match[1]}-{number:05d}-of-{count:05d}" for number in range(count)]
+
+
+def _limit(count: int, pattern: str, caller: str, most: int) -> None:
+    if count > most:
+        raise PlanError(
+            f"{shown(pattern)} stands for {count} names or more, {most} at most", where=caller, fix="check its braces or number"
+        )
+
+
+def missing_shards(names: list[str]) -> Iterator[str]:
+    """Return the names that are lacking where names are those of shards, "-00003-of-00010": at most the first of each set."""
+    sets: dict[tuple[str, int, str, str], set[int]] = {}
+    for name in names:
+        match = _SHARD.fullmatch(name)
+        if match:
+            sets.setdefault((match[1], len(match[2]), match[4], match[5]), set()).add(int(match[2]))
+    for (before, width, count, after), found in sets.items():
+        number = next((number for number in range(len(found) + 1) if number not in found), len(found))
+        if number < int(count):
+            yield f"{before}{number:0{width}d}-of-{count}{after}"

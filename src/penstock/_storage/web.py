@@ -15,15 +15,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock._contracts.storage import StorageOptions
-from penstock._storage.parts import Part, RemoteObject
-from penstock._storage.retrying import RETRIED, AskAgain, CredentialsRefused, changed, not_there
+from penstock._storage.parts import RETRIED, AskAgain, CredentialsRefused, Part, RemoteObject, changed, not_there
 from penstock._storage.urls import Address, check_host, is_loopback, parse_url
 from penstock.errors import PlanError, StorageError
 
 if TYPE_CHECKING:
     import asyncio
-
-__all__ = ["Reply", "WebTransport", "check_partial", "check_sums", "describe_object", "parse_head", "refuse_status", "retry_after_s"]
 
 _MAX_REDIRECTS = 5
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})

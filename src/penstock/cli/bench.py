@@ -1,21 +1,245 @@
-"""`penstock bench`: what this machine can do with the user's own data, where the time goes and what would help."""
+"""`penstock bench`: what this machine can do with the user's own data, where the time goes and what would help.
+
+The figures: cost per operator, ceiling, time to the first batch, wait at several step times.
+"""
 
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
 import sys
-from dataclasses import dataclass
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+
+from penstock._contracts.element import flatten
+from penstock._contracts.transform import Transform
 from penstock.cli.bench_source import Opened, open_source
-from penstock.cli.measure import Figures, measure
 from penstock.cli.screen import Screen, percent, seconds
 from penstock.errors import SourceError
+from penstock.observe import Snapshot, Stats
 from penstock.observe.diagnose import judge
+from penstock.observe.progress import Progress
 from penstock.observe.stats import available_cpus
 
-__all__ = ["Settings", "advise", "run", "settings_from"]
+_MAX_SAMPLED = 300
+_MAX_STACKED = 64
+_STEPS_OF_CEILING = (0.5, 1.0, 1.25, 2.0)
+
+_AHEAD_S = 1e-3
+"""A sleep ends 0.1 ms late, or more: steps that are shorter than this are slept several at a time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """Microseconds that one operator takes for one element, in one thread."""
+
+    name: str
+    us: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitShare:
+    """The share of the time that a device with this step time would wait."""
+
+    step_ms: float
+    wait_share: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """Everything that was measured. `pixels` is the mean size of the decoded images, None without images; `side` what is kept of it."""
+
+    costs: tuple[Cost, ...]
+    first_batch_s: float
+    ceiling_per_s: float
+    waits: tuple[WaitShare, ...]
+    batch_size: int
+    num_workers: int
+    pixels: float | None
+    side: int | None
+    snapshot: Snapshot
+
+    @property
+    def in_line_per_s(self) -> float:
+        """Return how many elements per second one thread makes, one after the other."""
+        return 1e6 / max(1e-3, sum(cost.us for cost in self.costs))
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the figures as plain numbers and lists."""
+        return {**asdict(self), "in_line_per_s": self.in_line_per_s}
+
+
+def measure(opened: Opened, *, batch_size: int, num_workers: int, budget_s: float, steps_ms: tuple[float, ...]) -> Figures:
+    """Measure a source; takes about `budget_s` for each of: the operators, the ceiling, every step time.
+
+    Raises:
+        PenstockError: an element cannot be read.
+    """
+    num_steps = len(steps_ms) or len(_STEPS_OF_CEILING)
+    with Progress("measuring", budget_s * (2 + num_steps), unit="s") as progress:
+        costs, pixels = _costs(opened, budget_s, progress)
+        batches = opened.pipeline().repeat().batch(batch_size, drop_remainder=True)
+        first_batch_s, ceiling = _flow(batches, num_workers, None, budget_s, progress)
+        batch_s = ceiling.consumer.span_s / max(1, ceiling.consumer.num_batches - 1)
+        waits = []
+        for step_ms in steps_ms or [1000 * batch_s * factor for factor in _STEPS_OF_CEILING]:
+            device = Device(step_ms / 1000)
+            _flow(batches, num_workers, device, budget_s, progress)
+            waits.append(WaitShare(step_ms=step_ms, wait_share=device.wait_share))
+    return Figures(
+        costs=costs,
+        first_batch_s=first_batch_s,
+        ceiling_per_s=batch_size / batch_s if batch_s > 0 else float("inf"),
+        waits=tuple(waits),
+        batch_size=batch_size,
+        num_workers=num_workers,
+        pixels=pixels,
+        side=opened.side,
+        snapshot=ceiling,
+    )
+
+
+def _costs(opened: Opened, budget_s: float, progress: Progress) -> tuple[tuple[Cost, ...], float | None]:
+    """Run the operators one by one on elements spread over the whole source; the first element warms up and does not count."""
+    dataset, length = opened.dataset, len(opened.dataset)
+    calls = [_calling(operator.function) for operator in opened.operators]
+    sums = np.zeros(1 + len(calls))
+    last_elements: deque[Any] = deque(maxlen=_MAX_STACKED)
+    pixels: list[int] = []
+    count = min(length, _MAX_SAMPLED)
+    end_s = time.perf_counter() + budget_s
+    last_s = time.perf_counter()
+    done = 0
+    for number, index in enumerate([0, *np.linspace(0, length - 1, count).astype(int).tolist()]):
+        rng = np.random.default_rng(index)
+        times = [time.perf_counter()]
+        element = dataset[index]
+        times.append(time.perf_counter())
+        try:
+            for position, call in enumerate(calls):
+                element = call(element, rng)
+                times.append(time.perf_counter())
+                if position == 0 and opened.side is not None:
+                    height, width = element["data"].shape[:2]
+                    pixels.append(height * width)
+        except Exception as error:
+            name = element.get("path", "") if isinstance(element, dict) else ""
+            error.add_note(f"operator '{opened.operators[len(times) - 2].name}' on element {index} {name}".rstrip())
+            raise
+        last_elements.append(element)
+        if number > 0:
+            sums += np.diff(times)
+            done += 1
+        progress.advance(times[-1] - last_s)
+        last_s = times[-1]
+        if done and last_s > end_s:
+            break
+    names = ["read", *(operator.name for operator in opened.operators)]
+    costs = [Cost(name=name, us=float(total) * 1e6 / done) for name, total in zip(names, sums, strict=True)]
+    costs.append(Cost(name="stack", us=_us_to_stack(list(last_elements))))
+    return tuple(costs), float(np.mean(pixels)) if pixels else None
+
+
+def _us_to_stack(elements: list[Any]) -> float:
+    """Return the microseconds per element that stacking a batch takes, as a loop that reads in line must."""
+    columns = list(zip(*(flatten(element) for element in elements), strict=True))
+    times = []
+    for _ in range(3):
+        start_s = time.perf_counter()
+        for column in columns:
+            if isinstance(column[0], (np.ndarray, np.generic, int, float)):
+                np.stack(column)
+        times.append(time.perf_counter() - start_s)
+    # The least of three: the first one also pays for memory that is new to the process.
+    return min(times) * 1e6 / len(elements)
+
+
+def _calling(function: Callable[..., Any]) -> Callable[[Any, np.random.Generator], Any]:
+    """Return `function` as a call with an element and a generator; whether it wants the generator is decided once."""
+    if isinstance(function, Transform):
+        wants = function.num_draws > 0
+    else:
+        try:
+            wants = "rng" in inspect.signature(function).parameters
+        except ValueError:
+            wants = False
+    if wants:
+        return lambda element, rng: function(element, rng=rng)
+    return lambda element, _: function(element)
+
+
+class Device:
+    """Stands for a device: it runs the steps that it was given, one behind the other, while the loop that gives them sleeps.
+
+    As on a real one steps are given ahead: up to 1 ms of them, or what lies in the time by which a sleep ended late. So the steps last
+    as long as they should on average, however long a sleep takes. Time that passed for want of a batch is never made up for.
+
+    Args:
+        step_s: how long a step lasts.
+        clock: returns seconds and never goes back.
+        sleep: lets at least so many seconds pass.
+    """
+
+    def __init__(
+        self, step_s: float, *, clock: Callable[[], float] = time.perf_counter, sleep: Callable[[float], object] = time.sleep
+    ) -> None:
+        self._step_s, self._clock, self._sleep = step_s, clock, sleep
+        self._done_s: float | None = None
+        self._waited_s = self._worked_s = self._late_s = 0.0
+
+    def take(self, now_s: float) -> None:
+        """Note that a batch came: the device has waited since its last step ended, unless it was the sleep that kept it."""
+        if self._done_s is None:
+            self._done_s = now_s
+        waited_s = max(0.0, now_s - self._late_s - self._done_s)
+        self._waited_s += waited_s
+        self._done_s += waited_s
+
+    def step(self) -> None:
+        """Give it the step for the batch that came, and sleep when it has enough to do."""
+        assert self._done_s is not None
+        self._worked_s += self._step_s
+        self._done_s += self._step_s
+        left_s = self._done_s - self._clock()
+        if left_s >= _AHEAD_S:
+            self._sleep(left_s)
+            self._late_s = max(0.0, self._clock() - self._done_s)
+        else:
+            self._late_s = min(self._late_s, max(0.0, -left_s))
+
+    @property
+    def wait_share(self) -> float:
+        """Return the part of the time from the first batch to the last in which no step ran."""
+        return self._waited_s / max(1e-9, self._waited_s + self._worked_s)
+
+
+def _flow(batches: Any, num_workers: int, device: Device | None, budget_s: float, progress: Progress) -> tuple[float, Snapshot]:
+    """Take batches for `budget_s`, for a device or for nothing; return the time to the first one and the figures."""
+    stats = Stats()
+    start_s = time.perf_counter()
+    with batches.feed(num_workers=num_workers, listeners=[stats]) as feed:
+        first_s = 0.0
+        last_s = start_s
+        for num_taken, _ in enumerate(feed, start=1):
+            now_s = time.perf_counter()
+            first_s = first_s or now_s - start_s
+            if device is not None:
+                device.take(now_s)
+            progress.advance(now_s - last_s)
+            last_s = now_s
+            if num_taken >= 3 and now_s - start_s - first_s > budget_s:
+                break
+            if device is not None:
+                device.step()
+        snapshot = stats.snapshot()
+    return first_s, snapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

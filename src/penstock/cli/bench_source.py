@@ -1,4 +1,4 @@
-"""Opens what the user wants to measure, a list file, a folder, a glob or an array file, and says which operators run on it."""
+"""Opens what the user wants to measure, a list file, a folder, a glob, an array file or records, and says which operators run on it."""
 
 from __future__ import annotations
 
@@ -13,18 +13,62 @@ from typing import Any
 
 import numpy as np
 
-from penstock.cli.failing import place_of
-from penstock.cli.record_source import is_url, records_kind
+from penstock.cli.screen import place_of
 from penstock.errors import PenstockError, PlanError, SourceError
 
-__all__ = ["BenchedOperator", "Opened", "imported", "open_plain", "open_source"]
+TFRECORD = "TFRecord files"
+_KINDS = ((".tar", "tar files"), (".parquet", "Parquet files"), (".jsonl", "files of JSON lines"))
+_READERS = {TFRECORD: "read_tfrecord", **dict(zip((kind for _, kind in _KINDS), ("read_tar", "read_parquet", "read_jsonl"), strict=True))}
+
+
+def is_url(source: str) -> bool:
+    """Tell whether a source is no path of this machine."""
+    return "://" in source
+
+
+def records_kind(source: str) -> str | None:
+    """Say by its name what a path, glob or URL of record files is; None for anything else."""
+    name = source.rpartition("/")[2].lower()
+    if ".tfrecord" in name:
+        return TFRECORD
+    return next((kind for ending, kind in _KINDS if name.endswith(ending)), None)
+
+
+def open_records(source: str) -> tuple[Any, str] | None:
+    """Open a path, glob or URL of record files; None when its name is not one of such.
+
+    Elements of TFRecord files are {"record": bytes}: their features stand nowhere in the file.
+
+    Raises:
+        SourceError: a URL of something else.
+        PenstockError, OSError: the files cannot be opened.
+    """
+    import penstock as ps
+
+    kind = records_kind(source)
+    if kind == TFRECORD:
+        return ps.read_tfrecord(source, compression="auto"), kind
+    if kind is not None:
+        options = {"decode": "basic"} if kind == "tar files" else {}
+        return getattr(ps, _READERS[kind])(source, **options), kind
+    if is_url(source):
+        raise SourceError(
+            f"what {source!r} holds cannot be told by its name", where="penstock SOURCE", fix=write_a_module("read_files", source)
+        )
+    return None
+
+
+def write_a_module(reader: str, source: str, options: str = "") -> str:
+    """Say how a dataset that the command line cannot describe is given to it."""
+    return f"write `ds = ps.{reader}({source!r}{options})`, and what else it needs, in a module of yours, and give module:ds"
+
 
 _WHERE = "penstock bench SOURCE"
 _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BenchedOperator:
+class BenchOperator:
     """One step on an element, with the name it has in the report."""
 
     name: str
@@ -37,7 +81,7 @@ class Opened:
 
     dataset: Any
     kind: str
-    operators: tuple[BenchedOperator, ...]
+    operators: tuple[BenchOperator, ...]
     side: int | None
 
     def pipeline(self) -> Any:
@@ -144,23 +188,23 @@ def _arrays(path: Path) -> dict[str, Any]:
     return arrays
 
 
-def _image_operators(crop: int | None, resize: int | None) -> tuple[BenchedOperator, ...]:
+def _image_operators(crop: int | None, resize: int | None) -> tuple[BenchOperator, ...]:
     import penstock as ps
 
-    decode = BenchedOperator(name="decode", function=ps.image.decode("data"))
-    normalize = BenchedOperator(name="normalize", function=ps.image.normalize("data", mean=_MEAN, std=_STD, layout="CHW"))
+    decode = BenchOperator(name="decode", function=ps.image.decode("data"))
+    normalize = BenchOperator(name="normalize", function=ps.image.normalize("data", mean=_MEAN, std=_STD, layout="CHW"))
     if resize is not None:
-        shrink = BenchedOperator(name="resize", function=ps.image.resize("data", resize))
-        return decode, shrink, BenchedOperator(name="center_crop", function=ps.image.center_crop("data", resize)), normalize
-    cut = BenchedOperator(name="random_resized_crop", function=ps.image.random_resized_crop("data", crop or 224))
-    return decode, cut, BenchedOperator(name="random_flip", function=ps.image.random_flip("data")), normalize
+        shrink = BenchOperator(name="resize", function=ps.image.resize("data", resize))
+        return decode, shrink, BenchOperator(name="center_crop", function=ps.image.center_crop("data", resize)), normalize
+    cut = BenchOperator(name="random_resized_crop", function=ps.image.random_resized_crop("data", crop or 224))
+    return decode, cut, BenchOperator(name="random_flip", function=ps.image.random_flip("data")), normalize
 
 
-def _user_operator(reference: str) -> BenchedOperator:
+def _user_operator(reference: str) -> BenchOperator:
     function = imported(reference, f"penstock bench --map {reference}")
     if not callable(function):
         raise _no_function(reference, f"penstock bench --map {reference}")
-    return BenchedOperator(name=reference.partition(":")[2], function=function)
+    return BenchOperator(name=reference.partition(":")[2], function=function)
 
 
 def imported(reference: str, where: str) -> Any:

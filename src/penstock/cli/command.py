@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from penstock._contracts.version import VERSION
 from penstock.errors import StopRaised
 
-__all__ = ["main"]
-
 _DEMO = (
     "penstock demo: the demo stands in the repository of Penstock (examples/demo), no longer in the package."
     " Clone the repository and type there: make demo"
@@ -34,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _EXIT_PIPE_CLOSED
     except Exception as error:
-        from penstock.cli.failing import SWITCH, told
+        from penstock.cli.screen import SWITCH, told
 
         text = None if os.environ.get(SWITCH) == "1" else told(error)
         if text is not None:
@@ -68,7 +66,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
         return bench.run(bench.settings_from(arguments))
     except SystemExit as error:
-        from penstock.cli.failing import place_of
+        from penstock.cli.screen import place_of
 
         stopped = StopRaised(
             f"your own code raised SystemExit({error.code!r}), which would end this command without a word",

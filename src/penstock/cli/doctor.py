@@ -14,10 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from penstock.doctor import Profiler, Report, draw, environment, report_of
-from penstock.doctor.picture import require_matplotlib
+from penstock.doctor.report import require_matplotlib
 from penstock.errors import SourceError
-
-__all__ = ["Settings", "run", "settings_from"]
 
 _ERROR, _INTERRUPTED = 1, 130
 

@@ -7,14 +7,11 @@ import os
 import sys
 from dataclasses import dataclass
 
-from penstock._storage.publish import publish
+from penstock._storage.local import publish
 from penstock.cli.screen import Screen
 from penstock.errors import SourceError
 from penstock.formats.sizes import size_words
-from penstock.packing.contact_sheet import contact_sheet, images_of
-from penstock.packing.inspect import Inspection, inspect, shown, summary
-
-__all__ = ["Settings", "run", "settings_from"]
+from penstock.packing.inspect import Inspection, contact_sheet, images_of, inspect, shown, summary
 
 _ON_SHEET = 48
 """How many images a contact sheet has."""

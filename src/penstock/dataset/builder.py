@@ -199,7 +199,7 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods, metaclass=_DatasetKind
         Raises:
             MissingExtra: TensorFlow is not installed.
         """
-        from penstock.adapters.tensorflow import signature_of, tf_dataset
+        from penstock.adapters.keras import signature_of, tf_dataset
 
         signature = signature_of(self.spec(), free_dimensions(self._root)) if output_signature is None else output_signature
         return tf_dataset((self.feed(output="numpy") if feed is None else feed).__iter__, signature)

@@ -19,7 +19,7 @@ from penstock._plan import node as plan
 from penstock._plan.facts import INFINITE, length_of
 from penstock.dataset.builder import Dataset
 from penstock.errors import PlanError, SourceError
-from penstock.formats.quarantine import QuarantineLine, read_lines
+from penstock.formats.quarantine import QuarantinedLine, read_lines
 
 if TYPE_CHECKING:
     from penstock.formats.features import Feature
@@ -204,7 +204,7 @@ def read_jsonl(pattern: Any, *, fields: Any = None, allow_nan: bool = False, max
             declared field that is missing or does not fit its dtype.
         SourceError, OSError: no file, or one that cannot be read.
     """
-    from penstock.sources.jsonl import jsonl_source
+    from penstock.sources.text import jsonl_source
 
     nan, limit = check.flag_argument(allow_nan, "allow_nan", "read_jsonl"), _limit("read_jsonl", max_line_bytes)
     return _read(jsonl_source(pattern, fields=fields, allow_nan=nan, max_line_bytes=limit))
@@ -385,7 +385,7 @@ def read_tfrecord(
         return _read(source) if isinstance(source, IndexedSource) else Dataset(plan.ReadStream(source=source))
     from penstock.formats.example import ExampleReader, parse_example
     from penstock.formats.features import check_features
-    from penstock.sources.examples import example_source
+    from penstock.sources.tfrecord import example_source
 
     if isinstance(source, IndexedSource):
         return _read(example_source(source, ExampleReader(check_features(features, "read_tfrecord"))))
@@ -568,7 +568,7 @@ def read_quarantine(file: str | os.PathLike[str], ds: Dataset) -> Dataset:
     return Dataset(root, replace(ds._options, on_error=Raise(), on_read_error=None, quarantine=None))
 
 
-def _places(line: QuarantineLine, base: plan.Node, file: str) -> list[tuple[int, int]]:
+def _places(line: QuarantinedLine, base: plan.Node, file: str) -> list[tuple[int, int]]:
     """Return the places in `base` of the elements of a line."""
     where, length = f"line {line.number} of {file!r}", length_of(base)
     if line.place is not None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from penstock.doctor.environment import Environment, environment
-from penstock.doctor.picture import draw
 from penstock.doctor.profile import Profiler
-from penstock.doctor.report import Report, report_of
+from penstock.doctor.report import Report, draw, report_of
 
 __all__ = ["Environment", "Profiler", "Report", "draw", "environment", "report_of"]

@@ -18,8 +18,6 @@ from penstock._contracts.version import VERSION
 from penstock.kernels.library import LIBRARY
 from penstock.observe.stats import available_cpus
 
-__all__ = ["Environment", "environment"]
-
 _LIBRARIES = (
     "numpy", "torch", "jax", "tensorflow", "keras", "pillow", "opencv-python", "opencv-python-headless", "simplejpeg", "pyarrow", "obstore",
     "ray", "datasets", "grain", "matplotlib", "scikit-learn",

@@ -12,8 +12,6 @@ from typing import Any, Self
 
 from penstock._contracts.element import bytes_of
 
-__all__ = ["Probe", "ProbeRecorder", "Span", "Tally", "percentile_ns"]
-
 _STEPS = 16
 """Buckets of durations for each power of two: a percentile is off by at most 2.2 %."""
 

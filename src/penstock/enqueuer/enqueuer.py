@@ -13,7 +13,7 @@ from penstock._plan.check import count_argument
 from penstock.enqueuer.given import Given
 from penstock.enqueuer.handing import END, EnqueuerRun, Events, ItemQueue
 from penstock.errors import FeedClosed, PlanError
-from penstock.observe.guarded import Guarded
+from penstock.observe.ticker import Guarded
 from penstock.queues.diagnosis import PATIENCE_S
 from penstock.queues.standing import SHORT_INTERRUPTS
 

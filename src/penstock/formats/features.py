@@ -1,18 +1,23 @@
-"""Declared features of a record, of fixed and of variable length. Names and arguments are TensorFlow's."""
+"""Declared features of a record, of fixed and of variable length, and their values as bytes of Feature messages.
+
+Names and arguments are TensorFlow's. A message is put together as (size in bytes, its pieces in order), with each length known before what
+it is of, and joined once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from operator import index
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
-from penstock.errors import PlanError
-
-__all__ = ["Feature", "FixedLenFeature", "FixedLenSequenceFeature", "VarLenFeature", "check_features", "default_of", "features_record"]
+from penstock._contracts.element import is_masked
+from penstock.errors import PlanError, SpecError
+from penstock.kernels.wire import BYTES, FLOAT, INT64
 
 _MOST_VALUES: Final = 1 << 31
 _FLOAT32, _INT64 = np.dtype(np.float32), np.dtype(np.int64)
@@ -237,3 +242,328 @@ def _surrogates(name: str) -> bool:
     except UnicodeEncodeError:
         return True
     return False
+
+
+Message: TypeAlias = tuple[int, list[bytes]]
+"""Size and pieces."""
+
+_MOST_LOOPED: Final = 32
+"""Up to so many integers are encoded one by one (0.15 us each); more with NumPy (25 us, and 0.03 us each)."""
+_SMALL: Final = [bytes((value,)) for value in range(128)]
+_EMPTY: Final = np.empty(0, np.int64)
+
+
+def encode_features(element: Mapping[str, Any], features: Mapping[str, Feature] | None, caller: str) -> Message:
+    """Return the Example (or the context of a SequenceExample) of an element.
+
+    Raises:
+        SpecError: a value that a record cannot hold, or that is not what `features` says.
+    """
+    check_names(element, features, caller, "element")
+    written: dict[str, Message] = {}
+    for name in element if features is None else features:
+        feature = None if features is None else features[name]
+        where = f"{caller}, feature {name!r}"
+        if name in element:
+            written[name] = encode_feature(element[name], feature, where)
+        elif isinstance(feature, FixedLenFeature) and feature.default_value is None:
+            raise SpecError(f"the element has no {name!r}", where=where, fix="give it a value, or the feature a default_value")
+        elif isinstance(feature, FixedLenSequenceFeature) and not feature.allow_missing:
+            raise SpecError(f"the element has no {name!r}", where=where, fix="give it a value, or the feature allow_missing=True")
+    return delimited(1, encode_map(written))
+
+
+def check_names(values: Any, features: Mapping[str, Feature] | None, caller: str, argument: str) -> None:
+    """Check the names of what is to become a map: text, and known to `features`.
+
+    Raises:
+        SpecError: it is no mapping, or has another name.
+    """
+    where = f"{caller}, argument {argument!r}"
+    if type(values) is not dict and not isinstance(values, Mapping):
+        raise SpecError(f"{argument} is {type(values).__name__}, not a dict", where=where, fix="give a dict of names to values")
+    for name in values:
+        if not isinstance(name, str):
+            raise SpecError(f"the name {name!r} is no str", where=where, fix="give names as str")
+        if features is not None and name not in features:
+            raise SpecError(
+                f"features does not name {name!r}, which {argument} has", where=where, fix="leave it out, or name it in features"
+            )
+        if not name.isascii() and any("\ud800" <= char <= "\udfff" for char in name):
+            raise SpecError(f"the name {name!r} is no UTF-8: it has a surrogate", where=where, fix="give names that are text")
+
+
+def encode_map(values: Mapping[str, Message]) -> Message:
+    """Return the entries of a map field 1, in the order of the bytes of their names."""
+    total, out = 0, []
+    for name, (size, pieces) in sorted([(name.encode(), value) for name, value in values.items()]):
+        key = b"".join((b"\x0a", varint(len(name)), name, b"\x12", varint(size)))
+        head = b"\x0a" + varint(len(key) + size)
+        total += len(head) + len(key) + size
+        out += [head, key, *pieces]
+    return total, out
+
+
+def encode_feature(value: Any, feature: Feature | None, where: str) -> Message:
+    """Return the Feature message of a value.
+
+    Raises:
+        SpecError: a value that a record cannot hold, or that is not what `feature` says.
+    """
+    if feature is None and type(value) is bytes:  # of most records most bytes, without a closer look
+        item = b"\x0a" + varint(len(value))
+        head = b"".join((b"\x0a", varint(len(item) + len(value)), item))
+        return len(head) + len(value), [head, value]
+    kind, shape, items = values_of(value, where)
+    if feature is None:
+        if not kind:
+            raise SpecError(
+                "an empty list has no kind", where=where, fix="give an empty array with a dtype, or declare the feature with features="
+            )
+        return _feature(kind, items)
+    declared = BYTES if feature.dtype is bytes else FLOAT if feature.dtype == np.float32 else INT64
+    if kind not in (0, declared) and (kind, declared) != (INT64, FLOAT):
+        name = "bytes" if feature.dtype is bytes else str(feature.dtype)
+        raise SpecError(
+            f"the value is {getattr(items, 'dtype', 'bytes')}, and is declared {name}", where=where, fix=f"convert it to {name}"
+        )
+    if not isinstance(feature, VarLenFeature):
+        _check_shape(shape, feature, where)
+    return _feature(declared, items if kind else _EMPTY)
+
+
+def _check_shape(shape: tuple[int, ...], feature: FixedLenFeature | FixedLenSequenceFeature, where: str) -> None:
+    """Refuse another number of items, and another shape unless they come or are declared flat; axes of one do not count."""
+    fixed = isinstance(feature, FixedLenFeature)
+    count, size = prod(shape), prod(feature.shape)
+    if count != size if fixed else count % size:
+        raise SpecError(
+            f"the value has {count} items, and is declared with shape {feature.shape}", where=where, fix="give so many, or declare it"
+        )
+    given, wanted = ([size for size in sizes if size != 1] for sizes in (shape if fixed else shape[1:], feature.shape))
+    if len(shape) > 1 and given != wanted and not (fixed and len(wanted) < 2):
+        raise SpecError(
+            f"the value has shape {shape}, and is declared with shape {feature.shape}{'' if fixed else ' for a step'}",
+            where=where,
+            fix="transpose or reshape it, or declare its shape; a flat list of the items is taken too",
+        )
+
+
+def delimited(number: int, message: Message) -> Message:
+    """Return a field of bytes, numbered below 16."""
+    size, pieces = message
+    head = _SMALL[number << 3 | 2] + varint(size)
+    return len(head) + size, [head, *pieces]
+
+
+def _feature(kind: int, items: Any) -> Message:
+    """Return the Feature of an array of numbers, or of texts."""
+    if kind == BYTES:
+        pieces: list[bytes] = []
+        for item in items:
+            pieces += (b"\x0a" + varint(len(item)), item)
+        return delimited(BYTES, (sum(map(len, pieces)), pieces))
+    if kind == FLOAT:
+        with np.errstate(over="ignore"):
+            body = items.astype("<f4", copy=False).tobytes()
+    else:
+        body = _integers(items)
+    return delimited(kind, delimited(1, (len(body), [body])) if body else (0, []))
+
+
+def _integers(array: NDArray[Any]) -> bytes:
+    if array.size <= _MOST_LOOPED:
+        return b"".join([varint(number & 0xFFFFFFFFFFFFFFFF) for number in array.astype(np.int64, copy=False).reshape(-1).tolist()])
+    return _varints(array.reshape(-1).astype(np.int64).view(np.uint64))
+
+
+def varint(value: int) -> bytes:
+    """Return a number >= 0 as protobuf writes it: seven bits in a byte, the lowest first."""
+    if 0 <= value < 1 << 7:
+        return _SMALL[value]
+    if value < 1 << 14:
+        return bytes((value & 127 | 128, value >> 7))
+    if value < 1 << 21:
+        return bytes((value & 127 | 128, value >> 7 & 127 | 128, value >> 14))
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _varints(values: NDArray[np.uint64]) -> bytes:
+    """Encode many numbers: all as ten groups of seven bits, of which those that count are kept."""
+    groups = values[:, None] >> np.arange(0, 70, 7, dtype=np.uint64).clip(max=63)
+    groups[:, 9] = values >> np.uint64(63)
+    sizes = np.maximum(1, 10 - (groups != 0)[:, ::-1].argmax(1))
+    sizes[values == 0] = 1
+    places = np.arange(10)
+    more = places < (sizes - 1)[:, None]
+    out = (groups & np.uint64(127)).astype(np.uint8) | (more.astype(np.uint8) << 7)
+    kept: NDArray[np.uint8] = out[places < sizes[:, None]]
+    return kept.tobytes()
+
+
+# -- values as users write them to float32, int64 or bytes; nothing changes on the way --------------------------------------------
+
+TEXTS: Final = (bytes, bytearray, memoryview, str)
+_NESTS: Final = (list, tuple)
+_NUMBERS: Final = (int, float, np.number, np.bool_)
+_FLAT: Final = frozenset({bytes, str})
+_PLAIN: Final = frozenset({int, float, bool, np.int64, np.float64, np.float32})
+"""Types that need no closer look before NumPy takes them."""
+
+
+Values: TypeAlias = tuple[int, tuple[int, ...], NDArray[Any] | list[bytes]]
+"""Kind (BYTES, FLOAT or INT64; 0 for an empty list, which may become any), shape, and the items: an array of numbers, or each text."""
+
+
+def values_of(value: Any, where: str) -> Values:
+    """Return the values of a number, a text, an array, or nested lists of them.
+
+    Raises:
+        SpecError: a value that none of the three lists can hold as it is.
+    """
+    if isinstance(value, TEXTS):
+        return (BYTES, (), [_as_bytes(value, where)])
+    if isinstance(value, _NESTS):
+        return _listed(value, where)
+    if isinstance(value, np.ndarray) and is_masked(value):
+        raise _masked(where)
+    return _of_array(np.asarray(value), where)
+
+
+def _listed(value: Any, where: str) -> Values:
+    if not value:
+        return (0, (0,), [])
+    types = set(map(type, value))
+    if not types <= _PLAIN:
+        types = _leaf_types(value, types)
+    if not types or not types <= _PLAIN:
+        if all(issubclass(kind, TEXTS) for kind in types):
+            return _texts(value, where)
+        if any(is_masked(leaf) for leaf in _leaves(value)):
+            raise _masked(where)
+        if any(issubclass(kind, TEXTS) for kind in types):
+            raise _unfit(_leaves(value), where)
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise _ragged(str(error), where) from error
+    if _is_changed(array, types, value):
+        raise _unfit(_leaves(value), where)
+    return _of_array(array, where)
+
+
+def _is_changed(array: NDArray[Any], types: set[type], value: Any) -> bool:
+    """Tell whether NumPy took texts for numbers, or floats for integers that no dtype of its own holds together."""
+    kind = array.dtype.kind
+    if kind not in "fSU" or (kind == "f" and (float in types or any(issubclass(one, np.floating) for one in types))):
+        return False
+    kinds = {np.asarray(leaf).dtype.kind for leaf in _leaves(value)}
+    return kinds <= set("iub") if kind == "f" else not kinds <= set("SU")
+
+
+def _of_array(array: NDArray[Any], where: str) -> Values:
+    kind = array.dtype.kind
+    if kind == "f":
+        return (FLOAT, array.shape, array)
+    if kind in "iub":
+        if kind == "u" and array.dtype.itemsize == 8 and array.size and int(array.max()) >= 1 << 63:
+            raise _too_large(int(array.max()), where)
+        return (INT64, array.shape, array)
+    if kind in "SUO":
+        items = array.reshape(-1).tolist()
+        if kind == "O" and not all(isinstance(item, TEXTS) for item in items):
+            raise _unfit(iter(items), where)
+        return (BYTES, array.shape, [_as_bytes(item, where) for item in items])
+    raise SpecError(f"dtype {array.dtype} has no place in a record", where=where, fix="convert it to float32, int64 or bytes")
+
+
+def _texts(value: Any, where: str) -> Values:
+    """Read nested lists that hold nothing but texts; NumPy's own texts would lose the zero bytes at their ends."""
+    shape = _shape_of(value)
+    if shape is None:
+        raise _ragged("its lists are not equally long", where)
+    items = [_as_bytes(leaf, where) for leaf in (value if len(shape) == 1 else _leaves(value))]
+    return (BYTES if items else 0, shape, items)
+
+
+def _shape_of(value: Any) -> tuple[int, ...] | None:
+    """Return the shape of nested lists, or None when they have none."""
+    if not isinstance(value, _NESTS):
+        return ()
+    if set(map(type, value)) <= _FLAT:
+        return (len(value),)
+    shapes = {_shape_of(item) for item in value}
+    inner = shapes.pop()
+    return None if shapes or inner is None else (len(value), *inner)
+
+
+def _leaf_types(value: Any, types: set[type]) -> set[type]:
+    """Return the types of all that is no list, given those of the items."""
+    if any(issubclass(kind, _NESTS) for kind in types):
+        types = {kind for kind in types if not issubclass(kind, _NESTS)}
+        for item in value:
+            if isinstance(item, _NESTS):
+                types |= _leaf_types(item, set(map(type, item)))
+    return types
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    for item in value:
+        if isinstance(item, _NESTS):
+            yield from _leaves(item)
+        else:
+            yield item
+
+
+def _as_bytes(value: Any, where: str) -> bytes:
+    if not isinstance(value, str):
+        return bytes(value)
+    try:
+        return value.encode()
+    except UnicodeEncodeError as error:
+        raise SpecError(f"{value!r:.60} is no UTF-8", where=where, fix='encode it yourself, for example with "surrogateescape"') from error
+
+
+def _unfit(leaves: Iterator[Any], where: str) -> SpecError:
+    """Return the error of items of which at least one cannot stand in a list, or not beside the others."""
+    items = list(leaves)
+    for item in items:
+        if isinstance(item, (int, np.integer)) and not -(1 << 63) <= int(item) < 1 << 63:
+            return _too_large(int(item), where)
+    for item in items:
+        if not isinstance(item, (*TEXTS, *_NUMBERS, np.ndarray)):
+            return SpecError(
+                f"{type(item).__name__} has no place in a record", where=where, fix="give numbers, bytes, str, or arrays of them"
+            )
+    texts, others = [[item for item in items if isinstance(item, TEXTS) is wanted] for wanted in (True, False)]
+    if not texts:
+        return SpecError(
+            "the numbers have no dtype in common", where=where, fix="convert them with np.asarray(value, np.int64) or np.float32"
+        )
+    return SpecError(
+        f"texts and numbers are mixed: {texts[0]!r:.40} and {others[0]!r:.40}",
+        where=where,
+        fix="make them two features, or all of them texts",
+    )
+
+
+def _too_large(number: int, where: str) -> SpecError:
+    shown = f"{number}" if number.bit_length() <= 128 else f"an int of {number.bit_length()} bits"
+    return SpecError(f"{shown} does not fit int64", where=where, fix="store it as bytes, or as two integers")
+
+
+def _ragged(reason: str, where: str) -> SpecError:
+    return SpecError(f"the value is ragged: {reason}", where=where, fix="flatten it, and store its lengths as a feature")
+
+
+def _masked(where: str) -> SpecError:
+    return SpecError(
+        "the value is a masked array, whose mask would be lost",
+        where=where,
+        fix="give value.filled(...), and the mask as a feature of its own",
+    )

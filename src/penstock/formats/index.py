@@ -17,9 +17,6 @@ from numpy.typing import NDArray
 from penstock.errors import RecordError
 from penstock.kernels.framing import crc32c
 
-__all__ = ["SUFFIX", "Index", "Indices", "catalogue_parts", "decode", "encode", "is_index", "joined", "parts", "read_catalogue"]
-
-
 SUFFIX = ".psidx"
 """Stands behind the name of the described file."""
 

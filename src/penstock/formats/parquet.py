@@ -15,23 +15,6 @@ from penstock._contracts.storage import Storage
 from penstock._contracts.transform import Scratch
 from penstock.errors import IndexStale, MissingExtra, PlanError, RecordError
 
-__all__ = [
-    "Footer",
-    "Layout",
-    "ParquetColumn",
-    "ParquetReader",
-    "check_unchanged",
-    "columns_of",
-    "is_list",
-    "is_list_view",
-    "one_line",
-    "pyarrow",
-    "read_footer",
-    "same_columns",
-    "storage_type",
-]
-
-
 _MAGIC = b"PAR1"
 _TAIL_BYTES = 8
 _MIDDLE_BYTES = 32 << 10  # 15 us; the whole footer may be megabytes, and is looked at for each row group
@@ -39,7 +22,7 @@ MAX_FOOTER_BYTES = 512 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class ParquetColumn:
+class ColumnForm:
     """The form of a column in an element.
 
     Attributes:
@@ -176,7 +159,7 @@ def one_line(error: BaseException) -> str:
     return str(error).partition("\n")[0]
 
 
-def columns_of(schema: Any, names: Sequence[str] | None, where: str) -> tuple[ParquetColumn, ...]:
+def columns_of(schema: Any, names: Sequence[str] | None, where: str) -> tuple[ColumnForm, ...]:
     """Say what the values of columns are as elements.
 
     Args:
@@ -202,15 +185,15 @@ def columns_of(schema: Any, names: Sequence[str] | None, where: str) -> tuple[Pa
     return tuple(_column(schema.field(column), where) for column in wanted)
 
 
-def _column(field: Any, where: str) -> ParquetColumn:
+def _column(field: Any, where: str) -> ColumnForm:
     pa, _ = pyarrow()
     kind = storage_type(field.type)
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     if is_text(kind):
-        return ParquetColumn(field.name, "str")
+        return ColumnForm(field.name, "str")
     if is_bytes(kind):
-        return ParquetColumn(field.name, "bytes")
+        return ColumnForm(field.name, "bytes")
     shape: tuple[int, ...] = ()
     while pa.types.is_fixed_size_list(kind):
         shape = (*shape, kind.list_size)
@@ -218,10 +201,10 @@ def _column(field: Any, where: str) -> ParquetColumn:
     if not shape and is_list(kind):
         dtype = _dtype(storage_type(kind.value_type))
         if dtype is not None:
-            return ParquetColumn(field.name, "ragged", (), dtype)
+            return ColumnForm(field.name, "ragged", (), dtype)
     dtype = _dtype(kind)
     if dtype is not None:
-        return ParquetColumn(field.name, "array", shape, dtype)
+        return ColumnForm(field.name, "array", shape, dtype)
     raise PlanError(
         f"the column {field.name!r} is of the type {_short(field.type)}, which has no conversion to arrays, str or bytes",
         where=where,
@@ -283,7 +266,7 @@ def _dtype(kind: Any) -> str | None:
     return None
 
 
-def same_columns(first: Sequence[ParquetColumn], other: Sequence[ParquetColumn], first_name: str, other_name: str) -> None:
+def same_columns(first: Sequence[ColumnForm], other: Sequence[ColumnForm], first_name: str, other_name: str) -> None:
     """Refuse a file whose columns are not those of the first.
 
     Raises:
@@ -338,9 +321,7 @@ class ParquetReader:
         RecordError: the footer contradicts itself about a column.
     """
 
-    def __init__(
-        self, storage: Storage, file: int, footer: Footer, columns: Sequence[ParquetColumn], coded_columns: frozenset[str]
-    ) -> None:
+    def __init__(self, storage: Storage, file: int, footer: Footer, columns: Sequence[ColumnForm], coded_columns: frozenset[str]) -> None:
         pa, pq = pyarrow()
         self.file, self.footer, self.coded_columns = file, footer, coded_columns
         self.metadata_bytes = storage.size(file) - footer.offset

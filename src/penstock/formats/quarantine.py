@@ -10,8 +10,6 @@ from penstock._contracts.event import ElementLost, Event
 from penstock._contracts.failing import notes_of, text_of, traceback_text_of
 from penstock.errors import SourceError
 
-__all__ = ["Quarantine", "QuarantineLine", "encoded", "read_lines"]
-
 
 def encoded(event: ElementLost) -> str:
     """Return the line of one element, without its end."""
@@ -73,7 +71,7 @@ def _behind_cut(descriptor: int) -> bytes:
     return b"" if os.read(descriptor, 1) == b"\n" else b"\n"
 
 
-class QuarantineLine(NamedTuple):
+class QuarantinedLine(NamedTuple):
     """The part of a line that leads back to its elements: their (epoch, index, lane), or the place in what the plan begins with."""
 
     number: int
@@ -81,7 +79,7 @@ class QuarantineLine(NamedTuple):
     place: tuple[int, int] | None
 
 
-def read_lines(path: str | os.PathLike[str]) -> list[QuarantineLine]:
+def read_lines(path: str | os.PathLike[str]) -> list[QuarantinedLine]:
     """Read a quarantine file. Blank lines, and lines that a kill has cut, do not count.
 
     Raises:
@@ -108,10 +106,10 @@ def read_lines(path: str | os.PathLike[str]) -> list[QuarantineLine]:
     return out
 
 
-def _line(number: int, keys: Any, place: Any) -> QuarantineLine | None:
+def _line(number: int, keys: Any, place: Any) -> QuarantinedLine | None:
     if not isinstance(keys, list) or not all(_are_numbers(key, 3) for key in keys) or not (place is None or _are_numbers(place, 2)):
         return None
-    return QuarantineLine(
+    return QuarantinedLine(
         number, tuple((epoch, index, lane) for epoch, index, lane in keys), None if place is None else (place[0], place[1])
     )
 

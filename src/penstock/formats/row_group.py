@@ -10,10 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import RecordError
-from penstock.formats.parquet import ParquetColumn, is_list, is_list_view, one_line, pyarrow, storage_type
-from penstock.kernels.columns import Table
-
-__all__ = ["Fixed", "RowGroup", "row_group"]
+from penstock.formats.parquet import ColumnForm, is_list, is_list_view, one_line, pyarrow, storage_type
+from penstock.kernels.columns import ColumnTable
 
 Ints = NDArray[np.int64]
 _LISTED = 4096
@@ -50,7 +48,7 @@ class Fixed:
         return list(self.array[rows])
 
 
-class RaggedValues:
+class RaggedColumn:
     """One-dimensional arrays of any lengths."""
 
     def __init__(self, values: NDArray[Any], begins: NDArray[Any], ends: NDArray[Any], nulls: NDArray[np.bool_] | None) -> None:
@@ -118,12 +116,12 @@ class RowGroup:
         nbytes: bytes of memory.
     """
 
-    def __init__(self, columns: Sequence[ParquetColumn], values: Sequence[Values]) -> None:
+    def __init__(self, columns: Sequence[ColumnForm], values: Sequence[Values]) -> None:
         self.columns, self.values = columns, values
         self.nbytes = sum(one.nbytes for one in values)
         self._with_nulls = [(column.name, one.nulls) for column, one in zip(columns, values, strict=True) if one.nulls is not None]
         arrays = [one.array for one in values if isinstance(one, Fixed)]
-        self.table = Table(arrays) if len(arrays) == len(values) else None
+        self.table = ColumnTable(arrays) if len(arrays) == len(values) else None
         for array in arrays:
             array.flags.writeable = False
 
@@ -141,7 +139,7 @@ class RowGroup:
         return None
 
 
-def row_group(table: Any, columns: Sequence[ParquetColumn], null_values: Mapping[str, Any]) -> RowGroup:
+def row_group(table: Any, columns: Sequence[ColumnForm], null_values: Mapping[str, Any]) -> RowGroup:
     """Make columns of an Arrow table, without copying numbers.
 
     Args:
@@ -159,7 +157,7 @@ def row_group(table: Any, columns: Sequence[ParquetColumn], null_values: Mapping
     return RowGroup(columns, values)
 
 
-def _plain(chunked: Any, column: ParquetColumn) -> Fixed | None:
+def _plain(chunked: Any, column: ColumnForm) -> Fixed | None:
     """Return numbers none of which is null, as most columns are, with few calls; None for any others: a group may have many columns."""
     if chunked.num_chunks != 1 or column.form != "array" or column.shape:
         return None
@@ -178,7 +176,7 @@ def _plain_types() -> dict[int, str]:
     return {getattr(pa, name)().id: np.dtype(name).str for name in numbers}
 
 
-def _values(chunked: Any, column: ParquetColumn, null_values: Mapping[str, Any]) -> Values:
+def _values(chunked: Any, column: ColumnForm, null_values: Mapping[str, Any]) -> Values:
     pa, _ = pyarrow()
     array = _plain_text(_storage(_one_chunk(chunked)))
     if column.name in null_values and array.null_count:
@@ -217,7 +215,7 @@ def _one_chunk(chunked: Any) -> Any:
     return array
 
 
-def _check_text(array: Any, column: ParquetColumn) -> None:
+def _check_text(array: Any, column: ColumnForm) -> None:
     """Refuse strings that are not UTF-8 before str objects are made of them: a GB/s."""
     pa, _ = pyarrow()
     try:
@@ -292,7 +290,7 @@ def _temporal(values: NDArray[Any], kind: Any) -> NDArray[Any]:
     return values.view(f"<m8[{kind.unit}]" if types.is_duration(kind) else f"<M8[{kind.unit}]")
 
 
-def _ragged(array: Any, column: ParquetColumn) -> RaggedValues:
+def _ragged(array: Any, column: ColumnForm) -> RaggedColumn:
     assert is_list(storage_type(array.type)), column
     offsets = array.offsets.to_numpy()
     # Arrow's own cast of views to lists leaves out the last offset.
@@ -302,4 +300,4 @@ def _ragged(array: Any, column: ParquetColumn) -> RaggedValues:
     if inner is not None:
         before = np.concatenate([[0], np.cumsum(inner)])
         nulls = _either(nulls, before[ends] > before[begins])
-    return RaggedValues(values, begins, ends, nulls)
+    return RaggedColumn(values, begins, ends, nulls)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["size_words"]
-
 _UNITS = ("bytes", "kB", "MB", "GB", "TB")
 
 

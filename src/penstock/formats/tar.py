@@ -16,19 +16,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import RecordError, SpecError
-from penstock.kernels.tar import TarTable, scan_members, scan_samples
-from penstock.kernels.tar_codes import MAX_BYTES, MAX_EXTENDED, MAX_NAME, MAX_PARTS, UNIT, TarColumn, TarOutcome, TarPlace
+from penstock.kernels.tar import (
+    MAX_BYTES,
+    MAX_EXTENDED,
+    MAX_NAME,
+    MAX_PARTS,
+    UNIT,
+    MemberColumn,
+    MemberTable,
+    ScanOutcome,
+    StatePlace,
+    scan_members,
+    scan_samples,
+)
 
 __all__ = ["LEFT_OUT", "Names", "TarSample", "TarWriter", "decode_field", "find_samples", "name_of", "split_samples", "stays_bytes"]
 
 
 LEFT_OUT = {
-    "directories": TarPlace.DIRECTORIES,
-    "links": TarPlace.LINKS,
-    "special": TarPlace.SPECIAL,
-    "global_headers": TarPlace.GLOBALS,
-    "meta": TarPlace.META,
-    "nameless": TarPlace.NAMELESS,
+    "directories": StatePlace.DIRECTORIES,
+    "links": StatePlace.LINKS,
+    "special": StatePlace.SPECIAL,
+    "global_headers": StatePlace.GLOBALS,
+    "meta": StatePlace.META,
+    "nameless": StatePlace.NAMELESS,
 }
 """Members that are no part of a sample, as they are counted in the meta of an index."""
 
@@ -63,7 +74,7 @@ class _Scan:
 
     def __init__(self, size: int, name: str) -> None:
         self._size, self._name = size, name
-        self._table = TarTable(with_crc=True)
+        self._table = MemberTable(with_crc=True)
         self._taken = 0  # bytes of the file that came
         self._position = 0  # of the next header, in the file
         self._tail = np.empty(0, np.uint8)  # bytes before `taken` that are needed once more
@@ -82,14 +93,14 @@ class _Scan:
         if self._tail.size:
             data = np.concatenate((self._tail, piece))
         state = self._table.state
-        state[TarPlace.POSITION] = self._position - base
+        state[StatePlace.POSITION] = self._position - base
         outcome = scan_members(data, base, self._size, self._table)
-        self._position = base + int(state[TarPlace.POSITION])
+        self._position = base + int(state[StatePlace.POSITION])
         if outcome < 0:
             raise scan_error(outcome, self._table, self._name, self._head)
-        self._collect(int(state[TarPlace.SAMPLE]))
+        self._collect(int(state[StatePlace.SAMPLE]))
         here = min(self._position - base, data.size)
-        if outcome == TarOutcome.END:
+        if outcome == ScanOutcome.END:
             self._ended = True
             self._tail = np.empty(0, np.uint8)
             self._check_zeros(data[here:], self._position)
@@ -103,13 +114,13 @@ class _Scan:
             what = "unexpected end: the file is cut in a header" if self._size else "the file is empty, which a tar file never is"
             cut = tar_error(what, self._name, self._position, fix=WRITE_AGAIN)
             raise cut if self._position else compressed_error(self._name, self._head) or cut
-        self._collect(int(state[TarPlace.NUM_ROWS]))
+        self._collect(int(state[StatePlace.NUM_ROWS]))
         found = np.concatenate(self._found) if self._found else np.empty((0, 5), np.int64)
         offsets, ends, crcs = found[:, 0], found[:, 1], found[:, 2]
         self._check_keys(offsets, found[:, 3:])
         meta: dict[str, Any] = {key: int(state[place]) for key, place in LEFT_OUT.items()}
         meta["end"] = "blocks" if self._ended and self._size - self._position >= _END_BYTES else "missing"
-        meta["first_odd"] = int(state[TarPlace.FIRST_ODD])
+        meta["first_odd"] = int(state[StatePlace.FIRST_ODD])
         return {"offsets": offsets, "lengths": ends - offsets, "crc32c": crcs.astype(np.uint32), "meta": meta}
 
     def _collect(self, num_rows: int) -> None:
@@ -117,13 +128,19 @@ class _Scan:
         if num_rows <= 0:
             return
         rows = self._table.rows[:num_rows]
-        firsts = np.flatnonzero(rows[:, TarColumn.FIRST])
+        firsts = np.flatnonzero(rows[:, MemberColumn.FIRST])
         lasts = rows[np.append(firsts[1:], num_rows) - 1]
-        ends = lasts[:, TarColumn.DATA] + (lasts[:, TarColumn.SIZE] + (UNIT - 1)) // UNIT * UNIT
+        ends = lasts[:, MemberColumn.DATA] + (lasts[:, MemberColumn.SIZE] + (UNIT - 1)) // UNIT * UNIT
         first = rows[firsts]
         self._found.append(
             np.stack(
-                (first[:, TarColumn.START], ends, lasts[:, TarColumn.CRC], first[:, TarColumn.KEY_HASH], first[:, TarColumn.OTHER_HASH]),
+                (
+                    first[:, MemberColumn.START],
+                    ends,
+                    lasts[:, MemberColumn.CRC],
+                    first[:, MemberColumn.KEY_HASH],
+                    first[:, MemberColumn.OTHER_HASH],
+                ),
                 axis=1,
             )
         )
@@ -217,13 +234,13 @@ def split_samples(
     Returns:
         What is wrong with the first bad one, None when all are good.
     """
-    table = TarTable(with_crc=crcs is not None)
+    table = MemberTable(with_crc=crcs is not None)
     ends = np.empty(begins.size, np.int64)
     outcome = scan_samples(data, begins, lengths, table, ends)
-    num_good = begins.size if outcome == TarOutcome.MORE else int(table.state[TarPlace.SAMPLE])
+    num_good = begins.size if outcome == ScanOutcome.MORE else int(table.state[StatePlace.SAMPLE])
     error = None
     if crcs is not None and num_good:
-        wrong = np.flatnonzero(table.rows[ends[:num_good] - 1, TarColumn.CRC] != crcs[:num_good])
+        wrong = np.flatnonzero(table.rows[ends[:num_good] - 1, MemberColumn.CRC] != crcs[:num_good])
         if wrong.size:
             num_good = int(wrong[0])
             error = tar_error(
@@ -233,15 +250,15 @@ def split_samples(
             )
     if error is None and num_good < begins.size:
         file, offset = place(num_good)
-        table.state[TarPlace.ERROR_AT] += offset
+        table.state[StatePlace.ERROR_AT] += offset
         error = scan_error(outcome, table, file, None)
     _append(data, table, ends[:num_good], names, samples)
     return error
 
 
-def _append(data: NDArray[np.uint8], table: TarTable, ends: NDArray[np.int64], names: Names, samples: list[TarSample]) -> None:
+def _append(data: NDArray[np.uint8], table: MemberTable, ends: NDArray[np.int64], names: Names, samples: list[TarSample]) -> None:
     num_rows = int(ends[-1]) if ends.size else 0
-    rows = table.rows[:num_rows, [TarColumn.DATA, TarColumn.SIZE, TarColumn.NAME_END, TarColumn.KEY_LENGTH]].tolist()
+    rows = table.rows[:num_rows, [MemberColumn.DATA, MemberColumn.SIZE, MemberColumn.NAME_END, MemberColumn.KEY_LENGTH]].tolist()
     letters = table.names[: rows[-1][2] if rows else 0].tobytes()
     view = data.data.toreadonly()
     row = begin = 0
@@ -549,34 +566,34 @@ WRITE_AGAIN = "get another copy of the file or write it again"
 _SHOWN_BYTES = 120
 _TELL = "a sample's members must lie side by side: write the archive sorted by name, as `tar --sort=name` does"
 
-_WORDS: dict[TarOutcome, tuple[str, str]] = {
-    TarOutcome.BAD_CHECKSUM: ("there is no tar header: its check sum does not fit its bytes", WRITE_AGAIN),
-    TarOutcome.BAD_SIZE: ("the size of the member is no number, is negative or has more than 63 bits", WRITE_AGAIN),
-    TarOutcome.CUT: ("unexpected end: the member says that it has more bytes than the file has left", WRITE_AGAIN),
-    TarOutcome.CUT_PADDING: ("unexpected end: the file is cut in the padding behind the member's data", WRITE_AGAIN),
-    TarOutcome.LONG_NAME: (f"the name of the member has more than {MAX_NAME} bytes", "write it with shorter names"),
-    TarOutcome.BAD_EXTENDED: ("the extended header (PAX or GNU long name) is not as it should be", WRITE_AGAIN),
-    TarOutcome.LARGE_EXTENDED: (f"the extended header (PAX or GNU long name) has more than {MAX_EXTENDED} bytes", WRITE_AGAIN),
-    TarOutcome.SPARSE: ("the member is stored sparse, with its zeros left out", "write the archive without --sparse"),
-    TarOutcome.TWO_NAMES: (
+_WORDS: dict[ScanOutcome, tuple[str, str]] = {
+    ScanOutcome.BAD_CHECKSUM: ("there is no tar header: its check sum does not fit its bytes", WRITE_AGAIN),
+    ScanOutcome.BAD_SIZE: ("the size of the member is no number, is negative or has more than 63 bits", WRITE_AGAIN),
+    ScanOutcome.CUT: ("unexpected end: the member says that it has more bytes than the file has left", WRITE_AGAIN),
+    ScanOutcome.CUT_PADDING: ("unexpected end: the file is cut in the padding behind the member's data", WRITE_AGAIN),
+    ScanOutcome.LONG_NAME: (f"the name of the member has more than {MAX_NAME} bytes", "write it with shorter names"),
+    ScanOutcome.BAD_EXTENDED: ("the extended header (PAX or GNU long name) is not as it should be", WRITE_AGAIN),
+    ScanOutcome.LARGE_EXTENDED: (f"the extended header (PAX or GNU long name) has more than {MAX_EXTENDED} bytes", WRITE_AGAIN),
+    ScanOutcome.SPARSE: ("the member is stored sparse, with its zeros left out", "write the archive without --sparse"),
+    ScanOutcome.TWO_NAMES: (
         "two headers give the member a name, a size or attributes; readers differ in which one they believe",
         WRITE_AGAIN,
     ),
-    TarOutcome.ORPHAN: ("unexpected end: an extended header stands before the end of the archive, without its member", WRITE_AGAIN),
-    TarOutcome.GLOBAL_NAME: ("a global PAX header sets the name or size of all members behind it", "write the archive without it"),
-    TarOutcome.SEVERAL_VOLUMES: ("the member goes on in another volume or has an old GNU name table", "write the archive in one volume"),
-    TarOutcome.LARGE_MEMBER: (f"the member has more than {MAX_BYTES} bytes", "split it into several samples"),
-    TarOutcome.LARGE_SAMPLE: (f"the sample has more than {MAX_BYTES} bytes", "split it into several samples"),
-    TarOutcome.MANY_PARTS: (
+    ScanOutcome.ORPHAN: ("unexpected end: an extended header stands before the end of the archive, without its member", WRITE_AGAIN),
+    ScanOutcome.GLOBAL_NAME: ("a global PAX header sets the name or size of all members behind it", "write the archive without it"),
+    ScanOutcome.SEVERAL_VOLUMES: ("the member goes on in another volume or has an old GNU name table", "write the archive in one volume"),
+    ScanOutcome.LARGE_MEMBER: (f"the member has more than {MAX_BYTES} bytes", "split it into several samples"),
+    ScanOutcome.LARGE_SAMPLE: (f"the sample has more than {MAX_BYTES} bytes", "split it into several samples"),
+    ScanOutcome.MANY_PARTS: (
         f"the sample has more than {MAX_PARTS} members",
         "give each sample a key of its own: the name up to its first dot",
     ),
-    TarOutcome.SAME_FIELD: (
+    ScanOutcome.SAME_FIELD: (
         "the sample has two members with the same extension",
         "give each sample a key of its own: the name up to its first dot",
     ),
-    TarOutcome.NOT_ONE: ("the bytes are not one sample: the file is not the one that its index was built of", "build the index again"),
-    TarOutcome.OUTSIDE: ("the sample does not lie in the bytes that were read", "build the index again"),
+    ScanOutcome.NOT_ONE: ("the bytes are not one sample: the file is not the one that its index was built of", "build the index again"),
+    ScanOutcome.OUTSIDE: ("the sample does not lie in the bytes that were read", "build the index again"),
 }
 
 _COMPRESSED = {
@@ -588,7 +605,7 @@ _COMPRESSED = {
 }
 
 
-def scan_error(outcome: TarOutcome, table: TarTable, name: str, head: bytes | None) -> RecordError:
+def scan_error(outcome: ScanOutcome, table: MemberTable, name: str, head: bytes | None) -> RecordError:
     """Return the error for what stopped the scan of a file.
 
     Args:
@@ -597,12 +614,12 @@ def scan_error(outcome: TarOutcome, table: TarTable, name: str, head: bytes | No
         name: of the file.
         head: its first bytes; None: not the whole file was scanned.
     """
-    offset = int(table.state[TarPlace.ERROR_AT])
-    if outcome == TarOutcome.BAD_CHECKSUM and offset == 0 and head is not None:
+    offset = int(table.state[StatePlace.ERROR_AT])
+    if outcome == ScanOutcome.BAD_CHECKSUM and offset == 0 and head is not None:
         no_tar = tar_error("this is no tar file: its first 512 bytes are no header", name, 0, fix="check the pattern")
         return compressed_error(name, head) or no_tar
     what, fix = _WORDS[outcome]
-    member = table.names[int(table.state[TarPlace.NUM_NAME_BYTES]) :][: int(table.state[TarPlace.ERROR_NAME])].tobytes()
+    member = table.names[int(table.state[StatePlace.NUM_NAME_BYTES]) :][: int(table.state[StatePlace.ERROR_NAME])].tobytes()
     return tar_error(what, name, offset, member=member, fix=fix)
 
 
@@ -625,10 +642,10 @@ def tar_error(what: str, name: str, offset: int, *, fix: str, member: bytes = b"
     return RecordError(f"{what}{whose}", where=f"{name!r}, offset {offset}", fix=fix)
 
 
-def name_of(table: TarTable, row: int) -> bytes:
+def name_of(table: MemberTable, row: int) -> bytes:
     """Return the name of a member."""
-    begin = int(table.rows[row - 1, TarColumn.NAME_END]) if row else 0
-    return table.names[begin : int(table.rows[row, TarColumn.NAME_END])].tobytes()
+    begin = int(table.rows[row - 1, MemberColumn.NAME_END]) if row else 0
+    return table.names[begin : int(table.rows[row, MemberColumn.NAME_END])].tobytes()
 
 
 def _shown(member: bytes) -> str:

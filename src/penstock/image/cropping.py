@@ -14,8 +14,6 @@ from penstock._contracts.transform import Scratch
 from penstock.errors import PlanError, SpecError
 from penstock.image.operator import ImageOperator, as_size, check_image, hand_over, is_whole, names, place, run_now
 
-__all__ = ["CenterCrop", "RandomCrop", "center_crop", "random_crop"]
-
 _UINT8 = np.dtype(np.uint8)
 
 

@@ -1,4 +1,7 @@
-"""Mirror an image, left to right."""
+"""Mirror an image, left to right.
+
+The module stands alone: keys of caches on disk name it.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,6 @@ from penstock import kernels
 from penstock._contracts.transform import Scratch
 from penstock.errors import PlanError
 from penstock.image.operator import ImageOperator, check_image, hand_over, names, place, run_now
-
-__all__ = ["RandomFlip", "random_flip"]
 
 _UINT8 = np.dtype(np.uint8)
 

@@ -15,8 +15,6 @@ from penstock._contracts.transform import Scratch
 from penstock.errors import PlanError, SpecError
 from penstock.image.operator import ImageOperator, check_image, hand_over, names, place, run_now
 
-__all__ = ["Normalize", "ToLayout", "normalize", "to_layout"]
-
 Layout = Literal["CHW", "HWC"]
 
 _UINT8, _FLOAT32 = np.dtype(np.uint8), np.dtype(np.float32)

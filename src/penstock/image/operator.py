@@ -19,21 +19,6 @@ from penstock._contracts.element import is_masked
 from penstock._contracts.transform import Scratch, Transform
 from penstock.errors import MissingExtra, PlanError, SpecError
 
-__all__ = [
-    "BEFORE_BATCH",
-    "ImageOperator",
-    "as_size",
-    "check_image",
-    "hand_over",
-    "is_whole",
-    "load_cv2",
-    "load_simplejpeg",
-    "names",
-    "place",
-    "run_now",
-]
-
-
 BEFORE_BATCH = "put this map before batch(): image operators take one image at a time"
 
 

@@ -16,8 +16,6 @@ from penstock._contracts.transform import Scratch
 from penstock.errors import PlanError
 from penstock.image.operator import ImageOperator, as_size, check_image, hand_over, load_cv2, names, place, run_now
 
-__all__ = ["INTERPOLATIONS", "Box", "RandomResizedCrop", "Resize", "crop_box", "random_resized_crop", "resize"]
-
 Interpolation = Literal["linear", "area", "nearest", "cubic"]
 
 INTERPOLATIONS = {"nearest": 0, "linear": 1, "cubic": 2, "area": 3}

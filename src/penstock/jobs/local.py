@@ -13,8 +13,8 @@ from penstock._contracts.event import clocks, times_since
 from penstock._contracts.failing import add_note
 from penstock._engine.error_policy import is_interrupt
 from penstock.jobs.results import Results, Silence, words_of_job
-from penstock.queues.parking import ParkingLot
 from penstock.queues.standing import where_stand
+from penstock.queues.stopping import ParkingLot
 
 __all__ = ["run_in_threads", "run_inline"]
 

@@ -22,9 +22,9 @@ from penstock.jobs.local import run_in_threads, run_inline
 from penstock.jobs.results import Results
 from penstock.jobs.starting import check_may_start, packed_function, starter
 from penstock.jobs.worker_pool import run_in_processes
-from penstock.observe.guarded import Guarded
 from penstock.observe.progress import Progress
 from penstock.observe.stats import available_cpus
+from penstock.observe.ticker import Guarded
 from penstock.observe.trace import Trace
 from penstock.queues.standing import SHORT_INTERRUPTS
 

@@ -10,13 +10,13 @@ from penstock.kernels.checked import (
     crop_images,
     deal,
     gather_windows,
+    mix,
     normalize,
     normalize_image,
     permute,
     philox_uniform,
     read_file,
 )
-from penstock.kernels.keys import mix
 from penstock.kernels.library import backend
 
 __all__ = [

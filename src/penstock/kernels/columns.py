@@ -1,25 +1,24 @@
-"""Rows of several tables gathered into one array for each column, with one call that holds no GIL."""
+"""Columns gathered from tables, and spans of bytes copied, each with one call that holds no GIL."""
 
 from __future__ import annotations
 
+import ctypes
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import LengthMismatch, SpecError
-from penstock.kernels.checks import block, place
-from penstock.kernels.library import addresses, chosen
-
-__all__ = ["Table", "by_twin", "gather"]
+from penstock.kernels.library import addresses, block, chosen, chosen_library, place
 
 _INT64 = np.dtype(np.int64)
 Ints = NDArray[np.int64]
 
 
-class Table:
+class ColumnTable:
     """Columns of one length, whose addresses are known: C-contiguous arrays that nobody writes to.
 
     Attributes:
@@ -54,7 +53,7 @@ class Table:
         self.addresses = addresses(self.columns)
 
 
-def gather(of: Sequence[Table], tables: Ints, rows: Ints, places: Ints | None, out: Sequence[NDArray[Any]]) -> None:
+def gather(of: Sequence[ColumnTable], tables: Ints, rows: Ints, places: Ints | None, out: Sequence[NDArray[Any]]) -> None:
     """Write row rows[i] of table tables[i] to row places[i] of `out`, column by column. From any thread; holds no GIL.
 
     Args:
@@ -92,7 +91,7 @@ def gather(of: Sequence[Table], tables: Ints, rows: Ints, places: Ints | None, o
         )
 
 
-def by_twin(of: Sequence[Table], tables: Ints, rows: Ints, places: Ints | None, out: Sequence[NDArray[Any]]) -> int:
+def by_twin(of: Sequence[ColumnTable], tables: Ints, rows: Ints, places: Ints | None, out: Sequence[NDArray[Any]]) -> int:
     """Do what the C function does, with NumPy; return what it returns."""
     counts = np.array([*(table.num_rows for table in of), 0], np.int64)
     to = np.arange(len(rows)) if places is None else places
@@ -110,3 +109,34 @@ def by_twin(of: Sequence[Table], tables: Ints, rows: Ints, places: Ints | None, 
 
 def _words(arrays: Sequence[NDArray[Any]]) -> str:
     return ", ".join(f"{array.dtype}{list(array.shape[1:])}" for array in arrays)
+
+
+LARGE_BYTES: Final = 16 << 10
+"""From here on a copy takes longer than what is to be done around it."""
+
+
+def copies(views: Sequence[memoryview]) -> list[bytes]:
+    """Return the bytes of contiguous views, as `bytes(view)` does; worth it for many of `LARGE_BYTES` and more. From any thread."""
+    copy = _chosen()
+    return [bytes(view) for view in views] if copy is None or not all(map(len, views)) else copy(views)
+
+
+@cache
+def _chosen() -> Callable[[Sequence[memoryview]], list[bytes]] | None:
+    library, python = chosen_library(), getattr(ctypes, "pythonapi", None)
+    if library is None or python is None:  # other Pythons than CPython have no such way to fill a new object
+        return None
+    # Of the stable interface: a new object whose bytes are undefined, to be written before anybody else has seen it.
+    new = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_ssize_t)(("PyBytes_FromStringAndSize", python))
+    start = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object)(("PyBytes_AsString", python))
+
+    def copy(views: Sequence[memoryview]) -> list[bytes]:
+        arrays: list[Any] = [np.frombuffer(view, np.uint8) for view in views]
+        made: list[bytes] = [new(None, array.nbytes) for array in arrays]
+        sources = addresses(arrays)
+        targets = np.array([start(data) for data in made], np.int64)
+        lengths = np.array([array.nbytes for array in arrays], np.int64)
+        library.copy_spans(sources, targets, lengths, len(made))
+        return made
+
+    return copy

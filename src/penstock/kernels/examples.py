@@ -1,36 +1,231 @@
-"""Blocks of serialized tf.train.Example straight into columns: the plan of a set of features, and the checked calls.
+"""Blocks of serialized tf.train.Example into columns: the plan of a set of features, the checked calls, and the twin of examples.c.
 
-The C is examples.c; examples_twin.py gives the same columns and the same reports.
+The plan holds names, kinds, counts and defaults, as the C reads them. The twin gives the same columns and reports, from any thread.
 """
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import SpecError
-from penstock.kernels import examples_twin
-from penstock.kernels.checks import block, place, require, require_shape
-from penstock.kernels.examples_plan import FIXED, ExamplePlan, FeaturePlan, make_plan
-from penstock.kernels.library import chosen, chosen_library, table_of_columns
+from penstock.kernels.library import block, chosen, chosen_library, place, require, require_shape, table_of_columns
 from penstock.kernels.spans import Taker
-from penstock.kernels.wire import FaultCode
+from penstock.kernels.wire import BYTES, FLOAT, INT64, Entry, WireFault, WireProblem, as_array, entries, lists_of, messages, values_of
 
-__all__ = [
-    "BadRecord",
-    "ExamplePlan",
-    "FeaturePlan",
-    "fill_examples",
-    "framed_taker",
-    "make_plan",
-    "parse_examples",
-    "taker_of",
-]
+FIXED: Final = 0
+COUNT: Final = 1
+FILL: Final = 2
+SKIP: Final = 3
+
+_DTYPES: Final[dict[int, np.dtype[Any]]] = {BYTES: np.dtype(np.int64), FLOAT: np.dtype(np.float32), INT64: np.dtype(np.int64)}
+
+
+@dataclass(frozen=True, slots=True)
+class FeaturePlan:
+    """One feature.
+
+    Attributes:
+        name: its key, UTF-8.
+        kind: BYTES, FLOAT or INT64.
+        mode: FIXED (exactly `count` values) or COUNT (any multiple of `count`).
+        count: see `mode`; 1 or more for COUNT.
+        default: stands for the values of a record without this feature: of numbers the bytes of `count` values, of bytes and of COUNT
+            anything. None refuses such a record.
+    """
+
+    name: bytes
+    kind: int
+    mode: int
+    count: int
+    default: bytes | None
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the column."""
+        return _DTYPES[self.kind]
+
+    @property
+    def width(self) -> int:
+        """Numbers of the column for each value."""
+        return 2 if self.kind == BYTES else 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ExamplePlan:
+    """A set of features as the C reads it; made by `make_plan`, never changed, for any number of threads.
+
+    Attributes:
+        features: what is expected.
+        first: int64 [n, 6], see examples.c: parses fixed features and counts the values of variable ones.
+        second: the same for the second call, which fills in the variable ones.
+        texts: uint8, names and defaults.
+        table: int64, numbers of features by the hash of their names.
+        has_variable: whether a second call is needed.
+    """
+
+    features: tuple[FeaturePlan, ...]
+    first: NDArray[np.int64]
+    second: NDArray[np.int64]
+    texts: NDArray[np.uint8]
+    table: NDArray[np.int64]
+    has_variable: bool
+
+
+def make_plan(features: Sequence[FeaturePlan]) -> ExamplePlan:
+    """Lay out a plan.
+
+    Raises:
+        SpecError: two features of one name, or numbers out of range.
+    """
+    first = np.zeros((len(features), 6), np.int64)
+    texts = bytearray()
+    for number, one in enumerate(features):
+        good = one.kind in _DTYPES and one.mode in (FIXED, COUNT) and (1 if one.mode == COUNT else 0) <= one.count < 1 << 40
+        if one.mode == FIXED and one.kind != BYTES and one.default is not None:
+            good &= len(one.default) == one.count * one.dtype.itemsize
+        if not good:
+            raise SpecError(f"no such feature: {one!r}", where="penstock.kernels.make_plan", fix="report it as a fault of penstock")
+        first[number, :2] = len(texts), len(one.name)
+        texts += one.name
+        first[number, 2:] = one.kind, one.mode, one.count, -1 if one.default is None else len(texts)
+        if one.mode == FIXED and one.kind != BYTES:
+            texts += one.default or b""
+    second = first.copy()
+    second[:, 3] = np.where(first[:, 3] == COUNT, FILL, SKIP)
+    names = [one.name for one in features]
+    if len(set(names)) < len(names):
+        raise SpecError("two features have one name", where="penstock.kernels.make_plan", fix="give each name once")
+    return ExamplePlan(
+        features=tuple(features),
+        first=first,
+        second=second,
+        texts=np.frombuffer(bytes(texts) or b"\0", np.uint8),
+        table=_table(names),
+        has_variable=bool((first[:, 3] == COUNT).any()),
+    )
+
+
+def hash_of(name: bytes) -> int:
+    """Return the 64 bit FNV-1a hash (Fowler, Noll, Vo) of a name."""
+    value = 0xCBF29CE484222325
+    for byte in name:
+        value = ((value ^ byte) * 0x100000001B3) & 0xFFFFFFFFFFFFFFFF
+    return value
+
+
+def _table(names: Sequence[bytes]) -> NDArray[np.int64]:
+    size = 4
+    while size < 2 * len(names):
+        size *= 2
+    spots = [-1] * size
+    for number, name in enumerate(names):
+        spot = hash_of(name) & (size - 1)
+        while spots[spot] >= 0:
+            spot = (spot + 1) & (size - 1)
+        spots[spot] = number
+    return np.array(spots, np.int64)
+
+
+def parse_examples_twin(
+    buffer: NDArray[np.uint8],
+    starts: NDArray[np.int64],
+    lengths: NDArray[np.int64],
+    plan: ExamplePlan,
+    table: NDArray[np.int64],
+    outs: Sequence[NDArray[Any]],
+    offsets: Sequence[NDArray[np.int64]] | None,
+    report: NDArray[np.int64],
+) -> int:
+    """Parse records into columns; return -1, or the first bad row with its `report` (fault, feature, where, found).
+
+    Args:
+        buffer: bytes.
+        starts: where each record begins.
+        lengths: of each.
+        plan: what is expected.
+        table: `plan.first` or `plan.second`.
+        outs: a column for each feature.
+        offsets: for `plan.second`, where the values of each row go.
+        report: int64 [4].
+    """
+    numbers = {feature.name: number for number, feature in enumerate(plan.features)}
+    modes = table[:, 3].tolist()
+    for row, (start, length) in enumerate(zip(starts.tolist(), lengths.tolist(), strict=True)):
+        if start < 0 or length < 0 or start > buffer.size or length > buffer.size - start:
+            report[:] = WireProblem.SPAN, -1, 0, 0
+            return row
+        record = buffer[start : start + length].tobytes()
+        number = -1
+        try:
+            found = entries(record, messages(record, 0, length, 1))
+            for number, feature in enumerate(plan.features):
+                if modes[number] != SKIP:
+                    where = None if offsets is None else offsets[number]
+                    _put(record, start, found.get(feature.name), feature, modes[number], row, outs[number], where)
+        except WireFault as fault:
+            if fault.name is not None:
+                number = numbers.get(fault.name, -1)
+            report[:] = fault.fault, number, fault.at, fault.found
+            return row
+    return -1
+
+
+def _put(
+    record: bytes,
+    start: int,
+    entry: Entry | None,
+    feature: FeaturePlan,
+    mode: int,
+    row: int,
+    out: NDArray[Any],
+    offsets: NDArray[np.int64] | None,
+) -> None:
+    """Write one feature of one record."""
+    at = 0 if entry is None else entry[0]
+    kind, values = _read(record, entry, feature, mode)
+    begin, end = row * feature.count, (row + 1) * feature.count
+    if mode == FILL:
+        assert offsets is not None
+        begin, end = int(offsets[row]), int(offsets[row + 1])
+    if kind == 0 and mode == FIXED:
+        _put_default(feature, out.reshape(-1, feature.width)[begin:end])
+        return
+    if len(values) % feature.count if mode == COUNT else len(values) != end - begin:
+        raise WireFault(WireProblem.COUNT, at, found=len(values))
+    if mode == COUNT:
+        out[row] = len(values)
+        return
+    column = as_array(feature.kind, values)
+    if feature.kind == BYTES:
+        column[:, 0] += start
+    out.reshape(-1, feature.width)[begin:end] = column.reshape(-1, feature.width)
+
+
+def _read(record: bytes, entry: Entry | None, feature: FeaturePlan, mode: int) -> tuple[int, list[Any]]:
+    """Return the kind and the values of one feature of one record; kind 0 and no values where the default stands."""
+    kind, values = (0, []) if entry is None else lists_of(record, values_of(record, entry), feature.kind)
+    if kind not in (0, feature.kind):
+        raise WireFault(WireProblem.KIND, 0 if entry is None else entry[0], found=kind)
+    if kind == 0 and mode != FILL and feature.default is None:
+        raise WireFault(WireProblem.MISSING, 0)
+    return kind, values
+
+
+def _put_default(feature: FeaturePlan, out: NDArray[Any]) -> None:
+    if feature.kind == BYTES:
+        out[:, 0] = -1 - np.arange(len(out))
+        out[:, 1] = 0
+    else:
+        assert feature.default is not None
+        out[:, 0] = np.frombuffer(feature.default, feature.dtype)
+
 
 _UINT8, _INT64 = np.dtype(np.uint8), np.dtype(np.int64)
 
@@ -47,7 +242,7 @@ class BadRecord(NamedTuple):
     """
 
     row: int
-    fault: FaultCode
+    fault: WireProblem
     feature: int
     at: int
     found: int
@@ -188,11 +383,11 @@ def _run(
     offsets: Sequence[NDArray[np.int64]] | None,
 ) -> BadRecord | None:
     report = np.zeros(4, np.int64)
-    row = chosen("parse_examples", examples_twin.parse_examples)(buffer, starts, lengths, plan, table, outs, offsets, report)
+    row = chosen("parse_examples", parse_examples_twin)(buffer, starts, lengths, plan, table, outs, offsets, report)
     if row < 0:
         return None
     fault, feature, at, found = report.tolist()
-    return BadRecord(row, FaultCode(fault), feature, at, found)
+    return BadRecord(row, WireProblem(fault), feature, at, found)
 
 
 def taker_of(library: SimpleNamespace, plan: ExamplePlan, outs: Sequence[NDArray[Any]], *, check_data: bool) -> Taker:

@@ -1,4 +1,4 @@
-/* Pixels: copied from any strides, normalised, cropped with fill and flip. The twins are in twin.py. */
+/* Pixels: copied from any strides, normalised, cropped with fill and flip. The twins are in checked.py. */
 #include "penstock.h"
 
 /* ---- one row of pixels, from any strides to contiguous -------------------------------------------------------------- */

@@ -8,10 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import SpecError
-from penstock.kernels.checks import block, integer, place, require, require_out
-from penstock.kernels.library import chosen
-
-__all__ = ["BEFORE", "BEHIND", "PLAIN", "QUOTED", "find_lines", "find_lines_twin", "find_records", "find_records_twin"]
+from penstock.kernels.library import block, chosen, integer, place, require, require_out
 
 _UINT8, _INT64 = np.dtype(np.uint8), np.dtype(np.int64)
 _MAX_BASE = 1 << 62

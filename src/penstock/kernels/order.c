@@ -1,6 +1,6 @@
 /* What stands where: the keyed permutation, the random numbers of an element, and which child of a mix an element comes from.
  *
- * The twins are in twin.py.
+ * The twins are in checked.py.
  */
 #include "penstock.h"
 

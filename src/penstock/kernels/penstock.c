@@ -13,7 +13,7 @@ API int penstock_interface(void) { return 7; }
 
 /* ---- windows of tokens -------------------------------------------------------------------------------------------------- */
 
-#define WIDEN(type)                                                                              \
+#define WIDEN_ROWS(type)                                                                              \
     for (int64_t row = 0; row < num; row++, out += length) {                                     \
         const type *restrict from = (const type *)values + starts[row];                          \
         for (int64_t place = 0; place < length; place++) out[place] = (int64_t)from[place];      \
@@ -22,13 +22,13 @@ API int penstock_interface(void) { return 7; }
 
 INLINE void widen_rows(const void *values, int kind, const int64_t *starts, int64_t num, int64_t length, int64_t *restrict out) {
     switch (kind) {
-        case 1: WIDEN(uint8_t)
-        case -1: WIDEN(int8_t)
-        case 2: WIDEN(uint16_t)
-        case -2: WIDEN(int16_t)
-        case 4: WIDEN(uint32_t)
-        case -4: WIDEN(int32_t)
-        default: WIDEN(int64_t)
+        case 1: WIDEN_ROWS(uint8_t)
+        case -1: WIDEN_ROWS(int8_t)
+        case 2: WIDEN_ROWS(uint16_t)
+        case -2: WIDEN_ROWS(int16_t)
+        case 4: WIDEN_ROWS(uint32_t)
+        case -4: WIDEN_ROWS(int32_t)
+        default: WIDEN_ROWS(int64_t)
     }
 }
 
@@ -82,5 +82,114 @@ API int64_t penstock_read_file(const char *path, unsigned char *buffer, int64_t 
     }
     close(descriptor);
     return done;
+#endif
+}
+
+/* ---- windows of tokens read from files straight into the rows of a batch, and widened to int64 ----
+ *
+ * pread and not a memory map: a file that is cut underfoot gives a short read, not SIGBUS. What is read passes through a piece on the
+ * stack that stays in the first-level cache, so that no working memory is needed and each byte of a file is touched once.
+ */
+enum { PIECE = 32768, SHORT = 1, FAILED = 2, OUTSIDE = 3 };
+
+/* Widen num tokens; return -1, or the first one that is not in 0..bound-1 (bound 0: all are fine). `most`: the largest of the type. */
+#define WIDEN(name, type, unsigned_type, most)                                                              \
+    INLINE int64_t name(const void *piece, int64_t num, uint64_t bound, int64_t *restrict out) {            \
+        const type *restrict from = (const type *)piece;                                                    \
+        for (int64_t place = 0; place < num; place++) out[place] = (int64_t)from[place];                    \
+        if (bound == 0) return -1;                                                                          \
+        /* Seen as unsigned a negative token is a huge one, above all that its type can hold. */            \
+        const unsigned_type limit = bound > (uint64_t)(most) ? (most) : (unsigned_type)(bound - 1);         \
+        unsigned_type bad = 0;                                                                              \
+        for (int64_t place = 0; place < num; place++) bad |= (unsigned_type)from[place] > limit;            \
+        if (bad)                                                                                            \
+            for (int64_t place = 0; place < num; place++)                                                   \
+                if ((unsigned_type)from[place] > limit) return place;                                       \
+        return -1;                                                                                          \
+    }
+
+WIDEN(widen_u1, uint8_t, uint8_t, UINT8_MAX)
+WIDEN(widen_i1, int8_t, uint8_t, INT8_MAX)
+WIDEN(widen_u2, uint16_t, uint16_t, UINT16_MAX)
+WIDEN(widen_i2, int16_t, uint16_t, INT16_MAX)
+WIDEN(widen_u4, uint32_t, uint32_t, UINT32_MAX)
+WIDEN(widen_i4, int32_t, uint32_t, INT32_MAX)
+WIDEN(widen_u8, uint64_t, uint64_t, UINT64_MAX)
+WIDEN(widen_i8, int64_t, uint64_t, INT64_MAX)
+
+INLINE int64_t widen_any(const void *piece, int kind, int64_t num, uint64_t bound, int64_t *restrict out) {
+    switch (kind) {
+        case 1: return widen_u1(piece, num, bound, out);
+        case -1: return widen_i1(piece, num, bound, out);
+        case 2: return widen_u2(piece, num, bound, out);
+        case -2: return widen_i2(piece, num, bound, out);
+        case 4: return widen_u4(piece, num, bound, out);
+        case -4: return widen_i4(piece, num, bound, out);
+        case 8: return widen_u8(piece, num, bound, out);
+        default: return widen_i8(piece, num, bound, out);
+    }
+}
+
+static int64_t widen_plain(const void *piece, int kind, int64_t num, uint64_t bound, int64_t *restrict out) {
+    return widen_any(piece, kind, num, bound, out);
+}
+
+#if WITH_X86
+AVX2 static int64_t widen_avx2(const void *piece, int kind, int64_t num, uint64_t bound, int64_t *restrict out) {
+    return widen_any(piece, kind, num, bound, out);
+}
+#endif
+
+#if !defined(_WIN32)
+/* Read exactly `size` bytes; return how many there were, or -1 - errno. */
+static int64_t read_piece(int descriptor, unsigned char *piece, int64_t size, int64_t offset) {
+    int64_t done = 0;
+    while (done < size) {
+        const ssize_t count = pread(descriptor, piece + done, (size_t)(size - done), (off_t)(offset + done));
+        if (count == 0) break;
+        if (count > 0) done += count;
+        else if (errno != EINTR) return -1 - (int64_t)errno;
+    }
+    return done;
+}
+#endif
+
+/* out[row] = `length` tokens from byte offsets[row] of descriptors[row] on. `kind` is the size of a token in bytes, negative when signed;
+ * tokens are in the byte order of this machine. bound: 0, or every token must lie in 0..bound-1.
+ *
+ * Returns -1, or the first row that could not be read, and why in report: {SHORT, bytes of the row that are there}, {FAILED, errno} or
+ * {OUTSIDE, place of the token in its row}. Rows before it are complete. */
+API int64_t penstock_read_windows(const int *descriptors, const int64_t *offsets, int64_t num, int64_t length, int kind, uint64_t bound,
+                                  int64_t *out, int64_t *report) {
+#if defined(_WIN32)
+    (void)descriptors, (void)offsets, (void)length, (void)kind, (void)bound, (void)out;
+    report[0] = FAILED, report[1] = 0;
+    return num > 0 ? 0 : -1;
+#else
+    unsigned char piece[PIECE] __attribute__((aligned(64)));
+    const int64_t token_bytes = kind < 0 ? -kind : kind, per_piece = PIECE / token_bytes;
+    int64_t (*widen)(const void *, int, int64_t, uint64_t, int64_t *restrict) = widen_plain;
+#if WITH_X86
+    if (__builtin_cpu_supports("avx2")) widen = widen_avx2;
+#endif
+    for (int64_t row = 0; row < num; row++, out += length) {
+        int64_t outside = -1;
+        for (int64_t done = 0; done < length; done += per_piece) {
+            const int64_t count = length - done < per_piece ? length - done : per_piece, size = count * token_bytes;
+            const int64_t got = read_piece(descriptors[row], piece, size, offsets[row] + done * token_bytes);
+            if (got != size) {
+                report[0] = got < 0 ? FAILED : SHORT;
+                report[1] = got < 0 ? -1 - got : done * token_bytes + got;
+                return row;
+            }
+            const int64_t bad = widen(piece, kind, count, bound, out + done);
+            if (bad >= 0 && outside < 0) outside = done + bad;
+        }
+        if (outside >= 0) {
+            report[0] = OUTSIDE, report[1] = outside;
+            return row;
+        }
+    }
+    return -1;
 #endif
 }

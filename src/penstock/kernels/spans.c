@@ -6,7 +6,7 @@
  * 1 kB in any order, all of it in the kernel.
  */
 #define _GNU_SOURCE
-#include "spans.h"
+#include "penstock.h"
 
 #if defined(__linux__)
 #include <sys/mman.h>
@@ -15,6 +15,31 @@
 #define PREFETCH(address) __builtin_prefetch((address), 0, 2)
 #else
 #define WITH_MAPS 0
+#endif
+
+#if defined(__linux__) && defined(RWF_NOWAIT)
+enum { LEAST = 8 };
+
+/* Asks the system for all spans of files that are open, when some are not in memory: then they come together, and not one after the other.
+ * Of `num` spans every `every`-th is looked at, about a microsecond each. Says whether one was missing. */
+static int fetch_ahead(const int64_t *offsets, const int64_t *lengths, const int64_t *descriptors, int64_t num, int64_t every) {
+    int missing = 0;
+    for (int64_t row = 0; row < num && num >= LEAST && !missing; row += every) {
+        char byte;
+        const struct iovec one = {&byte, 1};
+        if (descriptors[row] >= 0 && lengths[row] > 0)
+            missing = preadv2((int)descriptors[row], &one, 1, (off_t)offsets[row], RWF_NOWAIT) < 0 && errno == EAGAIN;
+    }
+    for (int64_t row = 0; row < num && missing; row++)
+        if (descriptors[row] >= 0 && lengths[row] > 0)
+            (void)posix_fadvise((int)descriptors[row], (off_t)offsets[row], (off_t)lengths[row], POSIX_FADV_WILLNEED);
+    return missing;
+}
+#else
+static int fetch_ahead(const int64_t *offsets, const int64_t *lengths, const int64_t *descriptors, int64_t num, int64_t every) {
+    (void)offsets, (void)lengths, (void)descriptors, (void)num, (void)every;
+    return 0;
+}
 #endif
 
 enum { DONE, NOT_OPENED, NOT_KNOWN, NOT_READ, NOT_REGULAR, CHANGED, CUT, BAD_ROW, NO_ROOM };
@@ -299,12 +324,12 @@ static int64_t read_block(const char *paths, const int64_t *path_starts, const i
  * the first `most_kept` stay open and are told in kept, [most_kept, 2]: file, descriptor; also after a problem.
  *
  * maps is [num], the address of a map of all of each row's file or 0; sink a memfd whose beginning `out` is a map of; or NULL and -1.
- * every: see spans.h; facts[MISSING] is what was found. */
+ * every: see fetch_ahead; facts[MISSING] is what was found. */
 API int64_t penstock_read_spans(const char *paths, const int64_t *path_starts, const int64_t *known, int64_t num_files,
                                 const int64_t *files, const int64_t *offsets, const int64_t *lengths, const int64_t *descriptors,
                                 int64_t num, int64_t gap, int64_t *order, unsigned char *out, int64_t capacity, int64_t *begins,
                                 int64_t most_kept, int64_t *kept, int64_t *facts, const int64_t *maps, int sink, int64_t every) {
-    const int missing = penstock_fetch_ahead(offsets, lengths, descriptors, num, every);
+    const int missing = fetch_ahead(offsets, lengths, descriptors, num, every);
     const int64_t problem = read_block(paths, path_starts, known, num_files, files, offsets, lengths, descriptors, num, gap, order, out,
                                        capacity, begins, most_kept, kept, facts, maps, sink);
     facts[MISSING] = missing;
@@ -324,7 +349,7 @@ API int64_t penstock_stream_spans(const char *paths, const int64_t *path_starts,
                                   int64_t most_kept, int64_t *kept, int64_t *facts, const int64_t *maps, int sink, int64_t every,
                                   int64_t most_rows, int64_t most_bytes, int64_t take, int64_t *context) {
     int64_t done = 0, num_kept = 0;
-    const int missing = penstock_fetch_ahead(offsets, lengths, descriptors, num, every);
+    const int missing = fetch_ahead(offsets, lengths, descriptors, num, every);
     while (done < num) {
         int64_t bytes = 0, rows = 0;
         while (rows < most_rows && done + rows < num) {

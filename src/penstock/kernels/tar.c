@@ -1,10 +1,79 @@
 /* Members of a tar file and the samples that they make up, from bytes that may be anything.
  *
- * The twin is tar_twin.py, which has Python's tarfile read the headers; the numbers of tar.h stand in tar_codes.py too. Every length is
+ * The twin in tar.py has Python's tarfile read the headers; the numbers below stand there too. Every length is
  * compared with the bytes that are left and with a limit before it is used; nothing is allocated, and names are only copied.
  */
-#include "framing.h"
-#include "tar.h"
+#include "penstock.h"
+
+enum {
+    UNIT = 512,
+    MAX_NAME = 4096,
+    MAX_EXTENDED = 1 << 20,
+    MAX_PARTS = 256,
+};
+static const int64_t MAX_BYTES = INT64_C(0xFFFFFFFF); /* of a member, and of a sample */
+
+/* Columns of a row: one regular member that belongs to a sample. */
+enum { START, DATA, SIZE, NAME_END, KEY_LENGTH, FIRST, KEY_HASH, OTHER_HASH, FIELD_HASH, CRC, NUM_COLUMNS };
+
+/* Places in the state. */
+enum {
+    POSITION,
+    NUM_ROWS,
+    NUM_NAME_BYTES,
+    SAMPLE,
+    OWED,
+    WITH_CRC,
+    ERROR_AT,
+    ERROR_NAME,
+    FIRST_ODD,
+    DIRECTORIES,
+    LINKS,
+    SPECIAL,
+    GLOBALS,
+    META,
+    NAMELESS,
+};
+
+/* Outcomes. */
+enum {
+    MORE = 0,
+    END = 1,
+    BAD_CHECKSUM = -1,
+    BAD_SIZE = -2,
+    CUT = -3,
+    CUT_PADDING = -4,
+    LONG_NAME = -5,
+    BAD_EXTENDED = -6,
+    LARGE_EXTENDED = -7,
+    SPARSE = -8,
+    TWO_NAMES = -9,
+    ORPHAN = -10,
+    GLOBAL_NAME = -11,
+    SEVERAL_VOLUMES = -12,
+    LARGE_MEMBER = -13,
+    LARGE_SAMPLE = -14,
+    MANY_PARTS = -15,
+    SAME_FIELD = -16,
+    FULL = -17,
+    NOT_ONE = -18,
+    OUTSIDE = -19,
+};
+
+typedef struct {
+    const uint8_t *data;
+    int64_t length, base, total; /* `data` stands at byte `base` of a file that has `total` bytes, or of as much of it as may be used */
+    int64_t *rows, max_rows;
+    uint8_t *names;
+    int64_t max_names;
+    int64_t *state;
+} scanner;
+
+typedef struct {
+    const uint8_t *path;
+    int64_t path_length, size; /* size -1: not given */
+    int any, pax, gnu_name, gnu_link;
+} extended;
 
 static int is_zero(const uint8_t *block) {
     uint8_t any = 0;
@@ -310,7 +379,7 @@ static int64_t scan(const scanner *in) {
     }
 }
 
-/* Scan one piece of a file: `length` bytes that stand at `base` of `total`. See tar_codes.py for rows, state and outcomes. */
+/* Scan one piece of a file: `length` bytes that stand at `base` of `total`. See tar.py for rows, state and outcomes. */
 API int64_t penstock_tar_scan(const uint8_t *data, int64_t length, int64_t base, int64_t total, int64_t *rows, int64_t max_rows,
                               uint8_t *names, int64_t max_names, int64_t *state) {
     const scanner in = {data, length, base, total, rows, max_rows, names, max_names, state};

@@ -9,10 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import SpecError
-from penstock.kernels.checks import block, integer, place, require, require_out
-from penstock.kernels.library import chosen
-
-__all__ = ["FAILED", "OUTSIDE", "SHORT", "WindowFailure", "read_windows", "read_windows_twin"]
+from penstock.kernels.library import block, chosen, integer, place, require, require_out
 
 _INT32, _INT64 = np.dtype(np.int32), np.dtype(np.int64)
 _MAX_OFFSET = 1 << 62
@@ -22,7 +19,7 @@ FAILED: Final = 2
 OUTSIDE: Final = 3
 
 
-class WindowFailure(NamedTuple):
+class TokenFailure(NamedTuple):
     """The first row that could not be read: why (SHORT, FAILED, OUTSIDE), and bytes that are there, errno, or place of the token."""
 
     row: int
@@ -32,7 +29,7 @@ class WindowFailure(NamedTuple):
 
 def read_windows(
     descriptors: NDArray[np.int32], offsets: NDArray[np.int64], dtype: np.dtype[Any], bound: int, out: NDArray[np.int64]
-) -> WindowFailure | None:
+) -> TokenFailure | None:
     """Read `out.shape[1]` tokens from byte offsets[i] of descriptors[i] on into row i of `out`, widened to int64.
 
     Nothing is mapped: a file that ends too soon is a short read. From any thread; blocks while the system reads.
@@ -67,7 +64,7 @@ def read_windows(
         )
     report = np.zeros(2, np.int64)
     row = chosen("read_windows", read_windows_twin)(descriptors, offsets, dtype, bound, out, report)
-    return None if row < 0 else WindowFailure(row, int(report[0]), int(report[1]))
+    return None if row < 0 else TokenFailure(row, int(report[0]), int(report[1]))
 
 
 def read_windows_twin(

@@ -1,15 +1,18 @@
-"""The wire format of protobuf, read in Python with every length checked: what the twin of the Example parser and the decoder share.
+"""The messages of tf.train.Example and the wire format of protobuf below them, in Python: every length is checked.
 
-Pure functions on bytes, from any thread.
+The twin of the Example parser and the decoder share this module. Pure functions on bytes, from any thread. Rules where the format leaves a
+choice are protobuf's: the last map entry of a name counts, message fields that come twice are joined, of several kinds in a Feature the
+last one counts. A known field of another wire type is refused, where protobuf would drop its values.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator, Mapping
 from enum import IntEnum
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-__all__ = ["MAX_DEPTH", "FaultCode", "WireFault", "WireField", "fields", "varints"]
+import numpy as np
 
 MAX_DEPTH: Final = 64
 """So many groups (of unknown fields) may lie in each other."""
@@ -19,8 +22,8 @@ _ANY: Final = range(8)
 _MASK64: Final = (1 << 64) - 1
 
 
-class FaultCode(IntEnum):
-    """What may be wrong with a record; the numbers are those of wire.h."""
+class WireProblem(IntEnum):
+    """What may be wrong with a record; the numbers are those of examples.c."""
 
     SPAN = 1
     VARINT = 2
@@ -43,7 +46,7 @@ class WireFault(Exception):
         found: what was found in its place: a kind or a count.
     """
 
-    def __init__(self, fault: FaultCode, at: int, *, name: bytes | None = None, found: int = 0) -> None:
+    def __init__(self, fault: WireProblem, at: int, *, name: bytes | None = None, found: int = 0) -> None:
         super().__init__(fault, at)
         self.fault, self.at, self.name, self.found = fault, at, name, found
 
@@ -87,7 +90,7 @@ def fields(data: bytes, begin: int, end: int, known: Mapping[int, tuple[int, ...
         at = place
         tag, place = _tag(data, place, end)
         if tag & 7 not in known.get(tag >> 3, _ANY):
-            raise WireFault(FaultCode.WIRE, at)
+            raise WireFault(WireProblem.WIRE, at)
         if tag & 7 == 3:
             stop = _skip_group(data, place, end, tag >> 3)
         else:
@@ -120,13 +123,13 @@ def _varint(data: bytes, place: int, end: int) -> tuple[int, int]:
         result |= (byte & 0x7F) << shift
         if byte < 0x80:
             return result & _MASK64, place  # of the tenth byte one bit counts, as in protobuf
-    raise WireFault(FaultCode.VARINT, at)
+    raise WireFault(WireProblem.VARINT, at)
 
 
 def _tag(data: bytes, place: int, end: int) -> tuple[int, int]:
     tag, after = _varint(data, place, end)
     if tag < 8 or tag > 0xFFFFFFFF:
-        raise WireFault(FaultCode.TAG, place)
+        raise WireFault(WireProblem.TAG, place)
     return tag, after
 
 
@@ -139,13 +142,13 @@ def _plain(data: bytes, at: int, place: int, end: int, tag: int) -> WireField:
     if wire == 2:
         length, after = _varint(data, place, end)
         if length > end - after:
-            raise WireFault(FaultCode.LENGTH, place)
+            raise WireFault(WireProblem.LENGTH, place)
         return WireField(at, number, wire, after, after + length, 0, place)
     size = {1: 8, 5: 4}.get(wire)
     if size is None:
-        raise WireFault(FaultCode.TAG, at)
+        raise WireFault(WireProblem.TAG, at)
     if end - place < size:
-        raise WireFault(FaultCode.LENGTH, at)
+        raise WireFault(WireProblem.LENGTH, at)
     return WireField(at, number, wire, place, place + size, 0, place)
 
 
@@ -155,15 +158,111 @@ def _skip_group(data: bytes, place: int, end: int, number: int) -> int:
     while opened:
         at = place
         if place == end:
-            raise WireFault(FaultCode.LENGTH, at)
+            raise WireFault(WireProblem.LENGTH, at)
         tag, place = _tag(data, place, end)
         if tag & 7 == 3:
             if len(opened) == MAX_DEPTH:
-                raise WireFault(FaultCode.DEPTH, at)
+                raise WireFault(WireProblem.DEPTH, at)
             opened.append(tag >> 3)
         elif tag & 7 == 4:
             if opened.pop() != tag >> 3:
-                raise WireFault(FaultCode.TAG, at)
+                raise WireFault(WireProblem.TAG, at)
         else:
             place = _plain(data, at, place, end, tag).end
     return place
+
+
+BYTES: Final = 1
+FLOAT: Final = 2
+INT64: Final = 3
+
+Entry = tuple[int, int]
+"""Where a map entry begins and ends."""
+
+
+def messages(data: bytes, begin: int, end: int, number: int) -> Iterator[WireField]:
+    """Iterate over the sub-messages `number` of a message.
+
+    Raises:
+        WireFault: the bytes are no message, or the field is none.
+    """
+    return fields(data, begin, end, {number: _SUB})
+
+
+def entries(data: bytes, parts: Iterator[WireField]) -> dict[bytes, Entry]:
+    """Return the entries of a map (Features or FeatureLists) that lies in one or several parts, by name; of equal names the last one.
+
+    Raises:
+        WireFault: the bytes are no message; with the name when it was read before.
+    """
+    found: dict[bytes, Entry] = {}
+    for part in parts:
+        for entry in messages(data, part.begin, part.end, 1):
+            name = b""
+            try:
+                for field in fields(data, entry.begin, entry.end, _ENTRY):
+                    if field.number == 1:
+                        name = data[field.begin : field.end]
+            except WireFault as fault:
+                fault.name = name
+                raise
+            found.pop(name, None)
+            found[name] = entry.begin, entry.end
+    return found
+
+
+def values_of(data: bytes, entry: Entry) -> Iterator[WireField]:
+    """Iterate over the value messages of a map entry: one, unless they are to be joined."""
+    return messages(data, *entry, 2)
+
+
+def lists_of(data: bytes, parts: Iterator[WireField], wanted: int | None) -> tuple[int, list[Any]]:
+    """Return (kind, values) of a Feature that lies in one or several parts; (0, []) of one without a kind.
+
+    Values are spans of bytes (begin, length), the bits of floats, or unsigned integers.
+    Lists of another kind than `wanted` are not looked into (None looks into all).
+
+    Raises:
+        WireFault: the bytes are no Feature.
+    """
+    kind = 0
+    values: list[Any] = []
+    for part in parts:
+        for field in fields(data, part.begin, part.end, _FEATURE):
+            if field.number != kind:
+                kind, values = field.number, []
+            if wanted is None or kind == wanted:
+                _read_list(data, field, kind, values)
+    return kind, values
+
+
+def _read_list(data: bytes, part: WireField, kind: int, values: list[Any]) -> None:
+    """Append the values of one list."""
+    for field in fields(data, part.begin, part.end, _LISTS[kind]):
+        size = field.end - field.begin
+        if kind == BYTES:
+            values.append((field.begin, size))
+        elif kind == FLOAT:
+            if size % 4:
+                raise WireFault(WireProblem.LENGTH, field.length_at)
+            # As bits: a float of Python would make a signalling NaN a quiet one.
+            values.extend(struct.unpack_from(f"<{size // 4}I", data, field.begin))
+        elif field.wire == 0:
+            values.append(field.value)
+        else:
+            values.extend(varints(data, field.begin, field.end))
+
+
+_SUB: Final = (2,)
+_ENTRY: Final = {1: _SUB, 2: _SUB}
+_FEATURE: Final = {BYTES: _SUB, FLOAT: _SUB, INT64: _SUB}
+_LISTS: Final[dict[int, dict[int, tuple[int, ...]]]] = {BYTES: {1: _SUB}, FLOAT: {1: (2, 5)}, INT64: {1: (0, 2)}}
+
+
+def as_array(kind: int, values: list[Any]) -> Any:
+    """Return numbers as an array: float32 or int64; of bytes int64 [n, 2], where each begins and its length."""
+    if kind == FLOAT:
+        return np.array(values, np.uint32).view(np.float32)
+    if kind == INT64:
+        return np.array(values, np.uint64).view(np.int64)
+    return np.array(values, np.int64).reshape(-1, 2)

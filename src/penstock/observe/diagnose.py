@@ -11,8 +11,6 @@ from typing import Literal
 
 from penstock.observe.stats import FailureStats, SlowSample, Snapshot, StageStats
 
-__all__ = ["NO_WAIT", "Kind", "Verdict", "explain", "judge", "summary"]
-
 Kind = Literal[
     "nothing", "swap", "start", "step", "inline", "kept", "memory", "errors", "gil", "crowded", "slow", "concurrency", "workers", "cpu",
     "faults", "waits", "bursts", "parked", "unclear", "producers", "stream",

@@ -11,11 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Generic, Literal, NamedTuple, ParamSpec, TypeVar
 
 from penstock.errors import PlanError, SpecError
-from penstock.observe.guarded import guarded
-from penstock.observe.running import running_feeds
+from penstock.observe.stats import running_feeds
+from penstock.observe.ticker import guarded
 from penstock.queues.standing import level_of_caller
-
-__all__ = ["FinalizedStep", "finalize_step"]
 
 P = ParamSpec("P")
 R = TypeVar("R")

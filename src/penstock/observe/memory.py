@@ -28,11 +28,9 @@ from penstock._contracts.memory import (
     resident_memory,
     swapped_memory,
 )
-from penstock._storage.redaction import redacted
+from penstock._storage.urls import redacted
 from penstock.queues.base import Queue, living_queues
 from penstock.queues.standing import level_of_caller
-
-__all__ = ["MemorySample", "MemoryStats", "RunMemory", "System", "parts_of", "this_process"]
 
 _NEAR = 0.8
 """The share of a limit in use from which on the kernel may soon kill: 100 MB are left of 512, which two threads fill in 50 ms."""

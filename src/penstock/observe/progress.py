@@ -9,8 +9,6 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self, TextIO
 
-__all__ = ["Progress", "StatusLine", "pace"]
-
 _SILENT_S = 2.0
 _REDRAW_S = 0.1
 _LOG_EVERY_S = 10.0

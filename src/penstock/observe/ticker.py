@@ -1,17 +1,46 @@
-"""A thread that does something at regular times until it is stopped, at the latest at the exit of the program."""
+"""Threads that do something at regular times until they are stopped, at the latest at the exit of the program; guards of observers.
+
+An observer that fails is switched off, with one warning, and training goes on.
+"""
 
 from __future__ import annotations
 
 import os
 import threading
+import warnings
 import weakref
 from collections.abc import Callable
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
-from penstock.observe.guarded import guarded
+from penstock._contracts.event import Event, Listener
+from penstock._contracts.failing import words_of
+from penstock.queues.standing import level_of_caller
 
-__all__ = ["Ticked", "Ticker"]
+
+def guarded(what: str, function: Callable[..., Any], *arguments: Any) -> tuple[bool, Any]:
+    """Call a function; return (whether it did not raise, its result). An error becomes a warning that begins with `what`."""
+    try:
+        return True, function(*arguments)
+    except Exception as error:
+        warnings.warn(f"{what}: {words_of(error)}; training goes on", RuntimeWarning, stacklevel=level_of_caller())
+        return False, None
+
+
+class Guarded:
+    """Calls a listener until it raises; then says so in one warning, and calls it no more."""
+
+    __slots__ = ("_listener",)
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener: Listener | None = listener
+
+    def __call__(self, event: Event) -> None:
+        """Pass an event on."""
+        listener = self._listener
+        if listener is not None and not guarded(f"the listener {listener!r} is switched off", listener, event)[0]:
+            self._listener = None
+
 
 _JOIN_S = 2.0
 """A disk that hangs, or a signal handler that interrupted what the thread waits for, may keep it longer; `close` goes on."""

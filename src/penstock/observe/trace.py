@@ -28,14 +28,12 @@ from penstock._contracts.event import (
 from penstock._contracts.failing import words_of
 from penstock._contracts.memory import resident_memory
 from penstock._contracts.process import call_in_forked
-from penstock._storage.redaction import redacted
+from penstock._storage.urls import redacted
 from penstock.errors import PlanError
 from penstock.observe.curves import names_of
 from penstock.observe.memory import parts_of
 from penstock.observe.ticker import Ticked, Ticker
 from penstock.queues.base import Queue
-
-__all__ = ["Trace", "trace"]
 
 _EVERY_S = 0.1
 _WRITE_S = 0.5

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.packing.manifest import Manifest, read_manifest
+from penstock.packing.manifest import Manifest, features_of, read_manifest, read_packed
 from penstock.packing.options import PackOptions
 from penstock.packing.packer import Estimate, estimate, pack
-from penstock.packing.reading import features_of, read_packed
 
 __all__ = ["Estimate", "Manifest", "PackOptions", "estimate", "features_of", "pack", "read_manifest", "read_packed"]

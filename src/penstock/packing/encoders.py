@@ -13,10 +13,8 @@ from penstock.formats.example import encode_example
 from penstock.formats.parquet import pyarrow
 from penstock.formats.tar import TarWriter
 from penstock.formats.tfrecord import RecordWriter
-from penstock.packing.columns import Column, npy, raw
 from penstock.packing.disk import OutFile
-
-__all__ = ["COMPRESSIONS", "FORMATS", "SUFFIXES", "Encoder", "open_encoder"]
+from penstock.packing.schema import FieldColumn, npy, raw
 
 FORMATS = ("tfrecord", "tar", "parquet")
 COMPRESSIONS: dict[str, tuple[str, ...]] = {"tfrecord": ("GZIP",), "tar": (), "parquet": ("zstd",)}
@@ -46,7 +44,7 @@ class Encoder(Protocol):
         """
 
 
-def open_encoder(fmt: str, columns: Sequence[Column], compression: str | None, out: OutFile, shard: int) -> Encoder:
+def open_encoder(fmt: str, columns: Sequence[FieldColumn], compression: str | None, out: OutFile, shard: int) -> Encoder:
     """Return what writes the elements of a shard to `out`.
 
     Raises:
@@ -60,7 +58,7 @@ def open_encoder(fmt: str, columns: Sequence[Column], compression: str | None, o
 class _Records:
     """A `tf.train.Example` for each element."""
 
-    def __init__(self, columns: Sequence[Column], compression: str | None, out: OutFile) -> None:
+    def __init__(self, columns: Sequence[FieldColumn], compression: str | None, out: OutFile) -> None:
         self._columns = columns
         self._writer = RecordWriter(out, compression)
 
@@ -76,7 +74,7 @@ class _Records:
         self._writer.close()
 
 
-def _in_example(column: Column, value: Any) -> Any:
+def _in_example(column: FieldColumn, value: Any) -> Any:
     match column.stored:
         case "bytes" | "str":
             return value
@@ -92,7 +90,7 @@ def _in_example(column: Column, value: Any) -> Any:
 class _Tar:
     """A group of members `KEY.NAME.EXTENSION` for each element; the key is made of the shard's number and the element's place in it."""
 
-    def __init__(self, columns: Sequence[Column], out: OutFile, shard: int) -> None:
+    def __init__(self, columns: Sequence[FieldColumn], out: OutFile, shard: int) -> None:
         self._columns, self._shard = columns, shard
         self._writer = TarWriter(out)
         self._count = 0
@@ -106,7 +104,7 @@ class _Tar:
         self._writer.close()
 
 
-def _in_tar(column: Column, value: Any) -> bytes:
+def _in_tar(column: FieldColumn, value: Any) -> bytes:
     match column.stored:
         case "bytes":
             return value  # type: ignore[no-any-return]
@@ -120,7 +118,7 @@ def _in_tar(column: Column, value: Any) -> bytes:
 class _Parquet:
     """Row groups of so many rows or bytes, whichever comes first."""
 
-    def __init__(self, columns: Sequence[Column], compression: str | None, out: OutFile) -> None:
+    def __init__(self, columns: Sequence[FieldColumn], compression: str | None, out: OutFile) -> None:
         self._pyarrow, parquet = pyarrow()
         self._columns = columns
         self._schema = self._pyarrow.schema([field for column in columns for field in self._fields(column)])
@@ -156,7 +154,7 @@ class _Parquet:
         self._writer.write_batch(self._pyarrow.record_batch(arrays, schema=self._schema), row_group_size=_GROUP_ROWS)
         self._rows, self._held = [[] for _ in self._schema], 0
 
-    def _fields(self, column: Column) -> list[Any]:
+    def _fields(self, column: FieldColumn) -> list[Any]:
         arrow = self._pyarrow
         match column.stored:
             case "bytes" | "raw":
@@ -169,7 +167,7 @@ class _Parquet:
         return [*fields, arrow.field(column.shapes, arrow.list_(arrow.int64()), nullable=False)] if column.shapes else fields
 
 
-def _in_parquet(column: Column, value: Any) -> Any:
+def _in_parquet(column: FieldColumn, value: Any) -> Any:
     match column.stored:
         case "bytes" | "str":
             return value

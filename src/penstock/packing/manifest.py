@@ -1,4 +1,7 @@
-"""The manifest of a packed dataset: what is in it, how it is written, and the size and hash of each file."""
+"""The manifest of a packed dataset, and packed data as a dataset again.
+
+The manifest says what is in the dataset, how it is written, and the size and hash of each file.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from penstock import dataset as reading
 from penstock._contracts.event import ElementLost
 from penstock._contracts.failing import text_of
 from penstock._contracts.policy import Policy
@@ -17,26 +23,14 @@ from penstock._contracts.version import VERSION
 from penstock._plan.base import Node, walk
 from penstock._plan.facts import identity
 from penstock._storage.listing import refuse_url
-from penstock._storage.redaction import redacted
-from penstock.errors import PackError, RecordError, SourceError
-from penstock.packing.columns import Column
-from penstock.packing.folder import Folder, difference, sha256_of, strangers
+from penstock._storage.urls import redacted
+from penstock.dataset import Dataset
+from penstock.errors import PackError, PlanError, RecordError, SourceError, SpecError
+from penstock.formats.features import Feature, FixedLenFeature, VarLenFeature
+from penstock.formats.tar import decode_field
+from penstock.packing.disk import Folder, Origin, difference, sha256_of, strangers
 from penstock.packing.options import PackOptions
-from penstock.packing.origin import Origin
-from penstock.packing.schema import NoSchema, Schema
-
-__all__ = [
-    "Manifest",
-    "ShardEntry",
-    "find_manifest",
-    "found_in",
-    "lost_record",
-    "manifests_in",
-    "read_manifest",
-    "record_of",
-    "sealed",
-    "with_notes",
-]
+from penstock.packing.schema import SINGLE, FieldColumn, NoSchema, Schema, from_raw, shaped
 
 _FORM = 1
 _SUFFIX = "-manifest.json"
@@ -74,7 +68,7 @@ class Manifest:
     record: dict[str, Any]
     format: str
     compression: str | None
-    columns: tuple[Column, ...]
+    columns: tuple[FieldColumn, ...]
     shards: tuple[ShardEntry, ...]
     skipped: tuple[dict[str, Any], ...]
     was_there: bool = False
@@ -248,7 +242,7 @@ def found_in(folder: Folder, options: PackOptions, record: dict[str, Any], origi
 
 
 def record_of(
-    options: PackOptions, policy: Policy, root: Node, columns: Sequence[Column] | None = None, counts: Mapping[str, int] | None = None
+    options: PackOptions, policy: Policy, root: Node, columns: Sequence[FieldColumn] | None = None, counts: Mapping[str, int] | None = None
 ) -> dict[str, Any]:
     """Return what the bytes depend on, as it stands in the manifest; of a stream columns and counts are not known when it begins."""
     return {
@@ -308,7 +302,7 @@ def _manifest(path: str, record: Any) -> Manifest:
     for field, part in zip(schema.fields, record["fields"], strict=True):
         if part["stored"] not in _STORED:
             raise NoSchema(f"field {field.name!r} is stored as {part['stored']!r}")
-        columns.append(Column(field=field, name=str(part["column"]), stored=part["stored"], shapes=str(part.get("shapes", ""))))
+        columns.append(FieldColumn(field=field, name=str(part["column"]), stored=part["stored"], shapes=str(part.get("shapes", ""))))
     if record["format"] not in ("tfrecord", "tar", "parquet") or not isinstance(record["options"]["name"], str):
         raise NoSchema(f"format {record['format']!r}")
     return Manifest(
@@ -366,3 +360,101 @@ def _of_images() -> dict[str, str]:
         except ImportError:  # it is an extra, and what needs it says so
             continue
     return found
+
+
+def read_packed(path: str | os.PathLike[str]) -> Dataset:
+    """Read what `pack` wrote: the same fields with the same types, in the order in which they were packed.
+
+    Elements are dicts; fields of nested dicts have names such as "meta/size". Integers and floats are NumPy scalars; arrays may be written
+    to. Sizes and names of the files are compared with the manifest first. It has positions, so `shuffle` is over all elements; TFRecord
+    with compression is a stream.
+
+    Args:
+        path: the folder, or the manifest.
+
+    Raises:
+        SourceError: there is no manifest, or a file is missing, too many, or not as large as it was.
+        RecordError: the manifest or a file cannot be read; a shard has another number of elements than were packed.
+        MissingExtra: Parquet without pyarrow.
+    """
+    if not isinstance(path, (str, os.PathLike)):
+        raise PlanError(f"{path!r:.60} is no path", where="read_packed()", fix="give the folder that was packed into, or its manifest")
+    manifest = read_manifest(path)
+    manifest.check_files()
+    read = {"tfrecord": _records, "tar": _tar, "parquet": _parquet}[manifest.format]
+    opened = read(manifest)
+    if manifest.compression != "GZIP" and len(opened) != len(manifest):
+        raise RecordError(
+            f"the files hold {len(opened)} elements, and {len(manifest)} were packed",
+            where=f"manifest {manifest.path!r}",
+            fix="see which with `penstock inspect --verify`, and pack it again",
+        )
+    return opened.map(Restore(manifest.columns), name="restore")
+
+
+def features_of(manifest: Manifest) -> dict[str, Feature]:
+    """Return the features of packed TFRecord files, for `read_tfrecord` or `parse_example`.
+
+    Raises:
+        SpecError: they are of another format.
+    """
+    if manifest.format != "tfrecord":
+        raise SpecError(f"{manifest.format} files have no features", where=f"manifest {manifest.path!r}", fix="use read_packed")
+    out: dict[str, Feature] = {}
+    for column in manifest.columns:
+        out[column.name] = _feature(column)
+        if column.shapes:
+            out[column.shapes] = FixedLenFeature((len(column.field.shape),), "int64")
+    return out
+
+
+def _feature(column: FieldColumn) -> Feature:
+    if column.stored in ("bytes", "str", "raw"):
+        return FixedLenFeature((), bytes)
+    dtype = "float32" if np.dtype(column.field.dtype).kind == "f" else "int64"
+    sizes = [size for size in column.field.shape if size is not None]
+    # The length of a vector may differ even where it did not in the sample.
+    return FixedLenFeature(sizes, dtype) if len(sizes) == len(column.field.shape) != 1 else VarLenFeature(dtype)
+
+
+def _records(manifest: Manifest) -> Dataset:
+    return reading.read_tfrecord(manifest.files(), compression=manifest.compression, features=features_of(manifest), allow_empty=True)
+
+
+def _tar(manifest: Manifest) -> Dataset:
+    return reading.read_tar(manifest.files())
+
+
+def _parquet(manifest: Manifest) -> Dataset:
+    return reading.read_parquet(manifest.files())
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """Turn what stands in the files into what was packed. For `Dataset.map`; from any thread."""
+
+    columns: tuple[FieldColumn, ...]
+
+    def __call__(self, found: Mapping[str, Any]) -> Any:
+        """Return the element; a dataset of single values gives these."""
+        out = {column.field.name: _restored(column, found) for column in self.columns}
+        return out[SINGLE] if self.columns[0].field.single else out
+
+
+def _restored(column: FieldColumn, found: Mapping[str, Any]) -> Any:
+    value = found[column.name]
+    field = column.field
+    if field.kind == "bytes":
+        return bytes(value)
+    if field.kind == "str":
+        return value if isinstance(value, str) else bytes(value).decode()
+    shape = found[column.shapes] if column.shapes else None
+    if column.stored in ("npy", "text"):
+        value = decode_field(column.name, memoryview(value))
+    if column.stored == "raw":
+        array = from_raw(column, value, shape)
+    else:
+        array = np.asarray(value).astype(field.dtype, copy=False)
+        if column.stored == "list":
+            array = shaped(field, array, shape)
+    return array if field.shape else array.reshape(())[()]

@@ -12,14 +12,12 @@ from typing import Any, Literal
 
 from penstock._contracts.event import Listener
 from penstock._plan import check
-from penstock._storage.redaction import redacted
+from penstock._storage.urls import redacted
 from penstock.errors import PlanError
 from penstock.observe.progress import Progress
 from penstock.observe.stats import available_cpus
 from penstock.observe.trace import Trace
 from penstock.packing.encoders import COMPRESSIONS, FORMATS, SUFFIXES
-
-__all__ = ["PackOptions", "Watching", "destination", "options_of", "workers_of"]
 
 _SHARD_BYTES = 256_000_000
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")

@@ -1,39 +1,73 @@
-"""`pack`: a dataset into shards that everybody can read, as one call."""
+"""`pack`: a dataset into shards that everybody can read, as one call.
+
+A shard has the same bytes from any worker, and however often. Of a stream, one reader makes the elements in order, and writes one file
+behind the other.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain, islice
 from typing import Any, Literal
 
-from penstock._contracts.event import BlockDone, Event, Listener, clocks, times_since
-from penstock._contracts.policy import Policy
+from penstock._contracts.event import BlockDone, ElementLost, ElementRetried, Event, Listener, clocks, times_since
+from penstock._contracts.failing import add_note, text_of
+from penstock._contracts.policy import Policy, Skip, final
+from penstock._plan.base import length_of
+from penstock._processes.failure import Failure
 from penstock.dataset import Dataset
-from penstock.errors import PlanError, WorkerDied
+from penstock.errors import PackError, PenstockError, PlanError, SourceError, SpecError, WorkerDied
 from penstock.formats.sizes import size_words
 from penstock.jobs import parallel_jobs
+from penstock.jobs.results import Reported
 from penstock.jobs.starting import Early
 from penstock.observe.trace import Trace
-from penstock.packing.disk import Disk
-from penstock.packing.folder import Folder, lock_folder
-from penstock.packing.manifest import Manifest, found_in, read_manifest, record_of, sealed, with_notes
+from penstock.packing.disk import (
+    Disk,
+    Folder,
+    Inputs,
+    NoDisk,
+    Origin,
+    OutFile,
+    changed,
+    check_apart,
+    lock_folder,
+    look,
+    origin_of,
+    origin_of_stream,
+)
+from penstock.packing.encoders import open_encoder
+from penstock.packing.manifest import Manifest, found_in, lost_record, read_manifest, record_of, sealed, with_notes
 from penstock.packing.options import PackOptions, Watching, destination, options_of, workers_of
-from penstock.packing.origin import Inputs, Origin, changed, check_apart, look, origin_of
-from penstock.packing.sampling import Look, Sample, SamplePart, check_room, take_sample
-from penstock.packing.shard import Task
-from penstock.packing.splitting import Split, check_losses, has_positions, leaving_out, policy_of, split
-from penstock.packing.stream import StreamPacking
+from penstock.packing.sampling import (
+    MOST,
+    PositionsLook,
+    Sample,
+    SamplePart,
+    Split,
+    check_ends,
+    check_losses,
+    check_room,
+    declared_of,
+    encoded_bytes,
+    for_part,
+    has_positions,
+    leaving_out,
+    policy_of,
+    split,
+    take_sample,
+)
+from penstock.packing.schema import FieldColumn, Schema, alike, columns_of, schema_of
 from penstock.queues.standing import SHORT_INTERRUPTS
 
-__all__ = ["Estimate", "Packing", "estimate", "pack"]
-
-_Jobs = Callable[[Task, range, Listener | None], list[dict[str, Any]]]
-_Looks = Callable[[], Sequence[Look | None]]
+_Looks = Callable[[], Sequence[PositionsLook | None]]
 
 _WHERE = "pack()"
 _LARGEST_TASK_BYTES = 64 << 20
@@ -182,7 +216,7 @@ class Packing:
         self.split: Split = split(dataset, variants=options.variants, shuffle=options.shuffle)
         self.policy = policy_of(self.split.options, on_error)
 
-    def sample(self, looks: Sequence[Look | None] = ()) -> Sample:
+    def sample(self, looks: Sequence[PositionsLook | None] = ()) -> Sample:
         """Look at some elements; see `take_sample`."""
         return take_sample(self.split, self.options, self.policy, looks)
 
@@ -267,7 +301,7 @@ class Packing:
         )
 
 
-def _looked(early: Early, function: bytes) -> Sequence[Look | None]:
+def _looked(early: Early, function: bytes) -> Sequence[PositionsLook | None]:
     try:
         return early.ahead(function)
     except WorkerDied as died:
@@ -352,3 +386,368 @@ def _sendable(part: SamplePart) -> bytes:
             fix='give executor="threads", or a dataset that reads files',
         )
     return data
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Task:
+    """What a worker is given: everything that the bytes of a shard depend on, and where they go. Called with a shard's number.
+
+    Attributes:
+        split: the dataset.
+        borders: positions where shards begin, and the end.
+        names: of the files.
+        options: what else decides the bytes.
+        schema: the fields.
+        columns: how they are written.
+        policy: what is done about elements that fail.
+        folder: the destination.
+        run_id: of the packer's run.
+        num_threads: of the feed in each worker; 0 is in line.
+        traced: whether to say, beside the note, what a timeline shows.
+    """
+
+    split: Split
+    borders: Sequence[int]
+    names: Sequence[str]
+    options: PackOptions
+    schema: Schema
+    columns: tuple[FieldColumn, ...]
+    policy: Policy
+    folder: Folder
+    run_id: str
+    num_threads: int
+    traced: bool = False
+
+    def __repr__(self) -> str:
+        """Name what one call makes, for timelines."""
+        return "shard"
+
+    def __call__(self, shard: int) -> Any:
+        """Write shard `shard`, unless it is there already, and return its note; if traced, what there is to announce with it.
+
+        Raises:
+            PackError: the packer that gave the task has ended.
+            OSError: the disk is full, was taken away, or another step failed; no file stands under a final name that is not complete.
+            BaseException: of an element that could not be made or written.
+        """
+        lock = lock_folder(self.folder.path, shared=True)
+        content = _Content(self, shard)
+        try:
+            self.folder.check_run(self.run_id)
+            note = self.folder.finished(self.names[shard])
+            if note is None:
+                note = self._write(shard, content)
+            else:
+                note = {**note, "reused": True}
+            return content.reported(note) if self.traced else note
+        finally:
+            os.close(lock)
+
+    def _write(self, shard: int, content: _Content) -> dict[str, Any]:
+        note: dict[str, Any] = {}
+
+        def describe(file: OutFile) -> dict[str, Any]:
+            note.update(content.note(file))
+            return note
+
+        try:
+            self.folder.publish(self.names[shard], content.fill, describe)
+        except OSError as error:
+            if isinstance(error, PenstockError):
+                raise
+            error.add_note(
+                f"penstock: writing {self.folder.file(self.names[shard])!r}; the files that are there are complete, a rerun goes on"
+            )
+            raise
+        return note
+
+
+_Jobs = Callable[[Task, range, Listener | None], list[dict[str, Any]]]
+
+
+class _Content:
+    """What goes into one shard."""
+
+    def __init__(self, task: Task, shard: int) -> None:
+        self._task, self._shard = task, shard
+        self._begin, self._end = task.borders[shard], task.borders[shard + 1]
+        self._lost: list[dict[str, Any]] = []
+        self._events: list[Any] = []
+        self._count = 0
+
+    def fill(self, out: OutFile) -> None:
+        """Make the elements and write them."""
+        task = self._task
+        encoder = open_encoder(task.options.format, task.columns, task.options.compression, out, self._shard)
+        part = task.split.part(self._begin, self._end).map(task.schema.values, name="pack")
+        fixed: dict[str, Any] = {"quarantine": None, "record": None, "replay": None, "on_error": for_part(task.policy)}
+        executor: Literal["threads", "inline"] = "threads" if task.num_threads else "inline"
+        with part.feed(listeners=[self._listen], executor=executor, num_workers=task.num_threads, ordered=True, **fixed) as feed:
+            feed._warns_when_empty = False
+            for values in feed:
+                encoder.add(values)
+                self._count += 1
+        encoder.finish()
+
+    def note(self, out: OutFile) -> dict[str, Any]:
+        """Say what is in the file."""
+        return {
+            "name": self._task.names[self._shard],
+            "count": self._count,
+            "size": out.size,
+            "sha256": out.sha256,
+            "first": self._begin,
+            "positions": self._end - self._begin,
+            "skipped": self._lost,
+        }
+
+    def reported(self, note: dict[str, Any]) -> Reported:
+        """Return a note with what a timeline shows of it."""
+        keys = {"first": (0, self._begin), "last": (0, self._end - 1)} if self._begin < self._end else {}
+        return Reported(note, {**keys, "num_elements": note["count"], "num_bytes": note["size"]}, self._events)
+
+    def _listen(self, event: Event) -> None:
+        if isinstance(event, ElementLost):
+            self._lost.append(lost_record(event))
+        if self._task.traced and isinstance(event, (ElementLost, ElementRetried)):
+            self._events.append(event._replace(error=Failure.of(event.error)))  # type: ignore[arg-type]
+
+
+_LEFT_FREE = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shard:
+    """A file without a name: its path, and its note."""
+
+    path: str
+    note: dict[str, Any]
+
+
+class StreamPacking:
+    """A dataset whose elements only reading tells, with all that decides the bytes. Nothing runs before `run` or `sample`.
+
+    It is read by this process, from its beginning, in the threads of one feed. Shards get their names when all are complete, so an
+    interrupted run leaves none, and a rerun begins again. A rerun for a finished folder reads the stream, and compares what it would write.
+    """
+
+    def __init__(self, dataset: Dataset, options: PackOptions, on_error: Policy | None) -> None:
+        """Check.
+
+        Raises:
+            PlanError: it has no end; an option is for datasets with positions.
+        """
+        check_ends(dataset._root)
+        if options.shuffle is not None:
+            raise PlanError(
+                "the input can only be read from its beginning, and shuffle= reads it in any order",
+                where="pack(shuffle=...)",
+                fix="pack it as it is; what was packed can be shuffled when it is read, or packed again with shuffle=",
+            )
+        if (options.num_shards or 1) > 1:
+            raise PlanError(
+                "the input can only be read from its beginning, and how many elements belong to each of several shards shows at its end",
+                where=f"pack(num_shards={options.num_shards})",
+                fix="give shard_bytes=, or pack what was packed again with num_shards=",
+            )
+        self.options = options
+        self.policy = policy_of(dataset._options, on_error)
+        self._dataset = dataset if options.variants == 1 else dataset.repeat(options.variants)
+        self._lost: list[dict[str, Any]] = []
+
+    def sample(self) -> Sample:
+        """Look at the first elements, 64 at most, in the caller's thread."""
+        begun_s = time.perf_counter()
+        with self._opened(0, []) as elements:
+            first = list(islice(elements, MOST + 1))
+        whole, first = len(first) <= MOST, first[:MOST]
+        schema, columns = self._columns(first)
+        rows = list(self._rows(schema, first))
+        num_bytes = encoded_bytes(columns, self.options, rows)
+        return Sample(
+            schema=schema,
+            columns=columns,
+            total_bytes=num_bytes if whole else None,
+            total_count=len(rows) if whole else None,
+            mean_bytes=num_bytes / max(1, len(rows)),
+            element_s=(time.perf_counter() - begun_s) / max(1, len(rows)),
+            num_sampled=len(first),
+        )
+
+    def run(self, dest: str, *, num_workers: int, executor: Any, watching: Watching, disk: Disk) -> Manifest:
+        """Pack to a folder; see `pack`."""
+        root = self._dataset._root
+        check_apart(root, dest)
+        inputs = look(root)
+        folder, name = Folder(dest, disk), self.options.manifest_name()
+        origin, record = origin_of_stream(inputs), record_of(self.options, self.policy, root)
+        disk.make_folder(dest)
+        lock = lock_folder(dest, shared=False)
+        try:
+            earlier = found_in(folder, self.options, record, origin)
+            if earlier is None:
+                folder.prepare(record, self.options.file_names(1), origin)
+            elif earlier.missing():
+                raise self._other(dest, earlier.missing()[0], "restore that file, or remove what is there and pack the stream again")
+            try:
+                shards, columns = self._shards(folder.work, disk if earlier is None else NoDisk(), num_workers, watching)
+                self._check(shards, changed(root, inputs))
+            except BaseException as error:
+                if earlier is None:
+                    _clear(folder, error)
+                raise
+            full = self._full(shards, columns)
+            if earlier is None:
+                folder.give_names([shard.path for shard in shards], [note["name"] for note in full["shards"]])
+                folder.write_origin(name, origin)
+                folder.write_manifest(name, sealed(full))
+            elif earlier.record["sha256"] != sealed(full)["sha256"]:
+                what = "the elements of the stream, or what is written of them, have changed"
+                raise self._other(dest, what, "give another folder or name=, or remove what is there")
+            if folder.is_of(record, origin):
+                folder.clear()
+            return read_manifest(folder.file(name)) if earlier is None else replace(earlier, was_there=True)
+        finally:
+            os.close(lock)
+
+    def _other(self, dest: str, what: str, fix: str) -> PackError:
+        return PackError(
+            f"the folder holds a packed dataset {self.options.name!r} already, and {what}", where=f"{_WHERE} to {dest!r}", fix=fix
+        )
+
+    def _shards(self, folder: str, disk: Disk, num_workers: int, watching: Watching) -> tuple[list[_Shard], tuple[FieldColumn, ...]]:
+        """Read the stream and write it to files without a name."""
+        listener = watching.listener("pack")
+        with ExitStack() as stack:
+            total = length_of(self._dataset._root)
+            advance = stack.enter_context(watching.bar("packing", None if total is None else int(total)))
+            elements = stack.enter_context(self._opened(num_workers, [] if listener is None else [listener]))
+            first = list(islice(elements, MOST))
+            schema, columns = self._columns(first)
+            rows = self._rows(schema, chain(first, elements))
+            if advance is not None:
+                rows = _told(rows, advance)
+            shards: list[_Shard] = []
+            for row in rows:
+                if not isinstance(disk, NoDisk):
+                    _check_left(folder, sum(shard.note["size"] for shard in shards))
+                path = os.path.join(folder, f"{self.options.name}-{len(shards)}.part")
+                shards.append(self._shard(OutFile(disk, path), columns, len(shards), chain([row], rows)))
+            return shards, columns
+
+    def _shard(self, out: OutFile, columns: Sequence[FieldColumn], number: int, rows: Iterator[Sequence[Any]]) -> _Shard:
+        """Write a file, up to the size of a shard."""
+        most = None if self.options.num_shards == 1 else self.options.aimed_bytes()
+        count = 0
+        try:
+            encoder = open_encoder(self.options.format, columns, self.options.compression, out, number)
+            for row in rows:
+                encoder.add(row)
+                count += 1
+                if most is not None and out.size >= most:
+                    break
+            encoder.finish()
+            out.seal()
+        except OSError as error:
+            add_note(error, f"penstock: writing {out.path!r}; nothing of it stays, as a stream is packed from its beginning")
+            raise
+        finally:
+            out.close()
+        return _Shard(path=out.path, note={"count": count, "size": out.size, "sha256": out.sha256, "positions": count, "skipped": []})
+
+    def _full(self, shards: Sequence[_Shard], columns: Sequence[FieldColumn]) -> dict[str, Any]:
+        """Return the manifest."""
+        notes, first = [], 0
+        for shard, name in zip(shards, self.options.file_names(len(shards)), strict=True):
+            notes.append({**shard.note, "name": name, "first": first})
+            first += shard.note["count"]
+        counts = {"num_shards": len(shards), "num_positions": first + len(self._lost)}
+        return with_notes(record_of(self.options, self.policy, self._dataset._root, columns, counts), notes, self._lost)
+
+    def _check(self, shards: Sequence[_Shard], error: SourceError | None) -> None:
+        if error is not None:
+            raise error
+        check_losses(self.policy, self._lost, sum(shard.note["count"] for shard in shards))
+
+    @contextmanager
+    def _opened(self, num_workers: int, listeners: list[Listener]) -> Iterator[Iterator[Any]]:
+        """Give the elements; those that the policy leaves out are noted."""
+        self._lost = []
+
+        def listen(event: Event) -> None:
+            if isinstance(event, ElementLost):
+                self._lost.append(lost_record(event))
+
+        given = self._dataset._options
+        fixed: dict[str, Any] = {"ordered": True, "quarantine": None, "record": None, "replay": None, "on_error": for_part(self.policy)}
+        if given.executor != "inline" and given.num_workers != 0:
+            fixed |= {"executor": "threads" if num_workers else "inline", "num_workers": num_workers}
+        with self._dataset.feed(listeners=[listen, *listeners], **fixed) as feed:
+            feed._warns_when_empty = False
+            yield iter(feed)
+
+    def _columns(self, first: Sequence[Any]) -> tuple[Schema, tuple[FieldColumn, ...]]:
+        """Find the fields from the first elements.
+
+        Raises:
+            SourceError: there is no element.
+            SpecError: they differ in their fields, or have some that cannot be written; it names the first.
+        """
+        if not first:
+            raise SourceError("no element is left to write", where=_WHERE, fix="look at the filter, and at what on_error leaves out")
+        declared, usual = declared_of(self._dataset._root), alike(first)
+        taken = usual if self._skips_what_differs() else first
+        try:
+            schema = schema_of(taken, declared)
+        except SpecError:
+            if len(usual) < len(first):
+                list(self._rows(schema_of(usual, declared), first))
+            raise
+        return schema, columns_of(schema, self.options.format, schema.values(taken[0]))
+
+    def _skips_what_differs(self) -> bool:
+        last = final(self.policy)
+        return isinstance(last, Skip) and issubclass(SpecError, last.errors)
+
+    def _rows(self, schema: Schema, elements: Iterable[Any]) -> Iterator[list[Any]]:
+        """Give what is written of each element; what does not fit the fields is raised, or left out and noted."""
+        for number, element in enumerate(elements):
+            try:
+                yield schema.values(element)
+            except SpecError as error:
+                where = f"element {number} of {self._dataset._root.line()}"
+                if not self._skips_what_differs():
+                    add_note(error, f"penstock: {where}")
+                    raise
+                record = {"where": where, "stage": "pack", "error": "SpecError", "text": text_of(error)}
+                self._lost.append({"key": [[0, number, 0]], **record, "retries": 0})
+
+
+def _told(rows: Iterator[Any], advance: Any) -> Iterator[Any]:
+    for row in rows:
+        advance(1)
+        yield row
+
+
+def _clear(folder: Folder, error: BaseException) -> None:
+    """Remove unfinished files; an error of that is a note of the error that made it necessary."""
+    try:
+        folder.clear()
+    except OSError as other:
+        add_note(error, f"penstock: and then, removing {folder.work!r}: {other}")
+
+
+def _check_left(folder: str, num_bytes: int) -> None:
+    """Stop before the disk is full: a stream without an end would fill it, and others need it too.
+
+    Raises:
+        PackError: less than a twentieth of it is free.
+    """
+    status = os.statvfs(os.path.dirname(folder))
+    if status.f_bavail < _LEFT_FREE * status.f_blocks:
+        raise PackError(
+            f"{size_words(num_bytes)} of a stream were written, and the disk is nearly full: "
+            f"{size_words(status.f_bavail * status.f_frsize)} are free",
+            where=f"{_WHERE} in {os.path.dirname(folder)!r}",
+            fix="make room; if the stream has no end, give it one with take(n)",
+        )

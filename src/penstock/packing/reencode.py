@@ -14,8 +14,6 @@ from penstock._contracts.transform import Scratch
 from penstock.errors import PlanError, SpecError
 from penstock.image.operator import load_simplejpeg
 
-__all__ = ["EncodeJpeg", "Reencode", "reencoded"]
-
 
 @dataclass(frozen=True, slots=True)
 class EncodeJpeg:

@@ -1,4 +1,7 @@
-"""A look at some elements before packing: which fields they have, how large they are, how long they take."""
+"""Before packing: a dataset as shards, and a look at some elements: which fields they have, how large they are, how long they take.
+
+The parts of a dataset: what has positions, what runs on its elements, and which positions belong to which shard.
+"""
 
 from __future__ import annotations
 
@@ -10,20 +13,157 @@ from itertools import chain, islice
 from typing import Any
 
 from penstock._contracts.event import ElementLost, Event
-from penstock._contracts.policy import Policy, Skip, final
-from penstock._plan.base import Node, walk
-from penstock._plan.facts import spec_of_plan
+from penstock._contracts.options import Options
+from penstock._contracts.policy import Policy, Replace, Retry, Skip, checked_policy, final
+from penstock._plan import node as plan
+from penstock._plan.base import Node, length_of, never_ends, substituted, walk
+from penstock._plan.facts import is_indexable, spec_of_plan
 from penstock.dataset import Dataset
-from penstock.errors import PackError, SourceError, SpecError
+from penstock.errors import PackError, PlanError, SourceError, SpecError, TooManySkipped
 from penstock.formats.sizes import size_words
-from penstock.packing.columns import Column, columns_of
 from penstock.packing.disk import NoDisk, OutFile
 from penstock.packing.encoders import open_encoder
 from penstock.packing.options import PackOptions
-from penstock.packing.schema import Schema, alike, schema_of
-from penstock.packing.splitting import Split, for_part
+from penstock.packing.schema import FieldColumn, Schema, alike, columns_of, schema_of
 
-__all__ = ["MOST", "Look", "Sample", "SamplePart", "check_room", "declared_of", "encoded_bytes", "take_sample"]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """A plan with positions, and operators that make nothing, one or several elements of each of its elements.
+
+    Attributes:
+        base: the plan below the first filter, flat_map or unbatch.
+        above: these operators and the maps between and above them, from below.
+        options: of the dataset.
+        num_positions: elements of `base`.
+    """
+
+    base: plan.Node
+    above: tuple[plan.Node, ...]
+    options: Options
+    num_positions: int
+
+    def whole(self) -> plan.Node:
+        """Return the plan of all elements."""
+        return self._with(self.base)
+
+    def part(self, begin: int, end: int) -> Dataset:
+        """Return the elements that come of positions begin..end-1: what they are in the whole, random numbers included."""
+        return Dataset(self._with(plan.Take(child=plan.Skip(child=self.base, count=begin), count=end - begin)), self.options)
+
+    def some(self, positions: list[int]) -> Dataset:
+        """Return the elements that come of some positions, in their order."""
+        return Dataset(self._with(plan.Pick(child=self.base, places=tuple((0, position) for position in positions))), self.options)
+
+    def borders(self, num_shards: int) -> list[int]:
+        """Return where shards begin, and the end: shard s has positions borders[s]..borders[s + 1] - 1, sizes differ by one at most."""
+        return [number * self.num_positions // num_shards for number in range(num_shards + 1)]
+
+    def _with(self, root: plan.Node) -> plan.Node:
+        for node in self.above:
+            root = node.with_children([root])
+        return root
+
+
+def has_positions(root: plan.Node) -> bool:
+    """Tell whether a plan has positions, but for elementwise operators above them. The elements of any other only reading tells."""
+    while (root.per_element or root.is_hint) and not is_indexable(root):
+        root = root.children[0]
+    return is_indexable(root)
+
+
+def split(dataset: Dataset, *, variants: int, shuffle: int | None) -> Split:
+    """Cut a dataset for packing.
+
+    Args:
+        dataset: what is to be packed; it has positions, see `has_positions`.
+        variants: passes over it; the random numbers of each are other ones.
+        shuffle: seed of an order over all of it, variants included; None for its own.
+
+    Raises:
+        PlanError: it is endless.
+    """
+    chain = [dataset._root]
+    while not is_indexable(chain[0]):
+        chain.insert(0, chain[0].children[0])
+    base, above = chain[0], [node for node in chain[1:] if not node.is_hint]
+    check_ends(base)
+    whole = Dataset(base)
+    if variants > 1:
+        whole = whole.repeat(variants)
+    if shuffle is not None:
+        whole = whole.shuffle(seed=shuffle)
+    return Split(base=whole._root, above=tuple(above), options=dataset._options, num_positions=int(length_of(base) or 0) * variants)
+
+
+def check_ends(root: plan.Node) -> None:
+    """Make sure that a plan ends; a stream is taken to end.
+
+    Raises:
+        PlanError: it does not.
+    """
+    if never_ends(root):
+        raise PlanError("an endless dataset cannot be packed", where="pack()", fix="give repeat a count, use take(n), or variants=K")
+
+
+def leaving_out(root: plan.Node) -> plan.Node:
+    """Return a plan whose shards have what they have: what is skipped is left out, not replaced by another element of the shard."""
+    others: dict[plan.Node, plan.Node] = {}
+    for node in plan.shards_of(root):
+        others[node] = replace(node, child=substituted(node.child, others), equal_steps=False)
+    return substituted(root, others)
+
+
+def policy_of(options: Options, on_error: Policy | None) -> Policy:
+    """Return what is done about elements that fail: what was given, or the dataset's own.
+
+    Raises:
+        PlanError: it is no policy, or puts other elements in their place.
+    """
+    policy = checked_policy(options.on_error if on_error is None else on_error, "on_error", "pack()")
+    if isinstance(final(policy), Replace):
+        raise PlanError(
+            "Replace() would put an element in place of another that stands in another shard",
+            where="pack(on_error=...)",
+            fix="use ps.Skip() or ps.Retry()",
+        )
+    return policy
+
+
+def for_part(policy: Policy) -> Policy:
+    """Return the policy for a part of a dataset: a share of all is judged when all is known, a number now, too."""
+    last = final(policy)
+    if not isinstance(last, Skip) or not isinstance(last.limit, float):
+        return policy
+    free = replace(last, limit=None)
+    return replace(policy, then=free) if isinstance(policy, Retry) else free
+
+
+def check_losses(policy: Policy, lost: Sequence[dict[str, Any]], num_written: int, num_read: int | None = None) -> None:
+    """Refuse a result of which too much, or all, is missing.
+
+    Args:
+        policy: what is done about elements that fail.
+        lost: a record of each that was left out.
+        num_written: elements.
+        num_read: positions that were read; None: those that were written or left out.
+
+    Raises:
+        SourceError, TooManySkipped: what is wrong.
+    """
+    if not num_written:
+        raise SourceError("no element is left to write", where="pack()", fix="look at the filter, and at what on_error leaves out")
+    last = final(policy)
+    limit = last.limit if isinstance(last, Skip) else None
+    count = num_written + len(lost) if num_read is None else num_read
+    most = None if limit is None else limit if isinstance(limit, int) else limit * count
+    if most is not None and len(lost) > most:
+        raise TooManySkipped(
+            f"{len(lost)} of {count} elements failed, limit {limit!r}; first: {lost[0]['error']}: {lost[0]['text']}",
+            where=f"pack(), {lost[0]['where']}",
+            fix="mend the input, or allow more: ps.Skip(limit)",
+        )
+
 
 MOST = 64
 """So many elements a sample has at most."""
@@ -48,7 +188,7 @@ class Sample:
     """
 
     schema: Schema
-    columns: tuple[Column, ...]
+    columns: tuple[FieldColumn, ...]
     total_bytes: int | None
     total_count: int | None
     mean_bytes: float
@@ -56,7 +196,7 @@ class Sample:
     num_sampled: int
 
 
-def take_sample(split: Split, options: PackOptions, policy: Policy, looks: Sequence[Look | None] = ()) -> Sample:
+def take_sample(split: Split, options: PackOptions, policy: Policy, looks: Sequence[PositionsLook | None] = ()) -> Sample:
     """Make up to 64 elements, at positions that are evenly spaced over all: the first, the last and between. Blocks for as long.
 
     Where a filter or the policy leaves none of them, all positions are tried from the first on, until there is one.
@@ -104,7 +244,7 @@ def take_sample(split: Split, options: PackOptions, policy: Policy, looks: Seque
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class PositionsLook:
     """What some positions gave. Picklable if the elements are.
 
     Attributes:
@@ -142,7 +282,7 @@ class SamplePart:
     policy: Policy
     num_parts: int
 
-    def __call__(self, number: int) -> Look:
+    def __call__(self, number: int) -> PositionsLook:
         """Make it.
 
         Raises:
@@ -158,7 +298,7 @@ def _spaced(count: int) -> list[int]:
     return sorted({place * (count - 1) // (MOST - 1) for place in range(MOST)} if count > MOST else range(count))
 
 
-def _looks(split: Split, policy: Policy, count: int, looks: Sequence[Look | None]) -> Iterator[Look]:
+def _looks(split: Split, policy: Policy, count: int, looks: Sequence[PositionsLook | None]) -> Iterator[PositionsLook]:
     """Look at positions that are evenly spaced over all, unless others have, then at all of them, in parts."""
     there = [look for look in looks if look is not None]
     made = looks and len(there) == len(looks) and not _too_many(sum(look.num_lost for look in there), policy)
@@ -174,9 +314,9 @@ def _too_many(num_lost: int, policy: Policy) -> bool:
     return isinstance(last, Skip) and isinstance(last.limit, int) and num_lost > last.limit
 
 
-def _joined(looks: Sequence[Look]) -> Look:
+def _joined(looks: Sequence[PositionsLook]) -> PositionsLook:
     elements = [element for look in looks for element in look.elements]
-    return Look(
+    return PositionsLook(
         positions=[position for look in looks for position in look.positions],
         elements=elements[:MOST],
         num_found=sum(look.num_found for look in looks),
@@ -187,7 +327,7 @@ def _joined(looks: Sequence[Look]) -> Look:
     )
 
 
-def _look(split: Split, policy: Policy, positions: list[int]) -> Look:
+def _look(split: Split, policy: Policy, positions: list[int]) -> PositionsLook:
     num_lost = 0
 
     def listen(event: Event) -> None:
@@ -200,7 +340,7 @@ def _look(split: Split, policy: Policy, positions: list[int]) -> Look:
     elements += islice(found, MOST - 1)
     taken_s = time.perf_counter() - begun_s
     num_found = len(elements) + sum(1 for _ in found)
-    return Look(
+    return PositionsLook(
         positions=positions,
         elements=elements,
         num_found=num_found,
@@ -258,7 +398,7 @@ def _nothing(root: Node) -> Any:
     raise _NotDeclared
 
 
-def encoded_bytes(columns: Sequence[Column], options: PackOptions, rows: Sequence[Sequence[Any]]) -> int:
+def encoded_bytes(columns: Sequence[FieldColumn], options: PackOptions, rows: Sequence[Sequence[Any]]) -> int:
     """Return the size of a file of these rows."""
     out = OutFile(NoDisk(), "")
     encoder = open_encoder(options.format, columns, options.compression, out, 0)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock.queues.parking import ParkingLot
+from penstock.queues.stopping import ParkingLot
 
 if TYPE_CHECKING:
+    from penstock.queues.base import FIFOQueue, PaddingFIFOQueue, PriorityQueue, RandomShuffleQueue
     from penstock.queues.coordinator import Coordinator
-    from penstock.queues.kinds import FIFOQueue, PaddingFIFOQueue, PriorityQueue, RandomShuffleQueue
     from penstock.queues.runner import QueueRunner, add_queue_runner, start_queue_runners
 
 __all__ = [
@@ -25,18 +25,18 @@ __all__ = [
 
 _HOMES = {
     "Coordinator": "coordinator",
-    "FIFOQueue": "kinds",
-    "PaddingFIFOQueue": "kinds",
-    "PriorityQueue": "kinds",
+    "FIFOQueue": "base",
+    "PaddingFIFOQueue": "base",
+    "PriorityQueue": "base",
     "QueueRunner": "runner",
-    "RandomShuffleQueue": "kinds",
+    "RandomShuffleQueue": "base",
     "add_queue_runner": "runner",
     "start_queue_runners": "runner",
 }
 
 
 def __getattr__(name: str) -> Any:
-    """Import the queues when they are first used: a feed needs only the parking."""
+    """Import the queues, coordinators and runners when they are first used: a feed needs only the parking."""
     import importlib
 
     if name in _HOMES:

@@ -13,11 +13,9 @@ import numpy as np
 from penstock._contracts.failing import add_note
 from penstock.errors import CoordinationError, PlanError, QueueStarved, StillRunning
 from penstock.queues.diagnosis import PATIENCE_S, SOON_S, WaitWatch, threads_at, waiting, waits
-from penstock.queues.limits import limit_of, no_such_keywords
 from penstock.queues.standing import SHORT_INTERRUPTS, call_and_place, shorten, words_of_threads
-from penstock.queues.stopping import CoordinatorRun, ExcInfo, attach_others, exception_types, is_clean, passes_on, reported, told_as_error
-
-__all__ = ["Coordinator"]
+from penstock.queues.stopping import CoordinatedRun, ExcInfo, attach_others, exception_types, is_clean, passes_on, reported, told_as_error
+from penstock.queues.trees import limit_of, no_such_keywords
 
 _SIGNALS_S = 0.5
 _SHORTEST_S = 0.1  # a grace period below this may last as long when the stop comes during the join
@@ -55,7 +53,7 @@ class Coordinator:
         self._clean = exception_types(clean_stop_exception_types, where="Coordinator(clean_stop_exception_types)")
         # Reentrant: a signal handler that asks for the stop may interrupt any method in its own thread.
         self._mutex = threading.RLock()
-        self._run = CoordinatorRun()
+        self._run = CoordinatedRun()
         self._told: set[threading.Thread] = set()
 
     def should_stop(self) -> bool:
@@ -207,7 +205,7 @@ class Coordinator:
                 before.joined = False
                 return
             self._told = {thread for thread in (*self._told, *before.threads) if not _has_ended(thread)}
-            self._run = CoordinatorRun()
+            self._run = CoordinatedRun()
             errors = before.take()
         _note(errors, "")
         try:
@@ -242,7 +240,7 @@ class Coordinator:
     def _is_told(self) -> bool:
         return bool(self._told) and threading.current_thread() in self._told
 
-    def _enter(self, threads: Iterable[threading.Thread] | None) -> CoordinatorRun:
+    def _enter(self, threads: Iterable[threading.Thread] | None) -> CoordinatedRun:
         given = _checked(() if threads is None else threads, "Coordinator.join(threads)")
         current = threading.current_thread()
         with self._mutex:
@@ -257,7 +255,7 @@ class Coordinator:
             fix="join from a thread that is not registered, such as the main one; a registered one returns when should_stop() is true",
         )
 
-    def _wait(self, run: CoordinatorRun, grace_s: float) -> None:
+    def _wait(self, run: CoordinatedRun, grace_s: float) -> None:
         """Wait for one thread after the other.
 
         A stop does not wake this, and need not: it only sets a limit, at least one grace period ahead. So looking once in each grace period
@@ -284,7 +282,7 @@ class Coordinator:
                     if left_s <= 0:
                         return
 
-    def _check_started(self, run: CoordinatorRun) -> None:
+    def _check_started(self, run: CoordinatedRun) -> None:
         # Only now: a thread that is still alive may have been about to start one that it had registered.
         unstarted = [thread.name for thread in list(run.threads) if thread.ident is None]
         if unstarted and run.stopped_s is None:
@@ -294,7 +292,7 @@ class Coordinator:
                 fix="start them first: create_threads(start=True), or thread.start() for each",
             )
 
-    def _leave(self, run: CoordinatorRun, grace_s: float, ignore_live_threads: bool) -> None:
+    def _leave(self, run: CoordinatedRun, grace_s: float, ignore_live_threads: bool) -> None:
         with self._mutex:
             alive = [thread for thread in run.threads if thread.is_alive()]
             run.threads = dict.fromkeys(alive)
@@ -319,7 +317,7 @@ class Coordinator:
 class _JoinWait:
     """A join before any stop was requested: its threads may wait for what the joining one could do."""
 
-    def __init__(self, coordinator: Coordinator, run: CoordinatorRun) -> None:
+    def __init__(self, coordinator: Coordinator, run: CoordinatedRun) -> None:
         self._coordinator, self._run = coordinator, run
         self._ident = threading.get_ident()
         self.is_hopeless = False

@@ -32,24 +32,6 @@ from penstock.queues.standing import INSTALLED, OURS, PYTHONS, USERS, kind_of, l
 if TYPE_CHECKING:
     from penstock.queues.base import Queue
 
-__all__ = [
-    "LIKELY_S",
-    "PATIENCE_S",
-    "RUNNERS",
-    "SOON_S",
-    "Producer",
-    "Users",
-    "Wait",
-    "WaitWatch",
-    "living",
-    "main_is_free",
-    "members",
-    "threads_at",
-    "unstarted_threads",
-    "waiting",
-    "waits",
-]
-
 PATIENCE_S = 60.0
 """How long a call waits before it says so."""
 
@@ -170,7 +152,7 @@ class Link(Protocol):
         """Note that a thread leads to one of them."""
 
 
-class Wait(Link, Protocol):
+class WatchedWait(Link, Protocol):
     """A call of this room that waits without limit."""
 
     def joins(self, thread: threading.Thread) -> bool:
@@ -189,12 +171,12 @@ class Wait(Link, Protocol):
         """Return the warning of a wait that lasts long for no reason that is known."""
 
 
-_waits: dict[int, Wait] = {}
+_waits: dict[int, WatchedWait] = {}
 """The waits without limit, by the number of their thread."""
 
 
 @contextmanager
-def waiting(wait: Wait) -> Iterator[None]:
+def waiting(wait: WatchedWait) -> Iterator[None]:
     """Let other threads know that the calling one waits without limit. A signal handler may wait inside a wait."""
     own = threading.get_ident()
     outer = _waits.get(own)
@@ -208,7 +190,7 @@ def waiting(wait: Wait) -> Iterator[None]:
             _waits[own] = outer
 
 
-def waits() -> dict[int, Wait]:
+def waits() -> dict[int, WatchedWait]:
     """Return the waits without limit of all threads, by the number of the thread."""
     return {ident: wait for ident, wait in list(_waits.items()) if wait.pending()}
 
@@ -222,7 +204,7 @@ class WaitWatch:
         may_fail: whether a hopeless wait is an error: it has no limit of its own.
     """
 
-    def __init__(self, wait: Wait, patience_s: float, may_fail: bool) -> None:
+    def __init__(self, wait: WatchedWait, patience_s: float, may_fail: bool) -> None:
         self._wait = wait
         self._may_fail = may_fail
         self._in_main = threading.current_thread() is threading.main_thread()
@@ -235,7 +217,7 @@ class WaitWatch:
         """Raise or warn if it is time to; return how many seconds to wait until the next look.
 
         Raises:
-            Exception: that of `Wait.certain`.
+            Exception: that of `WatchedWait.certain`.
         """
         if waited_s >= min(self._look_s, self._likely_s) and _looks.begin():
             try:
@@ -329,7 +311,7 @@ def living() -> dict[int, threading.Thread]:
     return {thread.ident: thread for thread in threading.enumerate() if thread.ident is not None}
 
 
-def _is_hopeless(own: int, wait: Wait) -> bool:
+def _is_hopeless(own: int, wait: WatchedWait) -> bool:
     """Return whether neither a free thread nor one whose own wait can be ended can end the wait of this thread."""
     threads = living()
     frames = current_frames()
@@ -342,7 +324,7 @@ def _is_hopeless(own: int, wait: Wait) -> bool:
 class _Circle:
     """The threads that wait, directly or not, for what only one another could do, beginning with the calling one."""
 
-    def __init__(self, own: int, wait: Wait, threads: dict[int, threading.Thread], frames: dict[int, FrameType]) -> None:
+    def __init__(self, own: int, wait: WatchedWait, threads: dict[int, threading.Thread], frames: dict[int, FrameType]) -> None:
         self._threads, self._frames = threads, frames
         self._waits: dict[int, Link] = {ident: other for ident, other in list(_waits.items()) if ident in frames and other.pending()}
         for ident, thread in threads.items():

@@ -17,22 +17,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
-__all__ = [
-    "ENDED",
-    "LEFT",
-    "SERVED",
-    "WAITING",
-    "Attempt",
-    "Exchange",
-    "FifoStore",
-    "PriorityStore",
-    "RandomStore",
-    "Reading",
-    "Store",
-    "Writing",
-]
-
-
 _AT_ONCE = 16
 """How many of those whom a close ends are woken at once; each wakes the next. 1,000 threads that wake together fight for the interpreter:
 that took twice the CPU time."""

@@ -16,11 +16,9 @@ from penstock.errors import CoordinationError, EnqueueCancelled, PlanError
 from penstock.queues.base import Queue
 from penstock.queues.coordinator import Coordinator
 from penstock.queues.diagnosis import RUNNERS
-from penstock.queues.limits import no_such_keywords
 from penstock.queues.standing import call_and_place
 from penstock.queues.stopping import attach_others, exception_types, is_clean, told_as_error
-
-__all__ = ["QueueRunner", "add_queue_runner", "start_queue_runners"]
+from penstock.queues.trees import no_such_keywords
 
 _COLLECTION = "queue_runners"
 

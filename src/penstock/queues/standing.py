@@ -13,21 +13,6 @@ from typing import Any
 
 from penstock._contracts.process import current_frames
 
-__all__ = [
-    "INSTALLED",
-    "OURS",
-    "PYTHONS",
-    "SHORT_INTERRUPTS",
-    "USERS",
-    "call_and_place",
-    "kind_of",
-    "level_of_caller",
-    "place_of",
-    "shorten",
-    "where_stand",
-    "words_of_threads",
-]
-
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _STANDARD = os.path.dirname(os.path.abspath(threading.__file__)) + os.sep
 _PACKAGES = ("site-packages", "dist-packages")

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from penstock.sources.arrays import ArraySource
-from penstock.sources.files import FilesSource, ImageFolderSource
-from penstock.sources.indexed import IndexableSource, indexed_source
-from penstock.sources.listfile import ListSource
-from penstock.sources.record_format import RecordFormat, RecordTable
-from penstock.sources.records import RecordSource
+from penstock.sources.arrays import ArraySource, IndexableSource, indexed_source
+from penstock.sources.files import FilesSource, ImageFolderSource, ListSource
+from penstock.sources.records import RecordFormat, RecordSource, RecordTable
 from penstock.sources.stream import GeneratorSource, IterableSource, StatefulSource, stream_source
 from penstock.sources.tar import TarSource
 from penstock.sources.text import TextLines, text_source

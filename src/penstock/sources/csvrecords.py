@@ -15,17 +15,13 @@ from numpy.typing import NDArray
 from penstock._contracts.element import Structure, structure_of
 from penstock._contracts.storage import Storage
 from penstock._storage import Patterns, open_storage
+from penstock._storage.urls import shown
 from penstock.errors import LengthMismatch, PlanError, RecordError
 from penstock.formats.index import Indices
 from penstock.formats.linescan import MAX_LINE_BYTES, Rules, scan_lines
-from penstock.sources.converting import DoesNotFit, declared_dtype, number_in, number_of, numbers_into
 from penstock.sources.indexing import open_all
-from penstock.sources.paths import shown
-from penstock.sources.record_format import RecordTable
-from penstock.sources.text import LineSource, bad_line, decoded
-
-__all__ = ["CsvRecords", "Unsplittable", "csv_source", "split_long", "split_quoted"]
-
+from penstock.sources.records import RecordTable
+from penstock.sources.text import DoesNotFit, LineSource, bad_line, declared_dtype, decoded, number_in, number_of, numbers_into
 
 _CALLER = "read_csv"
 _SHOWN = 20

@@ -1,10 +1,12 @@
-"""Elements that are whole files: those that a pattern finds, and images in one sub-folder per class."""
+"""Elements that are whole files: those that a pattern finds, images in one sub-folder per class, and the files that a list file names."""
 
 from __future__ import annotations
 
 import os
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,10 +15,9 @@ from numpy.typing import NDArray
 from penstock._contracts.failing import add_note
 from penstock._contracts.transform import Scratch
 from penstock._storage.listing import find_local, patterns_of, refuse_url
-from penstock.errors import SourceError
-from penstock.sources.paths import PathTable, common_folder, pack_paths, shown
-
-__all__ = ["FilesSource", "ImageFolderSource", "WholeFiles"]
+from penstock._storage.urls import shown
+from penstock.errors import ListFileError, PlanError, SourceError
+from penstock.sources.paths import PADDING, PathTable, common_folder, pack_paths, read_file
 
 
 class WholeFiles(ABC):
@@ -199,3 +200,375 @@ def _class_folders(base: str) -> tuple[list[str], int]:
             else:
                 num_files += 1
     return sorted(names, key=os.fsencode), num_files
+
+
+_POLICIES = ("keep", "drop", "error")
+
+
+class ListSource(WholeFiles):
+    """Serve {"path": str, "data": bytes, "label": int} of every line "path label" of a list file.
+
+    UTF-8 with or without a byte order mark, LF or CRLF. Blank lines and lines that begin with '#' are skipped; spaces and tabs
+    around a line are not part of it. The label is what stands behind the last tab, or behind the last space where there is no tab; the
+    path may hold spaces. The file is read once, now: it takes its own size and 24 bytes per line in memory.
+
+    Args:
+        list_file: the list.
+        root: folder that relative paths stand in, and that no path may leave; None is the list's own folder, without that check.
+        label: False for a list of paths alone.
+        duplicates: what to do with a path that stands in the list more than once: "keep" it, "drop" all but the first, or "error".
+
+    Raises:
+        OSError: the list cannot be read.
+        ListFileError: a line is wrong, or there is none.
+        SourceError: the list is no regular file, or `root` is no folder.
+        PlanError: `duplicates` is not one of the three, or a URL in place of a path.
+    """
+
+    def __init__(
+        self,
+        list_file: str | os.PathLike[str],
+        root: str | os.PathLike[str] | None = None,
+        *,
+        label: bool = True,
+        num_classes: int | None = None,
+        duplicates: str = "keep",
+    ) -> None:
+        if duplicates not in _POLICIES:
+            raise PlanError(f"duplicates={duplicates!r} is not known", where="read_list", fix=f"give one of {', '.join(_POLICIES)}")
+        self._name = os.fspath(list_file)
+        full_name = os.path.abspath(self._name)
+        for path in (self._name, os.fspath(root or "")):
+            if not os.path.exists(path):
+                refuse_url(path, "read_list")
+        base = os.path.dirname(full_name) if root is None else os.path.abspath(os.fspath(root))
+        if not os.path.isdir(base):
+            raise SourceError(
+                f"root {shown(base)} is not a folder", where=f"read_list({shown(self._name)})", fix="give the folder that holds the files"
+            )
+        base = os.path.join(base, "")
+        try:
+            blob = read_file(full_name) + PADDING
+        except (OSError, SourceError) as error:
+            error.add_note(f"reading the list of read_list({shown(self._name)})")
+            raise
+        lines = parse_list(blob, name=self._name, has_label=label, root=base if root is not None else None)
+        super().__init__(PathTable(blob=blob, starts=lines.starts, ends=lines.ends, base=base), lines.labels if label else None)
+        if num_classes is not None:
+            self._check_labels(num_classes)
+        self._duplicates: int | None = None
+        if duplicates != "keep":
+            self._settle_duplicates(duplicates)
+
+    def _check_labels(self, num_classes: int) -> None:
+        labels = self._labels if self._labels is not None else np.empty(0, np.int64)
+        wrong = np.flatnonzero((labels < 0) | (labels >= num_classes))
+        if wrong.size:
+            index = int(wrong[0])
+            raise ListFileError(
+                f"line {self.line_number(index)}: label {labels[index]} is outside 0..{num_classes - 1}",
+                where=f"line {self.line_number(index)} of {shown(self._name)}; {len(wrong)} such lines in all",
+                fix=f"correct the labels, or num_classes={num_classes}",
+            )
+
+    def _settle_duplicates(self, policy: str) -> None:
+        again = _repeated(self._table)
+        self._duplicates = 0
+        if not again.size:
+            return
+        if policy == "error":
+            index = int(again[0])
+            raise ListFileError(
+                f"line {self.line_number(index)}: path {shown(self._table.path(index))} stands in the list a second time",
+                where=f"line {self.line_number(index)} of {shown(self._name)}; {len(again)} such lines in all",
+                fix='remove the line, or give duplicates="keep" or duplicates="drop"',
+            )
+        keep = np.ones(len(self._table), bool)
+        keep[again] = False
+        table = self._table
+        self._table = PathTable(blob=table.blob, starts=table.starts[keep], ends=table.ends[keep], base=table.base)
+        self._labels = self._labels[keep] if self._labels is not None else None
+
+    @property
+    def num_duplicates(self) -> int:
+        """Count the elements whose path stood in the list before; found on first use, about 0.3 s per million lines."""
+        if self._duplicates is None:
+            self._duplicates = len(_repeated(self._table))
+        return self._duplicates
+
+    def line_number(self, index: int) -> int:
+        """Return the line of element `index`, counted from 1 over all lines of the file."""
+        return self._table.blob.count(b"\n", 0, int(self._table.starts[index])) + 1
+
+    def describe(self, index: int) -> str:
+        """Name line, list and path."""
+        return f"line {self.line_number(index)} of {shown(self._name)} ({shown(self._table.path(index))})"
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return count, check sums of all paths and labels, and sizes and a check sum of both ends of up to 64 files."""
+        record = self._table.fingerprint("list")
+        if self._labels is not None:
+            record["labels_crc32"] = zlib.crc32(self._labels.astype("<i8", copy=False).tobytes())
+        return record
+
+    def label(self) -> str:
+        """Return the call with the numbers of lines and of repeated paths."""
+        repeated = f", {self.num_duplicates} duplicates" if self.num_duplicates else ""
+        return f"read_list({shown(self._name)}, {len(self)} elements{repeated})"
+
+
+def _repeated(table: PathTable) -> NDArray[np.int64]:
+    """Return the elements whose path an earlier element has, in order."""
+    hashes = table.all_hashes()
+    order = np.argsort(hashes, kind="stable")
+    ordered = hashes[order]
+    return np.sort(order[1:][ordered[1:] == ordered[:-1]])
+
+
+# -- the text of a list -----------------------------------------------------------------------------------------------------------
+
+_CHUNK_BYTES = 4 << 20
+_MAX_JUDGED = 10_000
+_BOM = b"\xef\xbb\xbf"
+_WHITE = b" \t\r"
+_MAX_ROUNDS = 64
+_TAB, _SLASH, _DOT, _HASH, _PLUS, _MINUS, _ZERO = 9, 47, 46, 35, 43, 45, 48
+_IS_WHITE = np.zeros(256, bool)
+_IS_WHITE[list(_WHITE)] = True
+
+_Ints = NDArray[np.int64]
+_Bytes = NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ParsedList:
+    """The places of the paths in the file's bytes, int64 [n] each, and the labels (zeros for a list without labels)."""
+
+    starts: _Ints
+    ends: _Ints
+    labels: _Ints
+
+
+@dataclass(slots=True)
+class _Problem:
+    """The first line that is wrong, and how many there are."""
+
+    count: int = 0
+    offset: int = 0
+    what: str = ""
+    fix: str = ""
+
+
+class _BadLine(Exception):
+    """A line is wrong; args are (what, fix)."""
+
+
+def parse_list(blob: bytes, *, name: str, has_label: bool, root: str | None) -> ParsedList:
+    """Parse a list file.
+
+    Args:
+        blob: the file's bytes and PADDING behind them.
+        name: the file, for messages.
+        has_label: whether lines are "path label" or just "path".
+        root: folder with a separator at its end that no path may leave, or None.
+
+    Raises:
+        ListFileError: a line is wrong (the first one is named, and how many there are), or there is no line.
+    """
+    data: _Bytes = np.frombuffer(blob, np.uint8)
+    begin = len(_BOM) if blob.startswith(_BOM) else 0
+    parts: list[tuple[_Ints, _Ints, _Ints]] = []
+    problem = _Problem()
+    while begin < len(blob):
+        stop = blob.find(b"\n", min(begin + _CHUNK_BYTES, len(blob) - 1)) + 1 or len(blob)
+        parts.append(_parse_chunk(blob, data, begin, stop, has_label, root, problem))
+        begin = stop
+        if problem.count >= _MAX_JUDGED:
+            break
+    if problem.count:
+        raise _list_error(blob, name, problem)
+    columns = zip(*parts, strict=True)
+    starts, ends, labels = (np.concatenate(column) for column in columns)
+    if not len(starts):
+        raise ListFileError(
+            f"the list {shown(name)} holds no line with a path",
+            where=f"read_list({shown(name)}), {len(blob) - len(PADDING)} bytes, nothing but blank lines and comments",
+            fix="write one `path label` per line" if has_label else "write one path per line",
+        )
+    return ParsedList(starts=starts, ends=ends, labels=labels)
+
+
+def _parse_chunk(
+    blob: bytes, data: _Bytes, begin: int, stop: int, has_label: bool, root: str | None, problem: _Problem
+) -> tuple[_Ints, _Ints, _Ints]:
+    """Parse the whole lines of blob[begin:stop]."""
+    view = data[begin:stop]
+    newlines = np.flatnonzero(view == 10) + begin
+    starts = np.concatenate(([begin], newlines[:-1] + 1)) if len(newlines) else np.array([begin])
+    ends = newlines if len(newlines) else np.array([stop])
+    starts, ends = _strip_left(data, starts, ends), _strip_right(data, starts, ends)
+    used = np.flatnonzero(starts < ends)
+    used = used[data[starts[used]] != _HASH]
+    starts, ends = starts[used], ends[used]
+    if has_label:
+        path_ends, labels, odd = _split_labels(data, starts, ends)
+    else:
+        path_ends, labels, odd = ends.copy(), np.zeros(len(starts), np.int64), np.zeros(len(starts), bool)
+    odd |= _suspects(blob, view, begin, starts, ends, path_ends, root)
+    for index in np.flatnonzero(odd).tolist():
+        try:
+            start, end, label = _judge(blob, int(starts[index]), has_label, root)
+            starts[index], path_ends[index], labels[index] = start, end, label
+        except _BadLine as bad:
+            if not problem.count:
+                problem.offset = int(starts[index])
+                problem.what, problem.fix = bad.args
+            problem.count += 1
+            if problem.count >= _MAX_JUDGED:
+                break
+    return starts, path_ends, labels
+
+
+def _strip_left(data: _Bytes, starts: _Ints, ends: _Ints) -> _Ints:
+    """Move starts over white space. One round per column of it, on the lines that still have some."""
+    starts = starts.copy()
+    active = np.flatnonzero(starts < ends)
+    for _ in range(_MAX_ROUNDS):
+        active = active[_IS_WHITE[data[starts[active]]]]
+        starts[active] += 1
+        active = active[starts[active] < ends[active]]
+        if not active.size:
+            return starts
+    for index in active.tolist():
+        starts[index] = ends[index] - len(data[starts[index] : ends[index]].tobytes().lstrip(_WHITE))
+    return starts
+
+
+def _strip_right(data: _Bytes, starts: _Ints, ends: _Ints) -> _Ints:
+    """Move ends back over white space."""
+    ends = ends.copy()
+    active = np.flatnonzero(starts < ends)
+    for _ in range(_MAX_ROUNDS):
+        active = active[_IS_WHITE[data[ends[active] - 1]]]
+        ends[active] -= 1
+        active = active[starts[active] < ends[active]]
+        if not active.size:
+            return ends
+    for index in active.tolist():
+        ends[index] = starts[index] + len(data[starts[index] : ends[index]].tobytes().rstrip(_WHITE))
+    return ends
+
+
+def _split_labels(data: _Bytes, starts: _Ints, ends: _Ints) -> tuple[_Ints, _Ints, NDArray[np.bool_]]:
+    """Read each line's number from its end backwards; what does not fit white space, sign, up to 18 digits is odd."""
+    labels = np.zeros(len(starts), np.int64)
+    places = ends - 1
+    active = np.arange(len(starts))
+    scale = 1
+    for _ in range(18):
+        digits = data[places[active]] - np.uint8(_ZERO)
+        is_digit = digits < 10
+        active = active[is_digit]
+        if not active.size:
+            break
+        labels[active] += digits[is_digit].astype(np.int64) * scale
+        places[active] -= 1
+        active = active[places[active] >= starts[active]]
+        scale *= 10
+    odd = places == ends - 1
+    before = data[places]
+    signed = np.flatnonzero((before == _MINUS) | (before == _PLUS))
+    if signed.size:
+        negative = signed[before[signed] == _MINUS]
+        labels[negative] = -labels[negative]
+        places[signed] -= 1
+    odd |= places <= starts
+    odd |= ~_IS_WHITE[data[places]]
+    return _strip_right(data, starts, places), labels, odd
+
+
+def _suspects(blob: bytes, view: _Bytes, begin: int, starts: _Ints, ends: _Ints, path_ends: _Ints, root: str | None) -> NDArray[np.bool_]:
+    """Mark the lines that need a closer look: NUL, a tab that is not the separator, and, below a root, '..' and absolute paths."""
+    odd = np.zeros(len(starts), bool)
+    if not len(starts):
+        return odd
+
+    def lines_of(places: _Ints) -> _Ints:
+        return np.maximum(np.searchsorted(starts, places, side="right") - 1, 0)
+
+    tabs = np.flatnonzero(view == _TAB) + begin
+    if tabs.size:
+        lines = lines_of(tabs)
+        odd[lines[(tabs < path_ends[lines]) | (tabs >= ends[lines])]] = True
+    nuls = np.flatnonzero(view == 0) + begin
+    odd[lines_of(nuls)] = True
+    if root is not None:
+        dots = np.flatnonzero((view[:-1] == _DOT) & (view[1:] == _DOT)) + begin
+        odd[lines_of(dots)] = True
+        folder = os.fsencode(root)
+        absolute = np.flatnonzero(view[starts - begin] == _SLASH)
+        if absolute.size:
+            inside = [blob.startswith(folder, start) for start in starts[absolute].tolist()]
+            odd[absolute[~np.array(inside)]] = True
+    return odd
+
+
+def _judge(blob: bytes, offset: int, has_label: bool, root: str | None) -> tuple[int, int, int]:
+    """Parse one line the slow way: return start and end of its path and its label.
+
+    Raises:
+        _BadLine: with what is wrong and how to mend it.
+    """
+    begin = blob.rfind(b"\n", 0, offset) + 1
+    line = blob[begin : blob.find(b"\n", offset)]
+    if b"\0" in line:
+        raise _BadLine("a NUL byte", "save the list as UTF-8 text (UTF-16 and binary files hold NUL bytes)")
+    if begin == 0 and line.startswith(_BOM):
+        line, begin = line[len(_BOM) :], len(_BOM)
+    path, label = _columns(line) if has_label else (line.strip(_WHITE), 0)
+    if b"\t" in path:
+        columns = path.count(b"\t") + 1 + has_label
+        raise _BadLine(f"{columns} columns between tabs", f"keep {1 + has_label}; a path in a list cannot hold a tab")
+    if root is not None:
+        _check_inside(path, root)
+    start = begin + line.index(path)
+    return start, start + len(path), label
+
+
+def _columns(line: bytes) -> tuple[bytes, int]:
+    """Split a line at its last tab, or without one at its last space."""
+    fix = "write `path label`, with a space or tab between"
+    stripped = line.strip(_WHITE)
+    head, separator, tail = stripped.rpartition(b"\t") if b"\t" in stripped else stripped.rpartition(b" ")
+    path, tail = head.strip(_WHITE), tail.strip(_WHITE)
+    if not separator or (b"\t" not in stripped and b"\t" in line[len(line) - len(line.lstrip(_WHITE)) :]):
+        if line[:1] in (b" ", b"\t") and stripped.isdigit():
+            raise _BadLine("the path is empty", fix)
+        raise _BadLine("no label", fix + "; for a list of paths alone give label=False")
+    digits = tail[1:] if tail[:1] in (b"+", b"-") else tail
+    if not digits.isdigit():
+        raise _BadLine(f"label {shown(tail)} is not an integer", "number the classes 0, 1, 2, ...")
+    if len(digits.lstrip(b"0")) > 19 or not -(2**63) <= int(tail) < 2**63:
+        raise _BadLine(f"label {shown(tail)} does not fit into int64", "number the classes 0, 1, 2, ...")
+    return path, int(tail)
+
+
+def _check_inside(path: bytes, root: str) -> None:
+    folder = os.fsencode(root)
+    if path.startswith(folder) and b".." not in path:
+        return
+    full = os.path.normpath(os.path.join(folder, path))
+    if not full.startswith(folder):
+        raise _BadLine(f"path {shown(path)} is outside root {shown(root)}", "move the file below root, or give another root")
+
+
+def _list_error(blob: bytes, name: str, problem: _Problem) -> ListFileError:
+    number = blob.count(b"\n", 0, problem.offset) + 1
+    begin = blob.rfind(b"\n", 0, problem.offset) + 1
+    line = blob[begin : blob.find(b"\n", problem.offset)].removeprefix(_BOM).removesuffix(b"\r")
+    more = "at least " if problem.count >= _MAX_JUDGED else ""
+    return ListFileError(
+        f"line {number}: {problem.what}",
+        where=f"line {number} of {shown(name)}: {shown(line)}; {more}{problem.count} bad lines in all",
+        fix=problem.fix,
+    )

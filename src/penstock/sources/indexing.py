@@ -18,17 +18,13 @@ from numpy.typing import NDArray
 
 from penstock._contracts.storage import Storage
 from penstock._contracts.transform import Scratch
-from penstock._storage.local import WHOLE_BYTES, LocalStorage, sample
-from penstock._storage.publish import publish
+from penstock._storage.local import WHOLE_BYTES, LocalStorage, publish, sample
+from penstock._storage.urls import shown
 from penstock.errors import RecordError, SourceError
 from penstock.formats.index import SUFFIX, Index, Indices, catalogue_parts, decode, is_index, joined, parts, read_catalogue
 from penstock.kernels.framing import crc32c
-from penstock.sources.paths import FileNames, shown
-from penstock.sources.reading import read_file
-from penstock.sources.record_format import RECORD_SUMS, RecordFormat
-
-__all__ = ["IndexReport", "build", "cached_index", "open_all", "open_indices", "rebuilt_mark", "user_folder"]
-
+from penstock.sources.paths import FileNames, read_file
+from penstock.sources.records import RECORD_SUMS, RecordFormat
 
 _FEWEST_FILES = 256
 _MOST_BYTES = 256 << 20

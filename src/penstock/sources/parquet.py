@@ -21,9 +21,9 @@ from penstock._contracts.storage import Storage
 from penstock._contracts.transform import Scratch
 from penstock.errors import LengthMismatch, PenstockError, PlanError, RecordError
 from penstock.formats.parquet import (
+    ColumnForm,
     Footer,
     Layout,
-    ParquetColumn,
     ParquetReader,
     check_unchanged,
     columns_of,
@@ -35,10 +35,7 @@ from penstock.formats.parquet import (
 )
 from penstock.formats.row_group import RowGroup, row_group
 from penstock.kernels import columns
-from penstock.sources.digest import crc_of_value, spread
-
-__all__ = ["Chunks", "ParquetColumns", "ParquetFiles", "ParquetSource", "TableSource", "parquet_source", "table_source"]
-
+from penstock.sources.paths import crc_of_value, spread
 
 Ints = NDArray[np.int64]
 _SAMPLED = 64
@@ -47,7 +44,7 @@ _SAMPLED = 64
 class Groups(Protocol):
     """Row groups by number: those of files, or the batches of a table."""
 
-    columns: tuple[ParquetColumn, ...]
+    columns: tuple[ColumnForm, ...]
     group_starts: Ints
     group_bytes: int
     crc32: int
@@ -218,7 +215,7 @@ class _Gathered:
     def __init__(self, out: list[NDArray[Any]]) -> None:
         self.num_bytes = 0
         self._out = out
-        self._parts: list[tuple[columns.Table, Ints, Ints]] = []
+        self._parts: list[tuple[columns.ColumnTable, Ints, Ints]] = []
 
     def add(self, group: RowGroup, members: Ints, rows: Ints) -> None:
         """Ask for rows of a group, which go to places `members`."""
@@ -361,7 +358,7 @@ class ParquetFiles:
         self._footer_crcs: list[int] = []
         places: list[tuple[int, int]] = []
         counts: list[int] = []
-        self.columns: tuple[ParquetColumn, ...] = ()
+        self.columns: tuple[ColumnForm, ...] = ()
         for file in range(len(storage)):
             footer = read_footer(storage, file)
             name, schema = storage.name(file), _schema(footer, storage.name(file))
@@ -511,7 +508,7 @@ def _schema(footer: Footer, name: str) -> Any:
         ) from error
 
 
-def _check_null_values(values: Mapping[str, Any], schema: Any, columns: Sequence[ParquetColumn], name: str) -> None:
+def _check_null_values(values: Mapping[str, Any], schema: Any, columns: Sequence[ColumnForm], name: str) -> None:
     pa, _ = pyarrow()
     scalars = {column.name for column in columns if column.is_single}
     for column, value in values.items():
@@ -558,7 +555,7 @@ _MOST_FAILURES = 1024
 _NUM_ORDERED = 3  # so many in a row are an order
 
 
-class ArrowChunk(Protocol):
+class HeldPart(Protocol):
     """A part that is kept."""
 
     @property
@@ -566,7 +563,7 @@ class ArrowChunk(Protocol):
         """Bytes of memory."""
 
 
-Kept = TypeVar("Kept", bound=ArrowChunk)
+Kept = TypeVar("Kept", bound=HeldPart)
 
 
 class _Flight:

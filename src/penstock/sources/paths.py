@@ -1,8 +1,13 @@
-"""Ten million paths in one block of bytes: 16 bytes of offsets per path, and no Python object until a path is asked for."""
+"""Paths of many files in one block of bytes, 16 bytes of offsets per path, a string only on demand; reading whole regular files.
+
+Also check sums of bounded samples of values, the same on every platform and in every process.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import stat
 import struct
 import sys
 import zlib
@@ -15,13 +20,168 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock import kernels
 from penstock._contracts.storage import Storage
 from penstock._contracts.transform import Scratch
-from penstock._storage.redaction import shown
-from penstock.sources.digest import spread
-from penstock.sources.reading import fetch_ahead, read_ends, read_file, read_file_into
+from penstock._storage.local import kind_of_file
+from penstock.errors import SourceError
+from penstock.kernels.spans import FLAGS
 
-__all__ = ["PADDING", "FileNames", "PathTable", "common_folder", "local_files", "pack_paths", "shown"]
+_MAX_PART_BYTES = 4096
+_MAX_CHILDREN = 64
+_MAX_DEPTH = 8
+
+
+def spread(count: int, limit: int) -> list[int]:
+    """Return at most `limit` (at least 2) indices of 0..count-1: first, last and evenly between; all of them when they fit."""
+    if count <= limit:
+        return list(range(count))
+    return [position * (count - 1) // (limit - 1) for position in range(limit)]
+
+
+def crc_of_value(value: Any, crc: int = 0, depth: int = 0) -> int:
+    """Add a bounded part of `value` to `crc`: scalars, text, arrays, and dict, tuple and list of them.
+
+    Of any other object only its type counts: its `repr` may hold an address, and pickling it may run code.
+    """
+    kind = type(value)
+    crc = zlib.crc32(f"<{kind.__name__}>".encode("utf-8", "surrogateescape"), crc)
+    if value is None or kind in (bool, int, float, complex):
+        return zlib.crc32(repr(value)[:_MAX_PART_BYTES].encode(), crc)
+    if kind is str:
+        data = value[:_MAX_PART_BYTES].encode("utf-8", "surrogatepass")
+        return zlib.crc32(data, zlib.crc32(str(len(value)).encode(), crc))
+    if kind in (bytes, bytearray):
+        return zlib.crc32(value[:_MAX_PART_BYTES], zlib.crc32(str(len(value)).encode(), crc))
+    if isinstance(value, (np.ndarray, np.generic)):
+        return crc_of_array(np.asarray(value), crc, _MAX_PART_BYTES)
+    if depth < _MAX_DEPTH and isinstance(value, (dict, tuple, list)):
+        return _crc_of_children(value, crc, depth + 1)
+    return crc
+
+
+def _crc_of_children(value: Any, crc: int, depth: int) -> int:
+    crc = zlib.crc32(str(len(value)).encode(), crc)
+    if isinstance(value, dict):
+        for number, (key, child) in enumerate(value.items()):
+            if number == _MAX_CHILDREN:
+                break
+            crc = crc_of_value(child, crc_of_value(key, crc, depth), depth)
+        return crc
+    for index in spread(len(value), _MAX_CHILDREN):
+        crc = crc_of_value(value[index], crc, depth)
+    return crc
+
+
+def crc_of_array(array: NDArray[Any], crc: int, max_bytes: int) -> int:
+    """Add shape, dtype and the first `max_bytes` of the items of `array` to `crc`; never copies more than that."""
+    crc = zlib.crc32(f"{array.shape}{array.dtype.str}".encode(), crc)
+    num_items = min(array.size, max(1, max_bytes // max(1, array.itemsize)))
+    # .flat copies only what the slice names; reshape(-1) would copy a whole strided row first.
+    part = array.reshape(-1)[:num_items] if array.flags.c_contiguous else array.flat[:num_items]
+    if not array.dtype.hasobject:
+        return zlib.crc32(part.tobytes(), crc)
+    for item in part[:_MAX_CHILDREN].tolist():
+        crc = crc_of_value(item, crc, 1)
+    return crc
+
+
+_CHUNK_BYTES = 1 << 20
+_END_BYTES = 4096
+_FIRST_BYTES = 1 << 20
+
+
+def read_file(path: str) -> bytes:
+    """Read all of a regular file with open, fstat, one read and close (no buffer object, no copy).
+
+    Args:
+        path: where it is.
+
+    Raises:
+        FileNotFoundError, PermissionError, OSError: as the system says it, with the path.
+        SourceError: the path leads to a directory, pipe, device or socket; it is never read, and never waited for.
+    """
+    descriptor = os.open(path, FLAGS)
+    try:
+        status = os.fstat(descriptor)
+        if status.st_mode & 0o170000 != 0o100000:
+            raise _not_regular(path, status.st_mode)
+        size = status.st_size
+        # One byte more than the size: a read that comes back short has seen the end.
+        data = os.read(descriptor, size + 1)
+        if len(data) == size and size:
+            return data
+        return _read_rest(descriptor, data)
+    finally:
+        os.close(descriptor)
+
+
+def read_file_into(path: str, scratch: Scratch) -> bytes | memoryview:
+    """Read all of a regular file into working memory, whose pages are there already: 100 kB of new bytes cost 25 page faults.
+
+    Returns:
+        A view that is valid until the next call with this scratch; or bytes, for a file whose size does not say how long it is.
+
+    Raises:
+        OSError: as the system says it.
+        SourceError: as `read_file`.
+    """
+    encoded = os.fsencode(path)
+    buffer = scratch.take("file", (_FIRST_BYTES,), np.uint8)
+    count = kernels.read_file(encoded, buffer)
+    if count < -1:
+        buffer = scratch.take("file", (-1 - count,), np.uint8)
+        count = kernels.read_file(encoded, buffer)
+    return read_file(path) if count < 0 else buffer[:count].data
+
+
+def fetch_ahead(path: str) -> None:
+    """Have the system begin to read a file, without waiting for it; errors of the file are raised when it is read.
+
+    About 10 us; on systems without posix_fadvise (macOS) nothing happens.
+    """
+    if not hasattr(os, "posix_fadvise"):
+        return
+    with contextlib.suppress(OSError):
+        descriptor = os.open(path, FLAGS)
+        try:
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_WILLNEED)
+        finally:
+            os.close(descriptor)
+
+
+def _read_rest(descriptor: int, data: bytes) -> bytes:
+    """Read on to the end: a file that grows, one larger than one read may be (2 GiB), or one without a size, as in /proc."""
+    parts = [data]
+    while parts[-1]:
+        parts.append(os.read(descriptor, _CHUNK_BYTES))
+    return b"".join(parts)
+
+
+def read_ends(path: str) -> tuple[int, bytes, bytes]:
+    """Return size, first and last 4 kB of a regular file; (-1, reason, b"") when it cannot be read."""
+    try:
+        descriptor = os.open(path, FLAGS)
+    except OSError as error:
+        return -1, str(error.errno).encode(), b""
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            return -1, b"not regular", b""
+        head = os.read(descriptor, _END_BYTES)
+        if status.st_size <= _END_BYTES:
+            return status.st_size, head, b""
+        os.lseek(descriptor, max(_END_BYTES, status.st_size - _END_BYTES), os.SEEK_SET)
+        return status.st_size, head, os.read(descriptor, _END_BYTES)
+    finally:
+        os.close(descriptor)
+
+
+def _not_regular(path: str, mode: int) -> SourceError:
+    return SourceError(
+        f"{path!r} is {kind_of_file(mode)}, not a regular file", where=f"reading {path!r}", fix="take it out of the list or pattern"
+    )
+
 
 PADDING = b"\n" * 8
 """Stands behind the last path of a blob, so that 8 bytes can be read from any place in it."""

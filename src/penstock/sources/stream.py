@@ -13,9 +13,6 @@ from typing import Any
 from penstock._contracts.failing import add_note
 from penstock.errors import PlanError, SourceError, StateUnavailable
 
-__all__ = ["GeneratorSource", "IterableSource", "IteratorStates", "StatefulSource", "has_iterator_states", "rest_of", "stream_source"]
-
-
 _END = object()
 
 

@@ -11,15 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._contracts.storage import Storage
+from penstock._storage.urls import shown
 from penstock.errors import PlanError, RecordError
 from penstock.formats.index import Indices
 from penstock.formats.tar import LEFT_OUT, Names, TarSample, decode_field, find_samples, split_samples, stays_bytes
-from penstock.kernels.copying import LARGE_BYTES, copies
-from penstock.sources.paths import shown
-from penstock.sources.record_format import RECORD_SUMS, RecordTable
-from penstock.sources.records import RecordSource
-
-__all__ = ["TarFormat", "TarSource"]
+from penstock.kernels.columns import LARGE_BYTES, copies
+from penstock.sources.records import RECORD_SUMS, RecordSource, RecordTable
 
 _DECODE = (None, "basic")
 

@@ -1,24 +1,27 @@
-"""Text files, one element per line."""
+"""Text files, one element per line, and JSON lines, one value per line; declared types of values of JSON and CSV.
+
+Values become integers exactly or not at all, and floats rounded to their dtype.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._contracts.element import ArraySpec
 from penstock._contracts.storage import Storage
 from penstock._storage import Patterns, open_storage
-from penstock.errors import RecordError
+from penstock._storage.urls import shown
+from penstock.errors import PlanError, RecordError
 from penstock.formats.index import Indices
 from penstock.formats.linescan import MAX_LINE_BYTES, Rules, line_number, scan_lines
-from penstock.sources.paths import shown
-from penstock.sources.record_format import RecordFormat, RecordTable
-from penstock.sources.records import RecordSource
-
-__all__ = ["LineSource", "TextLines", "bad_line", "decoded", "place_of", "text_source"]
+from penstock.sources.records import RecordFormat, RecordSource, RecordTable
 
 
 class LineSource(RecordSource):
@@ -140,3 +143,309 @@ def decoded(data: memoryview, table: RecordTable, index: int) -> str:
             f"byte {error.start} of the line is {data[error.start]:#04x}, which is no UTF-8 ({error.reason})",
             "save the file as UTF-8 (iconv -f LATIN1 -t UTF-8), or leave such lines out with on_error=",
         ) from error
+
+
+_ALWAYS_FITS = 65504.0
+"""The largest float16: no float of at most this size is too large for any dtype."""
+_FITS = {"b": "b", "i": "iu", "u": "iu", "f": "iuf"}
+_UNBOUNDED: dict[str, set[type]] = {"b": set(), "i": {int}, "u": {int}, "f": {int, float}}
+_TRUE, _FALSE = frozenset(("true", "True", "TRUE", "1")), frozenset(("false", "False", "FALSE", "0"))
+
+
+class DoesNotFit(ValueError):
+    """A value is no number of the dtype; the text says why."""
+
+
+def declared_dtype(dtype: Any, name: str, caller: str) -> np.dtype[Any]:
+    """Return a dtype that values can be converted to: bool, integers, floats.
+
+    Raises:
+        PlanError: it is another one, or none.
+    """
+    try:
+        found: np.dtype[Any] = np.dtype(dtype)
+    except (TypeError, ValueError):  # ValueError: of an object that has a dtype, such as an ArraySpec
+        found = np.dtype(object)
+    if found.kind not in _FITS or not found.isnative:
+        fix = "declare a bool, an integer or a float such as np.float32; text needs no dtype"
+        if isinstance(dtype, ArraySpec):
+            fix = f"declare the dtype alone, {{{name!r}: {np.dtype(dtype.dtype).name!r}}}: shapes are those of the values"
+        raise PlanError(f"{dtype!r} is declared for {name!r}", where=caller, fix=fix)
+    return found
+
+
+def number_of(value: Any, dtype: np.dtype[Any]) -> Any:
+    """Return a JSON number, or lists of them, as a NumPy scalar or array.
+
+    Raises:
+        DoesNotFit: it is something else, is ragged, or does not fit: integers are never cut, what is too large is not made infinite, and
+            true is no 1, also not among numbers.
+    """
+    array = _array_of(value, dtype.kind)
+    if array is None or (array.size and dtype.kind != "b" and array.ndim and _has_bool(value)):
+        raise DoesNotFit("ragged lists, null, text or numbers of another kind")
+    return _cast(array, dtype)[()]
+
+
+def _array_of(value: Any, kind: str) -> np.ndarray[Any, Any] | None:
+    """Return numbers that a dtype of this kind can stand for, whatever their size; None where something else is among them."""
+    try:
+        array = np.array(value)
+        if not array.size or array.dtype.kind in _FITS[kind]:
+            return array
+        # NumPy makes floats of int64 beside uint64, and objects of what is beyond 64 bits.
+        objects = np.array(value, object)
+        if not set(map(type, objects.ravel().tolist())) <= _UNBOUNDED[kind]:
+            return None
+        return objects.astype(np.float64) if kind == "f" else objects
+    except OverflowError as error:
+        raise DoesNotFit("the number is too large") from error
+    except ValueError:  # ragged
+        return None
+
+
+def _has_bool(value: list[Any]) -> bool:
+    """Tell whether a bool stands anywhere in nested lists: NumPy makes numbers of those among numbers."""
+    kinds = set(map(type, value))
+    return bool in kinds or (list in kinds and any(_has_bool(inner) for inner in value))
+
+
+def _cast(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    if dtype.kind in "iu" and array.size:
+        limits = np.iinfo(dtype)
+        if int(array.min()) < limits.min or int(array.max()) > limits.max:
+            raise DoesNotFit(f"only {limits.min} to {limits.max} fit")
+    with np.errstate(over="ignore"):
+        cast = array.astype(dtype)
+    if dtype.kind == "f" and not np.array_equal(np.isinf(cast), np.isinf(array)):
+        raise DoesNotFit("the number is too large")
+    return cast
+
+
+def number_in(text: str, dtype: np.dtype[Any]) -> Any:
+    """Return the number that a field of a CSV file is.
+
+    White space around it does not count. nan and inf are floats.
+
+    Raises:
+        ValueError: it is none, or (DoesNotFit) does not fit.
+    """
+    if "_" in text or not text.isascii():  # which Python's int and float would take
+        raise DoesNotFit("it is no number")
+    if dtype.kind == "b":
+        word = text.strip()
+        if word not in _TRUE and word not in _FALSE:
+            raise DoesNotFit("it is neither true nor false, 1 nor 0")
+        return np.bool_(word in _TRUE)
+    if dtype.kind == "f":
+        number = float(text)
+        if abs(number) < _ALWAYS_FITS:  # errstate would take longer than all the rest
+            return dtype.type(number)
+        with np.errstate(over="ignore"):
+            value = dtype.type(number)
+        if np.isinf(value) and "inf" not in text.lower():
+            raise DoesNotFit("it is too large")
+        return value
+    whole = int(text)
+    limits = np.iinfo(dtype)
+    if not limits.min <= whole <= limits.max:
+        raise DoesNotFit(f"only {limits.min} to {limits.max} fit")
+    return dtype.type(whole)
+
+
+def numbers_into(texts: list[str], out: NDArray[Any]) -> bool:
+    """Write what `number_in` gives for each text into `out`; False where one of them needs a closer look, or is no number."""
+    joined = "".join(texts)
+    if "_" in joined or not joined.isascii():
+        return False
+    try:
+        if out.dtype.kind == "f":
+            with np.errstate(over="ignore"):
+                out[:] = list(map(float, texts))
+            return not np.isinf(out).any()
+        if out.dtype.kind == "b":
+            out[:] = [number_in(text, out.dtype) for text in texts]
+            return True
+        values, limits = list(map(int, texts)), np.iinfo(out.dtype)
+    except ValueError:
+        return False  # number_in names the one that is none
+    if values and (min(values) < limits.min or max(values) > limits.max):
+        return False
+    out[:] = values
+    return True
+
+
+_SHOWN_CHARS = 80
+
+
+@dataclass(frozen=True, slots=True, eq=False)  # for np.dtype(np.float64) == None is True
+class JsonLines:
+    """JSON values, one a line; lines of nothing but white space are left out.
+
+    Attributes:
+        fields: (name, dtype) of the fields that an element has; a dtype of None leaves the value as JSON gives it. None: the whole value.
+        allow_nan: take NaN, Infinity and -Infinity, which are no JSON but which Python's json writes; and numbers beyond the floats (1e400)
+            as infinite.
+        max_line_bytes: a longer line is an error when the file is indexed, before it is ever read whole.
+    """
+
+    fields: tuple[tuple[str, np.dtype[Any] | None], ...] | None = None
+    allow_nan: bool = False
+    max_line_bytes: int = MAX_LINE_BYTES
+    _decoder: json.JSONDecoder = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        constant, number = (None, None) if self.allow_nan else (_refuse_constant, _finite)
+        decoder = json.JSONDecoder(object_pairs_hook=_object, parse_constant=constant, parse_float=number)
+        object.__setattr__(self, "_decoder", decoder)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return JsonLines, (self.fields, self.allow_nan, self.max_line_bytes)
+
+    @property
+    def kind(self) -> str:
+        """Return "jsonl"."""
+        return "jsonl"
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Return nothing: where lines begin and end depends on no option."""
+        return {}
+
+    @property
+    def checks_records(self) -> bool:
+        """Return False: nothing in a line tells whether it is one."""
+        return False
+
+    def scan(self, pieces: Iterator[NDArray[np.uint8]], size: int, name: str) -> dict[str, Any]:
+        """Find the lines of one file.
+
+        Raises:
+            RecordError: a line is longer than the limit, or the file is no text.
+        """
+        return scan_lines(pieces, size, name, Rules(skip="blank", max_line_bytes=self.max_line_bytes))
+
+    def decode(self, data: memoryview, table: RecordTable, index: int) -> Any:
+        """Return the line's value, or a dict of the declared fields.
+
+        Raises:
+            RecordError: no UTF-8, no JSON, a key that comes twice, nesting beyond Python's limit, or a field that is missing or does not
+                fit.
+        """
+        text = decoded(data, table, index)
+        try:
+            value = self._decoder.decode(text)
+        except json.JSONDecodeError as error:
+            what = f"the line is no JSON: {error.msg} at character {error.pos}, near {text[error.pos : error.pos + 20]!r}"
+            raise bad_line(table, index, what, _hint(text)) from error
+        except ValueError as error:
+            raise bad_line(table, index, str(error), _hint_of(error)) from error
+        except RecursionError as error:
+            raise bad_line(table, index, "the line is nested too deep", "flatten it: Python reads about 1,000 levels of JSON") from error
+        if self.fields is None:
+            return value
+        if type(value) is not dict:
+            raise bad_line(table, index, f"the line is {_kind(value)}, not an object with fields", "leave fields= out to get it as it is")
+        return {name: self._field(value, name, dtype, table, index) for name, dtype in self.fields}
+
+    def _field(self, value: dict[str, Any], name: str, dtype: np.dtype[Any] | None, table: RecordTable, index: int) -> Any:
+        if name not in value:
+            known = ", ".join(map(repr, list(value)[:20]))
+            raise bad_line(
+                table, index, f"there is no field {name!r}; there are {known or 'none'}", "correct fields=, or add it to the line"
+            )
+        found = value[name]
+        if dtype is None:
+            return found
+        try:
+            return number_of(found, dtype)
+        except ValueError as error:
+            what = f"field {name!r} is {_shown(found)}, which is no {dtype}: {error}"
+            raise bad_line(table, index, what, "declare another dtype, or None to get the value as it is") from error
+
+
+def jsonl_source(patterns: Patterns, *, fields: Any = None, allow_nan: bool = False, max_line_bytes: int = MAX_LINE_BYTES) -> LineSource:
+    """Open files of JSON lines as one source.
+
+    Raises:
+        PlanError: `fields` names nothing, or a dtype is none.
+        RecordError, SourceError, OSError: as `open_storage` and `LineSource`.
+    """
+    format = JsonLines(_declared(fields), bool(allow_nan), max_line_bytes)
+    return LineSource(open_storage(patterns, "read_jsonl"), format, "read_jsonl", max_line_bytes=max_line_bytes)
+
+
+def _declared(fields: Any) -> tuple[tuple[str, np.dtype[Any] | None], ...] | None:
+    if fields is None:
+        return None
+    if isinstance(fields, Mapping):
+        pairs = tuple(fields.items())
+    elif isinstance(fields, Sequence) and not isinstance(fields, str):
+        pairs = tuple((name, None) for name in fields)
+    else:
+        pairs = ()
+    if not pairs or not all(isinstance(name, str) for name, _ in pairs) or len({name for name, _ in pairs}) < len(pairs):
+        raise PlanError(
+            f"fields={fields!r} declares nothing", where="read_jsonl", fix='give names, ["text"], or names and dtypes, {"label": np.int64}'
+        )
+    return tuple((name, None if dtype is None else declared_dtype(dtype, name, "read_jsonl")) for name, dtype in pairs)
+
+
+class _Twice(ValueError):
+    """A key stands twice in an object."""
+
+
+class _NoNumber(ValueError):
+    """NaN or Infinity."""
+
+
+class _TooLarge(ValueError):
+    """A number that would be infinite."""
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the object; one that has a key twice would lose a value without a word."""
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise _Twice(f"the key {key[:_SHOWN_CHARS]!r} stands twice in one object")
+            seen.add(key)
+    return value
+
+
+def _refuse_constant(name: str) -> Any:
+    raise _NoNumber(f"{name} is no JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise _TooLarge(f"{text[:_SHOWN_CHARS]} is too large for a float")
+    return number
+
+
+def _hint(text: str) -> str:
+    if text[:1] == "[" and not text.rstrip().endswith("]"):
+        return "this looks like one array over many lines: write one value a line (jq -c '.[]')"
+    if text.rstrip() in ("{", "["):
+        return "this looks like one value over many lines: write each on one line (jq -c .)"
+    return "mend the line, or leave such lines out with on_error="
+
+
+def _hint_of(error: ValueError) -> str:
+    if isinstance(error, _NoNumber):
+        return "give allow_nan=True to take what Python's json writes"
+    if isinstance(error, _TooLarge):
+        return "mend the number, or give allow_nan=True to take it as infinite"
+    return "give each key once" if isinstance(error, _Twice) else "mend the line"
+
+
+def _kind(value: Any) -> str:
+    return "null" if value is None else f"of type {type(value).__name__}"
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= _SHOWN_CHARS else text[: _SHOWN_CHARS - 3] + "..."

@@ -19,15 +19,12 @@ from penstock._contracts.element import Structure, structure_of
 from penstock._contracts.failing import add_note
 from penstock._contracts.storage import Storage
 from penstock._storage.local import LocalStorage
+from penstock._storage.urls import shown
 from penstock.errors import LengthMismatch, PlanError, RecordError, SourceError
-from penstock.formats import magic
-from penstock.kernels.tokens import OUTSIDE, WindowFailure, read_windows
-from penstock.sources.digest import spread
-from penstock.sources.paths import local_files, shown
+from penstock.formats import linescan
+from penstock.kernels.tokens import OUTSIDE, TokenFailure, read_windows
+from penstock.sources.paths import local_files, spread
 from penstock.sources.records import most_at_once
-
-__all__ = ["Outside", "TokenSource", "find_tokens", "token_reader"]
-
 
 _FIELD = "tokens"
 _MOST_TOKENS = 1 << 63
@@ -260,7 +257,7 @@ def find_tokens(storage: Storage, dtype: Any) -> TokenFiles:
     first: np.dtype[Any] | None = None
     for file in range(num_files):
         name, size = storage.name(file), storage.size(file)
-        head = storage.read(file, 0, min(size, magic.HEAD_BYTES)) if size else b""
+        head = storage.read(file, 0, min(size, linescan.HEAD_BYTES)) if size else b""
         if head.startswith(npy.MAGIC_PREFIX) or name.endswith(".npy"):
             head = storage.read(file, 0, min(size, _NPY_HEAD_BYTES)) if size else b""
             found, offsets[file], counts[file] = _npy(head, size, name)
@@ -371,7 +368,7 @@ def _npy_hint(head: bytes) -> str:
 
 
 def _refuse_foreign(head: bytes, name: str) -> None:
-    other = magic.foreign(head, surely=True)
+    other = linescan.foreign(head, surely=True)
     if other is not None:
         raise RecordError(f"the file looks like {other.kind}, not like tokens", where=f"{shown(name)}, offset 0", fix=other.fix)
 
@@ -427,7 +424,7 @@ class _LocalTokens:
         """Open what is not open, look whether the files are still the same, and read."""
         ticket, found, _ = self._storage.descriptors.enter(files)
         opened: list[list[int]] = []
-        failure: WindowFailure | None = None
+        failure: TokenFailure | None = None
         try:
             descriptors = found.astype(np.int32)
             good = self._ready(files, descriptors, opened)

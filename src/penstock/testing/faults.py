@@ -9,9 +9,7 @@ from typing import Any
 from penstock._contracts.source import IndexedSource
 from penstock._plan.check import count_argument
 from penstock.errors import PlanError
-from penstock.testing.elements import exact, shown
-
-__all__ = ["FailingSource", "Fault", "InjectedError", "RowsOnly", "check_places", "places_argument"]
+from penstock.testing.runs import exact, shown
 
 
 class InjectedError(Exception):

@@ -15,8 +15,6 @@ from typing import NamedTuple
 from penstock._contracts.process import current_frames
 from penstock.errors import LawBroken
 
-__all__ = ["Held", "check_no_leaks", "left_behind"]
-
 HARMLESS_FILES = ("/dev/urandom", "/dev/dri/", "/dev/nvidia", "/sys/", "/proc/")
 """What native libraries open once and keep."""
 

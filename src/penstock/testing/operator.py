@@ -9,14 +9,11 @@ from typing import Any, Literal
 from penstock._plan.facts import INFINITE, is_indexable, length_of
 from penstock.dataset import Dataset
 from penstock.errors import FeedClosed, LawBroken, PlanError
-from penstock.sources.digest import spread
-from penstock.testing.cases import as_dataset, small_datasets
-from penstock.testing.elements import alike, first_difference
+from penstock.sources.paths import spread
+from penstock.testing.executor import as_dataset, small_datasets
 from penstock.testing.faults import Fault, InjectedError
 from penstock.testing.leaks import check_no_leaks
-from penstock.testing.runs import WAYS, Run, attempt, checked_close, quiet, require_same, run, words
-
-__all__ = ["check_operator"]
+from penstock.testing.runs import WAYS, FeedRun, alike, attempt, checked_close, first_difference, quiet, require_same, run, words
 
 Build = Callable[[Dataset], Dataset]
 Places = Literal["every"] | Iterable[int]
@@ -113,11 +110,11 @@ class _Case:
         options = ", ".join(f"{key}={value!r}" for key, value in way.items())
         return f"check_operator on {self.name}, feed({options}){more}"
 
-    def run(self, way: Mapping[str, Any], more: str = "", **kwargs: Any) -> Run:
+    def run(self, way: Mapping[str, Any], more: str = "", **kwargs: Any) -> FeedRun:
         return run(self.build(self.below).feed(**way), self.where(way, more), **kwargs)
 
 
-def _whole(case: _Case) -> Run:
+def _whole(case: _Case) -> FeedRun:
     """Return the reference answer: inline, with a state behind every element."""
     whole = case.run(WAYS[0], most=_MOST_ITEMS, saving=True)
     if whole.error is not None:
@@ -129,11 +126,11 @@ def _whole(case: _Case) -> Run:
     return whole
 
 
-def _most(whole: Run) -> int | None:
+def _most(whole: FeedRun) -> int | None:
     return None if whole.ended else len(whole.items)
 
 
-def _same_every_way(case: _Case, whole: Run) -> None:
+def _same_every_way(case: _Case, whole: FeedRun) -> None:
     for way in WAYS:
         again = case.run(way, most=_most(whole))
         law = "a second run differs from the first" if way is WAYS[0] else "the elements depend on how the feed runs"
@@ -141,12 +138,12 @@ def _same_every_way(case: _Case, whole: Run) -> None:
         require_same(again.items, whole.items, law, where=case.where(way), fix=_PURE)
 
 
-def _require_no_error(done: Run, where: str) -> None:
+def _require_no_error(done: FeedRun, where: str) -> None:
     if done.error is not None:
         raise LawBroken(f"only this run failed: {words(done.error)}", where=where, fix=_PURE) from done.error
 
 
-def _same_as_reference(case: _Case, whole: Run, reference: Callable[[list[Any]], Iterable[Any]]) -> None:
+def _same_as_reference(case: _Case, whole: FeedRun, reference: Callable[[list[Any]], Iterable[Any]]) -> None:
     below = run(case.below.feed(**WAYS[0]), case.where(WAYS[0], ", the dataset below"), most=_MOST_ITEMS)
     wanted = list(reference(below.items))
     got = whole.items if whole.ended else whole.items[: len(wanted)]
@@ -157,7 +154,7 @@ def _same_as_reference(case: _Case, whole: Run, reference: Callable[[list[Any]],
         )
 
 
-def _indexed(case: _Case, whole: Run) -> None:
+def _indexed(case: _Case, whole: FeedRun) -> None:
     above = case.build(case.below)
     length = length_of(above._root)
     where = f"check_operator on {case.name}, len(ds)"
@@ -182,7 +179,7 @@ def _indexed(case: _Case, whole: Run) -> None:
         raise LawBroken(f"ds[{len(whole.items)}] is beyond the end and no IndexError", where=where, fix="raise OutOfRange there")
 
 
-def _resumed(case: _Case, whole: Run, places: Places) -> None:
+def _resumed(case: _Case, whole: FeedRun, places: Places) -> None:
     """Stop at each place, resume with other options, take a few, stop again, resume with yet others."""
     if not whole.states:
         return
@@ -205,7 +202,7 @@ def _resumed(case: _Case, whole: Run, places: Places) -> None:
         require_same(head.items + tail.items, whole.items[place:], law, where=case.where(second, again), fix=fix)
 
 
-def _several_passes(case: _Case, whole: Run) -> None:
+def _several_passes(case: _Case, whole: FeedRun) -> None:
     """Let a repeat stand above: the first pass is the same as alone, and the second is the same every way."""
     if not whole.ended:
         return
@@ -220,7 +217,7 @@ def _several_passes(case: _Case, whole: Run) -> None:
     _resumed(repeated, twice, spread(len(twice.items) + 1, _NUM_PLACES))
 
 
-def _closed(case: _Case, whole: Run) -> None:
+def _closed(case: _Case, whole: FeedRun) -> None:
     """Close new, running and ended feeds, and drop one that was not closed."""
     count = len(whole.items)
     for way in WAYS[:2]:
@@ -263,7 +260,7 @@ def _failed(case: _Case) -> None:
             _resumed(failing, clean._replace(states=inline.states + clean.states[len(inline.states) :]), [len(inline.items)])
 
 
-def _require_fault(case: _Case, failed: Run, clean: Run) -> None:
+def _require_fault(case: _Case, failed: FeedRun, clean: FeedRun) -> None:
     where = case.where(WAYS[0])
     require_same(
         failed.items,

@@ -1,11 +1,19 @@
-"""The laws of a source: the same elements in any order, from any thread, and names that a saved state can trust."""
+"""The laws of a source: the same elements in any order, from any thread, names that a saved state can trust; the laws of streams.
+
+A state is compared with the name of a source in another process, on another day. Epochs of a stream are equal, as long as declared, and
+may be closed at any element. Every executor delivers the same, and a saved feed resumes.
+"""
 
 from __future__ import annotations
 
+import json
 import random
+import re
 import threading
-from collections.abc import Callable, Collection, Iterable, Sequence
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -14,17 +22,210 @@ from penstock._contracts.element import flatten, structure_of, unflatten
 from penstock._contracts.source import ColumnSource, IndexedSource, StreamSource, TransientSource
 from penstock._contracts.transform import Scratch
 from penstock._plan.check import count_argument
-from penstock.errors import LawBroken, PlanError
+from penstock.dataset import Dataset
+from penstock.errors import LawBroken, PlanError, SourceError, StateUnavailable
 from penstock.sources import indexed_source
-from penstock.sources.digest import spread
-from penstock.testing.elements import alike, exact, first_difference, shown
-from penstock.testing.faults import check_places, places_argument
-from penstock.testing.feeding import check_feeds
-from penstock.testing.naming import check_fingerprint, check_names
-from penstock.testing.runs import attempt, quiet, require_same, words
-from penstock.testing.stream import check_stream
+from penstock.sources.paths import spread
+from penstock.testing.executor import as_dataset
+from penstock.testing.faults import RowsOnly, check_places, places_argument
+from penstock.testing.leaks import Held, left_behind
+from penstock.testing.runs import WAYS, FeedRun, alike, attempt, exact, first_difference, quiet, require_same, run, shown, words
 
-__all__ = ["check_source"]
+_ADDRESS = re.compile(r"0x[0-9a-fA-F]{6,}")
+_MOST_JSON = 64 << 10
+_RECENT_S = 3600.0
+"""A number that reads as a time of the last hour is a time stamp: one of 2 ** 32 check sums in a million does so by chance."""
+
+
+def as_source(given: Any) -> IndexedSource | StreamSource:
+    """Return a source as it is, and one over any other object."""
+    return given if isinstance(given, StreamSource) else indexed_source(given)
+
+
+def check_names(source: IndexedSource | StreamSource, where: str, places: Iterable[int]) -> None:
+    """Check that `label` and `describe` give one stable line without an address.
+
+    Raises:
+        LawBroken: naming the method and its text.
+    """
+    calls: list[tuple[str, Callable[[], Any]]] = [("label()", source.label)]
+    calls += [(f"describe({place})", lambda place=place: source.describe(place)) for place in places]  # type: ignore[misc]
+    for name, call in calls:
+        text, again = call(), call()
+        if not isinstance(text, str) or not text or "\n" in text or _ADDRESS.search(text):
+            raise LawBroken(f"{name} is {shown(text)}", where=where, fix="return one line of text, without the address of an object")
+        if text != again:
+            raise LawBroken(f"{name} is {shown(text)} and then {shown(again)}", where=where, fix="return the same text each time")
+
+
+def check_fingerprint(source: IndexedSource | StreamSource, where: str, again: Callable[[], Any] | None) -> None:
+    """Check that the fingerprint is a small JSON record that depends on nothing but the data.
+
+    Raises:
+        LawBroken: naming the entry.
+    """
+    where = f"{where}, fingerprint()"
+    record = source.fingerprint()
+    text, error = attempt(lambda: json.dumps(record, allow_nan=False, sort_keys=True))
+    if text is None or not isinstance(record, dict) or json.loads(text) != json.loads(json.dumps(record)):
+        raise LawBroken(f"{shown(record)} is no JSON record", where=where, fix="return a dict of text, whole numbers and lists") from error
+    if len(text) > _MOST_JSON:
+        raise LawBroken(
+            f"it has {len(text)} characters",
+            where=where,
+            fix=f"hash what is long: {_MOST_JSON} characters at most, since every state holds it",
+        )
+    for path, value in _leaves(record):
+        if isinstance(value, str) and _ADDRESS.search(value):
+            raise LawBroken(f"{path} holds an address: {shown(value)}", where=where, fix="leave out `repr` of objects")
+        if _is_now(value):
+            raise LawBroken(
+                f"{path} is a time stamp: {value}", where=where, fix="use sizes, counts and hashes of the data: a copy is the same data"
+            )
+    for other, which in (
+        (source.fingerprint(), "the second time"),
+        (as_source(again()).fingerprint() if again else record, "of the source made again"),
+    ):
+        if json.dumps(other, sort_keys=True) != text:
+            key = next((key for key in sorted({*record, *other}) if record.get(key) != other.get(key)), "its form")
+            what = f"{key} is {shown(record.get(key))}, and {which} {shown(other.get(key))}"
+            raise LawBroken(what, where=where, fix="let it depend on the data alone; then a state resumes in another process")
+
+
+def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict):
+        for key, part in value.items():
+            yield from _leaves(part, f"{path}[{key!r}]")
+    elif isinstance(value, (list, tuple)):
+        for place, part in enumerate(value):
+            yield from _leaves(part, f"{path}[{place}]")
+    else:
+        yield path, value
+
+
+def _is_now(value: Any) -> bool:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    now_s = time.time()
+    return any(now_s - _RECENT_S <= value / unit <= now_s + 1 for unit in (1, 1e3, 1e6, 1e9))
+
+
+_NUM_PLACES = 5
+
+
+def check_feeds(source: IndexedSource | StreamSource, again: Callable[[], Any] | None, most_elements: int, may_fail: bool) -> None:
+    """Feed the source element by element and in batches, in every way; stop and resume on the source made again.
+
+    Raises:
+        LawBroken: naming the options and the first element that differs.
+    """
+    here = as_dataset(source).take(most_elements)
+    there = here if again is None else as_dataset(again()).take(most_elements)
+    for batch_size in (None, 3):
+        dataset = here if batch_size is None else here.batch(batch_size)
+        other = there if batch_size is None else there.batch(batch_size)
+        where = f"check_source({source.label()}){'' if batch_size is None else f', batch({batch_size})'}"
+        whole = run(dataset.feed(**WAYS[0]), where, saving=True)
+        if whole.error is not None and batch_size is None and not may_fail:
+            raise LawBroken(f"a feed failed: {words(whole.error)}", where=where, fix="mend the source") from whole.error
+        for way in WAYS[1:]:
+            _require_same_run(run(dataset.feed(**way), where), whole, f"{where}, feed({way})")
+        if batch_size is not None and isinstance(source, ColumnSource):
+            rows = as_dataset(RowsOnly(source)).take(most_elements).batch(batch_size)
+            _require_same_run(run(rows.feed(**WAYS[0]), where), whole, f"{where}, row by row")
+        _resumes(dataset, other, whole, where)
+
+
+def _require_same_run(got: FeedRun, whole: FeedRun, where: str) -> None:
+    law, fix = "the elements depend on how the feed runs", "let an element depend on its index alone, whichever thread reads it and when"
+    if type(got.error) is not type(whole.error):  # first: elements that are missing behind an error say less than the error
+        raise LawBroken(f"{words(got.error)} came instead of {words(whole.error)}", where=where, fix=fix) from got.error
+    require_same(got.items, whole.items, law, where=where, fix=fix)
+
+
+def _resumes(dataset: Dataset, other: Dataset, whole: FeedRun, where: str) -> None:
+    if not whole.states:
+        _, error = attempt(dataset.feed().state_dict)
+        if not isinstance(error, StateUnavailable):
+            raise LawBroken("a state could not be saved", where=where, fix="see the cause above") from error
+        return
+    for number, place in enumerate(spread(len(whole.states), _NUM_PLACES)):
+        way = WAYS[number % len(WAYS)]
+        words_of = f"{where}, feed({way}) resumed behind element {place}"
+        tail = run(other.feed(**way), words_of, state=whole.states[place])
+        _require_same_run(tail, whole._replace(items=whole.items[place:]), words_of)
+
+
+_GRACE_S = 2.0
+
+
+def check_stream(source: StreamSource, expected: list[Any] | None, again: Callable[[], Any] | None, most_elements: int) -> None:
+    """Check a stream; the arguments are those of `check_source`.
+
+    Raises:
+        LawBroken: naming the law and the values.
+    """
+    where = f"check_source({source.label()})"
+    check_names(source, where, range(3))
+    check_fingerprint(source, where, again)
+    declared, forward = source.declared_length(), source.can_fast_forward()
+    if declared is not None and (type(declared) is not int or declared < 0):
+        raise LawBroken(f"declared_length() is {shown(declared)}", where=where, fix="return a whole number >= 0, or None")
+    if not isinstance(forward, bool):
+        raise LawBroken(f"can_fast_forward() is {shown(forward)}", where=where, fix="return True or False")
+    first, ended = _pass(source, where, most_elements)
+    if declared is not None and (len(first) != declared if ended else declared < len(first)):
+        raise LawBroken(
+            f"{declared} elements are declared, and a pass has {'' if ended else 'at least '}{len(first)}",
+            where=f"{where}, declared_length()",
+            fix="declare the true number, or None",
+        )
+    if expected is not None:
+        different = first_difference(first, expected if ended else expected[: len(first)], alike)
+        if different is not None:
+            raise LawBroken(f"the elements are not the expected ones: {different}", where=f"{where}, open()", fix="give the right ones")
+    if isinstance(attempt(lambda: next(source.open(1), None))[1], SourceError):
+        return  # it says that there is one pass only
+    _passes(source, first, where)
+    check_feeds(source, again, most_elements, False)
+
+
+def _pass(source: StreamSource, where: str, most: int) -> tuple[list[Any], bool]:
+    """Return up to `most` elements of a new pass, and whether it ended."""
+    iterator = source.open(0)
+    elements, error = attempt(lambda: list(islice(iterator, most + 1)))
+    _close(iterator)
+    if elements is None:
+        raise LawBroken(f"a pass failed: {words(error)}", where=f"{where}, open()", fix="mend the source") from error
+    return elements[:most], len(elements) <= most
+
+
+def _close(iterator: Iterator[Any]) -> None:
+    close = getattr(iterator, "close", None)
+    if close is not None:
+        close()
+
+
+def _passes(source: StreamSource, first: list[Any], where: str) -> None:
+    """Close a pass at its start, behind one element and in the middle; each time the next pass is a whole one, and nothing is left open."""
+    fix = "let open() start at the first element, whatever became of the passes before"
+    for taken in sorted({0, min(1, len(first)), len(first) // 2}):
+        before = Held.now()
+        iterator = source.open(0)
+        for _ in range(taken):
+            next(iterator)
+        _close(iterator)
+        del iterator
+        left = left_behind(before, _GRACE_S)
+        if left:
+            raise LawBroken(
+                f"a pass closed behind {taken} elements left {', '.join(left)}",
+                where=f"{where}, close()",
+                fix="free it in `finally`, or in close()",
+            )
+        law = f"the pass behind one that was closed behind {taken} elements differs from the first"
+        require_same(_pass(source, where, len(first))[0], first, law, where=f"{where}, open()", fix=fix)
+
 
 _NUM_THREADS = 8
 _TIMEOUT_S = 60.0

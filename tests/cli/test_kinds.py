@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from penstock.cli.indexing import KINDS, format_for
 from penstock.errors import PlanError
-from penstock.sources.kinds import KINDS, format_for
-from penstock.sources.record_format import RecordFormat
+from penstock.sources.records import RecordFormat
 
 
 def test_every_kind_makes_a_format_of_its_name() -> None:
