@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,6 +55,10 @@ class CsvRecords:
         max_line_bytes: a longer record is an error when the file is indexed, before it is ever read whole.
     """
 
+    kind: ClassVar[str] = "csv"
+    checks_records: ClassVar[bool] = False
+    """False: nothing in a record tells whether it is one."""
+
     columns: tuple[CsvColumn, ...] | None = None
     num_fields: int = 0
     delimiter: str = ","
@@ -71,19 +75,9 @@ class CsvRecords:
         object.__setattr__(self, "_texts", texts)
 
     @property
-    def kind(self) -> str:
-        """Return "csv"."""
-        return "csv"
-
-    @property
     def options(self) -> dict[str, Any]:
         """Return what decides where records begin and end, and whether the first is one."""
         return {"delimiter": self.delimiter, "quote": self.quote, "header": self.header}
-
-    @property
-    def checks_records(self) -> bool:
-        """Return False: nothing in a record tells whether it is one."""
-        return False
 
     def scan(self, pieces: Iterator[NDArray[np.uint8]], size: int, name: str) -> dict[str, Any]:
         """Find the records of one file, and its header.

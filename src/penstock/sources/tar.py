@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,20 +31,14 @@ class TarFormat:
         verify: compare each sample with its check sum in the index.
     """
 
+    kind: ClassVar[str] = "tar"
+    options: ClassVar[dict[str, Any]] = {}
+    """Nothing: where samples lie depends on the file alone."""
+
     fields: tuple[tuple[str, ...], ...] | None = None
     decode_by: str | None = None
     verify: bool = True
     names: Names = field(default_factory=Names, compare=False, repr=False)
-
-    @property
-    def kind(self) -> str:
-        """Return "tar"."""
-        return "tar"
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """Return nothing: where samples lie depends on the file alone."""
-        return {}
 
     @property
     def checks_records(self) -> bool:

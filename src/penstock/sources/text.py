@@ -9,7 +9,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,23 +72,17 @@ class TextLines:
         skip_blank: leave lines out that hold nothing but white space; otherwise they are elements.
     """
 
+    kind: ClassVar[str] = "text"
+    checks_records: ClassVar[bool] = False
+    """False: nothing in a line tells whether it is one."""
+
     max_line_bytes: int = MAX_LINE_BYTES
     skip_blank: bool = False
-
-    @property
-    def kind(self) -> str:
-        """Return "text"."""
-        return "text"
 
     @property
     def options(self) -> dict[str, Any]:
         """Return which lines are left out, if any are."""
         return {"skip": "blank"} if self.skip_blank else {}
-
-    @property
-    def checks_records(self) -> bool:
-        """Return False: nothing in a line tells whether it is one."""
-        return False
 
     def scan(self, pieces: Iterator[NDArray[np.uint8]], size: int, name: str) -> dict[str, Any]:
         """Find the lines of one file.
@@ -289,6 +283,12 @@ class JsonLines:
         max_line_bytes: a longer line is an error when the file is indexed, before it is ever read whole.
     """
 
+    kind: ClassVar[str] = "jsonl"
+    options: ClassVar[dict[str, Any]] = {}
+    """Nothing: where lines begin and end depends on no option."""
+    checks_records: ClassVar[bool] = False
+    """False: nothing in a line tells whether it is one."""
+
     fields: tuple[tuple[str, np.dtype[Any] | None], ...] | None = None
     allow_nan: bool = False
     max_line_bytes: int = MAX_LINE_BYTES
@@ -301,21 +301,6 @@ class JsonLines:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return JsonLines, (self.fields, self.allow_nan, self.max_line_bytes)
-
-    @property
-    def kind(self) -> str:
-        """Return "jsonl"."""
-        return "jsonl"
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """Return nothing: where lines begin and end depends on no option."""
-        return {}
-
-    @property
-    def checks_records(self) -> bool:
-        """Return False: nothing in a line tells whether it is one."""
-        return False
 
     def scan(self, pieces: Iterator[NDArray[np.uint8]], size: int, name: str) -> dict[str, Any]:
         """Find the lines of one file.

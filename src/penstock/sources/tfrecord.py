@@ -10,7 +10,7 @@ import threading
 import zlib
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,23 +49,17 @@ _SMALL_BYTES = 4096
 class TFRecordFormat:
     """See `RecordFormat`. A record's span is its whole frame, so that it can be checked whenever it is read."""
 
+    kind: ClassVar[str] = "tfrecord"
+    checks_records: ClassVar[bool] = True
+    """True: the check sum of a frame's header is always looked at, and its length compared with the index."""
+
     check_crc: bool = True
     resync: bool = False
-
-    @property
-    def kind(self) -> str:
-        """Return "tfrecord"."""
-        return "tfrecord"
 
     @property
     def options(self) -> dict[str, Any]:
         """Return what becomes of damaged headers; of a file without any, the records are the same."""
         return {"resync": True} if self.resync else {}
-
-    @property
-    def checks_records(self) -> bool:
-        """Return True: the check sum of a frame's header is always looked at, and its length compared with the index."""
-        return True
 
     def scan(self, pieces: Iterator[NDArray[np.uint8]], size: int, name: str) -> dict[str, Any]:
         """Find the frames by their headers, whose check sums are checked.
