@@ -285,13 +285,13 @@ class WorkerProcess:
         fatal: dict[int, BaseException] = {}
         num_deaths = 0
         while True:
-            self.busy, at = True, _only_row(item)
+            self.busy, at = True, [] if item.fatal is not None else _only_row(item)
             try:
                 return self._exchange(plan, item, slot, worker, error_handler, at)
             except WorkerDied as died:
                 num_deaths += 1
                 spot, given_up = self.spot(), self._given_up
-                self._lose(died)
+                self._lose(died, reached_item=item.fatal is None or bool(at))
                 if given_up is not None and spot is not None and spot.row is not None:
                     at = [spot.row]
                 if num_deaths > 1 or given_up is not None:
@@ -352,9 +352,12 @@ class WorkerProcess:
             self._line = _Line(self.child, arena.fd)
         return self.child
 
-    def _lose(self, died: WorkerDied) -> None:
-        """Let go of a process that died; raise what keeps another one from being started."""
-        began = self.child is not None and self.child.began
+    def _lose(self, died: WorkerDied, reached_item: bool) -> None:
+        """Let go of a process that died; raise what keeps another one from being started.
+
+        Where `reached_item` is False, it was to announce the rows of its item, and did not come to one: it died while it read its functions.
+        """
+        began = self.child is not None and self.child.began and reached_item
         if self.child is not None:
             self.child.stop(0.0)
         self.let_go()
@@ -472,7 +475,7 @@ def _pickled(stages: Stages, serial: int, most_bytes: int | None) -> Sent:
         by_name = pickle_apart(stages, most_bytes=most_bytes)
         if not by_name.mentions_program:
             return Sent(serial, *by_name.write(), BY_NAME, imports_program=False)
-    except (pickle.PicklingError, AttributeError, TypeError) as error:
+    except Exception as error:  # also what `__getstate__` of a user's class raises
         failed = error
     try:
         pickling = by_value()
