@@ -88,7 +88,12 @@ class Child:
             raise PlanError("a worker process cannot start processes of its own", where=name, fix="use threads there, or start it outside")
         context = multiprocessing.get_context(method)
         ours, theirs = socket.socketpair()
-        lifeline_end, lifeline = context.Pipe(duplex=False)
+        try:
+            lifeline_end, lifeline = context.Pipe(duplex=False)
+        except OSError:  # no descriptor is left
+            ours.close()
+            theirs.close()
+            raise
         forked = method == "fork"
         post = Post(
             end=theirs,
