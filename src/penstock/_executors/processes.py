@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 import weakref
+from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -278,25 +279,26 @@ class WorkerProcess:
     ) -> Reply:
         """Send an item and wait for the reply; send it again, to another process, when this one dies.
 
+        From then on its rows are computed one by one, and the row that two processes died at has failed: one may have been killed by chance.
+
         Raises:
             WorkerDied: processes die before they have computed anything.
             Stopped: the engine was stopped, and the process killed.
         """
         fatal: dict[int, BaseException] = {}
-        num_deaths = 0
+        deaths: Counter[int] = Counter()
         while True:
             self.busy, at = True, [] if item.fatal is not None else _only_row(item)
             try:
                 return self._exchange(plan, item, slot, worker, error_handler, at)
             except WorkerDied as died:
-                num_deaths += 1
                 spot, given_up = self.spot(), self._given_up
                 self._lose(died, reached_item=item.fatal is None or bool(at))
                 if given_up is not None and spot is not None and spot.row is not None:
                     at = [spot.row]
-                if num_deaths > 1 or given_up is not None:
-                    fatal.update((row, given_up or died) for row in at[-1:])
-                    item = item._replace(fatal=fatal)
+                deaths.update(at[-1:])
+                fatal.update((row, given_up or died) for row in at[-1:] if given_up is not None or deaths[row] > 1)
+                item = item._replace(fatal=fatal)
             finally:
                 self.busy = False
 
