@@ -36,7 +36,7 @@ from penstock._processes.child import Child, importable_program, stop_all
 from penstock._processes.failure import BY_NAME, Pickling, by_value
 from penstock._processes.inbox import Inbox
 from penstock._processes.outbox import Parcelled
-from penstock._processes.pipe import not_sendable
+from penstock._processes.pipe import NO_SIGNAL, not_sendable
 from penstock._processes.shared_pickle import PickledOnce, Unsent, pickle_apart
 from penstock.errors import PlanError, WorkerDied
 
@@ -406,7 +406,7 @@ class _Line:
             if not self._asked:
                 self._asked = True
                 with suppress(OSError):  # the process has ended, which its pipe tells
-                    self._end.send(b"?")
+                    self._end.send(b"?", NO_SIGNAL)
             return self._spot
 
     def _read(self) -> list[str]:

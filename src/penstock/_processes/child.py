@@ -108,6 +108,8 @@ class Child:
                 _warn_of_threads(name)
             with nullcontext() if imports_program else _without_program(name):
                 _start(process, method)
+            # What multiprocessing does at exit ends its children and waits for them, while threads of ours may start others in their place.
+            multiprocessing.process._children.discard(process)  # type: ignore[attr-defined]
         except BaseException as error:
             ours.close()
             lifeline.close()
