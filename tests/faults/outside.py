@@ -13,7 +13,7 @@ from penstock.testing.leaks import HARMLESS_FILES
 __all__ = ["Holding", "gone", "processes_of", "still_held"]
 
 _LOOK_AGAIN_S = 0.01
-_STATE, _SESSION, _STARTED = 0, 3, 19  # places in /proc/PID/stat, behind the name
+_STATE, _PARENT, _SESSION, _STARTED = 0, 1, 3, 19  # places in /proc/PID/stat, behind the name
 _MEMORY_FILE = re.compile(r" (/memfd:penstock.*)")
 
 
@@ -45,8 +45,8 @@ class Holding(NamedTuple):
 
 
 def processes_of(session: int) -> list[Process]:
-    """List the processes of a session, whoever their parent is."""
-    found = []
+    """List the processes of a session, whoever their parent is; but no zombies that the system's first process has yet to reap."""
+    found, parents = [], {}
     for pid in _list("/proc"):
         if pid.isdecimal():
             stat = _read(f"/proc/{pid}/stat").rpartition(") ")[2].split()
@@ -54,7 +54,8 @@ def processes_of(session: int) -> list[Process]:
                 command = _read(f"/proc/{pid}/cmdline").replace("\0", " ").strip()
                 kind = "zombie" if stat[_STATE] in "ZX" else "process"
                 found.append(Process(int(pid), stat[_STARTED], f"{kind} {pid} {command[:60]}".rstrip()))
-    return found
+                parents[int(pid)] = int(stat[_PARENT])
+    return [process for process in found if process.words.startswith("process") or parents[process.pid] in parents]
 
 
 def still_held(before: Holding, session: int, folder: Path, grace_s: float) -> list[str]:
