@@ -257,6 +257,16 @@ class Heavy:
         return np.full(100 << 20 if x == 30 else 10 * (x % 3), x, np.uint8)
 
 
+@cell("B29", batched=[False, True])
+def results_are_of_every_dtype_shape_and_layout(way: Way, folder: Path, batched: bool) -> None:
+    ds = ps.from_source(range(4 * len(jobs.DTYPES) * len(jobs.SHAPES))).map(jobs.of_every_kind)
+    if batched:
+        ds = ds.batch(1)
+    items, error = run(ds, {**way, "ordered": True})
+    assert error is None, error
+    check_same(items, reference(ds), {})
+
+
 @cell("B29", kind=["texts", "texts in batches", "ragged arrays"])
 def results_vary_in_size(way: Way, folder: Path, kind: str) -> None:
     ds = {

@@ -305,6 +305,32 @@ class Returns:
         ] or open("/dev/null")  # noqa: SIM115 - it is what is returned
 
 
+DTYPES = (
+    *("?", "i1", "u1", "<i2", ">i2", "<u4", ">i4", "<i8", ">i8", "<f2", ">f4", "<f8", ">f8", "<c8", "<c16"),
+    *("S3", "<U5", ">U5", "<M8[s]", "<m8[ms]", "V4", "i4,f8", "O"),
+)
+SHAPES = ((), (0,), (1,), (5,), (3, 4), (2, 0, 3), (2, 3, 4), (3000,))
+
+
+def of_every_kind(x: int) -> Any:
+    """Return an array of another dtype, shape and layout for each number below 4 * len(DTYPES) * len(SHAPES)."""
+    rest, layout = divmod(x, 4)
+    dtype, shape = np.dtype(DTYPES[rest % len(DTYPES)]), SHAPES[rest // len(DTYPES) % len(SHAPES)]
+    size = int(np.prod(shape, dtype=int))
+    if dtype.hasobject:
+        array = np.array([f"{x} {n}" if n % 2 else (x, n) for n in range(size)] + [None], object)[:size].reshape(shape)
+    elif dtype.kind in "SU":
+        array = np.array([str(x * 31 + n) for n in range(size)], dtype).reshape(shape)
+    else:
+        data = np.random.default_rng(x).integers(0, 2 if dtype.kind == "b" else 100, size * dtype.itemsize, np.uint8)
+        array = np.frombuffer(data.tobytes(), dtype)[:size].reshape(shape)
+    if layout == 1:
+        return np.asfortranarray(array)
+    if layout == 2 and array.ndim:
+        return np.repeat(array, 2, axis=0)[::2]
+    return array[::-1] if layout == 3 and array.ndim else array
+
+
 class LimitsMemory:
     """Asks for more than a limit of the process allows, at an element."""
 
