@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from faults import record_rows
+from faults import process_rows, record_rows
 
 __all__ = ["FAULTS", "Fault"]
 
@@ -1297,6 +1297,7 @@ FAULTS = tuple(
         + _OF_QUEUES.get(row.number, ())
         + _OF_JOBS.get(row.number, ())
         + record_rows.FURTHER.get(row.number, ())
+        + process_rows.FURTHER.get(row.number, ())
     )
-    for row in (*_ROWS, *_JOB_ROWS, *(Fault(*row) for row in record_rows.ROWS))
+    for row in (*_ROWS, *_JOB_ROWS, *(Fault(*row) for row in (*record_rows.ROWS, *process_rows.ROWS)))
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from collections import deque
@@ -449,8 +450,13 @@ def prepare(failure: Failure, words: str, key: tuple[int, int]) -> Failure:
 
 
 def is_interrupt(error: BaseException) -> bool:
-    """Tell whether an error is the user's Ctrl-C: the main thread alone gets it, and it runs functions only for the inline executor."""
-    return isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
+    """Tell whether an error is the user's Ctrl-C: the main thread alone gets it, and it runs functions only for the inline executor.
+
+    In a worker process the main thread computes too, but Ctrl-C is ignored there: what is raised is the function's own.
+    """
+    if not isinstance(error, KeyboardInterrupt) or threading.current_thread() is not threading.main_thread():
+        return False
+    return signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
 
 
 def attach_others(first: Failure, failures: list[Failure]) -> BaseException:

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 import weakref
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -36,7 +37,7 @@ from penstock._processes.child import Child, importable_program, stop_all
 from penstock._processes.failure import BY_NAME, Pickling, by_value
 from penstock._processes.inbox import Inbox
 from penstock._processes.outbox import Parcelled
-from penstock._processes.pipe import not_sendable
+from penstock._processes.pipe import NO_SIGNAL, not_sendable
 from penstock._processes.shared_pickle import PickledOnce, Unsent, pickle_apart
 from penstock.errors import PlanError, WorkerDied
 
@@ -280,25 +281,26 @@ class WorkerProcess:
     ) -> Reply:
         """Send an item and wait for the reply; send it again, to another process, when this one dies.
 
+        From then on its rows are computed one by one, and the row that two processes died at has failed: one may have been killed by chance.
+
         Raises:
             WorkerDied: processes die before they have computed anything.
             Stopped: the engine was stopped, and the process killed.
         """
         fatal: dict[int, BaseException] = {}
-        num_deaths = 0
+        deaths: Counter[int] = Counter()
         while True:
-            self.busy, at = True, _only_row(item)
+            self.busy, at = True, [] if item.fatal is not None else _only_row(item)
             try:
                 return self._exchange(plan, item, slot, worker, error_handler, at)
             except WorkerDied as died:
-                num_deaths += 1
                 spot, given_up = self.spot(), self._given_up
-                self._lose(died)
+                self._lose(died, reached_item=item.fatal is None or bool(at))
                 if given_up is not None and spot is not None and spot.row is not None:
                     at = [spot.row]
-                if num_deaths > 1 or given_up is not None:
-                    fatal.update((row, given_up or died) for row in at[-1:])
-                    item = item._replace(fatal=fatal)
+                deaths.update(at[-1:])
+                fatal.update((row, given_up or died) for row in at[-1:] if given_up is not None or deaths[row] > 1)
+                item = item._replace(fatal=fatal)
             finally:
                 self.busy = False
 
@@ -354,9 +356,12 @@ class WorkerProcess:
             self._line = _Line(self.child, arena.fd)
         return self.child
 
-    def _lose(self, died: WorkerDied) -> None:
-        """Let go of a process that died; raise what keeps another one from being started."""
-        began = self.child is not None and self.child.began
+    def _lose(self, died: WorkerDied, reached_item: bool) -> None:
+        """Let go of a process that died; raise what keeps another one from being started.
+
+        Where `reached_item` is False, it was to announce the rows of its item, and did not come to one: it died while it read its functions.
+        """
+        began = self.child is not None and self.child.began and reached_item
         if self.child is not None:
             self.child.stop(0.0)
         self.let_go()
@@ -403,7 +408,7 @@ class _Line:
             if not self._asked:
                 self._asked = True
                 with suppress(OSError):  # the process has ended, which its pipe tells
-                    self._end.send(b"?")
+                    self._end.send(b"?", NO_SIGNAL)
             return self._spot
 
     def _read(self) -> list[str]:
@@ -474,7 +479,7 @@ def _pickled(stages: Stages, serial: int, most_bytes: int | None) -> Sent:
         by_name = pickle_apart(stages, most_bytes=most_bytes)
         if not by_name.mentions_program:
             return Sent(serial, *by_name.write(), BY_NAME, imports_program=False)
-    except (pickle.PicklingError, AttributeError, TypeError) as error:
+    except Exception as error:  # also what `__getstate__` of a user's class raises
         failed = error
     try:
         pickling = by_value()

@@ -30,7 +30,7 @@ from penstock._processes.failure import BY_NAME, by_value, dump_with_errors
 from penstock._processes.outbox import Outbox
 from penstock._processes.pipe import Pipe
 from penstock._processes.shared_pickle import PickledOnce
-from penstock.errors import PlanError
+from penstock.errors import PlanError, SpecError
 
 __all__ = ["SPOT", "AtRow", "Place", "Reply", "Request", "Retrying", "Spot", "Stages", "serve"]
 
@@ -173,7 +173,13 @@ class _Worker:
             if rows is not None:
                 beside, texts = rows.beside_rows, rows.texts(item.begin, outcome.end)
         context.rest()
-        self._outbox.send(Reply(outcome, beside, texts, time.thread_time_ns() - begin_ns, context.take_packed()))
+        try:
+            self._outbox.send(Reply(outcome, beside, texts, time.thread_time_ns() - begin_ns, context.take_packed()))
+        except SpecError as error:
+            stage = plan.stages[item.stage].name if isinstance(item, WorkItem) else ""
+            raise SpecError(
+                error.what, where=f"a result of stage {stage or plan.name!r}, {self._words}", fix=error.fix
+            ) from error.__cause__
 
     def _begin(self, stages: PickledOnce) -> None:
         self._segments = ()

@@ -88,7 +88,12 @@ class Child:
             raise PlanError("a worker process cannot start processes of its own", where=name, fix="use threads there, or start it outside")
         context = multiprocessing.get_context(method)
         ours, theirs = socket.socketpair()
-        lifeline_end, lifeline = context.Pipe(duplex=False)
+        try:
+            lifeline_end, lifeline = context.Pipe(duplex=False)
+        except OSError:  # no descriptor is left
+            ours.close()
+            theirs.close()
+            raise
         forked = method == "fork"
         post = Post(
             end=theirs,
@@ -103,6 +108,8 @@ class Child:
                 _warn_of_threads(name)
             with nullcontext() if imports_program else _without_program(name):
                 _start(process, method)
+            # What multiprocessing does at exit ends its children and waits for them, while threads of ours may start others in their place.
+            multiprocessing.process._children.discard(process)  # type: ignore[attr-defined]
         except BaseException as error:
             ours.close()
             lifeline.close()

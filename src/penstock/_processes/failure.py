@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from io import BytesIO
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from penstock._contracts.failing import add_note, argument_of, text_of, traceback_of, traceback_text_of, would_end
 from penstock._ops.block import ElementFailed
 from penstock.errors import StopRaised, WorkerFailed
@@ -115,6 +117,8 @@ def dump_with_errors(
             if isinstance(value, BaseException) and not isinstance(value, ElementFailed):
                 failure = Failure.of(value, pickling.dumps)  # one that was not raised has no traceback
                 return _arrived, (failure if traceback_of(value) is not None else replace(failure, traceback=""), where)
+            if type(value) is np.ndarray and not value.flags.forc:  # NumPy would send its elements in the stream, and lose their byte order
+                return np.ascontiguousarray(value).__reduce_ex__(5)
             return NotImplemented if pickling is BY_NAME else super().reducer_override(value)
 
     file = BytesIO()

@@ -17,7 +17,7 @@ from typing import Any
 
 from penstock.errors import SpecError, WorkerFailed
 
-__all__ = ["FAILURE", "MESSAGE", "READY", "Pipe", "PipeEnded", "pickled"]
+__all__ = ["FAILURE", "MESSAGE", "NO_SIGNAL", "READY", "Pipe", "PipeEnded", "pickled"]
 
 MESSAGE, READY, FAILURE = 0, 1, 2
 """Kinds of messages: the user's, "the child has begun", and the error that ended the child's function."""
@@ -25,6 +25,8 @@ MESSAGE, READY, FAILURE = 0, 1, 2
 _HEADER = struct.Struct("<QB")
 _CHUNK_BYTES = 1 << 16
 _MAX_FDS = 4
+NO_SIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)
+"""For `send`: a program that gave SIGPIPE back to the system is not killed by the death of a child."""
 _CLOSE_ON_EXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 _HUNG_UP = select.POLLHUP | select.POLLERR | select.POLLNVAL | getattr(select, "POLLRDHUP", 0)
 
@@ -68,9 +70,9 @@ class Pipe:
         with self._sending:
             try:
                 if fds:
-                    data = data[socket.send_fds(self._socket, [data], list(fds)) :]
+                    data = data[socket.send_fds(self._socket, [data], list(fds), NO_SIGNAL) :]
                 if data:  # to send nothing fails where the other end has read all, answered and closed
-                    self._socket.sendall(data)
+                    self._socket.sendall(data, NO_SIGNAL)
             except OSError as error:
                 if error.errno not in _ENDED:
                     raise
@@ -193,6 +195,8 @@ def _culprit(value: object, path: str) -> tuple[str, object]:
         parts = [(f".{field.name}", getattr(value, field.name)) for field in fields(value)]
     elif isinstance(getattr(value, "__dict__", None), dict) and not callable(value):
         parts = [(f".{name}", part) for name, part in vars(value).items()]
+    elif isinstance(getattr(type(value), "__slots__", None), tuple):
+        parts = [(f".{name}", getattr(value, name)) for name in type(value).__slots__ if hasattr(value, name)]
     for step, part in parts:
         if not _pickles(part):
             return _culprit(part, path + step)
