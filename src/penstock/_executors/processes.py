@@ -281,7 +281,7 @@ class WorkerProcess:
     ) -> Reply:
         """Send an item and wait for the reply; send it again, to another process, when this one dies.
 
-        From then on its rows are computed one by one, and the row that two processes died at has failed: one may have been killed by chance.
+        From then on its rows are computed one by one. The row at which two processes died has failed: one may have been killed by chance.
 
         Raises:
             WorkerDied: processes die before they have computed anything.
@@ -359,7 +359,7 @@ class WorkerProcess:
     def _lose(self, died: WorkerDied, reached_item: bool) -> None:
         """Let go of a process that died; raise what keeps another one from being started.
 
-        Where `reached_item` is False, it was to announce the rows of its item, and did not come to one: it died while it read its functions.
+        Where `reached_item` is False, it was to announce the rows of its item and came to none: it died while it read its functions.
         """
         began = self.child is not None and self.child.began and reached_item
         if self.child is not None:

@@ -195,8 +195,8 @@ def _culprit(value: object, path: str) -> tuple[str, object]:
         parts = [(f".{field.name}", getattr(value, field.name)) for field in fields(value)]
     elif isinstance(getattr(value, "__dict__", None), dict) and not callable(value):
         parts = [(f".{name}", part) for name, part in vars(value).items()]
-    elif isinstance(getattr(type(value), "__slots__", None), tuple):
-        parts = [(f".{name}", getattr(value, name)) for name in type(value).__slots__ if hasattr(value, name)]
+    elif isinstance(slots := getattr(type(value), "__slots__", None), tuple):
+        parts = [(f".{name}", getattr(value, name)) for name in slots if hasattr(value, name)]
     for step, part in parts:
         if not _pickles(part):
             return _culprit(part, path + step)
