@@ -600,7 +600,7 @@ class Feed:
         options = self._options
         self._stats.memory.begin(self.memory, self._announce)
         program = replace(lower(form.root, folded=form.folded, skips=form.skips), policies=self._policies, epoch=self._delivery.epoch)
-        self._choice.begin(form, reads_stream=program.segments[0].stream is not None)
+        self._choice.begin(form, program)
         engine = Engine(
             program if self._profile is None else self._profile.program(program),
             num_workers=self._choice.num_workers,

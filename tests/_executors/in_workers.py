@@ -14,3 +14,18 @@ def busy(element: int) -> Any:
     for number in range(3000):
         total += number * element
     return {"number": np.int64(element), "total": np.int64(total % 1000), "pid": np.int64(os.getpid())}
+
+
+def numbered(element: int) -> Any:
+    """Return the number, and the process that has read it."""
+    return {"number": np.int64(element), "below": np.int64(os.getpid())}
+
+
+def marked(element: Any) -> Any:
+    """Add the process that runs this."""
+    return {**element, "above": np.int64(os.getpid())}
+
+
+def abs_or_die(number: int) -> int:
+    """Return a number; end the process at a negative one."""
+    return os._exit(3) if number < 0 else number  # type: ignore[return-value,no-any-return]

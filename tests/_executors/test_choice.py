@@ -60,7 +60,7 @@ class Run:
 
     def start(self) -> None:
         dataset = ps.from_source(list(range(10)))
-        self.choice.begin(PlanVariant(dataset._root, False), reads_stream=False)
+        self.choice.begin(PlanVariant(dataset._root, False), lower(dataset._root, folded=False, skips=False))
         self.choice._engine = FakeEngine(self.num_active, dataset)  # type: ignore[assignment]
 
     def deliver(self, per_s: float, waits: float = 1.0, seconds: float = 1.2) -> None:

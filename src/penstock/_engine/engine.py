@@ -128,6 +128,14 @@ class Engine:
         return self._scheduler.active.limit
 
     @property
+    def executors(self) -> dict[str, str]:
+        """The executor of each pool whose stage names one."""
+        stages = (
+            (pool_of(segment, number), stage) for segment in self._scheduler.segments for number, stage in enumerate(segment.plan.stages)
+        )
+        return {pool: stage.workers.executor for pool, stage in stages if stage.workers is not None and stage.workers.executor is not None}
+
+    @property
     def plans(self) -> list[SegmentPlan]:
         """What is run, from the source to the consumer."""
         return [segment.plan for segment in self._scheduler.segments]

@@ -17,7 +17,7 @@ from penstock._engine.chunk import Failure, KeyedElement, LateFailure
 from penstock._engine.completion import refused
 from penstock._engine.error_policy import prepare
 from penstock._engine.folding import size_of, unmeasured
-from penstock._engine.program import BatchPlan, FilterStep, Program, SegmentPlan, StagePlan
+from penstock._engine.program import BatchPlan, FilterStep, Program, SegmentPlan, StagePlan, Workers
 from penstock._ops.block import ElementFailed
 from penstock._ops.collation import Collate, Collation, Pad, Ragged, Stack, pack_rows, places_in_use, sequence_length, whole_sequence_length
 from penstock._ops.map import AwaitedOp, Expected, MapOp, Step, TransformsOp
@@ -99,15 +99,15 @@ class Fusible:
     """A transform that waits for its neighbours."""
 
     step: Step
-    concurrency: int | None
+    workers: Workers | None
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """An operator with a concurrency of its own."""
+    """An operator with workers of its own."""
 
     operator: Operator
-    concurrency: int
+    workers: Workers
 
 
 Item = Operator | Fusible | Placed
@@ -225,16 +225,22 @@ def map_item(node: plan.Map, counter: Counter) -> Item:
     if isinstance(node.fn, Transform):
         random = node.fn.num_draws > 0
         step = Step(node.fn, node.name, node.seed, counter.stage() if random else 0, True, (), node.on_error, expected)
-        return Fusible(step, node.concurrency)
+        return Fusible(step, workers_of(node))
     stage = counter.stage() if node.random else 0
     if node.asynchronous:
         assert node.concurrency is not None
         called = node.fn if expected is None else expected.around_async(node.fn)
         awaited = AwaitedOp(called, node.name, node.seed, stage, node.random, node.concurrency, gather_alone, node.on_error)
-        return Placed(awaited, node.concurrency)
+        return Placed(awaited, Workers(node.concurrency))
     fn = node.fn if expected is None else expected.around(node.fn)
     operator = MapOp(fn, node.name, node.seed, stage, node.random, node.on_error)
-    return operator if node.concurrency is None else Placed(operator, node.concurrency)
+    workers = workers_of(node)
+    return operator if workers is None else Placed(operator, workers)
+
+
+def workers_of(node: plan.Map) -> Workers | None:
+    """Return the workers that a map has of its own, or None for the shared ones."""
+    return None if node.concurrency is None else Workers(node.concurrency, node.executor)
 
 
 def fuse(items: list[Item], counter: Counter) -> list[Operator]:
@@ -282,13 +288,13 @@ def _joined(run: list[Step]) -> list[Step]:
 
 
 def stages_of(items: list[Item], counter: Counter) -> list[StagePlan]:
-    """Cut operators into stages where the concurrency changes, and around each async function.
+    """Cut operators into stages where the workers change, and around each async function.
 
     An async stage is never the last one: writing rows and finishing batches would hold up the event loop.
     """
-    groups: list[tuple[int | None, list[Item]]] = [(None, [])]
+    groups: list[tuple[Workers | None, list[Item]]] = [(None, [])]
     for item in items:
-        wanted = item.concurrency if isinstance(item, (Placed, Fusible)) else None
+        wanted = item.workers if isinstance(item, (Placed, Fusible)) else None
         if isinstance(item, Placed) and isinstance(item.operator, AwaitedOp):
             if len(groups) > 1 and not groups[-1][1]:
                 groups.pop()
@@ -301,7 +307,7 @@ def stages_of(items: list[Item], counter: Counter) -> list[StagePlan]:
     out = []
     for wanted, group in groups:
         operators = tuple(fuse(group, counter))
-        out.append(StagePlan(name="+".join(op.name for op in operators if op.name), operators=operators, concurrency=wanted))
+        out.append(StagePlan(name="+".join(op.name for op in operators if op.name), operators=operators, workers=wanted))
     return out
 
 
@@ -434,7 +440,7 @@ class _Builder:
     done: list[SegmentPlan] = field(default_factory=list)
     segment: SegmentPlan = field(default_factory=SegmentPlan)
     folds: list[Fold] = field(default_factory=list)
-    steps: list[tuple[int | None, FilterStep | Operator]] = field(default_factory=list)
+    steps: list[tuple[Workers | None, FilterStep | Operator]] = field(default_factory=list)
 
     def index(self, chain: list[plan.Node]) -> None:
         """Take the indexable part: its last batch is the one that workers write into, unless a cache keeps whole batches."""
@@ -448,15 +454,15 @@ class _Builder:
         stages = stages_of(items, self.counter)
         stages[0] = replace(stages[0], name="+".join(filter(None, ("cache" if isinstance(leaf, CacheLeaf) else "read", stages[0].name))))
         self.segment = SegmentPlan(leaf=leaf, length=length_of(chain[-1]), period=_period(chain[-1]), stages=tuple(stages), batch=batch)
-        plain = [item for item in batch_ops if getattr(item, "concurrency", None) is None]
+        plain = [item for item in batch_ops if getattr(item, "workers", None) is None]
         if len(plain) == len(batch_ops):
             self.segment = replace(self.segment, batch_ops=tuple(fuse(batch_ops, self.counter)))
             return
         self._place_batch_ops(batch_ops)
 
     def _place_batch_ops(self, batch_ops: list[Item]) -> None:
-        """Give maps above the batch that have a concurrency of their own a segment each; arithmetic on positions goes below them."""
-        cut = next(place for place, item in enumerate(batch_ops) if getattr(item, "concurrency", None) is not None)
+        """Give maps above the batch that have workers of their own a segment each; arithmetic on positions goes below them."""
+        cut = next(place for place, item in enumerate(batch_ops) if getattr(item, "workers", None) is not None)
         if any(isinstance(item, EnumerateOp) for item in batch_ops[cut:]):
             raise PlanError(
                 "enumerate above a map with concurrency= above batch() is not possible",
@@ -467,7 +473,7 @@ class _Builder:
         moves = [item for item in batch_ops[cut:] if not isinstance(item, (Fusible, Placed, MapOp))]
         self.segment = replace(self.segment, batch_ops=tuple(fuse([*batch_ops[:cut], *moves], self.counter)))
         for item in maps:
-            self._place(fuse([item], self.counter)[0], getattr(item, "concurrency", None))
+            self._place(fuse([item], self.counter)[0], getattr(item, "workers", None))
 
     def stream(self, chain: list[plan.Node]) -> None:
         """Take everything from the first filter, flat_map or generator up."""
@@ -475,7 +481,7 @@ class _Builder:
             match node:
                 case plan.Map():
                     item = map_item(node, self.counter)
-                    wanted = getattr(item, "concurrency", None)
+                    wanted = getattr(item, "workers", None)
                     self._place(fuse([item], self.counter)[0], wanted)
                 case plan.Filter():
                     self._add_filter_step(FilterOp(node.fn, node.name, node.on_error))
@@ -527,11 +533,11 @@ class _Builder:
         self.segment, self.folds, self.steps = SegmentPlan(), [], []
 
     def _with_steps(self, stages: tuple[StagePlan, ...]) -> tuple[StagePlan, ...]:
-        """Add the steps to the last stage, and cut where the concurrency changes and around each async function."""
+        """Add the steps to the last stage, and cut where the workers change and around each async function."""
         out = list(stages)
         for wanted, step in self.steps:
-            if not out or out[-1].concurrency != wanted or out[-1].awaited or isinstance(step, AwaitedOp):
-                out.append(StagePlan(name="", concurrency=wanted))
+            if not out or out[-1].workers != wanted or out[-1].awaited or isinstance(step, AwaitedOp):
+                out.append(StagePlan(name="", workers=wanted))
             last = out[-1]
             name = "+".join(filter(None, (last.name, step.name)))
             out[-1] = replace(last, name=name, filter_steps=(*last.filter_steps, step))
@@ -539,11 +545,11 @@ class _Builder:
             out.append(StagePlan(name=""))
         return tuple(out)
 
-    def _place(self, operator: Operator, concurrency: int | None) -> None:
+    def _place(self, operator: Operator, workers: Workers | None) -> None:
         in_batch = self.segment.batch is not None
-        if self.folds or (in_batch and concurrency is not None):
+        if self.folds or (in_batch and workers is not None):
             self._close(tuple(self.folds))
-        self.steps.append((concurrency, operator))
+        self.steps.append((workers, operator))
 
     def _add_filter_step(self, filter_step: FilterStep) -> None:
         if self.folds:
@@ -688,7 +694,8 @@ def explain(root: Node) -> str:
 def _segment(number: int, segment: SegmentPlan, *, last: bool) -> list[str]:
     out = [f"  segment {number + 1}: {_input(segment)}"]
     for stage in segment.stages:
-        workers = "the shared workers" if stage.concurrency is None else f"{stage.concurrency} worker(s) of its own"
+        processes = " in processes" if stage.workers is not None and stage.workers.executor == "processes" else ""
+        workers = "the shared workers" if stage.concurrency is None else f"{stage.concurrency} worker(s) of its own{processes}"
         if stage.awaited:
             workers = f"an event loop, {stage.concurrency} call(s) at once"
         if stage.name or stage.concurrency is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, cast
+from typing import NamedTuple, Protocol, cast
 
 from penstock._contracts.policy import Policy, Raise, Replace, Retry, final
 from penstock._contracts.source import StreamSource
@@ -32,17 +32,34 @@ class FilterStep(Protocol):
         """Return what is left and the input offset of each."""
 
 
+class Workers(NamedTuple):
+    """Workers of a stage of its own.
+
+    Attributes:
+        num: how many; of an async function how many calls may be in flight.
+        executor: "threads" or "processes"; None for those of the feed.
+    """
+
+    num: int
+    executor: str | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagePlan:
-    """Operators that one worker runs on one block. `concurrency` None means the shared workers.
+    """Operators that one worker runs on one block. `workers` None means the shared ones.
 
-    An async function is the only operator of its stage; `concurrency` is then how many calls may be in flight.
+    An async function is the only operator of its stage.
     """
 
     name: str
     operators: tuple[Operator, ...] = ()
     filter_steps: tuple[FilterStep | Operator, ...] = ()
-    concurrency: int | None = None
+    workers: Workers | None = None
+
+    @property
+    def concurrency(self) -> int | None:
+        """How many workers of its own it has, or calls in flight; None for the shared workers."""
+        return None if self.workers is None else self.workers.num
 
     @property
     def awaited(self) -> AwaitedOp | None:

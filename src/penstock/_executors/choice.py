@@ -10,6 +10,7 @@ from typing import Any
 
 from penstock._contracts.options import Options
 from penstock._engine.engine import Engine
+from penstock._engine.program import Program
 from penstock._engine.resume import PlanVariant
 from penstock._engine.tuning import TuningCache
 from penstock._executors.contract import Executor
@@ -78,7 +79,7 @@ class ExecutorChoice:
         self._engine: Engine | None = None
         self._window: _Window | None = None
         self._rates: dict[str, float] = {}
-        self._inline_may_pay = self._starts = False
+        self._inline_may_pay = self._starts = self._places = False
         self._starter: threading.Thread | None = None
         self._failed = ""
         self.moves, self.notice = False, ""
@@ -99,14 +100,21 @@ class ExecutorChoice:
     @property
     def allocate(self) -> Callable[[int], Any] | None:
         """What gives the memory of batches, where worker processes write them."""
-        return None if self.name != "processes" or self._processes is None else self._processes.arena.allocate
+        return self._processes.arena.allocate if self._shares and self._processes is not None else None
 
-    def begin(self, form: PlanVariant, *, reads_stream: bool) -> None:
-        """Prepare to run a plan."""
+    def begin(self, form: PlanVariant, program: Program) -> None:
+        """Prepare to run a plan, lowered to a program."""
         self._form, self._window, self.moves = form, _Window(time.perf_counter_ns()), False
-        self._open = self._open and not reads_stream  # a generator cannot be read again
-        if self.name == "processes":
+        workers = [stage.workers for segment in program.segments for stage in segment.stages if stage.workers is not None]
+        self._places = any(some.executor == "processes" for some in workers) and self.name != "inline"
+        # A generator cannot be read again; and where the user has said what runs in processes, that is the choice.
+        self._open = self._open and program.segments[0].stream is None and not self._places
+        if self._shares:
             self._made()
+
+    @property
+    def _shares(self) -> bool:
+        return self.name == "processes" or self._places
 
     def _made(self) -> WorkerProcesses:
         if self._processes is None:
@@ -120,15 +128,15 @@ class ExecutorChoice:
             PlanError: with executor="processes", something cannot be sent to another process.
         """
         self._engine = engine
-        if self.name == "processes":
+        if self._shares:
             try:
                 self._send(engine, None)
             except PlanError as error:
-                if self._options.executor == "processes":
+                if self._options.executor == "processes" or self._places:
                     raise
                 self.name, self.notice = "threads", f"worker processes cannot run this: {error.what}"
             else:
-                return ProcessesExecutor(engine, self._made())
+                return ProcessesExecutor(engine, self._made(), self.name)
         return InlineExecutor(engine) if self.name == "inline" else ThreadsExecutor(engine)
 
     def _send(self, engine: Engine, most_bytes: int | None) -> WorkerProcesses:

@@ -26,7 +26,7 @@ from penstock._engine.engine import Engine
 from penstock._engine.error_policy import ErrorHandler
 from penstock._engine.program import Policies, SegmentPlan
 from penstock._engine.resume import PlanVariant
-from penstock._engine.segment import READER, SHARED
+from penstock._engine.segment import READER, RETRY_WORKER, SHARED
 from penstock._executors.remote import SPOT, AtRow, Place, Reply, Request, Retrying, Spot, Stages, serve
 from penstock._executors.threads import Stopped, ThreadsExecutor, work
 from penstock._ops.rows import Rows
@@ -156,16 +156,17 @@ class WorkerProcesses:
 class ProcessesExecutor(ThreadsExecutor):
     """A thread for each worker process: it claims, sends the message, waits for the outcome and books it."""
 
-    __slots__ = ("_plans", "_processes")
+    __slots__ = ("_default", "_places", "_plans", "_processes")
 
-    def __init__(self, engine: Engine, processes: WorkerProcesses) -> None:
+    def __init__(self, engine: Engine, processes: WorkerProcesses, default: str) -> None:
+        """Prepare to run in `processes`, or in threads, what does not say itself where it runs."""
         super().__init__(engine)
-        self._processes = processes
-        self._plans = engine.plans
+        self._processes, self._default = processes, default
+        self._plans, self._places = engine.plans, engine.executors
 
     def work(self, pool: str, index: int) -> None:
         """Be the worker `index` of a pool, whose process computes, in this thread."""
-        if pool == READER:
+        if pool in (READER, RETRY_WORKER) or self._places.get(pool, self._default) == "threads":
             work(self._engine, pool, index)
         else:
             process = self._processes.worker(pool, index, self._engine, self._plans)
@@ -479,6 +480,8 @@ def _pickled(stages: Stages, serial: int, most_bytes: int | None) -> Sent:
         by_name = pickle_apart(stages, most_bytes=most_bytes)
         if not by_name.mentions_program:
             return Sent(serial, *by_name.write(), BY_NAME, imports_program=False)
+    except PlanError:  # it is too large
+        raise
     except Exception as error:  # also what `__getstate__` of a user's class raises
         failed = error
     try:

@@ -55,7 +55,7 @@ __all__ = [
 
 Ints = NDArray[np.int64]
 
-_RUNS_ONLY = ("child", "children", "concurrency", "asynchronous")
+_RUNS_ONLY = ("child", "children", "concurrency", "executor", "asynchronous")
 """Fields that do not change what an operator gives."""
 
 

@@ -132,6 +132,7 @@ class Map(UnaryNode):
     seed: int = 0
     random: bool = False
     concurrency: int | None = None
+    executor: str | None = None
     asynchronous: bool = False
     on_error: Policy | None = None
     output_spec: Any = None

@@ -22,6 +22,7 @@ from penstock._plan.base import function_name, groups_of, is_async, walk, wants_
 from penstock._plan.facts import declared, identity, is_indexable, length_of, unnamed
 from penstock.dataset.foreign import checked_keywords
 from penstock.errors import PlanError
+from penstock.observe.stats import available_cpus
 
 if TYPE_CHECKING:
     from penstock.dataset.builder import Dataset
@@ -109,6 +110,7 @@ class ElementMethods(Chaining):
         seed: int = 0,
         name: str | None = None,
         concurrency: int | None = None,
+        executor: Literal["threads", "processes"] | None = None,
         on_error: Policy | None = None,
         output_spec: Any = None,
     ) -> Dataset:
@@ -122,6 +124,8 @@ class ElementMethods(Chaining):
             name: of the stage in errors and figures; the function's name by default.
             concurrency: threads of its own for this function; by default it shares the feed's workers. Of an `async def` function: how
                 many calls may be in flight at once, by default 32.
+            executor: where this function runs, whatever the feed's executor: "processes" for Python code that keeps the interpreter lock,
+                "threads" for what waits. Its workers are its own, as many as `concurrency` says, by default one per available CPU.
             on_error: what to do when it fails: `ps.Raise()`, `ps.Retry(...)`, `ps.Skip(...)` or `ps.Replace(...)`; the feed's by default.
             output_spec: declares what fn returns: a tree of dict, tuple and list over `ps.ArraySpec(shape, dtype)`, as `ds.spec()` shows
                 it; a size of None stands for any. Every result is compared with it, and one of another structure, dtype or shape is a
@@ -136,6 +140,9 @@ class ElementMethods(Chaining):
         asynchronous = is_async(fn)
         if concurrency is not None:
             concurrency = check.count_argument(concurrency, "concurrency", "map", least=1)
+        if executor is not None:
+            _check_executor(executor, asynchronous=asynchronous)
+            concurrency = concurrency or available_cpus()
         stage = name or getattr(fn, "name", None) or function_name(fn)
         node = plan.Map(
             child=self._root,
@@ -144,6 +151,7 @@ class ElementMethods(Chaining):
             seed=check.seed_argument(seed, "map"),
             random=wants_rng(fn),
             concurrency=_IN_FLIGHT if asynchronous and concurrency is None else concurrency,
+            executor=executor,
             asynchronous=asynchronous,
             on_error=_policy(on_error, "map"),
             output_spec=None if output_spec is None else declared(output_spec),
@@ -243,6 +251,15 @@ class ElementMethods(Chaining):
         _check_cache(self._root, folder, str(version))
         store = _store(self._root, folder, size, str(version))
         return self._with(plan.Cache(child=self._root, store=store, path=folder, max_bytes=size, version=str(version)))
+
+
+def _check_executor(executor: object, *, asynchronous: bool) -> None:
+    if executor not in ("threads", "processes"):
+        raise PlanError(f"executor={executor!r} is not known", where="map(executor=...)", fix='give "threads" or "processes"')
+    if asynchronous:
+        raise PlanError(
+            "an async function runs on an event loop of the feed's process", where="map(executor=...)", fix="leave executor= out"
+        )
 
 
 def _policy(on_error: Any, operator: str) -> Policy | None:

@@ -1,0 +1,80 @@
+"""map(executor=...): one function in worker processes, or in threads, whatever the rest of the pipeline runs in."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+import pytest
+from _executors.in_workers import abs_or_die, marked, numbered
+
+import penstock as ps
+
+pytestmark = pytest.mark.usefixtures("fork_server")
+
+HERE = os.getpid()
+
+
+def pids(batches: list[dict[str, Any]], field: str) -> set[int]:
+    return {int(pid) for batch in batches for pid in np.ravel(batch[field])}
+
+
+@pytest.mark.parametrize(
+    ("dataset", "options", "below_here", "above_here"),
+    [
+        (ps.from_source(range(60)).map(numbered).map(marked, executor="processes", concurrency=2).batch(10), {}, True, False),
+        (ps.from_source(range(60)).map(numbered, executor="processes", concurrency=2).map(marked).batch(10), {}, False, True),
+        (ps.from_source(range(60)).map(numbered).map(marked, executor="threads").batch(10), {"executor": "processes"}, False, True),
+        (ps.from_source(range(60)).map(numbered).batch(10).map(marked, executor="processes", concurrency=1), {}, True, False),
+        (ps.from_source(range(60)).map(numbered).map(marked, executor="processes").batch(10), {"num_workers": 0}, True, True),
+    ],
+    ids=["above, in processes", "below, in processes", "above, in threads", "above the batch", "inline, which is inline"],
+)
+def test_a_function_runs_where_it_says(dataset: ps.Dataset, options: dict[str, Any], below_here: bool, above_here: bool) -> None:
+    with dataset.feed(**{"num_workers": 2, **options}) as feed:
+        batches = list(feed)
+    assert np.concatenate([batch["number"] for batch in batches]).tolist() == list(range(60))
+    assert (pids(batches, "below") == {HERE}) == below_here
+    assert (pids(batches, "above") == {HERE}) == above_here
+
+
+def test_where_it_runs_is_no_part_of_the_plan_of_a_state() -> None:
+    source = ps.from_source(range(60)).shuffle(seed=1)
+    with source.map(numbered, executor="processes", concurrency=1).batch(10).feed() as feed:
+        next(feed)
+        state, wanted = feed.state_dict(), [batch["number"].tolist() for batch in feed]
+    with source.map(numbered).batch(10).feed(executor="inline") as feed:
+        feed.load_state_dict(state)
+        assert [batch["number"].tolist() for batch in feed] == wanted
+
+
+def test_explain_says_which_workers_are_processes() -> None:
+    text = ps.from_source(range(60)).map(numbered, executor="processes", concurrency=3).batch(10).explain()
+    assert "3 worker(s) of its own in processes" in text
+
+
+async def awaited(element: int) -> int:
+    return element
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what", "fix"),
+    [
+        ((numbered, "ray"), "executor='ray' is not known", 'give "threads" or "processes"'),
+        ((awaited, "processes"), "an async function runs on an event loop of the feed's process", "leave executor= out"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(arguments: tuple[Any, Any], what: str, fix: str) -> None:
+    with pytest.raises(ps.errors.PlanError) as refusal:
+        ps.from_source(range(3)).map(arguments[0], executor=arguments[1])
+    assert (refusal.value.what, refusal.value.fix) == (what, fix)
+
+
+def test_an_element_that_kills_the_process_of_its_stage_is_named() -> None:
+    dataset = ps.from_source([1, 2, -9, 4]).map(abs_or_die, executor="processes", concurrency=1)
+    with dataset.feed(on_error=ps.Skip(limit=1)) as feed:
+        assert list(feed) == [1, 2, 4]
+    with pytest.raises(ps.errors.WorkerDied) as death, dataset.feed() as feed:
+        list(feed)
+    assert "element epoch 0 index 2" in death.value.__notes__[-1]
