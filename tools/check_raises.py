@@ -19,6 +19,7 @@ PACKAGE = "src/penstock"
 
 BROAD_HANDLERS = (
     "_contracts/failing.py",
+    "_executors/processes.py",
     "_executors/threads.py",
     "_engine/error_policy.py",
     "_ops/map.py",

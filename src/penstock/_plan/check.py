@@ -185,6 +185,16 @@ def no_async(fn: Any, operator: str) -> None:
         )
 
 
+def executor_argument(executor: object, *, asynchronous: bool) -> None:
+    """Check where a function is to run."""
+    if executor not in ("threads", "processes"):
+        raise PlanError(f"executor={executor!r} is not known", where="map(executor=...)", fix='give "threads" or "processes"')
+    if asynchronous:
+        raise PlanError(
+            "an async function runs on an event loop of the feed's process", where="map(executor=...)", fix="leave executor= out"
+        )
+
+
 def no_async_generator(fn: Any, operator: str) -> None:
     """Refuse a function that gives many results one by one where one is asked for."""
     if is_async_generator(fn):

@@ -141,7 +141,7 @@ class ElementMethods(Chaining):
         if concurrency is not None:
             concurrency = check.count_argument(concurrency, "concurrency", "map", least=1)
         if executor is not None:
-            _check_executor(executor, asynchronous=asynchronous)
+            check.executor_argument(executor, asynchronous=asynchronous)
             concurrency = concurrency or available_cpus()
         stage = name or getattr(fn, "name", None) or function_name(fn)
         node = plan.Map(
@@ -251,15 +251,6 @@ class ElementMethods(Chaining):
         _check_cache(self._root, folder, str(version))
         store = _store(self._root, folder, size, str(version))
         return self._with(plan.Cache(child=self._root, store=store, path=folder, max_bytes=size, version=str(version)))
-
-
-def _check_executor(executor: object, *, asynchronous: bool) -> None:
-    if executor not in ("threads", "processes"):
-        raise PlanError(f"executor={executor!r} is not known", where="map(executor=...)", fix='give "threads" or "processes"')
-    if asynchronous:
-        raise PlanError(
-            "an async function runs on an event loop of the feed's process", where="map(executor=...)", fix="leave executor= out"
-        )
 
 
 def _policy(on_error: Any, operator: str) -> Policy | None:
