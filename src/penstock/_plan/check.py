@@ -185,14 +185,22 @@ def no_async(fn: Any, operator: str) -> None:
         )
 
 
-def executor_argument(executor: object, *, asynchronous: bool) -> None:
-    """Check where a function is to run."""
+def workers_argument(concurrency: int | None, executor: object, num_cpus: int, *, asynchronous: bool) -> int | None:
+    """Return how many workers of its own a map has; None for those of the feed. One that says where it runs has its own.
+
+    Raises:
+        PlanError: it cannot run there.
+    """
+    count = None if concurrency is None else count_argument(concurrency, "concurrency", "map", least=1)
+    if executor is None:
+        return count
     if executor not in ("threads", "processes"):
         raise PlanError(f"executor={executor!r} is not known", where="map(executor=...)", fix='give "threads" or "processes"')
     if asynchronous:
         raise PlanError(
             "an async function runs on an event loop of the feed's process", where="map(executor=...)", fix="leave executor= out"
         )
+    return count or num_cpus
 
 
 def no_async_generator(fn: Any, operator: str) -> None:

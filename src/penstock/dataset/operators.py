@@ -138,11 +138,7 @@ class ElementMethods(Chaining):
         check.callable_argument(fn, "map")
         check.no_async_generator(fn, "map")
         asynchronous = is_async(fn)
-        if concurrency is not None:
-            concurrency = check.count_argument(concurrency, "concurrency", "map", least=1)
-        if executor is not None:
-            check.executor_argument(executor, asynchronous=asynchronous)
-            concurrency = concurrency or available_cpus()
+        concurrency = check.workers_argument(concurrency, executor, available_cpus(), asynchronous=asynchronous)
         stage = name or getattr(fn, "name", None) or function_name(fn)
         node = plan.Map(
             child=self._root,
