@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from penstock.errors import RecordError
 from penstock.formats.parquet import ColumnForm, is_list, is_list_view, one_line, pyarrow, storage_type
 from penstock.kernels.columns import ColumnTable
+from penstock.kernels.library import Ints
 
-Ints = NDArray[np.int64]
 _LISTED = 4096
 """Up to so many different strings of a column are made Python strings at once: 30 ns a row then, 150 ns otherwise."""
 _LISTED_BYTES = 1 << 20

@@ -35,9 +35,9 @@ from penstock.formats.parquet import (
 )
 from penstock.formats.row_group import RowGroup, row_group
 from penstock.kernels import columns
+from penstock.kernels.library import Ints
 from penstock.sources.paths import crc_of_value, spread
 
-Ints = NDArray[np.int64]
 _SAMPLED = 64
 
 
