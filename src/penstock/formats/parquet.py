@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -535,29 +535,15 @@ _LISTED = 4096
 _LISTED_BYTES = 1 << 20
 
 
-class Values(Protocol):
-    """The values of one column in a row group."""
-
-    nulls: NDArray[np.bool_] | None
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of memory."""
-
-    def take(self, rows: Ints) -> list[Any]:
-        """Return the values of some rows, none of which is null; they hold no memory of the group."""
-
-
 class Fixed:
-    """Numbers, dates, or arrays of one shape."""
+    """Numbers, dates, or arrays of one shape.
+
+    As of each kind of values, `nbytes` is its memory, `nulls` which are null, and `take` gives those of some rows, none of which is null;
+    they hold no memory of the group.
+    """
 
     def __init__(self, array: NDArray[Any], nulls: NDArray[np.bool_] | None) -> None:
-        self.array, self.nulls = array, nulls
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of memory."""
-        return self.array.nbytes
+        self.array, self.nulls, self.nbytes = array, nulls, array.nbytes
 
     def take(self, rows: Ints) -> list[Any]:
         """Return scalars, or views of one new array."""
@@ -569,11 +555,7 @@ class RaggedColumn:
 
     def __init__(self, values: NDArray[Any], begins: NDArray[Any], ends: NDArray[Any], nulls: NDArray[np.bool_] | None) -> None:
         self._values, self._begins, self._ends, self.nulls = values, begins, ends, nulls
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of memory."""
-        return self._values.nbytes + self._begins.nbytes + self._ends.nbytes
+        self.nbytes = values.nbytes + begins.nbytes + ends.nbytes
 
     def take(self, rows: Ints) -> list[Any]:
         """Return new arrays."""
@@ -585,12 +567,7 @@ class Text:
     """Strings or bytes."""
 
     def __init__(self, array: Any, nulls: NDArray[np.bool_] | None) -> None:
-        self._array, self.nulls = array, nulls
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of memory."""
-        return int(self._array.nbytes)
+        self._array, self.nulls, self.nbytes = array, nulls, int(array.nbytes)
 
     def take(self, rows: Ints) -> list[Any]:
         """Return str or bytes."""
@@ -605,12 +582,7 @@ class Coded:
         self._codes, self._words, self.nulls = codes, words, nulls
         small = len(words) <= _LISTED and words.nbytes <= _LISTED_BYTES
         self._list: list[Any] | None = words.to_pylist() if small else None
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of memory."""
-        listed = 0 if self._list is None else int(self._words.nbytes) + 60 * len(self._list)
-        return int(self._codes.nbytes + self._words.nbytes) + listed
+        self.nbytes = codes.nbytes + words.nbytes * (2 if small else 1) + 60 * len(self._list or ())
 
     def take(self, rows: Ints) -> list[Any]:
         """Return str or bytes; rows with the same share one object."""
@@ -620,6 +592,9 @@ class Coded:
             used, codes = np.unique(codes, return_inverse=True)
             words = self._words.take(pyarrow()[0].array(used)).to_pylist()
         return [words[code] for code in codes.tolist()]
+
+
+Values = Fixed | RaggedColumn | Text | Coded
 
 
 class RowGroup:
