@@ -17,11 +17,11 @@ from contextlib import contextmanager, suppress
 from typing import NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from penstock._contracts.storage import StorageOptions
 from penstock._contracts.transform import Scratch
 from penstock.errors import StorageError
+from penstock.kernels.library import Ints, Uint8s
 
 _FOLDER = "penstock-blocks-1"
 _USAGE = "usage"
@@ -190,7 +190,7 @@ class CacheFolder:
         finally:
             os.close(descriptor)
 
-    def store(self, name: str, payload: NDArray[np.uint8]) -> None:
+    def store(self, name: str, payload: Uint8s) -> None:
         """Keep a block, and drop others if there is no room; the caller holds its lock.
 
         Raises:
@@ -315,7 +315,7 @@ def _file_size(size: int) -> int:
     return size + 4 * _num_pieces(size) + 4 + len(_MAGIC)
 
 
-def _write_all(descriptor: int, payload: NDArray[np.uint8]) -> None:
+def _write_all(descriptor: int, payload: Uint8s) -> None:
     view = payload.data
     sums = b"".join(zlib.crc32(view[at : at + _PIECE_BYTES]).to_bytes(4, "little") for at in range(0, len(view), _PIECE_BYTES))
     _write(descriptor, view)
@@ -356,7 +356,7 @@ class Fetching(Protocol):
     def cache_key(self, file: int) -> str:
         """Return a text that no other version of any object has."""
 
-    def fetch(self, files: list[int], begins: list[int], lengths: list[int], out: NDArray[np.uint8]) -> None:
+    def fetch(self, files: list[int], begins: list[int], lengths: list[int], out: Uint8s) -> None:
         """Fetch ranges, one behind the other."""
 
 
@@ -384,9 +384,7 @@ class BlockCache:
         self._folder = CacheFolder(os.fspath(options.cache_dir), options.cache_bytes)
         self._mended: set[str] = set()
 
-    def read_spans(
-        self, source: Fetching, files: NDArray[np.int64], offsets: NDArray[np.int64], lengths: NDArray[np.int64], scratch: Scratch | None
-    ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    def read_spans(self, source: Fetching, files: Ints, offsets: Ints, lengths: Ints, scratch: Scratch | None) -> tuple[Uint8s, Ints]:
         """Read spans, fetching whole blocks that are not there yet.
 
         Raises:
@@ -461,9 +459,7 @@ class BlockCache:
         return bool(is_there)
 
 
-def _hulls(
-    files: NDArray[np.int64], offsets: NDArray[np.int64], lengths: NDArray[np.int64], width: int
-) -> tuple[list[tuple[int, int, int, int]], NDArray[np.int64]]:
+def _hulls(files: Ints, offsets: Ints, lengths: Ints, width: int) -> tuple[list[tuple[int, int, int, int]], Ints]:
     """Return (file, block, low, high) of each block that spans touch, in order, and where each span begins in all of them joined."""
     wanted: dict[tuple[int, int], tuple[int, int]] = {}
     spans = list(zip(files.tolist(), offsets.tolist(), lengths.tolist(), strict=True))

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from penstock._contracts.process import OwnLocks
 from penstock._contracts.storage import Storage
@@ -25,6 +24,7 @@ from penstock._contracts.transform import Scratch
 from penstock.errors import IndexStale, SourceError
 from penstock.kernels import spans
 from penstock.kernels.framing import crc32c
+from penstock.kernels.library import Ints, Uint8s
 from penstock.kernels.spans import Taker, known_of, map_file, unmap_file
 
 Parts = bytes | bytearray | memoryview | Iterable[bytes | bytearray | memoryview]
@@ -177,7 +177,7 @@ class LocalStorage:
         known, ends = np.array(versions, np.int64).reshape(-1, 3), np.array(sizes, np.int64)
         starts = np.concatenate((np.zeros(min(1, len(ends)), np.int64), ends[:-1]))
         self._files, self._known, self._relative = spans.Files(bytes(blob), starts, known), known, relative
-        self._samples: NDArray[np.int64] | None = None
+        self._samples: Ints | None = None
         self._maps, self._every = can_sink(), _OFTEN
         self._descriptors = Descriptors(len(paths), most_open(), known[:, 0] if self._maps else None)
 
@@ -204,16 +204,16 @@ class LocalStorage:
         return self._files.paths
 
     @property
-    def sizes(self) -> NDArray[np.int64]:
+    def sizes(self) -> Ints:
         """Bytes of each file, int64 [files]."""
         return self._known[:, 0]
 
     @property
-    def mtimes(self) -> NDArray[np.int64]:
+    def mtimes(self) -> Ints:
         """Modification time of each file in nanoseconds, int64 [files]."""
         return self._known[:, 1]
 
-    def versions(self) -> NDArray[np.int64]:
+    def versions(self) -> Ints:
         """Return numbers that differ between versions of a file, beside its size, int64 [files] from 0 on: time and inode, mixed."""
         mixed = self._known[:, 1].view(np.uint64) * np.uint64(0x9E3779B97F4A7C15) ^ self._known[:, 2].view(np.uint64)
         return (mixed * np.uint64(0xD6E8FEB86659FD93) >> np.uint64(1)).view(np.int64)
@@ -232,7 +232,7 @@ class LocalStorage:
         """Return the pool of open files, for kernels that read them in a way of their own."""
         return self._descriptors
 
-    def trust(self, samples: NDArray[np.int64]) -> None:
+    def trust(self, samples: Ints) -> None:
         """Say what the files' sampled check sums are: then a file that only looks new (touched, copied back) is still read.
 
         Args:
@@ -253,9 +253,7 @@ class LocalStorage:
         data, begins = self.read_spans(one, begin, count, None)
         return data[begins[0] : begins[0] + length].tobytes()
 
-    def read_spans(
-        self, files: NDArray[np.int64], offsets: NDArray[np.int64], lengths: NDArray[np.int64], scratch: Scratch | None
-    ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    def read_spans(self, files: Ints, offsets: Ints, lengths: Ints, scratch: Scratch | None) -> tuple[Uint8s, Ints]:
         """Read many spans with one call that holds no GIL: in the order of files and offsets, near ones together.
 
         Raises:
@@ -288,15 +286,7 @@ class LocalStorage:
                 most_kept = 0
         return out[:0], begins
 
-    def stream_spans(
-        self,
-        files: NDArray[np.int64],
-        offsets: NDArray[np.int64],
-        lengths: NDArray[np.int64],
-        scratch: Scratch,
-        pieces: tuple[int, int],
-        taker: Taker,
-    ) -> int:
+    def stream_spans(self, files: Ints, offsets: Ints, lengths: Ints, scratch: Scratch, pieces: tuple[int, int], taker: Taker) -> int:
         """Read many spans with one call that holds no GIL, and have each piece of them taken while it is in the cache.
 
         Args:
@@ -327,7 +317,7 @@ class LocalStorage:
     def _looked(self, missing: bool) -> None:
         self._every = _OFTEN if missing else min(2 * self._every, _SELDOM)
 
-    def _room(self, total: int, scratch: Scratch | None) -> tuple[NDArray[np.uint8], int]:
+    def _room(self, total: int, scratch: Scratch | None) -> tuple[Uint8s, int]:
         """Return uint8 [total] to read into, and its descriptor, or -1 where it has none."""
         if scratch is None:
             return np.empty(total, np.uint8), -1
@@ -407,7 +397,7 @@ def kind_of_file(mode: int) -> str:
 # -- whether a file is the same ----------------------------------------------------------------------------------------------------
 
 
-def sampled_spans(size: int) -> tuple[NDArray[np.int64], int]:
+def sampled_spans(size: int) -> tuple[Ints, int]:
     """Return where the blocks of a file of `size` bytes begin, and their length: all of a small file, else 64 of 4 kB, with both ends."""
     if size <= WHOLE_BYTES:
         return np.zeros(1, np.int64), size
@@ -469,7 +459,7 @@ class Descriptors:
         sizes: int64 [num_files], for maps of the files that are kept; None for no maps.
     """
 
-    def __init__(self, num_files: int, capacity: int, sizes: NDArray[np.int64] | None = None) -> None:
+    def __init__(self, num_files: int, capacity: int, sizes: Ints | None = None) -> None:
         self.capacity = capacity
         self._of_file = np.full(num_files, -1, np.int64)
         self._map_of_file = np.zeros(0 if sizes is None else num_files, np.int64)
@@ -482,7 +472,7 @@ class Descriptors:
         # No `__del__`: at the exit of the interpreter it may run behind the end of its module, whose names are all None by then.
         weakref.finalize(self, _close_all, self._open, self._retired, self._map_of_file, self._sizes).atexit = False
 
-    def enter(self, files: NDArray[np.int64]) -> tuple[int, NDArray[np.int64], NDArray[np.int64] | None]:
+    def enter(self, files: Ints) -> tuple[int, Ints, Ints | None]:
         """Begin to read files; return a ticket, the descriptor of each, -1 where it is not open, and the address of its map or 0."""
         with self._locks.own():
             self._settle()
@@ -553,11 +543,11 @@ class Descriptors:
         return len(self._open) + len(self._retired)
 
 
-def _map_of(file: int, maps: NDArray[np.int64], sizes: NDArray[np.int64] | None) -> tuple[int, int]:
+def _map_of(file: int, maps: Ints, sizes: Ints | None) -> tuple[int, int]:
     return (0, 0) if sizes is None else (int(maps[file]), int(sizes[file]))
 
 
-def _close_all(opened: dict[int, int], retired: list[_Retired], maps: NDArray[np.int64], sizes: NDArray[np.int64] | None) -> None:
+def _close_all(opened: dict[int, int], retired: list[_Retired], maps: Ints, sizes: Ints | None) -> None:
     for file, descriptor in opened.items():
         _Retired(0, descriptor, *_map_of(file, maps, sizes)).close()
     for one in retired:
@@ -582,7 +572,7 @@ class Sink:
         self._bytes = np.empty(0, np.uint8)
         self._closing: Any = None
 
-    def room(self, num_bytes: int) -> tuple[NDArray[np.uint8], int]:
+    def room(self, num_bytes: int) -> tuple[Uint8s, int]:
         """Return uint8 [num_bytes], not cleared, and the descriptor of the file that it is the beginning of.
 
         Raises:

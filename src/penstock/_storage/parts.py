@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from penstock._contracts.storage import StorageOptions
 from penstock._storage.urls import redacted
 from penstock.errors import ObjectChanged, StorageError
+from penstock.kernels.library import Ints
 
 if TYPE_CHECKING:
     import asyncio
@@ -135,15 +136,13 @@ class Plan(NamedTuple):
         starts: int64 [n], where span i begins in the bytes of all ranges.
     """
 
-    files: NDArray[np.int64]
-    begins: NDArray[np.int64]
-    lengths: NDArray[np.int64]
-    starts: NDArray[np.int64]
+    files: Ints
+    begins: Ints
+    lengths: Ints
+    starts: Ints
 
 
-def plan_ranges(
-    files: NDArray[np.int64], offsets: NDArray[np.int64], lengths: NDArray[np.int64], max_gap: int, max_range: int, num_parallel: int
-) -> Plan:
+def plan_ranges(files: Ints, offsets: Ints, lengths: Ints, max_gap: int, max_range: int, num_parallel: int) -> Plan:
     """Join spans of one file that overlap or are at most `max_gap` bytes apart, and cut long ranges.
 
     A range is at most `max_range` bytes. When all ranges together are fewer than may be in flight, they are cut further, to 4 MB at least:
@@ -172,9 +171,7 @@ def plan_ranges(
     return Plan(runs[0][owner], begins, ends - begins, starts)
 
 
-def _join(
-    files: NDArray[np.int64], offsets: NDArray[np.int64], lengths: NDArray[np.int64], max_gap: int
-) -> tuple[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]], NDArray[np.int64]]:
+def _join(files: Ints, offsets: Ints, lengths: Ints, max_gap: int) -> tuple[tuple[Ints, Ints, Ints], Ints]:
     """Return (file, begin, length) of each run, and the run of each span: -1 for one of no bytes."""
     run_of = np.full(len(files), -1, np.int64)
     order = np.lexsort((offsets, files))

@@ -17,7 +17,6 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from penstock._contracts.storage import StorageOptions
 from penstock._contracts.transform import Scratch
@@ -26,6 +25,7 @@ from penstock._storage.cache import BlockCache
 from penstock._storage.parts import KeptPart, Part, RemoteObject, Turn, persist, plan_ranges
 from penstock._storage.urls import Address, expand_url, key_matcher, literal_prefix, missing_shards, parse_url
 from penstock.errors import ObjectChanged, SourceError, StorageError
+from penstock.kernels.library import Ints, Uint8s
 
 if TYPE_CHECKING:
     import asyncio
@@ -51,7 +51,7 @@ class Range(NamedTuple):
 
     file: int
     begin: int
-    target: NDArray[np.uint8]
+    target: Uint8s
 
 
 class Copy(NamedTuple):
@@ -59,7 +59,7 @@ class Copy(NamedTuple):
 
     part: KeptPart
     begin: int
-    target: NDArray[np.uint8]
+    target: Uint8s
 
 
 @dataclass(slots=True, eq=False)
@@ -183,13 +183,13 @@ class ReadAhead:
                 piece.num_waiting -= 1
         return copies
 
-    def _direct(self, turn: Turn, file: int, place: int, target: NDArray[np.uint8]) -> list[Any]:
+    def _direct(self, turn: Turn, file: int, place: int, target: Uint8s) -> list[Any]:
         if not len(target):
             return []
         address, item = self._found[file]
         return [self._client.fetch(turn, address, Part(item, place - self._bases[file], target.data.cast("B")))]
 
-    async def _of_piece(self, turn: Turn, file: int, piece: _Piece, place: int, target: NDArray[np.uint8], copies: list[Copy]) -> None:
+    async def _of_piece(self, turn: Turn, file: int, piece: _Piece, place: int, target: Uint8s, copies: list[Copy]) -> None:
         import asyncio
 
         try:
@@ -430,9 +430,7 @@ class RemoteStorage:
         data, starts = self.read_spans(*whole, None)
         return data[int(starts[0]) : int(starts[0]) + length].tobytes()
 
-    def read_spans(
-        self, files: NDArray[np.int64], offsets: NDArray[np.int64], lengths: NDArray[np.int64], scratch: Scratch | None
-    ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    def read_spans(self, files: Ints, offsets: Ints, lengths: Ints, scratch: Scratch | None) -> tuple[Uint8s, Ints]:
         """Read many spans: neighbours with one request, and as many requests at once as the options allow.
 
         Raises:
@@ -454,7 +452,7 @@ class RemoteStorage:
                 copy.part.copy(copy.begin, copy.target)
         return out, plan.starts
 
-    def fetch(self, files: list[int], begins: list[int], lengths: list[int], out: NDArray[np.uint8]) -> None:
+    def fetch(self, files: list[int], begins: list[int], lengths: list[int], out: Uint8s) -> None:
         """Fetch ranges, one request each, to one behind the other in `out`; not from the cache.
 
         Raises:
@@ -546,7 +544,7 @@ def _check_version(found: RemoteObject) -> None:
         )
 
 
-def take(scratch: Scratch | None, count: int) -> NDArray[np.uint8]:
+def take(scratch: Scratch | None, count: int) -> Uint8s:
     """Return room for bytes."""
     return np.empty(count, np.uint8) if scratch is None else scratch.take("spans", (count,), np.uint8)
 

@@ -28,6 +28,7 @@ from penstock.formats.features import (
     encode_map,
 )
 from penstock.kernels.examples import COUNT, FIXED, BadRecord, FeaturePlan, fill_examples, framed_taker, make_plan, parse_examples
+from penstock.kernels.library import Ints, Uint8s
 from penstock.kernels.spans import Taker
 from penstock.kernels.wire import (
     BYTES,
@@ -181,9 +182,6 @@ def name_of(name: bytes, entry: Entry) -> str:
 
 # -- blocks of records: columns of fixed features, rows of dicts of any -----------------------------------------------------------
 
-Spans = NDArray[np.int64]
-Data = NDArray[np.uint8]
-
 
 class ExampleReader:
     """Parses records by declared features. Never changed after it is made; for any number of threads.
@@ -217,7 +215,7 @@ class ExampleReader:
         """Return shape and dtype of each feature of an element; only of columnar features."""
         return [(feature.shape, feature.dtype) for feature in self.features.values() if isinstance(feature, FixedLenFeature)]
 
-    def columns(self, data: Data, starts: Spans, lengths: Spans, out: list[NDArray[Any]]) -> None:
+    def columns(self, data: Uint8s, starts: Ints, lengths: Ints, out: list[NDArray[Any]]) -> None:
         """Parse a block into arrays (n, *shape), with one call; only of columnar features.
 
         Raises:
@@ -232,7 +230,7 @@ class ExampleReader:
         """
         return framed_taker(self._plan, out, len(out[0]) if out else 0, check_data=check_crc)
 
-    def rows(self, data: Data, starts: Spans, lengths: Spans) -> list[dict[str, Any]]:
+    def rows(self, data: Uint8s, starts: Ints, lengths: Ints) -> list[dict[str, Any]]:
         """Parse a block into elements, with one call, or two where features vary in length. Arrays are views of those of the block.
 
         Raises:
@@ -258,7 +256,7 @@ class ExampleReader:
         names = self._names
         return [dict(zip(names, leaves, strict=True)) for leaves in zip(*columns, strict=True)] if names else [{} for _ in range(num)]
 
-    def _check(self, data: Data, starts: Spans, lengths: Spans, bad: BadRecord | None) -> None:
+    def _check(self, data: Uint8s, starts: Ints, lengths: Ints, bad: BadRecord | None) -> None:
         if bad is None:
             return
         name = self._names[bad.feature] if bad.feature >= 0 else None
@@ -276,7 +274,7 @@ def _feature_plan(name: str, feature: Feature) -> FeaturePlan:
     return FeaturePlan(name.encode(), kind, COUNT, 1, b"")
 
 
-def _fixed(data: Data, feature: FixedLenFeature, out: NDArray[Any], num: int, default: list[bytes] | None) -> list[Any]:
+def _fixed(data: Uint8s, feature: FixedLenFeature, out: NDArray[Any], num: int, default: list[bytes] | None) -> list[Any]:
     """Return one leaf for each record."""
     if feature.dtype is not bytes:
         return list(out.reshape(num, *feature.shape))
@@ -284,14 +282,14 @@ def _fixed(data: Data, feature: FixedLenFeature, out: NDArray[Any], num: int, de
     return values if not feature.shape else list(_objects(values).reshape(num, *feature.shape))
 
 
-def _variable(data: Data, feature: Feature, values: NDArray[Any], offsets: Spans) -> list[Any]:
+def _variable(data: Uint8s, feature: Feature, values: NDArray[Any], offsets: Ints) -> list[Any]:
     shape = feature.shape if isinstance(feature, FixedLenSequenceFeature) else ()
     flat = _objects(_bytes_of(data, values, None)) if feature.dtype is bytes else values
     ends = offsets.tolist()
     return [flat[begin:end].reshape(-1, *shape) for begin, end in pairwise(ends)]
 
 
-def _bytes_of(data: Data, spans: NDArray[np.int64], default: list[bytes] | None) -> list[bytes]:
+def _bytes_of(data: Uint8s, spans: Ints, default: list[bytes] | None) -> list[bytes]:
     view = data.data
     pairs = spans.reshape(-1, 2).tolist()
     if default is None:
@@ -398,9 +396,7 @@ def encode_sequence_example(
 
 
 def decode_sequence_example(
-    data: Record,
-    context_features: Mapping[str, Feature] | None = None,
-    sequence_features: Mapping[str, Feature] | None = None,
+    data: Record, context_features: Mapping[str, Feature] | None = None, sequence_features: Mapping[str, Feature] | None = None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Read a serialized tf.train.SequenceExample; from any thread.
 
@@ -516,8 +512,6 @@ def _check_sequences(features: Any, caller: str) -> dict[str, Feature]:
     for name, feature in checked.items():
         if isinstance(feature, FixedLenFeature):
             raise PlanError(
-                f"the sequence {name!r} is declared a FixedLenFeature",
-                where=caller,
-                fix="declare a FixedLenSequenceFeature of a step",
+                f"the sequence {name!r} is declared a FixedLenFeature", where=caller, fix="declare a FixedLenSequenceFeature of a step"
             )
     return checked

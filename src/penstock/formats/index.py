@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from penstock.errors import RecordError
 from penstock.kernels.framing import crc32c
+from penstock.kernels.library import Ints
 
 SUFFIX = ".psidx"
 """Stands behind the name of the described file."""
@@ -228,10 +229,10 @@ class Indices:
         etags: of each file of a store, "" where there is none; None for files of this machine.
     """
 
-    starts: NDArray[np.int64]
+    starts: Ints
     columns: Mapping[str, NDArray[Any]]
-    file_columns: Mapping[str, tuple[NDArray[Any], NDArray[np.int64]]]
-    sizes: NDArray[np.int64]
+    file_columns: Mapping[str, tuple[NDArray[Any], Ints]]
+    sizes: Ints
     crcs: NDArray[np.uint32]
     samples: NDArray[np.uint32]
     metas: Sequence[Mapping[str, Any]]
@@ -302,7 +303,7 @@ def joined(indices: Sequence[Index], names: Sequence[str]) -> Indices:
     )
 
 
-def _file_columns(indices: Sequence[Index]) -> dict[str, tuple[NDArray[Any], NDArray[np.int64]]]:
+def _file_columns(indices: Sequence[Index]) -> dict[str, tuple[NDArray[Any], Ints]]:
     keys = {key: None for index in indices for key in index.columns if is_own_of_file(key)}
     out = {}
     for key in keys:
@@ -314,7 +315,7 @@ def _file_columns(indices: Sequence[Index]) -> dict[str, tuple[NDArray[Any], NDA
 
 
 def catalogue_parts(
-    indices: Indices, versions: NDArray[np.int64], kind: str, options: Mapping[str, Any], notes: Mapping[str, Any]
+    indices: Indices, versions: Ints, kind: str, options: Mapping[str, Any], notes: Mapping[str, Any]
 ) -> list[bytes | memoryview]:
     """Return the bytes of one file that holds all of them, in pieces. It is an `Index` in form, of all records of all files.
 
@@ -343,7 +344,7 @@ def catalogue_parts(
     return parts(whole)
 
 
-def read_catalogue(data: bytes, where: str, kind: str, options: Mapping[str, Any]) -> tuple[Indices, NDArray[np.int64], dict[str, Any]]:
+def read_catalogue(data: bytes, where: str, kind: str, options: Mapping[str, Any]) -> tuple[Indices, Ints, dict[str, Any]]:
     """Read what `catalogue_parts` wrote: the indices, the versions and the notes. The arrays are views of `data`.
 
     Raises:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from penstock.errors import RecordError
 from penstock.kernels import lines
+from penstock.kernels.library import Ints, Uint8s
 
 HEAD_BYTES = 16
 """First bytes of a file that tell all of it."""
@@ -82,8 +83,7 @@ _ROOM = 1 << 16
 _NEWLINE = 10
 _WHITE = b" \t\r\n\v\f"
 _LAST_WHITE = max(_WHITE)
-_Ints = NDArray[np.int64]
-_Lengths = NDArray[np.uint32] | _Ints
+_Lengths = NDArray[np.uint32] | Ints
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,9 +110,7 @@ def line_number(columns: Any, number: int) -> int:
     return number + 1 + (int(columns[BY][place]) if place >= 0 else 0)
 
 
-def scan_lines(
-    pieces: Iterator[NDArray[np.uint8]], size: int, name: str, rules: Rules, first: Callable[[bytes], Any] | None = None
-) -> dict[str, Any]:
+def scan_lines(pieces: Iterator[Uint8s], size: int, name: str, rules: Rules, first: Callable[[bytes], Any] | None = None) -> dict[str, Any]:
     """Find the records of one file.
 
     Args:
@@ -167,11 +165,11 @@ class _Scan:
     meta: Any = None
     count: int = 0
     further: int = 0
-    parts: deque[tuple[_Ints, _Lengths]] = field(default_factory=deque)
-    shifts: list[tuple[_Ints, _Ints]] = field(default_factory=list)
-    room: _Ints = field(default_factory=lambda: np.empty(_ROOM, np.int64))
+    parts: deque[tuple[Ints, _Lengths]] = field(default_factory=deque)
+    shifts: list[tuple[Ints, Ints]] = field(default_factory=list)
+    room: Ints = field(default_factory=lambda: np.empty(_ROOM, np.int64))
 
-    def add(self, piece: NDArray[np.uint8]) -> None:
+    def add(self, piece: Uint8s) -> None:
         """Find what ends in a piece."""
         origin = self.done
         if origin == 0:
@@ -194,7 +192,7 @@ class _Scan:
         if head.startswith(BOM):
             self.begin = self.done = len(BOM)  # no part of a line, nor of a field
 
-    def _step(self, piece: NDArray[np.uint8], origin: int) -> None:
+    def _step(self, piece: Uint8s, origin: int) -> None:
         """Find as many ends as there is room for."""
         rules, rest = self.rules, piece[self.done - origin :]
         if rules.delimiter is None:
@@ -211,7 +209,7 @@ class _Scan:
         self.newlines += num_newlines
         self.done += consumed
 
-    def _note(self, ends: _Ints, upto: _Ints | None, piece: NDArray[np.uint8], origin: int) -> None:
+    def _note(self, ends: Ints, upto: Ints | None, piece: Uint8s, origin: int) -> None:
         """Note records that end with newlines, `upto[i]` of which have been passed behind record i; None: one each."""
         begins = np.empty(len(ends), np.int64)
         begins[0], begins[1:] = self.begin, ends[:-1]
@@ -236,11 +234,11 @@ class _Scan:
             self._keep(*((begins, lengths, at) if keep is None else (begins[keep], lengths[keep], at[keep])))
         self.begin, self.line, self.tail, self.blank = int(ends[-1]), self._line_of(upto, len(ends)), b"", True
 
-    def _line_of(self, upto: _Ints | None, row: int) -> int:
+    def _line_of(self, upto: Ints | None, row: int) -> int:
         """Return the line of one of the records that are being noted, or of what is behind the last."""
         return self.line + row if upto is None else int(upto[row - 1]) if row else self.line
 
-    def _keep(self, begins: _Ints, lengths: _Ints, at: _Ints | int) -> None:
+    def _keep(self, begins: Ints, lengths: Ints, at: Ints | int) -> None:
         """Keep records that begin in the lines `at`; of a number, in that one and those behind it."""
         if isinstance(at, int):
             numbers, further = np.array([self.count]), np.array([at - self.count])
@@ -255,7 +253,7 @@ class _Scan:
         self.count += len(begins)
         self.parts.append((begins, lengths.astype(np.uint32) if self.rules.max_line_bytes < 1 << 32 else lengths))
 
-    def _kept(self, begins: _Ints, lengths: _Ints, piece: NDArray[np.uint8], origin: int) -> NDArray[np.bool_] | None:
+    def _kept(self, begins: Ints, lengths: Ints, piece: Uint8s, origin: int) -> NDArray[np.bool_] | None:
         """Tell which records are not left out; None: all."""
         if self.rules.skip == "none":
             return None

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import SpecError
-from penstock.kernels.library import block, chosen, integer, place, require, require_integers, require_out, require_shape
+from penstock.kernels.library import Ints, Uint8s, block, chosen, integer, place, require, require_integers, require_out, require_shape
 
 MASK64 = (1 << 64) - 1
 # 2^64 divided by the golden ratio: consecutive multiples of it are spread evenly over 64 bits.
@@ -85,18 +85,18 @@ ROUNDS = 10
 
 
 def normalize_image_twin(
-    value: NDArray[np.uint8], scale: NDArray[np.float32], bias: NDArray[np.float32], out: NDArray[np.float32], channels_first: bool
+    value: Uint8s, scale: NDArray[np.float32], bias: NDArray[np.float32], out: NDArray[np.float32], channels_first: bool
 ) -> None:
     """Normalise one image."""
     normalize_twin(value[None], scale, bias, out[None], channels_first)
 
 
-def read_file_twin(path: bytes, buffer: NDArray[np.uint8]) -> int:
+def read_file_twin(path: bytes, buffer: Uint8s) -> int:
     """Return -1: reading is left to the caller's own way, which uses the same calls of the system."""
     return -1
 
 
-def permute_twin(positions: NDArray[np.int64], num_elements: int, key: int, out: NDArray[np.int64]) -> int:
+def permute_twin(positions: Ints, num_elements: int, key: int, out: Ints) -> int:
     """Write the permuted positions to `out`; return -1, or the first row whose position is out of range."""
     bad = (positions < 0) | (positions > num_elements - 1)
     if bad.any():
@@ -135,7 +135,7 @@ def grid(num_elements: int) -> tuple[int, int]:
     return -(-num_elements >> right_bits), right_bits
 
 
-def _shuffled_table(num_elements: int, seed: int) -> NDArray[np.int64]:
+def _shuffled_table(num_elements: int, seed: int) -> Ints:
     table = list(range(num_elements))
     for last, word in zip(range(num_elements - 1, 0, -1), round_keys(seed, num_elements - 1), strict=True):
         other = (word * (last + 1)) >> 64
@@ -164,9 +164,7 @@ def _scramble(words: NDArray[np.uint64], key: np.uint64) -> NDArray[np.uint64]:
     return mixed
 
 
-def philox_uniform_twin(
-    key0: int, key1: int, epochs: NDArray[np.int64], indices: NDArray[np.int64], lanes: NDArray[np.uint64], out: NDArray[np.float64]
-) -> None:
+def philox_uniform_twin(key0: int, key1: int, epochs: Ints, indices: Ints, lanes: NDArray[np.uint64], out: NDArray[np.float64]) -> None:
     """Fill row i of `out` with the first numbers of Philox4x64-10 with key (key0, key1) and counter (0, lane, index, epoch)."""
     num_draws = out.shape[1]
     num_blocks = -(-num_draws // 4)
@@ -200,7 +198,7 @@ def _multiply(words: NDArray[np.uint64], factor: int) -> tuple[NDArray[np.uint64
 
 
 def normalize_twin(
-    values: NDArray[np.uint8], scale: NDArray[np.float32], bias: NDArray[np.float32], out: NDArray[np.float32], channels_first: bool
+    values: Uint8s, scale: NDArray[np.float32], bias: NDArray[np.float32], out: NDArray[np.float32], channels_first: bool
 ) -> None:
     """Write values * scale + bias, rounded to float32 after the product and after the sum."""
     target = out.transpose(0, 2, 3, 1) if channels_first else out
@@ -210,19 +208,12 @@ def normalize_twin(
         np.add(plane, bias[channel], out=plane)
 
 
-def copy_images_twin(values: NDArray[np.uint8], out: NDArray[np.uint8]) -> None:
+def copy_images_twin(values: Uint8s, out: Uint8s) -> None:
     """Copy a view of images into a contiguous block."""
     np.copyto(out, values)
 
 
-def crop_images_twin(
-    values: NDArray[np.uint8],
-    tops: NDArray[np.int64],
-    lefts: NDArray[np.int64],
-    flips: NDArray[np.uint8],
-    fill: int,
-    out: NDArray[np.uint8],
-) -> None:
+def crop_images_twin(values: Uint8s, tops: Ints, lefts: Ints, flips: Uint8s, fill: int, out: Uint8s) -> None:
     """Cut one window out of each image, `fill` where it lies outside, mirrored where `flips` is not 0."""
     height, width = values.shape[1:3]
     rows, columns = out.shape[1:3]
@@ -244,7 +235,7 @@ def _inside(start: int, length: int, size: int) -> tuple[int, int]:
     return max(0, -start), min(length, size - start)
 
 
-def gather_windows_twin(values: NDArray[Any], starts: NDArray[np.int64], out: NDArray[np.int64]) -> int:
+def gather_windows_twin(values: NDArray[Any], starts: Ints, out: Ints) -> int:
     """Copy `values[start : start + length]` for each start; return -1, or the first row that lies outside."""
     length = out.shape[1]
     bad = (starts < 0) | (starts > values.shape[0] - length)
@@ -255,14 +246,7 @@ def gather_windows_twin(values: NDArray[Any], starts: NDArray[np.int64], out: ND
     return -1
 
 
-def deal_twin(
-    positions: NDArray[np.int64],
-    shares: NDArray[np.uint64],
-    sides: NDArray[np.int64],
-    num_children: int,
-    out: NDArray[np.int64],
-    starts: NDArray[np.int64],
-) -> int:
+def deal_twin(positions: Ints, shares: NDArray[np.uint64], sides: Ints, num_children: int, out: Ints, starts: Ints) -> int:
     """Say which child of a tree gives the element at each position.
 
     Args:
@@ -294,7 +278,7 @@ def deal_twin(
     return -1
 
 
-def _go_down(positions: NDArray[np.int64], shares: list[int], sides: list[list[int]], out: NDArray[np.int64]) -> None:
+def _go_down(positions: Ints, shares: list[int], sides: list[list[int]], out: Ints) -> None:
     """Write for each row the child that gives it, and its place there."""
     steps = np.arange(len(positions), dtype=np.int64)
     first = int(positions[0]) if len(positions) else 0
@@ -356,7 +340,7 @@ _LIMIT = 1 << 63
 _MASK64 = (1 << 64) - 1
 
 
-def permute(positions: NDArray[np.int64], num_elements: int, key: int) -> NDArray[np.int64]:
+def permute(positions: Ints, num_elements: int, key: int) -> Ints:
     """Permute positions of 0..num_elements-1 by a keyed pseudo-random permutation.
 
     The same on every platform. Any position at once, O(1) memory; from any thread.
@@ -386,9 +370,7 @@ def permute(positions: NDArray[np.int64], num_elements: int, key: int) -> NDArra
     return out
 
 
-def philox_uniform(
-    key0: int, key1: int, epochs: NDArray[np.int64], indices: NDArray[np.int64], lanes: NDArray[np.uint64], num_draws: int
-) -> NDArray[np.float64]:
+def philox_uniform(key0: int, key1: int, epochs: Ints, indices: Ints, lanes: NDArray[np.uint64], num_draws: int) -> NDArray[np.float64]:
     """Draw uniform numbers for many elements, each from its own counter-based generator.
 
     Row i is what `Generator(Philox(key=[key0, key1], counter=[0, lanes[i], indices[i], epochs[i]])).random(num_draws)` gives.
@@ -421,7 +403,7 @@ def philox_uniform(
 
 
 def normalize(
-    values: NDArray[np.uint8], scale: NDArray[np.float32], bias: NDArray[np.float32], out: NDArray[np.float32], channels_first: bool
+    values: Uint8s, scale: NDArray[np.float32], bias: NDArray[np.float32], out: NDArray[np.float32], channels_first: bool
 ) -> None:
     """Write values * scale + bias per channel as float32, rounded after the product and after the sum (no fused multiply-add).
 
@@ -448,7 +430,7 @@ def normalize(
 
 
 def normalize_image(
-    value: NDArray[np.uint8], scale: NDArray[np.float32], bias: NDArray[np.float32], out: NDArray[np.float32], channels_first: bool
+    value: Uint8s, scale: NDArray[np.float32], bias: NDArray[np.float32], out: NDArray[np.float32], channels_first: bool
 ) -> None:
     """Do what `normalize` does for one image [h, w, c]; half the time of a batch of one, for the loop over decoded images.
 
@@ -466,7 +448,7 @@ def normalize_image(
     chosen("normalize_image", normalize_image_twin)(value, scale, bias, out, channels_first)
 
 
-def read_file(path: bytes, buffer: NDArray[np.uint8]) -> int:
+def read_file(path: bytes, buffer: Uint8s) -> int:
     """Read all of a regular file with one call that leaves the GIL alone from open to close. From any thread.
 
     Args:
@@ -486,7 +468,7 @@ def read_file(path: bytes, buffer: NDArray[np.uint8]) -> int:
     return chosen("read_file", read_file_twin)(path, buffer)
 
 
-def copy_images(values: NDArray[np.uint8], out: NDArray[np.uint8]) -> None:
+def copy_images(values: Uint8s, out: Uint8s) -> None:
     """Copy a view of images (a crop, a mirrored view) into a contiguous block. From any thread.
 
     Args:
@@ -501,14 +483,7 @@ def copy_images(values: NDArray[np.uint8], out: NDArray[np.uint8]) -> None:
     chosen("copy_images", copy_images_twin)(values, out)
 
 
-def crop_images(
-    values: NDArray[np.uint8],
-    tops: NDArray[np.int64],
-    lefts: NDArray[np.int64],
-    flips: NDArray[np.uint8],
-    fill: int,
-    out: NDArray[np.uint8],
-) -> None:
+def crop_images(values: Uint8s, tops: Ints, lefts: Ints, flips: Uint8s, fill: int, out: Uint8s) -> None:
     """Cut one window out of each image, then mirror it left to right where asked. From any thread.
 
     Args:
@@ -539,7 +514,7 @@ def crop_images(
     chosen("crop_images", crop_images_twin)(values, tops, lefts, flips, fill, out)
 
 
-def gather_windows(values: NDArray[Any], starts: NDArray[np.int64], out: NDArray[np.int64]) -> None:
+def gather_windows(values: NDArray[Any], starts: Ints, out: Ints) -> None:
     """Copy `values[start : start + length]` for each start, widened to int64. From any thread.
 
     Args:
@@ -566,9 +541,7 @@ def gather_windows(values: NDArray[Any], starts: NDArray[np.int64], out: NDArray
         )
 
 
-def deal(
-    positions: NDArray[np.int64], shares: NDArray[np.uint64], sides: NDArray[np.int64], num_children: int, *, grouped: bool = True
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def deal(positions: Ints, shares: NDArray[np.uint64], sides: Ints, num_children: int, *, grouped: bool = True) -> tuple[Ints, Ints]:
     """Say which child of a binary tree gives the element at each position.
 
     Of the first x elements that pass a node, floor(x * share / 2**63 + 1/2) go left. From any thread.

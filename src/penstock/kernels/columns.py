@@ -12,10 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import LengthMismatch, SpecError
-from penstock.kernels.library import addresses, block, chosen, chosen_library, place
+from penstock.kernels.library import Ints, addresses, block, chosen, chosen_library, place
 
 _INT64 = np.dtype(np.int64)
-Ints = NDArray[np.int64]
 
 
 class ColumnTable:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import SpecError
-from penstock.kernels.library import block, chosen, chosen_library, place, require, require_shape, table_of_columns
+from penstock.kernels.library import Ints, Uint8s, block, chosen, chosen_library, place, require, require_shape, table_of_columns
 from penstock.kernels.spans import Taker
 from penstock.kernels.wire import BYTES, FLOAT, INT64, Entry, WireFault, WireProblem, as_array, entries, lists_of, messages, values_of
 
@@ -71,10 +71,10 @@ class ExamplePlan:
     """
 
     features: tuple[FeaturePlan, ...]
-    first: NDArray[np.int64]
-    second: NDArray[np.int64]
-    texts: NDArray[np.uint8]
-    table: NDArray[np.int64]
+    first: Ints
+    second: Ints
+    texts: Uint8s
+    table: Ints
     has_variable: bool
 
 
@@ -120,7 +120,7 @@ def hash_of(name: bytes) -> int:
     return value
 
 
-def _table(names: Sequence[bytes]) -> NDArray[np.int64]:
+def _table(names: Sequence[bytes]) -> Ints:
     size = 4
     while size < 2 * len(names):
         size *= 2
@@ -134,14 +134,14 @@ def _table(names: Sequence[bytes]) -> NDArray[np.int64]:
 
 
 def parse_examples_twin(
-    buffer: NDArray[np.uint8],
-    starts: NDArray[np.int64],
-    lengths: NDArray[np.int64],
+    buffer: Uint8s,
+    starts: Ints,
+    lengths: Ints,
     plan: ExamplePlan,
-    table: NDArray[np.int64],
+    table: Ints,
     outs: Sequence[NDArray[Any]],
-    offsets: Sequence[NDArray[np.int64]] | None,
-    report: NDArray[np.int64],
+    offsets: Sequence[Ints] | None,
+    report: Ints,
 ) -> int:
     """Parse records into columns; return -1, or the first bad row with its `report` (fault, feature, where, found).
 
@@ -178,14 +178,7 @@ def parse_examples_twin(
 
 
 def _put(
-    record: bytes,
-    start: int,
-    entry: Entry | None,
-    feature: FeaturePlan,
-    mode: int,
-    row: int,
-    out: NDArray[Any],
-    offsets: NDArray[np.int64] | None,
+    record: bytes, start: int, entry: Entry | None, feature: FeaturePlan, mode: int, row: int, out: NDArray[Any], offsets: Ints | None
 ) -> None:
     """Write one feature of one record."""
     at = 0 if entry is None else entry[0]
@@ -248,13 +241,7 @@ class BadRecord(NamedTuple):
     found: int
 
 
-def parse_examples(
-    buffer: NDArray[np.uint8],
-    starts: NDArray[np.int64],
-    lengths: NDArray[np.int64],
-    plan: ExamplePlan,
-    outs: Sequence[NDArray[Any]],
-) -> BadRecord | None:
+def parse_examples(buffer: Uint8s, starts: Ints, lengths: Ints, plan: ExamplePlan, outs: Sequence[NDArray[Any]]) -> BadRecord | None:
     """Parse record i = buffer[starts[i] : starts[i] + lengths[i]] of a block into row i of every column, with one call. From any thread.
 
     Args:
@@ -280,12 +267,8 @@ def parse_examples(
 
 
 def fill_examples(
-    buffer: NDArray[np.uint8],
-    starts: NDArray[np.int64],
-    lengths: NDArray[np.int64],
-    plan: ExamplePlan,
-    counts: Sequence[NDArray[np.int64] | None],
-) -> tuple[BadRecord | None, list[tuple[NDArray[Any], NDArray[np.int64]] | None]]:
+    buffer: Uint8s, starts: Ints, lengths: Ints, plan: ExamplePlan, counts: Sequence[Ints | None]
+) -> tuple[BadRecord | None, list[tuple[NDArray[Any], Ints] | None]]:
     """Gather the values of the variable features of a block whose counts `parse_examples` gave. From any thread.
 
     Args:
@@ -304,7 +287,7 @@ def fill_examples(
     """
     buffer, starts, lengths = _block(buffer, starts, lengths)
     outs: list[NDArray[Any]] = []
-    offsets: list[NDArray[np.int64]] = []
+    offsets: list[Ints] = []
     for number, (feature, column) in enumerate(zip(plan.features, counts, strict=True)):
         where = np.zeros(1, np.int64)
         if feature.mode != FIXED:
@@ -351,15 +334,9 @@ def framed_taker(plan: ExamplePlan, outs: Sequence[NDArray[Any]], num: int, *, c
     return None if library is None else taker_of(library, plan, outs, check_data=check_data)
 
 
-def _block(
-    buffer: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64]
-) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]:
+def _block(buffer: Uint8s, starts: Ints, lengths: Ints) -> tuple[Uint8s, Ints, Ints]:
     starts = block("parse_examples", "starts", starts, _INT64)
-    return (
-        block("parse_examples", "buffer", buffer, _UINT8),
-        starts,
-        block("parse_examples", "lengths", lengths, _INT64, starts.shape[0]),
-    )
+    return (block("parse_examples", "buffer", buffer, _UINT8), starts, block("parse_examples", "lengths", lengths, _INT64, starts.shape[0]))
 
 
 def _require_column(argument: str, out: NDArray[Any], dtype: np.dtype[Any], size: int) -> None:
@@ -374,13 +351,13 @@ def _require_column(argument: str, out: NDArray[Any], dtype: np.dtype[Any], size
 
 
 def _run(
-    buffer: NDArray[np.uint8],
-    starts: NDArray[np.int64],
-    lengths: NDArray[np.int64],
+    buffer: Uint8s,
+    starts: Ints,
+    lengths: Ints,
     plan: ExamplePlan,
-    table: NDArray[np.int64],
+    table: Ints,
     outs: Sequence[NDArray[Any]],
-    offsets: Sequence[NDArray[np.int64]] | None,
+    offsets: Sequence[Ints] | None,
 ) -> BadRecord | None:
     report = np.zeros(4, np.int64)
     row = chosen("parse_examples", parse_examples_twin)(buffer, starts, lengths, plan, table, outs, offsets, report)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import SpecError
-from penstock.kernels.library import block, chosen, integer, place, require_out
+from penstock.kernels.library import Ints, Uint8s, block, chosen, integer, place, require_out
 
 _HEADER = struct.Struct("<QI")
 _GOOD, _MORE, _FULL, _CUT, _LENGTH_CRC, _LIMIT, _DATA_CRC, _OTHER_LENGTH = range(8)
@@ -26,7 +26,7 @@ _MASK32 = (1 << 32) - 1
 _LANE_BYTES, _LEAST_BYTES, _PIECE_BYTES = 64, 4096, 1 << 20
 
 
-def crc32c_twin(data: NDArray[np.uint8] | bytes, num: int, value: int) -> int:
+def crc32c_twin(data: Uint8s | bytes, num: int, value: int) -> int:
     """Continue a check sum."""
     crc = value ^ _MASK32
     view = (memoryview(data) if isinstance(data, bytes) else data.data)[:num]
@@ -54,7 +54,7 @@ def _by_bytes(data: memoryview, crc: int) -> int:
     return crc
 
 
-def _in_lanes(data: NDArray[np.uint8], crc: int) -> int:
+def _in_lanes(data: Uint8s, crc: int) -> int:
     """Compute lanes side by side, then join them two by two. Zeros in front change nothing, for the remainder begins with zero there."""
     num_lanes = 1 << (-(-data.size // _LANE_BYTES) - 1).bit_length()
     padded = np.zeros(num_lanes * _LANE_BYTES, np.uint8)
@@ -90,13 +90,7 @@ def _shifts(num_bytes: int) -> NDArray[np.uint32]:
     return out
 
 
-def scan_frames_twin(
-    buffer: NDArray[np.uint8],
-    bounds: tuple[int, int, int, int],
-    offsets: NDArray[np.int64],
-    lengths: NDArray[np.int64],
-    state: NDArray[np.int64],
-) -> int:
+def scan_frames_twin(buffer: Uint8s, bounds: tuple[int, int, int, int], offsets: Ints, lengths: Ints, state: Ints) -> int:
     """Find frames; bounds: left, limit, mode, base. `state` gets position, status and detail. Return their number."""
     left, limit, mode, base = bounds
     data = buffer.data
@@ -146,7 +140,7 @@ def _masked(data: memoryview) -> int:
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & _MASK32
 
 
-def find_frame_twin(buffer: NDArray[np.uint8], start: int, left: int) -> int:
+def find_frame_twin(buffer: Uint8s, start: int, left: int) -> int:
     """Return the first place from `start` on where a frame may begin."""
     data, place = buffer.data, start
     while len(data) - place >= _HEADER.size:
@@ -157,13 +151,7 @@ def find_frame_twin(buffer: NDArray[np.uint8], start: int, left: int) -> int:
     return place
 
 
-def check_frames_twin(
-    buffer: NDArray[np.uint8],
-    starts: NDArray[np.int64],
-    lengths: NDArray[np.int64],
-    check_data: bool,
-    statuses: NDArray[np.uint8],
-) -> int:
+def check_frames_twin(buffer: Uint8s, starts: Ints, lengths: Ints, check_data: bool, statuses: Uint8s) -> int:
     """Write the status of each frame; return the number of bad ones."""
     data = buffer.data
     for row, (start, length) in enumerate(zip(starts.tolist(), lengths.tolist(), strict=True)):
@@ -255,8 +243,8 @@ def masked(crc: int) -> int:
 
 def scan_frames(
     buffer: Bytes,
-    offsets: NDArray[np.int64],
-    lengths: NDArray[np.int64],
+    offsets: Ints,
+    lengths: Ints,
     *,
     left: int = UNKNOWN,
     limit: int = UNKNOWN,
@@ -320,14 +308,7 @@ def find_frame(buffer: Bytes, start: int, *, left: int = UNKNOWN) -> int:
     return chosen("find_frame", find_frame_twin)(data, integer("find_frame", "start", start, 0, data.size), left)
 
 
-def check_frames(
-    buffer: Bytes,
-    starts: NDArray[np.int64],
-    lengths: NDArray[np.int64],
-    *,
-    check_data: bool = True,
-    out: NDArray[np.uint8] | None = None,
-) -> NDArray[np.uint8] | None:
+def check_frames(buffer: Bytes, starts: Ints, lengths: Ints, *, check_data: bool = True, out: Uint8s | None = None) -> Uint8s | None:
     """Check frames that lie anywhere in a buffer: both check sums, and that each fills its span exactly. One call without the GIL.
 
     Args:
@@ -354,7 +335,7 @@ def check_frames(
     return out if num_bad else None
 
 
-def _bytes_of(function: str, argument: str, data: Any) -> NDArray[np.uint8]:
+def _bytes_of(function: str, argument: str, data: Any) -> Uint8s:
     """Return a flat view of anything with a contiguous buffer."""
     if type(data) is np.ndarray and data.dtype is _UINT8 and data.ndim == 1 and data.flags.c_contiguous:
         return data

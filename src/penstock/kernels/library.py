@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 
 from penstock.errors import SpecError
 
+Ints = NDArray[np.int64]
+Uint8s = NDArray[np.uint8]
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -42,7 +44,7 @@ def _bytes_or_array(data: Any) -> Any:
     return data if type(data) is bytes else _address(data)
 
 
-def addresses(arrays: Iterable[NDArray[Any]]) -> NDArray[np.int64]:
+def addresses(arrays: Iterable[NDArray[Any]]) -> Ints:
     """Return where each of several arrays begins."""
     return np.array([_number(array) for array in arrays], np.int64)
 
@@ -56,7 +58,7 @@ def _number(array: NDArray[Any]) -> int:
     return int(array.ctypes.data)
 
 
-def table_of_columns(outs: Sequence[NDArray[Any]], offsets: Sequence[NDArray[np.int64]] | None) -> NDArray[np.int64]:
+def table_of_columns(outs: Sequence[NDArray[Any]], offsets: Sequence[Ints] | None) -> Ints:
     """Return int64 [columns, 2]: the addresses of column and offsets, 0 for no offsets."""
     table = np.zeros((len(outs), 2), np.int64)
     table[:, 0] = addresses(outs)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from penstock.errors import SpecError
-from penstock.kernels.library import block, chosen, integer, place, require, require_out
+from penstock.kernels.library import Ints, Uint8s, block, chosen, integer, place, require, require_out
 
 _UINT8, _INT64 = np.dtype(np.uint8), np.dtype(np.int64)
 _MAX_BASE = 1 << 62
@@ -20,7 +19,7 @@ QUOTED: Final = 2
 BEHIND: Final = 3
 
 
-def find_lines(data: NDArray[np.uint8], base: int, ends: NDArray[np.int64]) -> tuple[int, int]:
+def find_lines(data: Uint8s, base: int, ends: Ints) -> tuple[int, int]:
     """Write base + the place behind each newline of `data` to `ends`, as many as fit. From any thread.
 
     Args:
@@ -41,9 +40,7 @@ def find_lines(data: NDArray[np.uint8], base: int, ends: NDArray[np.int64]) -> t
     return found, int(done[0])
 
 
-def find_records(
-    data: NDArray[np.uint8], base: int, delimiter: int, quote: int, state: int, ends: NDArray[np.int64]
-) -> tuple[int, int, int]:
+def find_records(data: Uint8s, base: int, delimiter: int, quote: int, state: int, ends: Ints) -> tuple[int, int, int]:
     """Find where CSV records end: at newlines outside quotes. From any thread.
 
     A quote opens a quoted field only where a field begins; inside one, a doubled quote stands for itself.
@@ -77,25 +74,18 @@ def find_records(
     return found, done, after
 
 
-def _require_ends(function: str, data: NDArray[np.uint8], ends: NDArray[np.int64]) -> None:
+def _require_ends(function: str, data: Uint8s, ends: Ints) -> None:
     require(function, "ends", ends, _INT64, 1)
     require_out(function, ends, _INT64, ends.shape, data)
 
 
-def find_lines_twin(data: NDArray[np.uint8], base: int, ends: NDArray[np.int64], done: NDArray[np.int64]) -> int:
+def find_lines_twin(data: Uint8s, base: int, ends: Ints, done: Ints) -> int:
     """Write base + the place behind each newline to `ends`; return how many. `done` gets how many bytes are done."""
     found, done[0] = _keep(np.flatnonzero(data == _NEWLINE) + 1, data.size, base, ends)
     return found
 
 
-def find_records_twin(
-    data: NDArray[np.uint8],
-    base: int,
-    marks: tuple[int, int],
-    ends: NDArray[np.int64],
-    state: NDArray[np.int64],
-    done: NDArray[np.int64],
-) -> int:
+def find_records_twin(data: Uint8s, base: int, marks: tuple[int, int], ends: Ints, state: Ints, done: Ints) -> int:
     """Do as `find_lines_twin`, but newlines inside quotes end nothing; `state` also gets where the bytes that are done leave off."""
     delimiter, quote = marks
     places: list[int] = []
@@ -115,7 +105,7 @@ def find_records_twin(
     return found
 
 
-def _keep(places: NDArray[np.int64], size: int, base: int, ends: NDArray[np.int64]) -> tuple[int, int]:
+def _keep(places: Ints, size: int, base: int, ends: Ints) -> tuple[int, int]:
     found = min(len(places), ends.size)
     np.add(places[:found], base, out=ends[:found])
     if found == len(places):

@@ -10,10 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.kernels.library import block, chosen, chosen_library, require, require_shape
+from penstock.kernels.library import Ints, Uint8s, block, chosen, chosen_library, require, require_shape
 
 _INT64, _UINT32 = np.dtype(np.int64), np.dtype(np.uint32)
-Ints = NDArray[np.int64]
 
 
 class Places:
@@ -89,8 +88,8 @@ class Files(NamedTuple):
     """
 
     paths: bytes
-    path_starts: NDArray[np.int64]
-    known: NDArray[np.int64]
+    path_starts: Ints
+    known: Ints
 
     def path(self, file: int) -> bytes:
         """Return the path of a file."""
@@ -111,11 +110,11 @@ class Spans(NamedTuple):
         every: of so many spans one is looked at: where it is not in memory, the system is asked for all before they are read. In C alone.
     """
 
-    files: NDArray[np.int64]
-    offsets: NDArray[np.int64]
-    lengths: NDArray[np.int64]
-    descriptors: NDArray[np.int64]
-    maps: NDArray[np.int64] | None = None
+    files: Ints
+    offsets: Ints
+    lengths: Ints
+    descriptors: Ints
+    maps: Ints | None = None
     sink: int = -1
     every: int = 32
 
@@ -132,15 +131,7 @@ def known_of(status: os.stat_result) -> tuple[int, int, int]:
     return status.st_size, as_int64(status.st_mtime_ns), as_int64(status.st_ino)
 
 
-def read_spans_twin(
-    tables: Files,
-    spans: Spans,
-    gap: int,
-    out: NDArray[np.uint8],
-    begins: NDArray[np.int64],
-    kept: NDArray[np.int64],
-    facts: NDArray[np.int64],
-) -> int:
+def read_spans_twin(tables: Files, spans: Spans, gap: int, out: Uint8s, begins: Ints, kept: Ints, facts: Ints) -> int:
     """Do what the C function does: see spans.c."""
     facts[:] = 0
     files, offsets, lengths = spans.files, spans.offsets, spans.lengths
@@ -178,11 +169,11 @@ def read_spans_twin(
 class _Block:
     """A block in work: what was read so far, and what was found out."""
 
-    def __init__(self, spans: Spans, gap: int, out: NDArray[np.uint8], begins: NDArray[np.int64], facts: NDArray[np.int64]) -> None:
+    def __init__(self, spans: Spans, gap: int, out: Uint8s, begins: Ints, facts: Ints) -> None:
         self._spans, self._gap, self._out, self._begins, self._facts = spans, gap, out, begins, facts
         self.used = 0
 
-    def read_file(self, descriptor: int, known: NDArray[np.int64], rows: list[int]) -> int:
+    def read_file(self, descriptor: int, known: Ints, rows: list[int]) -> int:
         """Read the rows of one file, which are in order; return the problem."""
         facts = self._facts
         try:
@@ -210,7 +201,7 @@ class _Block:
         return problem
 
 
-def _read_range(descriptor: int, out: NDArray[np.uint8], offset: int, facts: NDArray[Any]) -> int:
+def _read_range(descriptor: int, out: Uint8s, offset: int, facts: NDArray[Any]) -> int:
     done = 0
     while done < out.size:
         try:
@@ -261,11 +252,11 @@ class Taker(NamedTuple):
     """
 
     address: int
-    context: NDArray[np.int64]
+    context: Ints
     held: tuple[Any, ...]
 
 
-def read_spans(files: Files, block: Spans, gap: int, out: NDArray[np.uint8], begins: NDArray[np.int64], most_kept: int) -> BlockOutcome:
+def read_spans(files: Files, block: Spans, gap: int, out: Uint8s, begins: Ints, most_kept: int) -> BlockOutcome:
     """Read spans of regular files into `out`, those of one file in the order of their offsets, near ones together.
 
     Blocks for the disk, without the GIL. From any thread. All arrays are C-contiguous.
@@ -286,7 +277,7 @@ def read_spans(files: Files, block: Spans, gap: int, out: NDArray[np.uint8], beg
 
 
 def stream_spans(
-    files: Files, block: Spans, gap: int, out: NDArray[np.uint8], pieces: tuple[int, int], most_kept: int, taker: Taker
+    files: Files, block: Spans, gap: int, out: Uint8s, pieces: tuple[int, int], most_kept: int, taker: Taker
 ) -> tuple[int, list[list[int]], bool]:
     """Read spans as `read_spans` does, in the order of the block, and give them to a C function piece by piece; one call without the GIL.
 

@@ -15,11 +15,10 @@ from hashlib import blake2b
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from penstock.errors import SpecError
 from penstock.kernels.framing import crc32c_twin
-from penstock.kernels.library import block, chosen, integer, place, require, require_out, require_shape
+from penstock.kernels.library import Ints, Uint8s, block, chosen, integer, place, require, require_out, require_shape
 
 UNIT: Final = 512
 """Bytes of a block: headers, and what data are padded to."""
@@ -135,9 +134,7 @@ class _Stop(Exception):
         self.outcome = outcome
 
 
-def scan(
-    data: NDArray[np.uint8], base: int, total: int, rows: NDArray[np.int64], names: NDArray[np.uint8], state: NDArray[np.int64]
-) -> int:
+def scan(data: Uint8s, base: int, total: int, rows: Ints, names: Uint8s, state: Ints) -> int:
     """Scan one piece of a file that stands at `base` of `total` bytes; return an `ScanOutcome`."""
     scanner = _Scanner(data, base, total, rows, names, state)
     try:
@@ -147,15 +144,7 @@ def scan(
     return int(ScanOutcome.MORE)
 
 
-def samples(
-    data: NDArray[np.uint8],
-    starts: NDArray[np.int64],
-    lengths: NDArray[np.int64],
-    rows: NDArray[np.int64],
-    names: NDArray[np.uint8],
-    ends: NDArray[np.int64],
-    state: NDArray[np.int64],
-) -> int:
+def samples(data: Uint8s, starts: Ints, lengths: Ints, rows: Ints, names: Uint8s, ends: Ints, state: Ints) -> int:
     """Scan whole samples; `ends[i]` are the rows up to and with sample i. Return 0 or an `ScanOutcome`."""
     for sample, (start, length) in enumerate(zip(starts.tolist(), lengths.tolist(), strict=True)):
         before = int(state[StatePlace.NUM_ROWS])
@@ -176,9 +165,7 @@ def samples(
 class _Scanner:
     """One call of `scan`."""
 
-    def __init__(
-        self, data: NDArray[np.uint8], base: int, total: int, rows: NDArray[np.int64], names: NDArray[np.uint8], state: NDArray[np.int64]
-    ) -> None:
+    def __init__(self, data: Uint8s, base: int, total: int, rows: Ints, names: Uint8s, state: Ints) -> None:
         self._data = data.data
         self._base, self._total, self._rows, self._names, self._state = base, total, rows, names, state
 
@@ -290,7 +277,7 @@ class _Scanner:
             state[StatePlace.SAMPLE] = row
         state[StatePlace.NUM_ROWS], state[StatePlace.NUM_NAME_BYTES] = row + 1, name_end
 
-    def _sum_row(self, row: NDArray[np.int64], start: int, end: int) -> None:
+    def _sum_row(self, row: Ints, start: int, end: int) -> None:
         """Add the bytes start..end of the file, as far as they are here, to the check sum of a row."""
         if not self._state[StatePlace.WITH_CRC]:
             return
@@ -407,7 +394,7 @@ class MemberTable:
         state[StatePlace.SAMPLE] = max(-1, int(state[StatePlace.SAMPLE]) - num_rows)
 
 
-def scan_members(data: NDArray[np.uint8], base: int, total: int, table: MemberTable) -> ScanOutcome:
+def scan_members(data: Uint8s, base: int, total: int, table: MemberTable) -> ScanOutcome:
     """Scan one piece of a tar file, going on at `table.state[POSITION]`; each header is checked, and data are not looked at.
 
     Args:
@@ -433,9 +420,7 @@ def scan_members(data: NDArray[np.uint8], base: int, total: int, table: MemberTa
     return ScanOutcome(chosen("tar_scan", scan)(data, base, total, table.rows, table.names, table.state))
 
 
-def scan_samples(
-    data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64], table: MemberTable, ends: NDArray[np.int64]
-) -> ScanOutcome:
+def scan_samples(data: Uint8s, starts: Ints, lengths: Ints, table: MemberTable, ends: Ints) -> ScanOutcome:
     """Scan samples that lie anywhere in `data`, each of which must be exactly one. One call without the GIL.
 
     Args:
@@ -469,7 +454,7 @@ def scan_samples(
     return outcome
 
 
-def _most(num_bytes: int, lengths: NDArray[np.int64]) -> tuple[int, int]:
+def _most(num_bytes: int, lengths: Ints) -> tuple[int, int]:
     """Return how many rows and bytes of names samples of these lengths can have; they may lie one over the other."""
     total = int(np.clip(lengths, 0, num_bytes).sum())
     return total // UNIT + 1, total + MAX_NAME

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import SpecError
-from penstock.kernels.library import block, chosen, integer, place, require, require_out
+from penstock.kernels.library import Ints, block, chosen, integer, place, require, require_out
 
 _INT32, _INT64 = np.dtype(np.int32), np.dtype(np.int64)
 _MAX_OFFSET = 1 << 62
@@ -27,9 +27,7 @@ class TokenFailure(NamedTuple):
     detail: int
 
 
-def read_windows(
-    descriptors: NDArray[np.int32], offsets: NDArray[np.int64], dtype: np.dtype[Any], bound: int, out: NDArray[np.int64]
-) -> TokenFailure | None:
+def read_windows(descriptors: NDArray[np.int32], offsets: Ints, dtype: np.dtype[Any], bound: int, out: Ints) -> TokenFailure | None:
     """Read `out.shape[1]` tokens from byte offsets[i] of descriptors[i] on into row i of `out`, widened to int64.
 
     Nothing is mapped: a file that ends too soon is a short read. From any thread; blocks while the system reads.
@@ -67,14 +65,7 @@ def read_windows(
     return None if row < 0 else TokenFailure(row, int(report[0]), int(report[1]))
 
 
-def read_windows_twin(
-    descriptors: NDArray[np.int32],
-    offsets: NDArray[np.int64],
-    dtype: np.dtype[Any],
-    bound: int,
-    out: NDArray[np.int64],
-    report: NDArray[np.int64],
-) -> int:
+def read_windows_twin(descriptors: NDArray[np.int32], offsets: Ints, dtype: np.dtype[Any], bound: int, out: Ints, report: Ints) -> int:
     """Fill row i of `out` with the tokens from byte offsets[i] of descriptors[i] on; return -1, or the first row that failed.
 
     `report` says why: (SHORT, bytes of the row that are there), (FAILED, errno), (OUTSIDE, place of the token in its row).

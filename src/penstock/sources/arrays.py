@@ -19,6 +19,7 @@ from penstock._contracts.element import LEAF, Structure, flatten, is_masked, ite
 from penstock._contracts.failing import add_note, text_of
 from penstock._contracts.source import IndexedSource
 from penstock.errors import LengthMismatch, PlanError, SourceError
+from penstock.kernels.library import Ints
 from penstock.sources.paths import crc_of_array, crc_of_value, spread
 
 _SAMPLED = 64
@@ -236,7 +237,7 @@ class ArraySource:
 
     def gather(self, indices: Sequence[int], rows: list[Any]) -> None:
         """Append one element per index: read-only views of the rows, NumPy scalars where the array has one dimension."""
-        index_array: NDArray[np.int64] | None = None
+        index_array: Ints | None = None
         columns: list[list[Any]] = []
         for array in self._arrays:
             if array.ndim == 1:
@@ -247,7 +248,7 @@ class ArraySource:
                 columns.append(list(map(array.__getitem__, indices)))
         rows.extend(_join(self._structure, iter(columns)))
 
-    def gather_columns(self, indices: NDArray[np.int64], out: list[NDArray[Any]] | None) -> list[NDArray[Any]]:
+    def gather_columns(self, indices: Ints, out: list[NDArray[Any]] | None) -> list[NDArray[Any]]:
         """Gather rows `indices` of every leaf: into `out` (arrays of shape (n, *leaf shape)) or into new arrays.
 
         Raises:
@@ -400,7 +401,7 @@ def _dtype_name(dtype: np.dtype[Any]) -> str:
     return str(dtype.descr) if dtype.names else dtype.str
 
 
-def _gather_strided(array: NDArray[Any], indices: NDArray[np.int64], target: NDArray[Any]) -> None:
+def _gather_strided(array: NDArray[Any], indices: Ints, target: NDArray[Any]) -> None:
     """Gather from a view that is not contiguous, in parts that stay in the cache.
 
     `np.take` would first make a contiguous copy of the whole view: terabytes for sliding windows over a token file.

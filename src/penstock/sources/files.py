@@ -17,13 +17,14 @@ from penstock._contracts.transform import Scratch
 from penstock._storage.listing import find_local, patterns_of, refuse_url
 from penstock._storage.urls import shown
 from penstock.errors import ListFileError, PlanError, SourceError
+from penstock.kernels.library import Ints, Uint8s
 from penstock.sources.paths import PADDING, PathTable, common_folder, pack_paths, read_file
 
 
 class WholeFiles(ABC):
     """Elements {"path": str, "data": bytes}, with "label" where there are labels. A subclass says where they come from, in `describe`."""
 
-    def __init__(self, table: PathTable, labels: NDArray[np.int64] | None) -> None:
+    def __init__(self, table: PathTable, labels: Ints | None) -> None:
         """Serve the files of `table`, with `labels` (int64 [n]) or without."""
         self._table = table
         self._labels = labels
@@ -54,7 +55,7 @@ class WholeFiles(ABC):
         """Return the name of the bytes' field."""
         return "data"
 
-    def read_transient(self, index: int, scratch: Scratch, ahead: NDArray[np.int64]) -> dict[str, Any]:
+    def read_transient(self, index: int, scratch: Scratch, ahead: Ints) -> dict[str, Any]:
         """Return one element, its bytes in working memory; where reads wait for a disk, have the system begin with those `ahead`.
 
         Raises:
@@ -317,7 +318,7 @@ class ListSource(WholeFiles):
         return f"read_list({shown(self._name)}, {len(self)} elements{repeated})"
 
 
-def _repeated(table: PathTable) -> NDArray[np.int64]:
+def _repeated(table: PathTable) -> Ints:
     """Return the elements whose path an earlier element has, in order."""
     hashes = table.all_hashes()
     order = np.argsort(hashes, kind="stable")
@@ -336,17 +337,14 @@ _TAB, _SLASH, _DOT, _HASH, _PLUS, _MINUS, _ZERO = 9, 47, 46, 35, 43, 45, 48
 _IS_WHITE = np.zeros(256, bool)
 _IS_WHITE[list(_WHITE)] = True
 
-_Ints = NDArray[np.int64]
-_Bytes = NDArray[np.uint8]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ParsedList:
     """The places of the paths in the file's bytes, int64 [n] each, and the labels (zeros for a list without labels)."""
 
-    starts: _Ints
-    ends: _Ints
-    labels: _Ints
+    starts: Ints
+    ends: Ints
+    labels: Ints
 
 
 @dataclass(slots=True)
@@ -375,9 +373,9 @@ def parse_list(blob: bytes, *, name: str, has_label: bool, root: str | None) -> 
     Raises:
         ListFileError: a line is wrong (the first one is named, and how many there are), or there is no line.
     """
-    data: _Bytes = np.frombuffer(blob, np.uint8)
+    data: Uint8s = np.frombuffer(blob, np.uint8)
     begin = len(_BOM) if blob.startswith(_BOM) else 0
-    parts: list[tuple[_Ints, _Ints, _Ints]] = []
+    parts: list[tuple[Ints, Ints, Ints]] = []
     problem = _Problem()
     while begin < len(blob):
         stop = blob.find(b"\n", min(begin + _CHUNK_BYTES, len(blob) - 1)) + 1 or len(blob)
@@ -399,8 +397,8 @@ def parse_list(blob: bytes, *, name: str, has_label: bool, root: str | None) -> 
 
 
 def _parse_chunk(
-    blob: bytes, data: _Bytes, begin: int, stop: int, has_label: bool, root: str | None, problem: _Problem
-) -> tuple[_Ints, _Ints, _Ints]:
+    blob: bytes, data: Uint8s, begin: int, stop: int, has_label: bool, root: str | None, problem: _Problem
+) -> tuple[Ints, Ints, Ints]:
     """Parse the whole lines of blob[begin:stop]."""
     view = data[begin:stop]
     newlines = np.flatnonzero(view == 10) + begin
@@ -429,7 +427,7 @@ def _parse_chunk(
     return starts, path_ends, labels
 
 
-def _strip_left(data: _Bytes, starts: _Ints, ends: _Ints) -> _Ints:
+def _strip_left(data: Uint8s, starts: Ints, ends: Ints) -> Ints:
     """Move starts over white space. One round per column of it, on the lines that still have some."""
     starts = starts.copy()
     active = np.flatnonzero(starts < ends)
@@ -444,7 +442,7 @@ def _strip_left(data: _Bytes, starts: _Ints, ends: _Ints) -> _Ints:
     return starts
 
 
-def _strip_right(data: _Bytes, starts: _Ints, ends: _Ints) -> _Ints:
+def _strip_right(data: Uint8s, starts: Ints, ends: Ints) -> Ints:
     """Move ends back over white space."""
     ends = ends.copy()
     active = np.flatnonzero(starts < ends)
@@ -459,7 +457,7 @@ def _strip_right(data: _Bytes, starts: _Ints, ends: _Ints) -> _Ints:
     return ends
 
 
-def _split_labels(data: _Bytes, starts: _Ints, ends: _Ints) -> tuple[_Ints, _Ints, NDArray[np.bool_]]:
+def _split_labels(data: Uint8s, starts: Ints, ends: Ints) -> tuple[Ints, Ints, NDArray[np.bool_]]:
     """Read each line's number from its end backwards; what does not fit white space, sign, up to 18 digits is odd."""
     labels = np.zeros(len(starts), np.int64)
     places = ends - 1
@@ -487,13 +485,13 @@ def _split_labels(data: _Bytes, starts: _Ints, ends: _Ints) -> tuple[_Ints, _Int
     return _strip_right(data, starts, places), labels, odd
 
 
-def _suspects(blob: bytes, view: _Bytes, begin: int, starts: _Ints, ends: _Ints, path_ends: _Ints, root: str | None) -> NDArray[np.bool_]:
+def _suspects(blob: bytes, view: Uint8s, begin: int, starts: Ints, ends: Ints, path_ends: Ints, root: str | None) -> NDArray[np.bool_]:
     """Mark the lines that need a closer look: NUL, a tab that is not the separator, and, below a root, '..' and absolute paths."""
     odd = np.zeros(len(starts), bool)
     if not len(starts):
         return odd
 
-    def lines_of(places: _Ints) -> _Ints:
+    def lines_of(places: Ints) -> Ints:
         return np.maximum(np.searchsorted(starts, places, side="right") - 1, 0)
 
     tabs = np.flatnonzero(view == _TAB) + begin

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from penstock._contracts.storage import Storage
 from penstock._contracts.transform import Scratch
@@ -23,6 +22,7 @@ from penstock._storage.urls import shown
 from penstock.errors import RecordError, SourceError
 from penstock.formats.index import SUFFIX, Index, Indices, catalogue_parts, decode, is_index, joined, parts, read_catalogue
 from penstock.kernels.framing import crc32c
+from penstock.kernels.library import Ints, Uint8s
 from penstock.sources.paths import FileNames, read_file
 from penstock.sources.records import RECORD_SUMS, RecordFormat
 
@@ -36,7 +36,7 @@ _CLOCK_NS = 20_000_000
 
 class _Known(NamedTuple):
     indices: Indices
-    versions: NDArray[np.int64]
+    versions: Ints
     notes: dict[str, Any]
 
 
@@ -162,7 +162,7 @@ def open_indices(
     format: RecordFormat,
     caller: str,
     *,
-    files: Sequence[int] | NDArray[np.int64] | None = None,
+    files: Sequence[int] | Ints | None = None,
     rebuild: bool = False,
     cache_folder: str | None = None,
     on_file: Callable[[IndexReport], None] | None = None,
@@ -197,7 +197,7 @@ def open_indices(
             published(rebuilt_mark(), [])
 
 
-def _opened(builder: _Builder, wanted: Sequence[int] | NDArray[np.int64], threads: int) -> list[Index]:
+def _opened(builder: _Builder, wanted: Sequence[int] | Ints, threads: int) -> list[Index]:
     if threads <= 1:
         return builder.open_all(wanted)
     from concurrent.futures import ThreadPoolExecutor
@@ -222,7 +222,7 @@ class _Builder:
         self._lock = threading.Lock()
         self._own = threading.local()
 
-    def open_all(self, files: Sequence[int] | NDArray[np.int64]) -> list[Index]:
+    def open_all(self, files: Sequence[int] | Ints) -> list[Index]:
         """Open the indices of some files."""
         return [self._open(int(file)) for file in files]
 
@@ -286,12 +286,12 @@ class _Pieces:
         self._storage, self._file, self._size, self._scratch = storage, file, size, scratch
         self.crc = 0
 
-    def plain(self) -> Generator[NDArray[np.uint8], None, None]:
+    def plain(self) -> Generator[Uint8s, None, None]:
         """Give piece after piece."""
         for offset in range(0, self._size, _PIECE_BYTES):
             yield self._checked(self._read(offset, self._scratch))
 
-    def ahead(self) -> Generator[NDArray[np.uint8], None, None]:
+    def ahead(self) -> Generator[Uint8s, None, None]:
         """Give piece after piece, the next of which is read meanwhile."""
         from concurrent.futures import ThreadPoolExecutor
 
@@ -305,13 +305,13 @@ class _Pieces:
                     coming = pool.submit(self._read, offsets[number + 1], memory[(number + 1) % 2])
                 yield self._checked(data)
 
-    def _read(self, offset: int, scratch: Scratch) -> NDArray[np.uint8]:
+    def _read(self, offset: int, scratch: Scratch) -> Uint8s:
         length = min(_PIECE_BYTES, self._size - offset)
         one, begin, count = (np.array([number], np.int64) for number in (self._file, offset, length))
         data, begins = self._storage.read_spans(one, begin, count, scratch)
         return data[begins[0] : begins[0] + length]
 
-    def _checked(self, data: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    def _checked(self, data: Uint8s) -> Uint8s:
         self.crc = crc32c(data, self.crc)
         return data
 

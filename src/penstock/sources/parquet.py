@@ -25,19 +25,20 @@ from penstock.formats.parquet import (
     Footer,
     Layout,
     ParquetReader,
+    RowGroup,
     check_unchanged,
     columns_of,
     one_line,
     pyarrow,
     read_footer,
+    row_group,
     same_columns,
     storage_type,
 )
-from penstock.formats.row_group import RowGroup, row_group
 from penstock.kernels import columns
+from penstock.kernels.library import Ints
 from penstock.sources.paths import crc_of_value, spread
 
-Ints = NDArray[np.int64]
 _SAMPLED = 64
 
 

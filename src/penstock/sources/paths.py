@@ -25,6 +25,7 @@ from penstock._contracts.storage import Storage
 from penstock._contracts.transform import Scratch
 from penstock._storage.local import kind_of_file
 from penstock.errors import SourceError
+from penstock.kernels.library import Ints
 from penstock.kernels.spans import FLAGS
 
 _MAX_PART_BYTES = 4096
@@ -227,8 +228,8 @@ class PathTable:
     """
 
     blob: bytes
-    starts: NDArray[np.int64]
-    ends: NDArray[np.int64]
+    starts: Ints
+    ends: Ints
     base: str
 
     def __len__(self) -> int:
@@ -246,7 +247,7 @@ class PathTable:
         """Give the full path of each, in order."""
         return (self.full(self.path(index)) for index in range(len(self)))
 
-    def read_into(self, indices: Sequence[int], rows: list[Any], labels: NDArray[np.int64] | None) -> None:
+    def read_into(self, indices: Sequence[int], rows: list[Any], labels: Ints | None) -> None:
         """Append {"path", "data"} per index, with "label" where there are labels; `len(rows)` tells which one failed.
 
         Raises:
@@ -264,7 +265,7 @@ class PathTable:
             append({"path": path, "data": data} if label is None else {"path": path, "data": data, "label": label})
             ahead.look(self, indices[place], begin_ns, places[place + 1 :])
 
-    def read_transient(self, index: int, labels: NDArray[np.int64] | None, scratch: Scratch, ahead: NDArray[np.int64]) -> dict[str, Any]:
+    def read_transient(self, index: int, labels: Ints | None, scratch: Scratch, ahead: Ints) -> dict[str, Any]:
         """Return one element as `read_into` does, its "data" in working memory; `ahead` will be read next.
 
         Raises:
@@ -330,7 +331,7 @@ class _Ahead:
     def __init__(self) -> None:
         self._asked_for: frozenset[int] = frozenset()
 
-    def look(self, table: PathTable, index: int, begin_ns: int, ahead: NDArray[np.int64]) -> None:
+    def look(self, table: PathTable, index: int, begin_ns: int, ahead: Ints) -> None:
         """Look at a read that ends now; `ahead` will be read next. What was asked for is not asked for again, however slow it is."""
         if perf_counter_ns() - begin_ns < _SLOW_READ_NS or index in self._asked_for:
             return

@@ -20,6 +20,7 @@ from penstock._storage.local import WHOLE_BYTES, LocalStorage
 from penstock._storage.urls import shown
 from penstock.errors import LengthMismatch, PenstockError
 from penstock.formats.index import Indices
+from penstock.kernels.library import Ints, Uint8s
 from penstock.kernels.spans import Places, Taker
 from penstock.sources.paths import FileNames, common_folder, local_files
 
@@ -40,7 +41,7 @@ class RecordTable:
     names: Sequence[str]
 
     @property
-    def starts(self) -> NDArray[np.int64]:
+    def starts(self) -> Ints:
         """The number of the first record of each file, and the number of all: int64 [files + 1]."""
         return self.indices.starts
 
@@ -80,7 +81,7 @@ class RecordFormat(Protocol):
         all of the file was read.
         """
 
-    def scan(self, pieces: Iterator[NDArray[np.uint8]], size: int, name: str) -> dict[str, Any]:
+    def scan(self, pieces: Iterator[Uint8s], size: int, name: str) -> dict[str, Any]:
         """Find the records of one file.
 
         Args:
@@ -158,7 +159,7 @@ class RecordSource:
         self._own = threading.local()
         self._places = Places(self.table.starts, self.table.columns["offsets"], self.table.columns["lengths"])
 
-    def read(self, indices: NDArray[np.int64], scratch: Scratch | None) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]:
+    def read(self, indices: Ints, scratch: Scratch | None) -> tuple[Uint8s, Ints, Ints]:
         """Read the bytes of a block of records with one call of the storage.
 
         Args:
@@ -176,7 +177,7 @@ class RecordSource:
         data, begins = self._storage.read_spans(files, offsets, lengths, scratch)
         return data, begins, begins + lengths
 
-    def stream(self, indices: NDArray[np.int64], scratch: Scratch, pieces: tuple[int, int], taker: Taker) -> int:
+    def stream(self, indices: Ints, scratch: Scratch, pieces: tuple[int, int], taker: Taker) -> int:
         """Have records taken as they are read, where the storage can do that: see `LocalStorage.stream_spans`.
 
         Args:
@@ -196,7 +197,7 @@ class RecordSource:
         files, offsets, lengths = self._spans(indices)
         return self._storage.stream_spans(files, offsets, lengths, scratch, pieces, taker)
 
-    def _spans(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _spans(self, indices: Ints) -> Ints:
         """Return file, offset and length of each: int64 [3, n]."""
         found = self._places.find(indices)
         if found is None:
@@ -207,7 +208,7 @@ class RecordSource:
             )
         return found
 
-    def group_starts(self) -> NDArray[np.int64]:
+    def group_starts(self) -> Ints:
         """Return where each file with records begins, and the number of all: the groups of `shuffle(window_groups=)`."""
         return np.unique(self.table.starts)
 
@@ -239,9 +240,7 @@ class RecordSource:
             return
         self._decode(data, begins, ends, places, rows)
 
-    def _decode(
-        self, data: NDArray[np.uint8], begins: NDArray[np.int64], ends: NDArray[np.int64], places: NDArray[np.int64], rows: list[Any]
-    ) -> None:
+    def _decode(self, data: Uint8s, begins: Ints, ends: Ints, places: Ints, rows: list[Any]) -> None:
         """Append the elements that records are; when one is refused, those before it are appended."""
         before = len(rows)
         view, decode, table, append = data.data.toreadonly(), self._format.decode, self.table, rows.append

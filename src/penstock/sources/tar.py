@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from penstock._contracts.storage import Storage
 from penstock._storage.urls import shown
@@ -16,6 +15,7 @@ from penstock.errors import PlanError, RecordError
 from penstock.formats.index import Indices
 from penstock.formats.tar import LEFT_OUT, Names, TarSample, decode_field, find_samples, split_samples, stays_bytes
 from penstock.kernels.columns import LARGE_BYTES, copies
+from penstock.kernels.library import Ints, Uint8s
 from penstock.sources.records import RECORD_SUMS, RecordSource, RecordTable
 
 _DECODE = (None, "basic")
@@ -45,7 +45,7 @@ class TarFormat:
         """Tell whether samples are compared with their check sums in the index."""
         return self.verify
 
-    def scan(self, pieces: Iterator[NDArray[np.uint8]], size: int, name: str) -> dict[str, Any]:
+    def scan(self, pieces: Iterator[Uint8s], size: int, name: str) -> dict[str, Any]:
         """Find the samples of one file.
 
         Raises:
@@ -67,13 +67,7 @@ class TarFormat:
         return rows[0]
 
     def decode_block(
-        self,
-        data: NDArray[np.uint8],
-        begins: NDArray[np.int64],
-        ends: NDArray[np.int64],
-        table: RecordTable,
-        indices: NDArray[np.int64],
-        rows: list[Any],
+        self, data: Uint8s, begins: Ints, ends: Ints, table: RecordTable, indices: Ints, rows: list[Any]
     ) -> RecordError | None:
         """Append the samples that lie in `data` to `rows`, up to the first bad one; return what is wrong with that, or None."""
         crcs = table.columns[RECORD_SUMS][indices] if self.verify else None
@@ -166,9 +160,7 @@ class TarSource(RecordSource):
         if links == "error":
             _refuse_links(self.table)
 
-    def _decode(
-        self, data: NDArray[np.uint8], begins: NDArray[np.int64], ends: NDArray[np.int64], places: NDArray[np.int64], rows: list[Any]
-    ) -> None:
+    def _decode(self, data: Uint8s, begins: Ints, ends: Ints, places: Ints, rows: list[Any]) -> None:
         before = len(rows)
         wrong = self._tar.decode_block(data, begins, ends, self.table, places, rows)
         if wrong is not None:

@@ -21,6 +21,7 @@ from penstock._storage.urls import shown
 from penstock.errors import PlanError, RecordError
 from penstock.formats.index import Indices
 from penstock.formats.linescan import MAX_LINE_BYTES, Rules, line_number, scan_lines
+from penstock.kernels.library import Uint8s
 from penstock.sources.records import RecordFormat, RecordSource, RecordTable
 
 
@@ -40,13 +41,7 @@ class LineSource(RecordSource):
     """
 
     def __init__(
-        self,
-        storage: Storage,
-        format: RecordFormat,
-        caller: str,
-        *,
-        max_line_bytes: int = MAX_LINE_BYTES,
-        indices: Indices | None = None,
+        self, storage: Storage, format: RecordFormat, caller: str, *, max_line_bytes: int = MAX_LINE_BYTES, indices: Indices | None = None
     ) -> None:
         super().__init__(storage, format, caller, noun="line", indices=indices)
         lengths = self.table.columns["lengths"]
@@ -84,7 +79,7 @@ class TextLines:
         """Return which lines are left out, if any are."""
         return {"skip": "blank"} if self.skip_blank else {}
 
-    def scan(self, pieces: Iterator[NDArray[np.uint8]], size: int, name: str) -> dict[str, Any]:
+    def scan(self, pieces: Iterator[Uint8s], size: int, name: str) -> dict[str, Any]:
         """Find the lines of one file.
 
         Raises:
@@ -302,7 +297,7 @@ class JsonLines:
     def __reduce__(self) -> tuple[Any, ...]:
         return JsonLines, (self.fields, self.allow_nan, self.max_line_bytes)
 
-    def scan(self, pieces: Iterator[NDArray[np.uint8]], size: int, name: str) -> dict[str, Any]:
+    def scan(self, pieces: Iterator[Uint8s], size: int, name: str) -> dict[str, Any]:
         """Find the lines of one file.
 
         Raises:

@@ -38,6 +38,7 @@ from penstock.formats.tfrecord import (
 )
 from penstock.kernels.columns import LARGE_BYTES, copies
 from penstock.kernels.framing import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, FrameStatus, check_frames, scan_frames
+from penstock.kernels.library import Ints, Uint8s
 from penstock.sources.paths import common_folder, local_files
 from penstock.sources.records import RecordSource, RecordTable
 
@@ -61,7 +62,7 @@ class TFRecordFormat:
         """Return what becomes of damaged headers; of a file without any, the records are the same."""
         return {"resync": True} if self.resync else {}
 
-    def scan(self, pieces: Iterator[NDArray[np.uint8]], size: int, name: str) -> dict[str, Any]:
+    def scan(self, pieces: Iterator[Uint8s], size: int, name: str) -> dict[str, Any]:
         """Find the frames by their headers, whose check sums are checked.
 
         Raises:
@@ -120,9 +121,7 @@ class TFRecordSource(RecordSource):
         super().__init__(storage, TFRecordFormat(check_crc, resync), _CALLER, indices=indices)
         self._refuse_long(max_record_bytes)
 
-    def _decode(
-        self, data: NDArray[np.uint8], begins: NDArray[np.int64], ends: NDArray[np.int64], places: NDArray[np.int64], rows: list[Any]
-    ) -> None:
+    def _decode(self, data: Uint8s, begins: Ints, ends: Ints, places: Ints, rows: list[Any]) -> None:
         statuses = check_frames(data, begins, ends - begins, check_data=self.check_crc)
         num_good = len(places) if statuses is None else int(np.flatnonzero(statuses)[0])
         # Slices of bytes cost less than views that are made bytes, if the copy of the block is small.
@@ -432,7 +431,7 @@ class ExampleSource:
         for begin in range(0, len(places), self._piece):
             self._gather_piece(places[begin : begin + self._piece], rows)
 
-    def group_starts(self) -> NDArray[np.int64]:
+    def group_starts(self) -> Ints:
         """Return where each file with records begins, and the number of all."""
         return self._records.group_starts()
 
@@ -457,7 +456,7 @@ class ExampleSource:
         """Return the call with the numbers of elements and files, and the features."""
         return f"{self._records.label()[:-1]}, features {', '.join(self._reader.features)})"
 
-    def _gather_piece(self, places: NDArray[np.int64], rows: list[Any]) -> None:
+    def _gather_piece(self, places: Ints, rows: list[Any]) -> None:
         try:
             data, starts, lengths = self._read(places)
         except LengthMismatch:
@@ -482,7 +481,7 @@ class ExampleSource:
         if failed is not None:
             raise failed.error
 
-    def _read(self, places: NDArray[np.int64]) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]:
+    def _read(self, places: Ints) -> tuple[Uint8s, Ints, Ints]:
         """Return bytes in working memory of this thread, and where each frame begins in them and its length."""
         data, begins, ends = self._records.read(places, self._scratch())
         return data, begins, ends - begins
@@ -494,9 +493,7 @@ class ExampleSource:
         scratch: Scratch = own["scratch"]
         return scratch
 
-    def _check(
-        self, data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64], places: NDArray[np.int64]
-    ) -> RowFailed | None:
+    def _check(self, data: Uint8s, starts: Ints, lengths: Ints, places: Ints) -> RowFailed | None:
         """Check all frames with one call; return the failure of the first bad one."""
         records = self._records
         statuses = check_frames(data, starts, lengths, check_data=records.check_crc)
@@ -518,7 +515,7 @@ class ExampleColumns(ExampleSource):
         """Return shape and dtype of each feature."""
         return self._reader.leaves()
 
-    def gather_columns(self, indices: NDArray[np.int64], out: list[NDArray[Any]] | None) -> list[NDArray[Any]]:
+    def gather_columns(self, indices: Ints, out: list[NDArray[Any]] | None) -> list[NDArray[Any]]:
         """Gather the features of records: into `out` (arrays of shape (n, *shape)) or into new arrays.
 
         Raises:
@@ -540,12 +537,12 @@ class ExampleColumns(ExampleSource):
             begin = end
         return out
 
-    def _parse_stream(self, places: NDArray[np.int64], out: list[NDArray[Any]]) -> int:
+    def _parse_stream(self, places: Ints, out: list[NDArray[Any]]) -> int:
         """Read, check and parse as many as that can be done with by one call; return how many. The next one may be bad."""
         taker = self._reader.taker(out, check_crc=self._records.check_crc)
         return 0 if taker is None else self._records.stream(places, self._scratch(), (self._piece, _PIECE_BYTES), taker)
 
-    def _parse_piece(self, places: NDArray[np.int64], out: list[NDArray[Any]]) -> None:
+    def _parse_piece(self, places: Ints, out: list[NDArray[Any]]) -> None:
         data, starts, lengths = self._read(places)
         failed = self._check(data, starts, lengths, places)
         if failed is not None:

@@ -22,6 +22,7 @@ from penstock._storage.local import LocalStorage
 from penstock._storage.urls import shown
 from penstock.errors import LengthMismatch, PlanError, RecordError, SourceError
 from penstock.formats import linescan
+from penstock.kernels.library import Ints
 from penstock.kernels.tokens import OUTSIDE, TokenFailure, read_windows
 from penstock.sources.paths import local_files, spread
 from penstock.sources.records import most_at_once
@@ -78,7 +79,7 @@ class TokenSource:
         """Return shape and dtype of a window."""
         return [((self._width,), np.dtype(np.int64))]
 
-    def gather_columns(self, indices: NDArray[np.int64], out: list[NDArray[Any]] | None) -> list[NDArray[Any]]:
+    def gather_columns(self, indices: Ints, out: list[NDArray[Any]] | None) -> list[NDArray[Any]]:
         """Read windows: into `out` (one int64 array of shape (n, length + 1)) or into a new array.
 
         Raises:
@@ -123,7 +124,7 @@ class TokenSource:
         """Give the full path of each file of this machine."""
         return local_files(self._storage)
 
-    def group_starts(self) -> NDArray[np.int64]:
+    def group_starts(self) -> Ints:
         """Return where each file with windows begins, and the number of all: the groups of `shuffle(window_groups=)`."""
         return np.unique(self._starts)
 
@@ -174,7 +175,7 @@ class TokenSource:
         file = int(np.searchsorted(self._starts, index, "right")) - 1
         return file, (index - int(self._starts[file])) * self._stride
 
-    def _read(self, indices: NDArray[np.int64], out: NDArray[np.int64]) -> Outside | None:
+    def _read(self, indices: Ints, out: Ints) -> Outside | None:
         # Seen as unsigned, a negative index is a huge one.
         if indices.size and int(indices.view(np.uint64).max()) >= self._length:
             raise LengthMismatch(
@@ -221,8 +222,8 @@ class TokenFiles:
     """The contents of the files: int64 [files] each, the byte of the first token and the number of tokens."""
 
     dtype: np.dtype[Any]
-    offsets: NDArray[np.int64]
-    counts: NDArray[np.int64]
+    offsets: Ints
+    counts: Ints
 
 
 class Outside(NamedTuple):
@@ -235,7 +236,7 @@ class Outside(NamedTuple):
 class TokenReader(Protocol):
     """Reads windows; from any thread."""
 
-    def read(self, files: NDArray[np.int64], offsets: NDArray[np.int64], bound: int, out: NDArray[np.int64]) -> Outside | None:
+    def read(self, files: Ints, offsets: Ints, bound: int, out: Ints) -> Outside | None:
         """Fill the rows of `out` with the tokens from byte offsets[i] of files[i] on; tell the first token outside the bound.
 
         Raises:
@@ -401,7 +402,7 @@ class _StoredTokens:
     def __init__(self, storage: Storage, dtype: np.dtype[Any]) -> None:
         self._storage, self._dtype = storage, dtype
 
-    def read(self, files: NDArray[np.int64], offsets: NDArray[np.int64], bound: int, out: NDArray[np.int64]) -> Outside | None:
+    def read(self, files: Ints, offsets: Ints, bound: int, out: Ints) -> Outside | None:
         """Read all spans, then widen them."""
         size = out.shape[1] * self._dtype.itemsize
         data, starts = self._storage.read_spans(files, offsets, np.full(len(files), size), None)
@@ -420,7 +421,7 @@ class _LocalTokens:
     def __init__(self, storage: LocalStorage, dtype: np.dtype[Any], stored: TokenReader) -> None:
         self._storage, self._dtype, self._stored = storage, dtype, stored
 
-    def read(self, files: NDArray[np.int64], offsets: NDArray[np.int64], bound: int, out: NDArray[np.int64]) -> Outside | None:
+    def read(self, files: Ints, offsets: Ints, bound: int, out: Ints) -> Outside | None:
         """Open what is not open, look whether the files are still the same, and read."""
         ticket, found, _ = self._storage.descriptors.enter(files)
         opened: list[list[int]] = []
@@ -438,7 +439,7 @@ class _LocalTokens:
             return Outside(failure.row, failure.detail)
         return self._stored.read(files, offsets, bound, out)
 
-    def _ready(self, files: NDArray[np.int64], descriptors: NDArray[np.int32], opened: list[list[int]]) -> bool:
+    def _ready(self, files: Ints, descriptors: NDArray[np.int32], opened: list[list[int]]) -> bool:
         """Fill in what is not open; tell whether every file is there, and as it was when the dataset was made."""
         several = len(self._storage) > 1
         for file in np.unique(files).tolist() if several else [0][: len(files)]:
