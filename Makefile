@@ -6,7 +6,8 @@
 #                kernels under sanitizers, other Pythons
 #   make docs    the documentation as a site in build/site, with the API reference; part of make check
 #   make fuzz    each fuzzer for FUZZ_SECONDS, then the property tests with all their examples
-#   make soak    SOAK_PLANS random plans through the laws of tests/laws, in processes of 250; prints seed and shortest plan of what fails
+#   make soak    SOAK_PLANS random plans through the laws of tests/laws, in processes of 250; prints seed and shortest plan of what fails;
+#                then SOAK_RUNS runs that are broken off and resumed while their worker processes die
 #   make bench   the benchmarks behind the table in the README
 #   make house   how large and how tangled the source is, with ceilings and goals; WRITE=1 lowers the ceilings to it
 #   make clean   remove what these made
@@ -60,10 +61,12 @@ fuzz: .venv/.fuzz
 	@.venv/bin/python -m pytest -q -m "not slow" -n $(TEST_PROCESSES) --hypothesis-profile=thorough tests/laws tests/_order tests/kernels tests/formats
 
 SOAK_PLANS ?= 20000
+SOAK_RUNS ?= 1000
 SOAK_SEED ?=
 
 soak: .venv/.test
 	@.venv/bin/python tests/laws/soak.py $(SOAK_PLANS) $(SOAK_SEED)
+	@.venv/bin/python tests/faults/kill_resume.py $(SOAK_RUNS) $(SOAK_SEED)
 
 bench: .venv/.bench
 	@.venv/bin/python benchmarks

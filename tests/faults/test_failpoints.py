@@ -108,7 +108,13 @@ PLANS: dict[str, Callable[[ps.Dataset], ps.Dataset]] = {
 }
 
 
-@pytest.mark.parametrize(("name", "moment"), VISITS, ids=[f"{name}, {moment}" for name, moment in VISITS])
+@pytest.mark.parametrize(
+    ("name", "moment"),
+    [
+        pytest.param(name, moment, id=f"{name}, {moment}", marks=[pytest.mark.slow] * (moment == "behind" and name != "a reply is sent"))
+        for name, moment in VISITS
+    ],
+)
 def test_a_worker_that_ends_at_any_point_of_its_work_changes_nothing(name: str, moment: str, tmp_path: Path) -> None:
     source, ends = ps.from_source(range(64)), Ends(tmp_path, name, moment)
     if POINTS[name].kind == "above batches":

@@ -338,6 +338,7 @@ with ps.from_source(range(100)).map(eat, name="eat").feed(executor="processes", 
 """
 
 
+@pytest.mark.slow
 def test_a_worker_that_the_kernel_kills_for_want_of_memory_is_named_with_a_hint() -> None:
     with memory_group(400 << 20) as group:
         done = run_in(group, EATS)

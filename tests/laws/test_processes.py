@@ -23,7 +23,7 @@ def check(plan: Any, way: dict[str, Any]) -> None:
     same(plan, way, deliver(plan, way), whole, "items and error")
 
 
-@settings(LAW, max_examples=8)
+@settings(LAW, max_examples=5)
 @given(plan=PLANS, way=WAYS)
 def test_worker_processes_deliver_what_the_loops_own_thread_does(plan: Any, way: dict[str, Any]) -> None:
     check(plan, way)
