@@ -75,7 +75,7 @@ def test_what_makes_sense_is_accepted(given: dict[str, Any]) -> None:
         (
             {"on_stall": "skip"},
             "on_stall='skip' needs workers that can be killed, and a thread cannot be",
-            'it returns with executor="processes"',
+            'give executor="processes" too',
         ),
         ({"on_stall": "wait"}, "on_stall='wait' is not known", "give one of raise, warn"),
     ],

@@ -119,9 +119,12 @@ class _Job:
             self.worker.mend = partial(self._retry, begin, found)
 
     def _died(self, row: int) -> ElementFailed:
-        """Return the failure of a row that kills worker processes."""
+        """Return the failure of a row that ends worker processes, with the policy of its stage: which step did it is not known."""
         assert self.item.fatal is not None
-        failed = ElementFailed(0, self.plan.stages[self.item.stage].name or self.plan.name, self.item.fatal[row])
+        stage = self.plan.stages[self.item.stage]
+        policies = {id(policy): policy for policy in (getattr(step, "policy", None) for step in (*stage.operators, *stage.filter_steps))}
+        policy = next(iter(policies.values())) if len(policies) == 1 else None
+        failed = ElementFailed(0, stage.name or self.plan.name, self.item.fatal[row], policy)
         failed.fatal = True
         return failed
 
@@ -484,7 +487,7 @@ def compute_batches(plan: SegmentPlan, item: BatchItem, worker: WorkerContext, e
 
     def died(number: int) -> ElementFailed:
         assert item.fatal is not None
-        failed = ElementFailed(0, plan.name, item.fatal[number])
+        failed = ElementFailed(0, "+".join(filter(None, (step.name for step in plan.batch_ops))), item.fatal[number])
         failed.fatal = True
         return failed
 

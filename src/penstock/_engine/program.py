@@ -36,7 +36,7 @@ class Workers(NamedTuple):
     """Workers of a stage of its own.
 
     Attributes:
-        num: how many; of an async function how many calls may be in flight.
+        num: how many, 0 for as many as the feed has; of an async function how many calls may be in flight.
         executor: "threads" or "processes"; None for those of the feed.
     """
 

@@ -6,7 +6,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock._contracts.options import Options
 from penstock._engine.engine import Engine
@@ -15,9 +15,11 @@ from penstock._engine.resume import PlanVariant
 from penstock._engine.tuning import TuningCache
 from penstock._executors.contract import Executor
 from penstock._executors.inline import InlineExecutor
-from penstock._executors.processes import ProcessesExecutor, WorkerProcesses
 from penstock._executors.threads import Stopped, ThreadsExecutor
 from penstock.errors import PlanError, WorkerDied
+
+if TYPE_CHECKING:
+    from penstock._executors.processes import WorkerProcesses
 
 __all__ = ["ExecutorChoice"]
 
@@ -79,7 +81,7 @@ class ExecutorChoice:
         self._engine: Engine | None = None
         self._window: _Window | None = None
         self._rates: dict[str, float] = {}
-        self._inline_may_pay = self._starts = self._places = False
+        self._inline_may_pay = self._starts = self._places = self._shares = False
         self._starter: threading.Thread | None = None
         self._failed = ""
         self.moves, self.notice = False, ""
@@ -109,14 +111,13 @@ class ExecutorChoice:
         self._places = any(some.executor == "processes" for some in workers) and self.name != "inline"
         # A generator cannot be read again; and where the user has said what runs in processes, that is the choice.
         self._open = self._open and program.segments[0].stream is None and not self._places
+        self._shares = self.name == "processes" or self._places
         if self._shares:
             self._made()
 
-    @property
-    def _shares(self) -> bool:
-        return self.name == "processes" or self._places
-
     def _made(self) -> WorkerProcesses:
+        from penstock._executors.processes import WorkerProcesses  # 20 ms, which `import penstock` does not pay
+
         if self._processes is None:
             self._processes = WorkerProcesses(self._owner())
         return self._processes
@@ -136,6 +137,8 @@ class ExecutorChoice:
                     raise
                 self.name, self.notice = "threads", f"worker processes cannot run this: {error.what}"
             else:
+                from penstock._executors.processes import ProcessesExecutor
+
                 return ProcessesExecutor(engine, self._made(), self.name)
         return InlineExecutor(engine) if self.name == "inline" else ThreadsExecutor(engine)
 

@@ -185,8 +185,8 @@ def no_async(fn: Any, operator: str) -> None:
         )
 
 
-def workers_argument(concurrency: int | None, executor: object, num_cpus: int, *, asynchronous: bool) -> int | None:
-    """Return how many workers of its own a map has; None for those of the feed. One that says where it runs has its own.
+def workers_argument(concurrency: int | None, executor: object, *, asynchronous: bool) -> int | None:
+    """Return how many workers of its own a map has, 0 for as many as the feed has; None for those of the feed.
 
     Raises:
         PlanError: it cannot run there.
@@ -200,7 +200,7 @@ def workers_argument(concurrency: int | None, executor: object, num_cpus: int, *
         raise PlanError(
             "an async function runs on an event loop of the feed's process", where="map(executor=...)", fix="leave executor= out"
         )
-    return count or num_cpus
+    return count or 0
 
 
 def no_async_generator(fn: Any, operator: str) -> None:

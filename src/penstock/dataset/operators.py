@@ -22,7 +22,6 @@ from penstock._plan.base import function_name, groups_of, is_async, walk, wants_
 from penstock._plan.facts import declared, identity, is_indexable, length_of, unnamed
 from penstock.dataset.foreign import checked_keywords
 from penstock.errors import PlanError
-from penstock.observe.stats import available_cpus
 
 if TYPE_CHECKING:
     from penstock.dataset.builder import Dataset
@@ -125,7 +124,7 @@ class ElementMethods(Chaining):
             concurrency: threads of its own for this function; by default it shares the feed's workers. Of an `async def` function: how
                 many calls may be in flight at once, by default 32.
             executor: where this function runs, whatever the feed's executor: "processes" for Python code that keeps the interpreter lock,
-                "threads" for what waits. Its workers are its own, as many as `concurrency` says, by default one per available CPU.
+                "threads" for what waits. Its workers are its own, as many as `concurrency` says, by default as many as the feed has.
             on_error: what to do when it fails: `ps.Raise()`, `ps.Retry(...)`, `ps.Skip(...)` or `ps.Replace(...)`; the feed's by default.
             output_spec: declares what fn returns: a tree of dict, tuple and list over `ps.ArraySpec(shape, dtype)`, as `ds.spec()` shows
                 it; a size of None stands for any. Every result is compared with it, and one of another structure, dtype or shape is a
@@ -138,7 +137,7 @@ class ElementMethods(Chaining):
         check.callable_argument(fn, "map")
         check.no_async_generator(fn, "map")
         asynchronous = is_async(fn)
-        concurrency = check.workers_argument(concurrency, executor, available_cpus(), asynchronous=asynchronous)
+        concurrency = check.workers_argument(concurrency, executor, asynchronous=asynchronous)
         stage = name or getattr(fn, "name", None) or function_name(fn)
         node = plan.Map(
             child=self._root,
