@@ -107,7 +107,7 @@ def test_what_comes_behind_a_token_at_any_place_is_what_had_not_come(name: str, 
     assert sorted(seen) == sorted(value if isinstance(value, int) else value.value for some in results for value in some)
 
 
-@settings(max_examples=1000)
+@settings(max_examples=10 * settings.default.max_examples)
 @given(
     st.sampled_from(["nothing", "batches"]),
     st.integers(2, 4),

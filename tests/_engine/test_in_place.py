@@ -87,7 +87,7 @@ def expected(name: str, bad: frozenset[int], size: int) -> list[Any]:
 
 
 @pytest.mark.slow
-@settings(max_examples=150)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(st.sampled_from(sorted(PLANS)), BAD, st.sampled_from([1, 4, 7, 150]), SEEDS, st.integers(1, 4), st.sampled_from([1, 1 << 28]))
 def test_whatever_the_order_of_completion_what_is_left_comes_in_full_batches(
     name: str, bad: frozenset[int], size: int, seed: int, workers: int, memory: int
@@ -98,7 +98,7 @@ def test_whatever_the_order_of_completion_what_is_left_comes_in_full_batches(
     assert len(set(stepper.claims)) == len(stepper.claims)
 
 
-@settings(max_examples=100)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(st.sampled_from(sorted(PLANS)), BAD, st.sampled_from([4, 7]), SEEDS, SEEDS, st.data())
 def test_the_token_after_any_batch_resumes_right_behind_it(
     name: str, bad: frozenset[int], size: int, seed: int, other: int, data: st.DataObject

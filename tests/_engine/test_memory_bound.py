@@ -146,7 +146,7 @@ def bound(case: Case, largest_element: int, largest_result: int, num_workers: in
 
 
 WAYS = [(ordered, num_workers) for ordered in (True, False) for num_workers in (0, 1, 4)]
-QUICK = {("map", True, 4), ("map", False, 0), ("stream", True, 1)}
+QUICK = {("map", True, 4): "growing", ("map", False, 0): "heavy-tailed", ("stream", True, 1): "growing"}
 
 
 def runs() -> Iterator[Any]:
@@ -155,7 +155,7 @@ def runs() -> Iterator[Any]:
             continue
         if case in ("window", "batch") and not ordered:
             continue  # windows are refused; batches of elements that are alike only in order
-        quick = (kind, ordered, num_workers) in QUICK and sizes != "one giant"
+        quick = QUICK.get((kind, ordered, num_workers)) == sizes
         yield pytest.param(
             case,
             sizes,

@@ -28,7 +28,7 @@ def double(x: Any) -> Any:
     return x * 2
 
 
-@settings(max_examples=200)
+@settings(max_examples=3 * settings.default.max_examples)
 @given(plans(), SEEDS, st.integers(1, 5), st.integers(0, 3))
 def test_whatever_the_order_of_completion_the_reference_sequence_comes_out(plan: Plan, seed: int, workers: int, keep: int) -> None:
     stepper = Stepper(plan.dataset, seed, num_workers=workers, keep=keep).run()
@@ -37,7 +37,7 @@ def test_whatever_the_order_of_completion_the_reference_sequence_comes_out(plan:
     assert len(set(stepper.claims)) == len(stepper.claims)
 
 
-@settings(max_examples=150)
+@settings(max_examples=3 * settings.default.max_examples)
 @given(plans(), SEEDS, SEEDS, st.data())
 def test_the_token_after_any_item_resumes_right_behind_it(plan: Plan, seed: int, other: int, data: st.DataObject) -> None:
     whole = plan.everything()
@@ -55,7 +55,7 @@ async def later(x: Any) -> Any:
 
 
 def test_elements_that_are_awaited_come_alone_out_of_large_chunks_and_none_waits_behind_more_than_one_commit() -> None:
-    for seed in range(40):
+    for seed in range(10):
         for ds in (
             ps.from_generator(lambda: iter(range(100))).map(later),
             ps.from_source(range(100)).shuffle(buffer_size=9, seed=seed).map(later),
@@ -118,7 +118,6 @@ KINDS = [
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=40)
 @given(BAD, st.sampled_from([0, 1, 4, 7]), SEEDS, st.integers(1, 4))
 def test_the_first_failure_in_order_wins_and_everything_before_it_is_delivered(
     kind: str, bad: frozenset[int], batch: int, seed: int, workers: int

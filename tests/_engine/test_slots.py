@@ -171,16 +171,16 @@ def test_a_buffer_far_larger_than_what_is_asked_is_given_up() -> None:
     assert counting.allocated == [64 << 20, 128]
 
 
-@pytest.mark.parametrize(("num_bytes", "num_kept"), [(100, 16), (8 << 20, 8), (33 << 20, 2)])
-def test_the_pool_grows_with_what_is_held_and_keeps_some_when_it_is_given_back(num_bytes: int, num_kept: int) -> None:
+@pytest.mark.parametrize(("num_bytes", "num_held", "num_kept"), [(100, 20, 16), (8 << 20, 10, 8), (33 << 20, 3, 2)])
+def test_the_pool_grows_with_what_is_held_and_keeps_some_when_it_is_given_back(num_bytes: int, num_held: int, num_kept: int) -> None:
     counting, leaves = Counting(), [((num_bytes,), np.dtype(np.uint8))]
-    held = [counting.lease(leaves).arrays(leaves) for _ in range(20)]
-    assert len(counting.allocated) == 20
-    assert len({address(arrays[0]) for arrays in held}) == 20
+    held = [counting.lease(leaves).arrays(leaves) for _ in range(num_held)]
+    assert len(counting.allocated) == num_held
+    assert len({address(arrays[0]) for arrays in held}) == num_held
     held.clear()
-    assert counting.pool.take_returned() == 20
-    held = [counting.lease(leaves).arrays(leaves) for _ in range(20)]
-    assert len(counting.allocated) == 40 - num_kept
+    assert counting.pool.take_returned() == num_held
+    held = [counting.lease(leaves).arrays(leaves) for _ in range(num_held)]
+    assert len(counting.allocated) == 2 * num_held - num_kept
 
 
 def test_a_batch_stays_valid_after_the_pool_is_closed_and_rings_nobody() -> None:

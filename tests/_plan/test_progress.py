@@ -104,7 +104,7 @@ def test_a_run_saved_at_any_step_goes_on_with_any_number_of_ranks(case: Case, be
         head = run(case, before, steps=steps)
         if head.over:
             break
-        for after in (1, 2, 3, 4):
+        for after in (1, 2 + steps % 3):  # where each was saved, one rank and another number
             for state in {str(place_of(state)): state for state in head.states}.values():
                 tail = run(case, after, state=state)
                 assert Counter(head.delivered + tail.delivered) == Counter(whole), (steps, after)
@@ -132,9 +132,9 @@ def test_the_ranks_together_deliver_the_global_order_and_agree_where_they_are(ca
 def test_a_run_can_move_twice_also_from_between_two_steps_of_the_new_ranks(case: Case, ranks: tuple[int, int, int]) -> None:
     whole = Counter(run(case, 1).delivered)
     checked = 0
-    for first_steps in (1, 2, 3):
+    for first_steps in (1, 2):
         head = run(case, ranks[0], steps=first_steps)
-        for steps in (1, 2, 3):
+        for steps in (1, 2):
             middle = run(case, ranks[1], state=head.states[-1], steps=steps)
             if head.over or middle.over:
                 continue

@@ -105,7 +105,7 @@ def wide(dtype: Any) -> Any:
     return np.dtype(object) if dtype.kind in "US" else dtype
 
 
-@settings(max_examples=150)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(data=st.data(), dtype=DTYPES, shape=SHAPES, way=st.sampled_from(WAYS), choice=st.integers(0, 3))
 def test_arrays_of_every_dtype_shape_and_layout_stand_in_the_batch_with_the_same_bytes(
     data: st.DataObject, dtype: Any, shape: tuple[int, ...], way: dict[str, Any], choice: int

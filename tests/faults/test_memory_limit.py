@@ -74,9 +74,21 @@ with ps.from_source(range(100_000_000)).batch(4).feed(num_workers=1) as feed:
     ("program", "largest", "change"),
     [
         pytest.param(KEEPS, "the training loop keeps ", "drop batches that are done with", id="the loop keeps batches"),
-        pytest.param(TOO_MUCH_AHEAD, "batch buffers, which stage 'read+decode' fills", "lower memory_bytes, now 4,295 MB", id="read ahead"),
-        pytest.param(LARGE_WINDOW, "elements of stage 'read+decode", "lower memory_bytes", id="a shuffle buffer"),
-        pytest.param(LEAKS, "the functions up to stage 'read+decode+leaking'", "look at what they keep", id="a function keeps elements"),
+        pytest.param(
+            TOO_MUCH_AHEAD,
+            "batch buffers, which stage 'read+decode' fills",
+            "lower memory_bytes, now 4,295 MB",
+            id="read ahead",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(LARGE_WINDOW, "elements of stage 'read+decode", "lower memory_bytes", id="a shuffle buffer", marks=pytest.mark.slow),
+        pytest.param(
+            LEAKS,
+            "the functions up to stage 'read+decode+leaking'",
+            "look at what they keep",
+            id="a function keeps elements",
+            marks=pytest.mark.slow,
+        ),
         pytest.param(QUEUE, "queue 'images' takes ", "lower its capacity", id="a queue"),
     ],
 )

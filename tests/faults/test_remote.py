@@ -320,14 +320,16 @@ async def same(line: str) -> str:
     return line
 
 
-@pytest.mark.parametrize("asynchronous", [False, True], ids=["read", "async map"])
-@pytest.mark.parametrize("kind", ["http", "s3"])
-@pytest.mark.parametrize("dropped", [False, True], ids=["closed", "dropped"])
+@pytest.mark.parametrize(
+    ("kind", "dropped", "asynchronous"),
+    [("http", False, False), ("http", True, True), ("s3", True, False), ("s3", False, True)],
+    ids=["http, closed", "http, dropped, async map", "s3, dropped", "s3, closed, async map"],
+)
 def test_a_feed_that_ends_breaks_off_its_reads_loses_nothing_and_the_dataset_stays_of_use(
     kind: str, dropped: bool, asynchronous: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    lines = [f"line {number} " + "x" * 500 for number in range(2000)]
+    lines = [f"line {number} " + "x" * 500 for number in range(600)]
     with FaultServer({"bucket/lines": "\n".join(lines).encode()}) as server:
         start = f"{server.url}/bucket/" if kind == "http" else "s3://bucket/"
         given = options(None if kind == "http" else server, deadline_s=3600.0, timeout_s=3600.0, max_range_bytes=5_000, max_gap_bytes=0)
@@ -335,7 +337,7 @@ def test_a_feed_that_ends_breaks_off_its_reads_loses_nothing_and_the_dataset_sta
         dataset = (dataset.map(same, concurrency=8) if asynchronous else dataset).batch(10)
         wanted = [list(batch) for batch in dataset.feed(executor="inline")]
         bad = tmp_path / "bad.jsonl"
-        feed = dataset.feed(num_workers=3, memory_bytes=200_000, on_error=ps.Retry(3, then=ps.Skip()), quarantine=str(bad))
+        feed = dataset.feed(num_workers=3, memory_bytes=50_000, on_error=ps.Retry(3, then=ps.Skip()), quarantine=str(bad))
         found = [list(next(feed))]
         state, waits = feed.state_dict(), threading.Event()
 

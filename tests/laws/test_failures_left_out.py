@@ -12,7 +12,7 @@ from laws.plans import plain
 
 import penstock as ps
 
-OPTIONS = [{"executor": "inline"}, {"num_workers": 1}, {"num_workers": 3}]
+OPTIONS = [{"executor": "inline"}, {"num_workers": 3}]
 Make = Callable[[ps.Dataset], ps.Dataset]
 
 
@@ -71,8 +71,11 @@ LEFT_OUT: dict[str, tuple[Make, tuple[int, ...], list[Any]]] = {
 }
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
-@pytest.mark.parametrize("policy", [ps.Raise(), ps.Skip(errors=KeyError)], ids=["Raise", "Skip of others"])
+@pytest.mark.parametrize(
+    ("policy", "options"),
+    [(ps.Raise(), OPTIONS[0]), (ps.Raise(), OPTIONS[1]), (ps.Skip(errors=KeyError), OPTIONS[1])],
+    ids=["Raise, inline", "Raise, 3 workers", "Skip of others, 3 workers"],
+)
 @pytest.mark.parametrize("name", LEFT_OUT)
 @pytest.mark.parametrize("below", BELOW)
 @pytest.mark.parametrize("source", STREAM)

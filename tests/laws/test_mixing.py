@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from laws.epochs import rest
 from laws.plans import plain
@@ -98,7 +98,6 @@ def test_a_mix_under_repeat_shuffles_each_epoch_anew() -> None:
     assert set(plain(first)) == set(plain(second))
 
 
-@settings(deadline=None, max_examples=60)
 @given(WEIGHTS, st.lists(st.tuples(st.integers(0, 9), WEIGHTS), min_size=1, max_size=4), st.booleans(), st.data())
 def test_weights_that_change_at_a_resume_hold_for_what_follows(
     first: Any, changes: list[tuple[int, Any]], endless: bool, data: st.DataObject
@@ -187,7 +186,6 @@ def test_ranks_change_weights_together() -> None:
     assert [len(of_child(number, dealt[12:])) for number in range(3)] == mix_counts([4, 1, 1], 36)
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.integers(0, 30), st.integers(0, 9), st.integers(1, 3), WEIGHTS, st.sampled_from(["first_exhausted", "all_exhausted"]), st.data())
 def test_a_component_that_is_added_at_the_end_begins_at_its_start_and_the_others_go_on(
     count: int, between: int, size: int, weights: Any, stop: Any, data: st.DataObject

@@ -141,7 +141,7 @@ class PriorityOfList(OfList):
 
 def _case(machine: type[RuleBasedStateMachine]) -> Any:
     case = machine.TestCase
-    case.settings = settings(max_examples=30, stateful_step_count=30)
+    case.settings = settings(stateful_step_count=30)
     return case
 
 
@@ -216,7 +216,7 @@ def many_threads(kind: str, calls: int) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_random_calls_of_8_threads_lose_nothing_give_nothing_twice_and_keep_the_order(kind: str) -> None:
-    many_threads(kind, 100_000 if kind == "fifo" else 20_000)
+    many_threads(kind, 20_000)
 
 
 @pytest.mark.slow

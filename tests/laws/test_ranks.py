@@ -113,7 +113,7 @@ def _interleaved(parts: list[list[Any]]) -> list[Any]:
     return [part[n] for n in range(len(parts[0])) for part in parts]
 
 
-@pytest.mark.parametrize("num_ranks", [2, 3, 5])
+@pytest.mark.parametrize("num_ranks", [2, 5])
 @pytest.mark.parametrize("name", PLANS)
 def test_ranks_make_equal_steps_and_share_the_global_sequence(name: str, num_ranks: int) -> None:
     batched, feeds = _is_batched(name), []
@@ -125,7 +125,7 @@ def test_ranks_make_equal_steps_and_share_the_global_sequence(name: str, num_ran
     assert together == _expected(name, num_ranks)
 
 
-@pytest.mark.parametrize("num_ranks", [2, 3, 7])
+@pytest.mark.parametrize("num_ranks", [3, 7])
 @pytest.mark.parametrize("name", [name for name in PLANS if "repeated" not in name])
 def test_padding_repeats_the_first_elements_of_the_last_round(name: str, num_ranks: int) -> None:
     parts = []
@@ -138,7 +138,7 @@ def test_padding_repeats_the_first_elements_of_the_last_round(name: str, num_ran
     assert together == whole + [last[n % left] for n in range(left, num_ranks) if left]
 
 
-@pytest.mark.parametrize("moved_to", [1, 2, 3, 5])
+@pytest.mark.parametrize("moved_to", [1, *(pytest.param(number, marks=pytest.mark.slow) for number in (2, 3)), 5])
 @pytest.mark.parametrize("name", PLANS)
 def test_a_state_goes_on_with_other_ranks_and_nothing_is_lost_or_repeated(name: str, moved_to: int) -> None:
     num_ranks, batched = 3, _is_batched(name)

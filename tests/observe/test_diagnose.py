@@ -420,7 +420,7 @@ with ps.from_source(range(count)).map(globals()[name]).batch(8).feed(num_workers
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/thread-self/schedstat"), reason="the time that a thread is queued is read from /proc")
-@pytest.mark.parametrize("num_workers", [2, 4])
+@pytest.mark.parametrize("num_workers", [2, pytest.param(4, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("name", "count", "gil"), [("loop", 600, True), ("digest", 400, False), ("sort", 100, False), ("nap", 300, False)])
 def test_the_report_of_a_real_run_names_the_gil_exactly_for_a_function_that_holds_it(
     name: str, count: int, gil: bool, num_workers: int

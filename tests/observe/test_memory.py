@@ -82,7 +82,11 @@ NAMES = ["batch", "batch of texts", "padded_batch", "map above batch", "shuffle 
 
 @pytest.mark.parametrize(
     ("name", "keep"),
-    [*((name, keep) for name in NAMES for keep in ("keep", "let go")), ("elements", "let go")],  # single elements may be the source's own
+    [
+        *((name, "keep") for name in NAMES),
+        *(pytest.param(name, "let go", marks=pytest.mark.slow if name != "batch" else ()) for name in NAMES),
+        ("elements", "let go"),  # single elements may be the source's own
+    ],
 )
 def test_the_parts_add_up_to_what_the_process_grew_by(name: str, keep: str) -> None:
     done = subprocess.run([sys.executable, "-c", PARTS, name, keep], capture_output=True, text=True, timeout=100, check=True)

@@ -320,7 +320,7 @@ def test_a_file_that_changes_while_it_is_read_is_an_error(tmp_path: Path) -> Non
 
 def test_every_step_on_the_disk_may_fail_and_a_rerun_writes_all(tmp_path: Path) -> None:
     def run(dest: Path, disk: Disk) -> None:
-        ds = ps.from_stream(Stream()).map(element, seed=5).take(30)
+        ds = ps.from_stream(Stream()).map(element, seed=5).take(12)
         packing = StreamPacking(ds, PackOptions(shard_bytes=700), None)
         packing.run(str(dest), num_workers=1, executor="threads", watching=Watching(), disk=disk)
 

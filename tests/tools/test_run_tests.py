@@ -23,7 +23,7 @@ def test_first():
 
 def run(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
     (folder / "test_some.py").write_text(text)
-    command = [sys.executable, run_tests.__file__, "-q", "-n", "2", "test_some.py"]
+    command = [sys.executable, run_tests.__file__, "-q", "-n", "1", "test_some.py"]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 

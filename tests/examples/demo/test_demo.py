@@ -42,6 +42,7 @@ def run_demo(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @needs_matplotlib
+@pytest.mark.slow
 def test_the_demo_trains_twice_gets_the_same_weights_and_draws_the_picture(tmp_path: Path, photographs: Path) -> None:
     arguments = ("--quick", "--images=96", "--batch=16", "--photos", str(photographs), "--out=out", "--workers=2")
     done = run_demo(tmp_path, *arguments)
