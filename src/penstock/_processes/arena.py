@@ -7,7 +7,6 @@ import ctypes
 import mmap
 import os
 import pickle
-import tempfile
 import threading
 import weakref
 from collections import defaultdict, deque
@@ -19,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._processes.failure import BY_NAME, Pickling
-from penstock._processes.outbox import rounded_up
+from penstock._processes.outbox import anonymous_file, rounded_up
 from penstock.errors import PlanError
 
 __all__ = ["Arena", "ArenaView"]
@@ -47,7 +46,7 @@ class Arena:
         Raises:
             OSError: the system has no descriptor, or no addresses, left.
         """
-        self.fd = _memory_file()
+        self.fd = anonymous_file()
         try:
             self._memory, self.num_bytes = _mapped(self.fd)
         except BaseException:
@@ -169,14 +168,6 @@ class _Unpickler(pickle.Unpickler):
 
 def _address_of(array: NDArray[Any]) -> int:
     return int(array.__array_interface__["data"][0])
-
-
-def _memory_file() -> int:
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create("penstock", os.MFD_CLOEXEC)
-    fd, path = tempfile.mkstemp(prefix="penstock-")  # macOS: a file that has no name a moment later
-    os.unlink(path)
-    return fd
 
 
 def _mapped(fd: int) -> tuple[mmap.mmap, int]:

@@ -6,6 +6,7 @@ import fcntl
 import mmap
 import os
 import pickle
+import tempfile
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -163,16 +164,28 @@ def rounded_up(num_bytes: int) -> int:
     return -(-num_bytes // step) * step
 
 
+def anonymous_file() -> int:
+    """Return the descriptor of an empty file without a name: in memory, or on macOS on disk."""
+    if has_shared_memory():
+        return os.memfd_create("penstock", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    descriptor, path = tempfile.mkstemp(prefix="penstock-")
+    os.unlink(path)
+    return descriptor
+
+
 def memory_file(size: int) -> int:
     """Return the descriptor of `size` bytes of anonymous memory that are there: writing to it cannot be a SIGBUS.
 
     Raises:
         OSError: there is not so much memory, with a note that says how much was asked for.
     """
-    descriptor = os.memfd_create("penstock", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    descriptor = anonymous_file()
     try:
-        os.posix_fallocate(descriptor, 0, size)
-        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
+        if has_shared_memory():
+            os.posix_fallocate(descriptor, 0, size)
+            fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
+        else:
+            os.ftruncate(descriptor, size)
     except OSError as error:
         os.close(descriptor)
         error.add_note(f"making {size} bytes of shared memory for a batch: smaller batches, or a smaller max_queue_size, need less")
