@@ -161,7 +161,7 @@ def _penstock(work: _Work, run: rounds.Run, **options: Any) -> dict[str, Any]:
     dataset = ps.from_source(items).shuffle(seed=7).batch(items.batch_size, drop_remainder=True)
     with dataset.feed(**options) as feed:
         if options.get("executor") == "auto":  # the first epochs, in which it tries, are not timed
-            drive.epochs(lambda: feed, items.batch_size, 6.0)
+            drive.epochs(lambda: feed, items.batch_size, 3 * run.size.min_seconds)
         return _epochs(run, items, lambda: feed)
 
 

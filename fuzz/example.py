@@ -46,14 +46,14 @@ def one_input(data: bytes) -> None:
         except RecordError:
             continue
     if LIBRARY is not None:
-        assert _parsed(LIBRARY, data) == _parsed(examples, data)
+        assert _parsed(LIBRARY.parse_examples, data) == _parsed(examples.parse_examples_twin, data)
 
 
-def _parsed(version: Any, data: bytes) -> list[Any]:
+def _parsed(parse: Any, data: bytes) -> list[Any]:
     outs: list[Any] = [np.zeros(2, np.float32), np.zeros(1, np.int64), np.zeros(2, np.int64), np.zeros(1, np.int64)]
     report = np.zeros(4, np.int64)
     buffer = np.frombuffer(data, np.uint8).copy()
-    row = version.parse_examples(buffer, np.zeros(1, np.int64), np.array([len(data)]), PLAN, PLAN.first, outs, None, report)
+    row = parse(buffer, np.zeros(1, np.int64), np.array([len(data)]), PLAN, PLAN.first, outs, None, report)
     return [row, report.tolist(), *(out.tobytes() for out in outs)] if row < 0 else [row, report.tolist()]
 
 

@@ -30,8 +30,6 @@ GRACE_S = 2.0
 """DESIGN section 5, point 7: close() returns within two seconds, so nothing may be left two seconds after a test."""
 
 _FAILED = pytest.StashKey[bool]()
-_SEEN: list[Held] = []
-"""What was held behind the last test, as long as that is what is held before the next."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -93,32 +91,13 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     return report
 
 
-def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> None:
-    """What a fixture of a module or the run starts stays behind the test that asked first: look anew before that test."""
-    if fixturedef.scope != "function":
-        _SEEN.clear()
-
-
-def pytest_fixture_post_finalizer(fixturedef: pytest.FixtureDef[Any]) -> None:
-    """What such a fixture held is free for the next test, which may get its descriptors: look anew."""
-    if fixturedef.scope != "function":
-        _SEEN.clear()
-
-
 @pytest.fixture(autouse=True)
 def leak_audit(request: pytest.FixtureRequest) -> Any:
-    """Fail a test that leaves a thread, process, descriptor, shared memory or temporary file behind.
-
-    What is held behind one test is held before the next, unless a fixture of a wider scope came between: that saves half of the looks.
-    """
+    """Fail a test that leaves a thread, process, descriptor, shared memory or temporary file behind."""
     folder = tempfile.gettempdir()
-    before = _SEEN.pop() if _SEEN else Held.now(folder)
+    before = Held.now(folder)
     yield
     if request.node.stash.get(_FAILED, False):
-        return
-    after = Held.now(folder)
-    if not after.beyond(before):
-        _SEEN.append(after)
         return
     leaks = left_behind(before, GRACE_S, folder)
     if leaks:

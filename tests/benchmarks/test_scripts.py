@@ -20,6 +20,7 @@ CLAIMS = {
     "w6": ["w6.py"],
     "w7": ["w7.py"],
     "w8": ["w8.py"],
+    "functions_w3": ["functions.py", "--work", "w3"],
     "import_time": ["import_time.py"],
     "gather": ["gather.py"],
     "records": ["records.py"],

@@ -79,7 +79,7 @@ def test_autotune_as_a_number_leads_to_what_chooses_here() -> None:
 def test_a_slip_in_a_keyword_of_an_operator_names_the_nearest_one() -> None:
     with pytest.raises(UnknownArgument, match=r"map\(\) has no argument 'concurency'; did you mean 'concurrency'\?") as caught:
         ds.map(double, concurency=3)
-    assert caught.value.fix == "the arguments are concurrency, fn, name, on_error, output_spec, seed"
+    assert caught.value.fix == "the arguments are concurrency, executor, fn, name, on_error, output_spec, seed"
 
 
 def test_no_name_of_another_library_is_one_of_ours_or_is_shown() -> None:

@@ -64,7 +64,7 @@ def fill():
         number += 1
 
 threading.Thread(target=fill, daemon=True).start()
-with ps.from_source(range(100_000_000)).batch(4).feed(num_workers=1) as feed:
+with ps.from_source(range(100_000_000)).batch(4).feed(executor="threads", num_workers=1) as feed:
     for batch in feed:
         pass
 """

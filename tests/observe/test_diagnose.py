@@ -412,7 +412,7 @@ def nap(x):
     time.sleep(0.004)
     return x
 name, num_workers, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-with ps.from_source(range(count)).map(globals()[name]).batch(8).feed(num_workers=num_workers) as feed:
+with ps.from_source(range(count)).map(globals()[name]).batch(8).feed(executor="threads", num_workers=num_workers) as feed:
     for batch in feed:
         pass
     print(feed.report())

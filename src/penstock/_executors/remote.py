@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -148,10 +149,11 @@ class _Worker:
 
     def tell_spots(self, line: socket.socket) -> None:
         """Say where the worker is as often as the parent asks, in a thread of its own: it answers unless C code holds the interpreter."""
-        while line.recv(1):
-            context = self._context
-            spot = Spot(self._num_requests, context.place(), context.row(), context.step_name)
-            line.sendall(SPOT + pickle.dumps(spot).hex().encode() + b"\n")
+        with suppress(OSError):  # the parent has ended, and this process is about to
+            while line.recv(1):
+                context = self._context
+                spot = Spot(self._num_requests, context.place(), context.row(), context.step_name)
+                line.sendall(SPOT + pickle.dumps(spot).hex().encode() + b"\n")
 
     def answer(self, request: Request) -> None:
         """Compute a request and send the reply."""

@@ -149,8 +149,8 @@ class Rows:
                 block.columns(arrays)
                 if only_texts(arrays):
                     return 0
-        if block.unread and not self.small:
-            return block.read_into(self.put, row)
+        if block.unread and not self.small and self._expected_spec is not None and not self._expected_spec.has_objects:
+            return block.read_into(self.put, row)  # texts would be held, and not counted
         return self.put_rows(row, block.rows())
 
     def array_of(self, field: str) -> NDArray[Any] | None:

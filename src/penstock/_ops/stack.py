@@ -56,7 +56,7 @@ _SHOWN_BITS = 256
 class BatchSpec:
     """Structure, shapes and dtypes of one element of a batch."""
 
-    __slots__ = ("_flat_keys", "_flat_kind", "_has_dicts", "_quick", "leaves", "row_bytes", "structure")
+    __slots__ = ("_flat_keys", "_flat_kind", "_has_dicts", "_quick", "has_objects", "leaves", "row_bytes", "structure")
 
     def __init__(self, element: Any, name: Callable[[], str]) -> None:
         """Read the spec off an element.
@@ -74,6 +74,7 @@ class BatchSpec:
     def _begin(self, structure: Structure, leaves: list[ArraySpec]) -> None:
         self.structure: Structure = structure
         self.leaves: list[ArraySpec] = leaves
+        self.has_objects = any(leaf.dtype.hasobject for leaf in leaves)
         self._has_dicts = _has_dicts(self.structure)
         self._flat_keys: tuple[Any, ...] | None = None
         self._flat_kind: type | None = None  # of a dict or tuple of leaves
