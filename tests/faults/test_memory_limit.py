@@ -26,18 +26,18 @@ elements = ps.from_source(range(100_000)).map(decode)
 """
 
 KEEPS = """
-with elements.batch(16).feed(num_workers=2) as feed:
+with elements.batch(16).feed(executor="threads", num_workers=2) as feed:
     kept = [batch for batch in feed]
 """
 
 TOO_MUCH_AHEAD = """
-with elements.batch(96).feed(num_workers=2, memory_bytes=4 << 30) as feed:
+with elements.batch(96).feed(executor="threads", num_workers=2, memory_bytes=4 << 30) as feed:
     next(feed)
     threading.Event().wait()
 """
 
 LARGE_WINDOW = """
-with elements.filter(lambda element: True).shuffle(2000, seed=1).batch(4).feed(num_workers=2, memory_bytes=4 << 30) as feed:
+with elements.filter(lambda element: True).shuffle(2000, seed=1).batch(4).feed(executor="threads", num_workers=2, memory_bytes=4 << 30) as feed:
     for batch in feed:
         pass
 """
@@ -49,7 +49,7 @@ def leaking(element):
     leaked.append(element.copy())
     return element[:1000]
 
-with elements.map(leaking, name="leaking").batch(4).feed(num_workers=2) as feed:
+with elements.map(leaking, name="leaking").batch(4).feed(executor="threads", num_workers=2) as feed:
     for batch in feed:
         pass
 """
@@ -105,7 +105,7 @@ def test_a_warning_with_the_stage_comes_before_the_kernel_kills(program: str, la
 HEALTHY = """
 import json, warnings
 warnings.simplefilter("error")
-with elements.take(800).batch(16).feed(num_workers=2, memory_bytes=100 << 20) as feed:
+with elements.take(800).batch(16).feed(executor="threads", num_workers=2, memory_bytes=100 << 20) as feed:
     for batch in feed:
         pass
     memory = feed.stats().memory
@@ -134,7 +134,7 @@ pages.madvise(mmap.MADV_RANDOM)  # else one fault reads many pages
 def read(number):
     return np.frombuffer(pages, np.uint8, 64, 4096 * number).copy()
 
-with ps.from_source(range(len(pages) // 4096)).shuffle(seed=1).map(read).batch(64).feed(num_workers=2) as feed:
+with ps.from_source(range(len(pages) // 4096)).shuffle(seed=1).map(read).batch(64).feed(executor="threads", num_workers=2) as feed:
     curves = feed.observe(tensorboard=sys.argv[2])
     for epoch in range(2):
         for batch in feed:
