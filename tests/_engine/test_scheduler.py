@@ -16,6 +16,7 @@ from penstock._engine.chunk import Token
 from penstock._engine.lowering import lower
 from penstock._engine.scheduler import Scheduler
 from penstock._engine.segment import READER, SHARED, pool_of
+from penstock._ops.block import UNLIMITED
 
 SEEDS = st.integers(0, 2**32)
 
@@ -269,3 +270,12 @@ def test_the_claim_of_a_read_is_put_back_with_its_room() -> None:
     assert scheduler.put_back(task)
     assert scheduler.held_bytes < held
     assert scheduler.next_task(READER, 0) == task
+
+
+def test_rows_that_take_next_to_nothing_do_not_bound_a_task() -> None:
+    scheduler = Scheduler(lower(ps.from_source(range(9)).batch(3)._root), 2, 1 << 20, Token((0, 0)))
+    segment = scheduler.segments[0]
+    for _ in range(2000):  # each look halves what was found once: what is left is too small to be divided by
+        segment.weigh(0, 0.0 if segment.row_bytes[0] else 100.0)
+    assert 0 < segment.row_bytes[0] < 1e-300
+    assert scheduler._most_rows(segment, 1 << 20) == UNLIMITED

@@ -170,6 +170,13 @@ def pids(feed: ps.Feed) -> list[int]:
     return processes.pids
 
 
+def begun(feed: ps.Feed) -> list[int]:
+    """Return those that have begun: three in a row that die before are an error, as they should be."""
+    processes = feed._choice._processes
+    assert processes is not None
+    return [worker.child.pid for worker in list(processes._workers.values()) if worker.child is not None and worker.child.began]
+
+
 def processes_in(items: list[Any]) -> set[int]:
     """Return the processes that `with_process` saw."""
     return {int(pid) for _, pid in items}

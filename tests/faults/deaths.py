@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from faults.cells import pids
+from faults.cells import begun
 from faults.jobs_in_workers import batch_sum, claimed, copies, die, doubled, keep, noisy, number_of, ragged, row, words
 
 import penstock as ps
@@ -64,7 +64,7 @@ def killer(feed: ps.Feed, seed: int, count: int) -> Iterator[None]:
             if over.wait(chance.random() ** 2 * 0.1):
                 return
             try:
-                found = pids(feed)
+                found = begun(feed)
             except (AssertionError, RuntimeError):  # not begun, or a worker is being entered
                 continue
             if found:

@@ -31,7 +31,7 @@ def test_worker_processes_deliver_what_the_loops_own_thread_does(plan: Any, way:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@settings(LAW, max_examples=250)
+@settings(LAW, max_examples=100)
 @given(plan=PLANS, way=WAYS)
 def test_worker_processes_deliver_what_the_loops_own_thread_does_for_many_plans(plan: Any, way: dict[str, Any]) -> None:
     check(plan, way)

@@ -238,7 +238,7 @@ class Scheduler:
     def _most_rows(self, segment: Segment, room: int) -> int:
         """Return how many rows a task may have to need half of its room; the other stages take them as they are."""
         row_bytes = max(segment.row_bytes)
-        return max(1, int(room / (2 * row_bytes))) if row_bytes else UNLIMITED
+        return max(1, int(room / (2 * row_bytes))) if row_bytes >= 1 else UNLIMITED
 
     def _next_block(self, segment: Segment, stage: int) -> Claim | None:
         """Claim the next block of a later stage."""
@@ -706,7 +706,7 @@ class Scheduler:
                 return None
             room = self._least_room
         room = min(room, max(self._share, int(reader.row_bytes)))
-        most_rows = max(1, int(room / reader.row_bytes)) if reader.row_bytes else first.most_rows
+        most_rows = max(1, int(room / reader.row_bytes)) if reader.row_bytes >= 1 else first.most_rows
         reader.busy = True
         self._read_room = room
         self.held_bytes += room
