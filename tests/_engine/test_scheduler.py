@@ -275,7 +275,8 @@ def test_the_claim_of_a_read_is_put_back_with_its_room() -> None:
 def test_rows_that_take_next_to_nothing_do_not_bound_a_task() -> None:
     scheduler = Scheduler(lower(ps.from_source(range(9)).batch(3)._root), 2, 1 << 20, Token((0, 0)))
     segment = scheduler.segments[0]
-    for _ in range(2000):  # each look halves what was found once: what is left is too small to be divided by
-        segment.weigh(0, 0.0 if segment.row_bytes[0] else 100.0)
+    segment.weigh(0, 100.0)
+    for _ in range(1070):  # each look halves what was found once: what is left is too small to be divided by
+        segment.weigh(0, 0.0)
     assert 0 < segment.row_bytes[0] < 1e-300
     assert scheduler._most_rows(segment, 1 << 20) == UNLIMITED

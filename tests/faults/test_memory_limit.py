@@ -37,7 +37,8 @@ with elements.batch(96).feed(executor="threads", num_workers=2, memory_bytes=4 <
 """
 
 LARGE_WINDOW = """
-with elements.filter(lambda element: True).shuffle(2000, seed=1).batch(4).feed(executor="threads", num_workers=2, memory_bytes=4 << 30) as feed:
+kept = elements.filter(lambda element: True).shuffle(2000, seed=1).batch(4)
+with kept.feed(executor="threads", num_workers=2, memory_bytes=4 << 30) as feed:
     for batch in feed:
         pass
 """
