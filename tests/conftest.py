@@ -46,11 +46,11 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="session", autouse=True)
 def fork_server() -> None:
     """Start Python's fork server before an audit looks: with its resource tracker it lives as long as the run.
 
-    For tests that start processes: `pytestmark = pytest.mark.usefixtures("fork_server")`.
+    For all tests: a feed with executor="auto" may try worker processes in any.
     """
     multiprocessing.set_forkserver_preload(["pytest", "numpy", "penstock", "penstock._processes.child", "penstock._executors.remote"])
     # Its socket stands in a folder that Python removes at exit, after the folder of this run is gone.

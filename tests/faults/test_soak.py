@@ -51,7 +51,7 @@ def dataset() -> ps.Dataset:
 
 
 def many_epochs(way: dict[str, Any]) -> None:
-    with dataset().repeat(10_000).feed(**way) as feed:
+    with dataset().repeat(10_000).feed(**{"executor": "threads", **way}) as feed:
         orders, memory = set(), []
         for epoch in range(10_000):
             order = [int(x) for _ in range(10) for x in next(feed)[:, 0]]
@@ -101,7 +101,7 @@ def test_two_hundred_starts_and_stops_leave_nothing(way: dict[str, Any]) -> None
     ds = dataset()
 
     def start_and_stop() -> None:
-        with ds.feed(**way) as feed:
+        with ds.feed(**{"executor": "threads", **way}) as feed:
             batch = next(feed)
             state = feed.state_dict()
         assert batch.shape == (10, 200)

@@ -65,7 +65,7 @@ def shorten(error: BaseException | None, own: TracebackType | None = None) -> No
     """Leave the frames of this library, and of Python's modules below it, out of the traceback of a Ctrl-C.
 
     What is left are the user's line and the call of this library in it, and the frames of a user's function that ran inside the call. Any
-    other exception, and causes and notes, stay as they are.
+    other exception, and causes and notes, stay as they are; an error that was being handled inside goes.
 
     Args:
         error: the exception, in the handler that raises it again with a bare `raise`, which adds no frame for itself.
@@ -80,6 +80,15 @@ def shorten(error: BaseException | None, own: TracebackType | None = None) -> No
         error.__traceback__ = part
     else:
         own.tb_next = part
+    if error.__context__ is not None and _is_inside(error.__context__.__traceback__):
+        error.__context__ = None  # Ctrl-C came while this library, or Python below it, handled an error of its own
+
+
+def _is_inside(entry: TracebackType | None) -> bool:
+    """Tell whether all frames of a traceback are those of this library or of Python's modules."""
+    while entry is not None and kind_of(entry.tb_frame.f_code.co_filename) in (OURS, PYTHONS):
+        entry = entry.tb_next
+    return entry is None
 
 
 class _ShortInterrupts:
