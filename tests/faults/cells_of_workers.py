@@ -371,13 +371,12 @@ def a_thread_of_the_program_holds_a_lock_that_workers_take(way: Way, folder: Pat
 
 @cell("A18")
 def a_client_was_opened_in_the_program(way: Way, folder: Path) -> None:
-    if way["executor"] == "threads":  # one connection in two threads is refused by sqlite3 itself
+    if way["executor"] == "threads":  # one connection serves one thread at a time
         way = {**way, "num_workers": 1}
-    jobs.CLIENT.clear()
     if way["executor"] != "threads":
         jobs.from_client(0)
     items, error = run(numbers().map(jobs.from_client), way)
-    jobs.CLIENT.clear()
+    jobs.close_client()
     assert error is None, error
     check_same([int(x) for x, _ in items], list(range(1, SIZE + 1)), way)
     assert (os.getpid() in processes_in(items)) == (way["executor"] != "processes")

@@ -22,6 +22,12 @@ CLIENT: list[sqlite3.Connection] = []
 """A client that is opened when it is first used, and must be another one in each process."""
 
 
+def close_client() -> None:
+    """Close that of this process."""
+    while CLIENT:
+        CLIENT.pop().close()
+
+
 def claimed(folder: Path, name: str, times: int) -> bool:
     """Tell whether this is one of the first `times` calls with a name, in whatever process."""
     for number in range(times):
@@ -223,7 +229,7 @@ class TakesLock:
 def from_client(x: int) -> tuple[int, int]:
     """Ask a client that each process opens for itself."""
     if not CLIENT:
-        CLIENT.append(sqlite3.connect(":memory:"))
+        CLIENT.append(sqlite3.connect(":memory:", check_same_thread=False))  # so that the program may close it
     return int(CLIENT[0].execute("select ? + 1", (x,)).fetchone()[0]), os.getpid()
 
 
