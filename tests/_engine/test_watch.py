@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ import pytest
 
 import penstock as ps
 from penstock._engine.chunk import Claim, Token
+from penstock._engine.compute import HERE
 from penstock._engine.engine import Engine
 from penstock._engine.lowering import lower
 from penstock._engine.scheduler import Scheduler
@@ -19,6 +21,7 @@ from penstock._engine.slots import anonymous_memory
 from penstock._engine.watchdog import Watch
 from penstock._executors.threads import work
 from penstock._ops.worker import WorkerContext
+from penstock.errors import FeedStalled
 
 LIMIT_S = 30.0
 
@@ -222,3 +225,41 @@ def test_the_begin_of_the_task_before_is_not_taken_for_that_of_a_new_one() -> No
     assert monitor.age_ns == 0
     monitor.end()
     assert monitor.task is None
+
+
+class Elsewhere(WorkerContext):
+    """A worker whose elements are computed by another process, which is where it says."""
+
+    __slots__ = ("errors",)
+
+    def __init__(self) -> None:
+        super().__init__(0)
+        self.errors: list[BaseException] = []
+
+    @property
+    def pid(self) -> int | None:
+        return os.getpid()
+
+    def calls(self) -> list[tuple[str, int, str]] | None:
+        return [("a.py", 3, "load"), ("b.py", 7, "decode")]
+
+    def give_up(self, error: BaseException) -> bool:
+        self.errors.append(error)
+        return True
+
+
+def test_of_a_worker_process_the_stack_is_its_own_and_it_is_given_up_where_it_is_stuck(stuck: Stuck) -> None:
+    watch, worker = Watch(0.05, "skip"), Elsewhere()
+    running = Running(ps.from_source(range(9)).map(stuck.at(4), name="m"), watch)
+    running.threads = [threading.Thread(target=work, args=(running.engine, SHARED, 0, HERE, worker))]
+    with running:
+        assert stuck.there.wait(LIMIT_S)
+        looked_until(watch, "stuck")
+        facts = watch.situation("stuck", running.scheduler)
+        running.engine._report_stall("stuck")
+        stuck.go.set()
+    running.end()
+    (busy,) = [facts for facts in facts.busy if facts.stuck]
+    assert [(call.file, call.line, call.function) for call in busy.stack] == [("a.py", 3, "load"), ("b.py", 7, "decode")]
+    assert [type(error) for error in worker.errors] == [FeedStalled]
+    assert not watch.give_up(FeedStalled("", where="", fix="")), "it has gone on"

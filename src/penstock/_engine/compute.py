@@ -122,9 +122,10 @@ class _Job:
         """Return the failure of a row that ends worker processes, with the policy of its stage: which step did it is not known."""
         assert self.item.fatal is not None
         stage = self.plan.stages[self.item.stage]
-        policies = {id(policy): policy for policy in (getattr(step, "policy", None) for step in (*stage.operators, *stage.filter_steps))}
-        policy = next(iter(policies.values())) if len(policies) == 1 else None
-        failed = ElementFailed(0, stage.name or self.plan.name, self.item.fatal[row], policy)
+        owners = [step for step in (*stage.operators, *stage.filter_steps) if getattr(step, "policy", None) is not None]
+        owner: Any = owners[0] if len(owners) == 1 else None
+        name = stage.name or self.plan.name
+        failed = ElementFailed(0, name if owner is None else owner.name, self.item.fatal[row], getattr(owner, "policy", None))
         failed.fatal = True
         return failed
 
