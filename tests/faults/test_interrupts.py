@@ -19,7 +19,7 @@ SOURCE = str(Path(ps.__file__).parents[1])
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and process groups of POSIX")
 
 BEGIN = """
-import sys, threading, time
+import os, sys, threading, time
 import penstock as ps
 from penstock.queues import Coordinator, FIFOQueue
 
@@ -38,7 +38,7 @@ def say_when_main_waits():
     while (now := stack()) != last or not any("penstock" in file for file, _ in now):
         last = now
         time.sleep(0.1)
-    print("ready")
+    os.write(1, b"ready\n")
 
 def ready():
     threading.Thread(target=say_when_main_waits, daemon=True).start()

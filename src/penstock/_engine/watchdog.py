@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock._contracts.failing import attempt
-from penstock._contracts.process import current_frames
+from penstock._contracts.process import current_frames, thread_times
 from penstock._engine.async_calls import AsyncCalls, Call
 from penstock._engine.chunk import Claim
 from penstock._engine.scheduler import Scheduler
@@ -317,11 +317,8 @@ class WorkerMonitor:
     def _queued_now(self) -> int:
         """Return how long the thread was ready to run and got no CPU; 0 where the system does not tell."""
         pid = self.worker.pid
-        try:
-            with open(f"/proc/self/task/{self._native_id}/schedstat" if pid is None else f"/proc/{pid}/schedstat", "rb") as figures:
-                return int(figures.read().split()[1])
-        except (OSError, IndexError, ValueError):
-            return 0
+        times = thread_times(f"/proc/self/task/{self._native_id}/schedstat" if pid is None else f"/proc/{pid}/schedstat")
+        return 0 if times is None else times[1]
 
 
 _MOST_FACTS = 4  # calls that a report lists: a thousand may be in flight

@@ -335,7 +335,7 @@ class WorkerProcess:
                 error_handler.retrying(*pickle.loads(message.what))
         reply: Reply = self._inbox.open(message, child.take_fd)
         self._num_failed_starts = 0
-        worker.cpu_ns += reply.cpu_ns
+        worker.cpu_ns, worker.busy_ns = worker.cpu_ns + reply.cpu_ns, reply.busy_ns
         worker.packed(*reply.packed)
         return reply
 

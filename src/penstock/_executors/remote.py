@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from penstock._contracts.element import sizes_of
+from penstock._contracts.process import thread_times
 from penstock._engine.chunk import BatchItem, Outcome, WorkItem
 from penstock._engine.compute import compute, compute_batches
 from penstock._engine.error_policy import ErrorHandler
@@ -92,6 +93,7 @@ class Reply(NamedTuple):
         beside: rows that were not written into batches.
         texts: for each field of texts or objects, its rows of the item.
         cpu_ns: CPU time.
+        busy_ns: elapsed time, without that in which the process was ready to run and got no CPU.
         packed: as `WorkerContext.take_packed`.
     """
 
@@ -99,6 +101,7 @@ class Reply(NamedTuple):
     beside: dict[int, Any]
     texts: Sequence[Any]
     cpu_ns: int
+    busy_ns: int
     packed: tuple[int, int]
 
 
@@ -128,6 +131,12 @@ class Spot(NamedTuple):
     marker: Any
     row: int | None
     step: str
+
+
+def _unqueued_ns() -> int:
+    """Return a clock that stands while this thread is ready to run and gets no CPU."""
+    times = thread_times()
+    return time.perf_counter_ns() - (0 if times is None else times[1])
 
 
 class _Worker:
@@ -163,7 +172,8 @@ class _Worker:
         self._num_requests += 1
         self._outbox.given_back(list(request.free))
         assert self._handler is not None
-        begin_ns, plan, context, item = time.thread_time_ns(), self._segments[request.segment], self._context, request.item
+        begin_cpu, begin_ns = time.thread_time_ns(), _unqueued_ns()
+        plan, context, item = self._segments[request.segment], self._context, request.item
         beside: dict[int, Any] = {}
         texts: Sequence[Any] = ()
         if isinstance(item, bytes):
@@ -176,7 +186,8 @@ class _Worker:
                 beside, texts = rows.beside_rows, rows.texts(item.begin, outcome.end)
         context.rest()
         try:
-            self._outbox.send(Reply(outcome, beside, texts, time.thread_time_ns() - begin_ns, context.take_packed()))
+            cpu_ns, busy_ns = time.thread_time_ns() - begin_cpu, _unqueued_ns() - begin_ns
+            self._outbox.send(Reply(outcome, beside, texts, cpu_ns, busy_ns, context.take_packed()))
         except SpecError as error:
             stage = plan.stages[item.stage].name if isinstance(item, WorkItem) else ""
             raise SpecError(

@@ -114,11 +114,12 @@ class WorkerContext:
         kept: the bytes that it left behind, for the batch or the next stage.
         most_bytes: that it held at once.
         cpu_ns: the CPU time that another process spent on the task for it.
+        busy_ns: how long it took there, without the way to it and without waiting for a CPU; None where this thread computed the task.
         announce_row: called with a row before it is computed, where rows kill worker processes.
     """
 
     __slots__ = (
-        "_generators", "_packed", "_scratch", "announce_row", "began", "block", "cpu_ns", "finishing", "index", "kept", "mend",
+        "_generators", "_packed", "_scratch", "announce_row", "began", "block", "busy_ns", "cpu_ns", "finishing", "index", "kept", "mend",
         "most_bytes", "operator", "origins", "piece", "room",
     )  # fmt: skip
 
@@ -128,6 +129,7 @@ class WorkerContext:
         self.take_room(UNLIMITED)
         self.rest()
         self.cpu_ns = 0
+        self.busy_ns: int | None = None
         self.announce_row: Callable[[int], object] = lambda row: None
         self._packed = (0, 0)
         self._scratch: dict[tuple[int, int], Scratch] = {}

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from penstock._contracts.event import BatchDelivered, BlockDone, ElementLost, ElementRetried, Event, Notice, RowsPacked, SlowElement
-from penstock._contracts.process import OwnLocks
+from penstock._contracts.process import OwnLocks, thread_times
 from penstock.observe.memory import MemoryStats, RunMemory
 
 
@@ -41,8 +41,6 @@ def profilers() -> list[Callable[[Any, Any], Any]]:
     return []
 
 
-_PATH = "/proc/thread-self/schedstat"
-
 _EVERY_NS = 20_000_000
 """A look costs 10 us: at most one in 20 ms and thread."""
 
@@ -64,7 +62,7 @@ class QueueClock(threading.local):
     def look(self, now_ns: int) -> tuple[int, int]:
         """Return the time since the thread's last look, and how long of it it was queued; zeros at the first, and where nothing tells."""
         self.due_ns = now_ns + _EVERY_NS
-        times = _thread_times()
+        times = thread_times()
         queued_ns = None if times is None else times[1]
         before, self._seen = self._seen, None if queued_ns is None else (now_ns, queued_ns)
         if before is None or queued_ns is None:
@@ -85,26 +83,13 @@ def gil_wait_ns(away_s: float) -> int | None:
 
     Up to 0.1 ms of it is the timer of the system. None where the system does not tell how long a thread waits for a CPU.
     """
-    before, begin_ns = _thread_times(), time.perf_counter_ns()
+    before, begin_ns = thread_times(), time.perf_counter_ns()
     time.sleep(away_s)
-    end_ns, after = time.perf_counter_ns(), _thread_times()
+    end_ns, after = time.perf_counter_ns(), thread_times()
     if before is None or after is None:
         return None
     awake_ns = sum(after) - sum(before)
     return max(0, end_ns - begin_ns - awake_ns - int(away_s * 1e9))
-
-
-def _thread_times() -> tuple[int, int] | None:
-    """Return how long this thread ran, and was queued, since it began; None where the system does not tell."""
-    try:
-        descriptor = os.open(_PATH, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            ran_ns, queued_ns, _ = map(int, os.read(descriptor, 256).split())
-        finally:
-            os.close(descriptor)
-    except (OSError, ValueError):
-        return None
-    return (ran_ns, queued_ns) if ran_ns else None
 
 
 _FOLD_AT = 1024
