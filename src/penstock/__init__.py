@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import errors
 from penstock._contracts.element import ArraySpec
-from penstock._contracts.options import Options
+from penstock._contracts.options import Options, RayOptions
 from penstock._contracts.policy import Raise, Replace, Retry, Skip
 from penstock._contracts.storage import RemoteFiles, StorageOptions
 from penstock._contracts.version import VERSION
@@ -59,6 +59,7 @@ __all__ = [
     "GeneratorEnqueuer",
     "Options",
     "Raise",
+    "RayOptions",
     "RemoteFiles",
     "Replace",
     "Retry",

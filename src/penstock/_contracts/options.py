@@ -4,21 +4,46 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from penstock._contracts.arguments import flag, path_name, real_number, whole_number
 from penstock._contracts.policy import Policy, Raise, checked_policy
 from penstock.errors import PlanError
 
-__all__ = ["Options"]
+__all__ = ["Options", "RayOptions"]
 
 _ON_STALL = ("raise", "warn", "skip")
 _OUTPUTS = ("numpy", "torch", "jax")
-_EXECUTORS = ("auto", "inline", "threads", "processes")
+_EXECUTORS = ("auto", "inline", "threads", "processes", "ray")
+_KILLABLE = ("processes", "ray")
 _LONGEST_S = 2.0**31
 """68 years: clocks and locks of the system count little further."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RayOptions:
+    """The cluster of `executor="ray"`, and what a worker takes of it.
+
+    Attributes:
+        address: of the cluster, as `ray.init` takes it; None is the one that this program is connected to, or that runs here.
+        num_cpus: CPUs of the cluster that a worker reserves, as Ray counts them.
+        resources: other resources that it reserves, by name, such as {"decoder": 1}.
+        runtime_env: the environment of the workers, as Ray takes it, such as {"working_dir": "."}.
+    """
+
+    address: str | None = None
+    num_cpus: float = 1
+    resources: Mapping[str, float] = field(default_factory=dict)
+    runtime_env: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        amounts = {"num_cpus": self.num_cpus, **self.resources}
+        for name, amount in amounts.items():
+            number = real_number(amount)
+            if number is None or number < 0 or (number > 1 and number % 1):
+                raise PlanError(f"{name}={amount!r} is no amount", where="RayOptions", fix="give a whole number, or a part of 1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,10 +51,11 @@ class Options:
     """Options of `Dataset.feed`; the elements are the same for all of them, and so is their order but for `ordered=False`.
 
     Attributes:
-        num_workers: threads, or processes, of the stages without a `concurrency=` of their own; "auto" is one per available CPU, 0 means
-            inline.
-        executor: "threads"; "processes", for Python functions that keep the interpreter lock; "inline" (everything in the consumer's
-            thread); or "auto" (threads, or inline with num_workers=0).
+        num_workers: threads, processes or actors of the stages without a `concurrency=` of their own; "auto" is one per available CPU, of
+            the cluster with executor="ray"; 0 means inline.
+        executor: "threads"; "processes", for Python functions that keep the interpreter lock; "ray", for a cluster; "inline" (everything in
+            the consumer's thread); or "auto": threads, then what proves the fastest of threads, processes and inline.
+        ray_options: with executor="ray", the cluster and what a worker takes of it.
         memory_bytes: bound on what the feed holds: elements that are read or computed ahead, finished batches, and the one delivered
             last; "auto" is 256 MB. Where the batch delivered, the one being built and what a stateful operator has to hold (buckets, packs,
             a shuffle buffer, windows) need more, it is these and nothing else; then batches are made one at a time, and a Notice says so.
@@ -61,7 +87,8 @@ class Options:
     """
 
     num_workers: int | Literal["auto"] = "auto"
-    executor: Literal["auto", "inline", "threads", "processes"] = "auto"
+    executor: Literal["auto", "inline", "threads", "processes", "ray"] = "auto"
+    ray_options: RayOptions = RayOptions()
     memory_bytes: int | Literal["auto"] = "auto"
     grace_period_s: float = 2.0
     ordered: bool = True
@@ -91,7 +118,9 @@ class Options:
         ordered = flag(self.ordered)
         if ordered is None:
             raise _refused("ordered", self.ordered, "is neither True nor False", "give True or False")
-        if self.on_stall == "skip" and self.executor != "processes":
+        if not isinstance(self.ray_options, RayOptions):
+            raise _refused("ray_options", self.ray_options, "is not known", "give ps.RayOptions(num_cpus=..., resources={...})")
+        if self.on_stall == "skip" and self.executor not in _KILLABLE:
             words = "needs workers that can be killed, and a thread cannot be"
             raise _refused("on_stall", self.on_stall, words, 'give executor="processes" too, or "raise" or "warn"')
         for name, known in (("executor", _EXECUTORS), ("on_stall", _ON_STALL), ("output", _OUTPUTS)):

@@ -308,6 +308,8 @@ class WorkerMonitor:
 
     def _cpu_now(self) -> int | None:
         pid = self.worker.pid
+        if pid == 0:  # it is another machine's
+            return None
         clock_id = self._clock_id if pid is None else (~pid << 3) | 2  # as clock_getcpuclockid(3) makes it on Linux
         try:
             return None if clock_id is None else time.clock_gettime_ns(clock_id)

@@ -19,7 +19,9 @@ from penstock._executors.threads import Stopped, ThreadsExecutor
 from penstock.errors import PlanError, WorkerDied
 
 if TYPE_CHECKING:
+    from penstock._executors.elsewhere import RemoteWorkers
     from penstock._executors.processes import WorkerProcesses
+    from penstock._executors.ray import RayWorkers
 
 __all__ = ["ExecutorChoice"]
 
@@ -67,7 +69,7 @@ class ExecutorChoice:
     on behind the last element that was delivered, as from a saved state.
 
     Attributes:
-        name: "threads", "processes" or "inline".
+        name: "threads", "processes", "ray" or "inline".
         moves: whether the feed should go on with `name`, between two hand-overs, because it differs from what runs.
         notice: why, for a Notice; empty when there is nothing to say.
     """
@@ -75,8 +77,9 @@ class ExecutorChoice:
     def __init__(self, owner: object, options: Options, num_cpus: int, cache: TuningCache | None, *, may_move: bool) -> None:
         """Choose what to begin with. `may_move` tells whether what was computed ahead may be computed again."""
         self._owner, self._options, self._cache = weakref.ref(owner), options, cache
-        self._num_workers = num_cpus if options.num_workers == "auto" else options.num_workers
+        self._num_cpus = num_cpus
         self._processes: WorkerProcesses | None = None
+        self._ray: RayWorkers | None = None
         self._form: PlanVariant | None = None
         self._engine: Engine | None = None
         self._window: _Window | None = None
@@ -86,18 +89,22 @@ class ExecutorChoice:
         self._failed = ""
         self.moves, self.notice = False, ""
         auto = options.executor == "auto"
-        self._open = auto and may_move and self._num_workers > 1
+        self._open = auto and may_move and self._most_workers() > 1
         found = None if cache is None or not self._open else cache.executor
         if found is not None:
             self._open = False
         self.name: str = options.executor if not auto else found or "threads"
-        if self._num_workers == 0:
+        if options.num_workers == 0:
             self.name = "inline"
 
     @property
     def num_workers(self) -> int:
         """The number of shared workers; 0 for the consumer's own thread."""
-        return 0 if self.name == "inline" else self._num_workers
+        return 0 if self.name == "inline" else self._most_workers()
+
+    def _most_workers(self) -> int:
+        given = self._options.num_workers
+        return given if given != "auto" else self._num_cpus if self._ray is None else self._ray.num_workers
 
     @property
     def allocate(self) -> Callable[[int], Any] | None:
@@ -111,9 +118,13 @@ class ExecutorChoice:
         self._places = any(some.executor == "processes" for some in workers) and self.name != "inline"
         # A generator cannot be read again; and where the user has said what runs in processes, that is the choice.
         self._open = self._open and program.segments[0].stream is None and not self._places
-        self._shares = self.name == "processes" or self._places
+        self._shares = self.name == "processes" or (self._places and self.name != "ray")
         if self._shares:
             self._made()
+        if self.name == "ray" and self._ray is None:
+            from penstock._executors.ray import RayWorkers
+
+            self._ray = RayWorkers(self._owner(), self._options.ray_options)
 
     def _made(self) -> WorkerProcesses:
         from penstock._executors.processes import WorkerProcesses  # 20 ms, which `import penstock` does not pay
@@ -129,24 +140,28 @@ class ExecutorChoice:
             PlanError: with executor="processes", something cannot be sent to another process.
         """
         self._engine = engine
+        if self._ray is not None:
+            self._run(self._ray, engine)
+            return self._remote(engine, self._ray)
         if self._shares:
             try:
-                self._send(engine, None)
+                self._run(self._made(), engine)
             except PlanError as error:
                 if self._options.executor == "processes" or self._places:
                     raise
                 self.name, self.notice = "threads", f"worker processes cannot run this: {error.what}"
             else:
-                from penstock._executors.processes import ProcessesExecutor
-
-                return ProcessesExecutor(engine, self._made(), self.name)
+                return self._remote(engine, self._made())
         return InlineExecutor(engine) if self.name == "inline" else ThreadsExecutor(engine)
 
-    def _send(self, engine: Engine, most_bytes: int | None) -> WorkerProcesses:
+    def _remote(self, engine: Engine, workers: RemoteWorkers) -> Executor:
+        from penstock._executors.elsewhere import RemoteExecutor
+
+        return RemoteExecutor(engine, workers, self.name)
+
+    def _run(self, workers: RemoteWorkers, engine: Engine, most_bytes: int | None = None) -> None:
         assert self._form is not None
-        processes = self._made()
-        processes.run(engine.plans, engine.error_handler.policies, self._form, most_bytes)
-        return processes
+        workers.run(engine.plans, engine.error_handler.policies, self._form, most_bytes)
 
     def delivered(self, now_ns: int, waited_ns: int, num_items: int) -> None:
         """Learn from a hand-over."""
@@ -170,7 +185,7 @@ class ExecutorChoice:
         elif self.name != "threads":
             self._settle()
         elif waits >= _WAITS and cpus >= _COMPUTES:
-            alone = self._engine is not None and self._engine.num_active < self._num_workers
+            alone = self._engine is not None and self._engine.num_active < self._most_workers()
             self._inline_may_pay, self._starts = alone and waits >= _WAITS_ALWAYS, True
             self._starter = threading.Thread(target=self._start, name="penstock-start", daemon=True)
             self._starter.start()
@@ -179,7 +194,9 @@ class ExecutorChoice:
         """Start worker processes while threads go on. In a thread of its own."""
         assert self._engine is not None
         try:
-            self._send(self._engine, _MOST_BYTES).start(self._num_workers)
+            processes = self._made()
+            self._run(processes, self._engine, _MOST_BYTES)
+            processes.start(self._most_workers())
         except (PlanError, WorkerDied, OSError, Stopped) as error:  # said in a notice: the feed goes on as it is
             self._failed = f"worker processes cannot run this: {getattr(error, 'what', error)}"
 
@@ -213,13 +230,14 @@ class ExecutorChoice:
         if self._starter is not None:
             self._starter.join()  # 0.3 s at most
             self._starter = None
-        if self._processes is not None:
-            self._processes.end()
-            self._processes = None
+        for workers in filter(None, (self._processes, self._ray)):
+            workers.end()
+        self._processes = self._ray = None
 
     def leave(self) -> Any:
         """Return what a forked process must not touch."""
-        if self._processes is not None:
-            self._processes.end.detach()
-        found, self._processes = self._processes, None
+        found = self._processes, self._ray
+        for workers in filter(None, found):
+            workers.end.detach()
+        self._processes = self._ray = None
         return found

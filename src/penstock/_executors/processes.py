@@ -12,26 +12,19 @@ import sys
 import threading
 import time
 import weakref
-from collections import Counter
-from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any, NamedTuple
 
-from penstock._contracts.element import bytes_of_all
 from penstock._contracts.event import Notice
-from penstock._engine.chunk import BatchItem, Outcome, WorkItem
-from penstock._engine.compute import Computer
-from penstock._engine.engine import Engine
+from penstock._engine.chunk import BatchItem, WorkItem
 from penstock._engine.error_policy import ErrorHandler
-from penstock._engine.program import Policies, SegmentPlan
 from penstock._engine.resume import PlanVariant
-from penstock._engine.segment import READER, RETRY_WORKER, SHARED
+from penstock._engine.segment import SHARED
+from penstock._executors.elsewhere import RemoteWorker, RemoteWorkers
 from penstock._executors.remote import SPOT, AtRow, Place, Reply, Request, Retrying, Spot, Stages, serve
-from penstock._executors.threads import Stopped, ThreadsExecutor, work
+from penstock._executors.threads import Stopped
 from penstock._ops.rows import Rows
 from penstock._ops.stack import BatchSpec
-from penstock._ops.worker import WorkerContext
 from penstock._processes.arena import Arena
 from penstock._processes.child import Child, importable_program, stop_all
 from penstock._processes.failure import BY_NAME, Pickling, by_value
@@ -41,7 +34,7 @@ from penstock._processes.pipe import NO_SIGNAL, not_sendable
 from penstock._processes.shared_pickle import PickledOnce, Unsent, pickle_apart
 from penstock.errors import PlanError, WorkerDied
 
-__all__ = ["ProcessesExecutor", "WorkerProcesses"]
+__all__ = ["WorkerProcesses"]
 
 _MOST_LEASED = 16
 """So many results of one process may be referred to before further ones are copied out of its memory."""
@@ -71,8 +64,8 @@ class Sent(NamedTuple):
     imports_program: bool
 
 
-class WorkerProcesses:
-    """The worker processes of one feed, kept over its epochs. They are started when there is work, from the threads that need them."""
+class WorkerProcesses(RemoteWorkers):
+    """The worker processes of one feed."""
 
     def __init__(self, owner: object) -> None:
         """Make the memory of batches. The processes end with `end()`, and when `owner` is no longer referred to.
@@ -80,9 +73,9 @@ class WorkerProcesses:
         Raises:
             OSError: the system has no descriptor left.
         """
+        super().__init__()
+        self._workers: dict[tuple[str, int], WorkerProcess]
         self.arena = Arena()
-        self._workers: dict[tuple[str, int], WorkerProcess] = {}
-        self._form: PlanVariant | None = None
         self._sent: Sent | None = None
         self.starting = threading.RLock()
         self.closed = False
@@ -94,32 +87,14 @@ class WorkerProcesses:
         assert self._sent is not None
         return self._sent
 
-    def run(self, plans: Sequence[SegmentPlan], policies: Policies, form: PlanVariant, most_bytes: int | None = None) -> None:
-        """Compute segments from now on; those of the same plan in the same form are the same.
-
-        Raises:
-            PlanError: something in them cannot be sent to another process, or takes more than `most_bytes`.
-        """
-        before = self._form
-        if before is not None and before.root is form.root and before[1:] == form[1:]:
-            return
-        serial = 1 if self._sent is None else self._sent.serial + 1
-        sent = _pickled(Stages(tuple(map(_computed_part, plans)), policies), serial, most_bytes)
+    def _send(self, stages: Stages, form: PlanVariant, most_bytes: int | None) -> None:
+        sent = _pickled(stages, 1 if self._sent is None else self._sent.serial + 1, most_bytes)
         if self._sent is not None:
             os.close(self._sent.descriptor)
-        self._sent, self._form = sent, form
+        self._sent = sent
 
-    def worker(self, pool: str, index: int, engine: Engine, plans: list[SegmentPlan]) -> WorkerProcess:
-        """Return the process of a worker, for one run."""
-        found = self._found(pool, index)
-        found.engine, found.plans = engine, plans
-        return found
-
-    def _found(self, pool: str, index: int) -> WorkerProcess:
-        found = self._workers.get((pool, index))
-        if found is None:
-            found = self._workers[pool, index] = WorkerProcess(self, f"worker process {pool}-{index}", index)
-        return found
+    def _make(self, name: str, index: int) -> WorkerProcess:
+        return WorkerProcess(self, f"worker process {name}", index)
 
     def start(self, num_workers: int) -> None:
         """Start the processes of the shared workers ahead of a run."""
@@ -153,82 +128,12 @@ class WorkerProcesses:
         return [worker.child.pid for worker in self._workers.values() if worker.child is not None]
 
 
-class ProcessesExecutor(ThreadsExecutor):
-    """A thread for each worker process: it claims, sends the message, waits for the outcome and books it."""
-
-    __slots__ = ("_default", "_places", "_plans", "_processes")
-
-    def __init__(self, engine: Engine, processes: WorkerProcesses, default: str) -> None:
-        """Prepare to run in `processes`, or in threads, what does not say itself where it runs."""
-        super().__init__(engine)
-        self._processes, self._default = processes, default
-        self._plans, self._places = engine.plans, engine.executors
-
-    def work(self, pool: str, index: int) -> None:
-        """Be the worker `index` of a pool, whose process computes, in this thread."""
-        if pool in (READER, RETRY_WORKER) or self._places.get(pool, self._default) == "threads":
-            work(self._engine, pool, index)
-        else:
-            process = self._processes.worker(pool, index, self._engine, self._plans)
-            work(self._engine, pool, index, Computer(process.compute, process.compute_batches), _Elsewhere(index, process))
-
-    def join(self, grace_period_s: float) -> list[str]:
-        """Wait for the threads to end; kill the processes that compute longer than `grace_period_s`."""
-        alive = super().join(grace_period_s)
-        if not alive:
-            return []
-        self._processes.kill()
-        return super().join(grace_period_s)
-
-
-class _Elsewhere(WorkerContext):
-    """The context of a thread whose items are computed by a worker process: it knows where that is."""
-
-    __slots__ = ("process",)
-
-    def __init__(self, index: int, process: WorkerProcess) -> None:
-        super().__init__(index)
-        self.process = process
-
-    def place(self) -> Any:
-        """Return where the worker is; see `WorkerContext.place`."""
-        spot = self.process.spot()
-        return super().place() if spot is None else spot.marker
-
-    def row(self) -> int | None:
-        """Return the row of the chunk that it is with; see `WorkerContext.row`."""
-        spot = self.process.spot()
-        return super().row() if spot is None else spot.row
-
-    @property
-    def step_name(self) -> str:
-        """The step that runs."""
-        spot = self.process.spot()
-        return super().step_name if spot is None else spot.step
-
-    @property
-    def pid(self) -> int | None:
-        """The process that computes."""
-        child = self.process.child
-        return child.pid if child is not None and self.process.busy else None
-
-    def calls(self) -> list[tuple[str, int, str]] | None:
-        """Return the Python calls of the process."""
-        return self.process.calls() if self.process.busy else None
-
-    def give_up(self, error: BaseException) -> bool:
-        """Kill the process."""
-        return self.process.give_up(error)
-
-
-class WorkerProcess:
-    """One worker process, as the thread that works with it sees it. It is started when it is needed, and again when it has died."""
+class WorkerProcess(RemoteWorker):
+    """One worker process, as the thread that works with it sees it."""
 
     def __init__(self, processes: WorkerProcesses, name: str, index: int) -> None:
+        super().__init__()
         self.child: Child | None = None
-        self.busy = False
-        self.engine: Engine
-        self.plans: list[SegmentPlan]
         self._processes, self._name, self._index = processes, name, index
         self._num_failed_starts = 0
         self._line: _Line | None = None
@@ -239,37 +144,28 @@ class WorkerProcess:
         if self._line is not None:
             self._line.close()
         self.child, self._line, self._serial = None, None, 0
-        self._given_up: BaseException | None = None
+        self._given_up = None
         self._inbox = Inbox(_MOST_LEASED)
         self._spec: tuple[int, BatchSpec | None] = (0, None)  # the last one that was sent, and its number
 
-    def compute(self, plan: SegmentPlan, item: WorkItem, slot: Rows | None, worker: WorkerContext, error_handler: ErrorHandler) -> Outcome:
-        """Compute an item in the process; see `penstock._engine.compute.compute`."""
-        reply = self._ask(plan, item, slot, worker, error_handler)
-        outcome = reply.outcome
-        if outcome.lost and plan.stream is not None:
-            outcome = outcome._replace(lost=[one._replace(where=plan.stream.describe(one.key[1])) for one in outcome.lost])
-        if slot is None or not (reply.beside or reply.texts):
-            return outcome
-        num_bytes = bytes_of_all(list(reply.beside.values()))
-        return outcome._replace(kept_bytes=outcome.kept_bytes - num_bytes + slot.merge(item.begin, reply.texts, reply.beside))
-
-    def compute_batches(self, plan: SegmentPlan, item: BatchItem, worker: WorkerContext, error_handler: ErrorHandler) -> Outcome:
-        """Compute batches in the process, from copies of them: a function that changes its batch may be run again."""
-        return self._ask(plan, item, None, worker, error_handler).outcome
-
     def spot(self) -> Spot | None:
-        """Return where the process was a moment ago; None while it computes nothing. From any thread; never blocks."""
+        """See `RemoteWorker`."""
         line = self._line
         return line.spot() if line is not None and self.busy else None
 
+    @property
+    def pid(self) -> int | None:
+        """See `RemoteWorker`."""
+        child = self.child
+        return None if child is None else child.pid
+
     def calls(self) -> list[tuple[str, int, str]]:
-        """Return the Python calls of the process, innermost last: file, line and function. From any thread; blocks for a moment."""
+        """See `RemoteWorker`."""
         line, child = self._line, self.child
         return [] if line is None or child is None else line.calls(child)
 
     def give_up(self, error: BaseException) -> bool:
-        """Kill the process; its element is one that failed with `error`. From any thread."""
+        """See `RemoteWorker`."""
         child = self.child
         if child is None or not self.busy:
             return False
@@ -277,51 +173,13 @@ class WorkerProcess:
         child.kill()
         return True
 
-    def _ask(
-        self, plan: SegmentPlan, item: WorkItem | BatchItem, slot: Rows | None, worker: WorkerContext, error_handler: ErrorHandler
-    ) -> Reply:
-        """Send an item and wait for the reply; send it again, to another process, when this one dies.
-
-        From then on its rows are computed one by one. The row at which two processes died has failed: one may have been killed by chance.
-
-        Raises:
-            WorkerDied: processes die before they have computed anything.
-            Stopped: the engine was stopped, and the process killed.
-        """
-        fatal: dict[int, BaseException] = {}
-        deaths: Counter[int] = Counter()
-        while True:
-            self.busy, at = True, [] if item.fatal is not None else _only_row(item)
-            try:
-                return self._exchange(plan, item, slot, worker, error_handler, at)
-            except WorkerDied as died:
-                spot, given_up = self.spot(), self._given_up
-                self._lose(died, reached_item=item.fatal is None or bool(at))
-                if given_up is not None and spot is not None and spot.row is not None:
-                    at = [spot.row]
-                deaths.update(at[-1:])
-                fatal.update((row, given_up or died) for row in at[-1:] if given_up is not None or deaths[row] > 1)
-                item = item._replace(fatal=fatal)
-            finally:
-                self.busy = False
-
-    def _exchange(
-        self,
-        plan: SegmentPlan,
-        item: WorkItem | BatchItem,
-        slot: Rows | None,
-        worker: WorkerContext,
-        error_handler: ErrorHandler,
-        at: list[int],
-    ) -> Reply:
-        """Send an item and return the reply; `at` gets the rows that are announced meanwhile."""
+    def _exchange(self, segment: int, item: WorkItem | BatchItem, slot: Rows | None, error_handler: ErrorHandler, at: list[int]) -> Reply:
         child = self.start()
-        number = next(number for number, one in enumerate(self.plans) if one is plan)
         sent = self._processes.sent
         place = None if slot is None else self._place(slot)
         given = sent.stages if sent.serial != self._serial else None
         message: Any = item if isinstance(item, WorkItem) else self._processes.arena.dumps(item, sent.pickling)
-        request = Request(number, message, slot is not None, place, self._inbox.take_returned(), given, sent.pickling is not BY_NAME)
+        request = Request(segment, message, slot is not None, place, self._inbox.take_returned(), given, sent.pickling is not BY_NAME)
         try:
             data = sent.pickling.dumps(request, protocol=5)
         except Exception as error:
@@ -335,8 +193,6 @@ class WorkerProcess:
                 error_handler.retrying(*pickle.loads(message.what))
         reply: Reply = self._inbox.open(message, child.take_fd)
         self._num_failed_starts = 0
-        worker.cpu_ns, worker.busy_ns = worker.cpu_ns + reply.cpu_ns, reply.busy_ns
-        worker.packed(*reply.packed)
         return reply
 
     def start(self) -> Child:
@@ -358,10 +214,6 @@ class WorkerProcess:
         return self.child
 
     def _lose(self, died: WorkerDied, reached_item: bool) -> None:
-        """Let go of a process that died; raise what keeps another one from being started.
-
-        Where `reached_item` is False, it was to announce the rows of its item and came to none: it died while it read its functions.
-        """
         began = self.child is not None and self.child.began and reached_item
         if self.child is not None:
             self.child.stop(0.0)
@@ -455,17 +307,6 @@ def _preload() -> None:
     server: Any = vars(forkserver)["_forkserver"]
     if server._forkserver_pid is None and server._preload_modules == ["__main__"]:
         server.set_forkserver_preload([serve.__module__])
-
-
-def _only_row(item: WorkItem | BatchItem) -> list[int]:
-    """Return the row, or batch, of an item that has one."""
-    begin, end = (item.begin, item.end) if isinstance(item, WorkItem) else (0, len(item.batches))
-    return [begin] if end - begin == 1 else []
-
-
-def _computed_part(plan: SegmentPlan) -> SegmentPlan:
-    """Return what a worker needs of a segment: a generator stays here, and so do the folds."""
-    return replace(plan, stream=None, folds=None if plan.folds is None else ())
 
 
 def _pickled(stages: Stages, serial: int, most_bytes: int | None) -> Sent:

@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from penstock._contracts.element import sizes_of
 from penstock._contracts.process import thread_times
@@ -34,7 +35,7 @@ from penstock._processes.pipe import Pipe
 from penstock._processes.shared_pickle import PickledOnce
 from penstock.errors import PlanError, SpecError
 
-__all__ = ["SPOT", "AtRow", "Place", "Reply", "Request", "Retrying", "Spot", "Stages", "serve"]
+__all__ = ["SPOT", "AtRow", "Place", "RemoteComputer", "Reply", "Request", "Retrying", "Spot", "Stages", "serve"]
 
 SPOT = b"spot "
 """What a line begins with that holds a `Spot`; other lines are those of a stack."""
@@ -54,7 +55,7 @@ class Place(NamedTuple):
         num_rows: of the chunk.
         serial: of the spec.
         spec: None for one that was sent before.
-        offsets: of the array of each field in the arena; None for a field of texts or objects, which come back in the reply.
+        offsets: of the array of each field in the arena; None for one that comes back in the reply, as texts and objects do.
     """
 
     num_rows: int
@@ -91,7 +92,7 @@ class Reply(NamedTuple):
     Attributes:
         outcome: of the item.
         beside: rows that were not written into batches.
-        texts: for each field of texts or objects, its rows of the item.
+        columns: for each field, its rows of the item; None for one that was written into the batch. Nothing when all were.
         cpu_ns: CPU time.
         busy_ns: elapsed time, without that in which the process was ready to run and got no CPU.
         packed: as `WorkerContext.take_packed`.
@@ -99,7 +100,7 @@ class Reply(NamedTuple):
 
     outcome: Outcome
     beside: dict[int, Any]
-    texts: Sequence[Any]
+    columns: Sequence[Any]
     cpu_ns: int
     busy_ns: int
     packed: tuple[int, int]
@@ -139,76 +140,85 @@ def _unqueued_ns() -> int:
     return time.perf_counter_ns() - (0 if times is None else times[1])
 
 
-class _Worker:
-    """What a worker process has."""
+class RemoteComputer:
+    """Computes items as a worker thread does, away from the engine."""
 
-    __slots__ = ("_arena", "_context", "_handler", "_num_requests", "_outbox", "_pickling", "_pipe", "_segments", "_specs", "_words")
+    def __init__(
+        self,
+        words: str,
+        index: int,
+        announce_row: Callable[[int], object],
+        loads: Callable[[bytes], Any] = pickle.loads,
+        array_at: Callable[[int, tuple[int, ...], np.dtype[Any]], NDArray[Any]] | None = None,
+    ) -> None:
+        """Compute nothing yet.
 
-    def __init__(self, pipe: Pipe, name: str, index: int, arena: ArenaView) -> None:
-        self._pipe, self._arena = pipe, arena
-        self._words = f"{name}, process {os.getpid()}"
-        self._context = WorkerContext(index)
-        self._context.announce_row = lambda row: pipe.send(AtRow(row))
-        self._outbox = Outbox(pipe, where=f"a result of {name}", dumps=self._dumps)
-        self._pickling = BY_NAME
+        Args:
+            words: names the worker, for errors.
+            index: the worker's number.
+            announce_row: called with a row before it is computed, where rows kill workers.
+            loads: reads the pickle of a BatchItem.
+            array_at: maps memory of the engine: (offset, shape, dtype).
+        """
+        self.words = words
+        self.context = WorkerContext(index)
+        self.context.announce_row = announce_row
+        self._loads, self._array_at = loads, array_at
         self._specs: dict[int, BatchSpec] = {}
         self._segments: tuple[SegmentPlan, ...] = ()
         self._handler: ErrorHandler | None = None
         self._num_requests = 0
 
-    def tell_spots(self, line: socket.socket) -> None:
-        """Say where the worker is as often as the parent asks, in a thread of its own: it answers unless C code holds the interpreter."""
-        with suppress(OSError):  # the parent has ended, and this process is about to
-            while line.recv(1):
-                context = self._context
-                spot = Spot(self._num_requests, context.place(), context.row(), context.step_name)
-                line.sendall(SPOT + pickle.dumps(spot).hex().encode() + b"\n")
+    def spot(self) -> Spot:
+        """Return where the worker is. From any thread."""
+        context = self.context
+        return Spot(self._num_requests, context.place(), context.row(), context.step_name)
 
-    def answer(self, request: Request) -> None:
-        """Compute a request and send the reply."""
-        if request.stages is not None:
-            self._pickling = by_value() if request.by_value else BY_NAME
-            self._begin(request.stages)
-        self._num_requests += 1
-        self._outbox.given_back(list(request.free))
-        assert self._handler is not None
-        begin_cpu, begin_ns = time.thread_time_ns(), _unqueued_ns()
-        plan, context, item = self._segments[request.segment], self._context, request.item
-        beside: dict[int, Any] = {}
-        texts: Sequence[Any] = ()
-        if isinstance(item, bytes):
-            batches: BatchItem = self._arena.loads(item)
-            outcome = compute_batches(plan, batches, context, self._handler)
-        else:
-            rows = self._rows(request) if request.to_slot else None
-            outcome = compute(plan, item, rows, context, self._handler)
-            if rows is not None:
-                beside, texts = rows.beside_rows, rows.texts(item.begin, outcome.end)
-        context.rest()
-        try:
-            cpu_ns, busy_ns = time.thread_time_ns() - begin_cpu, _unqueued_ns() - begin_ns
-            self._outbox.send(Reply(outcome, beside, texts, cpu_ns, busy_ns, context.take_packed()))
-        except SpecError as error:
-            stage = plan.stages[item.stage].name if isinstance(item, WorkItem) else ""
-            raise SpecError(
-                error.what, where=f"a result of stage {stage or plan.name!r}, {self._words}", fix=error.fix
-            ) from error.__cause__
+    def begin(self, load: Callable[[], Stages], pause: Callable[[float], bool], retrying: Callable[..., None]) -> None:
+        """Compute what `load` gives from now on; `pause` and `retrying` as in `ErrorHandler`.
 
-    def _begin(self, stages: PickledOnce) -> None:
+        Raises:
+            PlanError: it cannot be read here.
+        """
         self._segments = ()
         try:
-            self._segments, policies = stages.load(self._pipe.take_fd())
+            self._segments, policies = load()
         except Exception as error:
             raise PlanError(
-                f"the functions of the dataset cannot be read in a worker process: {type(error).__name__}: {error}",
-                where=self._words,
+                f"the functions of the dataset cannot be read in a worker: {type(error).__name__}: {error}",
+                where=self.words,
                 fix="define them at the top of a module that other processes can import, as this one does",
             ) from error
-        self._handler = ErrorHandler(policies=policies, pause=self._pause, retrying=self._tell_retry)
+        self._handler = ErrorHandler(policies=policies, pause=pause, retrying=retrying)
         _use_one_thread()
 
-    def _rows(self, request: Request) -> RowsElsewhere:
-        place = request.place
+    def compute(self, request: Request) -> Reply:
+        """Compute a request."""
+        self._num_requests += 1
+        assert self._handler is not None
+        begin_cpu, begin_ns = time.thread_time_ns(), _unqueued_ns()
+        plan, context, item = self._segments[request.segment], self.context, request.item
+        beside: dict[int, Any] = {}
+        columns: Sequence[Any] = ()
+        if isinstance(item, bytes):
+            batches: BatchItem = self._loads(item)
+            outcome = compute_batches(plan, batches, context, self._handler)
+        else:
+            rows = self._rows(request.place) if request.to_slot else None
+            outcome = compute(plan, item, rows, context, self._handler)
+            if rows is not None:
+                beside, columns = rows.beside_rows, rows.columns(item.begin, outcome.end)
+        context.rest()
+        cpu_ns, busy_ns = time.thread_time_ns() - begin_cpu, _unqueued_ns() - begin_ns
+        return Reply(outcome, beside, columns, cpu_ns, busy_ns, context.take_packed())
+
+    def unsent(self, request: Request, error: SpecError) -> SpecError:
+        """Return the error of a reply that cannot be sent, with the name of the stage."""
+        plan, item = self._segments[request.segment], request.item
+        stage = plan.stages[item.stage].name if isinstance(item, WorkItem) else ""
+        return SpecError(error.what, where=f"a result of stage {stage or plan.name!r}, {self.words}", fix=error.fix)
+
+    def _rows(self, place: Place | None) -> RowsElsewhere:
         if place is None:
             return RowsElsewhere(0, None, None)
         if place.spec is not None:
@@ -217,8 +227,40 @@ class _Worker:
         arrays = []
         for leaf, offset in zip(spec.leaves, place.offsets, strict=True):
             shape = (place.num_rows, *sizes_of(leaf))
-            arrays.append(np.empty(shape, leaf.dtype) if offset is None else self._arena.array(offset, shape, leaf.dtype))
-        return RowsElsewhere(place.num_rows, spec, arrays)
+            mapped = None if offset is None or self._array_at is None else self._array_at(offset, shape, leaf.dtype)
+            arrays.append(np.empty(shape, leaf.dtype) if mapped is None else mapped)
+        return RowsElsewhere(place.num_rows, spec, arrays, [offset is None for offset in place.offsets])
+
+
+class _Worker:
+    """What a worker process has."""
+
+    __slots__ = ("_computer", "_outbox", "_pickling", "_pipe")
+
+    def __init__(self, pipe: Pipe, name: str, index: int, arena: ArenaView) -> None:
+        self._pipe, self._pickling = pipe, BY_NAME
+        words = f"{name}, process {os.getpid()}"
+        self._computer = RemoteComputer(words, index, lambda row: pipe.send(AtRow(row)), arena.loads, arena.array)
+        self._outbox = Outbox(pipe, where=f"a result of {name}", dumps=self._dumps)
+
+    def tell_spots(self, line: socket.socket) -> None:
+        """Say where the worker is as often as the parent asks, in a thread of its own: it answers unless C code holds the interpreter."""
+        with suppress(OSError):  # the parent has ended, and this process is about to
+            while line.recv(1):
+                line.sendall(SPOT + pickle.dumps(self._computer.spot()).hex().encode() + b"\n")
+
+    def answer(self, request: Request) -> None:
+        """Compute a request and send the reply."""
+        if request.stages is not None:
+            self._pickling = by_value() if request.by_value else BY_NAME
+            stages = request.stages
+            self._computer.begin(lambda: stages.load(self._pipe.take_fd()), self._pause, self._tell_retry)
+        self._outbox.given_back(list(request.free))
+        reply = self._computer.compute(request)
+        try:
+            self._outbox.send(reply)
+        except SpecError as error:
+            raise self._computer.unsent(request, error) from error.__cause__
 
     def _pause(self, seconds: float) -> bool:
         """Wait before a retry; return whether the parent asks for the end, or has ended."""
@@ -230,7 +272,7 @@ class _Worker:
         self._pipe.send(Retrying(self._dumps((failed, *what), None)))
 
     def _dumps(self, value: object, keep: Callable[[pickle.PickleBuffer], Any] | None) -> bytes:
-        return dump_with_errors(value, keep, where=self._words, pickling=self._pickling)
+        return dump_with_errors(value, keep, where=self._computer.words, pickling=self._pickling)
 
 
 def serve(pipe: Pipe, name: str, index: int, arena_bytes: int) -> None:

@@ -109,11 +109,11 @@ class Rows:
         arrays = self._open(None, 0) if self._expected_spec is not None and self._in_place else None
         return None if arrays is None or self._expected_spec is None else (self._expected_spec, arrays)
 
-    def merge(self, begin: int, texts: Sequence[NDArray[Any]], beside: dict[int, Any]) -> int:
-        """Put what another process could not write: texts from row `begin` on, and rows; return the bytes of rows kept beside here too."""
-        own = (array for array in self._arrays or () if array.dtype.hasobject)
-        for array, rows in zip(own, texts, strict=False):
-            array[begin : begin + len(rows)] = rows
+    def merge(self, begin: int, columns: Sequence[NDArray[Any] | None], beside: dict[int, Any]) -> int:
+        """Put what another process could not write: rows of fields from row `begin` on, and rows; return the bytes of rows kept beside."""
+        for array, rows in zip(self._arrays or (), columns, strict=False):
+            if rows is not None:
+                array[begin : begin + len(rows)] = rows
         return sum(self.put(row, element) for row, element in beside.items())
 
     def put(self, row: int, element: Any, done: str | None = None) -> int:
@@ -269,19 +269,22 @@ class Rows:
 class RowsElsewhere(Rows):
     """Rows of a chunk of another process: written into its memory, or kept for it."""
 
-    __slots__ = ()
+    __slots__ = ("_returned",)
 
-    def __init__(self, num_rows: int, spec: BatchSpec | None, arrays: list[NDArray[Any]] | None) -> None:
-        """Write rows with `spec` into `arrays`; None keeps all."""
+    def __init__(self, num_rows: int, spec: BatchSpec | None, arrays: list[NDArray[Any]] | None, returned: Sequence[bool] = ()) -> None:
+        """Write rows with `spec` into `arrays`; None keeps all. `returned` tells which arrays the other process has to be sent."""
         super().__init__([num_rows], spec, lambda leaves: None, str, Stack())
         self._arrays = arrays
         self._in_place = arrays is not None
+        self._returned = returned
 
     @property
     def beside_rows(self) -> dict[int, Any]:
         """The rows that were not written into the arrays."""
         return self._beside
 
-    def texts(self, begin: int, end: int) -> list[NDArray[Any]]:
-        """Return the rows of the arrays of texts and objects, which no other process can map."""
-        return [array[begin:end] for array in self._arrays or () if array.dtype.hasobject]
+    def columns(self, begin: int, end: int) -> list[NDArray[Any] | None]:
+        """Return rows of the arrays that the other process has to be sent; None for others. Nothing when it has to be sent none."""
+        if not any(self._returned):
+            return []
+        return [array[begin:end] if returned else None for array, returned in zip(self._arrays or (), self._returned, strict=True)]

@@ -203,7 +203,7 @@ class WorkerContext:
 
     @property
     def pid(self) -> int | None:
-        """The process that computes; None for this one."""
+        """The process that computes; None for this one, 0 for one of another machine."""
         return None
 
     def calls(self) -> list[tuple[str, int, str]] | None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Never
 
 from penstock._contracts.element import flatten, leaf_paths, spec_of, structure_of, unflatten
 from penstock._contracts.event import Listener
-from penstock._contracts.options import Options
+from penstock._contracts.options import Options, RayOptions
 from penstock._contracts.policy import Policy
 from penstock._ops.stack import refuse_leaf
 from penstock._order.arithmetic import INFINITE
@@ -97,7 +97,8 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods, metaclass=_DatasetKind
         self,
         *,
         num_workers: int | Literal["auto"] = KEEP,
-        executor: Literal["auto", "inline", "threads", "processes"] = KEEP,
+        executor: Literal["auto", "inline", "threads", "processes", "ray"] = KEEP,
+        ray_options: RayOptions = KEEP,
         memory_bytes: int | Literal["auto"] = KEEP,
         grace_period_s: float = KEEP,
         ordered: bool = KEEP,
@@ -124,7 +125,8 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods, metaclass=_DatasetKind
         *,
         listeners: Sequence[Listener] = (),
         num_workers: int | Literal["auto"] = KEEP,
-        executor: Literal["auto", "inline", "threads", "processes"] = KEEP,
+        executor: Literal["auto", "inline", "threads", "processes", "ray"] = KEEP,
+        ray_options: RayOptions = KEEP,
         memory_bytes: int | Literal["auto"] = KEEP,
         grace_period_s: float = KEEP,
         ordered: bool = KEEP,
@@ -150,7 +152,8 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods, metaclass=_DatasetKind
         Args:
             listeners: callables that are given every event of the engine, from its threads; they must be quick.
             num_workers: threads; "auto" is one per available CPU, 0 does everything in the caller's thread.
-            executor: "threads", "processes", "inline" (the caller's thread) or "auto".
+            executor: "threads", "processes", "ray" (a cluster), "inline" (the caller's thread) or "auto".
+            ray_options: with executor="ray", the cluster and what a worker takes of it.
             memory_bytes: bound on what is held; "auto" is 256 MB.
             grace_period_s: how long `close()` waits for running functions.
             ordered: False delivers whatever is finished first.
@@ -160,7 +163,7 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods, metaclass=_DatasetKind
             record: with ordered=False, a file that the order is written to.
             replay: a file that `record` wrote.
             stall_timeout_s: how long one element may run while the caller waits; None is for ever.
-            on_stall: what to do then: "raise" or "warn"; or, with executor="processes", "skip".
+            on_stall: what to do then: "raise" or "warn"; or, with executor="processes" or "ray", "skip".
             output: what batches are given as: "numpy", "torch" or "jax".
             device: where they are copied to, ahead of the loop.
             pin_memory: whether they lie in pinned memory; "auto" does so for a CUDA device.

@@ -1,0 +1,402 @@
+"""Workers as actors of a Ray cluster: items are computed on any node, everything else stays in this program."""
+
+from __future__ import annotations
+
+import pickle
+import platform
+import threading
+import time
+import weakref
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from penstock._contracts.event import Notice
+from penstock._contracts.options import RayOptions
+from penstock._contracts.source import FileSource
+from penstock._contracts.version import VERSION
+from penstock._engine.chunk import BatchItem, WorkItem
+from penstock._engine.error_policy import ErrorHandler
+from penstock._engine.resume import PlanVariant
+from penstock._executors.elsewhere import RemoteWorker, RemoteWorkers
+from penstock._executors.ray_actor import About, Parcel, RayActor, size_of
+from penstock._executors.remote import Place, Reply, Request, Spot, Stages
+from penstock._executors.threads import Stopped
+from penstock._ops.rows import Rows
+from penstock._plan.base import sources
+from penstock._processes.failure import Failure
+from penstock._processes.pipe import not_sendable
+from penstock._processes.shared_pickle import pickle_apart
+from penstock.errors import MissingExtra, PlanError, WorkerDied, WorkerFailed
+
+__all__ = ["RayWorkers"]
+
+_WHERE = 'executor="ray"'
+_FILES = 64
+"""So many local files of a source are looked for on a node: a folder that is not there lacks all of them."""
+_LOOK_S = 0.2
+_PATIENCE = 0.9  # of the time of a stall, whose report would not know that Ray has placed nothing
+_STACK_S = 1.0
+_MOST_STARTS = 3
+"""So many actors in a row may die before they have computed anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What actors compute: a reference to it in the object store, and the local files that it reads, with their sizes."""
+
+    reference: Any
+    files: list[tuple[str, int]]
+
+
+class RayWorkers(RemoteWorkers):
+    """The actors of one feed. They end with `end()`, when `owner` is no longer referred to, and with this program."""
+
+    def __init__(self, owner: object, options: RayOptions) -> None:
+        """Connect to the cluster.
+
+        Raises:
+            MissingExtra: Ray is not installed.
+            PlanError: there is no cluster, or this program cannot join it.
+        """
+        super().__init__()
+        self._workers: dict[tuple[str, int], RayWorker]
+        self.ray = _connected(options.address)
+        self.options = options
+        self.sent: Sent | None = None
+        self.end = weakref.finalize(owner, self._close)
+
+    @property
+    def num_workers(self) -> int:
+        """How many actors the cluster has room for."""
+        amounts = self.ray.cluster_resources()
+        wanted = {"CPU": self.options.num_cpus, **self.options.resources}
+        return max(1, int(min(amounts.get(name, 0) // amount for name, amount in wanted.items() if amount)))
+
+    def _send(self, stages: Stages, form: PlanVariant, most_bytes: int | None) -> None:
+        try:
+            unsent = pickle_apart(stages, self.ray.cloudpickle.Pickler, most_bytes)
+        except Exception as error:
+            fix = "open files, locks and clients inside your functions, or give executor='threads'"
+            raise PlanError(not_sendable(stages, error, "").what, where=_WHERE, fix=fix) from error
+        buffers = [np.frombuffer(buffer, np.uint8) for buffer in unsent.buffers]
+        self.sent = Sent(self.ray.put((unsent.stream, buffers)), _local_files(form))
+
+    def _make(self, name: str, index: int) -> RayWorker:
+        return RayWorker(self, f"Ray worker {name}", index)
+
+    def create(self, name: str, index: int) -> Actor:
+        """Ask Ray for an actor."""
+        options = self.options
+        return Actor(
+            self.ray.remote(concurrency_groups={"look": 1}, max_restarts=0)(RayActor)
+            .options(
+                num_cpus=options.num_cpus,
+                resources=dict(options.resources) or None,
+                runtime_env=None if options.runtime_env is None else dict(options.runtime_env),
+                scheduling_strategy="SPREAD",
+            )
+            .remote(name, index),
+            self.ray,
+        )
+
+    def placed(self) -> Actor | None:
+        """Return an actor that runs, of the worker that has the least to do."""
+        running = [worker.actor for worker in list(self._workers.values()) if worker.actor is not None and worker.actor.about is not None]
+        return min(running, key=lambda actor: actor.num_asked, default=None)
+
+    def kill(self) -> None:
+        """Kill the actors that still compute for a run that was ended."""
+        for worker in self._workers.values():
+            if worker.busy:
+                worker.stop()
+
+    def _close(self) -> None:
+        if self.ray.is_initialized():  # it is not when Ray has ended before, at the exit of the program
+            for worker in self._workers.values():
+                worker.stop()
+        self._workers.clear()
+        self.sent = None
+
+
+class Actor:
+    """An actor that was asked for.
+
+    Attributes:
+        about: what it said of itself; None until Ray has placed it.
+        num_asked: items that it has to compute.
+    """
+
+    def __init__(self, handle: Any, ray: Any) -> None:
+        self.handle, self._ray = handle, ray
+        self.about: About | None = None
+        self.num_asked = 0
+        self._hello = handle.about.remote()
+        self._sent: Sent | None = None
+        self._lock = threading.Lock()
+        self._asked: Any = None
+        self._spot: Spot | None = None
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait until it runs, at most so long; return whether it does."""
+        if self.about is None and self._ray.wait([self._hello], timeout=timeout_s)[0]:
+            about = self._ray.get(self._hello)
+            _check_versions(about)
+            self.about = about
+        return self.about is not None
+
+    def begin(self, sent: Sent) -> None:
+        """Have it compute what was sent.
+
+        Raises:
+            PlanError: its node lacks files or modules.
+        """
+        with self._lock:
+            if self._sent is sent:
+                return
+            answer = self._ray.get(self.handle.begin.remote([sent.reference], sent.files))
+            if isinstance(answer, bytes):
+                raise _read_failure(answer)
+            if answer:
+                raise PlanError(
+                    f"node {self.about and self.about.node} does not have {answer[0]!r}"
+                    + (f" and {len(answer) - 1} more files" if answer[1:] else ""),
+                    where=_WHERE,
+                    fix="put the files where all nodes see them at the same path (a network disk), read them from a bucket (s3://...), or "
+                    'give executor="processes"',
+                )
+            self._sent = sent
+
+    def spot(self) -> Spot | None:
+        """Return the answer to an earlier question, and ask again."""
+        if self._asked is not None and self._ray.wait([self._asked], timeout=0)[0]:
+            with suppress(self._ray.exceptions.RayError):  # it has ended
+                self._spot = self._ray.get(self._asked)
+            self._asked = None
+        if self._asked is None:
+            self._asked = self.handle.spot.options(concurrency_group="look").remote()
+        return self._spot
+
+
+class RayWorker(RemoteWorker):
+    """One worker, as the thread that works with it sees it. Until its own actor is placed, another one computes for it."""
+
+    def __init__(self, workers: RayWorkers, name: str, index: int) -> None:
+        super().__init__()
+        self.actor: Actor | None = None
+        self._used: Actor | None = None
+        self._workers, self._name, self._index = workers, name, index
+        self._num_failed_starts = 0
+
+    def _exchange(self, segment: int, item: WorkItem | BatchItem, slot: Rows | None, error_handler: ErrorHandler, at: list[int]) -> Reply:
+        ray, sent = self._workers.ray, self._workers.sent
+        assert sent is not None
+        message: Any = item if isinstance(item, WorkItem) else ray.cloudpickle.dumps(item)
+        request = Request(segment, message, slot is not None, None if slot is None else _place(slot))
+        try:
+            data = ray.cloudpickle.dumps(request)
+        except Exception as error:
+            raise not_sendable(request, error, f"an item for {self._name}") from error
+        self._used = None
+        try:
+            actor = self._used = self._running()
+            actor.num_asked += 1
+            try:
+                actor.begin(sent)
+                parcel = self._announced(actor, data, at) if item.fatal is not None else ray.get(actor.handle.compute.remote(data))
+            finally:
+                actor.num_asked -= 1
+        except ray.exceptions.RayError as error:
+            raise self._translated(error) from error
+        self._num_failed_starts = 0
+        # Copied: what is delivered must not hold memory of the object store.
+        found = pickle.loads(parcel.stream, buffers=[bytearray(buffer) for buffer in parcel.buffers])
+        if isinstance(found, Failure):
+            raise found.error(self._words())
+        reply: Reply = found[0]
+        for what in found[1]:
+            error_handler.retrying(*pickle.loads(what))
+        return reply._replace(columns=[parcel.columns.get(number, array) for number, array in enumerate(reply.columns)])
+
+    def _announced(self, actor: Actor, data: bytes, at: list[int]) -> Parcel:
+        method = actor.handle.announce.options(num_returns="streaming", _generator_backpressure_num_objects=1)
+        for reference in method.remote(data):
+            row = self._workers.ray.get(reference)
+            if isinstance(row, Parcel):
+                return row
+            at.append(row)
+        raise AssertionError("the actor ended without an answer")
+
+    def _running(self) -> Actor:
+        """Return an actor that runs. Blocks until Ray has placed one.
+
+        Raises:
+            WorkerDied: its own actor could not begin.
+            PlanError: Ray has placed none in the time of a stall.
+            Stopped: the engine was stopped.
+        """
+        if self.actor is None:
+            self.actor = self._workers.create(self._name, self._index)
+        begin_s = time.monotonic()
+        while not self.actor.wait(_LOOK_S):
+            other = self._workers.placed()
+            if other is not None:
+                return other
+            if self.engine.stopping:
+                raise Stopped
+            if time.monotonic() - begin_s > _PATIENCE * (self.engine.watch.timeout_s or float("inf")):
+                raise self._not_placed()
+        return self.actor
+
+    def _not_placed(self) -> PlanError:
+        ray, options = self._workers.ray, self._workers.options
+        wanted = ", ".join(f"{name}: {amount:g}" for name, amount in {"CPU": options.num_cpus, **options.resources}.items())
+        free = ", ".join(f"{name}: {amount:g}" for name, amount in sorted(ray.available_resources().items()) if ":" not in name)
+        nodes = ray.nodes()
+        dead = [node["NodeManagerAddress"] for node in nodes if not node["Alive"]]
+        return PlanError(
+            f"Ray has placed no worker ({wanted}) within {self.engine.watch.timeout_s:g} s; {len(nodes) - len(dead)} nodes are alive, with "
+            f"{free} free" + (f"; gone: {', '.join(dead)}" if dead else ""),
+            where=_WHERE,
+            fix="start nodes with these resources, free some, or ask for less: ray_options=ps.RayOptions(num_cpus=, resources=); raise "
+            "stall_timeout_s where nodes take longer to come",
+        )
+
+    def _translated(self, error: Any) -> Exception:
+        """Return what an error of Ray means here."""
+        errors, text = self._workers.ray.exceptions, str(error)
+        if isinstance(error, errors.RayTaskError):
+            return WorkerFailed(text, where=self._words(), fix="see the traceback of the node above")
+        gone = (errors.RayActorError, errors.ObjectLostError, errors.WorkerCrashedError, errors.NodeDiedError, errors.OutOfMemoryError)
+        if isinstance(error, gone):
+            began = self._used is not None and self._used.about is not None
+            missing = "No module named 'penstock" in text
+            return WorkerDied(
+                f"{self._words()} died: {_reason(text)}",
+                where=self._words(),
+                fix='install penstock on every node, or give ray_options=ps.RayOptions(runtime_env={"pip": ["penstock"]})'
+                if missing
+                else "look at the element that it computed, at the memory of its node, and into the logs of Ray"
+                if began
+                else "look into the logs of Ray: the actor could not begin",
+            )
+        return WorkerFailed(
+            f"Ray cannot move an item: {type(error).__name__}: {_reason(text)}",
+            where=self._words(),
+            fix="make batches or memory_bytes= smaller, or give the nodes a larger object store (ray start --object-store-memory=...)",
+        )
+
+    def _words(self) -> str:
+        about = None if self._used is None else self._used.about
+        return self._name if about is None else f"{self._name} on node {about.node}, process {about.pid}"
+
+    def _lose(self, died: WorkerDied, reached_item: bool) -> None:
+        began = self._used is not None and self._used.about is not None and reached_item
+        used, self._given_up = self._used, None
+        if used is not None:
+            used.about = None  # nobody else is sent to it
+        if used is self.actor or used is None:
+            self.stop()
+        if self.engine.stopping:
+            raise Stopped from None
+        self._num_failed_starts = 0 if began else self._num_failed_starts + 1
+        if self._num_failed_starts == _MOST_STARTS:
+            raise died
+        self.engine.announce(Notice(time.perf_counter_ns(), "worker", f"{died.what}; another worker computes its elements again"))
+
+    def stop(self) -> None:
+        """Kill the actor."""
+        actor, self.actor = self.actor, None
+        if actor is not None:
+            with suppress(self._workers.ray.exceptions.RayError):  # it is gone
+                self._workers.ray.kill(actor.handle)
+
+    def spot(self) -> Spot | None:
+        """See `RemoteWorker`."""
+        used = self._used
+        return used.spot() if used is not None and used is self.actor and self.busy else None
+
+    @property
+    def pid(self) -> int | None:
+        """See `RemoteWorker`."""
+        return 0
+
+    def calls(self) -> list[tuple[str, int, str]]:
+        """See `RemoteWorker`."""
+        ray, used = self._workers.ray, self._used
+        if used is None:
+            return []
+        try:
+            found: list[tuple[str, int, str]] = ray.get(used.handle.calls.options(concurrency_group="look").remote(), timeout=_STACK_S)
+        except ray.exceptions.RayError:  # C code holds the interpreter there, or it is gone
+            return []
+        return found
+
+    def give_up(self, error: BaseException) -> bool:
+        """See `RemoteWorker`."""
+        used = self._used
+        if used is None or not self.busy:
+            return False
+        self._given_up = error
+        self._workers.ray.kill(used.handle)
+        return True
+
+
+def _connected(address: str | None) -> Any:
+    """Return Ray, connected to the cluster that runs, or to the one at an address."""
+    try:
+        import ray
+    except ImportError as error:
+        raise MissingExtra(f"Ray cannot be imported: {error}", where=_WHERE, fix="pip install 'penstock[ray]'") from error
+    if ray.is_initialized():
+        return ray
+    try:
+        ray.init(address=address or "auto", log_to_driver=False)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise PlanError(
+            f"no Ray cluster at {address!r} can be joined: {error}" if address else f"no Ray cluster runs that can be joined: {error}",
+            where=_WHERE,
+            fix='start one (`ray start --head`), call ray.init() before, or name it: ray_options=ps.RayOptions(address="...")',
+        ) from error
+    return ray
+
+
+def _check_versions(about: About) -> None:
+    here = {"Python": platform.python_version(), "Penstock": VERSION}
+    there = {"Python": about.python, "Penstock": about.penstock}
+    for name, version in here.items():
+        if version != there[name]:
+            raise PlanError(
+                f"node {about.node} has {name} {there[name]}, and this program {version}: the same functions may give other bytes",
+                where=_WHERE,
+                fix=f"install {name} {version} there, or run this program with {there[name]}",
+            )
+
+
+def _local_files(form: PlanVariant) -> list[tuple[str, int]]:
+    """Return up to 64 files of each source, evenly spaced, with their sizes."""
+    found = []
+    for node in sources(form.root):
+        if isinstance(node.source, FileSource):
+            paths = list(node.source.input_files())
+            found += [(path, size) for path in islice(paths, 0, None, max(1, -(-len(paths) // _FILES))) if (size := size_of(path)) >= 0]
+    return found
+
+
+def _place(slot: Rows) -> Place | None:
+    memory = slot.memory()
+    return None if memory is None else Place(len(memory[1][0]), 0, memory[0], (None,) * len(memory[1]))
+
+
+def _read_failure(data: bytes) -> BaseException:
+    failure: Failure = pickle.loads(data)
+    return failure.error(_WHERE)
+
+
+def _reason(text: str) -> str:
+    """Return the line of Ray's text that says why."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return next((line for line in lines if line.startswith("The actor is dead because")), lines[0] if lines else "")
