@@ -73,3 +73,23 @@ def test_a_failure_names_the_element_and_the_stage_on_both_ways(guess: Any, rand
             call()
         assert (caught.value.offset, caught.value.stage) == (2, "lookup")
         assert isinstance(caught.value.error, LookupError)
+
+
+class GetsItsSpec(Rows):
+    """Rows whose spec another worker sets while this one writes."""
+
+    num_asked = 0
+
+    @property
+    def small(self) -> bool:
+        self.num_asked += 1
+        return self.num_asked > 1
+
+
+@pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
+def test_rows_whose_spec_becomes_known_meanwhile_are_written_as_before(op: MapOp) -> None:
+    given = block([1, 2, 3])
+    rows = GetsItsSpec([3], None, lambda wanted: [np.empty(s, d) for s, d in wanted], str, Stack())
+    op.apply_into(given, WorkerContext(1), rows, 0)
+    expected = op.apply(given, given.epochs, given.indices, WorkerContext(0)).rows()
+    assert rows.finish(1)[0].tolist() == [row.tolist() for row in expected]

@@ -128,7 +128,7 @@ def check_beginning(items: list[Any], whole: list[Any], end: int, way: Way) -> N
 
 def rows(items: list[Any]) -> list[Any]:
     """Return the rows of batches of arrays, or the items."""
-    return [row for item in items for row in (item if isinstance(item, np.ndarray) and item.ndim else [item])]
+    return [row for item in items for row in (item if isinstance(item, np.ndarray) and item.ndim > 1 else [item])]
 
 
 def check_note(error: BaseException | None, stage: str, place: int, way: Way) -> None:

@@ -38,7 +38,7 @@ def say_when_main_waits():
     while (now := stack()) != last or not any("penstock" in file for file, _ in now):
         last = now
         time.sleep(0.1)
-    os.write(1, b"ready\n")
+    os.write(1, b"ready\\n")
 
 def ready():
     threading.Thread(target=say_when_main_waits, daemon=True).start()

@@ -16,29 +16,10 @@ from typing import Any, TypeVar
 
 from penstock._contracts.failing import ReadBrokenOff
 
-__all__ = ["THIS_THREAD", "Breaker", "OwnLocks", "breakable", "call_in_forked", "current_frames", "leak", "thread_times"]
+__all__ = ["Breaker", "OwnLocks", "breakable", "call_in_forked", "current_frames", "leak"]
 
 
 _T = TypeVar("_T")
-
-THIS_THREAD = "/proc/thread-self/schedstat"
-
-
-def thread_times(path: str | None = None) -> tuple[int, int] | None:
-    """Return how long a thread ran, and was ready to run and got no CPU, since it began, in ns; None where the system does not tell.
-
-    Args:
-        path: its schedstat file, that of the calling thread when left out; that of a process tells of its main thread. Costs 10 us.
-    """
-    try:
-        descriptor = os.open(path or THIS_THREAD, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            ran_ns, queued_ns, _ = map(int, os.read(descriptor, 256).split())
-        finally:
-            os.close(descriptor)
-    except (OSError, ValueError):
-        return None
-    return (ran_ns, queued_ns) if ran_ns else None
 
 
 class OwnLocks:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock._contracts.failing import attempt
-from penstock._contracts.process import current_frames, thread_times
+from penstock._contracts.process import current_frames
 from penstock._engine.async_calls import AsyncCalls, Call
 from penstock._engine.chunk import Claim
 from penstock._engine.scheduler import Scheduler
@@ -22,6 +22,7 @@ from penstock._engine.segment import READER, SHARED, Segment
 from penstock._engine.stall_report import Frame, WorkerFacts, counted_ns
 from penstock._ops.block import Block
 from penstock._ops.worker import WorkerContext
+from penstock.observe.stats import thread_times
 
 if TYPE_CHECKING:
     import asyncio

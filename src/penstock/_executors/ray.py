@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import platform
+import socket
 import threading
 import time
 import weakref
@@ -38,7 +39,7 @@ _WHERE = 'executor="ray"'
 _FILES = 64
 """So many local files of a source are looked for on a node: a folder that is not there lacks all of them."""
 _LOOK_S = 0.2
-_PATIENCE = 0.9  # of the time of a stall, whose report would not know that Ray has placed nothing
+_CONNECT_S = 5.0
 _STACK_S = 1.0
 _MOST_STARTS = 3
 """So many actors in a row may die before they have computed anything."""
@@ -148,16 +149,23 @@ class Actor:
             self.about = about
         return self.about is not None
 
-    def begin(self, sent: Sent) -> None:
+    def begin(self, sent: Sent, timeout_s: float | None) -> None:
         """Have it compute what was sent.
 
         Raises:
-            PlanError: its node lacks files or modules.
+            PlanError: its node lacks files or modules, or takes longer than `timeout_s`.
         """
         with self._lock:
             if self._sent is sent:
                 return
-            answer = self._ray.get(self.handle.begin.remote([sent.reference], sent.files))
+            try:
+                answer = self._ray.get(self.handle.begin.remote([sent.reference], sent.files), timeout=timeout_s)
+            except self._ray.exceptions.GetTimeoutError as error:
+                raise PlanError(
+                    f"node {self.about and self.about.node} has not read the functions of the dataset within {timeout_s:g} s",
+                    where=_WHERE,
+                    fix="look at what their modules do when they are imported, or raise stall_timeout_s",
+                ) from error
             if isinstance(answer, bytes):
                 raise _read_failure(answer)
             if answer:
@@ -190,6 +198,7 @@ class RayWorker(RemoteWorker):
         self._used: Actor | None = None
         self._workers, self._name, self._index = workers, name, index
         self._num_failed_starts = 0
+        self._starts = False
 
     def _exchange(self, segment: int, item: WorkItem | BatchItem, slot: Rows | None, error_handler: ErrorHandler, at: list[int]) -> Reply:
         ray, sent = self._workers.ray, self._workers.sent
@@ -202,10 +211,14 @@ class RayWorker(RemoteWorker):
             raise not_sendable(request, error, f"an item for {self._name}") from error
         self._used = None
         try:
-            actor = self._used = self._running()
+            self._starts = True
+            try:
+                actor = self._used = self._running()
+                actor.begin(sent, self._patience_s)
+            finally:
+                self._starts = False
             actor.num_asked += 1
             try:
-                actor.begin(sent)
                 parcel = self._announced(actor, data, at) if item.fatal is not None else ray.get(actor.handle.compute.remote(data))
             finally:
                 actor.num_asked -= 1
@@ -247,9 +260,14 @@ class RayWorker(RemoteWorker):
                 return other
             if self.engine.stopping:
                 raise Stopped
-            if time.monotonic() - begin_s > _PATIENCE * (self.engine.watch.timeout_s or float("inf")):
+            if time.monotonic() - begin_s > (self._patience_s or float("inf")):
                 raise self._not_placed()
         return self.actor
+
+    @property
+    def _patience_s(self) -> float | None:
+        """How long a worker may take to begin: the time of a stall, which is told better here. None for any time."""
+        return self.engine.watch.timeout_s
 
     def _not_placed(self) -> PlanError:
         ray, options = self._workers.ray, self._workers.options
@@ -317,6 +335,8 @@ class RayWorker(RemoteWorker):
     def spot(self) -> Spot | None:
         """See `RemoteWorker`."""
         used = self._used
+        if self._starts:  # no element takes long yet
+            return Spot(0, time.monotonic(), None, "")
         return used.spot() if used is not None and used is self.actor and self.busy else None
 
     @property
@@ -338,7 +358,7 @@ class RayWorker(RemoteWorker):
     def give_up(self, error: BaseException) -> bool:
         """See `RemoteWorker`."""
         used = self._used
-        if used is None or not self.busy:
+        if used is None or self._starts or not self.busy:
             return False
         self._given_up = error
         self._workers.ray.kill(used.handle)
@@ -354,12 +374,15 @@ def _connected(address: str | None) -> Any:
     if ray.is_initialized():
         return ray
     try:
+        host, _, port = (address or "").rpartition(":")
+        if host and port.isdigit():
+            socket.create_connection((host, int(port)), timeout=_CONNECT_S).close()  # Ray itself tries for two minutes
         ray.init(address=address or "auto", log_to_driver=False)
-    except (ConnectionError, RuntimeError, ValueError) as error:
+    except (OSError, RuntimeError, ValueError) as error:
         raise PlanError(
             f"no Ray cluster at {address!r} can be joined: {error}" if address else f"no Ray cluster runs that can be joined: {error}",
             where=_WHERE,
-            fix='start one (`ray start --head`), call ray.init() before, or name it: ray_options=ps.RayOptions(address="...")',
+            fix='start one (`ray start --head`), call ray.init() before, or name it: ray_options=ps.RayOptions(address="host:6379")',
         ) from error
     return ray
 
@@ -399,4 +422,7 @@ def _read_failure(data: bytes) -> BaseException:
 def _reason(text: str) -> str:
     """Return the line of Ray's text that says why."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return next((line for line in lines if line.startswith("The actor is dead because")), lines[0] if lines else "")
+    if "error raised in its creation task" in text:
+        return lines[-1]
+    found = next((line for line in lines if line.startswith("The actor is dead because")), lines[0] if lines else "")
+    return found.split(" Some common causes")[0]

@@ -64,6 +64,10 @@ class RayActor:
         self._words = f"{name} on node {node}, process {os.getpid()}"
         self._pickling = Pickling(cloudpickle.dumps, cloudpickle.Pickler)
         self._computer = RemoteComputer(self._words, index, _nobody)
+        self._computer.fix = (
+            "install their modules on every node; or send them along with ray_options=ps.RayOptions(runtime_env={'working_dir': '.'}); or send "
+            "one by value: ray.cloudpickle.register_pickle_by_value(module)"
+        )
         self._retries: list[bytes] = []
         self._thread: int | None = None
         np.random.seed()  # a worker that Ray forked would draw the same numbers as its siblings

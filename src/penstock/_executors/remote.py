@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._contracts.element import sizes_of
-from penstock._contracts.process import thread_times
 from penstock._engine.chunk import BatchItem, Outcome, WorkItem
 from penstock._engine.compute import compute, compute_batches
 from penstock._engine.error_policy import ErrorHandler
@@ -34,6 +33,7 @@ from penstock._processes.outbox import Outbox
 from penstock._processes.pipe import Pipe
 from penstock._processes.shared_pickle import PickledOnce
 from penstock.errors import PlanError, SpecError
+from penstock.observe.stats import thread_times
 
 __all__ = ["SPOT", "AtRow", "Place", "RemoteComputer", "Reply", "Request", "Retrying", "Spot", "Stages", "serve"]
 
@@ -160,7 +160,7 @@ class RemoteComputer:
             loads: reads the pickle of a BatchItem.
             array_at: maps memory of the engine: (offset, shape, dtype).
         """
-        self.words = words
+        self.words, self.fix = words, "define them at the top of a module that other processes can import, as this one does"
         self.context = WorkerContext(index)
         self.context.announce_row = announce_row
         self._loads, self._array_at = loads, array_at
@@ -187,7 +187,7 @@ class RemoteComputer:
             raise PlanError(
                 f"the functions of the dataset cannot be read in a worker: {type(error).__name__}: {error}",
                 where=self.words,
-                fix="define them at the top of a module that other processes can import, as this one does",
+                fix=self.fix,
             ) from error
         self._handler = ErrorHandler(policies=policies, pause=pause, retrying=retrying)
         _use_one_thread()

@@ -73,11 +73,12 @@ class MapOp(OneToOne):
     def apply_into(self, block: Block, worker: WorkerContext, sink: RowSink, row: int) -> tuple[int, int]:
         """Write each result into its row before the next is computed: it is still in the cache."""
         values: list[Any] = []
-        if sink.small and self.random:
+        small = sink.small  # asked once: another worker may set the spec meanwhile
+        if small and self.random:
             values = self.apply(block, block.epochs, block.indices, worker).rows()
             return len(values), sink.put_rows(row, values)
         rows, put, fn = block.each(), sink.put, self.fn
-        if sink.small:  # 64 bytes at most: measuring each would cost as much as handing it on
+        if small:  # 64 bytes at most: measuring each would cost as much as handing it on
             append = values.append
             try:
                 for element in rows:

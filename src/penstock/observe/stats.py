@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from penstock._contracts.event import BatchDelivered, BlockDone, ElementLost, ElementRetried, Event, Notice, RowsPacked, SlowElement
-from penstock._contracts.process import OwnLocks, thread_times
+from penstock._contracts.process import OwnLocks
 from penstock.observe.memory import MemoryStats, RunMemory
 
 
@@ -39,6 +39,26 @@ def _begun() -> weakref.WeakSet[Any]:
 def profilers() -> list[Callable[[Any, Any], Any]]:
     """Return what is called with the plan and the figures of each new feed, and gives its profile: one function under `penstock doctor`."""
     return []
+
+
+THIS_THREAD = "/proc/thread-self/schedstat"
+
+
+def thread_times(path: str | None = None) -> tuple[int, int] | None:
+    """Return how long a thread ran, and was ready to run and got no CPU, since it began, in ns; None where the system does not tell.
+
+    Args:
+        path: its schedstat file, that of the calling thread when left out; that of a process tells of its main thread. Costs 10 us.
+    """
+    try:
+        descriptor = os.open(path or THIS_THREAD, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            ran_ns, queued_ns, _ = map(int, os.read(descriptor, 256).split())
+        finally:
+            os.close(descriptor)
+    except (OSError, ValueError):
+        return None
+    return (ran_ns, queued_ns) if ran_ns else None
 
 
 _EVERY_NS = 20_000_000

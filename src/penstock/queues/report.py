@@ -13,7 +13,6 @@ import weakref
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from penstock._contracts.process import thread_times
 from penstock.errors import EnqueueCancelled, QueueClosed, QueueError, QueueStarved, QueueTimeout
 from penstock.queues.diagnosis import RUNNERS, living, main_is_free, members, threads_at, unstarted_threads, waits
 from penstock.queues.exchange import ENDED, WAITING, Attempt, Reading, Writing
@@ -290,8 +289,11 @@ def _cpus(writers: Users) -> tuple[float, float, int] | None:
 
 def _queued_ns(native_id: int) -> int:
     """Return how long a thread has been ready to run without a CPU; 0 where that is not known."""
-    times = thread_times(f"/proc/self/task/{native_id}/schedstat")
-    return 0 if times is None else times[1]
+    try:
+        with open(f"/proc/self/task/{native_id}/schedstat", "rb") as figures:
+            return int(figures.read().split()[1])
+    except (OSError, ValueError, IndexError):  # the thread has ended, or this is no Linux
+        return 0
 
 
 def explain(queue: Queue, waits: Waits, readers: Users, writers: Users) -> str:

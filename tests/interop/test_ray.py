@@ -1,0 +1,361 @@
+"""executor="ray" on a real cluster of several nodes: the same bytes as in line, also when workers, nodes and programs are killed."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from faults.deaths import PLANS, DiesSometimes, unhurt
+from hypothesis import HealthCheck, given, settings
+from interop.ray_nodes import Nodes, several_nodes
+from laws.checks import LAWS, deliver, same, whole_run
+
+import penstock as ps
+from penstock.testing.runs import exact
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="ray is not installed"),
+]
+
+RAY: dict[str, Any] = {"executor": "ray", "num_workers": 2}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nodes() -> Iterator[Nodes]:
+    with several_nodes(2) as found:
+        list(ps.from_source(range(8)).map(abs).feed(**RAY))  # Ray starts its threads and connections
+        yield found
+
+
+def reference(ds: ps.Dataset) -> list[Any]:
+    with ds.feed(executor="inline") as feed:
+        return [exact(item) for item in feed]
+
+
+# -- the same bytes --------------------------------------------------------------------------------------------------------------
+
+
+@settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=60)
+@given(plan=LAWS["executors"].plans)
+def test_ray_delivers_what_the_loops_own_thread_does(plan: Any) -> None:
+    same(plan, RAY, deliver(plan, RAY), whole_run(plan), "items and error")
+
+
+@pytest.mark.parametrize("name", PLANS)
+@pytest.mark.parametrize("ordered", [True, False])
+def test_all_kinds_of_elements(name: str, ordered: bool) -> None:
+    ds = PLANS[name](unhurt)
+    with ds.feed(**RAY, ordered=ordered) as feed:
+        items = [exact(item) for item in feed]
+    whole = reference(ds)
+    if ordered:
+        assert items == whole
+    else:
+        assert len(items) == len(whole)
+
+
+def test_a_state_goes_from_ray_to_threads_and_back() -> None:
+    ds = ps.from_source(range(300)).shuffle(seed=3).map(float).batch(4)
+    whole, items, state = reference(ds), [], None
+    for way in (RAY, {"executor": "threads", "num_workers": 2}, {"executor": "inline"}, RAY):
+        with ds.feed(**way) as feed:
+            if state is not None:
+                feed.load_state_dict(state)
+            for _, item in zip(range(20), feed, strict=False):
+                items.append(exact(item))
+            state = json.loads(json.dumps(feed.state_dict()))
+    assert items == whole
+
+
+def test_workers_stay_for_the_next_epoch() -> None:
+    pids = []
+    with ps.from_source(range(8)).map(lambda x: os.getpid()).feed(**RAY) as feed:
+        for _ in range(3):
+            pids += list(feed)
+    assert 1 <= len(set(pids)) <= 2
+    assert os.getpid() not in pids
+
+
+def test_a_function_that_says_so_runs_in_a_thread_of_the_program() -> None:
+    with ps.from_source(range(8)).map(lambda x: os.getpid(), executor="threads").feed(**RAY) as feed:
+        assert set(feed) == {os.getpid()}
+
+
+def test_an_error_says_on_which_node_and_at_which_element() -> None:
+    def fails(x: int) -> int:
+        if x == 7:
+            raise ValueError("no seven")
+        return x
+
+    with ps.from_source(range(20)).map(fails).feed(**RAY) as feed, pytest.raises(ValueError, match="no seven") as caught:
+        list(feed)
+    notes = "\n".join(caught.value.__notes__)
+    assert "element epoch 0 index 7" in notes
+    assert "on node" in notes
+    assert "in fails" in notes
+
+
+def test_retries_are_made_there_and_told_here(tmp_path: Path) -> None:
+    def fails_once(x: int) -> int:
+        if x == 7 and not (tmp_path / "failed").exists():
+            (tmp_path / "failed").touch()
+            raise OSError("not yet")
+        return x
+
+    with ps.from_source(range(20)).map(fails_once, on_error=ps.Retry(2, backoff_s=0.01)).feed(**RAY) as feed:
+        assert list(feed) == list(range(20))
+        assert "1 retr" in repr(feed.stats())
+
+
+# -- deaths ----------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_workers_that_die_change_nothing(name: str, tmp_path: Path) -> None:
+    with PLANS[name](DiesSometimes(tmp_path, 5, 3)).feed(**RAY) as feed:
+        items = [exact(item) for item in feed]
+    assert items == reference(PLANS[name](unhurt))
+
+
+class DiesOften:
+    """Ends its process at each tenth element, by chance, the first time that it is asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __call__(self, x: int) -> int:
+        if x * 7919 % 10 == 3:
+            try:
+                (self.folder / str(x)).touch(exist_ok=False)
+            except FileExistsError:
+                return x
+            os._exit(1)
+        return x
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_small_batches_with_many_deaths(size: int, tmp_path: Path) -> None:
+    with ps.from_source(range(60)).map(DiesOften(tmp_path)).batch(size).feed(**RAY) as feed:
+        assert np.concatenate(list(feed)).tolist() == list(range(60))
+    assert len(list(tmp_path.iterdir())) == 6
+
+
+def test_an_element_that_kills_twice_is_named_and_goes_to_the_policy() -> None:
+    def kills(x: int) -> int:
+        if x == 5:
+            os._exit(3)
+        return x
+
+    with ps.from_source(range(20)).map(kills, on_error=ps.Skip()).feed(**RAY) as feed:
+        assert list(feed) == [x for x in range(20) if x != 5]
+    with ps.from_source(range(20)).map(kills).feed(**RAY) as feed, pytest.raises(ps.errors.WorkerDied, match="on node") as caught:
+        list(feed)
+    assert "index 5" in "\n".join(caught.value.__notes__)
+
+
+def test_an_element_that_hangs_is_skipped_and_its_stack_told(tmp_path: Path) -> None:
+    def hangs(x: int) -> int:
+        if x == 5:
+            time.sleep(1000)
+        return x
+
+    lines: list[str] = []
+    ds = ps.from_source(range(20)).map(hangs, on_error=ps.Skip())
+    with ds.feed(**RAY, stall_timeout_s=2.0, on_stall="skip", listeners=[lambda event: lines.append(str(event))]) as feed:
+        assert list(feed) == [x for x in range(20) if x != 5]
+    with ps.from_source(range(20)).map(hangs).feed(**RAY, stall_timeout_s=2.0) as feed, pytest.raises(ps.errors.FeedStalled) as caught:
+        list(feed)
+    assert "in hangs" in str(caught.value)
+    assert "index 5" in str(caught.value)
+
+
+@pytest.mark.parametrize("run", range(3))
+def test_a_killed_node_changes_nothing(nodes: Nodes, run: int) -> None:
+    victim = nodes.ensure(2)[run % 2]
+    ds = ps.from_source(range(600)).shuffle(seed=run).map(slow_row).batch(5)
+    items = []
+    with ds.feed(executor="ray", num_workers=4, stall_timeout_s=60) as feed:
+        for number, item in enumerate(feed):
+            items.append(exact(item))
+            if number == 20:
+                nodes.kill(victim)
+    nodes.ensure(2)
+    assert items == reference(ds)
+
+
+def slow_row(x: int) -> dict[str, Any]:
+    time.sleep(0.004)
+    return {"x": x, "row": np.full(3000, x, np.float32), "text": "a" * (x % 7)}
+
+
+def test_results_that_the_object_store_has_lost_are_computed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    import ray
+
+    get, lost = ray.get, []
+
+    def get_or_lose(reference: Any, **options: Any) -> Any:
+        if "workers" in threading.current_thread().name and len(lost) < 3:
+            ray.wait([reference])
+            value = get(reference, **options)
+            if type(value).__name__ == "Parcel" and value.columns:
+                del value
+                ray._private.worker.global_worker.core_worker.free_objects([reference], False)
+                lost.append(reference)
+        return get(reference, **options)
+
+    monkeypatch.setattr(ray, "get", get_or_lose)
+    ds = ps.from_source(range(60)).map(wide_row).batch(5)
+    with ds.feed(**RAY) as feed:
+        items = [exact(item) for item in feed]
+    assert len(lost) == 3
+    assert items == reference(ds)
+
+
+def wide_row(x: int) -> Any:
+    return np.full(200_000, x, np.float32)
+
+
+PROGRAM = """
+import json, os, sys, time
+import numpy as np
+import ray
+import penstock as ps
+ray.init(address=sys.argv[1], log_to_driver=False, logging_level="ERROR")
+state_file, kill_at = sys.argv[2], int(sys.argv[3])
+ds = ps.from_source(range(200)).shuffle(seed=9).map(lambda x: x * 2).batch(4)
+with ds.feed(executor="ray", num_workers=2) as feed:
+    if os.path.exists(state_file):
+        feed.load_state_dict(json.load(open(state_file)))
+    for number, batch in enumerate(feed):
+        print(json.dumps(batch.tolist()), flush=True)
+        with open(state_file + ".new", "w") as file:
+            json.dump(feed.state_dict(), file)
+        os.replace(state_file + ".new", state_file)
+        if number == kill_at:
+            os.kill(os.getpid(), 9)
+"""
+
+
+def test_a_killed_program_resumes_exactly_and_leaves_no_actor(tmp_path: Path) -> None:
+    import ray
+
+    address, lines = ray.get_runtime_context().gcs_address, []
+    for kill_at in (7, 12, -1):
+        program = [sys.executable, "-c", PROGRAM, address, str(tmp_path / "state"), str(kill_at)]
+        done = subprocess.run(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=120, check=False)
+        assert done.returncode == (0 if kill_at < 0 else -signal.SIGKILL), done.stderr[-2000:]
+        lines += [json.loads(line) for line in done.stdout.splitlines()]
+    ds = ps.from_source(range(200)).shuffle(seed=9).map(lambda x: x * 2).batch(4)
+    assert lines == [batch.tolist() for batch in ds.feed(executor="inline")]
+    deadline = time.monotonic() + 30
+    while ray.available_resources().get("CPU") != ray.cluster_resources().get("CPU"):
+        assert time.monotonic() < deadline, "actors of a killed program still hold CPUs"
+        time.sleep(0.2)
+
+
+# -- what cannot work says so ----------------------------------------------------------------------------------------------------
+
+
+def refusal(ds: ps.Dataset, **options: Any) -> str:
+    with ds.feed(**{**RAY, **options}) as feed, pytest.raises(ps.errors.PlanError) as caught:
+        list(feed)
+    return str(caught.value)
+
+
+def test_resources_that_no_node_has() -> None:
+    text = refusal(ps.from_source(range(4)).map(abs), ray_options=ps.RayOptions(resources={"tpu": 1}), stall_timeout_s=2.0, num_workers=1)
+    assert "tpu: 1" in text
+    assert "nodes are alive" in text
+    assert "stall_timeout_s" in text
+
+
+def test_another_version_of_penstock_on_a_node(tmp_path: Path) -> None:
+    package = Path(ps.__file__).parent
+    shutil.copytree(package, tmp_path / "penstock", ignore=shutil.ignore_patterns("__pycache__"))
+    version = tmp_path / "penstock" / "_contracts" / "version.py"
+    version.write_text(version.read_text().replace(ps.__version__, "0.0.7"))
+    environment = {"env_vars": {"PYTHONPATH": str(tmp_path)}}
+    text = refusal(ps.from_source(range(4)).map(abs), ray_options=ps.RayOptions(runtime_env=environment))
+    assert "has Penstock 0.0.7, and this program" in text
+    assert "node " in text
+
+
+def test_a_node_without_penstock(tmp_path: Path) -> None:
+    (tmp_path / "penstock").mkdir()  # an empty one, in front of the one that is installed
+    (tmp_path / "penstock" / "__init__.py").touch()
+    options = ps.RayOptions(runtime_env={"env_vars": {"PYTHONPATH": str(tmp_path)}})
+    with ps.from_source(range(4)).map(abs).feed(**RAY, ray_options=options) as feed, pytest.raises(ps.errors.WorkerDied) as caught:
+        list(feed)
+    assert "No module named 'penstock._" in str(caught.value)
+    assert "install penstock on every node" in str(caught.value)
+
+
+def test_a_module_that_only_this_program_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "only_here.py").write_text("def double(x):\n    return 2 * x\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import only_here
+
+    text = refusal(ps.from_source(range(4)).map(only_here.double))
+    assert "No module named 'only_here'" in text
+    assert "runtime_env" in text
+    environment = {"env_vars": {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(Path(ps.__file__).parents[1])])}}
+    with ps.from_source(range(4)).map(only_here.double).feed(**RAY, ray_options=ps.RayOptions(runtime_env=environment)) as feed:
+        assert list(feed) == [0, 2, 4, 6]
+
+
+def test_a_function_that_cannot_be_pickled() -> None:
+    lock = threading.Lock()
+    text = refusal(ps.from_source(range(4)).map(lambda x: (lock, x)[1]))
+    assert "lock" in text
+
+
+def test_a_file_that_only_this_program_sees(tmp_path: Path) -> None:
+    np.save(tmp_path / "rows.npy", np.arange(12))
+    with open(tmp_path / "rows.npy", "rb") as file:
+        rows = np.memmap(f"/proc/self/fd/{file.fileno()}", np.int64, "r", offset=128, shape=(12,))
+        rows.filename = f"/proc/self/fd/{file.fileno()}"
+        text = refusal(ps.from_arrays(rows).map(abs))
+    assert "does not have '/proc/self/fd/" in text
+    assert "s3://" in text
+
+
+ALONE = ["unshare", "--net", "--pid", "--fork", "--mount-proc"]
+"""In namespaces of its own a program does not find the cluster of these tests."""
+
+
+@pytest.mark.skipif(subprocess.run([*ALONE, "true"], check=False).returncode != 0, reason="this user may make no namespaces")
+def test_no_cluster(tmp_path: Path) -> None:
+    program = "import penstock as ps\nlist(ps.from_source([1]).map(abs).feed(executor='ray'))"
+    environment = {**os.environ, "RAY_TMPDIR": str(tmp_path)}
+    command = [*ALONE, sys.executable, "-c", program]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert "penstock.errors.PlanError: no Ray cluster runs that can be joined" in done.stderr
+    assert "ray start --head" in done.stderr
+
+
+def test_an_address_where_no_cluster_is() -> None:
+    program = (
+        "import penstock as ps\nlist(ps.from_source([1]).map(abs).feed(executor='ray', ray_options=ps.RayOptions(address='127.0.0.1:1')))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert "penstock.errors.PlanError: no Ray cluster at '127.0.0.1:1' can be joined: [Errno 111]" in done.stderr
+
+
+def test_more_than_the_object_store_holds_passes_through_it() -> None:
+    ds = ps.from_source(range(400)).map(wide_row).batch(4)  # 320 MB, in batches of 3.2 MB
+    with ds.feed(**RAY) as feed:
+        assert [batch[:, 0].tolist() for batch in feed] == [[float(4 * n + k) for k in range(4)] for n in range(100)]
