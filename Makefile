@@ -124,11 +124,13 @@ slow: .venv/.check
 	@.venv/bin/python tools/run_tests.py -q -m slow tests/observe/test_scenarios.py
 
 # TensorFlow, PyTorch and the others choose releases of NumPy and protobuf; so they have an environment of their own. Where JAX is loaded
-# no process may fork, so its tests have a process of their own.
+# no process may fork, so its tests have a process of their own; those of Ray share one cluster.
 interop: .venv-interop/.interop
 	@echo "== with TensorFlow, PyTorch, webdataset, datasets, grain; and the demo"
-	@.venv-interop/bin/python tools/run_tests.py -q tests/interop --ignore=tests/interop/test_finalized_step.py --ignore=tests/interop/test_jax_output.py $(SHOWN) -n auto
+	@.venv-interop/bin/python tools/run_tests.py -q tests/interop --ignore=tests/interop/test_finalized_step.py --ignore=tests/interop/test_jax_output.py --ignore=tests/interop/test_ray.py $(SHOWN) -n auto
 	@.venv-interop/bin/python tools/run_tests.py -q tests/interop/test_finalized_step.py tests/interop/test_jax_output.py
+	@echo "== on a Ray cluster of two nodes"
+	@.venv-interop/bin/python tools/run_tests.py -q tests/interop/test_ray.py
 
 sanitize: .venv/.check
 	@echo "== C kernels under AddressSanitizer"

@@ -154,7 +154,7 @@ def _loop(work: _Work, run: rounds.Run) -> dict[str, Any]:
     return _epochs(run, items, epoch)
 
 
-def _penstock(work: _Work, run: rounds.Run, **options: Any) -> dict[str, Any]:
+def with_penstock(work: _Work, run: rounds.Run, **options: Any) -> dict[str, Any]:
     import penstock as ps
 
     items = work.make(run)
@@ -203,16 +203,16 @@ def _contestants(name: str) -> rounds.Contestants:
     return {
         "loop": lambda run: _loop(work, run),
         "limit": limit,
-        "processes": lambda run: _penstock(work, run, executor="processes", num_workers=2),
-        "threads": lambda run: _penstock(work, run, executor="threads", num_workers=2),
-        "inline": lambda run: _penstock(work, run, executor="inline"),
-        "auto": lambda run: _penstock(work, run, executor="auto", num_workers=2),
+        "processes": lambda run: with_penstock(work, run, executor="processes", num_workers=2),
+        "threads": lambda run: with_penstock(work, run, executor="threads", num_workers=2),
+        "inline": lambda run: with_penstock(work, run, executor="inline"),
+        "auto": lambda run: with_penstock(work, run, executor="auto", num_workers=2),
         "dataloader": lambda run: _dataloader(work, run, 2),
         "dataloader_no_workers": lambda run: _dataloader(work, run, 0),
     }
 
 
-def _prepare(name: str) -> Callable[[Size, Path], None]:
+def prepare(name: str) -> Callable[[Size, Path], None]:
     def prepare(size: Size, root: Path) -> None:
         if name == "w1":
             jpeg_list(root, size.num_jpegs)
@@ -228,7 +228,7 @@ def _claim(name: str) -> rounds.Claim:
         name=f"functions_{name}",
         title=f"The user's function, {name.upper()}: {work.title}",
         unit="elements/s",
-        prepare=_prepare(name),
+        prepare=prepare(name),
         reference="loop",
         targets=tuple(
             rounds.Target(contestant="processes", metric=metric, sense=">=", bound=bound) for metric, bound in work.targets.items()

@@ -183,7 +183,7 @@ def elements_that_kill_are_what_the_policy_says(way: Way, folder: Path, policy: 
     assert error is None, error
     check_same(items, reference(raising.map(jobs.row).batch(7)), way)
     if policy == "retry, then skip":
-        assert len(list(folder.glob("died at 5-*"))) == 2  # once more behind the first death, and not by the policy
+        assert len(list(folder.glob("died at 5-*"))) in (2, 3)  # not by the policy: twice, and once before with others of its item
 
 
 @cell("A7", executors=PROCESSES, orders=(True,))

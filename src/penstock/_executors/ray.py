@@ -266,8 +266,9 @@ class RayWorker(RemoteWorker):
 
     @property
     def _patience_s(self) -> float | None:
-        """How long a worker may take to begin: the time of a stall, which is told better here. None for any time."""
-        return self.engine.watch.timeout_s
+        """How long a worker may take to begin: a little less than a stall, whose report would not know why. None for any time."""
+        timeout_s = self.engine.watch.timeout_s
+        return None if timeout_s is None else 0.9 * timeout_s
 
     def _not_placed(self) -> PlanError:
         ray, options = self._workers.ray, self._workers.options
@@ -276,7 +277,7 @@ class RayWorker(RemoteWorker):
         nodes = ray.nodes()
         dead = [node["NodeManagerAddress"] for node in nodes if not node["Alive"]]
         return PlanError(
-            f"Ray has placed no worker ({wanted}) within {self.engine.watch.timeout_s:g} s; {len(nodes) - len(dead)} nodes are alive, with "
+            f"Ray has placed no worker ({wanted}) within {self._patience_s:g} s; {len(nodes) - len(dead)} nodes are alive, with "
             f"{free} free" + (f"; gone: {', '.join(dead)}" if dead else ""),
             where=_WHERE,
             fix="start nodes with these resources, free some, or ask for less: ray_options=ps.RayOptions(num_cpus=, resources=); raise "

@@ -65,8 +65,8 @@ class RayActor:
         self._pickling = Pickling(cloudpickle.dumps, cloudpickle.Pickler)
         self._computer = RemoteComputer(self._words, index, _nobody)
         self._computer.fix = (
-            "install their modules on every node; or send them along with ray_options=ps.RayOptions(runtime_env={'working_dir': '.'}); or send "
-            "one by value: ray.cloudpickle.register_pickle_by_value(module)"
+            "install their modules on every node, or send them along: ray_options=ps.RayOptions(runtime_env={'working_dir': '.'}), or "
+            "ray.cloudpickle.register_pickle_by_value(module)"
         )
         self._retries: list[bytes] = []
         self._thread: int | None = None

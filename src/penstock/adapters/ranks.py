@@ -21,7 +21,7 @@ _LAUNCHERS = (
 
 
 def current_rank() -> tuple[int, int]:
-    """Return (rank, number of ranks): of torch.distributed or JAX where initialized, else of the environment, else (0, 1).
+    """Return (rank, number of ranks): of torch.distributed, JAX or Ray Train where they run, else of the environment, else (0, 1).
 
     Raises:
         PlanError: a launcher's variables are incomplete or no numbers.
@@ -32,7 +32,7 @@ def current_rank() -> tuple[int, int]:
     jax = _jax_processes()
     if jax is not None:
         return jax.process_index(), jax.process_count()
-    return rank_of_environment(os.environ)
+    return _ray_train_rank() or rank_of_environment(os.environ)
 
 
 def rank_of_environment(environment: Mapping[str, str]) -> tuple[int, int]:
@@ -124,6 +124,19 @@ def _torch_group() -> Any:
     """Return torch.distributed where its default group is initialized; nothing is imported for it."""
     group = sys.modules.get("torch.distributed")
     return group if group is not None and group.is_available() and group.is_initialized() else None
+
+
+def _ray_train_rank() -> tuple[int, int] | None:
+    """Return the rank of a worker of Ray Train; None elsewhere. Nothing is imported for it."""
+    train = sys.modules.get("ray.train")
+    if train is None:
+        return None
+    try:
+        context = train.get_context()
+        rank, count = context.get_world_rank(), context.get_world_size()
+    except RuntimeError:  # no worker of Ray Train
+        return None
+    return None if rank is None or count is None else (rank, count)
 
 
 def _jax_processes() -> Any:
