@@ -526,7 +526,8 @@ def global_place(root: Node, record: dict[str, int]) -> GlobalPosition:
     total = length_of(shard.child)
     repeat = repeated(root)
     most_epochs: float = 1 if repeat is None else (INFINITE if repeat.num_passes is None else repeat.num_passes)
-    epoch = count(record["epoch"], "epoch", min(most_epochs, LARGEST // int(total or 1) - ROOM) if total != INFINITE else most_epochs)
+    in_reach = INFINITE if total == INFINITE else max(1, (LARGEST - ROOM) // int(total or 1) - 1)  # epochs whose positions fit into 63 bits
+    epoch = count(record["epoch"], "epoch", min(most_epochs, in_reach))
     element = count(record["element"], "element", INFINITE if total is None else total)
     if total == INFINITE:
         within_reach(shard.child, element, "element")

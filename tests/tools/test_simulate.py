@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+from simulate import SMALL, markdown, report, run_with_failures, states
+
+
+def test_positions_of_all_ranks_partition_the_dataset() -> None:
+    assert sorted(run_with_failures(SMALL._replace(samples=1000), [7], 0)) == list(range(1000))
+
+
+def test_nothing_is_lost_or_repeated_when_ranks_die_and_come_back() -> None:
+    assert sorted(run_with_failures(SMALL._replace(samples=1000), [8, 5, 8, 3], 4)) == list(range(1000))
+
+
+def test_a_state_does_not_grow_with_the_samples() -> None:
+    for row in states([10**6, 10**12]):
+        few, many = (value for name, value in row.items() if name.startswith("bytes"))
+        assert many - few <= 17 * 6, row  # six digits more for each of the sources, and for the whole
+
+
+def test_the_report_has_no_sample_twice_and_ranks_agree_after_a_move() -> None:
+    tables = report(SMALL)
+    rows = [row for table in tables.values() for row in table]
+    assert [row["samples seen twice"] for row in rows if "samples seen twice" in row] == [0]
+    assert {row["ranks that disagree"] for row in rows if "ranks that disagree" in row} == {0}
+    again = {row["elements computed again"] for row in rows if "elements computed again" in row}
+    assert again == {2 * SMALL.ranks * SMALL.batch}
+    assert all(markdown(table).startswith("| ") for table in tables.values())

@@ -1,0 +1,279 @@
+"""Run the order, the states and the resumes of Penstock for more ranks and samples than a machine has.
+
+    python tools/simulate.py [--small] [--json PATH]
+
+The feeds, shards, states and indices are those of Penstock; only the seconds of a training step come from a virtual clock. The source
+returns the number of each sample, so it needs no memory. Where ranks or positions are sampled, the table says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import penstock as ps
+from penstock.formats.index import Index, joined
+
+Row = dict[str, Any]
+Table = list[Row]
+
+
+class Cluster(NamedTuple):
+    """What is simulated."""
+
+    ranks: int = 10_000
+    ranks_per_node: int = 8
+    samples: int = 10**12
+    batch: int = 32
+    step_seconds: float = 0.5
+    checkpoint_steps: int = 100
+
+
+SMALL = Cluster(ranks=24, samples=10_000, batch=4, checkpoint_steps=5)
+
+
+class Numbers:
+    """A source of numbers without data."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> int:
+        if not 0 <= index < self.count:
+            raise IndexError(index)
+        return index
+
+
+def numbers(count: int) -> ps.Dataset:
+    """Return a dataset of numbers without data."""
+    return ps.from_source(Numbers(count))
+
+
+def is_even(value: int) -> bool:
+    """Keep every second number."""
+    return value % 2 == 0
+
+
+PLANS: dict[str, Callable[[int], ps.Dataset]] = {
+    "shuffle": lambda count: numbers(count).shuffle(seed=1).batch(32),
+    "filter": lambda count: numbers(count).shuffle(seed=1).filter(is_even).batch(32),
+    "mix of 2": lambda count: numbers(count).mix(numbers(count), weights=[1, 2]).batch(32),
+    "mix of 16": lambda count: numbers(count).mix(*[numbers(count)] * 15, weights=[1] * 16).batch(32),
+}
+
+
+def size_of(state: dict[str, Any]) -> int:
+    """Return the bytes of a state as JSON."""
+    return len(json.dumps(state))
+
+
+def states(samples: list[int]) -> Table:
+    """Bytes of the state after three batches, of real feeds."""
+    rows: Table = []
+    for name, plan in PLANS.items():
+        for ordered in (True, False):
+            row: Row = {"pipeline": name, "ordered": ordered}
+            for count in samples:
+                with plan(count).feed(num_workers=0, ordered=ordered) as feed:
+                    for _ in range(3):
+                        next(feed)
+                    row[f"bytes, {count:.0e} samples"] = size_of(feed.state_dict())
+            rows.append(row)
+    return rows
+
+
+def rank_dataset(cluster: Cluster, ranks: int, rank: int) -> ps.Dataset:
+    """Return what one rank reads."""
+    return numbers(cluster.samples).shuffle(seed=7).shard(ranks, rank).batch(cluster.batch)
+
+
+def sampled(ranks: int, most: int) -> list[int]:
+    """Return the first, the last and some other ranks."""
+    return sorted({0, ranks - 1, *random.Random(1).sample(range(ranks), min(most, ranks))})
+
+
+def delivered(feed: Any, steps: int) -> Iterator[int]:
+    """Take that many batches, or those that are left."""
+    for _ in range(steps):
+        batch = next(feed, None)
+        if batch is None:
+            return
+        yield from (int(value) for value in batch)
+
+
+def starts(cluster: Cluster, steps: int = 4) -> Table:
+    """Seconds of this machine to plan, to start and for a position, and what ranks have in common."""
+    seen: list[int] = []
+    plan = start = work = 0.0
+    ranks = sampled(cluster.ranks, 64)
+    for rank in ranks:
+        begin = time.perf_counter()
+        dataset = rank_dataset(cluster, cluster.ranks, rank)
+        planned = time.perf_counter()
+        with dataset.feed(num_workers=0) as feed:
+            seen += next(feed).tolist()
+            first = time.perf_counter()
+            seen += delivered(feed, steps)
+            plan, start, work = plan + planned - begin, start + first - planned, work + time.perf_counter() - first
+    return [
+        {
+            "ranks": cluster.ranks,
+            "ranks sampled": len(ranks),
+            "samples": cluster.samples,
+            "plan, ms": round(plan / len(ranks) * 1e3, 3),
+            "first batch, ms": round(start / len(ranks) * 1e3, 3),
+            "one position, us": round(work / max(1, len(seen) - len(ranks) * cluster.batch) * 1e6, 2),
+            "samples seen twice": len(seen) - len(set(seen)),
+        }
+    ]
+
+
+def moves(cluster: Cluster, steps: int) -> Table:
+    """Let a rank fail after `steps` steps: the last saved state goes to other ranks; the elements since then are computed again."""
+    saved_at = steps - steps % cluster.checkpoint_steps
+    with rank_dataset(cluster, cluster.ranks, 0).feed(num_workers=0) as feed:
+        list(delivered(feed, saved_at))
+        state = feed.state_dict()
+        list(delivered(feed, steps - saved_at))
+        reached = feed.state_dict()["global"]["element"]
+    rows: Table = []
+    for name, ranks in (
+        ("a rank comes back", cluster.ranks),
+        ("a node is lost", cluster.ranks - cluster.ranks_per_node),
+        ("half are lost", cluster.ranks // 2),
+        ("twice as many", cluster.ranks * 2),
+    ):
+        begin, chosen, again = time.perf_counter(), sampled(ranks, 8), set()
+        for rank in chosen:
+            with rank_dataset(cluster, ranks, rank).feed(num_workers=0) as feed:
+                feed.load_state_dict(state)
+                again.add(feed.state_dict()["global"]["element"])
+        seconds = (time.perf_counter() - begin) / len(chosen)
+        rows.append(
+            {
+                "event": name,
+                "ranks before": cluster.ranks,
+                "ranks after": ranks,
+                "ranks sampled": len(chosen),
+                "move, ms a rank": round(seconds * 1e3, 3),
+                "elements computed again": reached - again.pop(),
+                "virtual seconds lost": (steps - saved_at) * cluster.step_seconds,
+                "ranks that disagree": len(again),
+            }
+        )
+    return rows
+
+
+def run_with_failures(cluster: Cluster, worlds: list[int], steps: int) -> list[int]:
+    """Step through all ranks of each world; the next world goes on from the state of rank 0. Returns what all delivered."""
+    state: dict[str, Any] | None = None
+    seen: list[int] = []
+    for number, ranks in enumerate(worlds):
+        most = steps if number < len(worlds) - 1 else cluster.samples
+        with ExitStack() as stack:
+            feeds = [stack.enter_context(rank_dataset(cluster, ranks, rank).feed(num_workers=0)) for rank in range(ranks)]
+            for feed in feeds:
+                if state is not None:
+                    feed.load_state_dict(state)
+                seen += delivered(feed, most)
+            state = feeds[0].state_dict()
+    return seen
+
+
+def slow_nodes(cluster: Cluster, steps: int = 100) -> Table:
+    """Virtual seconds of synchronous steps: each step waits for the slowest node, whose time varies by 5 %."""
+    rows: Table = []
+    nodes = -(-cluster.ranks // cluster.ranks_per_node)
+    for slow, factor in ((0, 1.0), (1, 1.5), (1, 3.0), (nodes // 100 + 1, 1.5)):
+        speeds = np.where(np.arange(nodes) < slow, factor, 1.0)
+        noise = np.random.default_rng(1).normal(1, 0.05, (steps, nodes))
+        mean = float((speeds * noise).max(axis=1).mean()) * cluster.step_seconds
+        rows.append({"nodes": nodes, "slow": slow, "times slower": factor, "virtual seconds a step": round(mean, 3)})
+    return rows
+
+
+def requests(cluster: Cluster) -> Table:
+    """Count runs of neighbouring samples in a step of the first node: each is a request where a record is read by its range."""
+    rows: Table = []
+    base = numbers(cluster.samples)
+    for name, order in (("none", base), ("shuffle", base.shuffle(seed=7))):
+        read: list[int] = []
+        for rank in range(cluster.ranks_per_node):
+            with order.shard(cluster.ranks, rank).batch(cluster.batch).feed(num_workers=0) as feed:
+                read += next(feed).tolist()
+        runs = 1 + int((np.diff(np.sort(read)) > 1).sum())
+        rows.append({"shuffle": name, "samples a step": len(read), "requests a host and second": runs / cluster.step_seconds})
+    return rows
+
+
+def indices(shapes: list[tuple[int, int]]) -> Table:
+    """Bytes of the joined index of real columns, and what they make of 10**12 samples."""
+    rows: Table = []
+    for files, records in shapes:
+        columns: dict[str, Any] = {"offsets": np.zeros(records, np.int64), "lengths": np.zeros(records, np.uint32)}
+        begin = time.perf_counter()
+        index = joined(
+            [Index(kind="tfrecord", options={}, size=1, crc32c=0, columns=columns)] * files, [f"{number}" for number in range(files)]
+        )
+        seconds = time.perf_counter() - begin
+        held = sum(column.nbytes for column in index.columns.values())
+        per_file = sum(column.nbytes for column in (index.starts, index.sizes, index.crcs, index.samples, index.meta_of))
+        rows.append(
+            {
+                "files": files,
+                "samples": files * records,
+                "bytes of records": held,
+                "bytes of files": per_file,
+                "join, ms": round(seconds * 1e3, 2),
+                "GB at 10**12 samples (extrapolated)": round(held / (files * records) * 1e3),
+            }
+        )
+    return rows
+
+
+def report(cluster: Cluster) -> dict[str, Table]:
+    """Make all tables."""
+    small = cluster.samples < 10**9
+    return {
+        "Size of a saved state (measured)": states([10**4, 10**5] if small else [10**6, 10**9, 10**12]),
+        "Plan and start (measured, ranks sampled)": starts(cluster),
+        "Failure and move (work counted in states, seconds on the virtual clock)": moves(cluster, 7 if small else 150),
+        "Slowest node (simulated)": slow_nodes(cluster),
+        "Requests to the storage (order measured, seconds virtual)": requests(cluster),
+        "Memory of an index (measured)": indices([(10, 100)] if small else [(1, 10**6), (1000, 1000), (10_000, 100)]),
+    }
+
+
+def markdown(table: Table) -> str:
+    """Return a table as markdown."""
+    heads = list(table[0])
+    lines = [heads, ["---"] * len(heads), *([str(row[head]) for head in heads] for row in table)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def main() -> None:
+    """Print the tables and write them as JSON."""
+    parser = argparse.ArgumentParser(description="Simulate Penstock on a cluster")
+    parser.add_argument("--small", action="store_true")
+    parser.add_argument("--json", type=Path, default=Path("benchmarks/results/scale.json"))
+    given = parser.parse_args()
+    cluster = SMALL if given.small else Cluster()
+    tables = report(cluster)
+    for title, table in tables.items():
+        print(f"## {title}\n\n{markdown(table)}\n")
+    given.json.write_text(json.dumps({"cluster": cluster._asdict(), "tables": tables}, indent=1) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()
