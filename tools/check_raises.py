@@ -24,6 +24,7 @@ BROAD_HANDLERS = (
     "_engine/error_policy.py",
     "_ops/map.py",
     "_ops/map.py",
+    "_executors/ray_actor.py",  # the same, of an actor
     "_processes/entry.py",
     "cli/doctor.py",
     "jobs/worker_pool.py",

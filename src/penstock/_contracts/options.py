@@ -118,11 +118,7 @@ class Options:
         ordered = flag(self.ordered)
         if ordered is None:
             raise _refused("ordered", self.ordered, "is neither True nor False", "give True or False")
-        if not isinstance(self.ray_options, RayOptions):
-            raise _refused("ray_options", self.ray_options, "is not known", "give ps.RayOptions(num_cpus=..., resources={...})")
-        if self.on_stall == "skip" and self.executor not in _KILLABLE:
-            words = "needs workers that can be killed, and a thread cannot be"
-            raise _refused("on_stall", self.on_stall, words, 'give executor="processes" too, or "raise" or "warn"')
+        self._check_executor()
         for name, known in (("executor", _EXECUTORS), ("on_stall", _ON_STALL), ("output", _OUTPUTS)):
             if getattr(self, name) not in known:
                 raise _refused(name, getattr(self, name), "is not known", f"give one of {', '.join(known)}")
@@ -133,6 +129,13 @@ class Options:
         numbers = {"num_workers": workers, "memory_bytes": size, "grace_period_s": grace_s, "stall_timeout_s": stall_s, "ordered": ordered}
         for name, value in {**numbers, **self._paths(ordered)}.items():
             object.__setattr__(self, name, value)
+
+    def _check_executor(self) -> None:
+        if not isinstance(self.ray_options, RayOptions):
+            raise _refused("ray_options", self.ray_options, "is not known", "give ps.RayOptions(num_cpus=..., resources={...})")
+        if self.on_stall == "skip" and self.executor not in _KILLABLE:
+            words = "needs workers that can be killed, and a thread cannot be"
+            raise _refused("on_stall", self.on_stall, words, 'give executor="processes" too, or "raise" or "warn"')
 
     def _check_output(self) -> None:
         if whole_number(self.depth) is None or self.depth < 1:

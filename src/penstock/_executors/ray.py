@@ -23,7 +23,7 @@ from penstock._engine.chunk import BatchItem, WorkItem
 from penstock._engine.error_policy import ErrorHandler
 from penstock._engine.resume import PlanVariant
 from penstock._executors.elsewhere import RemoteWorker, RemoteWorkers
-from penstock._executors.ray_actor import About, Parcel, RayActor, size_of
+from penstock._executors.ray_actor import About, Packed, RayActor, size_of
 from penstock._executors.remote import Place, Reply, Request, Spot, Stages
 from penstock._executors.threads import Stopped
 from penstock._ops.rows import Rows
@@ -46,7 +46,7 @@ _MOST_STARTS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class SentToRay:
     """What actors compute: a reference to it in the object store, and the local files that it reads, with their sizes."""
 
     reference: Any
@@ -67,7 +67,7 @@ class RayWorkers(RemoteWorkers):
         self._workers: dict[tuple[str, int], RayWorker]
         self.ray = _connected(options.address)
         self.options = options
-        self.sent: Sent | None = None
+        self.sent: SentToRay | None = None
         self.end = weakref.finalize(owner, self._close)
 
     @property
@@ -84,7 +84,7 @@ class RayWorkers(RemoteWorkers):
             fix = "open files, locks and clients inside your functions, or give executor='threads'"
             raise PlanError(not_sendable(stages, error, "").what, where=_WHERE, fix=fix) from error
         buffers = [np.frombuffer(buffer, np.uint8) for buffer in unsent.buffers]
-        self.sent = Sent(self.ray.put((unsent.stream, buffers)), _local_files(form))
+        self.sent = SentToRay(self.ray.put((unsent.stream, buffers)), _local_files(form))
 
     def _make(self, name: str, index: int) -> RayWorker:
         return RayWorker(self, f"Ray worker {name}", index)
@@ -136,7 +136,7 @@ class Actor:
         self.about: About | None = None
         self.num_asked = 0
         self._hello = handle.about.remote()
-        self._sent: Sent | None = None
+        self._sent: SentToRay | None = None
         self._lock = threading.Lock()
         self._asked: Any = None
         self._spot: Spot | None = None
@@ -149,7 +149,7 @@ class Actor:
             self.about = about
         return self.about is not None
 
-    def begin(self, sent: Sent, timeout_s: float | None) -> None:
+    def begin(self, sent: SentToRay, timeout_s: float | None) -> None:
         """Have it compute what was sent.
 
         Raises:
@@ -234,14 +234,12 @@ class RayWorker(RemoteWorker):
             error_handler.retrying(*pickle.loads(what))
         return reply._replace(columns=[parcel.columns.get(number, array) for number, array in enumerate(reply.columns)])
 
-    def _announced(self, actor: Actor, data: bytes, at: list[int]) -> Parcel:
+    def _announced(self, actor: Actor, data: bytes, at: list[int]) -> Packed:
         method = actor.handle.announce.options(num_returns="streaming", _generator_backpressure_num_objects=1)
-        for reference in method.remote(data):
-            row = self._workers.ray.get(reference)
-            if isinstance(row, Parcel):
-                return row
+        answers = iter(method.remote(data))
+        while not isinstance(row := self._workers.ray.get(next(answers)), Packed):
             at.append(row)
-        raise AssertionError("the actor ended without an answer")
+        return row
 
     def _running(self) -> Actor:
         """Return an actor that runs. Blocks until Ray has placed one.

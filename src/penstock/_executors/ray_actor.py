@@ -19,7 +19,7 @@ from penstock._executors.remote import RemoteComputer, Reply, Request, Spot
 from penstock._processes.failure import Failure, Pickling, dump_with_errors
 from penstock._processes.pipe import not_sendable
 
-__all__ = ["About", "Parcel", "RayActor", "size_of"]
+__all__ = ["About", "Packed", "RayActor", "size_of"]
 
 
 class About(NamedTuple):
@@ -37,7 +37,7 @@ class About(NamedTuple):
     pid: int
 
 
-class Parcel(NamedTuple):
+class Packed(NamedTuple):
     """What an actor returns. Ray keeps its arrays out of the pickle, and every process of a node maps them.
 
     Attributes:
@@ -94,20 +94,20 @@ class RayActor:
             return self._failure(error)
         return []
 
-    def compute(self, data: bytes) -> Parcel:
+    def compute(self, data: bytes) -> Packed:
         """Compute the request that `data` is the pickle of."""
         self._thread, self._retries = threading.get_ident(), []
         try:
             request: Request = pickle.loads(data)
             return self._parcel(request, self._computer.compute(request))
         except BaseException as error:
-            return Parcel(self._failure(error), (), {})
+            return Packed(self._failure(error), (), {})
         finally:
             self._thread = None
 
-    def announce(self, data: bytes) -> Iterator[int | Parcel]:
-        """Give each row of a request before it is computed, and at last the Parcel. The caller has a row before it is computed."""
-        rows: queue.SimpleQueue[int | Parcel] = queue.SimpleQueue()
+    def announce(self, data: bytes) -> Iterator[int | Packed]:
+        """Give each row of a request before it is computed, and at last what `compute` returns. The caller has a row before it is computed."""
+        rows: queue.SimpleQueue[int | Packed] = queue.SimpleQueue()
         go_on = threading.Semaphore(0)
 
         def announce_row(row: int) -> None:
@@ -116,7 +116,7 @@ class RayActor:
 
         self._computer.context.announce_row = announce_row
         threading.Thread(target=lambda: rows.put(self.compute(data)), name="penstock-rows", daemon=True).start()
-        while not isinstance(row := rows.get(), Parcel):
+        while not isinstance(row := rows.get(), Packed):
             yield row
             go_on.release()
         self._computer.context.announce_row = _nobody
@@ -135,7 +135,7 @@ class RayActor:
             frame = frame.f_back
         return found[::-1]
 
-    def _parcel(self, request: Request, reply: Reply) -> Parcel:
+    def _parcel(self, request: Request, reply: Reply) -> Packed:
         columns = {number: array for number, array in enumerate(reply.columns) if array is not None and not array.dtype.hasobject}
         rest = [None if number in columns else array for number, array in enumerate(reply.columns)]
         buffers: list[pickle.PickleBuffer] = []
@@ -143,7 +143,7 @@ class RayActor:
             stream = self._dumps((reply._replace(columns=rest), self._retries), buffers.append)
         except Exception as error:
             raise self._computer.unsent(request, not_sendable(reply, error, self._words)) from error
-        return Parcel(stream, [np.frombuffer(buffer.raw(), np.uint8) for buffer in buffers], columns)
+        return Packed(stream, [np.frombuffer(buffer.raw(), np.uint8) for buffer in buffers], columns)
 
     def _failure(self, error: BaseException) -> bytes:
         return pickle.dumps(Failure.of(error, self._pickling.dumps), protocol=5)
