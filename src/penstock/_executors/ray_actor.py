@@ -106,7 +106,7 @@ class RayActor:
             self._thread = None
 
     def announce(self, data: bytes) -> Iterator[int | Packed]:
-        """Give each row of a request before it is computed, and at last what `compute` returns. The caller has a row before it is computed."""
+        """Give each row of a request before it is computed, and at last what `compute` returns. A row is sent before it is computed."""
         rows: queue.SimpleQueue[int | Packed] = queue.SimpleQueue()
         go_on = threading.Semaphore(0)
 
