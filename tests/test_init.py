@@ -21,6 +21,7 @@ PUBLIC = {
     "GeneratorEnqueuer",
     "Options",
     "Raise",
+    "RayOptions",
     "RemoteFiles",
     "Replace",
     "Retry",
