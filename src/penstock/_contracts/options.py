@@ -118,11 +118,10 @@ class Options:
         ordered = flag(self.ordered)
         if ordered is None:
             raise _refused("ordered", self.ordered, "is neither True nor False", "give True or False")
-        self._check_executor()
         for name, known in (("executor", _EXECUTORS), ("on_stall", _ON_STALL), ("output", _OUTPUTS)):
             if getattr(self, name) not in known:
                 raise _refused(name, getattr(self, name), "is not known", f"give one of {', '.join(known)}")
-        self._check_output()
+        self._check_executor_and_output()
         checked_policy(self.on_error, "on_error", "feed options")
         if self.on_read_error is not None:
             checked_policy(self.on_read_error, "on_read_error", "feed options")
@@ -130,20 +129,24 @@ class Options:
         for name, value in {**numbers, **self._paths(ordered)}.items():
             object.__setattr__(self, name, value)
 
-    def _check_executor(self) -> None:
-        if not isinstance(self.ray_options, RayOptions):
-            raise _refused("ray_options", self.ray_options, "is not known", "give ps.RayOptions(num_cpus=..., resources={...})")
+    def _check_executor_and_output(self) -> None:
         if self.on_stall == "skip" and self.executor not in _KILLABLE:
             words = "needs workers that can be killed, and a thread cannot be"
             raise _refused("on_stall", self.on_stall, words, 'give executor="processes" too, or "raise" or "warn"')
-
-    def _check_output(self) -> None:
         if whole_number(self.depth) is None or self.depth < 1:
             raise _refused("depth", self.depth, "is not a number of batches", "give a whole number >= 1")
-        if self.pin_memory != "auto" and flag(self.pin_memory) is None:
-            raise _refused("pin_memory", self.pin_memory, "is not known", 'give "auto", True or False')
-        if self.device_transform is not None and not callable(self.device_transform):
-            raise _refused("device_transform", self.device_transform, "is no function", "give a function of a batch that returns one")
+        for name, is_known, words, fix in (
+            ("ray_options", isinstance(self.ray_options, RayOptions), "is not known", "give ps.RayOptions(num_cpus=..., resources={...})"),
+            ("pin_memory", self.pin_memory == "auto" or flag(self.pin_memory) is not None, "is not known", 'give "auto", True or False'),
+            (
+                "device_transform",
+                self.device_transform is None or callable(self.device_transform),
+                "is no function",
+                "give a function of a batch that returns one",
+            ),
+        ):
+            if not is_known:
+                raise _refused(name, getattr(self, name), words, fix)
         for name, value, outputs in (
             ("device", self.device, ("torch", "jax")),
             ("device_transform", self.device_transform, ("torch", "jax")),
