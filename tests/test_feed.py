@@ -437,7 +437,7 @@ def test_our_errors_survive_pickling(error: type[ps.errors.PenstockError]) -> No
     [
         ({"num_workers": -1}, "num_workers=-1 is not a number of workers", "0 (inline)"),
         ({"num_workers": True}, "num_workers=True is not a number of workers", "positive number"),
-        ({"executor": "ray"}, "executor='ray' is not known", "auto, inline, threads, processes"),
+        ({"executor": "gpu"}, "executor='gpu' is not known", "auto, inline, threads, processes, ray"),
         ({"memory_bytes": 0}, "memory_bytes=0 is not a size", "number of bytes"),
         ({"grace_period_s": -1.0}, "grace_period_s=-1.0 is not a time", "seconds >= 0"),
         ({"workers": 3}, "there is no option 'workers'", "num_workers"),
