@@ -266,12 +266,13 @@ def main() -> None:
     """Print the tables and write them as JSON."""
     parser = argparse.ArgumentParser(description="Simulate Penstock on a cluster")
     parser.add_argument("--small", action="store_true")
-    parser.add_argument("--json", type=Path, default=Path("benchmarks/results/scale.json"))
+    parser.add_argument("--json", type=Path, default=Path("build/scale.json"))
     given = parser.parse_args()
     cluster = SMALL if given.small else Cluster()
     tables = report(cluster)
     for title, table in tables.items():
         print(f"## {title}\n\n{markdown(table)}\n")
+    given.json.parent.mkdir(parents=True, exist_ok=True)
     given.json.write_text(json.dumps({"cluster": cluster._asdict(), "tables": tables}, indent=1) + "\n", "utf-8")
 
 

@@ -45,10 +45,10 @@ def _half_of_a_buffer(whole: Any, start: int, data: Any) -> None:
 
 
 POINTS = {
-    "the rows of an item are prepared": Point(remote._Worker, "_rows", "arrays", 2),
+    "the rows of an item are prepared": Point(remote.RemoteComputer, "_rows", "arrays", 2),
     "an array of a batch is taken": Point(arena.ArenaView, "array", "arrays", 2),
     "rows are put into a batch": Point(rows.Rows, "put", "arrays", 2),
-    "texts are collected": Point(rows.RowsElsewhere, "texts", "texts"),
+    "texts are collected": Point(rows.RowsElsewhere, "columns", "texts"),
     "an item is computed": Point(remote, "compute", "arrays", 2),
     "a request is answered": Point(remote._Worker, "answer", "arrays"),
     "a request is read": Point(pipe.Pipe, "receive", "arrays"),

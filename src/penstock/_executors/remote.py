@@ -16,7 +16,6 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from penstock._contracts.element import sizes_of
 from penstock._engine.chunk import BatchItem, Outcome, WorkItem
@@ -148,8 +147,7 @@ class RemoteComputer:
         words: str,
         index: int,
         announce_row: Callable[[int], object],
-        loads: Callable[[bytes], Any] = pickle.loads,
-        array_at: Callable[[int, tuple[int, ...], np.dtype[Any]], NDArray[Any]] | None = None,
+        arena: ArenaView | None = None,
     ) -> None:
         """Compute nothing yet.
 
@@ -157,13 +155,12 @@ class RemoteComputer:
             words: names the worker, for errors.
             index: the worker's number.
             announce_row: called with a row before it is computed, where rows kill workers.
-            loads: reads the pickle of a BatchItem.
-            array_at: maps memory of the engine: (offset, shape, dtype).
+            arena: memory of the engine, where batches lie; None where there is none.
         """
         self.words, self.fix = words, "define them at the top of a module that other processes can import, as this one does"
         self.context = WorkerContext(index)
         self.context.announce_row = announce_row
-        self._loads, self._array_at = loads, array_at
+        self._arena = arena
         self._specs: dict[int, BatchSpec] = {}
         self._segments: tuple[SegmentPlan, ...] = ()
         self._handler: ErrorHandler | None = None
@@ -185,7 +182,7 @@ class RemoteComputer:
             self._segments, policies = load()
         except Exception as error:
             raise PlanError(
-                f"the functions of the dataset cannot be read in a worker: {type(error).__name__}: {error}",
+                f"the functions of the dataset cannot be read in a worker process: {type(error).__name__}: {error}",
                 where=self.words,
                 fix=self.fix,
             ) from error
@@ -201,7 +198,7 @@ class RemoteComputer:
         beside: dict[int, Any] = {}
         columns: Sequence[Any] = ()
         if isinstance(item, bytes):
-            batches: BatchItem = self._loads(item)
+            batches: BatchItem = pickle.loads(item) if self._arena is None else self._arena.loads(item)
             outcome = compute_batches(plan, batches, context, self._handler)
         else:
             rows = self._rows(request.place) if request.to_slot else None
@@ -227,8 +224,10 @@ class RemoteComputer:
         arrays = []
         for leaf, offset in zip(spec.leaves, place.offsets, strict=True):
             shape = (place.num_rows, *sizes_of(leaf))
-            mapped = None if offset is None or self._array_at is None else self._array_at(offset, shape, leaf.dtype)
-            arrays.append(np.empty(shape, leaf.dtype) if mapped is None else mapped)
+            if offset is None or self._arena is None:
+                arrays.append(np.empty(shape, leaf.dtype))
+            else:
+                arrays.append(self._arena.array(offset, shape, leaf.dtype))
         return RowsElsewhere(place.num_rows, spec, arrays, [offset is None for offset in place.offsets])
 
 
@@ -240,7 +239,7 @@ class _Worker:
     def __init__(self, pipe: Pipe, name: str, index: int, arena: ArenaView) -> None:
         self._pipe, self._pickling = pipe, BY_NAME
         words = f"{name}, process {os.getpid()}"
-        self._computer = RemoteComputer(words, index, lambda row: pipe.send(AtRow(row)), arena.loads, arena.array)
+        self._computer = RemoteComputer(words, index, lambda row: pipe.send(AtRow(row)), arena)
         self._outbox = Outbox(pipe, where=f"a result of {name}", dumps=self._dumps)
 
     def tell_spots(self, line: socket.socket) -> None:
