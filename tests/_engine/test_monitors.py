@@ -46,3 +46,13 @@ def test_clocks_may_be_read_without_a_task() -> None:
     monitor.restart()
     assert monitor.watched_ns == 0
     assert monitor.cpu_share is None
+
+
+def test_the_clock_of_a_worker_on_another_machine_is_not_read() -> None:
+    class FarAway(WorkerContext):
+        pid = 0
+
+    monitor = WorkerMonitor("workers", FarAway(0))
+    monitor.read_clocks()
+    assert monitor._cpu_now() is None
+    assert WorkerMonitor("workers", WorkerContext(0))._cpu_now() is not None

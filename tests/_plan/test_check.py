@@ -278,3 +278,23 @@ def test_a_function_that_waits_for_an_rng_is_refused() -> None:
 def test_an_empty_dataset_has_no_numbers_to_be_too_large() -> None:
     for empty in (ps.from_arrays(np.arange(3)).take(0), ps.from_arrays(np.arange(3)).batch(4, drop_remainder=True)):
         assert len(empty.batch(4)) == len(empty.window(2)) == 0
+
+
+def test_where_a_function_runs_and_with_how_many_workers() -> None:
+    assert check.workers_argument(None, None, asynchronous=False) is None
+    assert check.workers_argument(3, None, asynchronous=True) == 3
+    assert check.workers_argument(2, "threads", asynchronous=False) == 2
+    assert check.workers_argument(None, "processes", asynchronous=False) == 0
+    with pytest.raises(PlanError, match="executor='gpu' is not known"):
+        check.workers_argument(None, "gpu", asynchronous=False)
+    with pytest.raises(PlanError, match="an async function runs on an event loop"):
+        check.workers_argument(None, "processes", asynchronous=True)
+
+
+def test_an_async_generator_is_no_function_of_one_element() -> None:
+    async def gives_two(x: int) -> Any:
+        yield x
+        yield x
+
+    with pytest.raises(PlanError, match="an async generator gives no single element"):
+        check.no_async_generator(gives_two, "map")
