@@ -20,6 +20,8 @@ SCRIPTS = (
     ("functions.py", "--work", "w4"),
     ("functions.py", "--work", "w5"),
     ("functions.py", "--work", "words"),
+    ("large_batches.py",),
+    ("heavy_step.py",),
     ("import_time.py",),
     ("gather.py",),
     ("records.py",),

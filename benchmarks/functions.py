@@ -204,6 +204,7 @@ def _contestants(name: str) -> rounds.Contestants:
         "loop": lambda run: _loop(work, run),
         "limit": limit,
         "processes": lambda run: with_penstock(work, run, executor="processes", num_workers=2),
+        "unwatched": lambda run: with_penstock(work, run, executor="processes", num_workers=2, stall_timeout_s=None),
         "threads": lambda run: with_penstock(work, run, executor="threads", num_workers=2),
         "inline": lambda run: with_penstock(work, run, executor="inline"),
         "auto": lambda run: with_penstock(work, run, executor="auto", num_workers=2),

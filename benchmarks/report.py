@@ -50,6 +50,13 @@ LINES = (
     Line("W3: Penstock's own operators, images/s", "w3", "inline", "penstock_operators", "dataloader", "inline"),
     Line("W4: token windows, `from_arrays`, tokens/s", "w4", "limit", "penstock_view", "dataloader_no_workers", "inline"),
     Line("W4: token windows, `from_source`, tokens/s", "w4", "limit", "penstock_source", "dataloader_no_workers", "inline"),
+    *(
+        Line(f"The user's function in 2 worker processes, {what}, elements/s", f"functions_{name}", reference, "processes", "dataloader", "loop")
+        for what, name, reference in (
+            ("W1", "w1", "limit"), ("W3", "w3", "loop"), ("W4", "w4", "loop"), ("W5", "w5", "limit"),
+            ("a tokeniser", "words", "dataloader"),
+        )
+    ),
     Line("W6: uneven elements in order, of workers / mean time", "w6", "bare_threads", "penstock", "dataloader", "", "of_allowed"),
     Line(
         "W6: the same with `ordered=False`, of workers / mean time",
@@ -154,13 +161,19 @@ LINES = (
     Line("W1 with TensorBoard curves, images/s", "observing", "w1_events", "w1_curves", "", ""),
     Line("W1 with a timeline, images/s", "observing", "w1_events", "w1_timeline", "", ""),
     Line("From the end of an epoch to the next first batch, ms", "epochs", "", "two_workers", "", "", "next_ms"),
+    Line("The same with 2 worker processes, ms", "epochs", "dataloader", "two_processes", "", "", "next_ms"),
+    Line("First batch of 2 worker processes, ms", "epochs", "dataloader", "two_processes", "", "", "first_ms"),
+    Line("A batch of 19 MB from worker processes, ms of the loop's thread", "large_batches", "", "in_place_19mb", "", "", "hand_over_ms"),
+    Line("A batch of 77 MB from worker processes, ms of the loop's thread", "large_batches", "", "in_place_77mb", "", "", "hand_over_ms"),
+    Line("Batches of 77 MB copied by 2 worker processes, beside memcpy", "large_batches", "", "copied", "", "", "of_memcpy"),
+    Line("A step of 30 ms of Python, fed with W1, steps/s", "heavy_step", "no_input", "processes", "dataloader", "dataloader_no_workers"),
     Line("Shuffle of 10^9 elements beside 10^3, peak MB", "shuffle_memory", "penstock_thousand", "penstock_billion", "", ""),
 )  # fmt: skip
 
 
 def load(folder: Path) -> dict[str, Result]:
-    """Return the result files of a folder by claim."""
-    return {path.stem: json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))}
+    """Return the result files of a folder by claim; that of reliability.py measures nothing, and has a table of its own."""
+    return {path.stem: json.loads(path.read_text()) for path in sorted(folder.glob("*.json")) if path.stem != "reliability"}
 
 
 def table(results: Mapping[str, Result]) -> str:

@@ -2,17 +2,20 @@
 
     python tools/simulate.py [--small] [--json PATH]
 
-The feeds, shards, states and indices are those of Penstock; only the seconds of a training step come from a virtual clock. The source
-returns the number of each sample, so it needs no memory. Where ranks or positions are sampled, the table says so.
+The feeds, shards, states, indices and the scheduler are those of Penstock; the seconds of a training step and of an element come from a
+virtual clock. The source returns the number of each sample, so it needs no memory. Where ranks or positions are sampled, the table says so.
 """
 
 from __future__ import annotations
 
 import argparse
+import heapq
+import itertools
 import json
+import math
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +23,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import penstock as ps
+from penstock._engine.chunk import Buffer, Claim, Token
+from penstock._engine.compute import compute
+from penstock._engine.error_policy import RAISING
+from penstock._engine.folding import finish_chunk
+from penstock._engine.lowering import lower
+from penstock._engine.scheduler import Scheduler
+from penstock._engine.segment import SHARED
+from penstock._ops.rows import Rows
+from penstock._ops.worker import WorkerContext
 from penstock.formats.index import Index, joined
 
 Row = dict[str, Any]
@@ -203,6 +215,98 @@ def slow_nodes(cluster: Cluster, steps: int = 100) -> Table:
     return rows
 
 
+class VirtualWorkers:
+    """One feed: the real scheduler, with workers on a virtual clock and a loop that takes each batch at once.
+
+    Attributes:
+        elements: how many the loop got, by the virtual time `now_s`.
+        num_tasks: how many tasks the workers computed, in `booked_s` seconds of real CPU time of the scheduler.
+    """
+
+    batch = 32
+
+    def __init__(self, speeds: Sequence[float], *, ordered: bool = True, lifetime_s: float = math.inf, again_s: float = 0.5) -> None:
+        """Begin.
+
+        Args:
+            speeds: elements per second of each worker.
+            ordered: as in `feed`.
+            lifetime_s: mean time until a worker dies; its task is computed again when that is seen and another worker has begun.
+            again_s: how long that takes.
+        """
+        dataset = numbers(10**9).map(abs).batch(self.batch)
+        program = lower(dataset._root, folded=not ordered)
+        self._scheduler = Scheduler(program, len(speeds), 1 << 28, Token((0, 0)), ordered=ordered)
+        self._ordered = ordered
+        self._speeds, self._lifetime_s, self._again_s = speeds, lifetime_s, again_s
+        self._context, self._chance = WorkerContext(0), random.Random(1)
+        self._free = list(range(len(speeds)))
+        self._at_work: list[tuple[float, int, Claim, float]] = []
+        self.now_s = self.booked_s = 0.0
+        self.elements = self.num_tasks = 0
+
+    def run(self, until_s: float) -> None:
+        """Go on to a virtual time."""
+        while self.now_s < until_s:
+            begin_s = time.process_time()
+            self._claim()
+            self.now_s, worker, task, took_s = heapq.heappop(self._at_work)
+            self._book(task, took_s)
+            self.booked_s += time.process_time() - begin_s
+            self._free.append(worker)
+            self.num_tasks += 1
+
+    def _claim(self) -> None:
+        self._scheduler.waiting = 1
+        while self._free and (task := self._scheduler.next_task(SHARED, self._free[-1])) is not None:
+            worker = self._free.pop()
+            took_s = 0.0 if task.segment else (task.end - task.begin) / self._speeds[worker]  # the map is in the first segment
+            end_s = self.now_s + took_s
+            death_s = self.now_s + self._lifetime_s * self._chance.expovariate(1.0)
+            if death_s < end_s:
+                end_s = death_s + self._again_s + took_s
+            heapq.heappush(self._at_work, (end_s, worker, task, took_s))
+
+    def _book(self, task: Claim, took_s: float) -> None:
+        segment, chunk = self._scheduler.segments[task.segment], task.chunk
+        assert chunk is not None
+        sizes = segment.batches_of(chunk)
+        if sizes is not None and chunk.rows is None and not chunk.progress.finishing:
+            chunk.buffer = Buffer(None, True)
+            chunk.rows = Rows(sizes[0], segment.expected_spec, lambda plain: [np.empty(*one) for one in plain], str, sizes[1])
+        outcome = compute(segment.plan, task.item, chunk.rows, self._context, RAISING)
+        took_ns = int(1e9 * took_s)
+        if self._scheduler.complete(segment, task, outcome, took_ns, took_ns):
+            segment.expected_spec = None if chunk.rows is None else chunk.rows.spec
+            chunk.result, tail = finish_chunk(segment.plan, chunk, self._context, RAISING)
+            self._scheduler.finish(segment, chunk, tail)
+        while self._scheduler.ready:
+            self.elements += self.batch * len(self._scheduler.take().items)
+            self._scheduler.reclaim(int(self._ordered))  # where batches are folded, they have no buffer of their own
+
+
+def uneven_workers(counts: Sequence[int], worker_seconds: float) -> Table:
+    """Virtual elements per second of one feed whose workers are not all as fast, or die, over the sum of their speeds of 10 a second."""
+    rows: Table = []
+    cases = ((0, 1, math.inf, 0), (1, 10, math.inf, 0), (0.25, 2, math.inf, 0), (0, 1, 600.0, 0.5), (0, 1, 600.0, 10.0))
+    for count, (slow, factor, lifetime_s, again_s) in itertools.product(counts, cases):
+        num_slow = int(slow if slow >= 1 else slow * count)
+        speeds = [10.0 / factor] * num_slow + [10.0] * (count - num_slow)
+        seconds = worker_seconds / count
+        row: Row = {"workers": count, "slow": num_slow, "times slower": factor}
+        row |= {"mean life, s": "-" if math.isinf(lifetime_s) else lifetime_s, "computed again after, s": again_s}
+        for ordered in (True, False):
+            feed = VirtualWorkers(speeds, ordered=ordered, lifetime_s=lifetime_s, again_s=again_s)
+            feed.run(seconds / 4)  # until tasks have their size
+            begin = feed.elements, feed.now_s
+            feed.run(seconds)
+            rate = (feed.elements - begin[0]) / (feed.now_s - begin[1])
+            row["of the sum, ordered" if ordered else "of the sum, ordered=False"] = round(rate / sum(speeds), 2)
+            row["real us a task"] = round(1e6 * feed.booked_s / feed.num_tasks)
+        rows.append(row)
+    return rows
+
+
 def requests(cluster: Cluster) -> Table:
     """Count runs of neighbouring samples in a step of the first node: each is a request where a record is read by its range."""
     rows: Table = []
@@ -250,6 +354,9 @@ def report(cluster: Cluster) -> dict[str, Table]:
         "Plan and start (measured, ranks sampled)": starts(cluster),
         "Failure and move (work counted in states, seconds on the virtual clock)": moves(cluster, 7 if small else 150),
         "Slowest node (simulated)": slow_nodes(cluster),
+        "Uneven workers of one feed (real scheduler, virtual clock)": uneven_workers(
+            [4] if small else [16, 256], 40.0 if small else 5000.0
+        ),
         "Requests to the storage (order measured, seconds virtual)": requests(cluster),
         "Memory of an index (measured)": indices([(10, 100)] if small else [(1, 10**6), (1000, 1000), (10_000, 100)]),
     }

@@ -130,7 +130,7 @@ class Feed:
         completion = not options.ordered or options.replay is not None
         raises = all(isinstance(final(policy), Raise) for policy in (options.on_error, *policies_in(root)))
         may_move = raises and not completion and make_executor is None and self._profile is None and options.quarantine is None
-        self._choice = ExecutorChoice(self, options, available_cpus(), tuning_cache, may_move=may_move)
+        self._choice = ExecutorChoice(self, root, options, available_cpus(), tuning_cache, may_move=may_move)
         self._folded = completion or self._policies.skips
         notices = [("policy", self._policies.notice), ("shard", check.shard_notice(root)), ("shard", rank_notice(root, self._policies))]
         self._notices = [*filter(itemgetter(1), notices), *(("plan", text) for text in check.notices(root))]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +21,9 @@ from penstock._executors import choice as module
 from penstock._executors.choice import ExecutorChoice
 
 pytestmark = pytest.mark.usefixtures("fork_server")
+
+
+DATASET = ps.from_source(list(range(10)))
 
 
 class Clock:
@@ -50,18 +55,23 @@ class Run:
     """A feed without elements: a choice, and hand-overs at given times."""
 
     def __init__(
-        self, monkeypatch: pytest.MonkeyPatch, *, cpus: float = 1.0, num_active: int = 2, cache: TuningCache | None = None
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        *,
+        cpus: float = 1.0,
+        num_active: int = 2,
+        cache: TuningCache | None = None,
+        file: Path | None = None,
     ) -> None:
         self.clock, self.owner, self.num_active = Clock(cpus), Owner(), num_active
         monkeypatch.setattr(module, "time", self.clock)
-        self.choice = ExecutorChoice(self.owner, Options(), 2, cache, may_move=True)
+        self.choice = ExecutorChoice(self.owner, DATASET._root, Options(executor_file=file), 2, cache, may_move=True)
         self.notices: list[str] = []
         self.start()
 
     def start(self) -> None:
-        dataset = ps.from_source(list(range(10)))
-        self.choice.begin(PlanVariant(dataset._root, False), lower(dataset._root, folded=False, skips=False))
-        self.choice._engine = FakeEngine(self.num_active, dataset)  # type: ignore[assignment]
+        self.choice.begin(PlanVariant(DATASET._root, False), lower(DATASET._root, folded=False, skips=False))
+        self.choice._engine = FakeEngine(self.num_active, DATASET)  # type: ignore[assignment]
 
     def deliver(self, per_s: float, waits: float = 1.0, seconds: float = 1.2) -> None:
         """Hand over at a rate for some seconds, or until the feed is to move; then it does."""
@@ -92,10 +102,50 @@ def test_processes_are_tried_when_the_loop_waits_and_stay_when_they_are_faster(m
     run.deliver(100)
     assert run.choice.name == "processes"
     run.deliver(180)
-    assert (run.choice.name, cache.executor) == ("processes", "processes")
+    assert run.choice.name == "processes"
+    assert cache.executor is not None
+    assert cache.executor.name == "processes"
+    assert run.notices[-1] == str(cache.executor)
     assert run.notices[-1] == "executor='processes' is used from now on: 100 a second on threads, 180 a second on processes"
     run.choice.end()
     assert Run(monkeypatch, cache=cache).choice.name == "processes"
+
+
+def test_a_file_has_what_was_found_for_the_feeds_of_other_programs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = tmp_path / "executor.json"
+    run = Run(monkeypatch, file=path)
+    run.deliver(100)
+    run.wait_for_processes()
+    run.deliver(100)
+    assert not path.exists()
+    run.deliver(180)
+    run.choice.end()
+    assert json.loads(path.read_text()) == {
+        "executor": "processes",
+        "per_second": {"threads": pytest.approx(100, rel=0.1), "processes": pytest.approx(180, rel=0.1)},
+        "plan": ["from_source"],
+    }
+    pinned = Run(monkeypatch, file=path)
+    assert (pinned.choice.name, pinned.choice._open) == ("processes", False)
+    with ps.from_source(range(7)).map(abs).feed(executor_file=path) as feed:
+        assert list(feed) == list(range(7))
+        assert any("was written for another plan" in notice for notice in feed.stats().notices)
+    path.write_text('{"plan": ["from_source"], "executor": "gpu"}')
+    with pytest.raises(ps.errors.PlanError, match=r"executor.json' cannot be read: KeyError: 'gpu'"):
+        DATASET.feed(executor_file=path)
+
+
+def test_a_file_that_cannot_be_written_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    run = Run(monkeypatch, file=folder / "executor.json")
+    folder.rmdir()
+    run.deliver(100)
+    run.wait_for_processes()
+    run.deliver(100)
+    run.deliver(180)
+    run.choice.end()
+    assert "executor.json could not be written: [Errno 2]" in run.notices[-1]
 
 
 def test_the_feed_goes_back_to_threads_when_processes_are_not_faster(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,6 +205,7 @@ def test_a_feed_that_moves_delivers_each_element_once_and_in_order() -> None:
         notices = list(feed.stats().notices)
         state = feed.state_dict()
         numbers += next(feed)["number"].tolist()
+    assert "  note: executor='" in dataset.explain()
     with dataset.feed(executor="inline") as feed:
         wanted: list[int] = []
         while len(wanted) < len(numbers):

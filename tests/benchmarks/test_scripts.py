@@ -21,6 +21,8 @@ CLAIMS = {
     "w7": ["w7.py"],
     "w8": ["w8.py"],
     "functions_w3": ["functions.py", "--work", "w3"],
+    "large_batches": ["large_batches.py"],
+    "heavy_step": ["heavy_step.py"],
     "import_time": ["import_time.py"],
     "gather": ["gather.py"],
     "records": ["records.py"],

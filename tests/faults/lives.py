@@ -24,7 +24,13 @@ from laws.epochs import rest
 
 import penstock as ps
 
-WAYS: list[dict[str, Any]] = [{"executor": "inline"}, {"num_workers": 1}, {"num_workers": 2}, {"num_workers": 5, "memory_bytes": 1}]
+WAYS: list[dict[str, Any]] = [
+    {"executor": "inline"},
+    {"executor": "threads", "num_workers": 1},
+    {"executor": "threads", "num_workers": 2},
+    {"executor": "threads", "num_workers": 5, "memory_bytes": 1},
+    {"executor": "processes", "num_workers": 2},
+]
 
 
 def keep(x: int) -> bool:

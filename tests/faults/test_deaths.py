@@ -56,6 +56,18 @@ def test_what_kills_twice_is_named_and_left_out_where_the_policy_says_so(kind: s
     assert "epoch 0 index 8" in "".join(died.value.__notes__)
 
 
+def test_a_process_that_imports_for_longer_than_a_stall_is_no_stall(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = ["import multiprocessing, time", "time.sleep(1.5 * (multiprocessing.parent_process() is not None))", "def same(x): return x"]
+    (tmp_path / "slow_to_import.py").write_text("\n".join(lines))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import slow_to_import
+
+    ds = ps.from_source(range(8)).map(slow_to_import.same, on_error=ps.Skip())
+    with ds.feed(executor="processes", num_workers=2, stall_timeout_s=0.4, on_stall="skip") as feed:
+        assert list(feed) == list(range(8))
+        assert not feed.stats().notices
+
+
 @pytest.mark.parametrize("seed", range(2))
 def test_a_run_broken_off_and_resumed_with_other_workers_while_some_die_is_the_undisturbed_one(seed: int, tmp_path: Path) -> None:
     assert broken_off_and_resumed(seed, tmp_path)

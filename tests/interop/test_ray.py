@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 from faults.deaths import PLANS, DiesSometimes, unhurt
 from hypothesis import HealthCheck, given, settings
+from interop.node_kills import kill_one, slow_row
 from interop.ray_nodes import Nodes, several_nodes
 from laws.checks import LAWS, deliver, same, whole_run
 
@@ -225,21 +226,27 @@ def test_an_element_that_hangs_is_skipped_and_its_stack_told(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("run", range(3))
 def test_a_killed_node_changes_nothing(nodes: Nodes, run: int) -> None:
-    victim = nodes.ensure(2)[run % 2]
-    ds = ps.from_source(range(600)).shuffle(seed=run).map(slow_row).batch(5)
+    kill_one(nodes, run)
+
+
+def test_a_node_that_never_comes_back_is_named(nodes: Nodes) -> None:
+    only = nodes.add(num_cpus=1, resources={"disk": 1})
+    options = ps.RayOptions(resources={"disk": 1})
+    ds = ps.from_source(range(600)).map(slow_row).batch(5)
     items = []
-    with ds.feed(executor="ray", num_workers=4, stall_timeout_s=60) as feed:
-        for number, item in enumerate(feed):
-            items.append(exact(item))
-            if number == 20:
-                nodes.kill(victim)
-    nodes.ensure(2)
+    with ds.feed(executor="ray", num_workers=1, ray_options=options, stall_timeout_s=5) as feed:
+        with pytest.raises(ps.errors.PlanError) as caught:
+            for number, item in enumerate(feed):
+                items.append(exact(item))
+                if number == 10:
+                    nodes.kill(only)
+        state = feed.state_dict()
+    assert "Ray has placed no worker (CPU: 1, disk: 1)" in str(caught.value)
+    assert f"gone: {only.node_ip_address}" in str(caught.value)
+    with ds.feed(**RAY) as feed:
+        feed.load_state_dict(state)
+        items += [exact(item) for item in feed]
     assert items == reference(ds)
-
-
-def slow_row(x: int) -> dict[str, Any]:
-    time.sleep(0.004)
-    return {"x": x, "row": np.full(3000, x, np.float32), "text": "a" * (x % 7)}
 
 
 def test_results_that_the_object_store_has_lost_are_computed_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -386,6 +393,35 @@ def test_an_address_where_no_cluster_is() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert "penstock.errors.PlanError: no Ray cluster at '127.0.0.1:1' can be joined: [Errno 111]" in done.stderr
+
+
+FULL = """
+import sys
+import numpy as np
+from interop.ray_nodes import several_nodes
+import penstock as ps
+no_spilling = {"automatic_object_spilling_enabled": False, "object_store_full_delay_ms": 10}
+with several_nodes(1, object_store_memory=80_000_000, _system_config=no_spilling) as nodes:
+    import ray
+    held = []
+    try:
+        while len(held) < 20:
+            held.append(ray.put(np.zeros(10_000_000, np.uint8)))
+    except ray.exceptions.RayError as error:
+        print(f"full: {type(error).__name__}", flush=True)
+    ds = ps.from_source(range(8)).map(lambda x: np.full(5_000_000, x)).batch(2)
+    try:
+        list(ds.feed(executor="ray", num_workers=1, stall_timeout_s=10))
+    except ps.errors.PenstockError as error:
+        print(f"{type(error).__name__}: {error}", flush=True)
+"""
+
+
+def test_a_full_object_store(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", FULL], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    print(done.stdout)
+    assert "object-store-memory" in done.stdout
 
 
 def test_more_than_the_object_store_holds_passes_through_it() -> None:

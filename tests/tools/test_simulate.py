@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from simulate import SMALL, markdown, report, run_with_failures, states
+from simulate import SMALL, VirtualWorkers, markdown, report, run_with_failures, states
 
 
 def test_positions_of_all_ranks_partition_the_dataset() -> None:
@@ -25,3 +25,20 @@ def test_the_report_has_no_sample_twice_and_ranks_agree_after_a_move() -> None:
     again = {row["elements computed again"] for row in rows if "elements computed again" in row}
     assert again == {2 * SMALL.ranks * SMALL.batch}
     assert all(markdown(table).startswith("| ") for table in tables.values())
+
+
+def test_workers_on_a_virtual_clock_are_all_used_and_a_death_holds_up_an_ordered_feed_only_when_it_is_long() -> None:
+    rates = []
+    for speeds, options in (
+        ([10.0] * 8, {}),
+        ([1.0] + [10.0] * 7, {}),
+        ([10.0] * 8, {"lifetime_s": 30.0, "again_s": 0.5}),
+        ([10.0] * 8, {"lifetime_s": 30.0, "again_s": 60.0}),
+    ):
+        workers = VirtualWorkers(speeds, **options)
+        workers.run(300.0)
+        rates.append(workers.elements / workers.now_s / sum(speeds))
+    assert rates[0] > 0.97
+    assert rates[1] > 0.97
+    assert 0.9 < rates[2] <= 1
+    assert rates[3] < 0.5

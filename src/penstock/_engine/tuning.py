@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from copy import copy
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from penstock._engine.slots import KEEP_BYTES
 
-__all__ = ["ActiveWorkers", "BlockSize", "ChunkSize", "TuningCache", "awaited_ns", "followed", "largest_block"]
+__all__ = ["ActiveWorkers", "BlockSize", "ChunkSize", "FoundExecutor", "TuningCache", "awaited_ns", "followed", "largest_block"]
 
 _TARGET_NS = 8_000_000  # booking a task costs 0.17 ms where decoding has emptied the caches
 _STEADY_TARGET_NS = 24_000_000  # of elements that all cost about the same, or in one thread: none keeps others waiting that are done
@@ -326,6 +326,18 @@ class Tunable(Protocol):
         """Begin with what another run has found out."""
 
 
+class FoundExecutor(NamedTuple):
+    """The executor that executor="auto" found to be the fastest, and the elements (or batches) per second on each that it tried."""
+
+    name: str
+    per_second: dict[str, float]
+
+    def __str__(self) -> str:
+        """Return both in words."""
+        rates = ", ".join(f"{rate:,.0f} a second on {name}" for name, rate in self.per_second.items())
+        return f"executor={self.name!r} is used from now on: {rates}"
+
+
 class TuningCache:
     """So that each epoch but the first begins with tasks that are worth their booking, and in memory that is there.
 
@@ -335,7 +347,7 @@ class TuningCache:
     __slots__ = ("_found", "_spare", "executor")
 
     def __init__(self) -> None:
-        self.executor: str | None = None  # the one that executor="auto" found to be the fastest
+        self.executor: FoundExecutor | None = None
         self._found: dict[Any, Any] = {}
         self._spare: deque[Any] = deque()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 import weakref
@@ -12,10 +13,13 @@ from penstock._contracts.options import Options
 from penstock._engine.engine import Engine
 from penstock._engine.program import Program
 from penstock._engine.resume import PlanVariant
-from penstock._engine.tuning import TuningCache
+from penstock._engine.tuning import FoundExecutor, TuningCache
 from penstock._executors.contract import Executor
 from penstock._executors.inline import InlineExecutor
 from penstock._executors.threads import Stopped, ThreadsExecutor
+from penstock._plan.base import Node
+from penstock._plan.facts import lines
+from penstock._storage.local import publish
 from penstock.errors import PlanError, WorkerDied
 
 if TYPE_CHECKING:
@@ -31,6 +35,7 @@ _WAITS = 0.5  # of the time: below that the training loop is the bottleneck, and
 _WAITS_ALWAYS = 0.95  # there is nothing that threads could run beside
 _COMPUTES = 0.4  # of a CPU: below that workers wait for disks and servers, which threads do as well
 _BETTER = 1.02
+_FOUND = {name: name for name in ("threads", "processes", "inline")}
 _MOST_BYTES = 256 << 20  # of a dataset that is copied for a trial
 
 
@@ -65,8 +70,8 @@ class ExecutorChoice:
 
     With "auto" a feed begins on threads. When the training loop waits more than half of the time while the threads compute, worker
     processes are started beside them and tried; where they are not faster, one thread alone is as fast as several and the loop does
-    nothing but wait, its own thread is tried. What was fastest stays, and later feeds of the dataset begin with it. To move, the feed goes
-    on behind the last element that was delivered, as from a saved state.
+    nothing but wait, its own thread is tried. What was fastest stays, and later feeds of the dataset begin with it, also in another program
+    where `executor_file` is given. To move, the feed goes on behind the last element that was delivered, as from a saved state.
 
     Attributes:
         name: "threads", "processes", "ray" or "inline".
@@ -74,9 +79,13 @@ class ExecutorChoice:
         notice: why, for a Notice; empty when there is nothing to say.
     """
 
-    def __init__(self, owner: object, options: Options, num_cpus: int, cache: TuningCache | None, *, may_move: bool) -> None:
-        """Choose what to begin with. `may_move` tells whether what was computed ahead may be computed again."""
-        self._owner, self._options, self._cache = weakref.ref(owner), options, cache
+    def __init__(self, owner: object, root: Node, options: Options, num_cpus: int, cache: TuningCache | None, *, may_move: bool) -> None:
+        """Choose what to begin with. `may_move` tells whether what was computed ahead may be computed again.
+
+        Raises:
+            PlanError: `executor_file` cannot be read.
+        """
+        self._owner, self._root, self._options, self._cache = weakref.ref(owner), root, options, cache
         self._num_cpus = num_cpus
         self._processes: WorkerProcesses | None = None
         self._ray: RayWorkers | None = None
@@ -90,10 +99,13 @@ class ExecutorChoice:
         self.moves, self.notice = False, ""
         auto = options.executor == "auto"
         self._open = auto and may_move and self._most_workers() > 1
-        found = None if cache is None or not self._open else cache.executor
+        self._file = None if options.executor_file is None else str(options.executor_file)
+        found = None if self._file is None else self._read(self._file)
+        if found is None and cache is not None and self._open:
+            found = cache.executor
         if found is not None:
             self._open = False
-        self.name: str = options.executor if not auto else found or "threads"
+        self.name: str = options.executor if not auto else "threads" if found is None else found.name
         if options.num_workers == 0:
             self.name = "inline"
 
@@ -213,14 +225,40 @@ class ExecutorChoice:
         """Stay with, or go back to, what was fastest."""
         best = max(self._rates, key=lambda name: self._rates[name] * (1.0 if name == self.name else 1 / _BETTER))
         self._open = False
+        found = FoundExecutor(best, dict(self._rates))
         if self._cache is not None:
-            self._cache.executor = best
-        rates = ", ".join(f"{rate:,.0f} a second on {name}" for name, rate in self._rates.items())
-        notice = f"executor={best!r} is used from now on: {rates}"
+            self._cache.executor = found
         if best == self.name:
-            self.notice = notice
+            self.notice = str(found)
         else:
-            self._go(best, notice)
+            self._go(best, str(found))
+        if self._file is not None:
+            self._write(self._file, found)
+
+    def _read(self, path: str) -> FoundExecutor | None:
+        """Return what a file says of this plan; None where there is no file yet, or it is of another plan."""
+        try:
+            with open(path, encoding="utf-8") as file:
+                saved = json.load(file)
+            if saved["plan"] != lines(self._root, saved=True):
+                self.notice = f"{path} was written for another plan; executor='auto' measures again"
+                return None
+            return FoundExecutor(_FOUND[saved["executor"]], dict(saved["per_second"]))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise PlanError(
+                f"executor_file={path!r} cannot be read: {type(error).__name__}: {error}",
+                where="feed options",
+                fix='remove the file, and executor="auto" writes it anew; or give another path',
+            ) from error
+
+    def _write(self, path: str, found: FoundExecutor) -> None:
+        saved = {"executor": found.name, "per_second": found.per_second, "plan": lines(self._root, saved=True)}
+        try:
+            publish(path, json.dumps(saved, indent=1).encode())
+        except OSError as error:  # the feed needs no file
+            self.notice += f"; {path} could not be written: {error}"
 
     def _go(self, name: str, notice: str) -> None:
         self.name, self.notice, self.moves = name, notice, True

@@ -42,6 +42,8 @@ _STACK_S, _QUIET_S = 0.5, 0.05
 _CALL = re.compile(r'  File "(.*)", line (\d+) in (.*)')
 _METHOD = "forkserver" if sys.platform == "linux" else "spawn"
 _GRACE_S = 1.0  # an idle process ends in 2 ms
+_START_S = 60.0
+"""So long may a process take before it computes; longer counts as a stall."""
 _MOST_STARTS = 3
 """So many processes in a row may die before they have computed anything."""
 
@@ -136,6 +138,7 @@ class WorkerProcess(RemoteWorker):
         self.child: Child | None = None
         self._processes, self._name, self._index = processes, name, index
         self._num_failed_starts = 0
+        self._started_s = 0.0
         self._line: _Line | None = None
         self.let_go()
 
@@ -149,9 +152,14 @@ class WorkerProcess(RemoteWorker):
         self._spec: tuple[int, BatchSpec | None] = (0, None)  # the last one that was sent, and its number
 
     def spot(self) -> Spot | None:
-        """See `RemoteWorker`."""
-        line = self._line
-        return line.spot() if line is not None and self.busy else None
+        """See `RemoteWorker`. A process that starts, which imports what its functions need, is not yet with an element."""
+        line, now_s = self._line, time.monotonic()
+        if not self.busy:
+            return None
+        found = None if line is None else line.spot()
+        if (found is None or not found.number) and now_s - self._started_s < _START_S:
+            return Spot(0, now_s, None, "")
+        return found
 
     @property
     def pid(self) -> int | None:
@@ -203,6 +211,7 @@ class WorkerProcess(RemoteWorker):
                 if self._processes.closed:
                     raise Stopped
                 _preload()
+                self._started_s = time.monotonic()
                 self.child = Child.start(
                     serve,
                     (self._name, self._index, arena.num_bytes),

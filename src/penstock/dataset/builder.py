@@ -98,6 +98,7 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods, metaclass=_DatasetKind
         *,
         num_workers: int | Literal["auto"] = KEEP,
         executor: Literal["auto", "inline", "threads", "processes", "ray"] = KEEP,
+        executor_file: str | os.PathLike[str] | None = KEEP,
         ray_options: RayOptions = KEEP,
         memory_bytes: int | Literal["auto"] = KEEP,
         grace_period_s: float = KEEP,
@@ -126,6 +127,7 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods, metaclass=_DatasetKind
         listeners: Sequence[Listener] = (),
         num_workers: int | Literal["auto"] = KEEP,
         executor: Literal["auto", "inline", "threads", "processes", "ray"] = KEEP,
+        executor_file: str | os.PathLike[str] | None = KEEP,
         ray_options: RayOptions = KEEP,
         memory_bytes: int | Literal["auto"] = KEEP,
         grace_period_s: float = KEEP,
@@ -153,6 +155,7 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods, metaclass=_DatasetKind
             listeners: callables that are given every event of the engine, from its threads; they must be quick.
             num_workers: threads; "auto" is one per available CPU, 0 does everything in the caller's thread.
             executor: "threads", "processes", "ray" (a cluster), "inline" (the caller's thread) or "auto".
+            executor_file: with executor="auto", a file for what it finds.
             ray_options: with executor="ray", the cluster and what a worker takes of it.
             memory_bytes: bound on what is held; "auto" is 256 MB.
             grace_period_s: how long `close()` waits for running functions.
@@ -311,6 +314,8 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods, metaclass=_DatasetKind
     def explain(self, *, measure: int = 0) -> str:
         """Show how the plan will run: segments, stages, what is fused, what is written straight into the batch, and what it costs.
 
+        Behind a feed of this dataset with executor="auto", it also names the executor that was found to be the fastest.
+
         Args:
             measure: run up to so many elements in this thread first, and say what one costs in each stage. 0 runs nothing.
 
@@ -321,14 +326,17 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods, metaclass=_DatasetKind
         from penstock._engine.lowering import explain
 
         count = check.count_argument(measure, "measure", "explain")
+        plan = explain(self._root)
+        if self._tuning_cache is not None and self._tuning_cache.executor is not None:
+            plan += f"\n  note: {self._tuning_cache.executor}"
         if count == 0:
-            return explain(self._root)
+            return plan
         with self.feed(executor="inline") as feed:
             for _ in zip(range(count), feed, strict=False):
                 pass
             stages = feed.stats().stages
         costs = [f"  stage {one.name!r}: {one.us_per_element:.1f} us, {100 * one.cpu_share:.0f} % of it on a CPU" for one in stages]
-        return "\n".join([explain(self._root), "costs of an element on one worker", *costs])
+        return "\n".join([plan, "costs of an element on one worker", *costs])
 
     def __repr__(self) -> str:
         """Show the plan, from the source up."""
