@@ -607,6 +607,7 @@ class Feed:
             memory_bytes=_AUTO_MEMORY_BYTES if options.memory_bytes == "auto" else options.memory_bytes,
             start=token,
             ordered=self._order(),
+            elsewhere=self._choice.name in ("processes", "ray"),
             allocate=self._choice.allocate or self._allocate,
             listeners=self._listeners,
             watch=Watch(options.stall_timeout_s, options.on_stall),

@@ -235,11 +235,10 @@ def test_a_node_that_never_comes_back_is_named(nodes: Nodes) -> None:
     ds = ps.from_source(range(600)).map(slow_row).batch(5)
     items = []
     with ds.feed(executor="ray", num_workers=1, ray_options=options, stall_timeout_s=5) as feed:
+        items += [exact(next(feed)) for _ in range(10)]
+        nodes.kill(only)
         with pytest.raises(ps.errors.PlanError) as caught:
-            for number, item in enumerate(feed):
-                items.append(exact(item))
-                if number == 10:
-                    nodes.kill(only)
+            items.extend(exact(item) for item in feed)
         state = feed.state_dict()
     assert "Ray has placed no worker (CPU: 1, disk: 1)" in str(caught.value)
     assert f"gone: {only.node_ip_address}" in str(caught.value)

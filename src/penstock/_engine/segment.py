@@ -21,8 +21,8 @@ from penstock._engine.chunk import (
     Replayed,
     Token,
 )
-from penstock._engine.program import Program, SegmentPlan
-from penstock._engine.tuning import BlockSize, ChunkSize, followed, largest_block
+from penstock._engine.program import Program, SegmentPlan, StagePlan
+from penstock._engine.tuning import ELSEWHERE, BlockSize, ChunkSize, followed, largest_block
 from penstock._ops.block import UNLIMITED, part_of
 from penstock._ops.collation import Collation
 from penstock._ops.map import AwaitedOp
@@ -35,12 +35,13 @@ from penstock._order.runs import Recording
 __all__ = ["READER", "RETRY_WORKER", "SHARED", "Segment", "awaited_in", "block_sizes", "pool_of", "pools_of", "result_bytes"]
 
 
-def block_sizes(plan: SegmentPlan, *, at_once: bool = False) -> tuple[list[BlockSize], int]:
+def block_sizes(plan: SegmentPlan, *, at_once: bool = False, elsewhere: bool = False) -> tuple[list[BlockSize], int]:
     """Return how many rows a task of each stage has, and how many are asked of the leaf at least.
 
     Args:
         plan: of the segment.
         at_once: whether one block is awaited after the other, so that all calls that may be in flight have to be in one.
+        elsewhere: whether the shared workers compute elsewhere.
     """
     branches = len(plan.leaf.branches) if isinstance(plan.leaf, BranchesLeaf) else 1
     awaited = [stage.concurrency or 1 for stage in plan.stages if stage.awaited]
@@ -49,7 +50,15 @@ def block_sizes(plan: SegmentPlan, *, at_once: bool = False) -> tuple[list[Block
     least_rows = 1 if plan.leaf is None else rows_at_once(plan.leaf)
     if awaited and at_once:
         return [BlockSize(most_rows, most_rows) for _ in plan.stages], most_rows
-    return [BlockSize(most_rows, 1 if number else least_rows, one_thread=at_once) for number, _ in enumerate(plan.stages)], least_rows
+    return [
+        BlockSize(most_rows, 1 if number else least_rows, one_thread=at_once, scale=_scale(stage, elsewhere))
+        for number, stage in enumerate(plan.stages)
+    ], least_rows
+
+
+def _scale(stage: StagePlan, elsewhere: bool) -> int:
+    executor = None if stage.workers is None else stage.workers.executor
+    return ELSEWHERE if not stage.awaited and (elsewhere if executor is None else executor == "processes") else 1
 
 
 _UNKNOWN = 1 << 40
@@ -80,7 +89,9 @@ class Segment:
         folded_bytes: of what the folds behind this segment hold, at most; `num_folded` inputs ago it was measured: `num_held` elements.
     """
 
-    def __init__(self, number: int, plan: SegmentPlan, num_passes: float, start: Token, at_once: bool = False) -> None:
+    def __init__(
+        self, number: int, plan: SegmentPlan, num_passes: float, start: Token, at_once: bool = False, elsewhere: bool = False
+    ) -> None:
         """Start at (pass, position) `start.source`, without what `start.done` names; a leaf has `num_passes` passes in all."""
         self.number = number
         self.plan = plan
@@ -89,9 +100,12 @@ class Segment:
         self.max_stage_concurrency = max((stage.concurrency or 0 for stage in plan.stages), default=0)
         # What is awaited may never come: nothing that is ready stands in one chunk with it but the rest of its batch.
         self.one_batch_per_chunk = not at_once and any(stage.awaited for stage in plan.stages)
-        self.blocks, least_rows = block_sizes(plan, at_once=at_once)
+        self.blocks, least_rows = block_sizes(plan, at_once=at_once, elsewhere=elsewhere)
         single = plan.batch is None
-        self.chunk_size = ChunkSize(least_rows if single and not self.one_batch_per_chunk else 1, one_thread=at_once and single)
+        scale = max((_scale(stage, elsewhere) for stage in plan.stages), default=1)
+        self.chunk_size = ChunkSize(
+            least_rows if single and not self.one_batch_per_chunk else 1, one_thread=at_once and single, scale=scale
+        )
         self.opened = 0
         self.committed = 0
         self.finished: dict[int, Chunk] = {}

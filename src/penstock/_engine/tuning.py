@@ -9,13 +9,25 @@ from typing import Any, NamedTuple, Protocol
 
 from penstock._engine.slots import KEEP_BYTES
 
-__all__ = ["ActiveWorkers", "BlockSize", "ChunkSize", "FoundExecutor", "TuningCache", "awaited_ns", "followed", "largest_block"]
+__all__ = [
+    "ELSEWHERE",
+    "ActiveWorkers",
+    "BlockSize",
+    "ChunkSize",
+    "FoundExecutor",
+    "TuningCache",
+    "awaited_ns",
+    "followed",
+    "largest_block",
+]
 
 _TARGET_NS = 8_000_000  # booking a task costs 0.17 ms where decoding has emptied the caches
 _STEADY_TARGET_NS = 24_000_000  # of elements that all cost about the same, or in one thread: none keeps others waiting that are done
 _STEADY_TASKS = 100  # so many in a row, none of them dear
 _DEAR = 3  # times the usual cost of a row
 _UNIT_TARGET_NS = 4_000_000
+ELSEWHERE = 4
+"""Tasks of workers elsewhere are so many times as long as those of threads: one costs this process 0.6 ms, beside 0.17 for a thread's."""
 _GROWTH = 4
 _LARGEST_BLOCK = 16_384
 _ROWS_PER_BRANCH = 1024  # a branch costs some 15 us per task
@@ -47,10 +59,11 @@ def awaited_ns(busy_ns: int, num_calls: int, concurrency: int, *, batched: bool)
 class BlockSize:
     """Rows per task of one stage: a task costs about 8 ms, or 24 where all cost the same. Grows at most fourfold at once."""
 
-    __slots__ = ("_cost_ns", "_least_rows", "_most_rows", "_num_steady", "_one_thread", "_size", "growing")
+    __slots__ = ("_cost_ns", "_least_rows", "_most_rows", "_num_steady", "_one_thread", "_scale", "_size", "growing")
 
-    def __init__(self, most_rows: int = _LARGEST_BLOCK, least_rows: int = 1, *, one_thread: bool = False) -> None:
+    def __init__(self, most_rows: int = _LARGEST_BLOCK, least_rows: int = 1, *, one_thread: bool = False, scale: int = 1) -> None:
         """Start with `least_rows`, one unless many rows wait no longer than one; a task never has more than `most_rows`."""
+        self._scale = scale
         self._cost_ns = 0.0
         self._one_thread = one_thread
         self._num_steady = 0
@@ -85,7 +98,7 @@ class BlockSize:
             weight = 0.5 if cost < self._cost_ns else 0.2
             self._cost_ns += weight * (cost - self._cost_ns)
         target = _STEADY_TARGET_NS if self._one_thread or self._num_steady >= _STEADY_TASKS else _TARGET_NS
-        wanted = int(target / max(self._cost_ns, 1.0))
+        wanted = int(target * self._scale / max(self._cost_ns, 1.0))
         before = self._size
         ceiling = before * _GROWTH if num_rows >= before else before
         self._size = max(self._least_rows, min(wanted, ceiling, self._most_rows))
@@ -101,19 +114,20 @@ class BlockSize:
 class ChunkSize:
     """Items per chunk: one batch when batches are dear, many when they are tiny."""
 
-    __slots__ = ("_least_items", "_most_bytes", "_size", "_target_ns", "growing")
+    __slots__ = ("_least_items", "_most_bytes", "_scale", "_size", "_target_ns", "growing")
 
-    def __init__(self, least_items: int = 1, *, one_thread: bool = False) -> None:
+    def __init__(self, least_items: int = 1, *, one_thread: bool = False, scale: int = 1) -> None:
         """Start with `least_items`."""
-        self._target_ns = _STEADY_TARGET_NS if one_thread else _UNIT_TARGET_NS
-        self._most_bytes = _UNIT_BYTES
+        self._scale = scale
+        self._target_ns = scale * (_STEADY_TARGET_NS if one_thread else _UNIT_TARGET_NS)
+        self._most_bytes = scale * _UNIT_BYTES
         self._least_items = self._size = least_items
         self.growing = False
         """As of a `BlockSize`."""
 
     def bound(self, most_bytes: int) -> None:
         """Have chunks of more than `least_items` take `most_bytes` at most, so that the byte budget holds all that are in flight."""
-        self._most_bytes = min(most_bytes, _UNIT_BYTES)
+        self._most_bytes = min(most_bytes, self._scale * _UNIT_BYTES)
 
     def observe(self, num_items: int, wall_ns: int, num_bytes: int) -> None:
         """Learn from one finished chunk: its cost over all tasks, and its size in memory."""

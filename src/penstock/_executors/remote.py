@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import faulthandler
 import os
 import pickle
@@ -38,6 +39,9 @@ __all__ = ["SPOT", "AtRow", "Place", "RemoteComputer", "Reply", "Request", "Retr
 
 SPOT = b"spot "
 """What a line begins with that holds a `Spot`; other lines are those of a stack."""
+
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of mallopt(3)
 
 
 class Stages(NamedTuple):
@@ -277,6 +281,7 @@ class _Worker:
 def serve(pipe: Pipe, name: str, index: int, arena_bytes: int) -> None:
     """Compute requests until the parent asks for the end. The descriptor of the arena comes with the first message."""
     np.random.seed()  # a forked process would draw the same numbers as its siblings; `random` sees to that itself
+    _keep_freed_memory()
     pipe.receive()
     worker = _Worker(pipe, name, index, ArenaView(pipe.take_fd(), arena_bytes))
     line = socket.socket(fileno=pipe.take_fd())
@@ -284,6 +289,17 @@ def serve(pipe: Pipe, name: str, index: int, arena_bytes: int) -> None:
     threading.Thread(target=worker.tell_spots, args=(line,), name="penstock-spots", daemon=True).start()
     while True:
         worker.answer(pipe.receive())
+
+
+def _keep_freed_memory() -> None:
+    """Let the C library keep the memory of arrays of up to 32 MB that are freed.
+
+    It gives each back to the system otherwise, and decoding a photograph takes 30 page faults: 10 % of the time.
+    """
+    with suppress(OSError, AttributeError):  # of a C library without it
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(_M_MMAP_THRESHOLD, 32 << 20)
+        mallopt(_M_TRIM_THRESHOLD, 128 << 20)
 
 
 def _use_one_thread() -> None:
