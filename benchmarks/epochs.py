@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import machine
 import numpy as np
 import rounds
 from data import Size
@@ -59,19 +60,16 @@ def _dataloader(run: rounds.Run) -> dict[str, Any]:
 
 def _many(run: rounds.Run) -> dict[str, Any]:
     """Count what the parent and its two workers have more behind all epochs than behind the first tenth."""
-    import psutil
-
     import penstock as ps
 
-    count, me = _MANY[run.size.name], psutil.Process()
+    count = _MANY[run.size.name]
     with ps.from_source(range(_FEW_ELEMENTS)).shuffle(seed=1).map(_vector).batch(8).feed(executor="processes", num_workers=2) as feed:
         found: list[tuple[int, float]] = []
         for epoch in range(count):
             num_batches = sum(1 for _ in feed)
             assert num_batches == _FEW_ELEMENTS // 8
             if epoch + 1 in (max(1, count // 10), count):
-                family = [me, *me.children(recursive=True)]
-                found.append((len(os.listdir("/proc/self/fd")), sum(one.memory_info().rss for one in family) / 1e6))
+                found.append((len(os.listdir("/proc/self/fd")), machine.session_pss_mb(os.getsid(0))))
     return {"next_ms": 0.0, "grown_fds": found[-1][0] - found[0][0], "grown_mb": found[-1][1] - found[0][1]}
 
 

@@ -62,6 +62,11 @@ def busy_s() -> float:
     return (user + nice + system + irq + softirq) / _TICKS_PER_S
 
 
+def children() -> set[str]:
+    """Return the processes whose parent is the main thread of this one."""
+    return set(_read(f"/proc/self/task/{os.getpid()}/children").split())
+
+
 def session_pids(session: int) -> list[int]:
     """List the live processes of one session: a contestant and whatever it started."""
     return [int(entry) for entry in os.listdir("/proc") if entry.isdigit() and _session_of(int(entry)) == session]

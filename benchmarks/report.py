@@ -51,7 +51,7 @@ LINES = (
     Line("W4: token windows, `from_arrays`, tokens/s", "w4", "limit", "penstock_view", "dataloader_no_workers", "inline"),
     Line("W4: token windows, `from_source`, tokens/s", "w4", "limit", "penstock_source", "dataloader_no_workers", "inline"),
     *(
-        Line(f"The user's function in 2 worker processes, {what}, elements/s", f"functions_{name}", reference, "processes", "dataloader", "loop")
+        Line(f"The user's function, 2 processes, {what}, elements/s", f"functions_{name}", reference, "processes", "dataloader", "loop")
         for what, name, reference in (
             ("W1", "w1", "limit"), ("W3", "w3", "loop"), ("W4", "w4", "loop"), ("W5", "w5", "limit"),
             ("a tokeniser", "words", "dataloader"),

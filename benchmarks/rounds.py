@@ -175,7 +175,7 @@ def _all_rounds(claim: Claim, names: list[str], command: list[str], num_rounds: 
 
 def _start(claim: Claim, command: list[str], memory: bool) -> dict[str, Any]:
     """Run one contestant to its end; sample its memory ten times a second when asked to (which slows it down a little)."""
-    everybody, own, start = machine.busy_s(), _children_cpu_s(), time.monotonic()
+    everybody, own, start, children = machine.busy_s(), _children_cpu_s(), time.monotonic(), machine.children()
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
         peak_mb, deadline = 0.0, time.monotonic() + claim.timeout_s
@@ -188,7 +188,7 @@ def _start(claim: Claim, command: list[str], memory: bool) -> dict[str, Any]:
                 except subprocess.TimeoutExpired:
                     continue
         finally:
-            _end_session(process)
+            _end_session(process, children)
         output.seek(0)
         text = output.read().decode(errors="replace")
     lines = text.splitlines()
@@ -213,10 +213,12 @@ def _untimed(result: dict[str, Any]) -> dict[str, Any]:
     return {key: result[key] for key in ("peak_rss_mb", "batch") if key in result}
 
 
-def _end_session(process: subprocess.Popen[bytes]) -> None:
+def _end_session(process: subprocess.Popen[bytes], own: set[str]) -> None:
     """Kill what is left of the session that this referee started, so that a failed contestant does not run beside the next one.
 
     What it left behind, such as a fork server, is this process's child by then: waited for, its CPU time counts as the contestant's.
+
+    `own` are the children that the referee had before.
     """
     try:
         os.killpg(process.pid, signal.SIGKILL)
@@ -225,7 +227,7 @@ def _end_session(process: subprocess.Popen[bytes]) -> None:
     process.wait()
     deadline = time.monotonic() + _ORPHANS_S
     try:
-        while time.monotonic() < deadline:
+        while machine.children() - own and time.monotonic() < deadline:
             if os.waitpid(-1, os.WNOHANG)[0] == 0:
                 time.sleep(0.01)
     except ChildProcessError:

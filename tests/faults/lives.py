@@ -14,6 +14,7 @@ import select
 import signal
 import subprocess
 import sys
+import tempfile
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -214,7 +215,9 @@ def killed(name: str, folder: Path, num_kills: int, seed: int = 0) -> list[Path]
     source, tests = Path(ps.__file__).parents[1], Path(__file__).parents[1]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(source), str(tests)]), "PYTHONWARNINGS": "error"}
     arguments = [sys.executable, "-m", "faults.lives", name, str(folder), str(num_kills), str(seed)]
-    done = subprocess.run(arguments, env=environment, capture_output=True, text=True, check=False)
+    with tempfile.TemporaryDirectory() as temporary:  # the fork server of a life that is killed leaves an empty folder
+        environment["TMPDIR"] = temporary
+        done = subprocess.run(arguments, env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     runs = sorted(folder.iterdir())
     assert sum(lives(run) - 1 for run in runs) <= num_kills  # a life that was killed before it began left no line
@@ -240,8 +243,9 @@ def delivered(folder: Path) -> list[list[int]]:
     for line in lines:
         if line == "end":  # a life may be killed between this line and its own end
             continue
-        if line.startswith("begin "):
-            step = int(line.split()[1])
+        _, begins, step_text = line.partition("begin ")  # behind a line that a kill has cut, perhaps
+        if begins:
+            step = int(step_text)
             assert len(items) - 1 <= step <= len(items)  # the state was saved behind the last item, or one before it
             del items[step:]
             continue

@@ -61,7 +61,7 @@ def test_a_feed_in_order_killed_at_20_random_points_gives_the_sequence_of_one_th
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ORDERED)
 @pytest.mark.parametrize("seed", range(1, 4))
-def test_a_feed_in_order_killed_at_1000_random_points_gives_the_sequence_of_one_that_was_never_killed(
+def test_a_feed_in_order_killed_at_many_random_points_gives_the_sequence_of_one_that_was_never_killed(
     name: str, seed: int, tmp_path: Path
 ) -> None:
-    check_sequence(name, tmp_path, 112, seed)  # 3 pipelines, 3 seeds: 1,008 kills
+    check_sequence(name, tmp_path, int(os.environ.get("SOAK_KILLS", "40")), seed)  # 3 pipelines, 3 seeds: 360 kills

@@ -21,7 +21,7 @@ from penstock._engine.error_policy import ErrorHandler
 from penstock._engine.resume import PlanVariant
 from penstock._engine.segment import SHARED
 from penstock._executors.elsewhere import RemoteWorker, RemoteWorkers
-from penstock._executors.remote import SPOT, AtRow, Place, Reply, Request, Retrying, Spot, Stages, serve
+from penstock._executors.remote import SPOT, AtRow, Begun, Place, Reply, Request, Retrying, Spot, Stages, serve
 from penstock._executors.threads import Stopped
 from penstock._ops.rows import Rows
 from penstock._ops.stack import BatchSpec
@@ -43,7 +43,7 @@ _CALL = re.compile(r'  File "(.*)", line (\d+) in (.*)')
 _METHOD = "forkserver" if sys.platform == "linux" else "spawn"
 _GRACE_S = 1.0  # an idle process ends in 2 ms
 _START_S = 60.0
-"""So long may a process take before it computes; longer counts as a stall."""
+"""So long may a process take to start and to import what its functions need; from then on it counts as a stall."""
 _MOST_STARTS = 3
 """So many processes in a row may die before they have computed anything."""
 
@@ -138,7 +138,7 @@ class WorkerProcess(RemoteWorker):
         self.child: Child | None = None
         self._processes, self._name, self._index = processes, name, index
         self._num_failed_starts = 0
-        self._started_s = 0.0
+        self._starts_until_s = 0.0
         self._line: _Line | None = None
         self.let_go()
 
@@ -146,20 +146,17 @@ class WorkerProcess(RemoteWorker):
         """Forget the process, which has ended; the next one has nothing yet."""
         if self._line is not None:
             self._line.close()
-        self.child, self._line, self._serial = None, None, 0
+        self.child, self._line, self._serial, self._starts_until_s = None, None, 0, 0.0
         self._given_up = None
         self._inbox = Inbox(_MOST_LEASED)
         self._spec: tuple[int, BatchSpec | None] = (0, None)  # the last one that was sent, and its number
 
     def spot(self) -> Spot | None:
-        """See `RemoteWorker`. A process that starts, which imports what its functions need, is not yet with an element."""
+        """See `RemoteWorker`. A process that starts, or imports what its functions need, is not yet with an element."""
         line, now_s = self._line, time.monotonic()
-        if not self.busy:
-            return None
-        found = None if line is None else line.spot()
-        if (found is None or not found.number) and now_s - self._started_s < _START_S:
+        if now_s < self._starts_until_s:
             return Spot(0, now_s, None, "")
-        return found
+        return line.spot() if line is not None and self.busy else None
 
     @property
     def pid(self) -> int | None:
@@ -182,8 +179,10 @@ class WorkerProcess(RemoteWorker):
         return True
 
     def _exchange(self, segment: int, item: WorkItem | BatchItem, slot: Rows | None, error_handler: ErrorHandler, at: list[int]) -> Reply:
-        child = self.start()
         sent = self._processes.sent
+        if self.child is None or sent.serial != self._serial:
+            self._starts_until_s = time.monotonic() + _START_S
+        child = self.start()
         place = None if slot is None else self._place(slot)
         given = sent.stages if sent.serial != self._serial else None
         message: Any = item if isinstance(item, WorkItem) else self._processes.arena.dumps(item, sent.pickling)
@@ -197,6 +196,8 @@ class WorkerProcess(RemoteWorker):
         while not isinstance(message := child.receive(), Parcelled):
             if isinstance(message, AtRow):
                 at.append(message.row)
+            elif isinstance(message, Begun):
+                self._starts_until_s = 0.0
             elif isinstance(message, Retrying):
                 error_handler.retrying(*pickle.loads(message.what))
         reply: Reply = self._inbox.open(message, child.take_fd)
@@ -211,7 +212,6 @@ class WorkerProcess(RemoteWorker):
                 if self._processes.closed:
                     raise Stopped
                 _preload()
-                self._started_s = time.monotonic()
                 self.child = Child.start(
                     serve,
                     (self._name, self._index, arena.num_bytes),

@@ -35,7 +35,7 @@ from penstock._processes.shared_pickle import PickledOnce
 from penstock.errors import PlanError, SpecError
 from penstock.observe.stats import thread_times
 
-__all__ = ["SPOT", "AtRow", "Place", "RemoteComputer", "Reply", "Request", "Retrying", "Spot", "Stages", "serve"]
+__all__ = ["SPOT", "AtRow", "Begun", "Place", "RemoteComputer", "Reply", "Request", "Retrying", "Spot", "Stages", "serve"]
 
 SPOT = b"spot "
 """What a line begins with that holds a `Spot`; other lines are those of a stack."""
@@ -107,6 +107,10 @@ class Reply(NamedTuple):
     cpu_ns: int
     busy_ns: int
     packed: tuple[int, int]
+
+
+class Begun(NamedTuple):
+    """The stages are read, with all that their functions import."""
 
 
 class AtRow(NamedTuple):
@@ -258,6 +262,7 @@ class _Worker:
             self._pickling = by_value() if request.by_value else BY_NAME
             stages = request.stages
             self._computer.begin(lambda: stages.load(self._pipe.take_fd()), self._pause, self._tell_retry)
+            self._pipe.send(Begun())
         self._outbox.given_back(list(request.free))
         reply = self._computer.compute(request)
         try:
