@@ -37,8 +37,8 @@ LIBRARIES = {
 }
 PACKAGES = {"penstock": "penstock", "dataloader": "torch", "mp_prefetch": "grain", "grain_dataloader": "grain"}
 
-DEADLINE_S, START_S = 75.0, 120.0
-"""So long after the fault a program is ended: Penstock's own limit is 60 s. So long it may take to reach the fault."""
+DEADLINE_S, START_S = 30.0, 120.0
+"""So long after the fault a program is ended; so long it may take to reach the fault."""
 
 MARK = "PENSTOCK_RELIABILITY"
 """A variable of the environment by which all processes of a program are found, also those that left its session."""
@@ -218,7 +218,7 @@ def time_class(row: Row) -> str:
     """Return how soon, as a class."""
     if row.seconds is None:
         return f"none in {DEADLINE_S:.0f} s"
-    return next(f"< {limit:.0f} s" for limit in (1, 10, 30, DEADLINE_S, math.inf) if row.seconds < limit)
+    return next(f"< {limit:.0f} s" for limit in (1, 10, DEADLINE_S, math.inf) if row.seconds < limit)
 
 
 def left(row: Row) -> str:

@@ -8,6 +8,7 @@ import os
 import numpy as np
 import pytest
 
+from penstock._processes import arena as module
 from penstock._processes.arena import Arena, ArenaView
 from penstock.errors import PlanError
 
@@ -58,8 +59,9 @@ def test_an_array_of_other_memory_has_no_place_in_it() -> None:
     arena.close()
 
 
-def test_free_memory_beyond_what_is_kept_goes_back_to_the_system() -> None:
+def test_free_memory_beyond_what_is_kept_goes_back_to_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
     arena = Arena()
+    monkeypatch.setattr(module, "_KEEP_BYTES", 64 << 20)
     buffers = [arena.allocate(40 << 20) for _ in range(4)]
     for buffer in buffers:
         np.frombuffer(buffer, np.uint8)[::4096] = 1

@@ -40,29 +40,36 @@ _MOST_BYTES = 256 << 20  # of a dataset that is copied for a trial
 
 
 class _Window:
-    """Hand-overs of one executor, from its warm-up on."""
+    """Hand-overs of one executor, over as many epochs as it takes. The time between epochs does not count."""
 
-    __slots__ = ("_begin_ns", "_count", "_cpu_ns", "_items", "_start_ns", "_waited_ns")
+    __slots__ = ("_count", "_cpu_ns", "_elapsed_ns", "_items", "_last", "_left_ns", "_waited_ns")
 
-    def __init__(self, now_ns: int) -> None:
-        self._start_ns, self._begin_ns = now_ns, 0
-        self._count = self._items = self._waited_ns = self._cpu_ns = 0
+    def __init__(self, warm_up_ns: int = _WARM_UP_NS) -> None:
+        self._left_ns = warm_up_ns
+        self._last: tuple[int, int] | None = None
+        self._count = self._items = self._waited_ns = self._cpu_ns = self._elapsed_ns = 0
+
+    def pause(self) -> None:
+        """Begin again behind the next hand-over: an epoch has ended."""
+        self._last = None
 
     def add(self, now_ns: int, waited_ns: int, num_items: int) -> tuple[float, float, float] | None:
         """Count a hand-over; return (items per second, the share of waiting, CPUs in use by this process) when it is enough."""
-        if now_ns - self._start_ns < _WARM_UP_NS:
+        last, self._last = self._last, (now_ns, time.process_time_ns())
+        if last is None:
             return None
-        if not self._begin_ns:
-            self._begin_ns, self._cpu_ns = now_ns, time.process_time_ns()
+        elapsed_ns, cpu_ns = now_ns - last[0], self._last[1] - last[1]
+        if self._left_ns > 0:
+            self._left_ns -= elapsed_ns
             return None
         self._count += 1
         self._items += num_items
         self._waited_ns += waited_ns
-        elapsed_ns = now_ns - self._begin_ns
-        if elapsed_ns < _WINDOW_NS or self._count < _FEWEST:
+        self._elapsed_ns += elapsed_ns
+        self._cpu_ns += cpu_ns
+        if self._elapsed_ns < _WINDOW_NS or self._count < _FEWEST:
             return None
-        cpu_ns = time.process_time_ns() - self._cpu_ns
-        return self._items / elapsed_ns * 1e9, self._waited_ns / elapsed_ns, cpu_ns / elapsed_ns
+        return self._items / self._elapsed_ns * 1e9, self._waited_ns / self._elapsed_ns, self._cpu_ns / self._elapsed_ns
 
 
 class ExecutorChoice:
@@ -125,7 +132,11 @@ class ExecutorChoice:
 
     def begin(self, form: PlanVariant, program: Program) -> None:
         """Prepare to run a plan, lowered to a program."""
-        self._form, self._window, self.moves = form, _Window(time.perf_counter_ns()), False
+        self._form = form
+        if self._window is None or self.moves:
+            self._window, self.moves = _Window(), False
+        else:
+            self._window.pause()
         workers = [stage.workers for segment in program.segments for stage in segment.stages if stage.workers is not None]
         self._places = any(some.executor == "processes" for some in workers) and self.name != "inline"
         # A generator cannot be read again; and where the user has said what runs in processes, that is the choice.
@@ -186,7 +197,7 @@ class ExecutorChoice:
         found = self._window.add(now_ns, waited_ns, num_items)
         if found is None:
             return
-        self._window = _Window(now_ns - _WARM_UP_NS)
+        self._window = _Window(0)
         self._judge(*found)
 
     def _judge(self, rate: float, waits: float, cpus: float) -> None:

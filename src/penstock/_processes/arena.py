@@ -27,8 +27,8 @@ _MOST_BYTES, _LEAST_BYTES = 1 << 45, 1 << 32
 _SHARE = 32
 """The file has so many times the bytes of the machine's memory: addresses only. Free ones are used again for buffers of about the same size
 alone, and each size needs as many as there ever were at a time."""
-_KEEP_BYTES = 64 << 20
-"""So many free bytes keep their pages: to have them from the kernel again costs as much as filling them."""
+_KEEP_BYTES = 256 << 20
+"""So many free bytes keep their pages, as many as a feed may hold: to have them from the kernel again costs as much as filling them."""
 _HUGE_PAGE = 2 << 20
 
 
