@@ -103,10 +103,8 @@ def test_processes_are_tried_when_the_loop_waits_and_stay_when_they_are_faster(m
     assert run.choice.name == "processes"
     run.deliver(180)
     assert run.choice.name == "processes"
-    assert cache.executor is not None
-    assert cache.executor.name == "processes"
-    assert run.notices[-1] == str(cache.executor)
     assert run.notices[-1] == "executor='processes' is used from now on: 100 a second on threads, 180 a second on processes"
+    assert cache.executor == ("processes", run.notices[-1])
     run.choice.end()
     assert Run(monkeypatch, cache=cache).choice.name == "processes"
 
@@ -122,7 +120,7 @@ def test_a_file_has_what_was_found_for_the_feeds_of_other_programs(monkeypatch: 
     run.choice.end()
     assert json.loads(path.read_text()) == {
         "executor": "processes",
-        "per_second": {"threads": pytest.approx(100, rel=0.1), "processes": pytest.approx(180, rel=0.1)},
+        "why": run.notices[-1],
         "plan": ["from_source"],
     }
     pinned = Run(monkeypatch, file=path)

@@ -144,7 +144,7 @@ def a_worker_dies_once(way: Way, folder: Path, how: str) -> None:
     check_same(items, reference(numbers().map(jobs.row).batch(7)), way)
     (said,) = told
     assert re.fullmatch(
-        rf"worker process workers-[01] \(process \d+\) {re.escape(jobs.WORDS_OF_DEATH[how])}; another process computes its elements again",
+        rf"worker process workers-[01] \(process \d+\) {re.escape(jobs.WORDS_OF_DEATH[how])}; another one computes its elements again",
         said,
     ), said
 

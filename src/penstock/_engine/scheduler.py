@@ -119,9 +119,7 @@ class Scheduler:
         self.active = ActiveWorkers(self.num_workers)
         self.pools = pools_of(program)
         num_passes = program.end_pass
-        self.segments = [
-            Segment(n, plan, num_passes, start, at_once=not num_workers, elsewhere=elsewhere) for n, plan in enumerate(program.segments)
-        ]
+        self.segments = [Segment(n, plan, num_passes, start, not num_workers, elsewhere) for n, plan in enumerate(program.segments)]
         for segment in self.segments:
             segment.chunk_size.bound(memory_bytes // self._wanted_chunks())
             segment.keeps_going = program.may_cut

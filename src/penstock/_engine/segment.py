@@ -21,7 +21,7 @@ from penstock._engine.chunk import (
     Replayed,
     Token,
 )
-from penstock._engine.program import Program, SegmentPlan, StagePlan
+from penstock._engine.program import Program, SegmentPlan
 from penstock._engine.tuning import ELSEWHERE, BlockSize, ChunkSize, followed, largest_block
 from penstock._ops.block import UNLIMITED, part_of
 from penstock._ops.collation import Collation
@@ -50,15 +50,10 @@ def block_sizes(plan: SegmentPlan, *, at_once: bool = False, elsewhere: bool = F
     least_rows = 1 if plan.leaf is None else rows_at_once(plan.leaf)
     if awaited and at_once:
         return [BlockSize(most_rows, most_rows) for _ in plan.stages], most_rows
-    return [
-        BlockSize(most_rows, 1 if number else least_rows, one_thread=at_once, scale=_scale(stage, elsewhere))
-        for number, stage in enumerate(plan.stages)
-    ], least_rows
-
-
-def _scale(stage: StagePlan, elsewhere: bool) -> int:
-    executor = None if stage.workers is None else stage.workers.executor
-    return ELSEWHERE if not stage.awaited and (elsewhere if executor is None else executor == "processes") else 1
+    default = "processes" if elsewhere else "threads"
+    executors = [(stage.workers and stage.workers.executor) or default for stage in plan.stages]
+    scales = [1 if stage.awaited or name == "threads" else ELSEWHERE for stage, name in zip(plan.stages, executors, strict=True)]
+    return [BlockSize(most_rows, 1 if n else least_rows, one_thread=at_once, scale=scale) for n, scale in enumerate(scales)], least_rows
 
 
 _UNKNOWN = 1 << 40
@@ -89,9 +84,7 @@ class Segment:
         folded_bytes: of what the folds behind this segment hold, at most; `num_folded` inputs ago it was measured: `num_held` elements.
     """
 
-    def __init__(
-        self, number: int, plan: SegmentPlan, num_passes: float, start: Token, at_once: bool = False, elsewhere: bool = False
-    ) -> None:
+    def __init__(self, number: int, plan: SegmentPlan, num_passes: float, start: Token, at_once: bool, elsewhere: bool) -> None:
         """Start at (pass, position) `start.source`, without what `start.done` names; a leaf has `num_passes` passes in all."""
         self.number = number
         self.plan = plan
@@ -102,10 +95,9 @@ class Segment:
         self.one_batch_per_chunk = not at_once and any(stage.awaited for stage in plan.stages)
         self.blocks, least_rows = block_sizes(plan, at_once=at_once, elsewhere=elsewhere)
         single = plan.batch is None
-        scale = max((_scale(stage, elsewhere) for stage in plan.stages), default=1)
-        self.chunk_size = ChunkSize(
-            least_rows if single and not self.one_batch_per_chunk else 1, one_thread=at_once and single, scale=scale
-        )
+        least_items = least_rows if single and not self.one_batch_per_chunk else 1
+        scale = max((block.scale for block in self.blocks), default=1)
+        self.chunk_size = ChunkSize(least_items, one_thread=at_once and single, scale=scale)
         self.opened = 0
         self.committed = 0
         self.finished: dict[int, Chunk] = {}

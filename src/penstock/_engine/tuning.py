@@ -5,29 +5,18 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from copy import copy
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from penstock._engine.slots import KEEP_BYTES
 
-__all__ = [
-    "ELSEWHERE",
-    "ActiveWorkers",
-    "BlockSize",
-    "ChunkSize",
-    "FoundExecutor",
-    "TuningCache",
-    "awaited_ns",
-    "followed",
-    "largest_block",
-]
+__all__ = ["ELSEWHERE", "ActiveWorkers", "BlockSize", "ChunkSize", "TuningCache", "awaited_ns", "followed", "largest_block"]
 
 _TARGET_NS = 8_000_000  # booking a task costs 0.17 ms where decoding has emptied the caches
 _STEADY_TARGET_NS = 24_000_000  # of elements that all cost about the same, or in one thread: none keeps others waiting that are done
 _STEADY_TASKS = 100  # so many in a row, none of them dear
 _DEAR = 3  # times the usual cost of a row
 _UNIT_TARGET_NS = 4_000_000
-ELSEWHERE = 4
-"""Tasks of workers elsewhere are so many times as long as those of threads: one costs this process 0.6 ms, beside 0.17 for a thread's."""
+ELSEWHERE = 4  # times as long are tasks of workers elsewhere: one costs this process 0.6 ms
 _GROWTH = 4
 _LARGEST_BLOCK = 16_384
 _ROWS_PER_BRANCH = 1024  # a branch costs some 15 us per task
@@ -59,11 +48,11 @@ def awaited_ns(busy_ns: int, num_calls: int, concurrency: int, *, batched: bool)
 class BlockSize:
     """Rows per task of one stage: a task costs about 8 ms, or 24 where all cost the same. Grows at most fourfold at once."""
 
-    __slots__ = ("_cost_ns", "_least_rows", "_most_rows", "_num_steady", "_one_thread", "_scale", "_size", "growing")
+    __slots__ = ("_cost_ns", "_least_rows", "_most_rows", "_num_steady", "_one_thread", "_size", "growing", "scale")
 
     def __init__(self, most_rows: int = _LARGEST_BLOCK, least_rows: int = 1, *, one_thread: bool = False, scale: int = 1) -> None:
         """Start with `least_rows`, one unless many rows wait no longer than one; a task never has more than `most_rows`."""
-        self._scale = scale
+        self.scale = scale
         self._cost_ns = 0.0
         self._one_thread = one_thread
         self._num_steady = 0
@@ -98,7 +87,7 @@ class BlockSize:
             weight = 0.5 if cost < self._cost_ns else 0.2
             self._cost_ns += weight * (cost - self._cost_ns)
         target = _STEADY_TARGET_NS if self._one_thread or self._num_steady >= _STEADY_TASKS else _TARGET_NS
-        wanted = int(target * self._scale / max(self._cost_ns, 1.0))
+        wanted = int(target * self.scale / max(self._cost_ns, 1.0))
         before = self._size
         ceiling = before * _GROWTH if num_rows >= before else before
         self._size = max(self._least_rows, min(wanted, ceiling, self._most_rows))
@@ -114,11 +103,10 @@ class BlockSize:
 class ChunkSize:
     """Items per chunk: one batch when batches are dear, many when they are tiny."""
 
-    __slots__ = ("_least_items", "_most_bytes", "_scale", "_size", "_target_ns", "growing")
+    __slots__ = ("_least_items", "_most_bytes", "_size", "_target_ns", "growing")
 
     def __init__(self, least_items: int = 1, *, one_thread: bool = False, scale: int = 1) -> None:
         """Start with `least_items`."""
-        self._scale = scale
         self._target_ns = scale * (_STEADY_TARGET_NS if one_thread else _UNIT_TARGET_NS)
         self._most_bytes = scale * _UNIT_BYTES
         self._least_items = self._size = least_items
@@ -127,7 +115,7 @@ class ChunkSize:
 
     def bound(self, most_bytes: int) -> None:
         """Have chunks of more than `least_items` take `most_bytes` at most, so that the byte budget holds all that are in flight."""
-        self._most_bytes = min(most_bytes, self._scale * _UNIT_BYTES)
+        self._most_bytes = min(most_bytes, self._most_bytes)
 
     def observe(self, num_items: int, wall_ns: int, num_bytes: int) -> None:
         """Learn from one finished chunk: its cost over all tasks, and its size in memory."""
@@ -340,18 +328,6 @@ class Tunable(Protocol):
         """Begin with what another run has found out."""
 
 
-class FoundExecutor(NamedTuple):
-    """The executor that executor="auto" found to be the fastest, and the elements (or batches) per second on each that it tried."""
-
-    name: str
-    per_second: dict[str, float]
-
-    def __str__(self) -> str:
-        """Return both in words."""
-        rates = ", ".join(f"{rate:,.0f} a second on {name}" for name, rate in self.per_second.items())
-        return f"executor={self.name!r} is used from now on: {rates}"
-
-
 class TuningCache:
     """So that each epoch but the first begins with tasks that are worth their booking, and in memory that is there.
 
@@ -361,7 +337,7 @@ class TuningCache:
     __slots__ = ("_found", "_spare", "executor")
 
     def __init__(self) -> None:
-        self.executor: FoundExecutor | None = None
+        self.executor: tuple[str, str] | None = None  # the one that executor="auto" found to be the fastest, and why
         self._found: dict[Any, Any] = {}
         self._spare: deque[Any] = deque()
 

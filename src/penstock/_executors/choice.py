@@ -13,7 +13,7 @@ from penstock._contracts.options import Options
 from penstock._engine.engine import Engine
 from penstock._engine.program import Program
 from penstock._engine.resume import PlanVariant
-from penstock._engine.tuning import FoundExecutor, TuningCache
+from penstock._engine.tuning import TuningCache
 from penstock._executors.contract import Executor
 from penstock._executors.inline import InlineExecutor
 from penstock._executors.threads import Stopped, ThreadsExecutor
@@ -112,7 +112,7 @@ class ExecutorChoice:
             found = cache.executor
         if found is not None:
             self._open = False
-        self.name: str = options.executor if not auto else "threads" if found is None else found.name
+        self.name: str = options.executor if not auto else "threads" if found is None else found[0]
         if options.num_workers == 0:
             self.name = "inline"
 
@@ -236,17 +236,15 @@ class ExecutorChoice:
         """Stay with, or go back to, what was fastest."""
         best = max(self._rates, key=lambda name: self._rates[name] * (1.0 if name == self.name else 1 / _BETTER))
         self._open = False
-        found = FoundExecutor(best, dict(self._rates))
+        rates = ", ".join(f"{rate:,.0f} a second on {name}" for name, rate in self._rates.items())
+        self.notice, self.moves = f"executor={best!r} is used from now on: {rates}", best != self.name
+        self.name = best
         if self._cache is not None:
-            self._cache.executor = found
-        if best == self.name:
-            self.notice = str(found)
-        else:
-            self._go(best, str(found))
+            self._cache.executor = best, self.notice
         if self._file is not None:
-            self._write(self._file, found)
+            self._write(self._file)
 
-    def _read(self, path: str) -> FoundExecutor | None:
+    def _read(self, path: str) -> tuple[str, str] | None:
         """Return what a file says of this plan; None where there is no file yet, or it is of another plan."""
         try:
             with open(path, encoding="utf-8") as file:
@@ -254,7 +252,7 @@ class ExecutorChoice:
             if saved["plan"] != lines(self._root, saved=True):
                 self.notice = f"{path} was written for another plan; executor='auto' measures again"
                 return None
-            return FoundExecutor(_FOUND[saved["executor"]], dict(saved["per_second"]))
+            return _FOUND[saved["executor"]], str(saved["why"])
         except FileNotFoundError:
             return None
         except (OSError, ValueError, TypeError, KeyError) as error:
@@ -264,8 +262,8 @@ class ExecutorChoice:
                 fix='remove the file, and executor="auto" writes it anew; or give another path',
             ) from error
 
-    def _write(self, path: str, found: FoundExecutor) -> None:
-        saved = {"executor": found.name, "per_second": found.per_second, "plan": lines(self._root, saved=True)}
+    def _write(self, path: str) -> None:
+        saved = {"executor": self.name, "why": self.notice, "plan": lines(self._root, saved=True)}
         try:
             publish(path, json.dumps(saved, indent=1).encode())
         except OSError as error:  # the feed needs no file

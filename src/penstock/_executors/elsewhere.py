@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import weakref
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -10,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from penstock._contracts.element import bytes_of_all
+from penstock._contracts.event import Notice
 from penstock._engine.chunk import BatchItem, Outcome, WorkItem
 from penstock._engine.compute import Computer
 from penstock._engine.engine import Engine
@@ -18,12 +20,15 @@ from penstock._engine.program import Policies, SegmentPlan
 from penstock._engine.resume import PlanVariant
 from penstock._engine.segment import READER, RETRY_WORKER
 from penstock._executors.remote import Reply, Spot, Stages
-from penstock._executors.threads import ThreadsExecutor, work
+from penstock._executors.threads import Stopped, ThreadsExecutor, work
 from penstock._ops.rows import Rows
 from penstock._ops.worker import WorkerContext
 from penstock.errors import WorkerDied
 
 __all__ = ["RemoteExecutor", "RemoteWorker", "RemoteWorkers"]
+
+_MOST_STARTS = 3
+"""So many of one worker may die in a row before they have computed anything."""
 
 
 class RemoteWorker(ABC):
@@ -40,6 +45,7 @@ class RemoteWorker(ABC):
     def __init__(self) -> None:
         self.busy = False
         self._given_up: BaseException | None = None
+        self._num_failed_starts = 0
 
     def compute(self, plan: SegmentPlan, item: WorkItem, slot: Rows | None, worker: WorkerContext, error_handler: ErrorHandler) -> Outcome:
         """Compute an item there; see `penstock._engine.compute.compute`."""
@@ -76,10 +82,12 @@ class RemoteWorker(ABC):
                 reply = self._exchange(number, item, slot, error_handler, at)
                 worker.cpu_ns, worker.busy_ns = worker.cpu_ns + reply.cpu_ns, reply.busy_ns
                 worker.packed(*reply.packed)
+                self._num_failed_starts = 0
                 return reply
             except WorkerDied as died:
                 spot, given_up = self.spot(), self._given_up
-                self._lose(died, reached_item=item.fatal is None or bool(at))
+                began = self._lose() and (item.fatal is None or bool(at))  # else it announces each row, and came to none
+                self._may_start_another(died, began)
                 if given_up is not None and spot is not None and spot.row is not None:
                     at = [spot.row]
                 deaths.update(at[-1:])
@@ -87,6 +95,14 @@ class RemoteWorker(ABC):
                 item = item._replace(fatal=fatal)
             finally:
                 self.busy = False
+
+    def _may_start_another(self, died: WorkerDied, began: bool) -> None:
+        if self.engine.stopping:
+            raise Stopped from None
+        self._num_failed_starts = 0 if began else self._num_failed_starts + 1
+        if self._num_failed_starts == _MOST_STARTS:
+            raise died
+        self.engine.announce(Notice(time.perf_counter_ns(), "worker", f"{died.what}; another one computes its elements again"))
 
     @abstractmethod
     def _exchange(self, segment: int, item: WorkItem | BatchItem, slot: Rows | None, error_handler: ErrorHandler, at: list[int]) -> Reply:
@@ -97,11 +113,8 @@ class RemoteWorker(ABC):
         """
 
     @abstractmethod
-    def _lose(self, died: WorkerDied, reached_item: bool) -> None:
-        """Let go of a worker that died; raise what keeps another one from being started.
-
-        Where `reached_item` is False, it was to announce the rows of its item and came to none: it died while it read its functions.
-        """
+    def _lose(self) -> bool:
+        """Let go of the worker, which died; return whether it had begun to compute."""
 
     @abstractmethod
     def spot(self) -> Spot | None:

@@ -15,7 +15,6 @@ import weakref
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from penstock._contracts.event import Notice
 from penstock._engine.chunk import BatchItem, WorkItem
 from penstock._engine.error_policy import ErrorHandler
 from penstock._engine.resume import PlanVariant
@@ -32,7 +31,7 @@ from penstock._processes.inbox import Inbox
 from penstock._processes.outbox import Parcelled
 from penstock._processes.pipe import NO_SIGNAL, not_sendable
 from penstock._processes.shared_pickle import PickledOnce, Unsent, pickle_apart
-from penstock.errors import PlanError, WorkerDied
+from penstock.errors import PlanError
 
 __all__ = ["WorkerProcesses"]
 
@@ -44,8 +43,6 @@ _METHOD = "forkserver" if sys.platform == "linux" else "spawn"
 _GRACE_S = 1.0  # an idle process ends in 2 ms
 _START_S = 60.0
 """So long may a process take to start and to import what its functions need; from then on it counts as a stall."""
-_MOST_STARTS = 3
-"""So many processes in a row may die before they have computed anything."""
 
 
 class Sent(NamedTuple):
@@ -137,7 +134,6 @@ class WorkerProcess(RemoteWorker):
         super().__init__()
         self.child: Child | None = None
         self._processes, self._name, self._index = processes, name, index
-        self._num_failed_starts = 0
         self._starts_until_s = 0.0
         self._line: _Line | None = None
         self.let_go()
@@ -201,7 +197,6 @@ class WorkerProcess(RemoteWorker):
             elif isinstance(message, Retrying):
                 error_handler.retrying(*pickle.loads(message.what))
         reply: Reply = self._inbox.open(message, child.take_fd)
-        self._num_failed_starts = 0
         return reply
 
     def start(self) -> Child:
@@ -222,17 +217,12 @@ class WorkerProcess(RemoteWorker):
             self._line = _Line(self.child, arena.fd)
         return self.child
 
-    def _lose(self, died: WorkerDied, reached_item: bool) -> None:
-        began = self.child is not None and self.child.began and reached_item
-        if self.child is not None:
-            self.child.stop(0.0)
+    def _lose(self) -> bool:
+        child = self.child
+        if child is not None:
+            child.stop(0.0)
         self.let_go()
-        if self.engine.stopping:
-            raise Stopped from None
-        self._num_failed_starts = 0 if began else self._num_failed_starts + 1
-        if self._num_failed_starts == _MOST_STARTS:
-            raise died
-        self.engine.announce(Notice(time.perf_counter_ns(), "worker", f"{died.what}; another process computes its elements again"))
+        return child is not None and child.began
 
     def _place(self, slot: Rows) -> Place | None:
         memory = slot.memory()

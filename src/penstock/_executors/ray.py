@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from penstock._contracts.event import Notice
 from penstock._contracts.options import RayOptions
 from penstock._contracts.source import FileSource
 from penstock._contracts.version import VERSION
@@ -41,8 +40,6 @@ _FILES = 64
 _LOOK_S = 0.2
 _CONNECT_S = 5.0
 _STACK_S = 1.0
-_MOST_STARTS = 3
-"""So many actors in a row may die before they have computed anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +194,6 @@ class RayWorker(RemoteWorker):
         self.actor: Actor | None = None
         self._used: Actor | None = None
         self._workers, self._name, self._index = workers, name, index
-        self._num_failed_starts = 0
         self._starts = False
 
     def _exchange(self, segment: int, item: WorkItem | BatchItem, slot: Rows | None, error_handler: ErrorHandler, at: list[int]) -> Reply:
@@ -224,7 +220,6 @@ class RayWorker(RemoteWorker):
                 actor.num_asked -= 1
         except ray.exceptions.RayError as error:
             raise self._translated(error) from error
-        self._num_failed_starts = 0
         # Copied: what is delivered must not hold memory of the object store.
         found = pickle.loads(parcel.stream, buffers=[bytearray(buffer) for buffer in parcel.buffers])
         if isinstance(found, Failure):
@@ -310,19 +305,14 @@ class RayWorker(RemoteWorker):
         about = None if self._used is None else self._used.about
         return self._name if about is None else f"{self._name} on node {about.node}, process {about.pid}"
 
-    def _lose(self, died: WorkerDied, reached_item: bool) -> None:
-        began = self._used is not None and self._used.about is not None and reached_item
+    def _lose(self) -> bool:
         used, self._given_up = self._used, None
+        began = used is not None and used.about is not None
         if used is not None:
             used.about = None  # nobody else is sent to it
         if used is self.actor or used is None:
             self.stop()
-        if self.engine.stopping:
-            raise Stopped from None
-        self._num_failed_starts = 0 if began else self._num_failed_starts + 1
-        if self._num_failed_starts == _MOST_STARTS:
-            raise died
-        self.engine.announce(Notice(time.perf_counter_ns(), "worker", f"{died.what}; another worker computes its elements again"))
+        return began
 
     def stop(self) -> None:
         """Kill the actor."""

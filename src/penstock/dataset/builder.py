@@ -328,7 +328,7 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods, metaclass=_DatasetKind
         count = check.count_argument(measure, "measure", "explain")
         plan = explain(self._root)
         if self._tuning_cache is not None and self._tuning_cache.executor is not None:
-            plan += f"\n  note: {self._tuning_cache.executor}"
+            plan += f"\n  note: {self._tuning_cache.executor[1]}"
         if count == 0:
             return plan
         with self.feed(executor="inline") as feed:

@@ -17,7 +17,7 @@ from penstock.errors import FeedClosed, QueueClosed, QueueTimeout
 from penstock.queues import FIFOQueue
 from penstock.queues.standing import SHORT_INTERRUPTS, call_and_place, level_of_caller
 
-__all__ = ["END", "EnqueuerRun", "Events", "Handing", "ItemQueue", "failed_before"]
+__all__ = ["END", "EnqueuerRun", "Events", "Handing", "HandingRun", "ItemQueue", "failed_before"]
 
 _LONG_S = 3600.0
 
@@ -46,6 +46,29 @@ class EnqueuerRun(Protocol):
 
     def abandon(self) -> None:
         """Tell the workers to end, without waiting for them: what a finaliser may do."""
+
+
+class HandingRun:
+    """The consumer's side of a run whose workers hand their items over in a queue; see `EnqueuerRun`."""
+
+    _handing: Handing
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more can be taken."""
+        return self._handing.over
+
+    def take(self) -> Any:
+        """Return the next item, or END."""
+        return self._handing.take()
+
+    def size(self) -> int:
+        """Return how many items wait."""
+        return self._handing.size()
+
+    def fills(self) -> list[Fill]:
+        """Return how full the queue is."""
+        return self._handing.fills()
 
 
 class Events:

@@ -9,13 +9,12 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from penstock._contracts.event import Fill
 from penstock._processes.bell import Bell
 from penstock._processes.child import Child, stop_all, wait_any
 from penstock._processes.failure import fit_to_raise
 from penstock._processes.inbox import Inbox
 from penstock._processes.outbox import Parcelled
-from penstock.enqueuer.handing import Events, Handing
+from penstock.enqueuer.handing import Events, Handing, HandingRun
 from penstock.enqueuer.serving import FINISHED, Duty, serve_items
 from penstock.errors import EnqueueCancelled, StillRunning, WorkerDied
 
@@ -76,7 +75,7 @@ class _Stopped(Exception):
     """The bell rang."""
 
 
-class Processes:
+class Processes(HandingRun):
     """Children, each with its own iterator; item after item is taken from each in turn, so the same seed and workers give the same order.
 
     Args:
@@ -121,23 +120,6 @@ class Processes:
         # Behind multiprocessing's own in the order of registration, so before it in the order of calls: it would wait for ever for a child
         # that does not heed SIGTERM.
         atexit.register(self._at_exit)
-
-    @property
-    def over(self) -> bool:
-        """Whether nothing more can be taken."""
-        return self._handing.over
-
-    def take(self) -> Any:
-        """Return the next item, or END."""
-        return self._handing.take()
-
-    def size(self) -> int:
-        """Return how many items wait."""
-        return self._handing.size()
-
-    def fills(self) -> list[Fill]:
-        """Return how full the queue is."""
-        return self._handing.fills()
 
     def abandon(self) -> None:
         """Tell the thread to end, which ends the children."""

@@ -13,7 +13,7 @@ from penstock._contracts.event import Fill
 from penstock._engine.error_policy import is_interrupt
 from penstock._processes.failure import fit_to_raise
 from penstock.enqueuer.given import Given
-from penstock.enqueuer.handing import END, Events, Handing, failed_before
+from penstock.enqueuer.handing import END, Events, Handing, HandingRun, failed_before
 from penstock.errors import EnqueueCancelled, StillRunning
 from penstock.queues.standing import where_stand
 
@@ -22,7 +22,7 @@ __all__ = ["Inline", "Threads"]
 _GRACE_S = 30.0
 
 
-class Threads:
+class Threads(HandingRun):
     """Threads that take turns at one iterator: a generator runs in one thread at a time, so the items come in its order.
 
     Args:
@@ -64,23 +64,6 @@ class Threads:
         except BaseException:  # the system has no threads left
             self._handing.stop()
             raise
-
-    @property
-    def over(self) -> bool:
-        """Whether nothing more can be taken."""
-        return self._handing.over
-
-    def take(self) -> Any:
-        """Return the next item, or END."""
-        return self._handing.take()
-
-    def size(self) -> int:
-        """Return how many items wait."""
-        return self._handing.size()
-
-    def fills(self) -> list[Fill]:
-        """Return how full the queue is."""
-        return self._handing.fills()
 
     def abandon(self) -> None:
         """Tell the threads to end."""
