@@ -37,7 +37,7 @@ LIBRARIES = {
 }
 PACKAGES = {"penstock": "penstock", "dataloader": "torch", "mp_prefetch": "grain", "grain_dataloader": "grain"}
 
-DEADLINE_S, START_S = 30.0, 120.0
+DEADLINE_S, START_S = 75.0, 120.0
 """So long after the fault a program is ended; so long it may take to reach the fault."""
 
 MARK = "PENSTOCK_RELIABILITY"
@@ -94,7 +94,7 @@ def run(cell: str, library: str, setting: str = "", expected: Batches | None = N
         command = [sys.executable, str(PROGRAMS), library, cell, setting, name]
         with open(folder / "stderr", "wb") as stderr:
             program = subprocess.Popen(
-                command, env={**os.environ, MARK: name}, stdout=subprocess.DEVNULL, stderr=stderr, start_new_session=True
+                command, env={**os.environ, MARK: name, "TMPDIR": name}, stdout=subprocess.DEVNULL, stderr=stderr, start_new_session=True
             )
         try:
             fault_s = _until_fault(program, folder, CELLS[cell].outside)

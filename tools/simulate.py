@@ -292,7 +292,7 @@ def uneven_workers(counts: Sequence[int], worker_seconds: float) -> Table:
     for count, (slow, factor, lifetime_s, again_s) in itertools.product(counts, cases):
         num_slow = int(slow if slow >= 1 else slow * count)
         speeds = [10.0 / factor] * num_slow + [10.0] * (count - num_slow)
-        seconds = worker_seconds / count
+        seconds = max(worker_seconds / count, 12 * again_s)
         row: Row = {"workers": count, "slow": num_slow, "times slower": factor}
         row |= {"mean life, s": "-" if math.isinf(lifetime_s) else lifetime_s, "computed again after, s": again_s}
         for ordered in (True, False):

@@ -18,8 +18,8 @@ def dataset() -> ps.Dataset:
     return ps.from_source(range(20_000)).map(lambda x: np.full(3, x)).batch(16)
 
 
-def new(of: Chaining, num_workers: int = 2, memory_bytes: int = 1 << 26) -> Scheduler:
-    return Scheduler(lower(of._root), num_workers, memory_bytes, Token((0, 0)))
+def new(of: Chaining, num_workers: int = 2, memory_bytes: int = 1 << 26, elsewhere: bool = False) -> Scheduler:
+    return Scheduler(lower(of._root), num_workers, memory_bytes, Token((0, 0)), elsewhere=elsewhere)
 
 
 def sizes(scheduler: Scheduler) -> list[tuple[int, list[int]]]:
@@ -33,13 +33,14 @@ def test_a_run_begins_with_what_the_last_one_of_its_shape_ended_with() -> None:
     scheduler.active._go("waiting", 1, "one works")
     tuning_cache.keep(scheduler)
     again, fewer, smaller = new(dataset()), new(dataset(), num_workers=1), new(dataset(), memory_bytes=1 << 20)
-    for one in (again, fewer, smaller):
+    processes = new(dataset(), elsewhere=True)
+    for one in (again, fewer, smaller, processes):
         tuning_cache.begin(one)
     assert sizes(again) == [(7, [300])]
     assert again.segments[0].blocks[0].found == (1000.0, 50, 300)
     assert (again.active.limit, again.active.notice) == (1, "one works")
     assert fewer.active.limit == 1
-    assert smaller.active.limit == 2
+    assert smaller.active.limit == processes.active.limit == 2
     assert sizes(fewer) == sizes(smaller) == [(1, [1])]
 
 

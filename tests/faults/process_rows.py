@@ -42,6 +42,12 @@ ROWS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     ("A16", "a worker dies at every start", "WorkerDied after a few starts", _MATRIX),
     ("A19", "libraries with threads of their own before the workers", "no hang", _MATRIX),
     ("A24", "a function starts a program and leaves it", "it ends with its worker", _MATRIX),
+    (
+        "G7",
+        "workers import for longer than a stall takes",
+        "no stall; batches as soon as they are ready",
+        _in("test_deaths", "a_process_that_imports_for_longer_than_a_stall_is_no_stall"),
+    ),
     ("G8", "several feeds at once, one of which is closed", "independent", _MATRIX),
 )
 """Rows that are about processes alone."""

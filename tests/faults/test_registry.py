@@ -18,7 +18,7 @@ NAMED = (
     *(f"D{n}" for n in range(1, 24)),
     *(f"E{n}" for n in range(1, 19)),
     *(f"F{n}" for n in (9, 11, 12)),
-    *(f"G{n}" for n in (2, 4, 5, 6, 8, 9)),
+    *(f"G{n}" for n in (2, 4, 5, 6, 7, 8, 9)),
     "H9",
 )
 """The rows that the issues of the project asked for so far."""

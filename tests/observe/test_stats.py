@@ -136,6 +136,13 @@ def test_notices_keep_their_order_and_only_the_last_hundred_are_kept() -> None:
     assert notices[-1] == "notice 129"
 
 
+def test_a_notice_that_is_said_again_is_there_once_and_last() -> None:
+    stats = Stats(num_cpus=1)
+    for text in ("one", "two", "one"):
+        stats(Notice(0, "workers", text))
+    assert stats.snapshot().notices == ("two", "one")
+
+
 def test_events_from_many_threads_are_all_counted_once() -> None:
     stats = Stats(num_cpus=4)
     start = threading.Barrier(5)

@@ -57,7 +57,7 @@ def poison_on_interrupt(change: Callable[Concatenate[Scheduler, P], R]) -> Calla
 
 _FEWEST_CHUNKS = 3  # one that is trained on, one that is ready, one in work
 _INBOX = 4
-_WINDOW_CHUNKS = 4096  # a saved state in completion order names at most so many runs
+_WINDOW_CHUNKS = 1 << 16  # a set has so many numbers; runs in a saved state are far fewer: those between chunks in work
 _WINDOW_ROWS = 1024  # elements that may be finished behind a slow one, if the byte budget allows it
 _CHUNKS_OF_ELEMENTS = 8  # so many chunks of single elements are to fit the byte budget
 _MANY_KEPT = 4  # batches that a loop keeps for no reason of its own: the next one may be on its way to the device
@@ -157,7 +157,7 @@ class Scheduler:
     @property
     def shape(self) -> Any:
         """What another run must have in common with it to begin with what this one has found out."""
-        return self.num_workers, self.memory_bytes, tuple((one.plan.name, len(one.plan.stages)) for one in self.segments)
+        return self.num_workers, self.memory_bytes, tuple((one.plan.name, *(block.scale for block in one.blocks)) for one in self.segments)
 
     @property
     def found(self) -> Any:

@@ -12,6 +12,7 @@ import time
 import weakref
 from collections import defaultdict, deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -513,6 +514,8 @@ class Stats:
             elif isinstance(event, Notice):
                 if event.kind in ("alone", "workers"):
                     self._is_alone = event.kind == "alone"
+                with suppress(ValueError):  # each epoch says again how many workers work
+                    self._notices.remove(event.text)
                 self._notices.append(event.text)
             elif isinstance(event, (ElementLost, ElementRetried)):
                 self._add_failure(event)
