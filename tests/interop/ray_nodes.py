@@ -34,9 +34,12 @@ class Nodes:
         return self._nodes[-1]
 
     def kill(self, node: Any) -> None:
-        """SIGKILL the raylet of a node, with which its workers end."""
+        """SIGKILL the raylet of a node and its workers: they would go on for some seconds without it."""
         self._nodes.remove(node)
-        os.kill(node.all_processes["raylet"][0].process.pid, signal.SIGKILL)
+        raylet = node.all_processes["raylet"][0].process.pid
+        workers = [int(pid) for task in Path(f"/proc/{raylet}/task").iterdir() for pid in (task / "children").read_text().split()]
+        for pid in (raylet, *workers):
+            os.kill(pid, signal.SIGKILL)
 
     def ensure(self, count: int) -> list[Any]:
         """Have at least so many nodes."""

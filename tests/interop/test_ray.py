@@ -5,12 +5,14 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -229,12 +231,13 @@ def test_a_killed_node_changes_nothing(nodes: Nodes, run: int) -> None:
     kill_one(nodes, run)
 
 
+@pytest.mark.filterwarnings("ignore:nothing has arrived:RuntimeWarning")  # so long Ray needs to see that the node is gone
 def test_a_node_that_never_comes_back_is_named(nodes: Nodes) -> None:
     only = nodes.add(num_cpus=1, resources={"disk": 1})
     options = ps.RayOptions(resources={"disk": 1})
     ds = ps.from_source(range(600)).map(slow_row).batch(5)
     items = []
-    with ds.feed(executor="ray", num_workers=1, ray_options=options, stall_timeout_s=5) as feed:
+    with ds.feed(executor="ray", num_workers=1, ray_options=options, stall_timeout_s=5, memory_bytes=1 << 20) as feed:
         items += [exact(next(feed)) for _ in range(10)]
         nodes.kill(only)
         with pytest.raises(ps.errors.PlanError) as caught:
@@ -251,20 +254,22 @@ def test_a_node_that_never_comes_back_is_named(nodes: Nodes) -> None:
 def test_results_that_the_object_store_has_lost_are_computed_again(monkeypatch: pytest.MonkeyPatch) -> None:
     import ray
 
-    get, lost = ray.get, []
+    get, results = ray.get, Counter[str]()
 
     def get_or_lose(reference: Any, **options: Any) -> Any:  # `ray.internal.free` is gone, so the error is raised in its place
         value = get(reference, **options)
-        if "workers" in threading.current_thread().name and len(lost) < 3 and getattr(value, "columns", None):
-            lost.append(reference)
-            raise ray.exceptions.ObjectLostError(reference.hex(), b"", "")
+        worker = threading.current_thread().name
+        if "workers" in worker and getattr(value, "columns", None):
+            results[worker] += 1
+            if results[worker] == 2:
+                raise ray.exceptions.ObjectLostError(reference.hex(), b"", "")
         return value
 
     monkeypatch.setattr(ray, "get", get_or_lose)
     ds = ps.from_source(range(60)).map(wide_row).batch(5)
     with ds.feed(**RAY) as feed:
         items = [exact(item) for item in feed]
-    assert len(lost) == 3
+    assert max(results.values()) > 2
     assert items == reference(ds)
 
 
@@ -399,28 +404,19 @@ import sys
 import numpy as np
 from interop.ray_nodes import several_nodes
 import penstock as ps
-no_spilling = {"automatic_object_spilling_enabled": False, "object_store_full_delay_ms": 10}
-with several_nodes(1, object_store_memory=80_000_000, _system_config=no_spilling) as nodes:
-    import ray
-    held = []
-    try:
-        while len(held) < 20:
-            held.append(ray.put(np.zeros(10_000_000, np.uint8)))
-    except ray.exceptions.RayError as error:
-        print(f"full: {type(error).__name__}", flush=True)
-    ds = ps.from_source(range(8)).map(lambda x: np.full(5_000_000, x)).batch(2)
-    try:
-        list(ds.feed(executor="ray", num_workers=1, stall_timeout_s=10))
-    except ps.errors.PenstockError as error:
-        print(f"{type(error).__name__}: {error}", flush=True)
+no_disk = {"local_fs_capacity_threshold": 0.01, "object_store_full_delay_ms": 10}
+with several_nodes(1, object_store_memory=80_000_000, _system_config=no_disk) as nodes:
+    ds = ps.from_source(range(8)).map(lambda x: np.full(12_500_000, x)).batch(2)
+    with ds.feed(executor="ray", num_workers=1) as feed:
+        next(feed)
 """
 
 
-def test_a_full_object_store(tmp_path: Path) -> None:
+def test_an_object_store_that_is_full_and_cannot_spill() -> None:
     done = subprocess.run([sys.executable, "-c", FULL], capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    print(done.stdout)
-    assert "object-store-memory" in done.stdout
+    assert "WorkerFailed: the object store is full, and so is the disk that it spills to" in done.stderr
+    assert "object-store-memory" in done.stderr
+    assert re.search(r"where: Ray worker workers-0 on node [0-9.]+ \([0-9a-f]+\), process \d+", done.stderr)
 
 
 def test_more_than_the_object_store_holds_passes_through_it() -> None:
