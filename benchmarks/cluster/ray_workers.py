@@ -1,14 +1,15 @@
 """Ray workers against worker processes, and Ray Data, with the same function; what an item costs; several nodes.
 
-`--work` is w1 or w5 (as in `functions.py`: two workers each), block (10 ms of sleep an element, one worker: 0.83 is 2 ms an item) or nodes
-(the same sleep on one, two and four nodes of four workers).
+`--work` is w1 or w5 (as in `functions.py`: two workers each), item (one worker, 100 ms of sleep an element, so that each is an item of its
+own, beside a bare actor that sleeps as long) or nodes (10 ms of sleep an element, on one, two and four nodes of four workers).
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,9 @@ import rounds
 from data import Size
 
 _FLAG = "--work"
-_SLEEP_S, _PER_NODE, _BATCH = 0.01, 4, 16
+_SLEEP_S, _ITEM_S, _PER_NODE, _BATCH = 0.01, 0.1, 4, 16
+_PATHS = [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+os.environ["PYTHONPATH"] = os.pathsep.join(_PATHS)  # of the workers of Ray
 
 
 def _asleep(index: int) -> int:
@@ -34,6 +37,34 @@ def _sleeping(run: rounds.Run, num_elements: int, **options: Any) -> dict[str, A
 
     with ps.from_source(range(num_elements)).map(_asleep).batch(_BATCH).feed(**options) as feed:
         return drive.epochs(lambda: feed, _BATCH, run.size.min_seconds)
+
+
+def _item(index: int) -> int:
+    time.sleep(_ITEM_S)
+    return index
+
+
+def _items(run: rounds.Run, epoch: Callable[[], Iterable[Any]]) -> dict[str, Any]:
+    found = drive.epochs(epoch, 1, run.size.min_seconds)
+    return {**found, "item_ms": 1e3 / found["rate"] - 1e3 * _ITEM_S}
+
+
+def _items_of_a_feed(run: rounds.Run, executor: Any) -> dict[str, Any]:
+    import penstock as ps
+
+    with ps.from_source(range(48)).map(_item).feed(executor=executor, num_workers=1) as feed:
+        return _items(run, lambda: feed)
+
+
+def _bare_actor(run: rounds.Run) -> dict[str, Any]:
+    import ray
+
+    class Sleeper:
+        def item(self, index: int) -> int:
+            return _item(index)
+
+    actor = ray.remote(Sleeper).remote()
+    return _items(run, lambda: (ray.get(actor.item.remote(index)) for index in range(48)))
 
 
 def _with_ray(num_cpus: int, body: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -86,10 +117,11 @@ def _contestants(name: str) -> rounds.Contestants:
             "two_nodes": lambda run: _on_nodes(run, 2),
             "four_nodes": lambda run: _on_nodes(run, 4),
         }
-    if name == "block":
+    if name == "item":
         return {
-            "thread": lambda run: _sleeping(run, 160, executor="threads", num_workers=1),
-            "ray": lambda run: _with_ray(1, lambda: _sleeping(run, 160, executor="ray", num_workers=1)),
+            "thread": lambda run: _items_of_a_feed(run, "threads"),
+            "ray": lambda run: _with_ray(1, lambda: _items_of_a_feed(run, "ray")),
+            "bare_actor": lambda run: _with_ray(1, lambda: _bare_actor(run)),
         }
     work = functions.WORKS[name]
     return {
@@ -99,9 +131,11 @@ def _contestants(name: str) -> rounds.Contestants:
     }
 
 
-def _targets(name: str) -> dict[str, float]:
-    """Return the least ratio of contestants to the reference."""
-    return {"nodes": {"two_nodes": 1.8, "four_nodes": 3.6}, "block": {"ray": 10 / 12}}.get(name, {"ray": 0.9})
+def _targets(name: str) -> list[rounds.Target]:
+    if name == "item":
+        return [rounds.Target(contestant="ray", metric="item_ms", sense="<=", bound=2)]
+    least = {"two_nodes": 1.8, "four_nodes": 3.6} if name == "nodes" else {"ray": 0.9}
+    return [rounds.Target(contestant=who, metric="ratio", sense=">=", bound=bound) for who, bound in least.items()]
 
 
 def _prepare(name: str) -> Callable[[Size, Path], None]:
@@ -109,14 +143,14 @@ def _prepare(name: str) -> Callable[[Size, Path], None]:
 
 
 def _claim(name: str) -> rounds.Claim:
-    title = functions.WORKS[name].title if name in functions.WORKS else f"{_SLEEP_S * 1000:g} ms of sleep an element"
+    title = functions.WORKS[name].title if name in functions.WORKS else "elements that sleep"
     return rounds.Claim(
         name=f"ray_{name}",
         title=f"Ray workers, {name}: {title}",
         unit="elements/s",
         prepare=_prepare(name),
-        reference={"nodes": "one_node", "block": "thread"}.get(name, "processes"),
-        targets=tuple(rounds.Target(contestant=who, metric="ratio", sense=">=", bound=bound) for who, bound in _targets(name).items()),
+        reference={"nodes": "one_node", "item": "thread"}.get(name, "processes"),
+        targets=tuple(_targets(name)),
     )
 
 

@@ -599,7 +599,9 @@ class Feed:
         form, token = self._parts[0]
         options = self._options
         self._stats.memory.begin(self.memory, self._announce)
-        program = replace(lower(form.root, folded=form.folded, skips=form.skips), policies=self._policies, epoch=self._delivery.epoch)
+        elsewhere = self._choice.name in ("processes", "ray")
+        program = lower(form.root, folded=form.folded, skips=form.skips)
+        program = replace(program, policies=self._policies, epoch=self._delivery.epoch, elsewhere=elsewhere)
         self._choice.begin(form, program)
         engine = Engine(
             program if self._profile is None else self._profile.program(program),
@@ -607,7 +609,6 @@ class Feed:
             memory_bytes=_AUTO_MEMORY_BYTES if options.memory_bytes == "auto" else options.memory_bytes,
             start=token,
             ordered=self._order(),
-            elsewhere=self._choice.name in ("processes", "ray"),
             allocate=self._choice.allocate or self._allocate,
             listeners=self._listeners,
             watch=Watch(options.stall_timeout_s, options.on_stall),

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +20,7 @@ def dataset() -> ps.Dataset:
 
 
 def new(of: Chaining, num_workers: int = 2, memory_bytes: int = 1 << 26, elsewhere: bool = False) -> Scheduler:
-    return Scheduler(lower(of._root), num_workers, memory_bytes, Token((0, 0)), elsewhere=elsewhere)
+    return Scheduler(replace(lower(of._root), elsewhere=elsewhere), num_workers, memory_bytes, Token((0, 0)))
 
 
 def sizes(scheduler: Scheduler) -> list[tuple[int, list[int]]]:

@@ -63,7 +63,6 @@ class Engine:
         allocate: Callable[[int], Any],
         listeners: list[Listener],
         ordered: bool | Recording = True,
-        elsewhere: bool = False,
         watch: Watch | None = None,
     ) -> None:
         """Prepare to run from the state `start`; nothing happens yet.
@@ -76,13 +75,12 @@ class Engine:
             allocate: gives the memory of batches.
             listeners: called with every event, from the thread where it happens.
             ordered: whether elements keep their order, or go on as they are finished, or as they did in a recorded run.
-            elsewhere: whether the workers of the shared pool compute in processes or on other machines.
             watch: looks at the workers while a consumer waits; by default none does.
         """
         self.stopping = False
         self.occupied = False  # by a consumer that runs a task itself
         self.breaker = Breaker()
-        self._scheduler = Scheduler(program, num_workers, memory_bytes, start, ordered=ordered, elsewhere=elsewhere)
+        self._scheduler = Scheduler(program, num_workers, memory_bytes, start, ordered=ordered)
         self._tuning_cache = TuningCache()
         self._listeners = listeners
         self.watch = watch or Watch(None)

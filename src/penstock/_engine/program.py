@@ -226,6 +226,8 @@ class Program:
     """Whether a function draws random numbers: then an element may be another one in each pass."""
     make_rows: Callable[..., Rows] = Rows
     """Makes the rows of batches under construction; a profiler replaces it."""
+    elsewhere: bool = False
+    """Whether the shared workers compute in processes or on other machines."""
 
     @property
     def num_passes(self) -> float:

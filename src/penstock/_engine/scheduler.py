@@ -105,7 +105,6 @@ class Scheduler:
         start: Token,
         *,
         ordered: bool | Recording = True,
-        elsewhere: bool = False,
     ) -> None:
         """Begin at the state `start` of the program's epoch."""
         program = keeping_failures(program) if ordered is True else program
@@ -119,7 +118,7 @@ class Scheduler:
         self.active = ActiveWorkers(self.num_workers)
         self.pools = pools_of(program)
         num_passes = program.end_pass
-        self.segments = [Segment(n, plan, num_passes, start, not num_workers, elsewhere) for n, plan in enumerate(program.segments)]
+        self.segments = [Segment(n, plan, num_passes, start, not num_workers, program.elsewhere) for n, plan in enumerate(program.segments)]
         for segment in self.segments:
             segment.chunk_size.bound(memory_bytes // self._wanted_chunks())
             segment.keeps_going = program.may_cut

@@ -295,11 +295,10 @@ class RayWorker(RemoteWorker):
                 if began
                 else "look into the logs of Ray: the actor could not begin",
             )
+        full = "the object store is full, and so is the disk that it spills to"
         is_full = isinstance(error, (errors.ObjectStoreFullError, errors.OutOfDiskError))
         return WorkerFailed(
-            "the object store is full, and so is the disk that it spills to"
-            if is_full
-            else f"Ray cannot move an item: {type(error).__name__}: {_reason(text)}",
+            full if is_full else f"Ray cannot move an item: {type(error).__name__}: {_reason(text)}",
             where=self._words(),
             fix="make batches or memory_bytes= smaller, or give the nodes a larger object store (ray start --object-store-memory=...)",
         )
