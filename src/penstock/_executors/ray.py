@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import platform
+import re
 import socket
 import threading
 import time
@@ -287,13 +288,13 @@ class RayWorker(RemoteWorker):
             began = self._used is not None and self._used.about is not None
             missing = "No module named 'penstock" in text
             return WorkerDied(
-                f"{self._words()} died: {_reason(text)}",
+                f"{self._words(text)} died: {_reason(text)}",
                 where=self._words(),
                 fix='install penstock on every node, or give ray_options=ps.RayOptions(runtime_env={"pip": ["penstock"]})'
                 if missing
                 else "look at the element that it computed, at the memory of its node, and into the logs of Ray"
                 if began
-                else "look into the logs of Ray: the actor could not begin",
+                else "look into the logs of Ray: the actor could not begin, as on a node with another version of Python or Ray",
             )
         full = "the object store is full, and so is the disk that it spills to"
         is_full = isinstance(error, (errors.ObjectStoreFullError, errors.OutOfDiskError))
@@ -303,9 +304,11 @@ class RayWorker(RemoteWorker):
             fix="make batches or memory_bytes= smaller, or give the nodes a larger object store (ray start --object-store-memory=...)",
         )
 
-    def _words(self) -> str:
+    def _words(self, text: str = "") -> str:
         about = None if self._used is None else self._used.about
-        return self._name if about is None else f"{self._name} on node {about.node}, process {about.pid}"
+        if about is not None:
+            return f"{self._name} on node {about.node}, process {about.pid}"
+        return self._name + "".join(f" on node {address}" for address in re.findall(r"^\tip: (\S+)", text, re.MULTILINE))
 
     def _lose(self) -> bool:
         used, self._given_up = self._used, None
