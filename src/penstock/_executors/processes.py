@@ -31,7 +31,7 @@ from penstock._processes.inbox import Inbox
 from penstock._processes.outbox import Parcelled
 from penstock._processes.pipe import NO_SIGNAL, not_sendable
 from penstock._processes.shared_pickle import PickledOnce, Unsent, pickle_apart
-from penstock.errors import PlanError
+from penstock.errors import PlanError, WorkerDied
 
 __all__ = ["WorkerProcesses"]
 
@@ -207,13 +207,8 @@ class WorkerProcess(RemoteWorker):
                 if self._processes.closed:
                     raise Stopped
                 _preload()
-                self.child = Child.start(
-                    serve,
-                    (self._name, self._index, arena.num_bytes),
-                    name=self._name,
-                    method=_METHOD,
-                    imports_program=self._processes.sent.imports_program,
-                )
+                args, imports = (self._name, self._index, arena.num_bytes), self._processes.sent.imports_program
+                self.child = Child.start(serve, args, name=self._name, method=_METHOD, imports_program=imports)
             self._line = _Line(self.child, arena.fd)
         return self.child
 
@@ -246,8 +241,12 @@ class _Line:
         """Send the process its end, and the descriptor of the arena."""
         self._end, theirs = socket.socketpair()
         self._end.setblocking(False)
-        with theirs:
-            child.send(None, fds=[arena, theirs.fileno()])
+        try:
+            with theirs:
+                child.send(None, fds=[arena, theirs.fileno()])
+        except WorkerDied:
+            self._end.close()
+            raise
         self._lock = threading.Lock()
         self._buffer = b""
         self._spot: Spot | None = None
