@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,12 @@ def test_steps_follow_each_other_and_the_first_one_starts_after_its_batch() -> N
 
 
 def test_the_in_line_loop_is_diagnosed_as_taking_turns() -> None:
-    trial = run_trial(InLine(Squares(), 1), lambda batch: batch["data"].sum(), what="squares", num_steps=7)
+    class SlowSquares(Squares):
+        def __getitem__(self, index: int) -> dict[str, Any]:
+            time.sleep(0.002)
+            return super().__getitem__(index)
+
+    trial = run_trial(InLine(SlowSquares(), 1), lambda batch: None, what="squares", num_steps=7)
     assert trial.ready == ()
     assert judge(trial.snapshot).kind == "inline"
 
