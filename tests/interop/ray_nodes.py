@@ -25,10 +25,10 @@ class Nodes:
         """Start a node, and wait until the cluster knows it."""
         import ray
 
-        before = sum(node["Alive"] for node in ray.nodes())
+        before = {node["NodeID"] for node in ray.nodes()}  # one that was killed counts as alive for some seconds
         self._nodes.append(self._cluster.add_node(num_cpus=num_cpus, **options))
         deadline = time.monotonic() + 60
-        while sum(node["Alive"] for node in ray.nodes()) <= before:
+        while all(node["NodeID"] in before for node in ray.nodes() if node["Alive"]):
             assert time.monotonic() < deadline, "the node did not join"
             time.sleep(0.05)
         return self._nodes[-1]
