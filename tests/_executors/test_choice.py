@@ -109,6 +109,17 @@ def test_processes_are_tried_when_the_loop_waits_and_stay_when_they_are_faster(m
     assert Run(monkeypatch, cache=cache).choice.name == "processes"
 
 
+def test_epochs_that_are_shorter_than_a_window_are_counted_together_without_the_time_between(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(monkeypatch)
+    for _ in range(8):
+        run.deliver(100, seconds=0.2)
+        run.clock.now_ns += 5_000_000_000
+        run.start()
+    run.wait_for_processes()
+    assert run.choice._rates == {"threads": pytest.approx(100, rel=0.01)}
+    run.choice.end()
+
+
 def test_a_file_has_what_was_found_for_the_feeds_of_other_programs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     path = tmp_path / "executor.json"
     run = Run(monkeypatch, file=path)

@@ -42,3 +42,9 @@ def test_workers_on_a_virtual_clock_are_all_used_and_a_death_holds_up_an_ordered
     assert rates[1] > 0.97
     assert 0.9 < rates[2] <= 1
     assert rates[3] < 0.5
+
+
+def test_in_completion_order_many_thousands_of_elements_go_on_behind_one_that_is_late() -> None:
+    workers = VirtualWorkers([100.0] * 16 + [1e-6], ordered=False)
+    workers.run(10.0)
+    assert workers.elements > 0.97 * 16_000
