@@ -79,7 +79,7 @@ def _copied(run: rounds.Run) -> dict[str, Any]:
             next(feed)
             count += 1
         rate = count / (time.perf_counter() - begin_s)
-    return {"hand_over_ms": 0.0, "gb_per_s": rate * array[:128].nbytes / 1e9, "of_memcpy": rate / memcpy}
+    return {"gb_per_s": rate * array[:128].nbytes / 1e9, "of_memcpy": rate / memcpy}
 
 
 def _memcpy_rate(array: np.ndarray[Any, Any], seconds: float) -> float:

@@ -51,10 +51,10 @@ LINES = (
     Line("W4: token windows, `from_arrays`, tokens/s", "w4", "limit", "penstock_view", "dataloader_no_workers", "inline"),
     Line("W4: token windows, `from_source`, tokens/s", "w4", "limit", "penstock_source", "dataloader_no_workers", "inline"),
     *(
-        Line(f"The user's function, 2 processes, {what}, elements/s", f"functions_{name}", reference, "processes", "dataloader", "loop")
-        for what, name, reference in (
-            ("W1", "w1", "limit"), ("W3", "w3", "loop"), ("W4", "w4", "loop"), ("W5", "w5", "limit"),
-            ("a tokeniser", "words", "dataloader"),
+        Line(f"The user's function, 2 processes, {what}, elements/s", f"functions_{name}", other, "processes", "dataloader", "loop", metric)
+        for what, name, other, metric in (
+            ("W1", "w1", "limit", "times_limit"), ("W3", "w3", "loop", "ratio"), ("W4", "w4", "loop", "ratio"),
+            ("W5", "w5", "limit", "times_limit"), ("a tokeniser", "words", "dataloader", "times_dataloader"),
         )
     ),
     Line("W6: uneven elements in order, of workers / mean time", "w6", "bare_threads", "penstock", "dataloader", "", "of_allowed"),

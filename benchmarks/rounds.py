@@ -331,12 +331,12 @@ def odd_batches(summary: Mapping[str, Mapping[str, Any]], claim: Claim) -> list[
 def _print(claim: Claim, report: Mapping[str, Any]) -> None:
     print(f"\n{claim.title} ({report['size']}, {report['machine']['cpu']}, {report['machine']['cores']} cores)")
     for name, row in report["summary"].items():
+        also = "".join(f"  {key} {row[key]:.4g}" for key in claim.also if key in row)
         if claim.metric not in row:
-            print(f"  {name:24} {row.get('skipped') or row.get('failed')}")
+            print(f"  {name:24} {row.get('skipped') or row.get('failed') or also.strip()}")
             continue
         ratio = f"  {row['ratio']:.3f} of {row['reference']}" if "ratio" in row else ""
         ratio += f"  (is {row['is']})" if "is" in row else ""
-        also = "".join(f"  {key} {row[key]:.4g}" for key in claim.also if key in row)
         memory = f"  {row['peak_pss_mb']:.0f} MB" if "peak_pss_mb" in row else ""
         print(f"  {name:24} {row[claim.metric]:14,.4g} {claim.unit}  [{row['lowest']:,.4g} .. {row['highest']:,.4g}]{ratio}{also}{memory}")
     for target in report["targets"]:

@@ -23,7 +23,7 @@ from penstock.errors import WorkerDied
 
 def opened(dataset: ps.Dataset, rows: int) -> tuple[Segment, Chunk]:
     """Open a chunk of `rows` rows of the first segment, with memory for its batches."""
-    segment = Segment(0, lower(dataset._root).segments[0], 1, Token((0, 0)), False, False)
+    segment = Segment(0, lower(dataset._root).segments[0], 1, Token((0, 0)), at_once=False, elsewhere=False)
     for _ in range(20):
         segment.blocks[0].observe(segment.blocks[0].rows(1 << 40, 1), 1)
     chunk = segment.open()
@@ -123,7 +123,7 @@ def test_a_failure_on_a_whole_batch_leaves_the_batches_before_it() -> None:
             raise ValueError("batch")
         return batch
 
-    segment = Segment(0, lower(numbers(9).batch(3).map(look)._root).segments[0], 1, Token((0, 0)), False, False)
+    segment = Segment(0, lower(numbers(9).batch(3).map(look)._root).segments[0], 1, Token((0, 0)), at_once=False, elsewhere=False)
     for _ in range(3):
         segment.chunk_size.observe(segment.chunk_size.items, 1, 1)
     chunk = segment.open()

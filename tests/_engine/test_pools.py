@@ -15,7 +15,7 @@ async def fetch(x: int) -> int:
 def test_each_stage_with_a_concurrency_has_a_pool_and_an_async_one_a_single_worker_that_claims() -> None:
     ds = ps.from_source(range(9)).map(lambda x: x, concurrency=3).map(fetch, concurrency=64).batch(2)
     program = lower(ds._root)
-    segments = [Segment(number, plan, 1, Token((0, 0)), False, False) for number, plan in enumerate(program.segments)]
+    segments = [Segment(number, plan, 1, Token((0, 0)), at_once=False, elsewhere=False) for number, plan in enumerate(program.segments)]
     assert sorted(pools_of(program).values()) == [0, 1, 3]
     assert pools_of(program)[SHARED] == 0
     (pool,) = awaited_in(segments)

@@ -16,7 +16,7 @@ from penstock._order.runs import Recording, Runs
 
 
 def segment(dataset: ps.Dataset, *, passes: float = 1, source: tuple[int, int] = (0, 0), number: int = 0) -> Segment:
-    return Segment(number, lower(dataset._root).segments[number], passes, Token(source), False, False)
+    return Segment(number, lower(dataset._root).segments[number], passes, Token(source), at_once=False, elsewhere=False)
 
 
 def numbers(count: int) -> ps.Dataset:
@@ -181,7 +181,7 @@ def test_a_segment_with_an_async_stage_opens_small_chunks_and_enough_of_them() -
 
 def unordered(count: int, passes: float = 1, done: CompletedRuns = NOTHING_COMPLETED, position: int = 0) -> Segment:
     plan = lower(numbers(count)._root, folded=True).segments[0]
-    work = Segment(0, plan, passes, Token((0, position), (), done), False, False)
+    work = Segment(0, plan, passes, Token((0, position), (), done), at_once=False, elsewhere=False)
     work.unordered = True
     return work
 

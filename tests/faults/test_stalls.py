@@ -298,7 +298,8 @@ def test_a_warning_is_given_for_the_loops_own_line_once_per_doubled_time_and_the
     assert len(given) == len(texts) >= 2
     assert all(warning.category is RuntimeWarning and warning.filename == __file__ for warning in given)
     assert str(given[0].message).startswith(texts[0] + "\n  where: stage 'stuck', worker ")
-    assert set(texts) == set(feed.stats().notices[-len(set(texts)) :])
+    said = tuple(dict.fromkeys(reversed(texts)))[::-1]  # each once, where it was said last
+    assert said == feed.stats().notices[-len(said) :]
 
 
 def test_work_that_goes_on_without_a_result_is_warned_about_and_never_an_error() -> None:

@@ -28,7 +28,7 @@ from penstock.errors import WorkerDied
 __all__ = ["RemoteExecutor", "RemoteWorker", "RemoteWorkers"]
 
 _MOST_STARTS = 3
-"""So many of one worker may die in a row before they have computed anything."""
+"""So many times in a row a worker may die before it has computed anything."""
 
 
 class RemoteWorker(ABC):
