@@ -88,7 +88,8 @@ def test_a_script_measures_all_its_contestants_and_says_what_is_missing(claim: s
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     result = json.loads((tmp_path / f"{claim}.json").read_text())
-    measured = {name for name, row in result["summary"].items() if result["metric"] in row}
+    own = {target["contestant"]: target["metric"] for target in result["targets"]}
+    measured = {name for name, row in result["summary"].items() if result["metric"] in row or own.get(name) in row}
     skipped = {name: row["skipped"] for name, row in result["summary"].items() if "skipped" in row}
     assert measured | set(skipped) == set(result["summary"])
     assert {name.partition("_")[0] for name in skipped} == {

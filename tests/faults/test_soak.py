@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -23,8 +24,13 @@ pytestmark = needs_proc
 
 
 def count_descriptors() -> int:
-    """Count those that stay open: a worker has one for 10 us when it looks how long it waited for a CPU."""
-    return min(len(os.listdir("/proc/self/fd")) for _ in range(100))
+    """Count those that stay open: a worker has one while it looks how long it waited for a CPU, and may have to wait for the GIL."""
+
+    def count() -> int:
+        time.sleep(0.001)
+        return len(os.listdir("/proc/self/fd"))
+
+    return min(count() for _ in range(100))
 
 
 def count_threads() -> int:

@@ -39,6 +39,7 @@ _MOST_LEASED = 16
 """So many results of one process may be referred to before further ones are copied out of its memory."""
 _STACK_S, _QUIET_S = 0.5, 0.05
 _CALL = re.compile(r'  File "(.*)", line (\d+) in (.*)')
+_SPOT = re.compile(SPOT + rb"([0-9a-f]+)\n")
 _METHOD = "forkserver" if sys.platform == "linux" else "spawn"
 _GRACE_S = 1.0  # an idle process ends in 2 ms
 _START_S = 60.0
@@ -263,18 +264,14 @@ class _Line:
             return self._spot
 
     def _read(self) -> list[str]:
-        """Take in what has arrived; return the lines that are no spots."""
+        """Take in what has arrived; return the lines of a stack, which is written in pieces: a spot may stand amid a line."""
         with suppress(OSError):  # nothing has arrived, or the process has ended
             while data := self._end.recv(1 << 16):
                 self._buffer += data
-        *lines, self._buffer = self._buffer.split(b"\n")
-        others = []
-        for line in lines:
-            if line.startswith(SPOT):
-                self._spot, self._asked = pickle.loads(bytes.fromhex(line[len(SPOT) :].decode())), False
-            else:
-                others.append(line.decode(errors="replace"))
-        return others
+        for spot in _SPOT.findall(self._buffer):
+            self._spot, self._asked = pickle.loads(bytes.fromhex(spot.decode())), False
+        *lines, self._buffer = _SPOT.sub(b"", self._buffer).split(b"\n")
+        return [line.decode(errors="replace") for line in lines]
 
     def calls(self, child: Child) -> list[tuple[str, int, str]]:
         """Let the process tell its stack; what it has told within half a second is returned."""
@@ -285,10 +282,9 @@ class _Line:
             poll = select.poll()
             poll.register(self._end, select.POLLIN)
             deadline = time.monotonic() + _STACK_S
-            while (left_s := deadline - time.monotonic()) > 0 and poll.poll(1000 * (left_s if not lines else _QUIET_S)):
-                found = self._read()
-                lines += found
-                if not found and not self._buffer:
+            while (left_s := deadline - time.monotonic()) > 0 and (events := poll.poll(1000 * (left_s if not lines else _QUIET_S))):
+                lines += self._read()
+                if events[0][1] & select.POLLHUP:  # the process has ended
                     break
         found_calls = [_CALL.match(line) for line in lines]
         return [(call[1], int(call[2]), call[3]) for call in reversed(found_calls) if call is not None]

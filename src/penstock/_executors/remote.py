@@ -38,7 +38,7 @@ from penstock.observe.stats import thread_times
 __all__ = ["SPOT", "AtRow", "Begun", "Place", "RemoteComputer", "Reply", "Request", "Retrying", "Spot", "Stages", "serve"]
 
 SPOT = b"spot "
-"""What a line begins with that holds a `Spot`; other lines are those of a stack."""
+"""What stands before a `Spot`, in hexadecimal digits up to the end of the line."""
 
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of mallopt(3)

@@ -1,0 +1,34 @@
+"""What a worker process tells on its second line."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import pytest
+
+from penstock._executors.processes import _Line
+from penstock._executors.remote import serve
+from penstock._processes.arena import Arena
+from penstock._processes.child import Child
+
+pytestmark = [
+    pytest.mark.usefixtures("fork_server"),
+    pytest.mark.skipif(sys.platform == "win32", reason="processes and signals of POSIX"),
+]
+
+
+def test_a_stack_is_whole_when_the_answer_to_another_question_comes_amid_it() -> None:
+    arena = Arena()
+    child = Child.start(serve, ("worker 0", 0, arena.num_bytes), name="worker 0", method="forkserver")
+    line = _Line(child, arena.fd)
+    try:
+        while line.spot() is None:  # it has begun
+            time.sleep(0.01)
+        for _ in range(10):
+            line.spot()
+            assert [function for _, _, function in line.calls(child)][-4:] == ["serve", "receive", "fill", "recv_fds"]
+    finally:
+        child.stop(10.0)
+        line.close()
+        arena.close()
