@@ -18,8 +18,8 @@ from penstock._contracts.options import Options, RayOptions
 from penstock._contracts.policy import Raise, Replace, Retry, Skip
 from penstock._contracts.storage import RemoteFiles, StorageOptions
 from penstock._contracts.version import VERSION
-from penstock.dataset import (
-    Dataset,
+from penstock.dataset.builder import Dataset
+from penstock.dataset.opening import (
     from_arrays,
     from_dataloader,
     from_generator,

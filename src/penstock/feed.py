@@ -599,7 +599,7 @@ class Feed:
         form, token = self._parts[0]
         options = self._options
         self._stats.memory.begin(self.memory, self._announce)
-        elsewhere = self._choice.name in ("processes", "ray")
+        form, elsewhere = self._choice.form(form), self._choice.name in ("processes", "ray")
         program = lower(form.root, folded=form.folded, skips=form.skips)
         program = replace(program, policies=self._policies, epoch=self._delivery.epoch, elsewhere=elsewhere)
         self._choice.begin(form, program)

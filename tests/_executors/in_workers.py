@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,13 @@ def numbered(element: int) -> Any:
     return {"number": np.int64(element), "below": np.int64(os.getpid())}
 
 
+def numbered_but_six(element: int) -> Any:
+    """Fail at 6."""
+    if element == 6:
+        raise ValueError("six")
+    return numbered(element)
+
+
 def marked(element: Any) -> Any:
     """Add the process that runs this."""
     return {**element, "above": np.int64(os.getpid())}
@@ -29,3 +37,19 @@ def marked(element: Any) -> Any:
 def abs_or_die(number: int) -> int:
     """Return a number; end the process at a negative one."""
     return os._exit(3) if number < 0 else number  # type: ignore[return-value,no-any-return]
+
+
+class Bound:
+    """Numbers up to `length`, and a function that gives what it gets. A lock binds it to its process."""
+
+    def __init__(self, length: int) -> None:
+        self._length, self._lock = length, threading.Lock()
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, index: int) -> int:
+        return index
+
+    def __call__(self, element: Any) -> Any:
+        return element

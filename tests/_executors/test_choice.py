@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from _executors.in_workers import busy
+from _executors.in_workers import Bound, busy
 
 import penstock as ps
 from penstock._contracts.options import Options
@@ -226,6 +226,49 @@ def test_a_feed_that_moves_delivers_each_element_once_and_in_order() -> None:
     with dataset.feed(executor="inline") as feed:
         feed.load_state_dict(state)
         assert next(feed)["number"].tolist() == wanted[-8:]
+
+
+def test_functions_are_tried_in_processes_where_the_source_cannot_be_sent(tmp_path: Path) -> None:
+    path = tmp_path / "executor.json"
+    dataset = ps.from_source(Bound(1000)).shuffle(seed=1).map(Bound(0)).map(busy, name="busy").batch(8).repeat()
+    numbers: list[int] = []
+    pids: set[int] = set()
+    with dataset.feed(num_workers=2, executor_file=path) as feed:
+        end_s = time.monotonic() + 60.0
+        while time.monotonic() < end_s and not any("from now on" in notice for notice in feed.stats().notices):
+            for _ in range(50):
+                batch = next(feed)
+                numbers += batch["number"].tolist()
+                pids |= set(batch["pid"].tolist())
+        notices = list(feed.stats().notices)
+        state = feed.state_dict()
+        numbers += next(feed)["number"].tolist()
+    with dataset.feed(executor="inline") as feed:
+        wanted = [number for _ in range(len(numbers) // 8) for number in next(feed)["number"].tolist()]
+        assert numbers == wanted
+        feed.load_state_dict(state)
+        assert next(feed)["number"].tolist() == wanted[-8:]
+    assert "Bound cannot be sent to another process" in notices[0]
+    assert "its functions are tried there, and the rest stays on threads" in notices[0]
+    assert "a second with 'busy' in processes" in notices[1], notices
+    assert pids - {os.getpid()}
+    path.write_text(json.dumps({**json.loads(path.read_text()), "executor": "placed"}))
+    with dataset.feed(num_workers=2, executor_file=path) as feed:
+        assert set(next(feed)["pid"].tolist()) - {os.getpid()}
+
+
+def test_nothing_is_placed_where_no_function_can_be_sent_or_something_counts_its_elements(monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = ps.from_source(Bound(10))
+    for dataset in (numbers, numbers.map(Bound(0)), numbers.batch(2).map(busy).enumerate()):
+        monkeypatch.setattr(f"{__name__}.DATASET", dataset)
+        run = Run(monkeypatch)
+        run.deliver(100)
+        assert run.choice._starter is not None
+        run.choice._starter.join()
+        run.deliver(100)
+        assert run.choice.name == "threads"
+        assert len(run.notices) == 1
+        run.choice.end()
 
 
 def options_that_keep_it(tmp_path: Any) -> list[dict[str, Any]]:

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from _executors.in_workers import abs_or_die, marked, numbered
+from _executors.in_workers import Bound, abs_or_die, marked, numbered, numbered_but_six
 
 import penstock as ps
+from penstock._executors import choice
 
 pytestmark = pytest.mark.usefixtures("fork_server")
 
@@ -78,3 +79,44 @@ def test_an_element_that_kills_the_process_of_its_stage_is_named() -> None:
     with pytest.raises(ps.errors.WorkerDied) as death, dataset.feed() as feed:
         list(feed)
     assert "element epoch 0 index 2" in death.value.__notes__[-1]
+
+
+PLACED: dict[str, Any] = {"executor": "processes", "concurrency": 2}
+NUMBERS = ps.from_source(Bound(60)).shuffle(seed=1)
+
+
+@pytest.mark.parametrize(
+    "dataset",
+    [
+        NUMBERS.map(Bound(0)).map(numbered, **PLACED).batch(10),
+        NUMBERS.map(numbered, **PLACED).map(Bound(0)).batch(10).map(Bound(0)),
+        NUMBERS.batch(10).map(Bound(0)).unbatch().map(numbered, **PLACED).batch(10),
+    ],
+    ids=["a map below it", "maps above it and above the batch", "another segment"],
+)
+def test_what_threads_compute_beside_it_is_left_out_where_it_cannot_be_sent(dataset: ps.Dataset) -> None:
+    with dataset.feed(num_workers=2) as feed:
+        batches = list(feed)
+    with dataset.feed(executor="inline") as feed:
+        assert [batch["number"].tolist() for batch in batches] == [batch["number"].tolist() for batch in feed]
+    assert len(batches) == 6
+    assert HERE not in pids(batches, "below")
+
+
+def test_an_element_of_a_source_that_is_left_out_is_named_when_it_fails_and_cannot_be_replaced() -> None:
+    dataset = ps.from_source(Bound(60)).map(numbered_but_six, **PLACED)
+    with pytest.raises(ValueError, match="six") as failed, dataset.feed(num_workers=2) as feed:
+        list(feed)
+    assert "element epoch 0 index 6 (element 6 of Bound)" in failed.value.__notes__[-1]
+    with dataset.feed(num_workers=2, on_error=ps.Skip(limit=1)) as feed:
+        assert [int(element["number"]) for element in feed] == [*range(6), *range(7, 60)]
+    with pytest.raises(ps.errors.PlanError, match="Bound cannot be sent"), dataset.feed(num_workers=2, on_error=ps.Replace()) as feed:
+        list(feed)
+
+
+def test_a_large_dataset_is_not_copied_for_a_function_above_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choice, "_MOST_BYTES", 1 << 20)
+    with ps.from_arrays(np.ones((60, 1 << 12))).map(np.sum, **PLACED).batch(60).feed(num_workers=2) as feed:
+        assert next(feed).tolist() == [1 << 12] * 60
+        assert feed._choice._processes is not None
+        assert feed._choice._processes.sent.stages.num_bytes < 1 << 14

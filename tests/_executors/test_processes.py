@@ -23,7 +23,7 @@ def test_a_stack_is_whole_when_the_answer_to_another_question_comes_amid_it() ->
     child = Child.start(serve, ("worker 0", 0, arena.num_bytes), name="worker 0", method="forkserver")
     line = _Line(child, arena.fd)
     try:
-        while line.spot() is None:  # it has begun
+        while line.spot() is None or line.calls(child)[-1][2] != "recv_fds":  # it waits for a request
             time.sleep(0.01)
         for _ in range(10):
             line.spot()

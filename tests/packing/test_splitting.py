@@ -9,7 +9,7 @@ import pytest
 from packing.small import dataset, odd, twice
 
 import penstock as ps
-from penstock.dataset import Dataset
+from penstock.dataset.builder import Dataset
 from penstock.errors import PlanError, SourceError, TooManySkipped
 from penstock.packing.sampling import check_losses, for_part, has_positions, policy_of, split
 

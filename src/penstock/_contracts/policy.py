@@ -47,7 +47,20 @@ class Raise:
 
 
 @dataclass(frozen=True, slots=True)
-class Skip:
+class _Limited:
+    """A policy that lets elements fail, up to a limit."""
+
+    limit: int | float | None = None
+    _: KW_ONLY
+    errors: Errors = Exception
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "limit", _checked_limit(self.limit, type(self).__name__))
+        object.__setattr__(self, "errors", _checked_errors(self.errors, type(self).__name__))
+
+
+@dataclass(frozen=True, slots=True)
+class Skip(_Limited):
     """Leave a failing element out, as a filter would: batches stay full, what comes behind moves up.
 
     Attributes:
@@ -56,17 +69,9 @@ class Skip:
         errors: types of the errors that this is for; others are raised.
     """
 
-    limit: int | float | None = None
-    _: KW_ONLY
-    errors: Errors = Exception
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "limit", _checked_limit(self.limit, "Skip"))
-        object.__setattr__(self, "errors", _checked_errors(self.errors, "Skip"))
-
 
 @dataclass(frozen=True, slots=True)
-class Replace:
+class Replace(_Limited):
     """Put the next element of the order in the place of a failing one, after the last the first; when that fails too, the next again.
 
     Positions stay as they are, so every shard makes equal steps. The element that stands in is delivered twice. For elements whose
@@ -76,14 +81,6 @@ class Replace:
         limit: how many elements may be replaced, as for `Skip`.
         errors: types of the errors that this is for; others are raised.
     """
-
-    limit: int | float | None = None
-    _: KW_ONLY
-    errors: Errors = Exception
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "limit", _checked_limit(self.limit, "Replace"))
-        object.__setattr__(self, "errors", _checked_errors(self.errors, "Replace"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from penstock._contracts.options import Options
+from penstock._contracts.policy import Replace, final
 from penstock._engine.engine import Engine
+from penstock._engine.lowering import lower
+from penstock._engine.policies import policies_in
 from penstock._engine.program import Program
 from penstock._engine.resume import PlanVariant
 from penstock._engine.tuning import TuningCache
@@ -35,7 +38,7 @@ _WAITS = 0.5  # of the time: below that the training loop is the bottleneck, and
 _WAITS_ALWAYS = 0.95  # there is nothing that threads could run beside
 _COMPUTES = 0.4  # of a CPU: below that workers wait for disks and servers, which threads do as well
 _BETTER = 1.02
-_FOUND = {name: name for name in ("threads", "processes", "inline")}
+_FOUND = {name: name for name in ("threads", "processes", "placed", "inline")}
 _MOST_BYTES = 256 << 20  # of a dataset that is copied for a trial
 
 
@@ -76,12 +79,13 @@ class ExecutorChoice:
     """The executor of a feed over its epochs, and the worker processes, which are kept.
 
     With "auto" a feed begins on threads. When the training loop waits more than half of the time while the threads compute, worker
-    processes are started beside them and tried; where they are not faster, one thread alone is as fast as several and the loop does
-    nothing but wait, its own thread is tried. What was fastest stays, and later feeds of the dataset begin with it, also in another program
-    where `executor_file` is given. To move, the feed goes on behind the last element that was delivered, as from a saved state.
+    processes are started beside them and tried, for the Python functions alone where the dataset cannot be sent as a whole. Where they are
+    not faster, one thread alone is as fast as several and the loop does nothing but wait, its own thread is tried. What was fastest stays,
+    and later feeds of the dataset begin with it, also in another program where `executor_file` is given. To move, the feed goes on behind
+    the last element that was delivered, as from a saved state.
 
     Attributes:
-        name: "threads", "processes", "ray" or "inline".
+        name: "threads", "processes", "ray", "inline", or "placed" for threads with Python functions in processes.
         moves: whether the feed should go on with `name`, between two hand-overs, because it differs from what runs.
         notice: why, for a Notice; empty when there is nothing to say.
     """
@@ -100,9 +104,12 @@ class ExecutorChoice:
         self._engine: Engine | None = None
         self._window: _Window | None = None
         self._rates: dict[str, float] = {}
+        self._placed: tuple[PlanVariant, PlanVariant] | None = None
+        self._names = ""
+        self._replaces = any(isinstance(final(policy), Replace) for policy in (options.on_error, *policies_in(root)))
         self._inline_may_pay = self._starts = self._places = self._shares = False
         self._starter: threading.Thread | None = None
-        self._failed = ""
+        self._failed, self._may_place = "", False
         self.moves, self.notice = False, ""
         auto = options.executor == "auto"
         self._open = auto and may_move and self._most_workers() > 1
@@ -130,6 +137,14 @@ class ExecutorChoice:
         """What gives the memory of batches, where worker processes write them."""
         return self._processes.arena.allocate if self._shares and self._processes is not None else None
 
+    def form(self, form: PlanVariant) -> PlanVariant:
+        """Return the form of a plan that is run: with "placed" its functions have worker processes."""
+        if self.name != "placed":
+            return form
+        if self._placed is None or self._placed[0].root is not form.root:
+            self._placed = form, form._replace(root=form.root.placed(_sendable))
+        return self._placed[1]
+
     def begin(self, form: PlanVariant, program: Program) -> None:
         """Prepare to run a plan, lowered to a program."""
         self._form = form
@@ -137,10 +152,10 @@ class ExecutorChoice:
             self._window, self.moves = _Window(), False
         else:
             self._window.pause()
-        workers = [stage.workers for segment in program.segments for stage in segment.stages if stage.workers is not None]
-        self._places = any(some.executor == "processes" for some in workers) and self.name != "inline"
+        names = _in_processes(program)
+        self._names, self._places = ", ".join(map(repr, names)) or self._names, bool(names) and self.name != "inline"
         # A generator cannot be read again; and where the user has said what runs in processes, that is the choice.
-        self._open = self._open and program.segments[0].stream is None and not self._places
+        self._open = self._open and program.segments[0].stream is None and (not self._places or self.name == "placed")
         self._shares = self.name == "processes" or (self._places and self.name != "ray")
         if self._shares:
             self._made()
@@ -168,11 +183,13 @@ class ExecutorChoice:
             return self._remote(engine, self._ray)
         if self._shares:
             try:
-                self._run(self._made(), engine)
+                replaces = self._replaces or engine.error_handler.policies.keeps_positions  # by an element that is read there
+                placed = self.name != "processes" and not replaces
+                self._run(self._made(), engine, _MOST_BYTES if placed else None, placed=placed)
             except PlanError as error:
-                if self._options.executor == "processes" or self._places:
+                if self._options.executor == "processes" or (self._places and self.name != "placed"):
                     raise
-                self.name, self.notice = "threads", f"worker processes cannot run this: {error.what}"
+                self.name, self._open, self.notice = "threads", False, f"worker processes cannot run this: {error.what}"
             else:
                 return self._remote(engine, self._made())
         return InlineExecutor(engine) if self.name == "inline" else ThreadsExecutor(engine)
@@ -180,11 +197,11 @@ class ExecutorChoice:
     def _remote(self, engine: Engine, workers: RemoteWorkers) -> Executor:
         from penstock._executors.elsewhere import RemoteExecutor
 
-        return RemoteExecutor(engine, workers, self.name)
+        return RemoteExecutor(engine, workers, "threads" if self.name == "placed" else self.name)
 
-    def _run(self, workers: RemoteWorkers, engine: Engine, most_bytes: int | None = None) -> None:
+    def _run(self, workers: RemoteWorkers, engine: Engine, most_bytes: int | None = None, *, placed: bool = False) -> None:
         assert self._form is not None
-        workers.run(engine.plans, engine.error_handler.policies, self._form, most_bytes)
+        workers.run(engine.plans, engine.error_handler.policies, self._form, most_bytes, placed=placed)
 
     def delivered(self, now_ns: int, waited_ns: int, num_items: int) -> None:
         """Learn from a hand-over."""
@@ -203,7 +220,7 @@ class ExecutorChoice:
     def _judge(self, rate: float, waits: float, cpus: float) -> None:
         """Say what is done next, by the figures of a window."""
         self._rates[self.name] = rate
-        if self.name == "processes" and rate < _BETTER * self._rates["threads"] and self._inline_may_pay:
+        if self.name in ("processes", "placed") and rate < _BETTER * self._rates["threads"] and self._inline_may_pay:
             self._go("inline", "the training loop's own thread is tried")
         elif self.name != "threads":
             self._settle()
@@ -221,12 +238,23 @@ class ExecutorChoice:
             self._run(processes, self._engine, _MOST_BYTES)
             processes.start(self._most_workers())
         except (PlanError, WorkerDied, OSError, Stopped) as error:  # said in a notice: the feed goes on as it is
+            self._may_place = isinstance(error, PlanError) and self._can_place()
             self._failed = f"worker processes cannot run this: {getattr(error, 'what', error)}"
+
+    def _can_place(self) -> bool:
+        assert self._form is not None
+        self._placed = self._form, self._form._replace(root=self._form.root.placed(_sendable))
+        try:
+            return bool(_in_processes(lower(self._placed[1].root, folded=self._form.folded, skips=self._form.skips)))
+        except PlanError:  # something above the function counts elements
+            return False
 
     def _end_start(self) -> None:
         self._starts = False
         if not self._failed:
             self._go("processes", "worker processes are tried: the training loop waits, and threads share one interpreter lock")
+        elif self._may_place:
+            self._go("placed", f"{self._failed}; its functions are tried there, and the rest stays on threads")
         elif self._inline_may_pay:
             self._go("inline", f"{self._failed}; the training loop's own thread is tried")
         else:
@@ -236,13 +264,17 @@ class ExecutorChoice:
         """Stay with, or go back to, what was fastest."""
         best = max(self._rates, key=lambda name: self._rates[name] * (1.0 if name == self.name else 1 / _BETTER))
         self._open = False
-        rates = ", ".join(f"{rate:,.0f} a second on {name}" for name, rate in self._rates.items())
-        self.notice, self.moves = f"executor={best!r} is used from now on: {rates}", best != self.name
+        rates = ", ".join(f"{rate:,.0f} a second {self._words(name)}" for name, rate in self._rates.items())
+        said = f"executor={best!r}" if best != "placed" else f"executor='threads' {self._words(best)}"
+        self.notice, self.moves = f"{said} is used from now on: {rates}", best != self.name
         self.name = best
         if self._cache is not None:
             self._cache.executor = best, self.notice
         if self._file is not None:
             self._write(self._file)
+
+    def _words(self, name: str) -> str:
+        return f"with {self._names} in processes" if name == "placed" else f"on {name}"
 
     def _read(self, path: str) -> tuple[str, str] | None:
         """Return what a file says of this plan; None where there is no file yet, or it is of another plan."""
@@ -288,3 +320,15 @@ class ExecutorChoice:
             workers.end.detach()
         self._processes = self._ray = None
         return found
+
+
+def _in_processes(program: Program) -> list[str]:
+    """Name the stages that say that they run in worker processes."""
+    stages = (stage for segment in program.segments for stage in segment.stages)
+    return [stage.name for stage in stages if stage.workers is not None and stage.workers.executor == "processes"]
+
+
+def _sendable(function: object) -> bool:
+    from penstock._executors.processes import sendable
+
+    return sendable(function, _MOST_BYTES)

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from penstock._contracts.element import bytes_of_all
 from penstock._contracts.event import Notice
@@ -21,9 +21,14 @@ from penstock._engine.resume import PlanVariant
 from penstock._engine.segment import READER, RETRY_WORKER
 from penstock._executors.remote import Reply, Spot, Stages
 from penstock._executors.threads import Stopped, ThreadsExecutor, work
+from penstock._ops.map import MapOp
+from penstock._ops.reading import ReadLeaf
 from penstock._ops.rows import Rows
 from penstock._ops.worker import WorkerContext
-from penstock.errors import WorkerDied
+from penstock.errors import PlanError, WorkerDied
+
+if TYPE_CHECKING:
+    from penstock._contracts.source import IndexedSource
 
 __all__ = ["RemoteExecutor", "RemoteWorker", "RemoteWorkers"]
 
@@ -144,16 +149,29 @@ class RemoteWorkers(ABC):
         self._form: PlanVariant | None = None
         self._workers: dict[tuple[str, int], Any] = {}
 
-    def run(self, plans: Sequence[SegmentPlan], policies: Policies, form: PlanVariant, most_bytes: int | None = None) -> None:
+    def run(
+        self, plans: Sequence[SegmentPlan], policies: Policies, form: PlanVariant, most_bytes: int | None = None, *, placed: bool = False
+    ) -> None:
         """Compute segments from now on; those of the same plan in the same form are the same.
+
+        With `placed` they compute only the stages that say so; the rest is left out if it cannot be sent, or takes more than `most_bytes`.
 
         Raises:
             PlanError: something in them cannot be sent, or takes more than `most_bytes`.
         """
         before = self._form
-        if before is None or before.root is not form.root or before[1:] != form[1:]:
+        if before is not None and before.root is form.root and before[1:] == form[1:]:
+            return
+        everything = True
+        try:
             self._send(Stages(tuple(map(_computed_part, plans)), policies), form, most_bytes)
-            self._form = form
+        except PlanError:
+            if not placed:
+                raise
+            everything = False
+        if not everything:
+            self._send(Stages(tuple(map(_placed_part, plans)), policies), form, None)
+        self._form = form
 
     def worker(self, pool: str, index: int, engine: Engine, plans: list[SegmentPlan]) -> RemoteWorker:
         """Return a worker of a pool, for one run."""
@@ -256,3 +274,31 @@ def _only_row(item: WorkItem | BatchItem) -> list[int]:
 def _computed_part(plan: SegmentPlan) -> SegmentPlan:
     """Return what a worker needs of a segment: a generator stays here, and so do the folds."""
     return replace(plan, stream=None, folds=None if plan.folds is None else ())
+
+
+def _placed_part(plan: SegmentPlan) -> SegmentPlan:
+    """Return what a worker needs of a segment of which it computes only the stages that say so: no source, and no other functions."""
+    placed = [stage.workers is not None and stage.workers.executor == "processes" for stage in plan.stages]
+    if not any(placed):
+        return SegmentPlan()
+    stages = tuple(
+        stage if there else replace(stage, operators=tuple(map(_left_out, stage.operators)))
+        for stage, there in zip(plan.stages, placed, strict=True)
+    )
+    leaf = plan.leaf
+    if isinstance(leaf, ReadLeaf):  # a stage of its own reads it
+        leaf = ReadLeaf(cast("IndexedSource", _SourceElsewhere(leaf.source.label())), None, None)
+    return replace(_computed_part(plan), leaf=leaf, stages=stages, batch_ops=tuple(map(_left_out, plan.batch_ops)))
+
+
+def _left_out(step: Any) -> Any:
+    return replace(step, fn=cast("Any", None)) if isinstance(step, MapOp) else step
+
+
+class _SourceElsewhere(NamedTuple):
+    """Stands for a source that only threads read."""
+
+    words: str
+
+    def describe(self, index: int) -> str:
+        return f"element {index} of {self.words}"

@@ -33,7 +33,7 @@ from penstock._processes.pipe import NO_SIGNAL, not_sendable
 from penstock._processes.shared_pickle import PickledOnce, Unsent, pickle_apart
 from penstock.errors import PlanError, WorkerDied
 
-__all__ = ["WorkerProcesses"]
+__all__ = ["WorkerProcesses", "sendable"]
 
 _MOST_LEASED = 16
 """So many results of one process may be referred to before further ones are copied out of its memory."""
@@ -88,7 +88,8 @@ class WorkerProcesses(RemoteWorkers):
         return self._sent
 
     def _send(self, stages: Stages, form: PlanVariant, most_bytes: int | None) -> None:
-        sent = _pickled(stages, 1 if self._sent is None else self._sent.serial + 1, most_bytes)
+        unsent, pickling, imports_program = _pickled(stages, most_bytes)
+        sent = Sent(1 if self._sent is None else self._sent.serial + 1, *unsent.write(), pickling, imports_program)
         if self._sent is not None:
             os.close(self._sent.descriptor)
         self._sent = sent
@@ -303,8 +304,19 @@ def _preload() -> None:
         server.set_forkserver_preload([serve.__module__])
 
 
-def _pickled(stages: Stages, serial: int, most_bytes: int | None) -> Sent:
+def sendable(function: object, most_bytes: int) -> bool:
+    """Tell whether a worker process can get a function, in so many bytes."""
+    try:
+        _pickled(function, most_bytes)
+    except PlanError:
+        return False
+    return True
+
+
+def _pickled(stages: object, most_bytes: int | None) -> tuple[Unsent, Pickling, bool]:
     """Pickle what is run: by value what the file that is run defines, where there is cloudpickle, so that no worker runs that file.
+
+    Return it with how it was pickled, and whether workers import that file.
 
     Raises:
         PlanError: something cannot be pickled.
@@ -314,17 +326,17 @@ def _pickled(stages: Stages, serial: int, most_bytes: int | None) -> Sent:
     try:
         by_name = pickle_apart(stages, most_bytes=most_bytes)
         if not by_name.mentions_program:
-            return Sent(serial, *by_name.write(), BY_NAME, imports_program=False)
+            return by_name, BY_NAME, False
     except PlanError:  # it is too large
         raise
     except Exception as error:  # also what `__getstate__` of a user's class raises
         failed = error
     try:
         pickling = by_value()
-        return Sent(serial, *pickle_apart(stages, pickling.pickler, most_bytes).write(), pickling, imports_program=False)
+        return pickle_apart(stages, pickling.pickler, most_bytes), pickling, False
     except Exception as error:
         if by_name is not None and importable_program():
-            return Sent(serial, *by_name.write(), BY_NAME, imports_program=True)
+            return by_name, BY_NAME, True
         what = "functions of a notebook or of `python -c` cannot be imported by a worker process"
         raise PlanError(
             what if by_name is not None else not_sendable(stages, failed or error, "").what,

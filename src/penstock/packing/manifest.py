@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from penstock import dataset as reading
 from penstock._contracts.event import ElementLost
 from penstock._contracts.failing import text_of
 from penstock._contracts.policy import Policy
@@ -24,7 +23,8 @@ from penstock._plan.base import Node, walk
 from penstock._plan.facts import identity
 from penstock._storage.listing import refuse_url
 from penstock._storage.urls import redacted
-from penstock.dataset import Dataset
+from penstock.dataset import opening as reading
+from penstock.dataset.builder import Dataset
 from penstock.errors import PackError, PlanError, RecordError, SourceError, SpecError
 from penstock.formats.features import Feature, FixedLenFeature, VarLenFeature
 from penstock.formats.tar import decode_field

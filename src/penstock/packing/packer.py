@@ -22,7 +22,7 @@ from penstock._contracts.failing import add_note, text_of
 from penstock._contracts.policy import Policy, Skip, final
 from penstock._plan.base import length_of
 from penstock._processes.failure import Failure
-from penstock.dataset import Dataset
+from penstock.dataset.builder import Dataset
 from penstock.errors import PackError, PenstockError, PlanError, SourceError, SpecError, WorkerDied
 from penstock.formats.sizes import size_words
 from penstock.jobs import parallel_jobs

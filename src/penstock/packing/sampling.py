@@ -18,7 +18,7 @@ from penstock._contracts.policy import Policy, Replace, Retry, Skip, checked_pol
 from penstock._plan import node as plan
 from penstock._plan.base import Node, length_of, never_ends, substituted, walk
 from penstock._plan.facts import is_indexable, spec_of_plan
-from penstock.dataset import Dataset
+from penstock.dataset.builder import Dataset
 from penstock.errors import PackError, PlanError, SourceError, SpecError, TooManySkipped
 from penstock.formats.sizes import size_words
 from penstock.packing.disk import NoDisk, OutFile

@@ -13,7 +13,8 @@ from penstock._contracts.source import StreamSource
 from penstock._engine.engine import Engine
 from penstock._executors.contract import Executor
 from penstock._plan import node as plan
-from penstock.dataset import Dataset, from_arrays, from_generator, from_source
+from penstock.dataset.builder import Dataset
+from penstock.dataset.opening import from_arrays, from_generator, from_source
 from penstock.errors import LawBroken, PlanError
 from penstock.feed import Feed
 from penstock.testing.faults import Fault, InjectedError

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from penstock._plan.facts import INFINITE, is_indexable, length_of
-from penstock.dataset import Dataset
+from penstock.dataset.builder import Dataset
 from penstock.errors import FeedClosed, LawBroken, PlanError
 from penstock.sources.paths import spread
 from penstock.testing.executor import as_dataset, small_datasets

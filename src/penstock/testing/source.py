@@ -22,7 +22,7 @@ from penstock._contracts.element import flatten, structure_of, unflatten
 from penstock._contracts.source import ColumnSource, IndexedSource, StreamSource, TransientSource
 from penstock._contracts.transform import Scratch
 from penstock._plan.check import count_argument
-from penstock.dataset import Dataset
+from penstock.dataset.builder import Dataset
 from penstock.errors import LawBroken, PlanError, SourceError, StateUnavailable
 from penstock.sources import indexed_source
 from penstock.sources.paths import spread
