@@ -599,7 +599,9 @@ class Feed:
         form, token = self._parts[0]
         options = self._options
         self._stats.memory.begin(self.memory, self._announce)
-        form, elsewhere = self._choice.form(form), self._choice.name in ("processes", "ray")
+        if self._choice.name == "placed":
+            form = self._choice.placed(form)
+        elsewhere = self._choice.name in ("processes", "ray")
         program = lower(form.root, folded=form.folded, skips=form.skips)
         program = replace(program, policies=self._policies, epoch=self._delivery.epoch, elsewhere=elsewhere)
         self._choice.begin(form, program)

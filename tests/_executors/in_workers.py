@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -40,16 +41,16 @@ def abs_or_die(number: int) -> int:
 
 
 class Bound:
-    """Numbers up to `length`, and a function that gives what it gets. A lock binds it to its process."""
+    """Values, by default the numbers up to `length`, and a function that gives what it gets. A lock binds it to its process."""
 
-    def __init__(self, length: int) -> None:
-        self._length, self._lock = length, threading.Lock()
+    def __init__(self, length: int, values: Sequence[int] | None = None) -> None:
+        self._values, self._lock = range(length) if values is None else values, threading.Lock()
 
     def __len__(self) -> int:
-        return self._length
+        return len(self._values)
 
     def __getitem__(self, index: int) -> int:
-        return index
+        return self._values[index]
 
     def __call__(self, element: Any) -> Any:
         return element

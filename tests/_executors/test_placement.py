@@ -72,8 +72,9 @@ def test_what_makes_no_sense_is_refused(arguments: tuple[Any, Any], what: str, f
     assert (refusal.value.what, refusal.value.fix) == (what, fix)
 
 
-def test_an_element_that_kills_the_process_of_its_stage_is_named() -> None:
-    dataset = ps.from_source([1, 2, -9, 4]).map(abs_or_die, executor="processes", concurrency=1)
+@pytest.mark.parametrize("source", [[1, 2, -9, 4], Bound(4, [1, 2, -9, 4])], ids=["sent", "left out"])
+def test_an_element_that_kills_the_process_of_its_stage_is_named(source: Any) -> None:
+    dataset = ps.from_source(source).map(abs_or_die, executor="processes", concurrency=1)
     with dataset.feed(on_error=ps.Skip(limit=1)) as feed:
         assert list(feed) == [1, 2, 4]
     with pytest.raises(ps.errors.WorkerDied) as death, dataset.feed() as feed:

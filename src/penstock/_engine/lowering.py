@@ -694,7 +694,7 @@ def explain(root: Node) -> str:
 def _segment(number: int, segment: SegmentPlan, *, last: bool) -> list[str]:
     out = [f"  segment {number + 1}: {_input(segment)}"]
     for stage in segment.stages:
-        processes = " in processes" if stage.workers is not None and stage.workers.executor == "processes" else ""
+        processes = " in processes" if stage.workers and stage.workers.executor == "processes" else ""
         workers = "the shared workers" if stage.concurrency is None else f"{stage.concurrency or 'as many'} worker(s) of its own{processes}"
         if stage.awaited:
             workers = f"an event loop, {stage.concurrency} call(s) at once"

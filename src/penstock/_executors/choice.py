@@ -97,7 +97,7 @@ class ExecutorChoice:
             PlanError: `executor_file` cannot be read.
         """
         self._owner, self._root, self._options, self._cache = weakref.ref(owner), root, options, cache
-        self._num_cpus = num_cpus
+        self._most_workers = num_cpus if options.num_workers == "auto" else options.num_workers
         self._processes: WorkerProcesses | None = None
         self._ray: RayWorkers | None = None
         self._form: PlanVariant | None = None
@@ -106,13 +106,12 @@ class ExecutorChoice:
         self._rates: dict[str, float] = {}
         self._placed: tuple[PlanVariant, PlanVariant] | None = None
         self._names = ""
-        self._replaces = any(isinstance(final(policy), Replace) for policy in (options.on_error, *policies_in(root)))
         self._inline_may_pay = self._starts = self._places = self._shares = False
         self._starter: threading.Thread | None = None
         self._failed, self._may_place = "", False
         self.moves, self.notice = False, ""
         auto = options.executor == "auto"
-        self._open = auto and may_move and self._most_workers() > 1
+        self._open = auto and may_move and self._most_workers > 1
         self._file = None if options.executor_file is None else str(options.executor_file)
         found = None if self._file is None else self._read(self._file)
         if found is None and cache is not None and self._open:
@@ -126,21 +125,17 @@ class ExecutorChoice:
     @property
     def num_workers(self) -> int:
         """The number of shared workers; 0 for the consumer's own thread."""
-        return 0 if self.name == "inline" else self._most_workers()
-
-    def _most_workers(self) -> int:
-        given = self._options.num_workers
-        return given if given != "auto" else self._num_cpus if self._ray is None else self._ray.num_workers
+        if self.name == "inline":
+            return 0
+        return self._most_workers if self._ray is None or self._options.num_workers != "auto" else self._ray.num_workers
 
     @property
     def allocate(self) -> Callable[[int], Any] | None:
         """What gives the memory of batches, where worker processes write them."""
         return self._processes.arena.allocate if self._shares and self._processes is not None else None
 
-    def form(self, form: PlanVariant) -> PlanVariant:
-        """Return the form of a plan that is run: with "placed" its functions have worker processes."""
-        if self.name != "placed":
-            return form
+    def placed(self, form: PlanVariant) -> PlanVariant:
+        """Return the form of a plan whose functions have worker processes."""
         if self._placed is None or self._placed[0].root is not form.root:
             self._placed = form, form._replace(root=form.root.placed(_sendable))
         return self._placed[1]
@@ -152,7 +147,8 @@ class ExecutorChoice:
             self._window, self.moves = _Window(), False
         else:
             self._window.pause()
-        names = _in_processes(program)
+        stages = [stage for segment in program.segments for stage in segment.stages]
+        names = [stage.name for stage in stages if stage.workers and stage.workers.executor == "processes"]
         self._names, self._places = ", ".join(map(repr, names)) or self._names, bool(names) and self.name != "inline"
         # A generator cannot be read again; and where the user has said what runs in processes, that is the choice.
         self._open = self._open and program.segments[0].stream is None and (not self._places or self.name == "placed")
@@ -183,8 +179,7 @@ class ExecutorChoice:
             return self._remote(engine, self._ray)
         if self._shares:
             try:
-                replaces = self._replaces or engine.error_handler.policies.keeps_positions  # by an element that is read there
-                placed = self.name != "processes" and not replaces
+                placed = self.name != "processes" and not self._replaces(engine)
                 self._run(self._made(), engine, _MOST_BYTES if placed else None, placed=placed)
             except PlanError as error:
                 if self._options.executor == "processes" or (self._places and self.name != "placed"):
@@ -193,6 +188,11 @@ class ExecutorChoice:
             else:
                 return self._remote(engine, self._made())
         return InlineExecutor(engine) if self.name == "inline" else ThreadsExecutor(engine)
+
+    def _replaces(self, engine: Engine) -> bool:
+        """Tell whether another element may take the place of one that fails: it is read where that one failed."""
+        policies = (self._options.on_error, *policies_in(self._root))
+        return engine.error_handler.policies.keeps_positions or any(isinstance(final(policy), Replace) for policy in policies)
 
     def _remote(self, engine: Engine, workers: RemoteWorkers) -> Executor:
         from penstock._executors.elsewhere import RemoteExecutor
@@ -225,7 +225,7 @@ class ExecutorChoice:
         elif self.name != "threads":
             self._settle()
         elif waits >= _WAITS and cpus >= _COMPUTES:
-            alone = self._engine is not None and self._engine.num_active < self._most_workers()
+            alone = self._engine is not None and self._engine.num_active < self._most_workers
             self._inline_may_pay, self._starts = alone and waits >= _WAITS_ALWAYS, True
             self._starter = threading.Thread(target=self._start, name="penstock-start", daemon=True)
             self._starter.start()
@@ -236,18 +236,20 @@ class ExecutorChoice:
         try:
             processes = self._made()
             self._run(processes, self._engine, _MOST_BYTES)
-            processes.start(self._most_workers())
+            processes.start(self._most_workers)
         except (PlanError, WorkerDied, OSError, Stopped) as error:  # said in a notice: the feed goes on as it is
             self._may_place = isinstance(error, PlanError) and self._can_place()
             self._failed = f"worker processes cannot run this: {getattr(error, 'what', error)}"
 
     def _can_place(self) -> bool:
         assert self._form is not None
-        self._placed = self._form, self._form._replace(root=self._form.root.placed(_sendable))
+        form = self.placed(self._form)
         try:
-            return bool(_in_processes(lower(self._placed[1].root, folded=self._form.folded, skips=self._form.skips)))
+            program = lower(form.root, folded=form.folded, skips=form.skips)
         except PlanError:  # something above the function counts elements
             return False
+        stages = [stage for segment in program.segments for stage in segment.stages]
+        return any(stage.workers and stage.workers.executor == "processes" for stage in stages)
 
     def _end_start(self) -> None:
         self._starts = False
@@ -320,12 +322,6 @@ class ExecutorChoice:
             workers.end.detach()
         self._processes = self._ray = None
         return found
-
-
-def _in_processes(program: Program) -> list[str]:
-    """Name the stages that say that they run in worker processes."""
-    stages = (stage for segment in program.segments for stage in segment.stages)
-    return [stage.name for stage in stages if stage.workers is not None and stage.workers.executor == "processes"]
 
 
 def _sendable(function: object) -> bool:

@@ -278,12 +278,12 @@ def _computed_part(plan: SegmentPlan) -> SegmentPlan:
 
 def _placed_part(plan: SegmentPlan) -> SegmentPlan:
     """Return what a worker needs of a segment of which it computes only the stages that say so: no source, and no other functions."""
-    placed = [stage.workers is not None and stage.workers.executor == "processes" for stage in plan.stages]
-    if not any(placed):
+    placed = {number for number, stage in enumerate(plan.stages) if stage.workers and stage.workers.executor == "processes"}
+    if not placed:
         return SegmentPlan()
     stages = tuple(
-        stage if there else replace(stage, operators=tuple(map(_left_out, stage.operators)))
-        for stage, there in zip(plan.stages, placed, strict=True)
+        stage if number in placed else replace(stage, operators=tuple(map(_left_out, stage.operators)))
+        for number, stage in enumerate(plan.stages)
     )
     leaf = plan.leaf
     if isinstance(leaf, ReadLeaf):  # a stage of its own reads it
