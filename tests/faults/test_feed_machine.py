@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -32,6 +33,12 @@ def model(epoch: int) -> list[bytes]:
     with dataset().feed(executor="inline") as feed:
         feed.set_epoch(epoch)
         return [batch.tobytes() for batch in feed]
+
+
+def send(pid: int, what: signal.Signals) -> None:
+    """Send a worker a signal, unless it is gone: an earlier one may have ended it a moment ago."""
+    with suppress(ProcessLookupError):
+        os.kill(pid, what)
 
 
 class FeedMachine(RuleBasedStateMachine):
@@ -106,20 +113,20 @@ class FeedMachine(RuleBasedStateMachine):
     @rule(number=st.integers(0, 2), what=st.sampled_from([signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM]))
     def kill_a_worker(self, number: int, what: signal.Signals) -> None:
         for pid in self._workers()[number : number + 1]:
-            os.kill(pid, what)
+            send(pid, what)
 
     @rule(number=st.integers(0, 2))
     def stop_a_worker_and_let_it_go_on(self, number: int) -> None:
         for pid in self._workers()[number : number + 1]:
-            os.kill(pid, signal.SIGSTOP)
-            os.kill(pid, signal.SIGCONT)
+            send(pid, signal.SIGSTOP)
+            send(pid, signal.SIGCONT)
 
     @rule(number=st.integers(0, 2))
     def stop_a_worker_and_kill_it(self, number: int) -> None:
         for pid in self._workers()[number : number + 1]:
-            os.kill(pid, signal.SIGSTOP)
+            send(pid, signal.SIGSTOP)
             self.feed.state_dict()
-            os.kill(pid, signal.SIGKILL)
+            send(pid, signal.SIGKILL)
 
     def _workers(self) -> list[int]:
         """Return those that run: not reaped, so that their numbers are theirs."""

@@ -136,7 +136,7 @@ class ExecutorChoice:
 
     def placed(self, form: PlanVariant) -> PlanVariant:
         """Return the form of a plan whose functions have worker processes."""
-        if self._placed is None or self._placed[0].root is not form.root:
+        if self._placed is None or self._placed[0] != form:
             self._placed = form, form._replace(root=form.root.placed(_sendable))
         return self._placed[1]
 
