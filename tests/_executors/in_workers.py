@@ -30,6 +30,21 @@ def numbered_but_six(element: int) -> Any:
     return numbered(element)
 
 
+def first_numbered(elements: tuple[int, int]) -> Any:
+    return numbered(elements[0])
+
+
+def twice(element: Any) -> list[Any]:
+    return [element, element]
+
+
+def drawn(element: Any, rng: Any) -> Any:
+    """Add a random number to an element, or to all elements of a tuple; a dict stays as it is."""
+    if isinstance(element, tuple):
+        return tuple(drawn(one, rng) for one in element)
+    return element if isinstance(element, dict) else element + rng.integers(1000)
+
+
 def marked(element: Any) -> Any:
     """Add the process that runs this."""
     return {**element, "above": np.int64(os.getpid())}

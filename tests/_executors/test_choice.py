@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from _executors.in_workers import Bound, busy
+from _executors.in_workers import Bound, busy, twice
 
 import penstock as ps
 from penstock._contracts.options import Options
@@ -104,7 +104,7 @@ def test_processes_are_tried_when_the_loop_waits_and_stay_when_they_are_faster(m
     run.deliver(180)
     assert run.choice.name == "processes"
     assert run.notices[-1] == "executor='processes' is used from now on: 100 a second on threads, 180 a second on processes"
-    assert cache.executor == ("processes", run.notices[-1])
+    assert cache.executor == ("processes", run.notices[-1], DATASET._root)
     run.choice.end()
     assert Run(monkeypatch, cache=cache).choice.name == "processes"
 
@@ -230,28 +230,30 @@ def test_a_feed_that_moves_delivers_each_element_once_and_in_order() -> None:
 
 def test_functions_are_tried_in_processes_where_the_source_cannot_be_sent(tmp_path: Path) -> None:
     path = tmp_path / "executor.json"
-    dataset = ps.from_source(Bound(1000)).shuffle(seed=1).map(Bound(0)).map(busy, name="busy").batch(8).repeat()
-    numbers: list[int] = []
+    numbers = ps.from_source(Bound(1000)).shuffle(seed=1).map(Bound(0)).flat_map(twice).shuffle(50, seed=2)
+    dataset = numbers.map(busy, name="busy").batch(8).repeat()
+    seen: list[int] = []
     pids: set[int] = set()
     with dataset.feed(num_workers=2, executor_file=path) as feed:
         end_s = time.monotonic() + 60.0
         while time.monotonic() < end_s and not any("from now on" in notice for notice in feed.stats().notices):
             for _ in range(50):
                 batch = next(feed)
-                numbers += batch["number"].tolist()
+                seen += batch["number"].tolist()
                 pids |= set(batch["pid"].tolist())
         notices = list(feed.stats().notices)
         state = feed.state_dict()
-        numbers += next(feed)["number"].tolist()
+        seen += next(feed)["number"].tolist()
     with dataset.feed(executor="inline") as feed:
-        wanted = [number for _ in range(len(numbers) // 8) for number in next(feed)["number"].tolist()]
-        assert numbers == wanted
+        wanted = [number for _ in range(len(seen) // 8) for number in next(feed)["number"].tolist()]
+        assert seen == wanted
         feed.load_state_dict(state)
         assert next(feed)["number"].tolist() == wanted[-8:]
     assert "Bound cannot be sent to another process" in notices[0]
     assert "its functions are tried there, and the rest stays on threads" in notices[0]
     assert "a second with 'busy' in processes" in notices[1], notices
     assert pids - {os.getpid()}
+    assert "stage 'busy' on as many worker(s) of its own in processes" in dataset.explain() or "executor='threads' is used" in notices[1]
     path.write_text(json.dumps({**json.loads(path.read_text()), "executor": "placed"}))
     with dataset.feed(num_workers=2, executor_file=path) as feed:
         assert set(next(feed)["pid"].tolist()) - {os.getpid()}

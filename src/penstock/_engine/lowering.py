@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -502,7 +503,8 @@ class _Builder:
                 case plan.PackSequences():
                     self._pack(node)
                 case plan.RejectionResample():
-                    self._place(WeighOp(_checked_class(node), node.name), None)
+                    found = partial(_checked, node.fn, "a class", len(node.target), f"rejection_resample({node.name})")
+                    self._place(WeighOp(found, node.name), None)
                     self._fold(ResampleFold(node.target, node.initial, node.seed, size_of, unmeasured))
                 case _ if node.children and not node.is_hint:
                     self._number(_fold_of(node, chain[place + 1 :]))
@@ -517,9 +519,8 @@ class _Builder:
         return any(not hasattr(step, "apply") for _, step in self.steps)
 
     def _only_maps(self) -> bool:
-        """Tell whether the open segment is nothing but maps on the shared workers."""
-        alone = self.segment == SegmentPlan() and not self.folds and not self._filter_steps()
-        return alone and bool(self.steps) and all(wanted is None for wanted, _ in self.steps)
+        """Tell whether the open segment is nothing but maps."""
+        return self.segment == SegmentPlan() and not self.folds and bool(self.steps) and not self._filter_steps()
 
     def _close(self, folds: tuple[Fold, ...] | None) -> None:
         segment = self.segment
@@ -575,7 +576,8 @@ class _Builder:
         self._hold(bytes_of, "shuffle", fold)
 
     def _bucket(self, node: plan.BucketByLength) -> None:
-        self._hold(_checked_length(node), node.name, BucketFold(node.boundaries, node.batch_sizes, node.drop_remainder, size_of))
+        length = partial(_checked, node.fn, "a length", None, f"bucket_by_length({node.name})")
+        self._hold(length, node.name, BucketFold(node.boundaries, node.batch_sizes, node.drop_remainder, size_of))
         self._close(tuple(self.folds))
         collation = Pad(node.padded_shapes, node.padding_values)
         size = max(node.batch_sizes)
@@ -603,9 +605,8 @@ class _Builder:
             before = self.done[-1]
             assert before.folds is not None
             self.done[-1] = replace(before, folds=(*before.folds, fold))
-            operators = tuple(cast(Operator, step) for _, step in self.steps)
-            name = "+".join(step.name for step in operators)
-            self.segment, self.steps = SegmentPlan(stages=(StagePlan(name=name, operators=operators),), batch=batch), []
+            stages = tuple(replace(one, operators=cast(Any, one.filter_steps), filter_steps=()) for one in self._with_steps(()))
+            self.segment, self.steps = SegmentPlan(stages=stages, batch=batch), []
             return
         self.folds.append(fold)
         self._close(tuple(self.folds))
@@ -648,12 +649,8 @@ def _period(root: plan.Node) -> int:
     return max((int(length) for length in passes if length and length != INFINITE), default=0)
 
 
-def _checked_length(node: plan.BucketByLength) -> Callable[[Any], int]:
-    return lambda element: whole_number(node.fn(element), "a length", None, f"bucket_by_length({node.name})")
-
-
-def _checked_class(node: plan.RejectionResample) -> Callable[[Any], int]:
-    return lambda element: whole_number(node.fn(element), "a class", len(node.target), f"rejection_resample({node.name})")
+def _checked(fn: Callable[[Any], Any], what: str, limit: int | None, where: str, element: Any) -> int:
+    return whole_number(fn(element), what, limit, where)
 
 
 def _stacked(values: tuple[Any, ...], layout: None) -> Any:

@@ -337,7 +337,9 @@ class TuningCache:
     __slots__ = ("_found", "_spare", "executor")
 
     def __init__(self) -> None:
-        self.executor: tuple[str, str] | None = None  # the one that executor="auto" found to be the fastest, and why
+        self.executor: tuple[str, str, Any] | None = (
+            None  # what executor="auto" found to be the fastest, why, and the plan as it runs there
+        )
         self._found: dict[Any, Any] = {}
         self._spare: deque[Any] = deque()
 

@@ -7,10 +7,11 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock._contracts.options import Options
-from penstock._contracts.policy import Replace, final
+from penstock._contracts.policy import Replace, Skip, final
 from penstock._engine.engine import Engine
 from penstock._engine.lowering import lower
 from penstock._engine.policies import policies_in
@@ -114,11 +115,11 @@ class ExecutorChoice:
         self._open = auto and may_move and self._most_workers > 1
         self._file = None if options.executor_file is None else str(options.executor_file)
         found = None if self._file is None else self._read(self._file)
-        if found is None and cache is not None and self._open:
-            found = cache.executor
+        if found is None and cache is not None and cache.executor is not None and self._open:
+            found = cache.executor[0]
         if found is not None:
             self._open = False
-        self.name: str = options.executor if not auto else "threads" if found is None else found[0]
+        self.name: str = options.executor if not auto else found or "threads"
         if options.num_workers == 0:
             self.name = "inline"
 
@@ -136,8 +137,10 @@ class ExecutorChoice:
 
     def placed(self, form: PlanVariant) -> PlanVariant:
         """Return the form of a plan whose functions have worker processes."""
+        from penstock._executors.processes import sendable
+
         if self._placed is None or self._placed[0] != form:
-            self._placed = form, form._replace(root=form.root.placed(_sendable))
+            self._placed = form, form._replace(root=form.root.placed(partial(sendable, most_bytes=_MOST_BYTES)))
         return self._placed[1]
 
     def begin(self, form: PlanVariant, program: Program) -> None:
@@ -179,8 +182,7 @@ class ExecutorChoice:
             return self._remote(engine, self._ray)
         if self._shares:
             try:
-                placed = self.name != "processes" and not self._replaces(engine)
-                self._run(self._made(), engine, _MOST_BYTES if placed else None, placed=placed)
+                self._share(self._made(), engine)
             except PlanError as error:
                 if self._options.executor == "processes" or (self._places and self.name != "placed"):
                     raise
@@ -189,10 +191,27 @@ class ExecutorChoice:
                 return self._remote(engine, self._made())
         return InlineExecutor(engine) if self.name == "inline" else ThreadsExecutor(engine)
 
+    def _share(self, processes: WorkerProcesses, engine: Engine) -> None:
+        """Send what processes compute; where threads compute too, nothing but that if the whole is too large or cannot be sent.
+
+        Raises:
+            PlanError: it cannot be sent.
+        """
+        may_part = self.name != "processes" and not self._replaces(engine)
+        if self.name != "placed" or not may_part:  # else the whole has been tried
+            try:
+                self._run(processes, engine, _MOST_BYTES if may_part else None)
+            except PlanError:
+                if not may_part:
+                    raise
+            else:
+                return
+        self._run(processes, engine, placed=True)
+
     def _replaces(self, engine: Engine) -> bool:
         """Tell whether another element may take the place of one that fails: it is read where that one failed."""
-        policies = (self._options.on_error, *policies_in(self._root))
-        return engine.error_handler.policies.keeps_positions or any(isinstance(final(policy), Replace) for policy in policies)
+        kinds = (Replace, Skip) if engine.error_handler.policies.keeps_positions else (Replace,)
+        return any(isinstance(final(policy), kinds) for policy in (self._options.on_error, *policies_in(self._root)))
 
     def _remote(self, engine: Engine, workers: RemoteWorkers) -> Executor:
         from penstock._executors.elsewhere import RemoteExecutor
@@ -271,14 +290,15 @@ class ExecutorChoice:
         self.notice, self.moves = f"{said} is used from now on: {rates}", best != self.name
         self.name = best
         if self._cache is not None:
-            self._cache.executor = best, self.notice
+            root = self._placed[1].root if best == "placed" and self._placed is not None else self._root
+            self._cache.executor = best, self.notice, root
         if self._file is not None:
             self._write(self._file)
 
     def _words(self, name: str) -> str:
         return f"with {self._names} in processes" if name == "placed" else f"on {name}"
 
-    def _read(self, path: str) -> tuple[str, str] | None:
+    def _read(self, path: str) -> str | None:
         """Return what a file says of this plan; None where there is no file yet, or it is of another plan."""
         try:
             with open(path, encoding="utf-8") as file:
@@ -286,7 +306,7 @@ class ExecutorChoice:
             if saved["plan"] != lines(self._root, saved=True):
                 self.notice = f"{path} was written for another plan; executor='auto' measures again"
                 return None
-            return _FOUND[saved["executor"]], str(saved["why"])
+            return _FOUND[saved["executor"]]
         except FileNotFoundError:
             return None
         except (OSError, ValueError, TypeError, KeyError) as error:
@@ -322,9 +342,3 @@ class ExecutorChoice:
             workers.end.detach()
         self._processes = self._ray = None
         return found
-
-
-def _sendable(function: object) -> bool:
-    from penstock._executors.processes import sendable
-
-    return sendable(function, _MOST_BYTES)

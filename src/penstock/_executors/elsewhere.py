@@ -7,7 +7,7 @@ import weakref
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import is_dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from penstock._contracts.element import bytes_of_all
@@ -21,11 +21,10 @@ from penstock._engine.resume import PlanVariant
 from penstock._engine.segment import READER, RETRY_WORKER
 from penstock._executors.remote import Reply, Spot, Stages
 from penstock._executors.threads import Stopped, ThreadsExecutor, work
-from penstock._ops.map import MapOp
 from penstock._ops.reading import ReadLeaf
 from penstock._ops.rows import Rows
 from penstock._ops.worker import WorkerContext
-from penstock.errors import PlanError, WorkerDied
+from penstock.errors import WorkerDied
 
 if TYPE_CHECKING:
     from penstock._contracts.source import IndexedSource
@@ -154,24 +153,15 @@ class RemoteWorkers(ABC):
     ) -> None:
         """Compute segments from now on; those of the same plan in the same form are the same.
 
-        With `placed` they compute only the stages that say so; the rest is left out if it cannot be sent, or takes more than `most_bytes`.
+        With `placed` only the stages that say so are sent; what threads compute is left out.
 
         Raises:
             PlanError: something in them cannot be sent, or takes more than `most_bytes`.
         """
-        before = self._form
-        if before is not None and before.root is form.root and before[1:] == form[1:]:
-            return
-        everything = True
-        try:
-            self._send(Stages(tuple(map(_computed_part, plans)), policies), form, most_bytes)
-        except PlanError:
-            if not placed:
-                raise
-            everything = False
-        if not everything:
-            self._send(Stages(tuple(map(_placed_part, plans)), policies), form, None)
-        self._form = form
+        if form != self._form:
+            parts = tuple(map(_placed_part if placed else _computed_part, plans))
+            self._send(Stages(parts, policies), form, most_bytes)
+            self._form = form
 
     def worker(self, pool: str, index: int, engine: Engine, plans: list[SegmentPlan]) -> RemoteWorker:
         """Return a worker of a pool, for one run."""
@@ -281,18 +271,23 @@ def _placed_part(plan: SegmentPlan) -> SegmentPlan:
     placed = {number for number, stage in enumerate(plan.stages) if stage.workers and stage.workers.executor == "processes"}
     if not placed:
         return SegmentPlan()
-    stages = tuple(
-        stage if number in placed else replace(stage, operators=tuple(map(_left_out, stage.operators)))
-        for number, stage in enumerate(plan.stages)
-    )
-    leaf = plan.leaf
-    if isinstance(leaf, ReadLeaf):  # a stage of its own reads it
-        leaf = ReadLeaf(cast("IndexedSource", _SourceElsewhere(leaf.source.label())), None, None)
-    return replace(_computed_part(plan), leaf=leaf, stages=stages, batch_ops=tuple(map(_left_out, plan.batch_ops)))
+    stages = tuple(stage if number in placed else _left_out(stage) for number, stage in enumerate(plan.stages))
+    return replace(cast(SegmentPlan, _left_out(_computed_part(plan))), stages=stages)
 
 
-def _left_out(step: Any) -> Any:
-    return replace(step, fn=cast("Any", None)) if isinstance(step, MapOp) else step
+def _left_out(part: Any) -> Any:
+    """Return a part of a plan without the functions and sources in it: its kind, its names and the positions that it makes stay."""
+    if isinstance(part, tuple):
+        return tuple(map(_left_out, part))
+    if isinstance(part, ReadLeaf):
+        return ReadLeaf(cast("IndexedSource", _SourceElsewhere(part.source.label())), None, None)
+    if not is_dataclass(part) or isinstance(part, type):
+        return part
+    inner = {name: _left_out(getattr(part, name)) for name in _INNER if hasattr(part, name)}
+    return replace(part, **inner, **{name: None for name in ("fn", "in_turn") if hasattr(part, name)})
+
+
+_INNER = ("leaf", "child", "branches", "operators", "filter_steps", "batch_ops", "batch", "batch_in_place", "collation")
 
 
 class _SourceElsewhere(NamedTuple):

@@ -143,8 +143,8 @@ class Map(UnaryNode):
 
     def placed(self, sendable: Callable[[object], bool]) -> Node:
         node = replace(self, child=self.child.placed(sendable))
-        moves = self.concurrency is None and self.transform is None and sendable(self.fn)
-        return replace(node, concurrency=0, executor="processes") if moves else node
+        moves = self.executor is None and not self.asynchronous and self.transform is None and sendable(self.fn)
+        return replace(node, concurrency=self.concurrency or 0, executor="processes") if moves else node
 
     def line(self, *, saved: bool = False) -> str:
         fn = self.name if saved and self.transform is None else function_name(self.fn)

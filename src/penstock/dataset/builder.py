@@ -326,9 +326,8 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods, metaclass=_DatasetKind
         from penstock._engine.lowering import explain
 
         count = check.count_argument(measure, "measure", "explain")
-        plan = explain(self._root)
-        if self._tuning_cache is not None and self._tuning_cache.executor is not None:
-            plan += f"\n  note: {self._tuning_cache.executor[1]}"
+        found = None if self._tuning_cache is None else self._tuning_cache.executor
+        plan = explain(self._root) if found is None else f"{explain(found[2])}\n  note: {found[1]}"
         if count == 0:
             return plan
         with self.feed(executor="inline") as feed:
