@@ -337,9 +337,8 @@ class TuningCache:
     __slots__ = ("_found", "_spare", "executor")
 
     def __init__(self) -> None:
-        self.executor: tuple[str, str, Any] | None = (
-            None  # what executor="auto" found to be the fastest, why, and the plan as it runs there
-        )
+        self.executor: tuple[str, str, Any] | None = None
+        """What executor="auto" found to be the fastest, why, and the plan as it runs there."""
         self._found: dict[Any, Any] = {}
         self._spare: deque[Any] = deque()
 
