@@ -195,7 +195,7 @@ class RayWorker(RemoteWorker):
         self.actor: Actor | None = None
         self._used: Actor | None = None
         self._workers, self._name, self._index = workers, name, index
-        self._starts = False
+        self._starts = self._began = False
 
     def _exchange(self, segment: int, item: WorkItem | BatchItem, slot: Rows | None, error_handler: ErrorHandler, at: list[int]) -> Reply:
         ray, sent = self._workers.ray, self._workers.sent
@@ -206,11 +206,12 @@ class RayWorker(RemoteWorker):
             data = ray.cloudpickle.dumps(request)
         except Exception as error:
             raise not_sendable(request, error, f"an item for {self._name}") from error
-        self._used = None
+        self._used, self._began = None, False
         try:
             self._starts = True
             try:
                 actor = self._used = self._running()
+                self._began = True
                 actor.begin(sent, self._patience_s)
             finally:
                 self._starts = False
@@ -285,7 +286,6 @@ class RayWorker(RemoteWorker):
             return WorkerFailed(text, where=self._words(), fix="see the traceback of the node above")
         gone = (errors.RayActorError, errors.ObjectLostError, errors.WorkerCrashedError, errors.NodeDiedError, errors.OutOfMemoryError)
         if isinstance(error, gone):
-            began = self._used is not None and self._used.about is not None
             missing = "No module named 'penstock" in text
             return WorkerDied(
                 f"{self._words(text)} died: {_reason(text)}",
@@ -293,7 +293,7 @@ class RayWorker(RemoteWorker):
                 fix='install penstock on every node, or give ray_options=ps.RayOptions(runtime_env={"pip": ["penstock"]})'
                 if missing
                 else "look at the element that it computed, at the memory of its node, and into the logs of Ray"
-                if began
+                if self._began
                 else "look into the logs of Ray: the actor could not begin, as on a node with another version of Python or Ray",
             )
         full = "the object store is full, and so is the disk that it spills to"
@@ -312,12 +312,11 @@ class RayWorker(RemoteWorker):
 
     def _lose(self) -> bool:
         used, self._given_up = self._used, None
-        began = used is not None and used.about is not None
         if used is not None:
             used.about = None  # nobody else is sent to it
         if used is self.actor or used is None:
             self.stop()
-        return began
+        return self._began  # another worker may have used it too, and have let go of it before
 
     def stop(self) -> None:
         """Kill the actor."""
