@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -199,6 +200,37 @@ def test_what_cannot_be_sent_stays_on_threads_and_says_so(monkeypatch: pytest.Mo
     assert run.choice.name == "threads"
     assert run.notices == ["worker processes cannot run this: the dataset holds too much memory to be copied for a trial"]
     run.choice.end()
+
+
+class Slow(Bound):
+    """Takes as long as it is let to be pickled."""
+
+    def __init__(self) -> None:
+        super().__init__(10)
+        self.begun, self.go = threading.Event(), threading.Event()
+
+    def __reduce__(self) -> Any:
+        self.begun.set()
+        self.go.wait()
+        return Bound, (10,)
+
+
+def test_the_end_does_not_wait_for_a_dataset_that_takes_long_to_pickle(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Slow()
+    monkeypatch.setattr(f"{__name__}.DATASET", ps.from_source(source))
+    run = Run(monkeypatch)
+    run.deliver(100)
+    starter = run.choice._starter
+    assert starter is not None
+    source.begun.wait()
+    processes = run.choice._processes
+    assert processes is not None
+    run.choice.end()
+    assert starter.is_alive()
+    source.go.set()
+    starter.join()
+    assert processes.pids == []
+    assert processes._sent is None
 
 
 def test_a_feed_that_moves_delivers_each_element_once_and_in_order() -> None:

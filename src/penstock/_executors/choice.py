@@ -183,6 +183,8 @@ class ExecutorChoice:
         if self._shares:
             try:
                 self._share(self._made(), engine)
+            except Stopped:  # another thread has closed the feed meanwhile
+                pass
             except PlanError as error:
                 if self._options.executor == "processes" or (self._places and self.name != "placed"):
                     raise
@@ -329,7 +331,7 @@ class ExecutorChoice:
     def end(self) -> None:
         """End the worker processes."""
         if self._starter is not None:
-            self._starter.join()  # 0.3 s at most
+            self._starter.join(self._options.grace_period_s)  # 0.3 s, but for a dataset that takes long to pickle: it ends with that
             self._starter = None
         for workers in filter(None, (self._processes, self._ray)):
             workers.end()

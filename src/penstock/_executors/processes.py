@@ -89,10 +89,13 @@ class WorkerProcesses(RemoteWorkers):
 
     def _send(self, stages: Stages, form: PlanVariant, most_bytes: int | None) -> None:
         unsent, pickling, imports_program = _pickled(stages, most_bytes)
-        sent = Sent(1 if self._sent is None else self._sent.serial + 1, *unsent.write(), pickling, imports_program)
-        if self._sent is not None:
-            os.close(self._sent.descriptor)
-        self._sent = sent
+        with self.starting:
+            if self.closed:
+                raise Stopped
+            sent = Sent(1 if self._sent is None else self._sent.serial + 1, *unsent.write(), pickling, imports_program)
+            if self._sent is not None:
+                os.close(self._sent.descriptor)
+            self._sent = sent
 
     def _make(self, name: str, index: int) -> WorkerProcess:
         return WorkerProcess(self, f"worker process {name}", index)
