@@ -197,6 +197,20 @@ def test_small_batches_with_many_deaths(size: int, tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 6
 
 
+def test_two_workers_that_lose_one_actor_have_both_begun() -> None:
+    with ps.from_source(range(60)).batch(20).feed(**RAY) as feed:
+        first = next(feed).tolist()
+        workers = feed._choice._ray
+        assert workers is not None
+        owner, other = (workers._found("workers", number) for number in range(2))
+        owner.actor = owner.actor or workers.create("worker", 0)
+        assert owner.actor.wait(60)
+        for worker in (owner, other):
+            worker._used, worker._began = owner.actor, True
+        assert [owner._lose(), other._lose()] == [True, True]
+        assert first + [number for batch in feed for number in batch.tolist()] == list(range(60))
+
+
 def test_an_element_that_kills_twice_is_named_and_goes_to_the_policy() -> None:
     def kills(x: int) -> int:
         if x == 5:
