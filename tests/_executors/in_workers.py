@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -53,6 +54,19 @@ def marked(element: Any) -> Any:
 def abs_or_die(number: int) -> int:
     """Return a number; end the process at a negative one."""
     return os._exit(3) if number < 0 else number  # type: ignore[return-value,no-any-return]
+
+
+class SlowToRead:
+    """A function that a process takes 1.5 s to read."""
+
+    def __call__(self, element: int) -> int:
+        return element
+
+    def __getstate__(self) -> int:
+        return 1
+
+    def __setstate__(self, state: int) -> None:
+        time.sleep(1.5)
 
 
 class Bound:

@@ -1,4 +1,4 @@
-"""What a worker process tells on its second line."""
+"""What a worker process tells on its second line, and that its start is no slow element."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import sys
 import time
 
 import pytest
+from _executors.in_workers import SlowToRead
 
+import penstock as ps
 from penstock._executors.processes import _Line
 from penstock._executors.remote import serve
 from penstock._processes.arena import Arena
@@ -32,3 +34,8 @@ def test_a_stack_is_whole_when_the_answer_to_another_question_comes_amid_it() ->
         child.stop(10.0)
         line.close()
         arena.close()
+
+
+def test_a_process_that_starts_longer_than_a_stall_is_no_slow_element() -> None:
+    with ps.from_source(range(20)).map(SlowToRead()).feed(executor="processes", num_workers=1, stall_timeout_s=0.3) as feed:
+        assert list(feed) == list(range(20))  # a warning of slow elements would be an error here

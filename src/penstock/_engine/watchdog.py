@@ -604,6 +604,8 @@ class Watch:
         moved += [loop.observe(now_ns, elapsed_ns, wanted_ns) for loop in self.loops]
         moves = any(moved) or self._num_begun != before
         self._waited_ns += waited_ns
+        if any(monitor.task is not None and monitor.worker.starts for monitor in self.monitors):
+            self._slow_due_ns += waited_ns  # 64 processes on 2 CPUs start in 10 s
         self._still_ns = 0 if moves else self._still_ns + waited_ns
         works = any(monitor.task is not None for monitor in self.monitors) or any(loop.busy for loop in self.loops)
         self._idle_ns = 0 if moves or works else self._idle_ns + waited_ns

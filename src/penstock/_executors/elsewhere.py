@@ -246,6 +246,12 @@ class _Elsewhere(WorkerContext):
         """The process that computes."""
         return self.worker.pid if self.worker.busy else None
 
+    @property
+    def starts(self) -> bool:
+        """Whether the worker starts."""
+        spot = self.worker.spot()
+        return spot is not None and spot.number == 0
+
     def calls(self) -> list[tuple[str, int, str]] | None:
         """Return the Python calls of the worker."""
         return self.worker.calls() if self.worker.busy else None

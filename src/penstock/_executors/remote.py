@@ -129,7 +129,7 @@ class Spot(NamedTuple):
     """Where a worker process is.
 
     Attributes:
-        number: of the request that it answers.
+        number: of the request that it answers; 0 while it starts, or imports what its functions need.
         marker: another value means that it has moved on.
         row: of the chunk, where that is known.
         step: as `WorkerContext.step_name`.

@@ -206,6 +206,11 @@ class WorkerContext:
         """The process that computes; None for this one, 0 for one of another machine."""
         return None
 
+    @property
+    def starts(self) -> bool:
+        """Whether the process that computes starts: no element takes long yet."""
+        return False
+
     def calls(self) -> list[tuple[str, int, str]] | None:
         """Return the Python calls of the process that computes, innermost last: file, line, function. None for this process."""
         return None
