@@ -6,6 +6,7 @@ import contextlib
 import gc
 import os
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -228,11 +229,11 @@ def two_elements_kill_at_once(way: Way, folder: Path) -> None:
 def a_function_does_not_stop_inside_the_grace_period(way: Way, folder: Path) -> None:
     """A process can be killed, so nothing is left of it, and no error."""
     os.mkfifo(folder / "never")
-    feed = ps.from_source(range(1000)).map(jobs.Hangs(folder, "a call of C", 500, 1)).feed(**way, grace_period_s=0.1)
+    feed = ps.from_source(range(1000)).map(jobs.Hangs(folder, "a call of C", 100, 1)).feed(**way, depth=1000, grace_period_s=0.1)
     with feed:
         next(feed)
-        while not list(folder.glob("hangs-*")):
-            next(feed, None)
+        while not list(folder.glob("hangs-*")):  # a next() might wait for the element that hangs
+            time.sleep(0.001)
 
 
 @cell("B28", executors=PROCESSES, what=["a lambda", "a file", "a lock", "a generator"])
