@@ -48,6 +48,19 @@ ROWS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
         "no stall; batches as soon as they are ready",
         _in("test_deaths", "a_process_that_imports_for_longer_than_a_stall_is_no_stall"),
     ),
+    (
+        "G3",
+        "a list of ten million texts is read in worker processes",
+        "it lies in memory once for all workers, and reading it copies nothing",
+        _in("test_soak", "a_list_of_texts_lies_in_memory_once_for_all_worker_processes_and_reading_it_copies_nothing"),
+    ),
+    (
+        "B16",
+        "shared memory of a crashed run, or of another user, has the name that is wanted",
+        "shared memory has no name",
+        _program("the_memory_of_workers_has_no_name_that_another_run_could_take_or_find_left"),
+    ),
+    ("B17", "the resource tracker is killed", "the feed goes on, and nothing is left", _program("the_resource_tracker_may_be_killed")),
     ("G8", "several feeds at once, one of which is closed", "independent", _MATRIX),
 )
 """Rows that are about processes alone."""

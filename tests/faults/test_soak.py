@@ -1,4 +1,4 @@
-"""Many epochs, many abandoned feeds, many starts: nothing grows. FAULTS G2 in a short form."""
+"""Many epochs, many abandoned feeds, many starts: nothing grows. FAULTS G2 in a short form, and G3."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from faults.cells import pids
 from faults.ways import WAYS, engine_threads, needs_proc, resident_bytes
 
 import penstock as ps
@@ -116,6 +117,32 @@ def test_two_hundred_starts_and_stops_leave_nothing(way: dict[str, Any]) -> None
             assert len(list(feed)) == 9
 
     assert grows_by(start_and_stop, warm_up=40, rounds=200) < 10_000
+
+
+def own_bytes(pid: int) -> int:
+    """Return the memory that a process has made itself or copied, without what lies in files and in shared memory."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return sum(1024 * int(line.split()[1]) for line in lines if line.startswith("Anonymous:"))
+
+
+def memory_of_workers(texts: list[str]) -> list[int]:
+    """Return what worker processes have of their own after one and after three epochs of a list."""
+    found = []
+    with ps.from_source(texts).map(len).batch(1000).repeat().feed(executor="processes", num_workers=2) as feed:
+        for epochs in (1, 2):
+            for _ in range(epochs * len(texts) // 1000):
+                assert set(next(feed)) == {32}
+            found.append(sum(map(own_bytes, pids(feed))))
+    return found
+
+
+@pytest.mark.parametrize("count", [300_000, pytest.param(10_000_000, marks=pytest.mark.slow)])
+def test_a_list_of_texts_lies_in_memory_once_for_all_worker_processes_and_reading_it_copies_nothing(count: int) -> None:
+    texts = [f"/data/train/image_{number:010}.jpg" for number in range(count)]
+    few, _ = memory_of_workers(texts[:1000])
+    once, thrice = memory_of_workers(texts)
+    assert once - few < 0.3 * count * (8 + sys.getsizeof(texts[0]))  # two lists would be 2
+    assert thrice < 1.05 * once
 
 
 @pytest.mark.slow

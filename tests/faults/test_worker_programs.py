@@ -291,6 +291,48 @@ def test_a_full_folder_of_shared_memory_is_no_hindrance(tmp_path: Path) -> None:
         assert ended(child) == (0, "")
 
 
+def test_the_memory_of_workers_has_no_name_that_another_run_could_take_or_find_left(tmp_path: Path) -> None:
+    body = """
+    names = lambda: sorted(os.listdir("/dev/shm")) + [name for name in os.listdir(os.environ["TMPDIR"]) if not name.startswith("pymp-")]
+    before = names()
+    with numbers(large).feed() as feed:
+        for _ in range(20): next(feed)
+        print(names() == before)
+    """
+    with program(body, tmp_path) as child:
+        assert line_of(child) == "True"
+        assert ended(child) == (0, "")
+
+
+@pytest.mark.parametrize("end", ["the feed is closed", "the program is killed"])
+def test_the_resource_tracker_may_be_killed(end: str, tmp_path: Path) -> None:
+    body = """
+    from multiprocessing import resource_tracker
+    feed = numbers(count=4000).feed()
+    got = [next(feed)]
+    os.kill(resource_tracker._resource_tracker._pid, signal.SIGKILL)
+    got += [next(feed) for _ in range(100)]
+    print("ready")
+    sys.stdin.readline()
+    got += list(feed)
+    print(sum(int(batch.sum()) for batch in got) == 1000 * sum(range(4000)))
+    feed.close()
+    """
+    before = set(os.listdir("/dev/shm"))
+    with program(body, tmp_path) as child:
+        assert line_of(child) == "ready"
+        if end == "the program is killed":
+            child.send_signal(signal.SIGKILL)
+            assert ended(child) == (-signal.SIGKILL, "")
+        else:
+            assert child.stdin is not None
+            child.stdin.write("\n")
+            child.stdin.flush()
+            assert line_of(child) == "True"
+            assert ended(child) == (0, "")
+    assert [name for name in set(os.listdir("/dev/shm")) - before if name.startswith("penstock")] == []
+
+
 def test_a_program_without_descriptors_gets_everything_or_an_error_and_goes_on(tmp_path: Path) -> None:
     body = """
     whole = [batch.tobytes() for batch in numbers(count=80).feed(executor="inline")]

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
-from typing import Any
+import pickle
+import tracemalloc
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -199,3 +201,80 @@ def test_label_and_describe_name_the_type() -> None:
     source = IndexableSource(Squares())
     assert source.label() == "from_source(Squares, 10 elements)"
     assert source.describe(4) == "element 4 of Squares"
+
+
+class Named(NamedTuple):
+    path: str
+    label: int
+
+
+LISTS: dict[str, list[Any]] = {
+    "texts": [f"image_{i}.jpg" for i in range(3000)],
+    "lone surrogates": ["\udcff.jpg"] * 10,
+    "bytes": [bytes(i % 300) for i in range(3000)],
+    "numbers": [*range(-5, 2000), 1.5, True, None, 2**80],
+    "tuples": [(f"image_{i}.jpg", i % 10) for i in range(1024)],
+    "rows": [{"path": f"image_{i}.jpg", "labels": [i, {i}], "weight": 0.5} for i in range(1025)],
+    "objects": [Named(f"image_{i}.jpg", i) for i in range(20)],
+    "texts, and one object": [*map(str, range(1500)), Named("", 1), *map(str, range(1500))],
+    "nothing": [],
+}
+
+
+@pytest.mark.parametrize("kind", LISTS)
+@pytest.mark.parametrize("protocol", [4, 5])
+def test_a_list_in_another_process_has_the_same_elements(kind: str, protocol: int) -> None:
+    elements = LISTS[kind]
+    for source in (IndexableSource(elements), IndexableSource(tuple(elements))):
+        arrived = pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(source, protocol)), protocol))
+        indices = list(range(len(elements)))[::-7]
+        rows: list[Any] = []
+        arrived.gather(indices, rows)
+        assert rows == [elements[index] for index in indices]
+        assert list(map(type, rows)) == [type(elements[index]) for index in indices]
+        assert (len(arrived), arrived.fingerprint(), arrived.label()) == (len(source), source.fingerprint(), source.label())
+
+
+@pytest.mark.parametrize("kind", ["texts", "bytes", "numbers", "tuples", "rows"])
+def test_elements_of_a_list_travel_in_arrays_which_processes_share(kind: str) -> None:
+    buffers: list[pickle.PickleBuffer] = []
+    stream = pickle.dumps(IndexableSource(LISTS[kind]), protocol=5, buffer_callback=buffers.append)
+    assert len(stream) < 2000
+    assert sum(buffer.raw().nbytes for buffer in buffers) > len(LISTS[kind])
+
+
+def test_arrays_in_a_list_stay_arrays_that_processes_share() -> None:
+    buffers: list[pickle.PickleBuffer] = []
+    pickle.dumps(IndexableSource([np.arange(1000)] * 3), protocol=5, buffer_callback=buffers.append)
+    assert [buffer.raw().nbytes for buffer in buffers] == [8000]
+
+
+def test_a_large_object_that_elements_share_travels_once() -> None:
+    document = "a" * 100_000
+    assert len(pickle.dumps(IndexableSource([(document, start) for start in range(3000)]), protocol=5)) < 200_000
+
+
+def test_an_element_that_is_changed_is_read_unchanged_again() -> None:
+    source = pickle.loads(pickle.dumps(IndexableSource([{"path": "a"}, {"path": "b"}])))
+    for _ in range(2):
+        rows: list[Any] = []
+        source.gather([1], rows)
+        assert rows == [{"path": "b"}]
+        rows[0]["path"] = "changed"
+
+
+def test_a_pickler_that_takes_only_so_much_stops_long_before_the_end_of_a_list() -> None:
+    class Full(Exception):
+        pass
+
+    def refuse(buffer: pickle.PickleBuffer) -> None:
+        raise Full
+
+    source = IndexableSource([f"{i:1000}" for i in range(30_000)])
+    tracemalloc.start()
+    try:
+        with pytest.raises(Full):
+            pickle.dumps(source, protocol=5, buffer_callback=refuse)
+        assert tracemalloc.get_traced_memory()[1] < 5 << 20
+    finally:
+        tracemalloc.stop()
