@@ -7,8 +7,8 @@
 #   make docs    the documentation as a site in build/site, with the API reference; part of make check
 #   make fuzz    each fuzzer for FUZZ_SECONDS, then the property tests with all their examples
 #   make soak    SOAK_PLANS random plans through the laws of tests/laws, in processes of 250; prints seed and shortest plan of what fails;
-#                then SOAK_RUNS runs that are broken off and resumed while their worker processes die, 1,000 programs that are killed, and
-#                SOAK_NODES nodes of a Ray cluster that are killed while a feed uses them
+#                then SOAK_RUNS runs that are broken off and resumed while their worker processes die, SOAK_MINUTES of feeds that must not grow,
+#                1,000 programs that are killed, and SOAK_NODES nodes of a Ray cluster that are killed while a feed uses them
 #   make bench   the benchmarks behind the table in the README
 #   make house   how large and how tangled the source is, with ceilings and goals; WRITE=1 lowers the ceilings to it
 #   make clean   remove what these made
@@ -64,11 +64,13 @@ fuzz: .venv/.fuzz
 SOAK_PLANS ?= 20000
 SOAK_RUNS ?= 1000
 SOAK_NODES ?= 50
+SOAK_MINUTES ?= 30
 SOAK_SEED ?=
 
 soak: .venv/.test .venv-interop/.interop
 	@.venv/bin/python tests/laws/soak.py $(SOAK_PLANS) $(SOAK_SEED)
 	@.venv/bin/python tests/faults/kill_resume.py $(SOAK_RUNS) $(SOAK_SEED)
+	@setsid --wait .venv/bin/python tests/faults/long_run.py $(SOAK_MINUTES)
 	@SOAK_KILLS=112 .venv/bin/python -m pytest -q tests/faults/test_everything.py
 	@.venv-interop/bin/python tests/interop/node_kills.py $(SOAK_NODES)
 

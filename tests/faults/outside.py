@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from penstock.testing.leaks import HARMLESS_FILES
 
-__all__ = ["Holding", "gone", "processes_of", "still_held"]
+__all__ = ["Holding", "descriptors_of", "gone", "kilobytes_of", "processes_of", "still_held"]
 
 _LOOK_AGAIN_S = 0.01
 _STATE, _PARENT, _SESSION, _STARTED = 0, 1, 3, 19  # places in /proc/PID/stat, behind the name
@@ -37,7 +37,7 @@ class Holding(NamedTuple):
         for process in processes_of(session):
             things.add(process.words)
             things |= {f"{process.words}: thread {task}" for task in _list(f"/proc/{process.pid}/task")}
-            things |= {f"{process.words}: descriptor {words}" for words in _descriptors(process.pid)}
+            things |= {f"{process.words}: descriptor {words}" for words in descriptors_of(process.pid)}
             things |= {f"{process.words}: mapping of {name}" for name in _MEMORY_FILE.findall(_read(f"/proc/{process.pid}/maps"))}
         things |= {f"/dev/shm/{name}" for name in _list("/dev/shm") if name.startswith("penstock")}
         things |= {f"temporary file {path}" for path in folder.rglob("*")}
@@ -78,7 +78,8 @@ def gone(session: int, grace_s: float) -> list[str]:
         time.sleep(_LOOK_AGAIN_S)
 
 
-def _descriptors(pid: int) -> set[str]:
+def descriptors_of(pid: int) -> set[str]:
+    """Return the descriptors of a process, each with what it is of."""
     found = set()
     for number in _list(f"/proc/{pid}/fd"):
         try:
@@ -88,6 +89,12 @@ def _descriptors(pid: int) -> set[str]:
         if not target.startswith(HARMLESS_FILES):
             found.add(f"{number} -> {target}")
     return found
+
+
+def kilobytes_of(pid: int, kind: str) -> int:
+    """Return the memory of a kind that a process has: "Pss", "Anonymous" for what lies in no file and no shared memory, "Pss_Shmem"."""
+    found = re.search(rf"^{kind}:\s+(\d+) kB", _read(f"/proc/{pid}/smaps_rollup"), re.MULTILINE)
+    return int(found[1]) if found else 0
 
 
 def _list(folder: str) -> list[str]:

@@ -49,6 +49,17 @@ ROWS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
         _in("test_deaths", "a_process_that_imports_for_longer_than_a_stall_is_no_stall"),
     ),
     (
+        "G1",
+        "feeds with processes and with threads run for hours over several sources",
+        "memory, descriptors, threads, processes and speed stay what they were",
+        _in(
+            "test_long_run",
+            "a_run_of_some_seconds_holds_no_more_at_its_end",
+            "a_function_that_keeps_its_elements_is_found",
+            "what_changes_in_a_long_run_is_named",
+        ),
+    ),
+    (
         "G3",
         "a list of ten million texts is read in worker processes",
         "it lies in memory once for all workers, and reading it copies nothing",

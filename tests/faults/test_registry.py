@@ -18,7 +18,7 @@ NAMED = (
     *(f"D{n}" for n in range(1, 24)),
     *(f"E{n}" for n in range(1, 19)),
     *(f"F{n}" for n in (9, 11, 12)),
-    *(f"G{n}" for n in range(2, 10)),
+    *(f"G{n}" for n in range(1, 10)),
     "H9",
 )
 """The rows that the issues of the project asked for so far."""

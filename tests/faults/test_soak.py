@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from faults.cells import pids
+from faults.outside import kilobytes_of
 from faults.ways import WAYS, engine_threads, needs_proc, resident_bytes
 
 import penstock as ps
@@ -119,12 +120,6 @@ def test_two_hundred_starts_and_stops_leave_nothing(way: dict[str, Any]) -> None
     assert grows_by(start_and_stop, warm_up=40, rounds=200) < 10_000
 
 
-def own_bytes(pid: int) -> int:
-    """Return the memory that a process has made itself or copied, without what lies in files and in shared memory."""
-    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    return sum(1024 * int(line.split()[1]) for line in lines if line.startswith("Anonymous:"))
-
-
 def memory_of_workers(texts: list[str]) -> list[int]:
     """Return what worker processes have of their own after one and after three epochs of a list."""
     found = []
@@ -132,7 +127,7 @@ def memory_of_workers(texts: list[str]) -> list[int]:
         for epochs in (1, 2):
             for _ in range(epochs * len(texts) // 1000):
                 assert set(next(feed)) == {32}
-            found.append(sum(map(own_bytes, pids(feed))))
+            found.append(sum(1024 * kilobytes_of(pid, "Anonymous") for pid in pids(feed)))
     return found
 
 
