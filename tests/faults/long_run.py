@@ -1,4 +1,4 @@
-"""Two feeds that run for long and hold no more at the end: FAULTS G1. `setsid --wait python tests/faults/long_run.py [minutes] [file.json]`.
+"""Two feeds that run for hours and must not grow: FAULTS G1. `setsid --wait python tests/faults/long_run.py [minutes] [file.json]`.
 
 One feed has two worker processes, the other two threads. Both read a text file, records, arrays and a list, for ever. What each process
 holds is noted every few seconds. The first fifth of the time does not count. Memory may grow by 1 MiB an hour, and by the 4 MiB that an
