@@ -33,6 +33,7 @@ SCRIPTS = (
     ("state.py",),
     ("finalize_step.py",),
     ("shuffle_memory.py",),
+    ("list_memory.py",),
     ("async_map.py",),
     ("jobs.py",),
     ("enqueuer.py",),

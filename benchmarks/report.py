@@ -167,6 +167,7 @@ LINES = (
     Line("A batch of 77 MB from worker processes, ms of the loop's thread", "large_batches", "", "in_place_77mb", "", "", "hand_over_ms"),
     Line("Batches of 77 MB copied by 2 worker processes, beside memcpy", "large_batches", "", "copied", "", "", "of_memcpy"),
     Line("A step of 30 ms of Python, fed with W1, steps/s", "heavy_step", "no_input", "processes", "dataloader", "dataloader_no_workers"),
+    Line("2 million paths in 2 processes, memory of all, MB", "list_memory", "inline", "processes", "dataloader_fork", ""),
     Line("Shuffle of 10^9 elements beside 10^3, peak MB", "shuffle_memory", "penstock_thousand", "penstock_billion", "", ""),
 )  # fmt: skip
 

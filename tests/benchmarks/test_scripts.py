@@ -34,6 +34,7 @@ CLAIMS = {
     "state": ["state.py"],
     "finalize_step": ["finalize_step.py"],
     "shuffle_memory": ["shuffle_memory.py"],
+    "list_memory": ["list_memory.py"],
     "async_map": ["async_map.py"],
     "jobs": ["jobs.py"],
     "classic": ["classic.py"],
