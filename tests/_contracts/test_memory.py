@@ -15,6 +15,7 @@ from penstock._contracts.memory import (
     meminfo,
     memory_groups,
     proportional_memory,
+    release_freed_memory,
     resident_memory,
     swapped_memory,
 )
@@ -159,3 +160,12 @@ def test_memory_that_is_freed_and_kept_by_the_allocator_is_known() -> None:
     before = freed_memory()
     del pieces[::2]
     assert freed_memory() - before > 15_000_000
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another allocator")
+def test_memory_that_is_freed_between_pieces_in_use_goes_back_to_the_system() -> None:
+    pieces = [bytes(100_000) for _ in range(400)]
+    del pieces[::2]
+    before = resident_memory()
+    release_freed_memory()
+    assert before - resident_memory() > 15_000_000

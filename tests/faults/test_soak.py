@@ -135,9 +135,12 @@ def memory_of_workers(texts: list[str]) -> list[int]:
 def test_a_list_of_texts_lies_in_memory_once_for_all_worker_processes_and_reading_it_copies_nothing(count: int) -> None:
     texts = [f"/data/train/image_{number:010}.jpg" for number in range(count)]
     few, _ = memory_of_workers(texts[:1000])
+    before = kilobytes_of(os.getpid(), "Anonymous")
     once, thrice = memory_of_workers(texts)
-    assert once - few < 0.3 * count * (8 + sys.getsizeof(texts[0]))  # two lists would be 2
+    part = 0.3 * count * (8 + sys.getsizeof(texts[0]))
+    assert once - few < part  # two lists would be 2
     assert thrice < 1.05 * once
+    assert 1024 * (kilobytes_of(os.getpid(), "Anonymous") - before) < part + (32 << 20)  # the pickles are freed
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ import ctypes
 import functools
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ __all__ = [
     "meminfo",
     "memory_groups",
     "proportional_memory",
+    "release_freed_memory",
     "resident_memory",
     "swapped_memory",
 ]
@@ -160,6 +162,12 @@ def freed_memory() -> int:
     """
     ask = _mallinfo()
     return 0 if ask is None else int(ask().fordblks)
+
+
+def release_freed_memory() -> None:
+    """Give memory that was freed back to the system. glibc keeps many small pieces for good when a later one lies behind them."""
+    with suppress(OSError, TypeError, AttributeError):  # another allocator
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 @functools.cache

@@ -15,6 +15,7 @@ import weakref
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+from penstock._contracts.memory import release_freed_memory
 from penstock._engine.chunk import BatchItem, WorkItem
 from penstock._engine.error_policy import ErrorHandler
 from penstock._engine.resume import PlanVariant
@@ -41,6 +42,7 @@ _STACK_S, _QUIET_S = 0.5, 0.05
 _CALL = re.compile(r'  File "(.*)", line (\d+) in (.*)')
 _SPOT = re.compile(SPOT + rb"([0-9a-f]+)\n")
 _METHOD = "forkserver" if sys.platform == "linux" else "spawn"
+_RELEASE_BYTES = 32 << 20  # the pickles of a longer list, 60 bytes per path, are worth giving back
 _GRACE_S = 1.0  # an idle process ends in 2 ms
 _START_S = 60.0
 """So long may a process take to start and to import what its functions need; from then on it counts as a stall."""
@@ -96,6 +98,9 @@ class WorkerProcesses(RemoteWorkers):
             if self._sent is not None:
                 os.close(self._sent.descriptor)
             self._sent = sent
+        del unsent
+        if sent.stages.num_bytes > _RELEASE_BYTES:
+            release_freed_memory()
 
     def _make(self, name: str, index: int) -> WorkerProcess:
         return WorkerProcess(self, f"worker process {name}", index)

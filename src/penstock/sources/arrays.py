@@ -56,10 +56,11 @@ class IndexableSource:
         self._many = getattr(obj, "__getitems__", None)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Let a list go to another process as a `_PackedList`."""
+        """Return the attributes for pickle, with a `_PackedList` in place of a list."""
         state = self.__dict__.copy()
         if type(self._obj) in (list, tuple):
-            state["_obj"] = _Packing(self._obj)
+            starts = range(0, len(self._obj), 1 << _PIECE_BITS)
+            state["_obj"] = _PackedList(_packed(list(self._obj[start : start + (1 << _PIECE_BITS)])) for start in starts)
         return state
 
     def __len__(self) -> int:
@@ -159,28 +160,21 @@ _PIECE_BITS = 10
 _AT_ONCE = 64
 
 
-class _Packing:
-    """A list while it is pickled: it goes piece by piece, so that a pickler that is bounded stops in time, and other threads run."""
-
-    def __init__(self, elements: Sequence[Any]) -> None:
-        self._elements = elements
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        starts = range(0, len(self._elements), 1 << _PIECE_BITS)
-        return _PackedList, (), None, (_packed(list(self._elements[start : start + (1 << _PIECE_BITS)])) for start in starts)
-
-
 class _PackedList:
-    """The elements of a list in another process: in pieces whose arrays all processes share; an element is made when it is read.
+    """A list in another process, whose pieces lie in shared arrays; each element is unpickled when it is read.
 
-    A list that pickle makes anew takes its whole memory in each process, and a pickle of all of it holds the interpreter lock for seconds.
+    The pieces are packed while they are pickled. So a pickler with a limit stops in time, and no call holds the GIL for seconds, as that
+    of pickle does for a long list.
     """
 
-    def __init__(self) -> None:
-        self._pieces: list[Any] = []
+    def __init__(self, pieces: Any) -> None:
+        self._pieces = pieces
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _PackedList, ([],), None, iter(self._pieces)
 
     def append(self, piece: Any) -> None:
-        """Take the next piece. Called by pickle."""
+        """Append the next piece. Called by pickle."""
         self._pieces.append(piece)
 
     def __getitem__(self, index: int) -> Any:
@@ -188,7 +182,7 @@ class _PackedList:
 
 
 class _Piece:
-    """Pickles of some elements, one after the other: reading one takes 0.5 us."""
+    """The pickles of some elements, one after the other. An element takes 0.5 us to read."""
 
     __slots__ = ("_borders", "_data")
 
@@ -210,7 +204,7 @@ class _PlainPickler(pickle.Pickler):
 
 
 def _packed(elements: list[Any]) -> Any:
-    """Return a `_Piece`, or the elements where they are of other kinds, or refer to the same large objects."""
+    """Return a `_Piece`, or the elements themselves where they are of other kinds or share large objects."""
     file = BytesIO()
     try:
         _PlainPickler(file, protocol=5).dump(elements)
