@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -32,9 +33,10 @@ MS = 1_000_000
 # -- the parts --------------------------------------------------------------------------------------------------------------------
 
 PARTS = """
-import json, sys, threading
+import json, sys, threading, time
 import numpy as np
 import penstock as ps
+from penstock.observe.memory import this_process
 
 def make(number):
     return np.full(1 << 20, number % 256, np.uint8)
@@ -46,6 +48,8 @@ def rest(feed):
     calm = 0
     while calm < 20:
         calm = calm + 1 if all(monitor.task is None for monitor in list(feed._engine.watch.monitors)) else 0
+        threading.Event().wait(0.002)
+    while time.perf_counter_ns() < this_process()._last.due_ns:  # until then the figures of the last walk over all pages hold
         threading.Event().wait(0.002)
 
 numbers = ps.from_source(range(4000))
@@ -152,7 +156,10 @@ def test_batches_that_the_loop_keeps_are_counted_with_their_bytes_and_the_oldest
 
 
 def check_nothing_is_kept(feed: Any) -> None:
-    memory = feed.stats().memory
+    """Wait for the workers: one that reports its task still holds the batch that it has delivered, on a busy machine for up to 20 ms."""
+    deadline_s = time.monotonic() + 10.0
+    while (memory := feed.stats().memory).num_kept and time.monotonic() < deadline_s:
+        time.sleep(0.001)
     assert (memory.num_kept, memory.kept_bytes, memory.kept) == (0, 0, "")
 
 
@@ -250,7 +257,7 @@ def test_a_loop_that_drops_its_batches_has_no_such_notice_and_none_are_kept() ->
         for _ in feed:
             assert feed.memory().num_kept <= 1  # the name in the loop stands for the batch before until the next is there
     assert [event for event in heard if isinstance(event, Notice) and event.kind == "kept"] == []
-    assert len(feed.stats().notices) <= 2
+    assert [text for text in feed.stats().notices if "keeps" in text] == []
 
 
 # -- samples that are fed ---------------------------------------------------------------------------------------------------------
