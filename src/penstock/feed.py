@@ -21,7 +21,6 @@ from penstock._contracts.failing import add_note, cause_of, words_of
 from penstock._contracts.frameworks import Output, refuse_loader_around, refuse_loader_worker
 from penstock._contracts.memory import FeedMemory
 from penstock._contracts.options import Options
-from penstock._contracts.policy import Raise, final
 from penstock._contracts.process import call_in_forked, leak
 from penstock._contracts.version import VERSION
 from penstock._engine.chunk import Failure, LossCounts, Token
@@ -29,14 +28,14 @@ from penstock._engine.completion import Recorder, read_recording
 from penstock._engine.engine import Engine
 from penstock._engine.error_policy import attach_others, let_go
 from penstock._engine.lowering import check_completion, lower
-from penstock._engine.policies import check_policies, policies_in, policies_of, rank_notice
+from penstock._engine.policies import check_policies, policies_of, rank_notice
 from penstock._engine.resume import Delivery, PlanVariant, ResumeStep, check_positions, is_end_of_all, lost_before, restored, saved
 from penstock._engine.scheduler import Ready
 from penstock._engine.slots import anonymous_memory
 from penstock._engine.tuning import TuningCache
 from penstock._engine.watchdog import Watch
 from penstock._executors.abandoning import abandon
-from penstock._executors.choice import ExecutorChoice
+from penstock._executors.choice import Placement
 from penstock._executors.contract import Executor
 from penstock._executors.inline import InlineExecutor
 from penstock._executors.outgoing import Outgoing
@@ -106,7 +105,7 @@ class Feed:
         root: Node,
         options: Options,
         listeners: Sequence[Listener] = (),
-        make_executor: Callable[[Engine], Executor] | None = None,
+        make_executor: Callable[[Engine], Executor | None] | None = None,
         tuning_cache: TuningCache | None = None,
         output: Output | None = None,
         agree: Callable[[Sequence[str]], None] | None = None,
@@ -128,9 +127,7 @@ class Feed:
         self._lock = threading.Lock()
         self._policies = policies_of(root, options)
         completion = not options.ordered or options.replay is not None
-        raises = all(isinstance(final(policy), Raise) for policy in (options.on_error, *policies_in(root)))
-        may_move = raises and not completion and make_executor is None and self._profile is None and options.quarantine is None
-        self._choice = ExecutorChoice(self, root, options, available_cpus(), tuning_cache, may_move=may_move)
+        self._placement = Placement(self, options, available_cpus())
         self._folded = completion or self._policies.skips
         notices = [("policy", self._policies.notice), ("shard", check.shard_notice(root)), ("shard", rank_notice(root, self._policies))]
         self._notices = [*filter(itemgetter(1), notices), *(("plan", text) for text in check.notices(root))]
@@ -571,7 +568,7 @@ class Feed:
         if engine is not None and not alive:
             engine.dispose()
         if self._closed or condition == "failed":
-            self._choice.end()
+            self._placement.end()
         return alive
 
     def _leave_to_parent(self) -> None:
@@ -580,7 +577,7 @@ class Feed:
             self._finalizer.detach()
         if self._engine is not None:
             self._engine.stopping = True  # for a worker whose function forked, and returns here
-        leak((self._engine, self._executor, self._recorder, self._pending, self._outgoing, self._choice.leave()))
+        leak((self._engine, self._executor, self._recorder, self._pending, self._outgoing, self._placement.leave()))
         self._engine = self._executor = self._recorder = self._finalizer = self._pending = None
         self._lock = threading.Lock()
         if self._condition in ("new", "running"):
@@ -599,19 +596,15 @@ class Feed:
         form, token = self._parts[0]
         options = self._options
         self._stats.memory.begin(self.memory, self._announce)
-        if self._choice.name == "placed":
-            form = self._choice.placed(form)
-        elsewhere = self._choice.name in ("processes", "ray")
         program = lower(form.root, folded=form.folded, skips=form.skips)
-        program = replace(program, policies=self._policies, epoch=self._delivery.epoch, elsewhere=elsewhere)
-        self._choice.begin(form, program)
+        program = self._placement.begin(form, replace(program, policies=self._policies, epoch=self._delivery.epoch))
         engine = Engine(
             program if self._profile is None else self._profile.program(program),
-            num_workers=self._choice.num_workers,
+            num_workers=self._placement.num_workers,
             memory_bytes=_AUTO_MEMORY_BYTES if options.memory_bytes == "auto" else options.memory_bytes,
             start=token,
             ordered=self._order(),
-            allocate=self._choice.allocate or self._allocate,
+            allocate=self._placement.allocate or self._allocate,
             listeners=self._listeners,
             watch=Watch(options.stall_timeout_s, options.on_stall),
         )
@@ -620,11 +613,17 @@ class Feed:
             engine.learn(self._tuning_cache)
         self._engine, self._part_ended = engine, False
         self._stats.note_plan(engine.memory_bytes, engine.concurrency, is_stream=engine.reads_stream)
-        make = self._make_executor or self._choice.executor
+        executor = (self._make_executor or self._placement.executor)(engine)
+        if executor is None:  # worker processes cannot run it
+            engine.stop()
+            engine.dispose()
+            return self._start()
+        self._notices += [("executor", self._placement.notice)] if self._placement.notice else []
+        self._placement.notice = ""
         while self._notices:
             kind, text = self._notices.pop(0)
             self._announce(Notice(time.perf_counter_ns(), kind, text))
-        if not self._run_with(make(engine)):
+        if not self._run_with(executor):
             self._run_with(InlineExecutor(engine))
         if self._condition != "running" and not engine.stopping:  # close() came meanwhile, before there was an engine to stop
             self._shut(self._condition)
@@ -659,17 +658,11 @@ class Feed:
                 return False
             if self._condition != "running":
                 self._refuse()
-            if self._choice.notice:
-                self._announce(Notice(time.perf_counter_ns(), "executor", self._choice.notice))
-                self._choice.notice = ""
             engine, executor, ready = self._engine, self._executor, None  # no error may be left in `ready`: see below
             if self._pending is not None:
                 self._raise_pending(self._pending)
             if self._part_ended:
                 self._next_part()
-                continue
-            if self._choice.moves:
-                self._move()
                 continue
             if engine is None or executor is None:
                 self._end_with_the_interpreter()
@@ -694,7 +687,6 @@ class Feed:
         now_ns = time.perf_counter_ns()
         waited_ns, num_items = now_ns - begin_ns, len(ready.items)
         self._announce(BatchDelivered(now_ns, waited_ns, engine.num_ready, num_items, ready.chunk_id, *engine.room()))
-        self._choice.delivered(now_ns, waited_ns, num_items)
 
     def _compare_ranks(self, agree: Callable[[Sequence[str]], None]) -> None:
         plan = [_BORDERS.sub(r"\1", line) for line in lines(self._root, saved=True)]
@@ -714,15 +706,6 @@ class Feed:
         if threading.current_thread().daemon:
             sys.exit()
         self._condition = "closed"
-
-    def _move(self) -> None:
-        """Go on with another executor, behind what was delivered last."""
-        step, token = self._delivery.now()
-        form, epoch, first_step = self._delivery.form, self._delivery.epoch, self._delivery.first_step
-        self._shut("running")
-        self._parts[0] = ResumeStep(form, token)
-        self._delivery = Delivery.begin(step, token, form, epoch, first_step)
-        self._condition = "new"
 
     def _next_part(self) -> None:
         """Go on with the next part of a moved state, or end for good: the program is at its end."""

@@ -53,10 +53,9 @@ class Options:
     Attributes:
         num_workers: threads, processes or actors of the stages without a `concurrency=` of their own; "auto" is one per available CPU, of
             the cluster with executor="ray"; 0 means inline.
-        executor: "threads"; "processes", for Python functions that keep the interpreter lock; "ray", for a cluster; "inline" (everything in
-            the consumer's thread); or "auto": threads, then what proves the fastest of threads, processes and inline.
-        executor_file: with executor="auto", a JSON file for what it finds: a feed of the same plan begins with that and tries nothing.
-            It is written when the executor is found, and anew where it is of another plan.
+        executor: "threads", where your functions are called several at a time; "processes"; "ray", for a cluster; "inline" (everything in
+            the consumer's thread); or "auto", which follows `num_workers`: a number runs your functions in so many worker processes, 0
+            inline, and "auto" in one thread of the program, one call at a time, beside the shared workers.
         ray_options: with executor="ray", the cluster and what a worker takes of it.
         memory_bytes: bound on what the feed holds: elements that are read or computed ahead, finished batches, and the one delivered
             last; "auto" is 256 MB. Where the batch delivered, the one being built and what a stateful operator has to hold (buckets, packs,
@@ -90,7 +89,6 @@ class Options:
 
     num_workers: int | Literal["auto"] = "auto"
     executor: Literal["auto", "inline", "threads", "processes", "ray"] = "auto"
-    executor_file: str | os.PathLike[str] | None = None
     ray_options: RayOptions = RayOptions()
     memory_bytes: int | Literal["auto"] = "auto"
     grace_period_s: float = 2.0
@@ -164,19 +162,15 @@ class Options:
     def _paths(self, ordered: bool) -> dict[str, str | None]:
         """Return the options that are files, as absolute paths: a user's function may change the working folder before one is opened."""
         paths: dict[str, str | None] = {}
-        for option in ("executor_file", "quarantine", "record", "replay"):
+        for option in ("quarantine", "record", "replay"):
             given = getattr(self, option)
             paths[option] = None if given is None else path_name(given)
             if given is not None and paths[option] is None:
                 raise _refused(option, given, "is no path", "give the path of a file")
-        for option in ("executor_file", "quarantine"):
-            path = paths[option]
-            if path is not None and (os.path.isdir(path) or not os.path.isdir(os.path.dirname(path))):
-                words = "is not a file in an existing folder"
-                raise _refused(option, getattr(self, option), words, "give the path of a file, and make its folder")
-        if self.executor_file is not None and self.executor != "auto":
-            words = f"has no meaning with executor={self.executor!r}"
-            raise _refused("executor_file", self.executor_file, words, 'give executor="auto", or leave it out')
+        path = paths["quarantine"]
+        if path is not None and (os.path.isdir(path) or not os.path.isdir(os.path.dirname(path))):
+            words = "is not a file in an existing folder"
+            raise _refused("quarantine", self.quarantine, words, "give the path of a file, and make its folder")
         if self.record is not None and (ordered or self.replay is not None):
             raise PlanError(
                 "record= has nothing to write: the order is that of the plan" if self.replay is None else "record= of a replay",

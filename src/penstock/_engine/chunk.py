@@ -142,7 +142,8 @@ class KnownLoss(NamedTuple):
         number: of the input in its pass, from the place of the record or from the beginning of the pass on.
         how: 0 for skipped, k for replaced by the k-th next one.
         site: whose policy it was.
-        inner: for one of several elements that an input gave, where it failed: (stage, step, its number there); empty for the whole input.
+        inner: for one of several elements that an input gave, where it failed: (0, step, counted over all stages of the segment, its number
+            there); empty for the whole input. So a state does not depend on how operators are cut into stages.
         row: of a batch, which of its rows; -1 for the batch itself. Older states have -1 for inputs of one row as well.
     """
 
@@ -356,6 +357,7 @@ class RowProgress:
         claimed: so many were claimed for the first stage.
         done: (begin, end) of those that have left the last stage; `num_done` in all.
         failure: that of the lowest row which failed.
+        begun: by stage, for those that take rows in order: the rows before this one were claimed for it.
         finishing: whether a worker makes its items, or has made them.
         cost_ns: what the tasks took.
     """
@@ -365,6 +367,7 @@ class RowProgress:
     done: list[tuple[int, int]] = field(default_factory=list)
     num_done: int = 0
     failure: Failure | None = None
+    begun: dict[int, int] = field(default_factory=dict)
     finishing: bool = False
     cost_ns: int = 0
 
@@ -680,6 +683,7 @@ class BatchItem(NamedTuple):
         bad: the failures of batches whose elements do not fit each other.
         without: batches that lack an element: nothing is done with them.
         fatal: as that of a WorkItem.
+        collated: whether batches are batches; else they are lists of rows, and collation comes first.
     """
 
     batches: list[Any]
@@ -691,6 +695,7 @@ class BatchItem(NamedTuple):
     bad: dict[int, ElementFailed]
     without: frozenset[int]
     fatal: dict[int, BaseException] | None = None
+    collated: bool = True
 
 
 class Outcome(NamedTuple):

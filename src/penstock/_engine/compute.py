@@ -23,7 +23,7 @@ from penstock._engine.error_policy import (
     in_pieces,
     prepare,
 )
-from penstock._engine.program import FilterStep, SegmentPlan, StagePlan
+from penstock._engine.program import IN_PROGRAM, FilterStep, SegmentPlan
 from penstock._ops.block import UNLIMITED, Block, ElementFailed, Ints, part_of
 from penstock._ops.operator import ChainOp, Operator, WritesRows, apply_all
 from penstock._ops.reading import BatchLeaf
@@ -139,8 +139,10 @@ class _Job:
         Async calls are begun elsewhere; their stage comes here when one of them fails.
         """
         stages = self.plan.stages
+        if known.inner:
+            return 0 <= known.inner[1] - self.plan.steps_before(self.item.stage) < len(stages[self.item.stage].filter_steps)
         first = next((number for number, stage in enumerate(stages) if stage.awaited is None), len(stages))
-        return known.inner[0] == self.item.stage if known.inner else self.item.stage <= first
+        return self.item.stage <= first
 
     def handle(self, row: int, failed: ElementFailed | None) -> Any:
         """Say what stands for a row that failed, or is known to have failed before the state was saved."""
@@ -217,9 +219,7 @@ class _Job:
             parts = child.keys(epochs[place : place + 1], positions[place : place + 1])
             key = int(parts[0][0]), int(parts[1][0]), int(parts[2][0])
             again = partial(run, place, place + 1)
-            case = FailedElement(
-                -1, row, again, others, lambda: None, key, child.where(epoch, position), (key,), None, False, self.item.stage, fixed=True
-            )
+            case = FailedElement(-1, row, again, others, lambda: None, key, child.where(epoch, position), (key,), None, False, fixed=True)
             return self.error_handler.handle(case, failed, self.worker.index, found)[0]
 
         done, _, failure = in_pieces(0, len(positions), (), run, handle)
@@ -256,11 +256,16 @@ class _Job:
             keys,
             place,
             row < self.item.num_replayed,
-            self.item.stage,
         )
 
     def _run_one(self, row: int, found: list[LostElement], without: Without = ()) -> Block | None:
         """Run one row through all stages up to this one."""
+        stages = self.plan.stages[: self.item.stage + 1]
+        if self.worker.errand is not None and IN_PROGRAM in [stage.workers for stage in stages]:
+            return cast("Block | None", self.worker.errand(partial(self._run_one_here, row, found, without)))
+        return self._run_one_here(row, found, without)
+
+    def _run_one_here(self, row: int, found: list[LostElement], without: Without) -> Block | None:
         self._begin(row, row + 1, found)
         block: Block | None = None
         for stage in range(self.item.stage + 1):
@@ -356,7 +361,7 @@ class _Job:
             raise failed if origins is None else failed.moved(int(origins[failed.offset])) from failed.error
         origins = None if origins is None else origins[: len(block)]
         if stage.filter_steps:
-            block, origins = self._filtered(stage, block, origins, without, light)
+            block, origins = self._filtered(piece.stage, block, origins, without, light)
             taken = taken if block.taken is None else block.taken
             light = light and not block.num_bytes
         worker.weigh(block.num_bytes)
@@ -367,9 +372,10 @@ class _Job:
         self._leave(piece, block, origins)
         return None, taken
 
-    def _filtered(self, stage: StagePlan, block: Block, origins: Ints | None, without: Without, light: bool) -> tuple[Block, Ints]:
+    def _filtered(self, stage: int, block: Block, origins: Ints | None, without: Without, light: bool) -> tuple[Block, Ints]:
         """Run a block through the filters and flat_maps of a stage; weigh what comes out, unless all of it is light."""
-        block, origins = filter_step(stage.filter_steps, block, origins, self.worker, without)
+        steps, first = self.plan.stages[stage].filter_steps, self.plan.steps_before(stage)
+        block, origins = filter_step(steps, block, origins, self.worker, without, first)
         elements = block.rows()
         if not light or block.num_bytes:
             block.num_bytes = bytes_of_all(elements)
@@ -544,13 +550,15 @@ def _failed_batch(item: BatchItem, number: int, again: Callable[[], Any] = lambd
         keys = (_keyed(item, number, number + 1).key_of(0),)
     where = f"a batch of {len(keys)}" if item.keys is not None else "a batch"
     shown = keys if item.keys is not None else ()
-    return FailedElement(number, -1, again, None, lambda: None, keys[0], where, shown, None, number < item.num_replayed, 0)
+    return FailedElement(number, -1, again, None, lambda: None, keys[0], where, shown, None, number < item.num_replayed)
 
 
 def _apply_batch_ops(
     plan: SegmentPlan, item: BatchItem, begin: int, end: int, worker: WorkerContext, without: Without
 ) -> tuple[Block, Ints]:
     worker.begin((begin, end))
+    if not item.collated:
+        item = item._replace(batches=[*item.batches[:begin], *_collated(plan, item.batches[begin:end]), *item.batches[end:]])
     block = _keyed(item, begin, end)
     operators, filter_steps = plan.batch_steps
     positions_per_op: PositionsPerOp = [(e[begin:end], p[begin:end]) for e, p in item.positions_per_op[1 : 1 + len(operators)]]
@@ -561,6 +569,18 @@ def _apply_batch_ops(
         return filter_step(filter_steps, block, None, worker, without)
     block.rows()
     return block, np.arange(len(block), dtype=np.int64)
+
+
+def _collated(plan: SegmentPlan, batches: list[Any]) -> Iterator[Any]:
+    """Yield what the user's `collate_fn` makes of the rows of each batch."""
+    assert plan.batch is not None
+    for number, rows in enumerate(batches):
+        try:
+            yield plan.batch.collation.collate(rows, str)
+        except Exception as error:
+            failed = ElementFailed(number, "batch", error)
+            failed.final = True  # its elements are good: no policy leaves them out
+            raise failed from error
 
 
 def _keyed(item: BatchItem, begin: int, end: int) -> Block:
@@ -614,11 +634,17 @@ Without = Sequence[tuple[int, ...]]
 
 
 def filter_step(
-    steps: Sequence[FilterStep | Operator], block: Block, origins: Ints | None, worker: WorkerContext, without: Without = ()
+    steps: Sequence[FilterStep | Operator],
+    block: Block,
+    origins: Ints | None,
+    worker: WorkerContext,
+    without: Without = (),
+    first: int = 0,
 ) -> tuple[Block, Ints]:
     """Run filters, flat_maps and the maps among them; their failures count in input offsets. What comes out has `taken`.
 
-    `without` leaves out elements that fail: before step n those with the given numbers, one after the other.
+    `without` leaves out elements that fail: before step n those with the given numbers, one after the other. `first` is the number of the
+    first step.
 
     Raises:
         ElementFailed: a step failed.
@@ -630,7 +656,7 @@ def filter_step(
     block.taken = None
     for number, step in enumerate(steps):
         for left_out, element, *rest in without:
-            if left_out == number:
+            if left_out == first + number:
                 if element >= len(block):
                     raise StateMismatch(
                         f"the data or functions are other ones than when the state was saved: number {element} of the results of one "
@@ -655,7 +681,7 @@ def filter_step(
                     after, taken = whole_inputs(block, after, origins, partial(_apply_from, step, origins, worker))
                     after_origins = origins[: len(after)]
         except ElementFailed as failed:
-            raise _located(failed, number, several, block, origins) from failed.error
+            raise _located(failed, (number, first), several, block, origins) from failed.error
         worker.weigh(block.num_bytes + after.num_bytes)
         block, origins = after, after_origins
     block.taken = taken
@@ -691,13 +717,13 @@ def whole_inputs(block: Block, made: Block, origins: Ints, run: Callable[[Block,
     return out, int(last) + 1
 
 
-def _located(failed: ElementFailed, step: int, several: bool, block: Block, origins: Ints) -> ElementFailed:
+def _located(failed: ElementFailed, step: tuple[int, int], several: bool, block: Block, origins: Ints) -> ElementFailed:
     """Say which input of a run of steps failed, and, where inputs give several elements, which of them."""
     at = min(failed.element, len(origins) - 1)
     out = failed.moved(int(origins[at]))
-    out.step = step
+    out.step, first = step
     if several:
-        out.inner = step, at - int(np.searchsorted(origins, origins[at]))
+        out.inner = first + out.step, at - int(np.searchsorted(origins, origins[at]))
         out.key = block.key_of(at)
     return out
 

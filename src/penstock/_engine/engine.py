@@ -19,12 +19,13 @@ from penstock._engine.chunk import Buffer, Chunk, Claim, Failure, LossCounts, Ou
 from penstock._engine.compute import HERE, Computer
 from penstock._engine.error_policy import ErrorHandler, LossAnnouncer, is_interrupt, prepare, tell_retry
 from penstock._engine.folding import finish_chunk
-from penstock._engine.program import Program, SegmentPlan
+from penstock._engine.program import IN_PROGRAM, Program, SegmentPlan
 from penstock._engine.scheduler import Ready, Scheduler
 from penstock._engine.segment import SHARED, Segment, awaited_in, pool_of
 from penstock._engine.slots import SlotPool, anonymous_memory
 from penstock._engine.stall_report import Kind, report
 from penstock._engine.tuning import TuningCache, awaited_ns
+from penstock._engine.turns import Errands, Turns
 from penstock._engine.watchdog import Glances, Watch
 from penstock._ops.block import Block
 from penstock._ops.map import AwaitedOp, CallResult
@@ -95,6 +96,8 @@ class Engine:
         self._plain_memory = allocate is anonymous_memory  # other memory is pinned, or shared with the processes of one feed
         self._inner_slots = SlotPool(allocate)
         self._waits = ParkingLot()  # for those who wait before they try an element again
+        self._turns = Turns(program)
+        self._errands = Errands(self._waiters.get(IN_PROGRAM.pool), lambda: not self.stopping)
         pause = partial(self._waits.park, lambda: not self.stopping)
         self.error_handler = ErrorHandler(policies=program.policies, pause=pause, retrying=partial(tell_retry, self.announce))
         self._lost = LossAnnouncer(self._scheduler.lost, self.announce, self.broke)
@@ -133,7 +136,8 @@ class Engine:
         stages = (
             (pool_of(segment, number), stage) for segment in self._scheduler.segments for number, stage in enumerate(segment.plan.stages)
         )
-        return {pool: stage.workers.executor for pool, stage in stages if stage.workers is not None and stage.workers.executor is not None}
+        found = {pool: stage.workers.executor for pool, stage in stages if stage.workers is not None and stage.workers.executor is not None}
+        return {**found, IN_PROGRAM.pool: "threads"}
 
     @property
     def plans(self) -> list[SegmentPlan]:
@@ -167,6 +171,8 @@ class Engine:
         """Return the next task for a worker of `pool`; block while there is none; None when the engine stops."""
         scheduler = self._scheduler
         while True:
+            if pool == IN_PROGRAM.pool:
+                self._errands.run(self._turns)
             with self._mutex:
                 before = self._mark()  # before looking: a consumer takes and waits without the mutex, and rings only who is parked
                 task = self._next_task(pool, worker)
@@ -185,7 +191,7 @@ class Engine:
             if pool == SHARED and worker >= scheduler.active.limit:
                 waiters.ring()  # the ring that woke this worker was for one who may work
                 waiters = self._idle_workers
-            waiters.park(partial(self._unchanged, seen))
+            waiters.park(partial(self._unchanged, seen, pool))
 
     def try_claim(self) -> Claim | None:
         """Return the next task of any pool, or None; never block. For the inline executor."""
@@ -204,6 +210,23 @@ class Engine:
 
     def run(self, task: Claim, worker: WorkerContext, computer: Computer = HERE) -> None:
         """Run a claimed task, whose messages `computer` computes, and book its outcome."""
+        if worker.errand is None:  # this thread makes the calls of the user's functions, or whoever runs them may
+            with self._turns.of_task(task.segment, task.stage, reads=bool(task.read), wanted=lambda: not self.stopping) as held:
+                if held:
+                    self._run(task, worker, computer)
+        else:
+            self._run(task, worker, computer)
+
+    def errand(self, call: Callable[[], Any]) -> Any:
+        """Have the thread of the user's functions make a call, and wait for its result. From another worker.
+
+        Raises:
+            Stopped: the engine was stopped meanwhile.
+            BaseException: what the call raised.
+        """
+        return self._errands.do(call)
+
+    def _run(self, task: Claim, worker: WorkerContext, computer: Computer) -> None:
         begin_ns, begin_cpu = time.perf_counter_ns(), time.thread_time_ns()
         worker.began = self.watch.clock.tick(begin_ns), begin_cpu
         if task.read:
@@ -419,6 +442,8 @@ class Engine:
         self.breaker.break_off()
         for waiters in (*self._waiters.values(), self._idle_workers, self._consumers, self._waits):
             waiters.ring_all()
+        self._turns.wake()
+        self._errands.wake()
 
     def dispose(self) -> None:
         """Drop what is queued and free buffers, after the workers have ended. Batches that are still held stay valid."""
@@ -509,8 +534,8 @@ class Engine:
                 batches[0], segment.expected_spec, allocate, names, batches[1], lock, segment.chunk_size.most_bytes
             )
 
-    def _unchanged(self, seen: Mark) -> bool:
-        return not self.stopping and self._mark() == seen
+    def _unchanged(self, seen: Mark, pool: str) -> bool:
+        return not self.stopping and self._mark() == seen and not (pool == IN_PROGRAM.pool and self._errands.waiting)
 
     def _nothing_ready(self) -> bool:
         return not self._scheduler.ready and not self.stopping

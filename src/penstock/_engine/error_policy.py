@@ -73,7 +73,6 @@ class FailedElement(NamedTuple):
     keys: tuple[tuple[int, int, int], ...]
     place: tuple[int, int] | None
     replayed: bool
-    stage: int
     fixed: bool = False
 
     def known_as(self, known: KnownLoss) -> LostElement:
@@ -134,7 +133,7 @@ class ErrorHandler:
         loss = LostElement(case.item, case.row, 0, site, policy.limit, *who, failed.stage, worker, failed.error, retries, (), case.fixed)
         if isinstance(policy, Skip) and not self.policies.keeps_positions and not case.fixed:
             if failed.inner is not None:
-                loss = loss._replace(key=failed.key or case.key, inner=(case.stage, *failed.inner))
+                loss = loss._replace(key=failed.key or case.key, inner=(0, *failed.inner))
             lost.append(loss)
             return SKIPPED
         name = "Replace()"

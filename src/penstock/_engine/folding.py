@@ -27,6 +27,7 @@ from penstock._engine.compute import HERE, Computer, concatenated
 from penstock._engine.error_policy import RAISING, ErrorHandler, LossLedger
 from penstock._engine.program import SegmentPlan
 from penstock._ops.block import UNLIMITED, Block, ElementFailed, Ints
+from penstock._ops.collation import Collate
 from penstock._ops.reading import Moves
 from penstock._ops.streams import Gathered, Measured
 from penstock._ops.worker import WorkerContext
@@ -549,16 +550,18 @@ def finish_chunk(
         chunk.collected.late.update(late)
         return join(chunk, count), failure
     bad: dict[int, ElementFailed] = {}
-    batches = chunk.rows.finish(count, bad, without=late)
+    collated = computer is HERE or plan.batch is None or not isinstance(plan.batch.collation, Collate)
+    batches = chunk.rows.finish(count, bad, without=late, collation=None if collated else Collate(list))
     if bad and not (plan.late_failures and plan.settled_in_batch_ops < -1):
         first = min(bad)
         failure = Failure(first, bad[first].error, bad[first].stage, worker.index)
         batches, bad = batches[:first], {}
     chunk.rows = None
-    if plan.folds is None and moves:
+    if plan.folds is None and moves and collated:
         return Result(batches, None, None, as_written), failure
     chunk.collected.late.update(late)
-    outcome = computer.compute_batches(plan, _batch_item(chunk, batches, bad, frozenset(late)), worker, error_handler)
+    item = _batch_item(chunk, batches, bad, frozenset(late))._replace(collated=collated)
+    outcome = computer.compute_batches(plan, item, worker, error_handler)
     chunk.take(outcome)
     end, block, failed, origins = outcome[:4]
     del outcome  # the frames of its errors lead to this one

@@ -18,7 +18,7 @@ from penstock._engine.chunk import Failure, KeyedElement, LateFailure
 from penstock._engine.completion import refused
 from penstock._engine.error_policy import prepare
 from penstock._engine.folding import size_of, unmeasured
-from penstock._engine.program import BatchPlan, FilterStep, Program, SegmentPlan, StagePlan, Workers
+from penstock._engine.program import IN_PROGRAM, BatchPlan, FilterStep, Program, SegmentPlan, StagePlan, Workers
 from penstock._ops.block import ElementFailed
 from penstock._ops.collation import Collate, Collation, Pad, Ragged, Stack, pack_rows, places_in_use, sequence_length, whole_sequence_length
 from penstock._ops.map import AwaitedOp, Expected, MapOp, Step, TransformsOp
@@ -232,7 +232,7 @@ def map_item(node: plan.Map, counter: Counter) -> Item:
         assert node.concurrency is not None
         called = node.fn if expected is None else expected.around_async(node.fn)
         awaited = AwaitedOp(called, node.name, node.seed, stage, node.random, node.concurrency, gather_alone, node.on_error)
-        return Placed(awaited, Workers(node.concurrency))
+        return Placed(awaited, Workers(node.concurrency, "threads"))
     fn = node.fn if expected is None else expected.around(node.fn)
     operator = MapOp(fn, node.name, node.seed, stage, node.random, node.on_error)
     workers = workers_of(node)
@@ -240,8 +240,8 @@ def map_item(node: plan.Map, counter: Counter) -> Item:
 
 
 def workers_of(node: plan.Map) -> Workers | None:
-    """Return the workers that a map has of its own, or None for the shared ones."""
-    return None if node.concurrency is None else Workers(node.concurrency, node.executor)
+    """Return the workers that a map has of its own, threads unless it says otherwise; None for the shared ones."""
+    return None if node.concurrency is None else Workers(node.concurrency, node.executor or "threads")
 
 
 def fuse(items: list[Item], counter: Counter) -> list[Operator]:
@@ -677,28 +677,30 @@ def _fold_of(node: plan.Node, above: list[plan.Node]) -> Fold:
     return RepeatFold(1 if empty else node.count)
 
 
-def explain(root: Node) -> str:
-    """Return the plan, then its segments and stages."""
-    program = lower(root)
+def explain(root: Node, program: Program, shared: str) -> str:
+    """Return the plan, then its segments and stages with the places where they run; `shared` says what the shared workers are."""
     out = ["plan", *("  " + line for line in lines(root)), "runs as"]
     for number, segment in enumerate(program.segments):
-        out.extend(_segment(number, segment, last=number == len(program.segments) - 1))
+        out.extend(_segment(number, segment, shared, last=number == len(program.segments) - 1))
     out.extend(f"  note: {words}" for words in (*reading_notes(root), *rank_notes(root)))
     out.extend(f"  cache {node.store.label()}" for node in walk(root) if node.store is not None)
     return "\n".join(out)
 
 
-def _segment(number: int, segment: SegmentPlan, *, last: bool) -> list[str]:
+def _segment(number: int, segment: SegmentPlan, shared: str, *, last: bool) -> list[str]:
     out = [f"  segment {number + 1}: {_input(segment)}"]
     for stage in segment.stages:
         processes = " in processes" if stage.workers and stage.workers.executor == "processes" else ""
-        workers = "the shared workers" if stage.concurrency is None else f"{stage.concurrency or 'as many'} worker(s) of its own{processes}"
+        workers = shared if stage.concurrency is None else f"{stage.concurrency or 'as many'} worker(s) of its own{processes}"
+        if stage.workers == IN_PROGRAM:
+            workers = "the program, one call at a time"
         if stage.awaited:
             workers = f"an event loop, {stage.concurrency} call(s) at once"
-        if stage.name or stage.concurrency is not None:
+        if stage.name or stage.workers is not None:
             out.append(f"    stage {stage.name or 'rows'!r} on {workers}")
     if segment.batch is not None:
-        out.append(f"    batches of {segment.batch.batch_size}: {segment.batch.collation.words}")
+        there = ", in the program" if segment.finisher else ""
+        out.append(f"    batches of {segment.batch.batch_size}: {segment.batch.collation.words}{there}")
     if segment.batch_ops:
         out.append(f"    then on whole batches: {', '.join(step.name or 'positions' for step in segment.batch_ops)}")
     if segment.folds:

@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol, cast
 from penstock._contracts.policy import Policy, Raise, Replace, Retry, final
 from penstock._contracts.source import StreamSource
 from penstock._ops.block import Block, ElementFailed, Ints
-from penstock._ops.collation import Collation
+from penstock._ops.collation import Collate, Collation
 from penstock._ops.map import AwaitedOp
 from penstock._ops.operator import Leaf, Operator
 from penstock._ops.rows import Rows
@@ -18,7 +18,17 @@ from penstock._order.arithmetic import INFINITE, Length
 from penstock._order.folds import BatchFold, Fold, RepeatFold, ShardFold, SkipFold, TakeFold
 from penstock._order.holding import WindowFold
 
-__all__ = ["BatchPlan", "FilterStep", "Policies", "Program", "SegmentPlan", "StagePlan", "keeping_failures", "writing_in_place"]
+__all__ = [
+    "IN_PROGRAM",
+    "BatchPlan",
+    "FilterStep",
+    "Policies",
+    "Program",
+    "SegmentPlan",
+    "StagePlan",
+    "keeping_failures",
+    "writing_in_place",
+]
 
 
 class FilterStep(Protocol):
@@ -33,15 +43,21 @@ class FilterStep(Protocol):
 
 
 class Workers(NamedTuple):
-    """Workers of a stage of its own.
+    """Workers of a stage of its own, or those that several stages share.
 
     Attributes:
         num: how many, 0 for as many as the feed has; of an async function how many calls may be in flight.
         executor: "threads" or "processes"; None for those of the feed.
+        pool: the name of workers that several stages share; empty for those of one stage.
     """
 
     num: int
     executor: str | None = None
+    pool: str = ""
+
+
+IN_PROGRAM = Workers(1, "threads", "program")
+"""One thread of the program, which makes all calls of the user's functions of a feed where he has not asked for more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,8 +74,8 @@ class StagePlan:
 
     @property
     def concurrency(self) -> int | None:
-        """How many workers of its own it has, or calls in flight; None for the shared workers."""
-        return None if self.workers is None else self.workers.num
+        """How many workers of its own it has, or calls in flight; None for workers that it shares."""
+        return None if self.workers is None or self.workers.pool else self.workers.num
 
     @property
     def awaited(self) -> AwaitedOp | None:
@@ -103,6 +119,8 @@ class SegmentPlan:
         delivers_directly: whether the next segment is the last one and does nothing but make these batches.
         late_failures: whether an element that fails is raised only when the folds let it through: they may leave it out by count.
         hands_failures_on: whether its folds let failures through to the next segment, whose folds may leave them out.
+        reader: the pool of the thread that reads `stream`; empty for one of its own.
+        finisher: the pool whose worker makes the batches of a chunk when its rows are done; empty for the worker that ends them.
     """
 
     leaf: Leaf | None = None
@@ -117,6 +135,8 @@ class SegmentPlan:
     delivers_directly: bool = False
     late_failures: bool = False
     hands_failures_on: bool = False
+    reader: str = ""
+    finisher: str = ""
 
     @property
     def drops(self) -> bool:
@@ -135,6 +155,10 @@ class SegmentPlan:
         """The last (stage, step) whose result decides how many elements come of a row, or where a fold puts them; (-1, -2) for none."""
         steps = [(stage, number, step) for stage, plan in enumerate(self.stages) for number, step in enumerate(plan.filter_steps)]
         return max(((stage, number) for stage, number, step in steps if _decides(step)), default=(-1, -2))
+
+    def steps_before(self, stage: int) -> int:
+        """Count the filters, flat_maps and maps among them of the stages before one."""
+        return sum(len(earlier.filter_steps) for earlier in self.stages[:stage])
 
     @property
     def batch_steps(self) -> tuple[Sequence[Operator], Sequence[FilterStep | Operator]]:
@@ -265,7 +289,7 @@ def writing_in_place(program: Program) -> Program:
     first, *rest = program.segments
     if first.leaf is None or first.batch is not None or not first.folds or not isinstance(first.folds[0], BatchFold):
         return program
-    if any(stage.filter_steps for stage in first.stages) or not rest:
+    if any(stage.filter_steps for stage in first.stages) or not rest or isinstance(rest[0].batch and rest[0].batch.collation, Collate):
         return program
     delivers_directly = len(rest) == 1 and not rest[0].batch_ops and not rest[0].folds  # folds take elements with their keys
     return replace(program, segments=(replace(first, batch_in_place=rest[0].batch, delivers_directly=delivers_directly), *rest))

@@ -18,8 +18,8 @@ from penstock._engine.committing import ReadCount, booked_in_place, chunks_of, e
 from penstock._engine.completion import Completion, fold_runners_of, records_of
 from penstock._engine.error_policy import LossLedger
 from penstock._engine.folding import FoldRunner, Sequenced, bytes_in
-from penstock._engine.program import Program, keeping_failures, writing_in_place
-from penstock._engine.segment import READER, SHARED, Segment, pool_of, pools_of, result_bytes
+from penstock._engine.program import IN_PROGRAM, Program, keeping_failures, writing_in_place
+from penstock._engine.segment import READER, SHARED, Segment, finisher_of, pool_of, pools_of, result_bytes
 from penstock._engine.slots import HandedOver, Lease, bytes_beside
 from penstock._engine.stream_reader import Reader
 from penstock._engine.tuning import ActiveWorkers, followed
@@ -137,6 +137,10 @@ class Scheduler:
                 segment.read_again(record)
         stream = program.segments[0].stream
         self.reader = None if stream is None else Reader(stream, start, num_passes)
+        self._reads = program.segments[0].reader or READER
+        self._in_order = IN_PROGRAM.pool if ordered is True else ""  # the pool whose rows are claimed in the order of their positions
+        pools = [{finisher_of(one), *(pool_of(one, stage) for stage in range(len(one.plan.stages)))} for one in self.segments]
+        self._last_of_users = max((number for number, some in enumerate(pools) if IN_PROGRAM.pool in some), default=-1)
         self.memory_bytes = memory_bytes
         self._live = 0
         self._chunk_bytes = 0
@@ -202,14 +206,18 @@ class Scheduler:
             if task is not None:
                 self.version += 1
                 return task
-        return None
+        return self._next_read() if pool == self._reads and self._may_read() else None
+
+    def _may_read(self) -> bool:
+        """Tell whether the thread that reads the stream has nothing else to do with what it has read: it may wait long for the next."""
+        behind = self.segments[: self._last_of_users + 1]
+        return all(segment.is_empty and (segment is behind[-1] or not segment.finished) for segment in behind)
 
     def _segment_task(self, segment: Segment, pool: str) -> Claim | None:
         last = len(segment.plan.stages) - 1
-        if segment.unfinished and pool_of(segment, last) == pool:
-            task = segment.first_unfinished()
-            assert task.chunk is not None
-            if self._may_finish(segment, task.chunk):
+        if segment.unfinished and finisher_of(segment) == pool:
+            task = segment.next_to_finish() if pool == self._in_order else segment.first_unfinished()
+            if task is not None and task.chunk is not None and self._may_finish(segment, task.chunk):
                 return segment.unfinished.pop(0)
         for stage in range(last, 0, -1):
             block = self._next_block(segment, stage) if pool_of(segment, stage) == pool else None
@@ -242,17 +250,19 @@ class Scheduler:
 
     def _next_block(self, segment: Segment, stage: int) -> Claim | None:
         """Claim the next block of a later stage."""
-        task = segment.waiting_block(stage)
+        in_order = self._in_order == pool_of(segment, stage)
+        task = segment.next_in_order(stage) if in_order else segment.waiting_block(stage)
         if task is None or task.chunk is None:
             return None
         row_bytes = segment.row_bytes[stage] * (task.end - task.begin)
         room = self._grant(segment, task.chunk, row_bytes)
-        if room is None:
+        if room is None and not in_order:
             task = segment.first_block(stage)
             room = None if task is None or task.chunk is None else self._grant(segment, task.chunk, row_bytes)
         if room is None or task is None or task.chunk is None:
             return None
         segment.queues[stage].remove(task)
+        task.chunk.progress.begun[stage] = task.end
         self.held_bytes += task.chunk.memory.grant(room)
         return task._replace(room=room)
 
@@ -336,7 +346,12 @@ class Scheduler:
     def _blocked_by_next_stage(self, segment: Segment) -> bool:
         """Back-pressure between the stages of a segment: a bounded number of blocks waits for the second one."""
         queues = segment.queues
-        return any(len(queue) > 2 * self.size_of(pool_of(segment, stage)) + 2 for stage, queue in enumerate(queues) if stage)
+        return any(len(queue) > self._most_waiting(segment, stage) for stage, queue in enumerate(queues) if stage)
+
+    def _most_waiting(self, segment: Segment, stage: int) -> int:
+        """Return how many blocks may wait for a stage; where it takes them in order, those of all who may be before the next one."""
+        pool = pool_of(segment, stage)
+        return 2 * max(self.size_of(pool), self.num_workers if pool == self._in_order else 0) + 2
 
     def _room(self, segment: Segment) -> bool:
         """Tell whether the engine may hold one more chunk of this segment."""
@@ -369,7 +384,7 @@ class Scheduler:
         for segment in self.segments:
             for number, stage in enumerate(segment.plan.stages):
                 if number:
-                    capacity = 2 * self.size_of(pool_of(segment, number)) + 3
+                    capacity = self._most_waiting(segment, number) + 1
                     out.append(Fill(f"before_{stage.name or number}", len(segment.queues[number]), capacity))
         return out
 
@@ -465,7 +480,8 @@ class Scheduler:
         self.held_bytes += chunk.memory.charge()
         if progress.finishing or not chunk.rows_complete():
             return False
-        if not self._may_finish(segment, chunk):
+        here = task.begin == task.end or finisher_of(segment) == pool_of(segment, task.stage)
+        if not (here and self._may_finish(segment, chunk)):
             segment.unfinished.append(Claim(segment.number, len(segment.plan.stages) - 1, chunk, chunk.num_rows, chunk.num_rows, None))
             return False
         progress.finishing = True

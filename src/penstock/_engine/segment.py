@@ -21,7 +21,7 @@ from penstock._engine.chunk import (
     Replayed,
     Token,
 )
-from penstock._engine.program import Program, SegmentPlan
+from penstock._engine.program import IN_PROGRAM, Program, SegmentPlan
 from penstock._engine.tuning import ELSEWHERE, BlockSize, ChunkSize, followed, largest_block
 from penstock._ops.block import UNLIMITED, part_of
 from penstock._ops.collation import Collation
@@ -32,7 +32,18 @@ from penstock._ops.stack import BatchSpec
 from penstock._order.arithmetic import batch_rows
 from penstock._order.runs import Recording
 
-__all__ = ["READER", "RETRY_WORKER", "SHARED", "Segment", "awaited_in", "block_sizes", "pool_of", "pools_of", "result_bytes"]
+__all__ = [
+    "READER",
+    "RETRY_WORKER",
+    "SHARED",
+    "Segment",
+    "awaited_in",
+    "block_sizes",
+    "finisher_of",
+    "pool_of",
+    "pools_of",
+    "result_bytes",
+]
 
 
 def block_sizes(plan: SegmentPlan, *, at_once: bool = False, elsewhere: bool = False) -> tuple[list[BlockSize], int]:
@@ -417,9 +428,33 @@ class Segment:
             chunk.progress.num_done += end - begin
 
     def first_unfinished(self) -> Claim:
-        """Return the first task, by its chunk, that waits for room to make a batch of complete rows."""
+        """Return the first task, by its chunk, that waits to make a batch of complete rows: for room, or for the worker that makes it."""
         self.unfinished.sort(key=lambda task: task.chunk.seq if task.chunk is not None else 0)
         return self.unfinished[0]
+
+    def next_to_finish(self) -> Claim | None:
+        """Return the first such task if no chunk before its own is still to be finished."""
+        task = self.first_unfinished()
+        assert task.chunk is not None
+        seq = task.chunk.seq
+        return (
+            None
+            if any(one.seq < seq and not (one.progress.finishing or one.result is not None) and one.num_rows for one in self._open)
+            else task
+        )
+
+    def next_in_order(self, stage: int) -> Claim | None:
+        """Return the block that is next for a stage that takes rows in the order of their positions; None while it is on its way."""
+        task = self.first_block(stage) if self.waiting_block(stage) is not None else None
+        if task is None or task.chunk is None or task.begin > task.chunk.progress.begun.get(stage, 0):
+            return None
+        seq = task.chunk.seq
+        return None if any(one.seq < seq and not _has_passed(one, stage) for one in self._open) else task
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is on its way through it."""
+        return not self.inbox and all(chunk.progress.finishing or chunk.result is not None or not chunk.num_rows for chunk in self._open)
 
     def waiting_block(self, stage: int) -> Claim | None:
         """Return the next block that waits for a later stage; blocks behind a failure are dropped."""
@@ -545,21 +580,37 @@ SHARED, READER, RETRY_WORKER = "workers", "reader", "retry"
 """The last is no pool of the scheduler: it runs async functions again that failed."""
 
 
+def _has_passed(chunk: Chunk, stage: int) -> bool:
+    """Tell whether all rows of a chunk were claimed for a stage that takes them in order, or are not wanted."""
+    progress = chunk.progress
+    return progress.finishing or chunk.result is not None or progress.begun.get(stage, 0) >= progress.limit
+
+
+def _pool(segment: SegmentPlan, number: int, stage: int) -> str:
+    workers = segment.stages[stage].workers
+    return SHARED if workers is None else workers.pool or f"{number}.{stage}"
+
+
 def pool_of(segment: Segment, stage: int) -> str:
     """Name the pool of workers that runs a stage."""
-    concurrency = segment.plan.stages[stage].concurrency
-    return SHARED if concurrency is None else f"{segment.number}.{stage}"
+    return _pool(segment.plan, segment.number, stage)
+
+
+def finisher_of(segment: Segment) -> str:
+    """Name the pool of workers that makes the batches of a complete chunk."""
+    return segment.plan.finisher or pool_of(segment, len(segment.plan.stages) - 1)
 
 
 def pools_of(program: Program) -> dict[str, int]:
     """Name the worker pools: 0 stands for the shared number of workers. One worker claims for an async stage, whatever is in flight."""
-    pools = {SHARED: 0}
+    pools: dict[str, int] = {}
     for number, segment in enumerate(program.segments):
         for stage, plan in enumerate(segment.stages):
-            if plan.concurrency is not None:
-                pools[f"{number}.{stage}"] = 1 if plan.awaited else plan.concurrency
-    if program.segments[0].stream is not None:
-        pools[READER] = 1
+            pools[_pool(segment, number, stage)] = 1 if plan.awaited else plan.workers.num if plan.workers is not None else 0
+    first = program.segments[0]
+    if first.stream is not None:
+        pools[first.reader or READER] = 1
+    pools.update((segment.finisher, IN_PROGRAM.num) for segment in program.segments if segment.finisher)
     return pools
 
 

@@ -334,11 +334,9 @@ class TuningCache:
     Elements and their order do not depend on it. From any thread: what is kept is never changed, only replaced; a buffer is taken by one.
     """
 
-    __slots__ = ("_found", "_spare", "executor")
+    __slots__ = ("_found", "_spare")
 
     def __init__(self) -> None:
-        self.executor: tuple[str, str, Any] | None = None
-        """What executor="auto" found to be the fastest, why, and the plan as it runs there."""
         self._found: dict[Any, Any] = {}
         self._spare: deque[Any] = deque()
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from penstock._contracts.element import bytes_of_all
 from penstock._contracts.event import Notice
 from penstock._engine.chunk import BatchItem, Outcome, WorkItem
-from penstock._engine.compute import Computer
+from penstock._engine.compute import HERE, Computer
 from penstock._engine.engine import Engine
 from penstock._engine.error_policy import ErrorHandler
-from penstock._engine.program import Policies, SegmentPlan
+from penstock._engine.program import IN_PROGRAM, Policies, SegmentPlan
 from penstock._engine.resume import PlanVariant
 from penstock._engine.segment import READER, RETRY_WORKER
 from penstock._executors.remote import Reply, Spot, Stages
@@ -55,6 +55,8 @@ class RemoteWorker(ABC):
         """Compute an item there; see `penstock._engine.compute.compute`."""
         reply = self._ask(plan, item, slot, worker, error_handler)
         outcome = reply.outcome
+        if outcome is None:
+            return HERE.compute(plan, item, slot, worker, error_handler)
         if outcome.lost and plan.stream is not None:
             outcome = outcome._replace(lost=[one._replace(where=plan.stream.describe(one.key[1])) for one in outcome.lost])
         if slot is None or not (reply.beside or reply.columns):
@@ -64,7 +66,9 @@ class RemoteWorker(ABC):
 
     def compute_batches(self, plan: SegmentPlan, item: BatchItem, worker: WorkerContext, error_handler: ErrorHandler) -> Outcome:
         """Compute batches there, from copies of them: a function that changes its batch may be run again."""
-        return self._ask(plan, item, None, worker, error_handler).outcome
+        outcome = self._ask(plan, item, None, worker, error_handler).outcome
+        assert outcome is not None
+        return outcome
 
     def _ask(
         self, plan: SegmentPlan, item: WorkItem | BatchItem, slot: Rows | None, worker: WorkerContext, error_handler: ErrorHandler
@@ -148,19 +152,16 @@ class RemoteWorkers(ABC):
         self._form: PlanVariant | None = None
         self._workers: dict[tuple[str, int], Any] = {}
 
-    def run(
-        self, plans: Sequence[SegmentPlan], policies: Policies, form: PlanVariant, most_bytes: int | None = None, *, placed: bool = False
-    ) -> None:
+    def run(self, plans: Sequence[SegmentPlan], policies: Policies, form: PlanVariant, default: str) -> None:
         """Compute segments from now on; those of the same plan in the same form are the same.
 
-        With `placed` only the stages that say so are sent; what threads compute is left out.
+        What threads of the program compute is left out; `default` is the executor of stages that do not name one.
 
         Raises:
-            PlanError: something in them cannot be sent, or takes more than `most_bytes`.
+            PlanError: something in them cannot be sent.
         """
         if form != self._form:
-            parts = tuple(map(_placed_part if placed else _computed_part, plans))
-            self._send(Stages(parts, policies), form, most_bytes)
+            self._send(Stages(tuple(_part_there(plan, default) for plan in plans), policies), form)
             self._form = form
 
     def worker(self, pool: str, index: int, engine: Engine, plans: list[SegmentPlan]) -> RemoteWorker:
@@ -176,7 +177,7 @@ class RemoteWorkers(ABC):
         return found
 
     @abstractmethod
-    def _send(self, stages: Stages, form: PlanVariant, most_bytes: int | None) -> None:
+    def _send(self, stages: Stages, form: PlanVariant) -> None:
         """Have all workers compute these from now on: the segments of `form`."""
 
     @abstractmethod
@@ -267,18 +268,19 @@ def _only_row(item: WorkItem | BatchItem) -> list[int]:
     return [begin] if end - begin == 1 else []
 
 
-def _computed_part(plan: SegmentPlan) -> SegmentPlan:
-    """Return what a worker needs of a segment: a generator stays here, and so do the folds."""
-    return replace(plan, stream=None, folds=None if plan.folds is None else ())
-
-
-def _placed_part(plan: SegmentPlan) -> SegmentPlan:
-    """Return what a worker needs of a segment of which it computes only the stages that say so: no source, and no other functions."""
-    placed = {number for number, stage in enumerate(plan.stages) if stage.workers and stage.workers.executor == "processes"}
-    if not placed:
-        return SegmentPlan()
-    stages = tuple(stage if number in placed else _left_out(stage) for number, stage in enumerate(plan.stages))
-    return replace(cast(SegmentPlan, _left_out(_computed_part(plan))), stages=stages)
+def _part_there(plan: SegmentPlan, default: str) -> SegmentPlan:
+    """Return what a worker needs of a segment: the generator and the folds stay here, and so does what threads of the program compute."""
+    there = [(stage.workers and stage.workers.executor) or default for stage in plan.stages]
+    stages = tuple(
+        replace(_left_out(stage), workers=IN_PROGRAM) if name == "threads" else stage
+        for stage, name in zip(plan.stages, there, strict=True)
+    )
+    plan = replace(plan, stream=None, folds=None if plan.folds is None else (), stages=stages)
+    if there[0] == "threads":
+        plan = replace(plan, leaf=_left_out(plan.leaf))
+    if there[-1] == "threads" or plan.finisher:
+        plan = replace(plan, batch=_left_out(plan.batch), batch_ops=_left_out(plan.batch_ops))
+    return plan
 
 
 def _left_out(part: Any) -> Any:
@@ -290,10 +292,10 @@ def _left_out(part: Any) -> Any:
     if not is_dataclass(part) or isinstance(part, type):
         return part
     inner = {name: _left_out(getattr(part, name)) for name in _INNER if hasattr(part, name)}
-    return replace(part, **inner, **{name: None for name in ("fn", "in_turn") if hasattr(part, name)})
+    return replace(part, **inner, **{name: None for name in ("fn", "in_turn", "transform") if hasattr(part, name)})
 
 
-_INNER = ("leaf", "child", "branches", "operators", "filter_steps", "batch_ops", "batch", "batch_in_place", "collation")
+_INNER = ("leaf", "child", "branches", "operators", "filter_steps", "collation", "steps", "parts")
 
 
 class _SourceElsewhere(NamedTuple):

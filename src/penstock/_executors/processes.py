@@ -19,7 +19,6 @@ from penstock._contracts.memory import release_freed_memory
 from penstock._engine.chunk import BatchItem, WorkItem
 from penstock._engine.error_policy import ErrorHandler
 from penstock._engine.resume import PlanVariant
-from penstock._engine.segment import SHARED
 from penstock._executors.elsewhere import RemoteWorker, RemoteWorkers
 from penstock._executors.remote import SPOT, AtRow, Begun, Place, Reply, Request, Retrying, Spot, Stages, serve
 from penstock._executors.threads import Stopped
@@ -34,7 +33,7 @@ from penstock._processes.pipe import NO_SIGNAL, not_sendable
 from penstock._processes.shared_pickle import PickledOnce, Unsent, pickle_apart
 from penstock.errors import PlanError, WorkerDied
 
-__all__ = ["WorkerProcesses", "sendable"]
+__all__ = ["WorkerProcesses"]
 
 _MOST_LEASED = 16
 """So many results of one process may be referred to before further ones are copied out of its memory."""
@@ -89,8 +88,8 @@ class WorkerProcesses(RemoteWorkers):
         assert self._sent is not None
         return self._sent
 
-    def _send(self, stages: Stages, form: PlanVariant, most_bytes: int | None) -> None:
-        unsent, pickling, imports_program = _pickled(stages, most_bytes)
+    def _send(self, stages: Stages, form: PlanVariant) -> None:
+        unsent, pickling, imports_program = _pickled(stages)
         with self.starting:
             if self.closed:
                 raise Stopped
@@ -104,17 +103,6 @@ class WorkerProcesses(RemoteWorkers):
 
     def _make(self, name: str, index: int) -> WorkerProcess:
         return WorkerProcess(self, f"worker process {name}", index)
-
-    def start(self, num_workers: int) -> None:
-        """Start the processes of the shared workers ahead of a run."""
-        for index in range(num_workers):
-            self._found(SHARED, index).start()
-
-    @property
-    def ready(self) -> bool:
-        """Whether the processes that were started ahead have begun. Never blocks."""
-        workers = list(self._workers.values())
-        return bool(workers) and all(worker.child is not None and worker.child.has_begun() for worker in workers)
 
     def kill(self) -> None:
         """Kill the processes that still compute for a run that was ended."""
@@ -312,16 +300,7 @@ def _preload() -> None:
         server.set_forkserver_preload([serve.__module__])
 
 
-def sendable(function: object, most_bytes: int) -> bool:
-    """Tell whether a worker process can get a function, in so many bytes."""
-    try:
-        _pickled(function, most_bytes)
-    except PlanError:
-        return False
-    return True
-
-
-def _pickled(stages: object, most_bytes: int | None) -> tuple[Unsent, Pickling, bool]:
+def _pickled(stages: object) -> tuple[Unsent, Pickling, bool]:
     """Pickle what is run: by value what the file that is run defines, where there is cloudpickle, so that no worker runs that file.
 
     Return it with how it was pickled, and whether workers import that file.
@@ -332,16 +311,14 @@ def _pickled(stages: object, most_bytes: int | None) -> tuple[Unsent, Pickling, 
     by_name: Unsent | None = None
     failed: Exception | None = None
     try:
-        by_name = pickle_apart(stages, most_bytes=most_bytes)
+        by_name = pickle_apart(stages)
         if not by_name.mentions_program:
             return by_name, BY_NAME, False
-    except PlanError:  # it is too large
-        raise
     except Exception as error:  # also what `__getstate__` of a user's class raises
         failed = error
     try:
         pickling = by_value()
-        return pickle_apart(stages, pickling.pickler, most_bytes), pickling, False
+        return pickle_apart(stages, pickling.pickler), pickling, False
     except Exception as error:
         if by_name is not None and importable_program():
             return by_name, BY_NAME, True

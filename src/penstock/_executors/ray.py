@@ -75,9 +75,9 @@ class RayWorkers(RemoteWorkers):
         wanted = {"CPU": self.options.num_cpus, **self.options.resources}
         return max(1, int(min(amounts.get(name, 0) // amount for name, amount in wanted.items() if amount)))
 
-    def _send(self, stages: Stages, form: PlanVariant, most_bytes: int | None) -> None:
+    def _send(self, stages: Stages, form: PlanVariant) -> None:
         try:
-            unsent = pickle_apart(stages, self.ray.cloudpickle.Pickler, most_bytes)
+            unsent = pickle_apart(stages, self.ray.cloudpickle.Pickler)
         except Exception as error:
             fix = "open files, locks and clients inside your functions, or give executor='threads'"
             raise PlanError(not_sendable(stages, error, "").what, where=_WHERE, fix=fix) from error

@@ -93,7 +93,7 @@ class Reply(NamedTuple):
     """The message from a worker process.
 
     Attributes:
-        outcome: of the item.
+        outcome: of the item; None where it takes what only the program has: another element that a function there has to make.
         beside: rows that were not written into batches.
         columns: for each field, its rows of the item; None for one that was written into the batch. Nothing when all were.
         cpu_ns: CPU time.
@@ -101,7 +101,7 @@ class Reply(NamedTuple):
         packed: as `WorkerContext.take_packed`.
     """
 
-    outcome: Outcome
+    outcome: Outcome | None
     beside: dict[int, Any]
     columns: Sequence[Any]
     cpu_ns: int
@@ -162,6 +162,7 @@ class RemoteComputer:
         self.words, self.fix = words, "define them at the top of a module that other processes can import, as this one does"
         self.context = WorkerContext(index)
         self.context.announce_row = announce_row
+        self.context.errand = _not_here
         self._arena = arena
         self._specs: dict[int, BatchSpec] = {}
         self._segments: tuple[SegmentPlan, ...] = ()
@@ -197,6 +198,7 @@ class RemoteComputer:
         self._num_requests += 1
         assert self._handler is not None
         begin_cpu, begin_ns = time.thread_time_ns(), _unqueued_ns()
+        outcome: Outcome | None
         plan, context, item = self._segments[request.segment], self.context, request.item
         beside: dict[int, Any] = {}
         columns: Sequence[Any] = ()
@@ -205,8 +207,11 @@ class RemoteComputer:
             outcome = compute_batches(plan, batches, context, self._handler)
         else:
             rows = self._rows(request.place) if request.to_slot else None
-            outcome = compute(plan, item, rows, context, self._handler)
-            if rows is not None:
+            try:
+                outcome = compute(plan, item, rows, context, self._handler)
+            except _NotHere:
+                outcome = None
+            if rows is not None and outcome is not None:
                 beside, columns = rows.beside_rows, rows.columns(item.begin, outcome.end)
         context.rest()
         cpu_ns, busy_ns = time.thread_time_ns() - begin_cpu, _unqueued_ns() - begin_ns
@@ -232,6 +237,14 @@ class RemoteComputer:
             else:
                 arrays.append(self._arena.array(offset, shape, leaf.dtype))
         return RowsElsewhere(place.num_rows, spec, arrays, [offset is None for offset in place.offsets])
+
+
+class _NotHere(BaseException):
+    """What a function of the program would have to make is asked for."""
+
+
+def _not_here(call: Callable[[], Any]) -> Any:
+    raise _NotHere
 
 
 class _Worker:

@@ -9,7 +9,9 @@ from functools import partial
 
 from penstock._engine.compute import HERE, Computer
 from penstock._engine.engine import Engine
+from penstock._engine.program import IN_PROGRAM
 from penstock._engine.segment import RETRY_WORKER
+from penstock._engine.turns import Stopped
 from penstock._executors.event_loop import EventLoop
 from penstock._ops.worker import WorkerContext
 
@@ -87,13 +89,10 @@ class ThreadsExecutor:
         return f"{name} ({calls})" if calls else name
 
 
-class Stopped(Exception):
-    """The engine was stopped in the middle of a task, which nothing waits for any more."""
-
-
 def work(engine: Engine, pool: str, index: int, computer: Computer = HERE, worker: WorkerContext | None = None) -> None:
     """Claim and run tasks until the engine stops. An error that is not a user function's goes to the consumer."""
     worker = worker or WorkerContext(index)
+    worker.errand = None if pool == IN_PROGRAM.pool else engine.errand
     monitor = engine.watch.enlist(pool, worker)
     with engine.breaker.attached():
         try:

@@ -168,8 +168,17 @@ class Rows:
         arrays = self._open(None, row)
         return None if arrays is None else [array[row : row + count] for array in arrays]
 
-    def finish(self, num_batches: int, bad: dict[int, ElementFailed] | None = None, *, without: Container[int] = ()) -> list[Any]:
+    def finish(
+        self,
+        num_batches: int,
+        bad: dict[int, ElementFailed] | None = None,
+        *,
+        without: Container[int] = (),
+        collation: Collation | None = None,
+    ) -> list[Any]:
         """Return the first `num_batches` batches, in order. All rows must have been put but those of batches `without` one, which are None.
+
+        `collation` takes the place of its own.
 
         With `bad`, it gets the failures of batches that have elements which do not fit each other, and None takes their places.
 
@@ -178,6 +187,7 @@ class Rows:
         """
         out: list[Any] = []
         start = 0
+        self._collation = collation or self._collation
         for number, size in enumerate(self._sizes[:num_batches]):
             try:
                 out.append(None if number in without else self._checked_batch(number, start, size))

@@ -116,11 +116,12 @@ class WorkerContext:
         cpu_ns: the CPU time that another process spent on the task for it.
         busy_ns: how long it took there, without the way to it and without waiting for a CPU; None where this thread computed the task.
         announce_row: called with a row before it is computed, where rows kill worker processes.
+        errand: has the thread of the user's functions make a call, and returns its result; None in that thread, and where there is none.
     """
 
     __slots__ = (
-        "_generators", "_packed", "_scratch", "announce_row", "began", "block", "busy_ns", "cpu_ns", "finishing", "index", "kept", "mend",
-        "most_bytes", "operator", "origins", "piece", "room",
+        "_generators", "_packed", "_scratch", "announce_row", "began", "block", "busy_ns", "cpu_ns", "errand", "finishing", "index", "kept",
+        "mend", "most_bytes", "operator", "origins", "piece", "room",
     )  # fmt: skip
 
     def __init__(self, index: int) -> None:
@@ -131,6 +132,7 @@ class WorkerContext:
         self.cpu_ns = 0
         self.busy_ns: int | None = None
         self.announce_row: Callable[[int], object] = lambda row: None
+        self.errand: Callable[[Callable[[], Any]], Any] | None = None
         self._packed = (0, 0)
         self._scratch: dict[tuple[int, int], Scratch] = {}
         self._generators: dict[tuple[int, int], KeyedGenerator] = {}

@@ -122,10 +122,6 @@ class Node:
         """How many workers of its own the operator has; None for the shared ones."""
         return None
 
-    def placed(self, sendable: Callable[[object], bool]) -> Node:
-        """Return the plan with worker processes for its Python functions that are `sendable`, above any branching, cache or source."""
-        return self
-
     @property
     def asynchronous(self) -> bool:
         """Whether its function is awaited."""
@@ -323,9 +319,6 @@ class UnaryNode(Node):
 
     def with_children(self, children: Sequence[Node]) -> Self:
         return self if children[0] is self.child else replace(self, child=children[0])
-
-    def placed(self, sendable: Callable[[object], bool]) -> Node:
-        return self if self.starts_chain else self.with_children([self.child.placed(sendable)])
 
     def num_elements(self, below: Sequence[Length]) -> Length:
         if self.streams:

@@ -141,11 +141,6 @@ class Map(UnaryNode):
     def transform(self) -> tuple[Transform, int] | None:
         return (self.fn, self.seed) if isinstance(self.fn, Transform) else None
 
-    def placed(self, sendable: Callable[[object], bool]) -> Node:
-        node = replace(self, child=self.child.placed(sendable))
-        moves = self.executor is None and not self.asynchronous and self.transform is None and sendable(self.fn)
-        return replace(node, concurrency=self.concurrency or 0, executor="processes") if moves else node
-
     def line(self, *, saved: bool = False) -> str:
         fn = self.name if saved and self.transform is None else function_name(self.fn)
         seed = f", seed={self.seed}" if self.random else ""

@@ -98,7 +98,6 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods, metaclass=_DatasetKind
         *,
         num_workers: int | Literal["auto"] = KEEP,
         executor: Literal["auto", "inline", "threads", "processes", "ray"] = KEEP,
-        executor_file: str | os.PathLike[str] | None = KEEP,
         ray_options: RayOptions = KEEP,
         memory_bytes: int | Literal["auto"] = KEEP,
         grace_period_s: float = KEEP,
@@ -127,7 +126,6 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods, metaclass=_DatasetKind
         listeners: Sequence[Listener] = (),
         num_workers: int | Literal["auto"] = KEEP,
         executor: Literal["auto", "inline", "threads", "processes", "ray"] = KEEP,
-        executor_file: str | os.PathLike[str] | None = KEEP,
         ray_options: RayOptions = KEEP,
         memory_bytes: int | Literal["auto"] = KEEP,
         grace_period_s: float = KEEP,
@@ -155,7 +153,6 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods, metaclass=_DatasetKind
             listeners: callables that are given every event of the engine, from its threads; they must be quick.
             num_workers: threads; "auto" is one per available CPU, 0 does everything in the caller's thread.
             executor: "threads", "processes", "ray" (a cluster), "inline" (the caller's thread) or "auto".
-            executor_file: with executor="auto", a file for what it finds.
             ray_options: with executor="ray", the cluster and what a worker takes of it.
             memory_bytes: bound on what is held; "auto" is 256 MB.
             grace_period_s: how long `close()` waits for running functions.
@@ -314,7 +311,7 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods, metaclass=_DatasetKind
     def explain(self, *, measure: int = 0) -> str:
         """Show how the plan will run: segments, stages, what is fused, what is written straight into the batch, and what it costs.
 
-        Behind a feed of this dataset with executor="auto", it also names the executor that was found to be the fastest.
+        It follows the options of `with_options`; a feed whose functions cannot be sent to worker processes says so in a notice.
 
         Args:
             measure: run up to so many elements in this thread first, and say what one costs in each stage. 0 runs nothing.
@@ -323,11 +320,11 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods, metaclass=_DatasetKind
             PlanError: `measure` is no whole number >= 0.
             Exception: what a function of the plan raises while it is measured.
         """
-        from penstock._engine.lowering import explain
+        from penstock._engine.lowering import explain, lower
+        from penstock._executors.choice import placed
 
         count = check.count_argument(measure, "measure", "explain")
-        found = None if self._tuning_cache is None else self._tuning_cache.executor
-        plan = explain(self._root) if found is None else f"{explain(found[2])}\n  note: {found[1]}"
+        plan = explain(self._root, *placed(lower(self._root), self._options))
         if count == 0:
             return plan
         with self.feed(executor="inline") as feed:

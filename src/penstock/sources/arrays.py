@@ -25,6 +25,7 @@ from penstock.kernels.library import Ints
 from penstock.sources.paths import crc_of_array, crc_of_value, spread
 
 _SAMPLED = 64
+_PLAIN_MODULES = ("array", "builtins", "collections", "datasets", "numpy", "pyarrow")
 
 
 class IndexableSource:
@@ -84,6 +85,16 @@ class IndexableSource:
                 rows.append(obj[indices[len(rows) - first]])
         except IndexError as error:
             raise self.explained(indices[len(rows) - first], error) from error
+
+    @property
+    def users_object(self) -> Any | None:
+        """The object, unless it is of Python, NumPy, Arrow or Hugging Face datasets: reading these runs no code of the user's."""
+        return None if type(self._obj).__module__.partition(".")[0] in _PLAIN_MODULES else self._obj
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether an element is there already, and reading it is looking it up."""
+        return type(self._obj) in (list, tuple, range)
 
     def subscripted(self) -> Any | None:
         """Return the object, unless it has `__getitems__`."""
@@ -349,6 +360,11 @@ class ArraySource:
     def describe(self, index: int) -> str:
         """Name the row."""
         return f"row {index} of the arrays"
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether no array is a memory map of a file."""
+        return len(self.held()) == len(self._arrays)
 
     def input_files(self) -> Iterator[str]:
         """Give the path of each memory map's file."""

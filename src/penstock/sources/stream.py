@@ -102,6 +102,11 @@ class GeneratorSource:
         """Return the function, or the iterable, that it was made of."""
         return self._fn
 
+    @property
+    def users_object(self) -> Any:
+        """The same: what a read of it runs."""
+        return self._fn
+
     def declared_length(self) -> int | None:
         """Return `length` as given."""
         return self._length

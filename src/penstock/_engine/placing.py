@@ -1,0 +1,111 @@
+"""Where the stages of a program run. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import is_dataclass, replace
+from itertools import groupby
+from typing import Any, NamedTuple
+
+from penstock._contracts.ownership import users_of
+from penstock._engine.program import IN_PROGRAM, FilterStep, Program, SegmentPlan, StagePlan
+from penstock._ops.operator import Leaf, Operator
+from penstock._ops.reading import ReadLeaf
+
+__all__ = ["apart", "functions_in", "names_of_users"]
+
+_INNER = ("leaf", "child", "branches", "operators", "filter_steps", "batch_ops", "batch", "collation", "steps", "transform", "stages")
+
+
+def functions_in(part: Any) -> Iterator[Any]:
+    """Yield the functions and objects of the user's that a part of a program runs; a stream is none of them: it stays in the program."""
+    if isinstance(part, tuple):
+        for one in part:
+            yield from functions_in(one)
+        return
+    if isinstance(part, ReadLeaf):
+        yield from users_of(part.source)
+        return
+    fn = getattr(part, "fn", None)
+    if fn is not None:
+        yield from users_of(fn)
+    if not is_dataclass(part) or isinstance(part, type):
+        return
+    for name in _INNER:
+        inner = getattr(part, name, None)
+        if inner is not None:
+            yield from users_of(inner) if name == "transform" else functions_in(inner)
+
+
+def _runs_users(part: Any) -> bool:
+    return next(functions_in(part), None) is not None
+
+
+class _Part(NamedTuple):
+    """A piece of a stage: the reading, or one step; `users` None where it goes with its neighbours."""
+
+    kind: str
+    step: Any
+    users: bool | None
+
+
+def apart(program: Program) -> Program:
+    """Give what runs functions of the user's to one thread of the program, and leave the rest to the shared workers.
+
+    Stages are cut where the one changes into the other. Reading what lies in memory goes with the function behind it: handing it over
+    would cost more. Stages with workers of their own stay as they are.
+    """
+    return replace(program, segments=tuple(map(_apart, program.segments)))
+
+
+def _apart(segment: SegmentPlan) -> SegmentPlan:
+    stages: list[StagePlan] = []
+    for number, stage in enumerate(segment.stages):
+        leaf = segment.leaf if number == 0 else None
+        stages += [stage] if stage.workers is not None else _cut(stage, leaf)
+    reader = IN_PROGRAM.pool if segment.stream is not None and next(users_of(segment.stream), None) is not None else ""
+    finishing = _runs_users((segment.batch, segment.batch_ops))
+    return replace(segment, stages=tuple(stages), reader=reader, finisher=IN_PROGRAM.pool if finishing else "")
+
+
+def _cut(stage: StagePlan, leaf: Leaf | None) -> list[StagePlan]:
+    """Cut a stage where functions of the user's begin and end."""
+    parts = [] if leaf is None else [_Part("leaf", leaf, True if _runs_users(leaf) else None if _in_memory(leaf) else False)]
+    for kind, steps in (("operators", stage.operators), ("filter_steps", stage.filter_steps)):
+        parts += [_Part(kind, step, _runs_users(step) if step.name else None) for step in steps]
+    known = [part.users for part in parts if part.users is not None]
+    if len(set(known)) < 2:
+        return [replace(stage, workers=IN_PROGRAM if known and known[0] else None)]
+    users, out = known[0], []
+    flags = [users := users if part.users is None else part.users for part in parts]
+    for is_users, group in groupby(zip(flags, parts, strict=True), key=lambda pair: pair[0]):
+        run = [part for _, part in group]
+        out.append(_stage(run, IN_PROGRAM if is_users else None, stage.name if leaf is not None and run[0].kind == "leaf" else ""))
+    return out
+
+
+def _stage(parts: Sequence[_Part], workers: Any, first_name: str) -> StagePlan:
+    """Make a stage of some parts of one; that with the leaf is named by how it reads, as the whole was."""
+    steps: dict[str, tuple[Any, ...]] = {
+        kind: tuple(part.step for part in parts if part.kind == kind) for kind in ("operators", "filter_steps")
+    }
+    names = [first_name.partition("+")[0], *(step.name for kind in steps for step in steps[kind])]
+    return StagePlan(name="+".join(filter(None, names)), workers=workers, **steps)
+
+
+def _in_memory(leaf: Leaf) -> bool:
+    """Tell whether a leaf only looks into arrays or lists of this process."""
+    return isinstance(leaf, ReadLeaf) and getattr(leaf.source, "in_memory", False)
+
+
+def names_of_users(program: Program) -> list[str]:
+    """Name the steps that run functions of the user's, from the source up, each once."""
+    names: dict[str, None] = {}
+    for segment in program.segments:
+        if segment.leaf is not None and _runs_users(segment.leaf):
+            names["read"] = None
+        steps: list[FilterStep | Operator] = [step for stage in segment.stages for step in (*stage.operators, *stage.filter_steps)]
+        names |= {step.name: None for step in (*steps, *segment.batch_ops) if step.name and _runs_users(step)}
+        if segment.batch is not None and _runs_users(segment.batch):
+            names["collate_fn"] = None
+    return list(names)

@@ -1,0 +1,199 @@
+"""The one thread that calls the user's functions: feeds that hold the same function take turns, and other threads send it errands."""
+
+from __future__ import annotations
+
+import functools
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from typing import Any, TypeVar
+
+from penstock._contracts.ownership import users_of
+from penstock._contracts.process import call_in_forked
+from penstock._engine.placing import functions_in
+from penstock._engine.program import IN_PROGRAM, Program, SegmentPlan
+from penstock.queues import ParkingLot
+
+__all__ = ["Errands", "Stopped", "Turns"]
+
+T = TypeVar("T")
+
+_READ = (-1, -1)
+
+
+class Stopped(Exception):
+    """The engine was stopped in the middle of a task, which nothing waits for any more."""
+
+
+class _Turn:
+    """Whose turn it is to call an object: that of one thread at a time. It keeps the object alive, so that its `id` stays its own."""
+
+    def __init__(self, of: object, number: int) -> None:
+        self.of, self.number = of, number
+        self.lot = ParkingLot()
+        self._lock = threading.Lock()
+        self.taken = False
+        call_in_forked(self, _Turn._begin_again)
+
+    def _begin_again(self) -> None:
+        """Be free, in a process that was just forked: the thread that had the turn is not here."""
+        self._lock, self.taken = threading.Lock(), False
+
+    def take(self, wanted: Callable[[], bool]) -> bool:
+        """Wait for the turn and take it; return False when it is no longer wanted."""
+        while wanted():
+            with self._lock:
+                if not self.taken:
+                    self.taken = True
+                    return True
+            self.lot.park(lambda: self.taken and wanted())
+        return False
+
+    def give(self) -> None:
+        """Give the turn back."""
+        self.taken = False
+        self.lot.ring()
+
+
+@functools.cache
+def _known() -> tuple[threading.Lock, weakref.WeakValueDictionary[int, _Turn], Iterator[int]]:
+    return threading.Lock(), weakref.WeakValueDictionary(), count()
+
+
+def _turns_of(objects: Iterable[Any]) -> tuple[_Turn, ...]:
+    """Return the turns of some objects, in the order in which all threads take them: so two never wait for each other."""
+    lock, known, numbers = _known()
+    found: dict[int, _Turn] = {}
+    with lock:
+        for one in objects:
+            turn = known.get(id(one))
+            if turn is None:
+                turn = known[id(one)] = _Turn(one, next(numbers))
+            found[id(one)] = turn
+    return tuple(sorted(found.values(), key=lambda turn: turn.number))
+
+
+class Turns:
+    """The turns that the thread of the user's functions of one feed takes. Empty where there is no such thread."""
+
+    def __init__(self, program: Program) -> None:
+        """Look at what runs in the program."""
+        self._of = {
+            (number, stage): _turns_of(_called_in(segment, stage))
+            for number, segment in enumerate(program.segments)
+            for stage, plan in enumerate(segment.stages)
+            if plan.workers == IN_PROGRAM or (segment.finisher and stage == len(segment.stages) - 1)
+        }
+        first = program.segments[0]
+        if first.reader:
+            self._of[_READ] = _turns_of(users_of(first.stream))
+        self._all = tuple({turn.number: turn for some in self._of.values() for turn in some}.values())
+
+    def wake(self) -> None:
+        """Let who waits for a turn see that it is no longer wanted. Takes no lock."""
+        for turn in self._all:
+            turn.lot.ring_all()
+
+    @contextmanager
+    def of_task(self, segment: int, stage: int, *, reads: bool, wanted: Callable[[], bool]) -> Iterator[bool]:
+        """Have the turns for a task in the `with` block; it gets False when they are no longer wanted."""
+        with _held(self._of.get(_READ if reads else (segment, stage), ()), wanted) as held:
+            yield held
+
+    @contextmanager
+    def of_all(self, wanted: Callable[[], bool]) -> Iterator[bool]:
+        """Have all turns, as `of_task`."""
+        with _held(tuple(sorted(self._all, key=lambda turn: turn.number)), wanted) as held:
+            yield held
+
+
+@contextmanager
+def _held(turns: tuple[_Turn, ...], wanted: Callable[[], bool]) -> Iterator[bool]:
+    taken: list[_Turn] = []
+    try:
+        for turn in turns:
+            if not turn.take(wanted):
+                break
+            taken.append(turn)
+        yield len(taken) == len(turns)
+    finally:
+        for turn in reversed(taken):
+            turn.give()
+
+
+def _called_in(segment: SegmentPlan, stage: int) -> Iterator[Any]:
+    """Yield what of the user's a task of a stage may call: the reading is in the first, and the batches are in the last."""
+    parts: list[Any] = [segment.stages[stage]]
+    if stage == 0:
+        parts.append(segment.leaf)
+    if stage == len(segment.stages) - 1:
+        parts += [segment.batch, segment.batch_ops]
+    for part in parts:
+        yield from functions_in(part)
+
+
+class _Errand:
+    """A call that another thread makes for the one that waits for it."""
+
+    def __init__(self, call: Callable[[], Any]) -> None:
+        self.call = call
+        self.done = False
+        self.lot = ParkingLot()
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+
+class Errands:
+    """Calls that workers have made by the thread of the user's functions: an element takes the place of one that failed, say."""
+
+    def __init__(self, lot: ParkingLot | None, wanted: Callable[[], bool]) -> None:
+        """Serve the thread that parks in `lot`, as long as it is `wanted`."""
+        self._lot, self._wanted = lot, wanted
+        self.waiting: deque[_Errand] = deque()
+
+    def do(self, call: Callable[[], T]) -> T:
+        """Have `call` made there, and wait for it. From any other thread.
+
+        Raises:
+            Stopped: it is no longer wanted.
+            BaseException: what the call raised.
+        """
+        errand = _Errand(call)
+        self.waiting.append(errand)
+        if self._lot is not None:
+            self._lot.ring()
+        while not errand.done:
+            if not self._wanted():
+                raise Stopped
+            errand.lot.park(lambda: not errand.done and self._wanted())
+        error, errand.error = errand.error, None
+        try:
+            if error is not None:
+                raise error
+            result: T = errand.result
+            return result
+        finally:  # a frame that an error passes may not hold it
+            del error, errand
+
+    def run(self, turns: Turns) -> None:
+        """Make the calls that wait, with all turns. By the thread of the user's functions."""
+        while self.waiting:
+            with turns.of_all(self._wanted) as held:
+                if not held:
+                    return
+                errand = self.waiting.popleft()
+                try:
+                    errand.result = errand.call()
+                except BaseException as error:
+                    errand.error = error
+                errand.done = True
+                errand.lot.ring()
+                del errand
+
+    def wake(self) -> None:
+        """Let who waits see that it is no longer wanted. Takes no lock."""
+        for errand in list(self.waiting):
+            errand.lot.ring_all()
