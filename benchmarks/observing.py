@@ -51,7 +51,7 @@ def _measured(
 ) -> Callable[[rounds.Run], dict[str, Any]]:
     def measure(run: rounds.Run) -> dict[str, Any]:
         dataset = make(run)
-        with tempfile.TemporaryDirectory() as folder, dataset.feed(num_workers=2) as feed:
+        with tempfile.TemporaryDirectory() as folder, dataset.feed(executor="threads", num_workers=2) as feed:
             look(feed, Path(folder))
             for _ in feed:  # the first epoch warms up
                 pass

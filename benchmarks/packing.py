@@ -131,7 +131,7 @@ def _in_line(run: rounds.Run) -> dict[str, Any]:
 
 def _fed(dataset: Any) -> Callable[[], list[Any]]:
     def once() -> list[Any]:
-        with dataset.feed(num_workers=_WORKERS) as feed:
+        with dataset.feed(executor="threads", num_workers=_WORKERS) as feed:
             return [np.array(element["data"]) for element in feed]
 
     return once

@@ -111,7 +111,7 @@ def _penstock(num_workers: int | None = None) -> Callable[[Path], Iterable[Any]]
 
         ds = ps.read_tar(str(folder / "*.tar"), fields=["jpg", "cls"], decode="basic").shuffle(seed=1)
         batched = ds.batch(_BATCH_SIZE, drop_remainder=True)
-        return batched.feed() if num_workers is None else batched.feed(num_workers=num_workers)
+        return batched.feed() if num_workers is None else batched.feed(executor="threads", num_workers=num_workers)
 
     return batches
 

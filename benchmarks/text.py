@@ -122,7 +122,7 @@ def _read(kind: str, num_workers: int | None = None) -> Callable[[rounds.Run], d
             dataset = {"text": ps.read_text, "jsonl": ps.read_jsonl, "csv": ps.read_csv}[kind](path)
         batches = dataset.shuffle(seed=7).batch(_BATCH_SIZE, drop_remainder=True)
         if num_workers is not None:
-            batches = batches.with_options(num_workers=num_workers)
+            batches = batches.with_options(executor="threads", num_workers=num_workers)
         return _epochs(run, kind, lambda: batches)
 
     return measure

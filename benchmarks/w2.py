@@ -73,7 +73,7 @@ def _dataset(run: rounds.Run, shuffled: bool) -> Any:
 
 def _penstock(num_workers: int, shuffled: bool) -> Callable[[rounds.Run], dict[str, Any]]:
     def measure(run: rounds.Run) -> dict[str, Any]:
-        dataset = _dataset(run, shuffled).with_options(num_workers=num_workers)
+        dataset = _dataset(run, shuffled).with_options(executor="threads", num_workers=num_workers)
         return drive.epochs(lambda: dataset, _BATCH_SIZE, run.size.min_seconds, w2_data.checker(_count(run.size)))
 
     return measure
@@ -110,7 +110,7 @@ def wake(run: rounds.Run) -> dict[str, Any]:
     """Measure how late a sleeping thread wakes while nothing runs, and while the feed runs; "added_ms" is the difference."""
     seconds = max(0.2, run.size.min_seconds)
     stop = threading.Event()
-    dataset = _dataset(run, True).repeat().with_options(num_workers=1)
+    dataset = _dataset(run, True).repeat().with_options(executor="threads", num_workers=1)
     num_batches = 0
 
     def consume() -> None:

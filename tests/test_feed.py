@@ -115,7 +115,7 @@ def test_an_empty_dataset_ends_at_once_with_a_warning(way: dict[str, Any]) -> No
 
 def test_the_feed_may_run_in_another_thread_than_the_one_that_made_it() -> None:
     got: list[int] = []
-    with numbers(50).feed(num_workers=2) as feed:
+    with numbers(50).feed(executor="threads", num_workers=2) as feed:
         thread = threading.Thread(target=lambda: got.extend(feed))
         thread.start()
         thread.join()
@@ -123,7 +123,7 @@ def test_the_feed_may_run_in_another_thread_than_the_one_that_made_it() -> None:
 
 
 def test_three_samples_and_eight_workers_give_three_samples() -> None:
-    with numbers(3).map(double).feed(num_workers=8) as feed:
+    with numbers(3).map(double).feed(executor="threads", num_workers=8) as feed:
         assert list(feed) == [0, 2, 4]
 
 
@@ -148,7 +148,7 @@ def test_a_state_is_json_and_does_not_move_the_feed(way: dict[str, Any]) -> None
 def test_a_state_taken_in_another_thread_is_always_one_between_two_deliveries() -> None:
     ds = numbers(3000).map(double).batch(2)
     states: list[dict[str, Any]] = []
-    with ds.feed(num_workers=2) as feed:
+    with ds.feed(executor="threads", num_workers=2) as feed:
         done = threading.Event()
 
         def save() -> None:
@@ -178,7 +178,7 @@ def test_a_state_taken_in_a_signal_handler_resumes_right_there(way: dict[str, An
             rest = [plain(batch) for batch in feed]
         finally:
             signal.signal(signal.SIGTERM, before)
-    with ds.feed(num_workers=2) as again:
+    with ds.feed(executor="threads", num_workers=2) as again:
         again.load_state_dict(states[0])
         assert again.step == 3
         assert [plain(batch) for batch in again] == rest
@@ -403,7 +403,7 @@ def test_ctrl_c_while_the_main_thread_waits_leaves_the_feed_usable() -> None:
             caught.wait(1.0)
 
     thread = threading.Thread(target=interrupt)
-    with numbers(4).map(slow).feed(num_workers=1) as feed:
+    with numbers(4).map(slow).feed(executor="threads", num_workers=1) as feed:
         thread.start()
         with pytest.raises(KeyboardInterrupt):
             next(feed)
@@ -417,7 +417,10 @@ def test_keyboard_interrupt_raised_by_a_function_in_a_worker_is_an_error_of_that
     def raises(x: int) -> int:
         raise KeyboardInterrupt
 
-    with numbers(3).map(raises).feed(num_workers=1) as feed, pytest.raises(StopRaised, match="raised KeyboardInterrupt"):
+    with (
+        numbers(3).map(raises).feed(executor="threads", num_workers=1) as feed,
+        pytest.raises(StopRaised, match="raised KeyboardInterrupt"),
+    ):
         next(feed)
 
 
@@ -471,7 +474,7 @@ def test_close_ends_all_threads_from_any_state_and_twice(way: dict[str, Any], ta
 
 
 def test_a_closed_feed_still_has_its_step_its_state_and_its_report() -> None:
-    feed = numbers(20).feed(num_workers=1)
+    feed = numbers(20).feed(executor="threads", num_workers=1)
     next(feed)
     feed.close()
     assert feed.step == 1
@@ -561,7 +564,7 @@ def test_close_in_another_thread_wakes_the_one_that_waits() -> None:
         gate.wait(30)
         return x
 
-    feed = numbers(4).map(slow).feed(num_workers=1, grace_period_s=30.0)
+    feed = numbers(4).map(slow).feed(executor="threads", num_workers=1, grace_period_s=30.0)
 
     def end() -> None:
         asked.wait(30)
@@ -589,7 +592,7 @@ def test_close_in_a_signal_handler_works(way: dict[str, Any]) -> None:
 
 def test_a_close_that_comes_while_the_feed_starts_leaves_nothing_running() -> None:
     before = threading.active_count()
-    feed = numbers(100).feed(num_workers=2)
+    feed = numbers(100).feed(executor="threads", num_workers=2)
 
     start = feed._start
 
@@ -612,7 +615,7 @@ def test_a_function_that_does_not_return_is_named_and_the_caller_goes_on() -> No
         gate.wait(30)
         return x
 
-    feed = numbers(4).map(stuck).feed(num_workers=1, grace_period_s=0.01)
+    feed = numbers(4).map(stuck).feed(executor="threads", num_workers=1, grace_period_s=0.01)
 
     def consume() -> None:
         with pytest.raises(FeedClosed):
@@ -640,7 +643,7 @@ def test_stragglers_become_a_note_of_the_error_that_ended_the_block() -> None:
         return x
 
     def train() -> None:
-        with numbers(8).map(stuck).feed(num_workers=1, grace_period_s=0.01) as feed:
+        with numbers(8).map(stuck).feed(executor="threads", num_workers=1, grace_period_s=0.01) as feed:
             next(feed)
             asked.wait(30)
             raise Refused("the loop's own")
@@ -742,7 +745,7 @@ def test_single_elements_keep_the_byte_budget_too() -> None:
         most[0] = max(most[0], ahead[0])
         return np.zeros(1 << 17, np.float64)  # 1 MB
 
-    with ps.from_source(range(400)).map(large).feed(num_workers=2, memory_bytes=16 << 20) as feed:
+    with ps.from_source(range(400)).map(large).feed(executor="threads", num_workers=2, memory_bytes=16 << 20) as feed:
         for _ in feed:
             ahead[0] -= 1
     assert most[0] <= 48
@@ -772,7 +775,7 @@ def test_between_two_epochs_a_feed_is_not_closed_for_a_moment() -> None:
         finally:
             seen.append(feed.is_closed())
 
-    with ps.from_generator(rows).take(20).batch(4).feed(num_workers=1) as feed:
+    with ps.from_generator(rows).take(20).batch(4).feed(executor="threads", num_workers=1) as feed:
         for _ in range(10):
             assert len(list(feed)) == 5
     assert seen == [False] * 10

@@ -172,7 +172,7 @@ def two_layer_ways(device: Any, workers: int) -> dict[str, Batches]:
     @contextlib.contextmanager
     def staged() -> Iterator[Iterator[Any]]:
         made = ps.from_source(range(100_000)).map(make_batch).unbatch().batch(BATCH).repeat()
-        with made.feed(output="torch", device=device if device.type != "cpu" else None, num_workers=workers) as feed:
+        with made.feed(output="torch", device=device if device.type != "cpu" else None, executor="threads", num_workers=workers) as feed:
             yield feed
 
     return {"inline": inline, "queue": through_a_queue, "staged": staged, "ceiling": ceiling}
@@ -277,7 +277,7 @@ def scaling(listing: Path, batch_size: int, counts: list[int], seconds: float) -
     rates: dict[int, list[float]] = {count: [] for count in counts}
     for _ in range(_ROUNDS):
         for count in counts:
-            with photos(listing, batch_size).feed(output="torch", num_workers=count, memory_bytes=1 << 30) as feed:
+            with photos(listing, batch_size).feed(output="torch", executor="threads", num_workers=count, memory_bytes=1 << 30) as feed:
                 for _ in range(_WARM_UP):
                     next(feed)
                 begin, done = time.perf_counter(), 0

@@ -215,7 +215,7 @@ def _accuracy(model: PatchNet, crops: photographs.Crops, settings: Settings) -> 
         .map(ps.image.normalize("data", mean=_MEAN, std=_STD, layout="CHW"))
         .batch(settings.batch_size)
     )
-    with held_out.feed(num_workers=settings.num_workers) as feed:
+    with held_out.feed(executor="threads", num_workers=settings.num_workers) as feed:
         right = sum(int((model.predict(batch["data"]) == batch["label"]).sum()) for batch in feed)
     return right / crops.num_test
 

@@ -108,7 +108,7 @@ class ThroughPenstock:
         self._feed: Any = None
 
     def __enter__(self) -> Iterator[Batch]:
-        self._feed = self._dataset.feed(num_workers=self._num_workers, listeners=[self._stats, self._note])
+        self._feed = self._dataset.feed(executor="threads", num_workers=self._num_workers, listeners=[self._stats, self._note])
         if self._out is not None:
             self._feed.trace(self._out / "timeline.json")
             self._feed.observe(tensorboard=self._out / "tensorboard")

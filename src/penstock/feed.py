@@ -593,9 +593,30 @@ class Feed:
         self._start()
 
     def _start(self) -> None:
+        self._stats.memory.begin(self.memory, self._announce)
+        make = self._make_executor or self._placement.executor
+        executor = make(engine := self._new_engine())
+        if executor is None:  # worker processes cannot run it: threads do
+            executor = make(engine := self._new_engine())
+        assert executor is not None
+        self._stats.note_plan(engine.memory_bytes, engine.concurrency, is_stream=engine.reads_stream)
+        self._notices += [("executor", self._placement.notice)] if self._placement.notice else []
+        self._placement.notice = ""
+        while self._notices:
+            kind, text = self._notices.pop(0)
+            self._announce(Notice(time.perf_counter_ns(), kind, text))
+        if not self._run_with(executor):
+            self._run_with(InlineExecutor(engine))
+        if self._condition != "running" and not engine.stopping:  # close() came meanwhile, before there was an engine to stop
+            self._shut(self._condition)
+
+    def _new_engine(self) -> Engine:
+        """Make the engine of the part that runs next, in the place of one that did not begin."""
         form, token = self._parts[0]
         options = self._options
-        self._stats.memory.begin(self.memory, self._announce)
+        if self._engine is not None:
+            self._engine.stop()
+            self._engine.dispose()
         program = lower(form.root, folded=form.folded, skips=form.skips)
         program = self._placement.begin(form, replace(program, policies=self._policies, epoch=self._delivery.epoch))
         engine = Engine(
@@ -612,21 +633,7 @@ class Feed:
         if self._tuning_cache is not None:
             engine.learn(self._tuning_cache)
         self._engine, self._part_ended = engine, False
-        self._stats.note_plan(engine.memory_bytes, engine.concurrency, is_stream=engine.reads_stream)
-        executor = (self._make_executor or self._placement.executor)(engine)
-        if executor is None:  # worker processes cannot run it
-            engine.stop()
-            engine.dispose()
-            return self._start()
-        self._notices += [("executor", self._placement.notice)] if self._placement.notice else []
-        self._placement.notice = ""
-        while self._notices:
-            kind, text = self._notices.pop(0)
-            self._announce(Notice(time.perf_counter_ns(), kind, text))
-        if not self._run_with(executor):
-            self._run_with(InlineExecutor(engine))
-        if self._condition != "running" and not engine.stopping:  # close() came meanwhile, before there was an engine to stop
-            self._shut(self._condition)
+        return engine
 
     def _order(self) -> bool | Recording:
         """Open what the order is read from or written to."""

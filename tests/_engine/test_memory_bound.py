@@ -183,7 +183,7 @@ def test_what_a_feed_holds_is_bounded_whatever_elements_turn_out_to_be(
 def test_a_batch_above_the_budget_is_made_all_the_same_and_said_once() -> None:
     said: list[Any] = []
     dataset = ps.from_source(range(40)).map(lambda number: np.full(64 * KB, number, np.uint8)).padded_batch(8)
-    with dataset.feed(num_workers=2, memory_bytes=256 * KB, listeners=[said.append]) as feed:
+    with dataset.feed(executor="threads", num_workers=2, memory_bytes=256 * KB, listeners=[said.append]) as feed:
         assert [int(batch[0, 0]) for batch in feed] == list(range(0, 40, 8))
     notices = [event.text for event in said if isinstance(event, Notice) and event.kind == "memory"]
     assert notices == ["a batch takes 0.5 MB, more than memory_bytes (0.3 MB): one is made at a time"]

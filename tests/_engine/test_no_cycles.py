@@ -55,7 +55,7 @@ def num_errors_alive_after(dataset: Dataset, num_workers: int, policy: Any) -> i
     gc.collect()
     gc.disable()
     try:
-        with dataset.feed(num_workers=num_workers, on_error=policy) as feed:
+        with dataset.feed(executor="threads", num_workers=num_workers, on_error=policy) as feed:
             assert sum(1 for _ in feed) > 0
             return sum(isinstance(one, ValueError) and str(one).startswith("number ") for one in gc.get_objects())
     finally:

@@ -52,7 +52,7 @@ def test_ranks_that_stopped_together_go_on_as_another_number_of_ranks(ranks: int
                 seen.extend(next(feed).tolist())
             state = feed.state_dict()
     for index in range(ranks):
-        with rank(ranks, index).feed(num_workers=2) as feed:
+        with rank(ranks, index).feed(executor="threads", num_workers=2) as feed:
             feed.load_state_dict(state)
             for batch in feed:
                 seen.extend(batch.tolist())

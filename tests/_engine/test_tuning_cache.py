@@ -76,7 +76,7 @@ def test_what_was_learned_is_the_datasets_own() -> None:
 
 def batch_addresses(ds: ps.Dataset) -> set[int]:
     """Read an epoch, keep nothing, and return where its batches lay."""
-    with ds.feed(num_workers=2) as feed:
+    with ds.feed(executor="threads", num_workers=2) as feed:
         return {batch.ctypes.data for batch in feed}
 
 
@@ -96,7 +96,7 @@ def test_a_batch_that_is_held_is_written_over_by_no_later_epoch() -> None:
     ds = ps.from_source(range(400)).map(lambda x: np.full(50_000, x)).batch(4)
     held = []
     for _ in range(5):
-        with ds.feed(num_workers=2) as feed:
+        with ds.feed(executor="threads", num_workers=2) as feed:
             held += [batch for number, batch in enumerate(feed) if number % 17 == 3]
     assert [batch[:, ::49_999].tolist() for batch in held] == [
         [[row, row] for row in range(4 * number, 4 * number + 4)] for number in range(3, 100, 17)
@@ -106,7 +106,7 @@ def test_a_batch_that_is_held_is_written_over_by_no_later_epoch() -> None:
 def test_two_feeds_at_once_share_no_memory() -> None:
     ds = ps.from_source(range(200)).map(lambda x: np.full(50_000, x)).batch(4)
     batch_addresses(ds)
-    with ds.feed(num_workers=2) as one, ds.feed(num_workers=2) as other:
+    with ds.feed(executor="threads", num_workers=2) as one, ds.feed(executor="threads", num_workers=2) as other:
         for number, (first, second) in enumerate(zip(one, other, strict=True)):
             assert not np.shares_memory(first, second)
             assert first[:, 0].tolist() == second[:, -1].tolist() == list(range(4 * number, 4 * number + 4))
@@ -126,7 +126,7 @@ def test_a_dataset_that_was_read_can_be_pickled_without_what_was_learned(protoco
         x: Any
 
     ds = ps.from_source(range(64)).map(Local).batch(2)
-    with ds.feed(num_workers=2) as feed:
+    with ds.feed(executor="threads", num_workers=2) as feed:
         assert sum(len(batch.x) for batch in feed) == 64
     assert ds._tuning_cache._spare
     copied = pickle.loads(pickle.dumps(ds._tuning_cache, protocol))
@@ -152,5 +152,5 @@ def test_what_an_element_looks_like_is_a_guess_only() -> None:
     for shape in shapes:
         source.shape = shape
         for _ in range(2):
-            with ds.feed(num_workers=2) as feed:
+            with ds.feed(executor="threads", num_workers=2) as feed:
                 assert [batch.shape for batch in feed] == [(5, *shape)] * 8

@@ -1,330 +1,375 @@
-"""executor="auto": what is tried, when, and what stays; and that the elements are the same whatever it does."""
+"""Where work runs: the rule, and what it promises about the functions of the user."""
 
 from __future__ import annotations
 
-import json
+import functools
+import multiprocessing
 import os
 import threading
-import time
-from pathlib import Path
+from collections import Counter
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
-from _executors.in_workers import Bound, busy, twice
+from _executors.in_workers import marked, numbered
 
 import penstock as ps
+from penstock import feed as feeds
 from penstock._contracts.options import Options
-from penstock._engine.error_policy import RAISING
-from penstock._engine.lowering import lower
-from penstock._engine.resume import PlanVariant
-from penstock._engine.tuning import TuningCache
-from penstock._executors import choice as module
-from penstock._executors.choice import ExecutorChoice
+from penstock._executors.choice import Place, place_of
+from penstock.errors import FeedClosed, PlanError
 
 pytestmark = pytest.mark.usefixtures("fork_server")
 
-
-DATASET = ps.from_source(list(range(10)))
-
-
-class Clock:
-    """Time, and CPU time of a process that uses so many CPUs."""
-
-    def __init__(self, cpus: float) -> None:
-        self.now_ns, self.cpus = 1_000_000_000, cpus
-
-    def perf_counter_ns(self) -> int:
-        return self.now_ns
-
-    def process_time_ns(self) -> int:
-        return int(self.cpus * self.now_ns)
+HERE = os.getpid()
+IN_PROGRAM = "penstock-program-0"
 
 
-class Owner:
-    """What a choice belongs to."""
+@pytest.mark.parametrize(
+    ("options", "has_functions", "num_cpus", "hindrance", "place"),
+    [
+        ({}, True, 2, "", Place("threads", apart=True)),
+        ({}, False, 4, "", Place("threads", apart=True)),
+        ({}, True, 16, "", Place("processes", apart=True)),
+        ({}, True, 16, "it is frozen", Place("threads", apart=True)),
+        ({"num_workers": "auto", "executor": "auto"}, True, 2, "", Place("threads", apart=True)),
+        ({"num_workers": 0}, True, 16, "", Place("inline")),
+        ({"num_workers": 3}, True, 2, "", Place("processes")),
+        ({"num_workers": 3}, True, 2, "it is frozen", Place("threads", apart=True, hindrance="it is frozen")),
+        ({"num_workers": 4}, False, 16, "", Place("threads")),
+        ({"num_workers": 5}, False, 2, "", Place("processes")),
+        ({"num_workers": 5}, False, 2, "it is frozen", Place("threads")),
+        ({"executor": "threads"}, True, 16, "", Place("threads")),
+        ({"executor": "threads", "num_workers": 8}, True, 2, "", Place("threads")),
+        ({"executor": "processes"}, False, 2, "", Place("processes")),
+        ({"executor": "processes", "num_workers": 0}, True, 2, "", Place("inline")),
+        ({"executor": "ray", "num_workers": 2}, True, 2, "", Place("ray")),
+    ],
+)
+def test_the_rule_fits_in_a_table(options: dict[str, Any], has_functions: bool, num_cpus: int, hindrance: str, place: Place) -> None:
+    assert place_of(Options(**options), has_functions=has_functions, num_cpus=num_cpus, hindrance=hindrance) == place
 
 
-class FakeEngine:
-    """An engine as far as a choice looks at it."""
-
-    def __init__(self, num_active: int, dataset: ps.Dataset) -> None:
-        self.num_active, self.error_handler = num_active, RAISING
-        self.plans = list(lower(dataset._root, folded=False, skips=False).segments)
-
-
-class Run:
-    """A feed without elements: a choice, and hand-overs at given times."""
-
-    def __init__(
-        self,
-        monkeypatch: pytest.MonkeyPatch,
-        *,
-        cpus: float = 1.0,
-        num_active: int = 2,
-        cache: TuningCache | None = None,
-        file: Path | None = None,
-    ) -> None:
-        self.clock, self.owner, self.num_active = Clock(cpus), Owner(), num_active
-        monkeypatch.setattr(module, "time", self.clock)
-        self.choice = ExecutorChoice(self.owner, DATASET._root, Options(executor_file=file), 2, cache, may_move=True)
-        self.notices: list[str] = []
-        self.start()
-
-    def start(self) -> None:
-        self.choice.begin(PlanVariant(DATASET._root, False), lower(DATASET._root, folded=False, skips=False))
-        self.choice._engine = FakeEngine(self.num_active, DATASET)  # type: ignore[assignment]
-
-    def deliver(self, per_s: float, waits: float = 1.0, seconds: float = 1.2) -> None:
-        """Hand over at a rate for some seconds, or until the feed is to move; then it does."""
-        end_ns = self.clock.now_ns + int(1e9 * seconds)
-        while self.clock.now_ns < end_ns and not self.choice.moves:
-            self.clock.now_ns += int(1e9 / per_s)
-            self.choice.delivered(self.clock.now_ns, int(waits * 1e9 / per_s), 1)
-        self.note()
-        if self.choice.moves:
-            self.start()
-
-    def wait_for_processes(self) -> None:
-        assert self.choice._starter is not None
-        self.choice._starter.join()
-        while self.choice._processes is not None and not self.choice._processes.ready:
-            time.sleep(0.001)  # the children are real
-
-    def note(self) -> None:
-        self.notices += [self.choice.notice] if self.choice.notice else []
-        self.choice.notice = ""
-
-
-def test_processes_are_tried_when_the_loop_waits_and_stay_when_they_are_faster(monkeypatch: pytest.MonkeyPatch) -> None:
-    cache = TuningCache()
-    run = Run(monkeypatch, cache=cache)
-    run.deliver(100)
-    run.wait_for_processes()
-    run.deliver(100)
-    assert run.choice.name == "processes"
-    run.deliver(180)
-    assert run.choice.name == "processes"
-    assert run.notices[-1] == "executor='processes' is used from now on: 100 a second on threads, 180 a second on processes"
-    assert cache.executor == ("processes", run.notices[-1], DATASET._root)
-    run.choice.end()
-    assert Run(monkeypatch, cache=cache).choice.name == "processes"
-
-
-def test_epochs_that_are_shorter_than_a_window_are_counted_together_without_the_time_between(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = Run(monkeypatch)
-    for _ in range(8):
-        run.deliver(100, seconds=0.2)
-        run.clock.now_ns += 5_000_000_000
-        run.start()
-    run.wait_for_processes()
-    assert run.choice._rates == {"threads": pytest.approx(100, rel=0.01)}
-    run.choice.end()
-
-
-def test_a_file_has_what_was_found_for_the_feeds_of_other_programs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    path = tmp_path / "executor.json"
-    run = Run(monkeypatch, file=path)
-    run.deliver(100)
-    run.wait_for_processes()
-    run.deliver(100)
-    assert not path.exists()
-    run.deliver(180)
-    run.choice.end()
-    assert json.loads(path.read_text()) == {
-        "executor": "processes",
-        "why": run.notices[-1],
-        "plan": ["from_source"],
-    }
-    pinned = Run(monkeypatch, file=path)
-    assert (pinned.choice.name, pinned.choice._open) == ("processes", False)
-    with ps.from_source(range(7)).map(abs).feed(executor_file=path) as feed:
-        assert list(feed) == list(range(7))
-        assert any("was written for another plan" in notice for notice in feed.stats().notices)
-    path.write_text('{"plan": ["from_source"], "executor": "gpu"}')
-    with pytest.raises(ps.errors.PlanError, match=r"executor.json' cannot be read: KeyError: 'gpu'"):
-        DATASET.feed(executor_file=path)
-
-
-def test_a_file_that_cannot_be_written_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    folder = tmp_path / "gone"
-    folder.mkdir()
-    run = Run(monkeypatch, file=folder / "executor.json")
-    folder.rmdir()
-    run.deliver(100)
-    run.wait_for_processes()
-    run.deliver(100)
-    run.deliver(180)
-    run.choice.end()
-    assert "executor.json could not be written: [Errno 2]" in run.notices[-1]
-
-
-def test_the_feed_goes_back_to_threads_when_processes_are_not_faster(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = Run(monkeypatch)
-    run.deliver(100)
-    run.wait_for_processes()
-    run.deliver(100)
-    run.deliver(90)
-    assert run.choice.name == "threads"
-    run.deliver(100, seconds=5.0)
-    assert run.choice.name == "threads"
-    run.choice.end()
-
-
-def test_the_loops_own_thread_is_tried_where_one_worker_alone_is_as_fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = Run(monkeypatch, num_active=1)
-    run.deliver(100)
-    run.wait_for_processes()
-    run.deliver(100)
-    run.deliver(90)
-    assert run.choice.name == "inline"
-    assert run.choice.num_workers == 0
-    run.deliver(130)
-    assert run.choice.name == "inline"
-    run.choice.end()
-
-
-@pytest.mark.parametrize(("cpus", "waits"), [(0.1, 1.0), (1.5, 0.2)], ids=["workers wait for a disk", "the loop computes"])
-def test_nothing_is_tried_where_it_cannot_help(monkeypatch: pytest.MonkeyPatch, cpus: float, waits: float) -> None:
-    run = Run(monkeypatch, cpus=cpus)
-    run.deliver(100, waits=waits, seconds=10.0)
-    assert (run.choice.name, run.choice._starter, run.notices) == ("threads", None, [])
-
-
-def test_what_cannot_be_sent_stays_on_threads_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = Run(monkeypatch)
-    monkeypatch.setattr(module, "_MOST_BYTES", 10)
-    run.deliver(100)
-    assert run.choice._starter is not None
-    run.choice._starter.join()
-    run.deliver(100)
-    assert run.choice.name == "threads"
-    assert run.notices == ["worker processes cannot run this: the dataset holds too much memory to be copied for a trial"]
-    run.choice.end()
-
-
-class Slow(Bound):
-    """Takes as long as it is let to be pickled."""
+class Seen:
+    """Counts the threads that call a function, and whether two ever met in it."""
 
     def __init__(self) -> None:
-        super().__init__(10)
-        self.begun, self.go = threading.Event(), threading.Event()
+        self.threads: Counter[str] = Counter()
+        self.order: list[Any] = []
+        self.met = 0
+        self._inside = threading.Lock()
 
-    def __reduce__(self) -> Any:
-        self.begun.set()
-        self.go.wait()
-        return Bound, (10,)
+    def around(self, fn: Callable[..., Any], name: str = "fn") -> Callable[..., Any]:
+        def seen(*values: Any) -> Any:
+            if not self._inside.acquire(blocking=False):
+                self.met += 1
+                return fn(*values)
+            try:
+                self.threads[threading.current_thread().name] += 1
+                self.order.append(name)
+                return fn(*values)
+            finally:
+                self._inside.release()
 
-
-def test_the_end_does_not_wait_for_a_dataset_that_takes_long_to_pickle(monkeypatch: pytest.MonkeyPatch) -> None:
-    source = Slow()
-    monkeypatch.setattr(f"{__name__}.DATASET", ps.from_source(source))
-    run = Run(monkeypatch)
-    run.deliver(100)
-    starter = run.choice._starter
-    assert starter is not None
-    source.begun.wait()
-    processes = run.choice._processes
-    assert processes is not None
-    run.choice.end()
-    assert starter.is_alive()
-    source.go.set()
-    starter.join()
-    assert processes.pids == []
-    assert processes._sent is None
+        return seen
 
 
-def test_a_feed_that_moves_delivers_each_element_once_and_in_order() -> None:
-    dataset = ps.from_source(range(1000)).shuffle(seed=1).map(busy).batch(8).repeat()
-    numbers: list[int] = []
-    pids: set[int] = set()
-    with dataset.feed(num_workers=2) as feed:
-        end_s = time.monotonic() + 60.0
-        while time.monotonic() < end_s and not any("from now on" in notice for notice in feed.stats().notices):
-            for _ in range(50):  # stats() after each batch would be the training loop's own work, and nothing would wait
-                batch = next(feed)
-                numbers += batch["number"].tolist()
-                pids |= set(batch["pid"].tolist())
-        notices = list(feed.stats().notices)
-        state = feed.state_dict()
-        numbers += next(feed)["number"].tolist()
-    assert "  note: executor='" in dataset.explain()
-    with dataset.feed(executor="inline") as feed:
-        wanted: list[int] = []
-        while len(wanted) < len(numbers):
-            wanted += next(feed)["number"].tolist()
-    assert numbers == wanted
-    assert any("worker processes are tried" in notice for notice in notices), notices
-    assert pids - {os.getpid()}
-    with dataset.feed(executor="inline") as feed:
-        feed.load_state_dict(state)
-        assert next(feed)["number"].tolist() == wanted[-8:]
+class Source:
+    """A dataset as people write it."""
+
+    def __init__(self, seen: Seen, count: int = 40) -> None:
+        self.read, self.count = seen.around(lambda index: {"x": np.full(3, index)}, "read"), count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> Any:
+        return self.read(index)
 
 
-def test_functions_are_tried_in_processes_where_the_source_cannot_be_sent(tmp_path: Path) -> None:
-    path = tmp_path / "executor.json"
-    numbers = ps.from_source(Bound(1000)).shuffle(seed=1).map(Bound(0)).flat_map(twice).shuffle(50, seed=2)
-    dataset = numbers.map(busy, name="busy").batch(8).repeat()
-    seen: list[int] = []
-    pids: set[int] = set()
-    with dataset.feed(num_workers=2, executor_file=path) as feed:
-        end_s = time.monotonic() + 60.0
-        while time.monotonic() < end_s and not any("from now on" in notice for notice in feed.stats().notices):
-            for _ in range(50):
-                batch = next(feed)
-                seen += batch["number"].tolist()
-                pids |= set(batch["pid"].tolist())
-        notices = list(feed.stats().notices)
-        state = feed.state_dict()
-        seen += next(feed)["number"].tolist()
-    with dataset.feed(executor="inline") as feed:
-        wanted = [number for _ in range(len(seen) // 8) for number in next(feed)["number"].tolist()]
-        assert seen == wanted
-        feed.load_state_dict(state)
-        assert next(feed)["number"].tolist() == wanted[-8:]
-    tried = next(notice for notice in notices if "cannot be sent" in notice)
-    assert "Bound cannot be sent to another process" in tried
-    assert "its functions are tried there, and the rest stays on threads" in tried
-    settled = next(notice for notice in notices if "from now on" in notice)
-    assert "a second with 'busy' in processes" in settled
-    assert pids - {os.getpid()}
-    placed = "stage 'busy' on as many worker(s) of its own in processes" in dataset.explain()
-    assert placed == ("executor='threads' with 'busy' in processes is used" in settled)
-    path.write_text(json.dumps({**json.loads(path.read_text()), "executor": "placed"}))
-    with dataset.feed(num_workers=2, executor_file=path) as feed:
-        assert set(next(feed)["pid"].tolist()) - {os.getpid()}
+def images(count: int = 40) -> ps.Dataset:
+    """Elements that an operator of Penstock's has computed: `normalize` of tiny pictures."""
+    pictures = np.arange(count * 12, dtype=np.uint8).reshape(count, 2, 2, 3)
+    normalize = ps.image.normalize("x", mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
+    return ps.from_arrays({"x": pictures}).map(normalize)
 
 
-def test_nothing_is_placed_where_no_function_can_be_sent_or_something_counts_its_elements(monkeypatch: pytest.MonkeyPatch) -> None:
-    numbers = ps.from_source(Bound(10))
-    for dataset in (numbers, numbers.map(Bound(0)), numbers.batch(2).map(busy).enumerate()):
-        monkeypatch.setattr(f"{__name__}.DATASET", dataset)
-        run = Run(monkeypatch)
-        run.deliver(100)
-        assert run.choice._starter is not None
-        run.choice._starter.join()
-        run.deliver(100)
-        assert run.choice.name == "threads"
-        assert len(run.notices) == 1
-        run.choice.end()
+PLANS: dict[str, Callable[[Seen], ps.Dataset]] = {
+    "map": lambda seen: ps.from_source(range(40)).map(seen.around(float)).batch(4),
+    "map above an operator": lambda seen: images().map(seen.around(dict)).batch(4),
+    "map between operators": lambda seen: images().map(seen.around(dict)).map(ps.image.random_flip("x"), seed=1).batch(4),
+    "map above batch": lambda seen: images().batch(4).map(seen.around(dict)),
+    "collate_fn": lambda seen: images().batch(4, collate_fn=seen.around(lambda rows: np.stack([row["x"] for row in rows]))),
+    "collate_fn behind a filter": lambda seen: (
+        images().filter(seen.around(lambda element: element["x"].sum() > -9)).batch(4, collate_fn=seen.around(len))
+    ),
+    "filter": lambda seen: images().filter(seen.around(lambda element: True)).batch(4),
+    "flat_map": lambda seen: images().flat_map(seen.around(lambda element: [element, element])).batch(4),
+    "an object": lambda seen: ps.from_source(Source(seen)).map(seen.around(dict)).batch(4),
+    "a generator": lambda seen: ps.from_generator(lambda: map(seen.around(float), range(40))).map(seen.around(float)).batch(4),
+    "a generator below an operator": lambda seen: (
+        ps.from_generator(lambda: map(seen.around(lambda n: {"x": np.full((2, 2, 3), n, np.uint8)}), range(40)))
+        .map(ps.image.normalize("x", mean=(0, 0, 0), std=(1, 1, 1)))
+        .map(seen.around(dict))
+        .batch(4)
+    ),
+    "branches": lambda seen: images().map(seen.around(dict)).concatenate(images().map(seen.around(dict))).batch(4),
+    "two functions": lambda seen: images().map(seen.around(dict)).map(ps.image.random_flip("x"), seed=1).map(seen.around(dict)).batch(4),
+    "a cache": lambda seen: images().map(seen.around(dict)).cache().batch(4),
+    "lengths": lambda seen: ps.from_source([np.arange(n % 7 + 1) for n in range(40)]).bucket_by_length(seen.around(len), [3, 5], [2, 2, 2]),
+}
 
 
-def options_that_keep_it(tmp_path: Any) -> list[dict[str, Any]]:
-    return [
-        {"on_error": ps.Skip(limit=1)},
-        {"ordered": False},
-        {"quarantine": str(tmp_path / "bad.jsonl")},
-        {"num_workers": 1},
-    ]
+@pytest.mark.parametrize("num_cpus", [2, 16])
+@pytest.mark.parametrize("name", PLANS)
+def test_by_default_one_thread_of_the_program_makes_all_calls_of_a_feed(name: str, num_cpus: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feeds, "available_cpus", lambda: num_cpus)
+    reference, seen = Seen(), Seen()
+    with PLANS[name](reference).feed(num_workers=0) as feed:
+        wanted = [repr(batch) for batch in feed]
+    ds = PLANS[name](seen)
+    with ds.feed() as feed:
+        for _ in range(2):
+            assert [repr(batch) for batch in feed][: len(wanted)]
+        feed.set_epoch(0)
+        assert [repr(batch) for batch in feed] == wanted
+    assert not seen.met
+    assert set(seen.threads) == {IN_PROGRAM}
 
 
-@pytest.mark.parametrize("number", range(4))
-def test_a_feed_that_could_say_something_twice_does_not_move(number: int, tmp_path: Any) -> None:
-    with ps.from_source(range(3)).feed(**options_that_keep_it(tmp_path)[number]) as feed:
-        assert not feed._choice._open
-        list(feed)
+@pytest.mark.parametrize("name", ["map above an operator", "map between operators", "collate_fn", "an object"])
+def test_calls_come_in_the_order_of_the_elements(name: str) -> None:
+    runs = []
+    for _ in range(2):
+        state = np.random.RandomState(3)
+        seen = Seen()
+        drawn = functools.partial(seen.around, name="draw")
+        base = PLANS[name](seen)
+        with base.map(drawn(lambda batch, state=state: (batch, state.randint(1 << 30)))).feed() as feed:
+            runs.append([number for _, number in feed])
+    assert runs[0] == runs[1] == list(np.random.RandomState(3).randint(1 << 30, size=10))
 
 
-def test_a_generator_does_not_move_because_it_cannot_be_read_again() -> None:
-    with ps.from_generator(lambda: iter(range(3))).feed(num_workers=2) as feed:
-        list(feed)
-        assert not feed._choice._open
+def test_feeds_that_hold_the_same_function_take_turns() -> None:
+    seen = Seen()
+    ds = images(400).map(seen.around(dict)).batch(4)
+
+    def run() -> None:
+        with ds.feed() as feed:
+            assert len(list(feed)) == 100
+
+    threads = [threading.Thread(target=run) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not seen.met
+    assert sum(seen.threads.values()) == 1600
+
+
+def test_methods_of_one_object_take_turns_too() -> None:
+    seen = Seen()
+
+    class Pair:
+        def __init__(self) -> None:
+            self.inner = seen.around(dict)
+
+        def image(self, element: Any) -> Any:
+            return self.inner(element)
+
+        def mask(self, element: Any) -> Any:
+            return self.inner(element)
+
+    pair = Pair()
+
+    def run(function: Any) -> None:
+        with images(400).map(function).batch(4).feed() as feed:
+            assert len(list(feed)) == 100
+
+    threads = [threading.Thread(target=run, args=(function,)) for function in (pair.image, pair.mask)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not seen.met
+
+
+def suppressing(feed: ps.Feed) -> None:
+    with pytest.raises(FeedClosed):
+        next(feed)
+
+
+def test_a_feed_that_waits_for_its_turn_can_be_closed() -> None:
+    inside, leave = threading.Event(), threading.Event()
+
+    def hold(element: Any) -> Any:
+        inside.set()
+        leave.wait(30)
+        return element
+
+    ds = ps.from_source(range(8)).map(hold)
+    with ds.feed() as first, ds.feed() as second:
+        threading.Thread(target=next, args=(first,), daemon=True).start()
+        assert inside.wait(30)
+        waits = threading.Thread(target=suppressing, args=(second,))
+        waits.start()
+        second.close()
+        waits.join(30)
+        assert not waits.is_alive()
+        leave.set()
+        assert next(first) == 1
+
+
+def test_worker_processes_run_every_function_where_a_number_of_workers_is_asked_for() -> None:
+    ds = ps.from_source(range(40)).map(numbered).batch(4, collate_fn=list_of_pids).map(marked_list)
+    with ds.feed(num_workers=2) as feed:
+        batches = list(feed)
+        assert feed.stats().notices == ()
+    assert [batch["numbers"] for batch in batches] == [list(range(n, n + 4)) for n in range(0, 40, 4)]
+    for step in ("read_by", "collated_by", "marked_by"):
+        found = {pid for batch in batches for pid in batch[step]}
+        assert HERE not in found
+        assert found
+
+
+def list_of_pids(rows: list[Any]) -> dict[str, Any]:
+    return {
+        "numbers": [int(row["number"]) for row in rows],
+        "read_by": [int(row["below"]) for row in rows],
+        "collated_by": [os.getpid()],
+    }
+
+
+def marked_list(batch: dict[str, Any]) -> dict[str, Any]:
+    return {**batch, "marked_by": [os.getpid()]}
+
+
+def test_own_operators_alone_stay_in_threads_up_to_four_workers() -> None:
+    with images().batch(4).feed(num_workers=3) as feed:
+        next(feed)
+        assert {thread.name for thread in threading.enumerate() if thread.name.startswith("penstock-workers")} == {
+            f"penstock-workers-{n}" for n in range(3)
+        }
+        assert not feed._placement._processes
+
+
+def test_on_many_cpus_own_operators_run_in_processes_and_functions_in_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feeds, "available_cpus", lambda: 6)
+    seen = Seen()
+    with images().map(seen.around(lambda element: {**element, "pid": os.getpid()})).batch(4).feed() as feed:
+        batches = list(feed)
+        assert feed._placement._processes is not None
+        assert feed._placement._processes.pids
+    assert {int(pid) for batch in batches for pid in batch["pid"]} == {HERE}
+
+
+def test_a_plan_of_functions_alone_starts_no_process_on_many_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feeds, "available_cpus", lambda: 64)
+    with ps.from_source(range(40)).map(float).batch(4).feed() as feed:
+        assert len(list(feed)) == 10
+        assert feed._placement._processes is None
+        assert feed._placement.num_workers == 64
+
+
+@pytest.mark.parametrize("on_error", [ps.Replace(), ps.Skip()], ids=["Replace", "Skip beside a shard"])
+@pytest.mark.parametrize("num_cpus", [2, 16])
+def test_another_element_in_the_place_of_one_that_failed_is_made_by_the_same_thread(
+    on_error: Any, num_cpus: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feeds, "available_cpus", lambda: num_cpus)
+    seen = Seen()
+
+    def some_broken(element: Any) -> Any:
+        return {"x": element["x"] if element["n"] % 5 else np.zeros(3, np.uint8), "n": element["n"]}
+
+    pictures = np.arange(40 * 12, dtype=np.uint8).reshape(40, 2, 2, 3)
+    normalize = ps.image.normalize("x", mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
+    ds = ps.from_arrays({"x": pictures, "n": np.arange(40)}).map(seen.around(some_broken)).map(normalize).shard(2, 0).batch(4)
+    with ds.feed(num_workers=0, on_error=on_error) as feed:
+        wanted = [repr(batch) for batch in feed]
+    seen.threads.clear()
+    with ds.feed(on_error=on_error) as feed:
+        assert [repr(batch) for batch in feed] == wanted
+        assert feed.stats().num_replaced == 4
+    assert not seen.met
+    assert set(seen.threads) == {IN_PROGRAM}
+
+
+def test_functions_that_cannot_be_sent_are_called_in_the_program_one_at_a_time_with_a_notice() -> None:
+    lock = threading.Lock()
+
+    def locked(number: int) -> Any:
+        with lock:
+            return {"number": number, "pid": os.getpid(), "thread": threading.current_thread().name}
+
+    with ps.from_source(range(40)).map(locked).batch(4).feed(num_workers=2) as feed:
+        batches = list(feed)
+        (notice,) = feed.stats().notices
+    assert {int(pid) for batch in batches for pid in batch["pid"]} == {HERE}
+    assert {name for batch in batches for name in batch["thread"]} == {IN_PROGRAM}
+    assert notice.startswith(
+        "'test_functions_that_cannot_be_sent_are_called_in_the_program_one_at_a_time_with_a_notice.locked' cannot run in worker processes, and is called in this program, one call at a time: "
+    )
+    assert "lock" in notice
+
+
+def test_the_same_functions_are_an_error_where_worker_processes_are_asked_for_by_name() -> None:
+    lock = threading.Lock()
+    ds = ps.from_source(range(40)).map(lambda number: (number, lock.locked())).batch(4)
+    with pytest.raises(PlanError) as caught, ds.feed(executor="processes", num_workers=2) as feed:
+        next(feed)
+    assert "cannot be sent" in str(caught.value)
+
+
+def test_a_generator_that_waits_long_does_not_hold_up_what_it_gave_before() -> None:
+    arrived = threading.Event()
+
+    def fed() -> Iterator[Any]:
+        yield {"x": np.zeros((2, 2, 3), np.uint8)}
+        assert arrived.wait(30)
+        yield {"x": np.ones((2, 2, 3), np.uint8)}
+
+    normalize = ps.image.normalize("x", mean=(0, 0, 0), std=(1, 1, 1))
+    with ps.from_generator(fed).map(normalize).map(dict).feed() as feed:
+        next(feed)
+        arrived.set()
+        assert len(list(feed)) == 1
+
+
+def in_a_daemon(queue: Any) -> None:
+    with ps.from_source(range(8)).map(marked_here).batch(4).feed(num_workers=2) as feed:
+        queue.put(([batch["pid"].tolist() for batch in feed], feed.stats().notices, os.getpid()))
+
+
+def marked_here(number: int) -> Any:
+    return {"number": number, "pid": os.getpid()}
+
+
+def test_a_daemonic_process_runs_its_feeds_in_threads() -> None:
+    context = multiprocessing.get_context("forkserver")
+    queue = context.SimpleQueue()
+    child = context.Process(target=in_a_daemon, args=(queue,), daemon=True)
+    child.start()
+    pids, notices, own = queue.get()
+    child.join()
+    child.close()
+    queue.close()
+    assert pids == [[own] * 4] * 2
+    assert "'marked_here' cannot run in worker processes" in notices[0]
+    assert "daemonic" in notices[0]
+
+
+def test_a_function_with_workers_of_its_own_runs_in_threads_whatever_the_feed_runs_in() -> None:
+    ds = ps.from_source(range(40)).map(numbered).map(marked, concurrency=2).batch(4)
+    with ds.feed(num_workers=2) as feed:
+        batches = list(feed)
+    assert HERE not in {int(pid) for batch in batches for pid in batch["below"]}
+    assert {int(pid) for batch in batches for pid in batch["above"]} == {HERE}
+
+
+def test_explain_says_where_each_stage_runs() -> None:
+    text = images().map(marked_here).batch(4).explain()
+    assert "stage 'read+normalize'" in text
+    assert "stage 'marked_here' on the program, one call at a time" in text
+    assert "worker process(es)" in images().map(marked_here).batch(4).with_options(num_workers=3).explain()

@@ -66,7 +66,7 @@ def test_as_many_calls_as_asked_for_are_in_flight_on_one_loop_across_batches_of_
             await barrier[0].wait()  # goes on when `most` calls wait here
             return x
 
-        assert len(list(build(fn).feed(num_workers=1))) == 5 * most
+        assert len(list(build(fn).feed(executor="threads", num_workers=1))) == 5 * most
         assert len(loops) == 1
 
     count = 5 * most
@@ -101,7 +101,7 @@ def test_threads_have_names_and_all_async_functions_of_a_feed_share_one_loop() -
         seen.add((threading.current_thread().name, id(asyncio.get_running_loop())))
         return x
 
-    with numbers(50).map(fn).map(fn).batch(5).feed(num_workers=1) as feed:
+    with numbers(50).map(fn).map(fn).batch(5).feed(executor="threads", num_workers=1) as feed:
         next(feed)
         assert ours() == ["penstock-0.1-claim", "penstock-0.2-claim", "penstock-event-loop", "penstock-workers-0"]
         for _ in feed:
@@ -133,7 +133,7 @@ def test_a_dropped_feed_cancels_too() -> None:
     async def fn(x: int) -> int:
         return x if x < 2 else await waits(x)
 
-    for batch in numbers(1000).map(fn, concurrency=4).batch(1).feed(num_workers=1):
+    for batch in numbers(1000).map(fn, concurrency=4).batch(1).feed(executor="threads", num_workers=1):
         if batch[0] == 1:
             waits.wait_until_begun()
             break

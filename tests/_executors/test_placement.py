@@ -74,7 +74,10 @@ def test_states_move_between_maps_with_workers_of_their_own_and_others(name: str
     for before in ways:
         for after in ways:
             if before != after:
-                with plan(**before).feed(num_workers=2) as feed, plan(**after).feed(num_workers=2) as other:
+                with (
+                    plan(**before).feed(executor="threads", num_workers=2) as feed,
+                    plan(**after).feed(executor="threads", num_workers=2) as other,
+                ):
                     for _ in range(5):
                         next(feed)
                     other.load_state_dict(feed.state_dict())
@@ -164,7 +167,7 @@ def tens(element: dict[str, Any]) -> int:
     ],
 )
 def test_what_threads_compute_beside_it_is_left_out_where_it_cannot_be_sent(dataset: ps.Dataset) -> None:
-    with dataset.feed(num_workers=2) as feed:
+    with dataset.feed(executor="threads", num_workers=2) as feed:
         batches = list(feed)
     with dataset.feed(executor="inline") as feed:
         assert [batch["number"].tolist() for batch in batches] == [batch["number"].tolist() for batch in feed]
@@ -174,18 +177,21 @@ def test_what_threads_compute_beside_it_is_left_out_where_it_cannot_be_sent(data
 
 def test_an_element_of_a_source_that_is_left_out_is_named_when_it_fails_and_cannot_be_replaced() -> None:
     dataset = ps.from_source(Bound(60)).map(numbered_but_six, **PLACED)
-    with pytest.raises(ValueError, match="six") as failed, dataset.feed(num_workers=2) as feed:
+    with pytest.raises(ValueError, match="six") as failed, dataset.feed(executor="threads", num_workers=2) as feed:
         list(feed)
     assert "element epoch 0 index 6 (element 6 of Bound)" in failed.value.__notes__[-1]
-    with dataset.feed(num_workers=2, on_error=ps.Skip(limit=1)) as feed:
+    with dataset.feed(executor="threads", num_workers=2, on_error=ps.Skip(limit=1)) as feed:
         assert [int(element["number"]) for element in feed] == [*range(6), *range(7, 60)]
-    with pytest.raises(ps.errors.PlanError, match="Bound cannot be sent"), dataset.feed(num_workers=2, on_error=ps.Replace()) as feed:
+    with (
+        pytest.raises(ps.errors.PlanError, match="Bound cannot be sent"),
+        dataset.feed(executor="threads", num_workers=2, on_error=ps.Replace()) as feed,
+    ):
         list(feed)
 
 
 def test_a_large_dataset_is_not_copied_for_a_function_above_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choice, "_MOST_BYTES", 1 << 20)
-    with ps.from_arrays(np.ones((60, 1 << 12))).map(np.sum, **PLACED).batch(60).feed(num_workers=2) as feed:
+    with ps.from_arrays(np.ones((60, 1 << 12))).map(np.sum, **PLACED).batch(60).feed(executor="threads", num_workers=2) as feed:
         assert next(feed).tolist() == [1 << 12] * 60
         assert feed._choice._processes is not None
         assert feed._choice._processes.sent.stages.num_bytes < 1 << 14

@@ -63,7 +63,7 @@ def caught(call: Callable[[], Any]) -> Exception:
 
 
 def failing(function: Callable[[int], Any]) -> Exception:
-    return caught(lambda: list(ps.from_source(range(5)).map(function).feed(num_workers=1)))
+    return caught(lambda: list(ps.from_source(range(5)).map(function).feed(executor="threads", num_workers=1)))
 
 
 def sent(error: Exception) -> Exception:

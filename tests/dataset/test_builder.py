@@ -79,7 +79,7 @@ CHAINS: dict[str, tuple[ps.Dataset, int]] = {
 @pytest.mark.parametrize("name", CHAINS)
 def test_length_index_spec_and_two_runs_agree(name: str) -> None:
     ds, length = CHAINS[name]
-    first, second = list(ds), list(ds.feed(num_workers=2))
+    first, second = list(ds), list(ds.feed(executor="threads", num_workers=2))
     assert len(ds) == len(first) == length
     assert [plain(item) for item in first] == [plain(item) for item in second] == [plain(ds[place]) for place in range(length)]
     if length:
@@ -216,7 +216,15 @@ def test_an_error_in_an_indexed_element_is_the_users_own_with_a_note() -> None:
 def test_every_method_returns_a_new_dataset_and_leaves_the_old_one() -> None:
     ds = numbers(6)
     before = repr(ds)
-    derived = [ds.map(double), ds.shuffle(), ds.batch(2), ds.repeat(2), ds.filter(bool), ds.take(1), ds.with_options(num_workers=1)]
+    derived = [
+        ds.map(double),
+        ds.shuffle(),
+        ds.batch(2),
+        ds.repeat(2),
+        ds.filter(bool),
+        ds.take(1),
+        ds.with_options(executor="threads", num_workers=1),
+    ]
     assert all(isinstance(other, ps.Dataset) and other is not ds for other in derived)
     assert repr(ds) == before
     assert list(ds) == list(range(6))
@@ -243,7 +251,7 @@ def test_options_of_a_dataset_hold_for_what_is_built_on_it_and_feed_overrides_th
         names.add(threading.current_thread().name)
         return x
 
-    ds = numbers(20).with_options(num_workers=1).map(note).with_options(executor="threads")
+    ds = numbers(20).with_options(executor="threads", num_workers=1).map(note).with_options(executor="threads")
     list(ds)
     assert names == {"penstock-workers-0"}
     names.clear()
@@ -267,7 +275,7 @@ def test_positions_near_the_bound_are_exact_and_those_behind_it_are_refused() ->
 
 
 def test_feeds_take_numbers_of_numpy() -> None:
-    with numbers(3).feed(num_workers=np.int64(1), memory_bytes=np.int64(10**6), grace_period_s=np.float32(1.0)) as feed:
+    with numbers(3).feed(executor="threads", num_workers=np.int64(1), memory_bytes=np.int64(10**6), grace_period_s=np.float32(1.0)) as feed:
         assert list(feed) == [0, 1, 2]
 
 
@@ -288,6 +296,6 @@ def test_a_slip_in_the_name_of_an_option_is_told() -> None:
 
 
 def test_an_option_that_is_not_given_stays() -> None:
-    dataset = numbers(3).with_options(num_workers=1).with_options(grace_period_s=5.0)
+    dataset = numbers(3).with_options(executor="threads", num_workers=1).with_options(grace_period_s=5.0)
     assert (dataset._options.num_workers, dataset._options.grace_period_s) == (1, 5.0)
     assert dataset.feed(grace_period_s=6.0)._options == ps.Options(num_workers=1, grace_period_s=6.0)

@@ -99,7 +99,7 @@ def test_what_cannot_run_is_refused_where_it_is_written(call: Callable[[], Any],
 def test_random_numbers_differ_by_epoch_element_seed_and_place_and_not_by_run() -> None:
     ds = numbers(50).map(noisy, seed=1).repeat(2)
     first = list(ds)
-    assert first == list(ds.feed(num_workers=3))
+    assert first == list(ds.feed(executor="threads", num_workers=3))
     assert first[:50] != first[50:]
     assert list(numbers(50).map(noisy, seed=2)) != first[:50]
     twice = list(numbers(50).map(lambda x: (x, x)).map(lambda pair: pair[0]).map(noisy, seed=1).map(noisy, seed=1))
@@ -116,7 +116,7 @@ def test_a_map_with_concurrency_runs_in_threads_of_its_own() -> None:
         names.add(threading.current_thread().name)
         return x
 
-    assert list(numbers(200).map(note, concurrency=2).batch(2).unbatch().feed(num_workers=2)) == list(range(200))
+    assert list(numbers(200).map(note, concurrency=2).batch(2).unbatch().feed(executor="threads", num_workers=2)) == list(range(200))
     assert names
     assert not any(name.startswith("penstock-workers") for name in names)
 

@@ -71,7 +71,7 @@ def test_a_keyword_of_another_library_leads_to_ours(call: Callable[[], Any], wha
 def test_autotune_as_a_number_leads_to_what_chooses_here() -> None:
     autotune = -1
     with pytest.raises(PlanError, match=r'-1, the AUTOTUNE of tf.data, is "auto" here'):
-        ds.feed(num_workers=autotune)
+        ds.feed(executor="threads", num_workers=autotune)
     with pytest.raises(PlanError, match=r"leave prefetch\(\) out where tf.data has AUTOTUNE"):
         ds.prefetch(autotune)
 

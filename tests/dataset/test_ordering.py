@@ -155,13 +155,13 @@ def test_a_shuffle_of_groups_goes_on_with_other_workers_and_on_other_ranks(shard
     state: Any = None
     head: list[int] = []
     for ds in ranks(2):
-        with ds.feed(num_workers=3) as feed:
+        with ds.feed(executor="threads", num_workers=3) as feed:
             head += [number for _ in range(2) for number in next(feed).tolist()]
             state = feed.state_dict()
     assert sorted(head) == sorted(whole[:12])
     rest: list[int] = []
     for ds in ranks(shards):
-        with ds.feed(num_workers=1) as feed:
+        with ds.feed(executor="threads", num_workers=1) as feed:
             feed.load_state_dict(state)
             rest += next(feed).tolist()
     assert sorted(rest) == sorted(whole[12 : 12 + 3 * shards])

@@ -25,9 +25,9 @@ def test_what_was_packed_is_read_by_position_shuffled_and_in_batches(tmp_path: P
         dataset = ps.read_parquet(str(tmp_path / "out" / "*.parquet"))
     assert len(dataset) == 20
     assert int(dataset[7]["y"]) == 49
-    with dataset.shuffle(seed=3).batch(6).feed(num_workers=2) as feed:
+    with dataset.shuffle(seed=3).batch(6).feed(executor="threads", num_workers=2) as feed:
         assert sorted(value for batch in feed for value in batch["y"].tolist()) == [index * index for index in range(20)]
-    with dataset.shuffle(seed=3, window_groups=2).feed(num_workers=2) as feed:
+    with dataset.shuffle(seed=3, window_groups=2).feed(executor="threads", num_workers=2) as feed:
         assert sorted(int(element["y"]) for element in feed) == [index * index for index in range(20)]
 
 

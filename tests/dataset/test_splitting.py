@@ -53,7 +53,7 @@ def test_the_sizes_are_the_rounded_sums_and_the_parts_are_the_whole(length: int,
 
 def test_a_split_depends_on_its_seed_alone_and_is_the_same_in_every_epoch() -> None:
     train, val = numbers(1000).split(0.9, seed=7)
-    again, _ = numbers(1000).with_options(num_workers=2).split(0.9, seed=7)
+    again, _ = numbers(1000).with_options(executor="threads", num_workers=2).split(0.9, seed=7)
     other, _ = numbers(1000).split(0.9, seed=8)
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # it is no shuffle whose order should change
@@ -80,13 +80,13 @@ def test_a_feed_of_a_part_resumes_exactly_and_its_state_belongs_to_the_split() -
     def training(seed: int, fraction: float = 0.9) -> ps.Dataset:
         return numbers(200).split(fraction, seed=seed)[0].shuffle(seed=2).map(noisy, seed=3).batch(7)
 
-    with training(5).feed(num_workers=2) as feed:
+    with training(5).feed(executor="threads", num_workers=2) as feed:
         wanted = [batch.tolist() for _ in range(2) for batch in feed]
     with training(5).feed() as feed:
         got = [batch.tolist() for batch in feed]
         got += [next(iter_).tolist() for iter_ in [iter(feed)] for _ in range(4)]
         state = feed.state_dict()
-    with training(5).feed(num_workers=1) as feed:
+    with training(5).feed(executor="threads", num_workers=1) as feed:
         feed.load_state_dict(state)
         got += [batch.tolist() for batch in feed]
     assert got == wanted

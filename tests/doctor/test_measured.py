@@ -107,10 +107,10 @@ def profiled() -> Iterator[Profiler]:
 def run(make: Made, num_workers: int) -> tuple[list[list[Any]], list[dict[str, Any]]]:
     """Return the arrays of the first half of an epoch, of the rest after a resume, and the states between and behind."""
     ds = make()
-    with ds.feed(num_workers=num_workers) as feed:
+    with ds.feed(executor="threads", num_workers=num_workers) as feed:
         first = list(islice(feed, 3))
         middle = feed.state_dict()
-    with ds.feed(num_workers=num_workers) as feed:
+    with ds.feed(executor="threads", num_workers=num_workers) as feed:
         feed.load_state_dict(middle)
         rest = list(feed)
         end = feed.state_dict()

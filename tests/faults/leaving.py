@@ -104,7 +104,7 @@ OTHERS: dict[str, Callable[[], Any]] = {
 USES: dict[str, Callable[[Any], Any]] = {
     "looked at": lambda ds: ds[0],
     "ended": list,
-    "running": lambda ds: (feed := ds.repeat().feed(num_workers=2), next(feed)),
+    "running": lambda ds: (feed := ds.repeat().feed(executor="threads", num_workers=2), next(feed)),
     "running in the consumer": lambda ds: (feed := ds.repeat().feed(num_workers=0), next(feed)),
 }
 

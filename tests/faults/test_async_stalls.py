@@ -222,6 +222,9 @@ def test_calls_that_begin_and_end_are_no_stall_however_long_the_next_element_tak
             texts.append(event.text)
 
     ds = ps.from_source(range(10**9)).map(fetch, concurrency=2).filter(lambda _: bool(texts))
-    with ds.feed(listeners=[listen], stall_timeout_s=0.2, num_workers=1) as feed, pytest.warns(RuntimeWarning, match="though work goes on"):
+    with (
+        ds.feed(listeners=[listen], stall_timeout_s=0.2, executor="threads", num_workers=1) as feed,
+        pytest.warns(RuntimeWarning, match="though work goes on"),
+    ):
         next(feed)
     assert "though work goes on; likely cause: much work for little result" in texts[0]

@@ -180,7 +180,7 @@ def test_a_run_changes_between_order_and_completion_at_any_step(pipeline: str) -
 @pytest.mark.parametrize("pipeline", ["buckets", "pack", "buffer of a generator"])
 def test_a_state_that_holds_elements_in_their_order_is_refused_without_one(pipeline: str) -> None:
     ds = PIPELINES[pipeline]()
-    with ds.feed(num_workers=2) as feed:
+    with ds.feed(executor="threads", num_workers=2) as feed:
         for _ in range(4):
             next(feed)
         state = feed.state_dict()
@@ -233,7 +233,7 @@ def test_places_of_a_completion_state_out_of_bounds_are_refused_even_with_a_righ
     from faults.test_resume import resealed
 
     ds = PIPELINES["filter and flat_map"]()
-    with ds.feed(num_workers=2, ordered=False) as feed:
+    with ds.feed(executor="threads", num_workers=2, ordered=False) as feed:
         for _ in range(6):
             next(feed)
         state = feed.state_dict()
@@ -354,7 +354,7 @@ def test_a_stuck_element_holds_up_nobody_and_comes_when_it_is_done(num_workers: 
 
     ds = ps.from_source(range(400)).map(sometimes_stuck)
     try:
-        with ds.feed(num_workers=num_workers, ordered=False) as feed:
+        with ds.feed(executor="threads", num_workers=num_workers, ordered=False) as feed:
             others = [next(feed) for _ in range(300)]  # while element 0 is stuck, all the time
             assert stuck.is_set()
             state = feed.state_dict()

@@ -383,7 +383,7 @@ def test_an_event_loop_that_does_not_read_its_wake_up_pipe_holds_up_nobody_for_e
 
     ds = ps.from_source(range(5000)).map(read).filter(lambda x: True).map(fetch, concurrency=4000)
     got: list[int] = []
-    with ds.feed(num_workers=2, ordered=ordered) as feed:
+    with ds.feed(executor="threads", num_workers=2, ordered=ordered) as feed:
         consumer = threading.Thread(target=lambda: got.extend(feed))
         consumer.start()
         try:
@@ -465,7 +465,7 @@ def test_a_worker_that_dies_anywhere_holds_no_lock_and_loses_nothing(ordered: bo
         if number >= 15 and killed > 3:  # on a busy machine many are parked until the end when they are killed
             break
         ds = PLANS[plan]()
-        feed = ds.feed(num_workers=2, ordered=ordered, stall_timeout_s=0.5)
+        feed = ds.feed(executor="threads", num_workers=2, ordered=ordered, stall_timeout_s=0.5)
         got: list[int] = []
         victim_at = chance.randrange(600)
         error: BaseException | None = None

@@ -433,7 +433,7 @@ def test_a_source_that_is_not_thread_safe_is_read_whole_behind_a_lock_of_its_own
                 return index
 
     source = Locked()
-    items, error = drained(ps.from_source(source).batch(5).feed(num_workers=num_workers))
+    items, error = drained(ps.from_source(source).batch(5).feed(executor="threads", num_workers=num_workers))
     assert (items, error) == ([list(range(s, s + 5)) for s in range(0, 500, 5)], None)
     assert source.most == 1
 
@@ -496,7 +496,12 @@ def test_a_generator_that_yields_none_delivers_none_and_a_batch_of_it_is_an_erro
 @pytest.mark.slow
 def test_a_batch_beyond_two_gibibytes_keeps_its_bytes() -> None:
     row_bytes, rows = 600 << 20, 4
-    with ps.from_source(range(rows)).map(lambda x: np.full(row_bytes, x + 1, np.uint8)).batch(rows).feed(num_workers=1) as feed:
+    with (
+        ps.from_source(range(rows))
+        .map(lambda x: np.full(row_bytes, x + 1, np.uint8))
+        .batch(rows)
+        .feed(executor="threads", num_workers=1) as feed
+    ):
         batch = next(feed)
         assert batch.nbytes == rows * row_bytes > 2 << 30
         assert [(int(row[0]), int(row[-1]), int(row[:: 1 << 20].min())) for row in batch] == [(x + 1,) * 3 for x in range(rows)]

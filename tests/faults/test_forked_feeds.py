@@ -147,7 +147,7 @@ def test_a_feed_whose_lock_is_held_by_a_thread_that_waits_in_it_raises_in_a_fork
             go_on.wait(60)
         return x
 
-    feed = ps.from_source(range(9)).map(slow).feed(num_workers=2)
+    feed = ps.from_source(range(9)).map(slow).feed(executor="threads", num_workers=2)
     out: list[int] = []
     consumer = threading.Thread(target=lambda: out.extend(feed))
     consumer.start()

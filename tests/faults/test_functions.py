@@ -260,7 +260,7 @@ def test_threads_that_draw_from_the_global_generators_share_one_stream_and_never
 
     random.seed(1)
     np.random.seed(1)
-    items, _ = drained(ps.from_source(range(200)).map(legacy).repeat(2).feed(num_workers=num_workers))
+    items, _ = drained(ps.from_source(range(200)).map(legacy).repeat(2).feed(executor="threads", num_workers=num_workers))
     assert len({a for a, _ in items}) == len({b for _, b in items}) == 400
 
 
@@ -341,7 +341,7 @@ def test_a_relative_recording_is_one_file_also_when_a_function_changes_the_worki
         return x
 
     ds = ps.from_source(range(50)).map(vandal)
-    feed = ds.feed(num_workers=num_workers, ordered=False, record="order.jsonl")
+    feed = ds.feed(executor="threads", num_workers=num_workers, ordered=False, record="order.jsonl")
     head = [next(feed) for _ in range(10)]
     state = feed.state_dict()
     feed.load_state_dict(state)

@@ -398,7 +398,13 @@ def test_the_report_names_the_stage_that_starved_the_loop() -> None:
         never.wait(0.01)
         return x
 
-    with ps.from_source(range(60)).map(fetch, name="fetch").map(lambda x: x, name="light").batch(2).feed(num_workers=2) as feed:
+    with (
+        ps.from_source(range(60))
+        .map(fetch, name="fetch")
+        .map(lambda x: x, name="light")
+        .batch(2)
+        .feed(executor="threads", num_workers=2) as feed
+    ):
         assert [plain(batch) for batch in feed] == [[x, x + 1] for x in range(0, 60, 2)]
         headline = feed.report().splitlines()[0]
     assert "fetch" in headline
@@ -418,7 +424,7 @@ def test_of_two_errors_at_once_the_first_in_order_is_raised_and_the_other_is_its
         return x
 
     for _ in range(20):
-        items, error = drained(ps.from_source(range(40)).map(fail, name="fail").feed(num_workers=2))
+        items, error = drained(ps.from_source(range(40)).map(fail, name="fail").feed(executor="threads", num_workers=2))
         assert items == []
         assert type(error) is ValueError
         assert "number 0" in str(error)
@@ -529,7 +535,7 @@ def test_a_function_that_does_not_stop_becomes_a_note_of_the_loops_own_error() -
         return x
 
     def train() -> None:
-        with ps.from_source(range(100)).map(deaf).feed(num_workers=1, grace_period_s=0.2) as feed:
+        with ps.from_source(range(100)).map(deaf).feed(executor="threads", num_workers=1, grace_period_s=0.2) as feed:
             assert next(feed) == 0
             assert inside.wait(30)
             raise ArithmeticError("loss is nan")
@@ -552,7 +558,7 @@ def test_a_dropped_feed_whose_function_does_not_stop_warns_with_the_name_of_its_
             go_on.wait(60)
         return x
 
-    feed = ps.from_source(range(10)).map(deaf).feed(num_workers=1, grace_period_s=0.1)
+    feed = ps.from_source(range(10)).map(deaf).feed(executor="threads", num_workers=1, grace_period_s=0.1)
     assert next(feed) == 0
     try:
         assert inside.wait(30)
@@ -591,5 +597,5 @@ def test_elements_finished_out_of_order_are_delivered_in_order(num_workers: int)
         overtaken.clear()
         for event in done:
             event.clear()
-        assert drained(ds.feed(num_workers=num_workers)) == (whole, None)
+        assert drained(ds.feed(executor="threads", num_workers=num_workers)) == (whole, None)
         assert overtaken[0] == 0

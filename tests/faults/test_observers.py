@@ -58,7 +58,7 @@ def check_clean(name: str, *texts: str | bytes) -> None:
 
 def test_secrets_stand_in_no_timeline_curve_report_or_notice(tmp_path: Path) -> None:
     heard: list[Event] = []
-    with dataset().feed(num_workers=2, listeners=[heard.append]) as feed:
+    with dataset().feed(executor="threads", num_workers=2, listeners=[heard.append]) as feed:
         feed.trace(tmp_path / "feed.json")
         feed.observe(tensorboard=str(tmp_path / "logs"))
         assert sum(len(batch) for batch in feed) == 180
@@ -126,7 +126,7 @@ def replace_descriptor(writer: Any, descriptor: int) -> None:
 def test_a_full_disk_is_one_warning_and_a_count_and_training_goes_on(tmp_path: Path, kind: str) -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        with ps.from_source(range(400)).batch(4).feed(num_workers=1) as feed, FIFOQueue(3) as queue:
+        with ps.from_source(range(400)).batch(4).feed(executor="threads", num_workers=1) as feed, FIFOQueue(3) as queue:
             queue.enqueue(1)
             writer = WRITERS[kind]([feed, queue], tmp_path)
             full = os.open("/dev/full", os.O_WRONLY)
@@ -144,7 +144,7 @@ def test_a_full_disk_is_one_warning_and_a_count_and_training_goes_on(tmp_path: P
 @pytest.mark.parametrize("kind", WRITERS)
 def test_a_folder_that_is_removed_while_it_is_written_to_harms_nothing(tmp_path: Path, kind: str) -> None:
     (tmp_path / "run").mkdir()
-    with ps.from_source(range(400)).batch(4).feed(num_workers=1) as feed:
+    with ps.from_source(range(400)).batch(4).feed(executor="threads", num_workers=1) as feed:
         writer = WRITERS[kind](feed, tmp_path / "run")
         next(feed)
         shutil.rmtree(tmp_path / "run")
@@ -157,7 +157,7 @@ def test_a_folder_that_is_removed_while_it_is_written_to_harms_nothing(tmp_path:
 @pytest.mark.parametrize("kind", WRITERS)
 def test_a_place_where_no_file_can_be_is_an_error_at_once_and_the_feed_can_be_used(tmp_path: Path, kind: str) -> None:
     (tmp_path / "file").write_text("in the way")
-    with ps.from_source(range(40)).batch(4).feed(num_workers=1) as feed:
+    with ps.from_source(range(40)).batch(4).feed(executor="threads", num_workers=1) as feed:
         with pytest.raises(OSError, match="file"):
             WRITERS[kind](feed, tmp_path / "file")
         assert len(list(feed)) == 10

@@ -331,7 +331,7 @@ def test_the_state_saved_in_a_sigterm_handler_goes_on_right_behind_what_the_loop
         assert (child.returncode, errors) == (0, "")
         count, seen, state = json.loads(output)
         assert count - 1 <= state["step"] <= count  # the handler ran in this step, or in the hand-over of its batch
-        with ds.feed(num_workers=2) as feed:
+        with ds.feed(executor="threads", num_workers=2) as feed:
             feed.load_state_dict(state)
             rest = [next(feed).tolist() for _ in range(20)]
         step = state["step"]
@@ -364,7 +364,7 @@ def test_a_pipeline_built_and_run_outside_the_main_thread_works() -> None:
         ds = ps.from_source(range(300)).shuffle(seed=1).map(lambda x: x).batch(7)
         ways: list[dict[str, Any]] = [{"executor": "inline"}, {"num_workers": 1}, {"num_workers": 4}]
         outcome.extend(drained(ds.feed(**way)) for way in ways)
-        feed = ds.feed(num_workers=2)
+        feed = ds.feed(executor="threads", num_workers=2)
         outcome.append(next(feed).tolist())
         feed.close()
 
@@ -379,7 +379,7 @@ def test_a_pipeline_built_and_run_outside_the_main_thread_works() -> None:
 
 
 def test_a_feed_outlives_the_thread_that_started_it() -> None:
-    feed = ps.from_source(range(300)).map(lambda x: x).feed(num_workers=2)
+    feed = ps.from_source(range(300)).map(lambda x: x).feed(executor="threads", num_workers=2)
     first: list[int] = []
     thread = threading.Thread(target=lambda: first.append(next(feed)))
     thread.start()

@@ -176,7 +176,7 @@ def test_the_number_of_steps_of_each_rank_is_known_before_the_start(num_ranks: i
     for size, batch in itertools.product((0, 3, 7, 64, 97), (1, 4)):
         shards = [source(size).shard(num_ranks, index).batch(batch) for index in range(num_ranks)]
         for ds in shards:
-            with ds.feed(num_workers=2) as feed:
+            with ds.feed(executor="threads", num_workers=2) as feed:
                 assert len(ds) == sum(1 for _ in feed) if len(ds) else True
         assert max(map(len, shards)) - min(map(len, shards)) <= 1
 
@@ -190,7 +190,7 @@ def test_equal_steps_come_by_leaving_out_or_by_starting_over(size: int, num_rank
     assert len({len(ds) for ds in dropped}) == 1
     steps = -(-size // (num_ranks * batch))
     padded = [source(size).repeat().shard(num_ranks, index).batch(batch).take(steps) for index in range(num_ranks)]
-    items = [drained(ds.feed(num_workers=2))[0] for ds in padded]
+    items = [drained(ds.feed(executor="threads", num_workers=2))[0] for ds in padded]
     assert [len(one) for one in items] == [steps] * num_ranks
     assert set(flat(list(itertools.chain(*items)))) == set(range(size))  # everything is seen
 
@@ -198,13 +198,13 @@ def test_equal_steps_come_by_leaving_out_or_by_starting_over(size: int, num_rank
 @pytest.mark.parametrize("num_workers", [1, 2, 8])
 def test_three_shards_of_files_on_two_ranks_of_two_workers_give_everything_once(num_workers: int) -> None:
     files = ps.from_source(range(3)).interleave(lambda k: ps.from_source(range(10 * k, 10 * k + 10)))
-    items = [drained(files.shard(2, index).batch(3).feed(num_workers=num_workers))[0] for index in range(2)]
+    items = [drained(files.shard(2, index).batch(3).feed(executor="threads", num_workers=num_workers))[0] for index in range(2)]
     assert [len(one) for one in items] == [5, 5]
     assert sorted(flat(list(itertools.chain(*items)))) == list(range(30))
 
 
 @pytest.mark.filterwarnings("ignore:this dataset gave no elements")
 def test_more_ranks_than_elements_leave_some_without_and_none_waiting() -> None:
-    items = [drained(source(3).shard(8, index).batch(2).feed(num_workers=2)) for index in range(8)]
+    items = [drained(source(3).shard(8, index).batch(2).feed(executor="threads", num_workers=2)) for index in range(8)]
     assert [error for _, error in items] == [None] * 8
     assert sorted(flat([item for one, _ in items for item in one])) == [0, 1, 2]

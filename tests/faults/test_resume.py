@@ -91,7 +91,7 @@ def resealed(state: dict[str, Any], **changes: Any) -> dict[str, Any]:
 
 
 def state_at(step: int, ds: ps.Dataset | None = None) -> dict[str, Any]:
-    with (usual() if ds is None else ds).feed(num_workers=2) as feed:
+    with (usual() if ds is None else ds).feed(executor="threads", num_workers=2) as feed:
         for _ in range(step):
             next(feed)
         return feed.state_dict()
@@ -113,7 +113,7 @@ def test_a_state_of_any_step_from_before_the_first_to_behind_the_end_resumes_exa
     whole = everything(ds)
     ways = random.Random(pipeline)
     states = []
-    with ds.feed(num_workers=2) as feed:
+    with ds.feed(executor="threads", num_workers=2) as feed:
         states.append(feed.state_dict())
         for item in feed:
             assert plain(item) == whole[len(states) - 1]
@@ -149,7 +149,7 @@ def test_a_resume_of_a_resume_at_every_step_does_not_drift(pipeline: str, way: d
 def test_loading_and_saving_ten_times_without_progress_changes_nothing() -> None:
     state = state_at(5)
     for _ in range(10):
-        feed = usual().feed(num_workers=2)
+        feed = usual().feed(executor="threads", num_workers=2)
         feed.load_state_dict(state)
         assert feed.state_dict() == state
         feed.close()
@@ -187,7 +187,7 @@ def test_what_was_read_ahead_does_not_count(num_workers: int) -> None:
         return x
 
     ds = ps.from_source(range(400)).map(work).batch(2).prefetch(64)
-    with ds.feed(num_workers=num_workers) as feed:
+    with ds.feed(executor="threads", num_workers=num_workers) as feed:
         assert [plain(next(feed)) for _ in range(3)] == [[0, 1], [2, 3], [4, 5]]
         assert ahead.wait(30)
         state = feed.state_dict()
@@ -204,7 +204,7 @@ def test_epochs_behind_a_resume_have_the_orders_of_the_run_that_never_stopped(pi
     if pipeline != "a generator":
         assert first != second != third != first
     for step in (2 * per_epoch - 1, 2 * per_epoch, 2 * per_epoch + 1):
-        feed = ds.feed(num_workers=2)
+        feed = ds.feed(executor="threads", num_workers=2)
         feed.load_state_dict(state_at(step, ds))
         assert (feed.epoch, feed.step) == (0, step)  # the passes of a repeat are of one epoch
         assert drained(feed) == (whole[step:], None)
@@ -417,7 +417,7 @@ def test_a_state_without_one_of_its_fields_is_refused_with_its_name(field: str) 
 
 def test_a_damaged_state_leaves_a_running_feed_as_it_was() -> None:
     whole = everything(usual())
-    with usual().feed(num_workers=2) as feed:
+    with usual().feed(executor="threads", num_workers=2) as feed:
         head = [plain(next(feed)) for _ in range(4)]
         with pytest.raises(ps.errors.StateDamaged):
             feed.load_state_dict({**feed.state_dict(), "step": 3})
@@ -435,7 +435,7 @@ def test_states_taken_by_another_thread_at_a_high_rate_are_all_consistent() -> N
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     try:
-        with ds.feed(num_workers=2) as feed:
+        with ds.feed(executor="threads", num_workers=2) as feed:
 
             def watch() -> None:
                 while not over.is_set():

@@ -103,7 +103,7 @@ def test_a_state_of_any_step_of_all_operators_at_once_resumes_exactly_there(pipe
     ds = PIPELINES[pipeline]()
     whole = everything(ds)
     ways = random.Random(pipeline)
-    with ds.feed(num_workers=2) as feed:
+    with ds.feed(executor="threads", num_workers=2) as feed:
         states = [feed.state_dict()]
         for item in feed:
             assert plain(item) == whole[len(states) - 1]
@@ -138,7 +138,7 @@ def test_a_resume_of_a_resume_of_all_operators_does_not_drift(pipeline: str, way
 def test_what_all_operators_read_ahead_and_hold_does_not_count(pipeline: str) -> None:
     ds = PIPELINES[pipeline]().prefetch(64)
     whole = everything(ds)
-    with ds.feed(num_workers=4) as feed:
+    with ds.feed(executor="threads", num_workers=4) as feed:
         got = [plain(next(feed)) for _ in range(3)]
         threading.Event().wait(SETTLED_S)  # the workers read ahead
         state = feed.state_dict()
@@ -152,7 +152,7 @@ def test_passes_of_all_operators_behind_a_resume_have_the_orders_of_the_run_that
     whole = everything(ds)
     half = next(step for step in range(len(whole)) if step >= len(whole) // 2)
     for step in (half - 1, half, half + 1, len(whole) - 1):
-        with ds.feed(num_workers=2) as feed:
+        with ds.feed(executor="threads", num_workers=2) as feed:
             for _ in range(step):
                 next(feed)
             state = feed.state_dict()
@@ -354,7 +354,7 @@ def test_lies_about_held_elements_are_refused_even_with_a_right_checksum(kind: s
         "window": lambda: source.window(5, 2),
         "resample": lambda: source.rejection_resample(two, [1, 2]),
     }[kind]()
-    with ds.feed(num_workers=2) as feed:
+    with ds.feed(executor="threads", num_workers=2) as feed:
         for _ in range(3):
             next(feed)
         state = feed.state_dict()

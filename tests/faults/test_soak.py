@@ -91,7 +91,7 @@ def test_ten_thousand_epochs_of_a_hundred_samples_in_one_feed_are_whole_and_grow
 
 @pytest.mark.slow
 def test_a_thousand_abandoned_feeds_leave_nothing() -> None:
-    ds = dataset().with_options(num_workers=2)
+    ds = dataset().with_options(executor="threads", num_workers=2)
     turn = iter(range(10**6))
 
     def abandon() -> None:

@@ -93,7 +93,7 @@ def test_a_feed_that_stalled_is_closed_and_its_state_goes_on_with_the_element_th
         next(feed)
     feed.close()
     ill.clear()
-    healthy = ds.feed(num_workers=3)
+    healthy = ds.feed(executor="threads", num_workers=3)
     healthy.load_state_dict(feed.state_dict())
     behind, error = drained(healthy)
     assert before + behind == [[start, start + 1] for start in range(0, 40, 2)]
@@ -213,7 +213,7 @@ def test_two_operators_that_wait_for_each_others_lock_are_both_named() -> None:
 
     ds = ps.from_source(range(2)).map(first, name="first", concurrency=1).map(second, name="second", concurrency=2)
     try:
-        items, error = stalled(ds.feed(num_workers=1, stall_timeout_s=0.3, grace_period_s=0.01))
+        items, error = stalled(ds.feed(executor="threads", num_workers=1, stall_timeout_s=0.3, grace_period_s=0.01))
     finally:
         right.release()  # a lock may be released by any thread; who held it gets a RuntimeError that nobody hears
     assert items == []
@@ -272,7 +272,7 @@ def test_a_lock_that_the_training_loop_itself_holds_is_reported() -> None:
 @pytest.mark.usefixtures("nervous")
 def test_a_consumer_that_keeps_all_batches_is_no_stall() -> None:
     ds = ps.from_arrays(np.arange(4000).reshape(1000, 4)).batch(10)
-    with ds.feed(num_workers=2, memory_bytes=1, stall_timeout_s=5.0) as feed:
+    with ds.feed(executor="threads", num_workers=2, memory_bytes=1, stall_timeout_s=5.0) as feed:
         kept = list(feed)
     assert np.concatenate(kept).tolist() == np.arange(4000).reshape(1000, 4).tolist()
 
@@ -310,7 +310,10 @@ def test_work_that_goes_on_without_a_result_is_warned_about_and_never_an_error()
             enough.set()
 
     ds = ps.from_generator(itertools.count).filter(lambda _: enough.is_set())
-    with ds.feed(num_workers=1, listeners=[listen], stall_timeout_s=0.05) as feed, pytest.warns(RuntimeWarning) as given:
+    with (
+        ds.feed(executor="threads", num_workers=1, listeners=[listen], stall_timeout_s=0.05) as feed,
+        pytest.warns(RuntimeWarning) as given,
+    ):
         next(feed)
     text = str(given[0].message)
     assert seconds_of(r"^nothing has arrived for ([\d.]+) s", text) >= 0.05
@@ -326,7 +329,7 @@ def test_without_a_timeout_nobody_looks(never: float | None) -> None:
         turn.wait(0.2)
         return value
 
-    assert drained(ps.from_source(range(3)).map(slow).feed(num_workers=1, stall_timeout_s=never)) == ([0, 1, 2], None)
+    assert drained(ps.from_source(range(3)).map(slow).feed(executor="threads", num_workers=1, stall_timeout_s=never)) == ([0, 1, 2], None)
 
 
 def test_64_workers_that_compute_on_few_cores_give_no_false_alarm() -> None:
@@ -343,7 +346,7 @@ def test_64_workers_that_compute_on_few_cores_give_no_false_alarm() -> None:
 
     # 64 at once on one GIL: each element takes 2 s, four times the limit, and computes for 30 ms of them.
     ds = ps.from_source(range(64)).map(heavy).batch(64)
-    assert drained(ds.feed(num_workers=64, stall_timeout_s=0.5)) == ([list(range(64))], None)
+    assert drained(ds.feed(executor="threads", num_workers=64, stall_timeout_s=0.5)) == ([list(range(64))], None)
 
 
 _STOPPED = """

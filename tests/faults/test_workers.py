@@ -321,7 +321,12 @@ def test_one_stuck_worker_keeps_the_order_and_the_others_run_ahead_no_further_th
         return np.full(row_bytes, x % 251, np.uint8)
 
     got: list[Any] = []
-    feed = ps.from_source(range(num_batches * batch)).map(sometimes_slow).batch(batch).feed(num_workers=num_workers, memory_bytes=budget)
+    feed = (
+        ps.from_source(range(num_batches * batch))
+        .map(sometimes_slow)
+        .batch(batch)
+        .feed(executor="threads", num_workers=num_workers, memory_bytes=budget)
+    )
     consumer = threading.Thread(target=lambda: got.extend(item[:, 0].tolist() for item in feed))
     consumer.start()
     try:

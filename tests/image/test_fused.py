@@ -179,7 +179,7 @@ def test_an_error_names_the_operator_that_failed(
     ds = ps.from_source([{"image": files["JPEG"]}, {"image": change(files["JPEG"])}])
     for step in (DECODE, CROPS["crop"], *FLIPS["sometimes"], *NORMALS[steps]):
         ds = ds.map(step)
-    with (ds.batch(1) if batch else ds).feed(num_workers=1) as feed:
+    with (ds.batch(1) if batch else ds).feed(executor="threads", num_workers=1) as feed:
         next(feed)
         with pytest.raises(kind) as caught:
             next(feed)
@@ -191,7 +191,7 @@ def test_an_error_of_a_later_operator_names_that_one(files: dict[str, bytes]) ->
     ds = ps.from_source([{"image": files["JPEG"]}]).map(DECODE).map(CROPS["crop"])
     ds = ds.map(image.normalize("image", (0.5,), (0.2,)))
     with pytest.raises(SpecError) as caught:
-        list(ds.feed(num_workers=1))
+        list(ds.feed(executor="threads", num_workers=1))
     assert "stage 'normalize'" in caught.value.__notes__[0]
 
 

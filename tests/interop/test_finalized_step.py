@@ -148,7 +148,7 @@ def test_a_smaller_last_batch_is_reported_in_its_step_with_its_key_and_both_shap
     step = ps.finalize_step(train)
     run = loop(step)
     found = {}
-    with dataset_of(35).feed(num_workers=1) as feed:
+    with dataset_of(35).feed(executor="threads", num_workers=1) as feed:
         for _ in range(3):
             for batch in feed:
                 found[feed.step - 1] = reported(run, batch)

@@ -29,13 +29,13 @@ def mapped() -> Any:
 
 
 def assert_resumes(made: Any, stops: tuple[int, ...] = (0, 1, 150, 299)) -> list[Any]:
-    with made().feed(num_workers=4) as feed:
+    with made().feed(executor="threads", num_workers=4) as feed:
         whole = [np.asarray(item).tolist() for item in feed]
     for stop in stops:
-        with made().feed(num_workers=2) as feed:
+        with made().feed(executor="threads", num_workers=2) as feed:
             head = [np.asarray(next(feed)).tolist() for _ in range(min(stop, len(whole)))]
             state = json.loads(json.dumps(feed.state_dict()))
-        with made().feed(num_workers=1) as feed:
+        with made().feed(executor="threads", num_workers=1) as feed:
             feed.load_state_dict(state)
             assert head + [np.asarray(item).tolist() for item in rest(feed)] == whole
     return whole
@@ -84,7 +84,7 @@ def test_an_error_names_its_element() -> None:
         return int(number)
 
     ds = ps.from_source(grain.MapDataset.range(COUNT).map(fails_at_77))
-    with pytest.raises(ValueError, match="number 77") as caught, ds.batch(10).feed(num_workers=3) as feed:
+    with pytest.raises(ValueError, match="number 77") as caught, ds.batch(10).feed(executor="threads", num_workers=3) as feed:
         list(feed)
     assert any("index 77 (element 77 of MapMapDataset)" in note for note in caught.value.__notes__)
     with ds.feed(on_error=ps.Skip(1)) as feed:

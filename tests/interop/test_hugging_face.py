@@ -60,13 +60,13 @@ def test_a_global_shuffle_goes_on_exactly_in_another_feed_with_other_workers() -
     def made() -> ps.Dataset:
         return ps.from_source(mapped()).shuffle(seed=3).batch(16).repeat(2)
 
-    with made().feed(num_workers=4) as feed:
+    with made().feed(executor="threads", num_workers=4) as feed:
         whole = [batch["x"].tolist() for batch in feed]
     assert sorted(sum(whole[: len(whole) // 2], [])) == list(range(COUNT))  # noqa: RUF017
-    with made().feed(num_workers=3) as feed:
+    with made().feed(executor="threads", num_workers=3) as feed:
         head = [next(feed)["x"].tolist() for _ in range(21)]
         state = json.loads(json.dumps(feed.state_dict()))
-    with made().feed(num_workers=1) as feed:
+    with made().feed(executor="threads", num_workers=1) as feed:
         feed.load_state_dict(state)
         assert head + [batch["x"].tolist() for batch in rest(feed)] == whole
 
@@ -96,10 +96,10 @@ def test_a_failing_transform_names_its_element_and_may_be_skipped() -> None:
         return {"x": [np.int64(number) for number in batch["x"]]}
 
     ds = ps.from_source(datasets.Dataset.from_dict(table()).with_transform(fails_at_77))
-    with pytest.raises(ValueError, match="number 77") as caught, ds.batch(10).feed(num_workers=3) as feed:
+    with pytest.raises(ValueError, match="number 77") as caught, ds.batch(10).feed(executor="threads", num_workers=3) as feed:
         list(feed)
     assert any("index 77 (element 77 of Dataset)" in note for note in caught.value.__notes__)
-    with ds.batch(10).feed(num_workers=3, on_error=ps.Skip(1)) as feed:
+    with ds.batch(10).feed(executor="threads", num_workers=3, on_error=ps.Skip(1)) as feed:
         assert numbers_of(feed) == [number for number in range(COUNT) if number != 77]
 
 
@@ -120,7 +120,7 @@ def test_an_iterable_dataset_goes_on_exactly_where_it_was() -> None:
         with made().feed() as feed:
             head = [int(next(feed)["x"]) for _ in range(stop)]
             state = json.loads(json.dumps(feed.state_dict()))
-        with made().feed(num_workers=1) as feed:
+        with made().feed(executor="threads", num_workers=1) as feed:
             feed.load_state_dict(state)
             assert head + [int(row["x"]) for row in rest(feed)] == [*range(0, 2 * COUNT, 2)] * 2
 

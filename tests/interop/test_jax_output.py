@@ -95,7 +95,7 @@ def test_an_error_of_the_dataset_comes_behind_what_was_copied_ahead() -> None:
 
 def test_order_as_it_comes_is_recorded_as_it_was_given(tmp_path: Any) -> None:
     ds, file = ps.from_arrays(np.arange(400)).map(lambda n: n), tmp_path / "order"
-    with ds.feed(output="jax", ordered=False, record=file, num_workers=4) as feed:
+    with ds.feed(output="jax", ordered=False, record=file, executor="threads", num_workers=4) as feed:
         got = [int(next(feed)) for _ in range(77)]
         state = feed.state_dict()
     with ds.feed(output="jax", ordered=False, record=file) as feed:

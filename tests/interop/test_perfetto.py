@@ -53,7 +53,7 @@ def write_timeline(path: Path) -> list[dict[str, Any]]:
 
     queue = FIFOQueue(8, name="labels")
     dataset = ps.from_source(range(1200)).map(slow).filter(bool).map(float, concurrency=2).batch(16)
-    with dataset.feed(num_workers=2) as feed, ps.observe.trace(path, [feed, queue]):
+    with dataset.feed(executor="threads", num_workers=2) as feed, ps.observe.trace(path, [feed, queue]):
         for batch in feed:
             queue.enqueue(batch)
             time.sleep(0.01)

@@ -38,7 +38,7 @@ def test_the_curves_of_queues_and_feeds_are_scalars_under_tensorflows_tags(accum
     for number in range(20):
         files.enqueue(number)
         shuffled.enqueue(number)
-    with ps.from_source(range(200)).map(float).batch(4).feed(num_workers=1) as feed:
+    with ps.from_source(range(200)).map(float).batch(4).feed(executor="threads", num_workers=1) as feed:
         next(feed)
         with tensorboard([files, shuffled, feed], tmp_path):
             for _ in range(20):

@@ -60,19 +60,22 @@ def test_a_map_style_dataset_is_read_by_number_shuffled_and_resumed_exactly() ->
     def made() -> ps.Dataset:
         return ps.from_source(Subset(Rows(), [number for number in range(COUNT) if number != 77])).shuffle(seed=4).batch(16)
 
-    with made().feed(num_workers=4) as feed:
+    with made().feed(executor="threads", num_workers=4) as feed:
         whole = labels(feed)
     assert sorted(whole) == [number for number in range(COUNT) if number != 77]
-    with made().feed(num_workers=3) as feed:
+    with made().feed(executor="threads", num_workers=3) as feed:
         head = labels(next(feed) for _ in range(9))
         state = json.loads(json.dumps(feed.state_dict()))
-    with made().feed(num_workers=1) as feed:
+    with made().feed(executor="threads", num_workers=1) as feed:
         feed.load_state_dict(state)
         assert head + labels(feed) == whole
 
 
 def test_an_error_names_its_element() -> None:
-    with pytest.raises(ValueError, match="number 77") as caught, ps.from_source(Rows()).batch(10).feed(num_workers=3) as feed:
+    with (
+        pytest.raises(ValueError, match="number 77") as caught,
+        ps.from_source(Rows()).batch(10).feed(executor="threads", num_workers=3) as feed,
+    ):
         list(feed)
     assert any("index 77 (element 77 of Rows)" in note for note in caught.value.__notes__)
     with ps.from_source(Rows()).batch(10).feed(on_error=ps.Skip(1)) as feed:
@@ -81,7 +84,7 @@ def test_an_error_names_its_element() -> None:
 
 def test_getitems_is_asked_for_whole_blocks_and_tensors_become_arrays() -> None:
     source = Blocks()
-    with ps.from_source(source).shuffle(seed=1).batch(100).feed(num_workers=2) as feed:
+    with ps.from_source(source).shuffle(seed=1).batch(100).feed(executor="threads", num_workers=2) as feed:
         batches = list(feed)
     assert sorted(labels(batches)) == list(range(COUNT))
     assert batches[0]["x"].shape == (100, 3)
@@ -148,7 +151,7 @@ def test_a_feed_in_workers_of_a_data_loader_is_refused_and_num_workers_0_deliver
 
 @pytest.mark.usefixtures("fork_server")
 def test_a_feed_that_a_data_loader_hands_to_its_workers_is_refused() -> None:
-    with ps.from_arrays(np.arange(20)).feed(num_workers=1) as feed:
+    with ps.from_arrays(np.arange(20)).feed(executor="threads", num_workers=1) as feed:
         assert next(feed) == 0
         with pytest.raises(RuntimeError, match=r"(?s)PlanError: a feed in worker .* give the DataLoader num_workers=0"):
             list(DataLoader(Fed(feed), batch_size=None, num_workers=2, multiprocessing_context="fork"))
@@ -167,14 +170,14 @@ def test_unbatch_takes_the_tensors_that_batch_takes() -> None:
         {"x": torch.full((3,), number), "half": torch.tensor(number / 2), "word": f"w{number}", "ids": [number, 1]} for number in range(7)
     ]
     ds = ps.from_source(rows)
-    with ds.batch(3).unbatch().feed(num_workers=2) as feed:
+    with ds.batch(3).unbatch().feed(executor="threads", num_workers=2) as feed:
         back = list(feed)
     tensors = (
         ps.from_arrays(np.arange(12).reshape(6, 2))
         .batch(4)
         .map(lambda batch: {"x": torch.from_numpy(batch.copy()), "y": torch.arange(len(batch))})
     )
-    with tensors.unbatch().feed(num_workers=2) as feed:
+    with tensors.unbatch().feed(executor="threads", num_workers=2) as feed:
         parts = list(feed)
     assert [type(row["x"]) for row in back + parts] == [np.ndarray] * 13
     assert [(row["x"].tolist(), float(row["half"]), row["word"], row["ids"].tolist()) for row in back] == [

@@ -98,7 +98,7 @@ def test_a_run_saved_beside_such_an_error_goes_on(source: str) -> None:
             with ds.feed(executor="inline") as feed:
                 found = [plain(next(feed)) for _ in range(stop)]
                 state = json.loads(json.dumps(feed.state_dict()))
-            with ds.feed(num_workers=2) as feed:
+            with ds.feed(executor="threads", num_workers=2) as feed:
                 feed.load_state_dict(state)
                 assert found + [plain(item) for item in rest(feed)] == wanted, (name, stop)
 

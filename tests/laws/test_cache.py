@@ -127,8 +127,8 @@ def test_each_element_is_computed_once_for_all_epochs_feeds_and_looks(tmp_path: 
     for ds in (ps.from_arrays(np.arange(COUNT)).map(note).cache(), ps.from_arrays(np.arange(COUNT)).map(note).cache(tmp_path, version=1)):
         seen.clear()
         above = ds.shuffle(seed=1).repeat(3).batch(5)
-        list(ds.feed(num_workers=2))
-        list(above.feed(num_workers=2))
+        list(ds.feed(executor="threads", num_workers=2))
+        list(above.feed(executor="threads", num_workers=2))
         assert [int(ds[index]) for index in range(COUNT)] == list(range(COUNT))
         assert sorted(seen) == list(range(COUNT))
         assert f"{COUNT} elements" in ds.explain()

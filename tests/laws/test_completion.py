@@ -268,7 +268,7 @@ def test_one_slow_element_holds_up_nobody_and_comes_last() -> None:
             gate.wait()
         return value
 
-    with numbers().map(slow).feed(num_workers=2, ordered=False) as feed:
+    with numbers().map(slow).feed(executor="threads", num_workers=2, ordered=False) as feed:
         assert sorted(int(next(feed)) for _ in range(COUNT - 1)) == list(range(2, COUNT + 1))
         state = feed.state_dict()
         assert state["position"]["done"][0]
@@ -287,7 +287,7 @@ def test_behind_one_slow_element_the_others_go_on_and_the_state_stays_small() ->
             gate.wait()
         return value
 
-    with ps.from_source(range(10**9)).map(slow).batch(16).feed(num_workers=3, ordered=False) as feed:
+    with ps.from_source(range(10**9)).map(slow).batch(16).feed(executor="threads", num_workers=3, ordered=False) as feed:
         batches = [next(feed) for _ in range(60)]
         assert 0 not in np.concatenate(batches)
         assert len(json.dumps(feed.state_dict())) < 1000
@@ -320,7 +320,7 @@ def test_an_error_is_raised_once_and_the_state_behind_it_has_everything_else(nam
             next(feed)
     assert all(41 not in item for item in out)
     broken[0] = False
-    with CASES[name](fragile).feed(num_workers=2, ordered=False) as feed:
+    with CASES[name](fragile).feed(executor="threads", num_workers=2, ordered=False) as feed:
         feed.load_state_dict(state)
         out.extend(tokens(item) for item in rest(feed))
     assert once(out) == once(wanted)
@@ -341,10 +341,16 @@ def test_an_endless_repeat_goes_on_pass_by_pass_and_resumes() -> None:
 
 def test_an_endless_repeat_of_nothing_is_an_error_and_an_empty_run_ends() -> None:
     nothing = numbers().filter(lambda value: value > 1000)
-    with nothing.batch(4).repeat().feed(num_workers=2, ordered=False) as feed, pytest.raises(ps.errors.SourceError) as caught:
+    with (
+        nothing.batch(4).repeat().feed(executor="threads", num_workers=2, ordered=False) as feed,
+        pytest.raises(ps.errors.SourceError) as caught,
+    ):
         list(feed)
     assert caught.value.what == "a whole pass of an endless repeat() gave no element"
-    with nothing.batch(4).repeat(3).feed(num_workers=2, ordered=False) as feed, pytest.warns(UserWarning, match="gave no elements"):
+    with (
+        nothing.batch(4).repeat(3).feed(executor="threads", num_workers=2, ordered=False) as feed,
+        pytest.warns(UserWarning, match="gave no elements"),
+    ):
         assert list(feed) == []
 
 
@@ -374,7 +380,7 @@ def test_a_stream_that_cannot_say_where_it_is_has_no_state_in_this_order_either(
         def state_dict(self) -> Any:
             return {1, 2}
 
-    with ps.from_stream(Silent(9)).batch(2).feed(num_workers=1, ordered=False) as feed:
+    with ps.from_stream(Silent(9)).batch(2).feed(executor="threads", num_workers=1, ordered=False) as feed:
         next(feed)
         with pytest.raises(ps.errors.StateUnavailable, match="JSON cannot hold"):
             feed.state_dict()
@@ -582,7 +588,7 @@ def test_options_that_do_not_go_together_are_refused(options: dict[str, Any], wh
 def test_a_recording_that_is_not_there_or_of_another_plan_is_an_error_at_the_first_element(tmp_path: Path) -> None:
     with numbers().feed(replay=tmp_path / "none") as feed, pytest.raises(FileNotFoundError):
         next(feed)
-    with numbers().batch(3).feed(num_workers=1, ordered=False, record=tmp_path / "order") as feed:
+    with numbers().batch(3).feed(executor="threads", num_workers=1, ordered=False, record=tmp_path / "order") as feed:
         list(feed)
     with numbers().batch(4).feed(replay=tmp_path / "order") as feed, pytest.raises(ps.errors.StateMismatch) as refusal:
         next(feed)
@@ -591,7 +597,7 @@ def test_a_recording_that_is_not_there_or_of_another_plan_is_an_error_at_the_fir
 
 def test_the_epoch_and_the_step_are_those_of_what_was_delivered() -> None:
     for ds in (numbers().batch(30).repeat(3), numbers().filter(bool).batch(30).repeat(3)):
-        with ds.feed(num_workers=2, ordered=False) as feed:
+        with ds.feed(executor="threads", num_workers=2, ordered=False) as feed:
             places = [(feed.step, feed.epoch) for _ in feed]
         assert [step for step, _ in places] == list(range(1, 10))
         assert {epoch for _, epoch in places} == {0}

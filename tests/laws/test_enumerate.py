@@ -49,7 +49,7 @@ def _plain(tree: Any) -> Any:
 def test_enumerate_behind_a_fold_numbers_what_is_left(below: ps.Dataset, num_workers: int) -> None:
     wanted = [(number, _plain(element)) for number, element in enumerate(below, 5)]
     assert len(wanted) >= 2
-    assert [_plain(element) for element in below.enumerate(5).feed(num_workers=num_workers)] == wanted
+    assert [_plain(element) for element in below.enumerate(5).feed(executor="threads", num_workers=num_workers)] == wanted
 
 
 @pytest.mark.parametrize("below", BELOW.values(), ids=BELOW.keys())
@@ -68,7 +68,7 @@ def test_a_feed_saved_behind_such_an_enumerate_resumes_at_its_number(below: ps.D
             for _ in range(step):
                 next(feed)
             state = feed.state_dict()
-        with ds.feed(num_workers=2) as feed:
+        with ds.feed(executor="threads", num_workers=2) as feed:
             feed.load_state_dict(state)
             assert [_plain(element) for element in feed] == whole[step:]
 

@@ -116,7 +116,7 @@ def test_each_for_is_the_next_pass(name: str, workers: dict[str, Any]):
 @pytest.mark.parametrize("name", PLANS)
 def test_a_state_of_each_step_of_three_epochs_goes_on_with_other_workers(name: str):
     once, _ = PLANS[name]
-    with once.feed(num_workers=2) as feed:
+    with once.feed(executor="threads", num_workers=2) as feed:
         wanted, states = [], [json.dumps(feed.state_dict())]
         for epoch in range(NUM_EPOCHS):
             for item in feed:
@@ -144,7 +144,7 @@ def test_set_epoch_gives_what_a_run_to_that_epoch_gives(name: str):
     once, _ = PLANS[name]
     with once.feed(executor="inline") as feed:
         wanted = epochs(feed)
-    with once.feed(num_workers=2) as feed:
+    with once.feed(executor="threads", num_workers=2) as feed:
         for number in (2, 0, 1, 1):
             feed.set_epoch(number)
             assert [plain(item) for item in feed] == wanted[number]
@@ -155,7 +155,7 @@ def test_a_loop_that_is_left_is_over_and_the_next_one_is_the_following_epoch(nam
     once, _ = PLANS[name]
     with once.feed(executor="inline") as feed:
         wanted = epochs(feed)
-    with once.feed(num_workers=2) as feed:
+    with once.feed(executor="threads", num_workers=2) as feed:
         first = [plain(item) for item, _ in zip(feed, range(2), strict=False)]
         assert first == wanted[0][:2]
         assert epochs(feed, 2) == wanted[1:]
@@ -267,7 +267,7 @@ def test_a_closed_feed_has_no_next_epoch():
 
 
 def test_a_recorded_order_is_that_of_one_epoch(tmp_path: Any):
-    with S.feed(ordered=False, record=str(tmp_path / "order"), num_workers=2) as feed:
+    with S.feed(ordered=False, record=str(tmp_path / "order"), executor="threads", num_workers=2) as feed:
         list(feed)
         with pytest.raises(PlanError, match="hold one epoch"):
             iter(feed)
@@ -275,7 +275,7 @@ def test_a_recorded_order_is_that_of_one_epoch(tmp_path: Any):
 
 def test_threads_share_an_iterator_and_each_element_goes_to_one_of_them():
     found: list[int] = []
-    with ps.from_source(range(500)).shuffle(seed=1).feed(num_workers=2) as feed:
+    with ps.from_source(range(500)).shuffle(seed=1).feed(executor="threads", num_workers=2) as feed:
         for epoch in range(2):
             iterator = iter(feed)
             threads = [threading.Thread(target=lambda iterator=iterator: found.extend(iterator)) for _ in range(4)]
@@ -355,7 +355,7 @@ def test_a_state_without_epochs_is_one_of_epoch_0():
 def ranks(num_ranks: int, repeat: int) -> list[ps.Feed]:
     dataset = ps.from_source(range(24)).shuffle(seed=5)
     parts = [dataset.shard(num_ranks, rank).map(noisy).batch(2) for rank in range(num_ranks)]
-    return [(part.repeat(repeat) if repeat > 1 else part).feed(num_workers=1 + rank) for rank, part in enumerate(parts)]
+    return [(part.repeat(repeat) if repeat > 1 else part).feed(executor="threads", num_workers=1 + rank) for rank, part in enumerate(parts)]
 
 
 def pairs(batches: Any) -> list[Any]:
@@ -405,11 +405,11 @@ class Log:
 
 
 def test_a_stream_with_states_goes_on_in_the_next_epoch_and_at_the_start_of_one():
-    with ps.from_stream(Log()).batch(2).feed(num_workers=2) as feed:
+    with ps.from_stream(Log()).batch(2).feed(executor="threads", num_workers=2) as feed:
         found = epochs(feed)
         state = feed.state_dict()
     assert found == [[[0, 1], [2, 3], [4, 5]], [[6, 7], [8, 9], [10, 11]], [[12, 13], [14, 15], [16, 17]]]
-    with ps.from_stream(Log()).batch(2).feed(num_workers=2) as feed:
+    with ps.from_stream(Log()).batch(2).feed(executor="threads", num_workers=2) as feed:
         feed.load_state_dict(state)
         assert feed.epoch == 3
         assert epochs(feed, 1) == [[[18, 19], [20, 21], [22, 23]]]

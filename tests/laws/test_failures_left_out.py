@@ -128,7 +128,7 @@ def test_a_run_saved_behind_a_failure_that_was_left_out_goes_on(stop: int) -> No
     with ds.feed(executor="inline") as feed:
         head = [plain(next(feed)) for _ in range(stop)]
         state = feed.state_dict()
-    with ds.feed(num_workers=2) as feed:
+    with ds.feed(executor="threads", num_workers=2) as feed:
         feed.load_state_dict(state)
         assert head + [plain(item) for item in rest(feed)] == [[0, 1], [4, 5], [8, 9]]
 
@@ -196,7 +196,7 @@ def test_a_run_saved_behind_a_batch_that_was_left_out_goes_on(stop: int) -> None
     with ds.feed(executor="inline") as feed:
         head = [plain(next(feed)) for _ in range(stop)]
         state = feed.state_dict()
-    with ds.feed(num_workers=2) as feed:
+    with ds.feed(executor="threads", num_workers=2) as feed:
         feed.load_state_dict(state)
         assert head + [plain(item) for item in rest(feed)] == [[[4, 5], [6, 7]]] * 2
 

@@ -87,7 +87,7 @@ def test_it_is_what_plain_python_says(make: Callable[[], ps.Dataset], whole: lis
 @pytest.mark.parametrize(("make", "whole"), PLANS.values(), ids=PLANS.keys())
 def test_saved_at_every_element_it_goes_on_with_other_options(make: Callable[[], ps.Dataset], whole: list[Any]) -> None:
     for stop in range(len(whole)):
-        with make().feed(num_workers=2) as feed:
+        with make().feed(executor="threads", num_workers=2) as feed:
             head = [plain(next(feed)) for _ in range(stop)]
             state = json.loads(json.dumps(feed.state_dict()))
         with make().feed(executor="inline") as feed:
@@ -155,6 +155,6 @@ def test_rows_that_cannot_be_joined_are_refused_with_both_behind_what_fits(behin
 
 
 def test_windows_are_written_into_recycled_memory_as_batches_are() -> None:
-    with ps.from_arrays(np.zeros((20_000, 64))).window(16, 1, drop_remainder=True).feed(num_workers=2) as feed:
+    with ps.from_arrays(np.zeros((20_000, 64))).window(16, 1, drop_remainder=True).feed(executor="threads", num_workers=2) as feed:
         addresses = [window.ctypes.data for window in feed]
     assert len(set(addresses)) < len(addresses) / 2

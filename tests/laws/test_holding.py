@@ -206,7 +206,7 @@ def test_an_error_in_the_middle_comes_behind_everything_before_it_in_the_order_a
         num_before = sum(kept(value) for value in range(100))
         assert out == shuffled(KEPT, 10)[: num_before - 9]
         broken[0] = False
-        with ds.feed(num_workers=2) as feed:
+        with ds.feed(executor="threads", num_workers=2) as feed:
             feed.load_state_dict(state)
             assert [int(value) for value in feed] == shuffled(KEPT, 10)[len(out) :]
 
@@ -250,7 +250,10 @@ def test_data_that_got_shorter_are_an_error_and_not_an_end() -> None:
 
 
 def test_an_endless_repeat_of_nothing_is_an_error() -> None:
-    with bucket(numbers(4), drop_remainder=True).repeat().feed(num_workers=1) as feed, pytest.raises(ps.errors.SourceError) as caught:
+    with (
+        bucket(numbers(4), drop_remainder=True).repeat().feed(executor="threads", num_workers=1) as feed,
+        pytest.raises(ps.errors.SourceError) as caught,
+    ):
         list(feed)
     assert "a whole pass of an endless repeat() gave no element" in caught.value.what
 
@@ -259,7 +262,7 @@ def test_endless_passes_go_on_and_resume() -> None:
     ds = numbers(50).filter(kept).repeat().shuffle(8, seed=3)
     values = [value for value in range(50) if kept(value)]
     wanted = shuffled(values * 40, 8)[:600]
-    with ds.feed(num_workers=2) as feed:
+    with ds.feed(executor="threads", num_workers=2) as feed:
         head = [int(next(feed)) for _ in range(500)]
         state = feed.state_dict()
     with ds.feed(executor="inline") as feed:

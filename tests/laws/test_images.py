@@ -79,7 +79,7 @@ def test_threads_inline_index_and_each_operator_by_hand_give_the_same_batches(ph
     assert inline[0]["data"].dtype == np.float32
     assert inline[0]["label"].dtype == np.int64
     for num_workers in (1, 2, 5):
-        threads = list(ds.feed(num_workers=num_workers))
+        threads = list(ds.feed(executor="threads", num_workers=num_workers))
         assert all(map(same, threads, inline))
         assert len(threads) == len(inline)
     assert all(same(ds[place], batch) for place, batch in enumerate(inline))
@@ -92,7 +92,7 @@ def test_threads_inline_index_and_each_operator_by_hand_give_the_same_batches(ph
 
 
 def test_without_a_batch_the_elements_are_the_rows_of_the_batches(photos: Path) -> None:
-    elements = list(training(photos).feed(num_workers=2))
+    elements = list(training(photos).feed(executor="threads", num_workers=2))
     assert all(map(same, elements, by_hand(photos, 0)))
     assert len(elements) == NUM_IMAGES
 
@@ -109,20 +109,20 @@ def test_split_into_stages_of_their_own_the_operators_give_the_same(photos: Path
         .map(ps.image.normalize("data", MEAN, STD, layout="CHW"))
         .batch(8)
     )
-    assert all(map(same, staged.feed(num_workers=2), whole))
+    assert all(map(same, staged.feed(executor="threads", num_workers=2), whole))
 
 
 def test_behind_a_filter_the_same_images_come(photos: Path) -> None:
     expected = [row for row in by_hand(photos, 0) if row["label"] != 2]
     kept = training(photos).filter(lambda element: element["label"] != 2)
-    assert all(map(same, kept.feed(num_workers=3), expected))
-    batches = list(kept.batch(8).feed(num_workers=3))
+    assert all(map(same, kept.feed(executor="threads", num_workers=3), expected))
+    batches = list(kept.batch(8).feed(executor="threads", num_workers=3))
     assert np.array_equal(np.concatenate([batch["data"] for batch in batches]), np.stack([row["data"] for row in expected]))
 
 
 def test_batches_are_views_of_recycled_slots_when_they_are_dropped(photos: Path) -> None:
     addresses: list[int] = []
-    with training(photos).batch(8, drop_remainder=True).repeat(20).feed(num_workers=2) as feed:
+    with training(photos).batch(8, drop_remainder=True).repeat(20).feed(executor="threads", num_workers=2) as feed:
         for batch in feed:
             addresses.append(batch["data"].ctypes.data)
             assert batch["data"].base is not None
@@ -137,7 +137,7 @@ def test_a_held_batch_never_changes_whatever_is_held_and_dropped(photos: Path) -
     reference = list(training(photos).batch(8, drop_remainder=True).repeat(6).feed(executor="inline"))
     chance = np.random.default_rng(1)
     held: list[tuple[int, Any]] = []
-    with training(photos).batch(8, drop_remainder=True).repeat(6).feed(num_workers=3) as feed:
+    with training(photos).batch(8, drop_remainder=True).repeat(6).feed(executor="threads", num_workers=3) as feed:
         for place, batch in enumerate(feed):
             views = [batch["data"], batch["data"][3], memoryview(batch["data"]), batch["data"].reshape(-1)[::7]]
             held.append((place, views[int(chance.integers(4))]))
@@ -169,7 +169,7 @@ def test_columns_of_arrays_give_what_element_by_element_gives(layout: str, batch
     rows = [{"image": image, "label": label} for image, label in zip(tree["image"], tree["label"], strict=True)]
     elements = steps(ps.from_source(rows)).batch(batch_size).repeat(2)
     expected = list(elements.feed(executor="inline"))
-    assert all(map(same, columns.feed(num_workers=2), expected))
+    assert all(map(same, columns.feed(executor="threads", num_workers=2), expected))
     assert all(map(same, columns.feed(executor="inline"), expected))
     assert len(list(columns)) == len(expected) == len(columns)
     assert same(columns[-1], expected[-1])
@@ -181,7 +181,7 @@ def test_a_broken_image_is_an_error_behind_all_the_good_ones_and_names_its_file(
         (tmp_path / f"{number:02}.jpg").write_bytes(data[: len(data) // 2] if number == 6 else data)
     (tmp_path / "train.txt").write_text("".join(f"{number:02}.jpg {number}\n" for number in range(10)))
     ds = ps.read_list(tmp_path / "train.txt").map(ps.image.decode("data")).map(ps.image.resize("data", (16, 16))).batch(2)
-    with ds.feed(num_workers=3) as feed:
+    with ds.feed(executor="threads", num_workers=3) as feed:
         got = [next(feed)["label"].tolist() for _ in range(3)]
         with pytest.raises(ps.errors.DecodeError) as caught:
             next(feed)

@@ -177,7 +177,7 @@ def test_a_run_saved_behind_a_replaced_element_goes_on_as_if_never_stopped(stop:
     with ds.feed(executor="inline") as feed:
         head = [plain(next(feed)) for _ in range(stop)]
         state = json.loads(json.dumps(feed.state_dict()))
-    with ds.feed(num_workers=2) as feed:
+    with ds.feed(executor="threads", num_workers=2) as feed:
         feed.load_state_dict(state)
         assert head + [plain(item) for item in feed] == whole
         assert feed.stats().num_replaced == lost

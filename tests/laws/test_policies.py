@@ -373,7 +373,7 @@ def test_a_retry_runs_the_element_again_with_the_same_key_and_random_numbers(opt
 
 
 def test_the_last_error_says_how_often_it_was_tried_and_no_other_element_is_lost() -> None:
-    with numbers().map(Flaky(frozenset({5}), 9), on_error=ps.Retry(3)).feed(num_workers=2) as feed:
+    with numbers().map(Flaky(frozenset({5}), 9), on_error=ps.Retry(3)).feed(executor="threads", num_workers=2) as feed:
         got = [plain(next(feed)) for _ in range(5)]
         with pytest.raises(OSError, match="not yet 5") as caught:
             next(feed)
@@ -406,7 +406,7 @@ def test_no_policy_hides_an_error_that_would_pass_for_an_end(error: type[BaseExc
             raise error
         return value
 
-    with numbers().map(fn).feed(num_workers=1, on_error=ps.Retry(2, then=ps.Skip())) as feed:
+    with numbers().map(fn).feed(executor="threads", num_workers=1, on_error=ps.Retry(2, then=ps.Skip())) as feed:
         assert [next(feed), next(feed)] == [0, 1]
         with pytest.raises(ps.errors.StopRaised):
             next(feed)
@@ -544,7 +544,7 @@ def test_in_both_orders_each_good_element_comes_once_across_two_saves(ordered: b
         got: list[Any] = []
         state = None
         for count in (stop, 2, 1000):
-            with generated().map(Faulty(), on_error=SKIP).feed(num_workers=3, ordered=ordered) as feed:
+            with generated().map(Faulty(), on_error=SKIP).feed(executor="threads", num_workers=3, ordered=ordered) as feed:
                 if state is not None:
                     feed.load_state_dict(state)
                 got += [plain(item) for _, item in zip(range(count), rest(feed), strict=False)]

@@ -118,7 +118,7 @@ def _interleaved(parts: list[list[Any]]) -> list[Any]:
 def test_ranks_make_equal_steps_and_share_the_global_sequence(name: str, num_ranks: int) -> None:
     batched, feeds = _is_batched(name), []
     for rank in range(num_ranks):
-        with PLANS[name](_by_rank(rank, num_ranks)).feed(num_workers=rank) as feed:
+        with PLANS[name](_by_rank(rank, num_ranks)).feed(executor="threads", num_workers=rank) as feed:
             feeds.append(list(feed))
     assert len({len(items) for items in feeds}) == 1
     together = _interleaved([_rows(items, batched=batched) for items in feeds])
@@ -147,12 +147,12 @@ def test_a_state_goes_on_with_other_ranks_and_nothing_is_lost_or_repeated(name: 
     for at in sorted({1, num_steps // 2, num_steps - 1} - {0}):
         before, states = [], []
         for rank in range(num_ranks):
-            with PLANS[name](_by_rank(rank, num_ranks)).feed(num_workers=rank % 2) as feed:
+            with PLANS[name](_by_rank(rank, num_ranks)).feed(executor="threads", num_workers=rank % 2) as feed:
                 before.append(_rows([next(feed) for _ in range(at)], batched=batched))
                 states.append(feed.state_dict())
         after, again = [], []
         for rank in range(moved_to):
-            with PLANS[name](_by_rank(rank, moved_to)).feed(num_workers=rank % 2) as feed:
+            with PLANS[name](_by_rank(rank, moved_to)).feed(executor="threads", num_workers=rank % 2) as feed:
                 feed.load_state_dict(states[rank % num_ranks])
                 items = []
                 for item in feed:

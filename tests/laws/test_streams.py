@@ -104,7 +104,7 @@ def test_the_same_object_may_serve_one_feed_after_the_other() -> None:
 
 
 def test_a_resume_reads_only_what_stands_behind_the_last_note() -> None:
-    with ps.from_stream(Numbers(100_000)).feed(num_workers=1) as feed:
+    with ps.from_stream(Numbers(100_000)).feed(executor="threads", num_workers=1) as feed:
         for _ in range(90_000):
             next(feed)
         state = feed.state_dict()

@@ -115,7 +115,7 @@ def test_the_thread_ends_with_a_queue_that_is_closed_and_empty_or_gone(tmp_path:
 
 def test_a_feed_stands_at_its_own_steps_with_its_stage_buffers(tmp_path: Path) -> None:
     dataset = ps.from_source(range(400)).map(float).map(abs, concurrency=2).batch(4)
-    with dataset.feed(num_workers=2) as feed:
+    with dataset.feed(executor="threads", num_workers=2) as feed:
         curves = feed.observe(tensorboard=tmp_path)
         for number, _ in enumerate(feed):
             if number % 10 == 0:
@@ -148,7 +148,7 @@ def test_a_resumed_run_begins_at_the_step_of_its_state(tmp_path: Path) -> None:
     paths = []
     state: dict[str, Any] | None = None
     for num_steps in (120, 200):
-        with dataset.feed(num_workers=1) as feed:
+        with dataset.feed(executor="threads", num_workers=1) as feed:
             if state is not None:
                 feed.load_state_dict(state)
             paths.append(feed.observe(tensorboard=tmp_path).path)
@@ -252,7 +252,7 @@ def test_curves_that_begin_before_the_feed_stand_at_its_steps(tmp_path: Path) ->
 
 
 def test_between_two_epochs_there_is_no_point(tmp_path: Path) -> None:
-    with ps.from_source(range(30)).batch(3).feed(num_workers=1) as feed:
+    with ps.from_source(range(30)).batch(3).feed(executor="threads", num_workers=1) as feed:
         curves = feed.observe(tensorboard=tmp_path)
         list(feed)
         time.sleep(0.1)

@@ -41,7 +41,7 @@ def test_a_smaller_last_batch_is_reported_in_its_step_with_batch_and_epoch_and_b
     dataset = ps.from_arrays({"x": np.ones((10, 2), np.float32)}).batch(4)
     step = ps.finalize_step(train)
     found = {}
-    with dataset.feed(num_workers=1) as feed:
+    with dataset.feed(executor="threads", num_workers=1) as feed:
         for epoch in range(2):
             for number, batch in enumerate(feed):
                 found[epoch, number] = reported(step, batch)

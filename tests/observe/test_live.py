@@ -105,10 +105,10 @@ def test_a_time_is_hours_minutes_and_seconds(seconds: float, words: str) -> None
 
 def test_the_epochs_of_a_feed_are_those_of_a_for_and_a_resumed_one_goes_on() -> None:
     dataset = ps.from_source(range(40)).shuffle(seed=3).batch(4)
-    with dataset.feed(num_workers=1) as feed:
+    with dataset.feed(executor="threads", num_workers=1) as feed:
         plain = [[batch.tolist() for batch in feed] for _ in range(2)]
     lines = io.StringIO()
-    with dataset.feed(num_workers=1) as feed:
+    with dataset.feed(executor="threads", num_workers=1) as feed:
         assert [[batch.tolist() for batch in feed.progress(stream=lines)] for _ in range(2)] == plain
     assert [line.split(" in ")[0] for line in lines.getvalue().splitlines()] == [
         "epoch 0: 10/10 batches (100 %)",
@@ -139,7 +139,7 @@ def test_elements_are_called_elements_and_an_endless_feed_has_no_total() -> None
 
 def test_an_error_of_the_feed_passes_behind_the_last_line_and_a_closed_feed_refuses_at_once() -> None:
     lines = io.StringIO()
-    with ps.from_source(range(6)).map(lambda value: 1 // (3 - value)).feed(num_workers=1) as feed:
+    with ps.from_source(range(6)).map(lambda value: 1 // (3 - value)).feed(executor="threads", num_workers=1) as feed:
         with pytest.raises(ZeroDivisionError):
             list(feed.progress(stream=lines))
         with pytest.raises(FeedClosed):

@@ -108,7 +108,7 @@ def test_the_parts_add_up_to_what_the_process_grew_by(name: str, keep: str) -> N
 def test_stages_hold_what_they_made_and_batches_are_in_buffers() -> None:
     dataset = ps.from_source(range(64)).map(large, name="make").map(lambda row: row, concurrency=1, name="pass").batch(4)
     stats = Stats()
-    with dataset.feed(num_workers=2, listeners=[stats]) as feed:
+    with dataset.feed(executor="threads", num_workers=2, listeners=[stats]) as feed:
         next(feed)
         memory = feed.memory()
         assert memory.filled_by == "pass"
@@ -138,7 +138,7 @@ def large(number: int) -> Any:
 
 
 def test_batches_that_the_loop_keeps_are_counted_with_their_bytes_and_the_oldest_is_named() -> None:
-    with ps.from_source(range(64)).map(large).batch(4).feed(num_workers=1) as feed:
+    with ps.from_source(range(64)).map(large).batch(4).feed(executor="threads", num_workers=1) as feed:
         kept = [next(feed) for _ in range(6)]
         memory = feed.stats().memory
         assert memory.num_kept == 5  # beside the last one
@@ -189,7 +189,12 @@ def test_kept_batches_are_seen_wherever_they_lie(name: str, options: dict[str, A
 
 
 def test_of_small_batches_that_share_a_buffer_those_that_are_kept_are_counted() -> None:
-    with ps.from_source(range(40_000)).map(lambda number: {"a": number, "b": float(number)}).batch(4).feed(num_workers=1) as feed:
+    with (
+        ps.from_source(range(40_000))
+        .map(lambda number: {"a": number, "b": float(number)})
+        .batch(4)
+        .feed(executor="threads", num_workers=1) as feed
+    ):
         kept = [next(feed) for _ in range(3000)]
         assert feed.stats().memory.num_kept == 2999
         kept = kept[-500:]
@@ -207,11 +212,11 @@ def test_of_small_batches_that_share_a_buffer_those_that_are_kept_are_counted() 
 
 def test_steps_of_kept_batches_go_on_behind_a_resume() -> None:
     dataset = ps.from_source(range(64)).map(large).batch(4)
-    with dataset.feed(num_workers=1) as feed:
+    with dataset.feed(executor="threads", num_workers=1) as feed:
         for _ in range(3):
             next(feed)
         state = feed.state_dict()
-    with dataset.feed(num_workers=1) as feed:
+    with dataset.feed(executor="threads", num_workers=1) as feed:
         feed.load_state_dict(state)
         kept = [next(feed) for _ in range(3)]
         assert feed.stats().memory.kept == "of step 4 (first element 12 of epoch 0)"
@@ -219,7 +224,7 @@ def test_steps_of_kept_batches_go_on_behind_a_resume() -> None:
 
 
 def test_the_figures_of_the_end_stay_until_the_next_epoch() -> None:
-    with ps.from_source(range(32)).map(large).batch(4).feed(num_workers=1) as feed:
+    with ps.from_source(range(32)).map(large).batch(4).feed(executor="threads", num_workers=1) as feed:
         kept = list(feed)
         ended = feed.stats().memory
         assert (ended.num_kept, ended.kept) == (7, "of step 1 (first element 0 of epoch 0)")
@@ -235,7 +240,7 @@ def test_the_figures_of_the_end_stay_until_the_next_epoch() -> None:
 def test_a_loop_that_keeps_many_large_batches_is_a_notice_and_again_when_they_have_doubled() -> None:
     heard: list[Event] = []
     dataset = ps.from_source(range(400)).map(large).batch(4)
-    with dataset.feed(num_workers=1, memory_bytes=8 * MB, listeners=[heard.append]) as feed:
+    with dataset.feed(executor="threads", num_workers=1, memory_bytes=8 * MB, listeners=[heard.append]) as feed:
         kept = list(feed)
     assert len(kept) == 100
     texts = [event.text for event in heard if isinstance(event, Notice) and event.kind == "kept"]
@@ -253,7 +258,12 @@ def test_a_loop_that_keeps_many_large_batches_is_a_notice_and_again_when_they_ha
 
 def test_a_loop_that_drops_its_batches_has_no_such_notice_and_none_are_kept() -> None:
     heard: list[Event] = []
-    with ps.from_source(range(4000)).map(large).batch(4).feed(num_workers=2, memory_bytes=8 * MB, listeners=[heard.append]) as feed:
+    with (
+        ps.from_source(range(4000))
+        .map(large)
+        .batch(4)
+        .feed(executor="threads", num_workers=2, memory_bytes=8 * MB, listeners=[heard.append]) as feed
+    ):
         for _ in feed:
             assert feed.memory().num_kept <= 1  # the name in the loop stands for the batch before until the next is there
     assert [event for event in heard if isinstance(event, Notice) and event.kind == "kept"] == []
@@ -397,7 +407,7 @@ def test_curves_have_the_parts_and_the_samples(tmp_path: Path, monkeypatch: pyte
     now = MemorySample(
         process_bytes=2 * 10**8, freed_bytes=10**7, swapped_bytes=4 * 10**7, num_major_faults=25, limit=(5 * 10**8, 4 * 10**8)
     )
-    with ps.from_source(range(64)).map(large).batch(4).feed(num_workers=1) as feed:
+    with ps.from_source(range(64)).map(large).batch(4).feed(executor="threads", num_workers=1) as feed:
         kept = [next(feed) for _ in range(4)]
         watched = [*watched_of(tensorboard([feed, queue], tmp_path / "real"))]
         with Curves(watched, EventFile(tmp_path), lambda: 1, Fed([begin, now])) as curves:
@@ -422,7 +432,7 @@ def watched_of(curves: Curves) -> Iterator[Any]:
 def test_a_timeline_has_the_parts_as_counters(tmp_path: Path) -> None:
     queue = FIFOQueue(10, name="images")
     queue.enqueue(np.zeros(3 * MB, np.uint8))
-    with ps.from_source(range(64)).map(large).batch(4).feed(num_workers=1) as feed:
+    with ps.from_source(range(64)).map(large).batch(4).feed(executor="threads", num_workers=1) as feed:
         timeline = ps.observe.trace(tmp_path / "t.json", [feed, queue])
         for _ in feed:
             pass

@@ -80,7 +80,7 @@ def slow(value: float) -> float:
 
 def test_into_a_file_the_last_picture_of_a_feed_is_written_and_the_thread_ends_with_it() -> None:
     stream = io.StringIO()
-    with ps.from_source(range(800)).map(float).map(slow, concurrency=2).batch(4).feed(num_workers=1) as feed:
+    with ps.from_source(range(800)).map(float).map(slow, concurrency=2).batch(4).feed(executor="threads", num_workers=1) as feed:
         shown = feed.show(stream=stream)
         assert sum(len(batch) for batch in feed) == 800
     assert "penstock-show" not in [thread.name for thread in threading.enumerate()]

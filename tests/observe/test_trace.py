@@ -125,7 +125,7 @@ def test_retries_losses_and_notices_stand_where_they_happened(tmp_path: Path) ->
         return x
 
     dataset = ps.from_source(range(20)).map(check, on_error=ps.Retry(2, then=ps.Skip()))
-    with dataset.feed(num_workers=1) as feed, warnings.catch_warnings():
+    with dataset.feed(executor="threads", num_workers=1) as feed, warnings.catch_warnings():
         feed.trace(tmp_path / "t.json")
         assert len(list(feed)) == 19
     marks = [record for record in loaded(tmp_path / "t.json") if record["ph"] == "i"]
@@ -152,7 +152,7 @@ def test_queue_calls_and_runners_have_rows(tmp_path: Path) -> None:
 
 
 def test_the_last_seconds_are_kept(tmp_path: Path) -> None:
-    with ps.from_source(range(300)).map(slow).batch(1).feed(num_workers=1) as feed:
+    with ps.from_source(range(300)).map(slow).batch(1).feed(executor="threads", num_workers=1) as feed:
         feed.trace(tmp_path / "t.json", last_s=0.05)
         for _ in feed:
             time.sleep(0.001)
@@ -181,7 +181,7 @@ def test_a_file_that_is_full_says_what_was_dropped(tmp_path: Path) -> None:
 def test_training_goes_on_when_the_file_cannot_be_written(tmp_path: Path) -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        with ps.from_source(range(40)).batch(4).feed(num_workers=1) as feed:
+        with ps.from_source(range(40)).batch(4).feed(executor="threads", num_workers=1) as feed:
             timeline = feed.trace(tmp_path / "t.json")
             full = os.open("/dev/full", os.O_WRONLY)
             os.dup2(full, timeline._file._descriptor)
@@ -246,7 +246,7 @@ def test_errors_without_a_text_and_secrets_in_texts_do_no_harm(tmp_path: Path) -
             raise OSError("GET https://user:password@host/x?X-Amz-Signature=0123abcd")
         return x
 
-    with ps.from_source(range(20)).map(check).feed(num_workers=1, on_error=ps.Skip()) as feed:
+    with ps.from_source(range(20)).map(check).feed(executor="threads", num_workers=1, on_error=ps.Skip()) as feed:
         feed.trace(tmp_path / "t.json")
         assert len(list(feed)) == 18
     text = (tmp_path / "t.json").read_text()

@@ -226,7 +226,9 @@ def test_sources_read_the_same_through_a_catalogue(lines: str, monkeypatch: pyte
     seen = []
     for _ in range(2):
         csv, text = ps.read_csv(lines, columns={"x": np.int64}), ps.read_text(lines, skip_blank=True)
-        assert [row["x"] for row in csv.shuffle(seed=1).feed(num_workers=2)] == [csv.shuffle(seed=1)[at]["x"] for at in range(len(csv))]
+        assert [row["x"] for row in csv.shuffle(seed=1).feed(executor="threads", num_workers=2)] == [
+            csv.shuffle(seed=1)[at]["x"] for at in range(len(csv))
+        ]
         copied = pickle.loads(pickle.dumps(text._root.source))
         where = text._root.source.describe(6), copied.describe(7)
         seen.append(([int(row["x"]) for row in csv], text[5], where, csv.feed().state_dict()["dataset"]))

@@ -62,7 +62,7 @@ def test_a_shuffle_of_groups_decodes_each_row_group_once_per_epoch(folder: Path,
     ds = ps.read_parquet(folder / "*.parquet", cache_bytes=kept)
     source = source_of(ds)
     for epoch in (1, 2):
-        with ds.shuffle(seed=5, window_groups=window_groups).batch(7).feed(num_workers=2) as feed:
+        with ds.shuffle(seed=5, window_groups=window_groups).batch(7).feed(executor="threads", num_workers=2) as feed:
             seen = np.concatenate([batch["number"] for batch in feed])
         assert sorted(seen.tolist()) == list(range(83))
         if window_groups != 99:
@@ -90,13 +90,13 @@ def test_a_saved_shuffle_goes_on_with_other_workers_and_memory(folder: Path) -> 
     def made(cache_bytes: int) -> ps.Dataset:
         return ps.read_parquet(folder / "*.parquet", columns=["number"], cache_bytes=cache_bytes).shuffle(seed=1, window_groups=3).batch(5)
 
-    with made(10**6).feed(num_workers=3) as feed:
+    with made(10**6).feed(executor="threads", num_workers=3) as feed:
         whole = [batch["number"].tolist() for batch in feed]
     for stop in (0, 7):
-        with made(200).feed(num_workers=1) as feed:
+        with made(200).feed(executor="threads", num_workers=1) as feed:
             head = [next(feed)["number"].tolist() for _ in range(stop)]
             state = json.loads(json.dumps(feed.state_dict()))
-        with made(10**6).feed(num_workers=2) as feed:
+        with made(10**6).feed(executor="threads", num_workers=2) as feed:
             feed.load_state_dict(state)
             assert head + [batch["number"].tolist() for batch in feed] == whole
 
@@ -215,7 +215,7 @@ def test_an_arrow_table_is_read_by_rows_as_its_parquet_file_is(table: Any, made:
     got: list[Any] = []
     source.gather([32, 0, 10, 11, 10], got)
     assert [exact(row) for row in got] == [exact(rows[place]) for place in (32, 0, 10, 11, 10)]
-    with ps.from_source(made(table)).shuffle(seed=3).padded_batch(5).feed(num_workers=2) as feed:
+    with ps.from_source(made(table)).shuffle(seed=3).padded_batch(5).feed(executor="threads", num_workers=2) as feed:
         assert sorted(number for batch in feed for number in batch["number"].tolist()) == list(range(33))
 
 

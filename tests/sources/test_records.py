@@ -293,7 +293,7 @@ def test_the_files_of_every_kind_of_records_are_groups_and_far_ones_are_asked_fo
             assert isinstance(source, DistantSource)
             assert source.group_starts().tolist() == BORDERS
             assert (source.rows_at_once > 1) == is_far
-            with ds.shuffle(seed=3, window_groups=1).feed(num_workers=2) as feed:
+            with ds.shuffle(seed=3, window_groups=1).feed(executor="threads", num_workers=2) as feed:
                 order = [number_of(row) for row in feed]
             files = [int(np.searchsorted(BORDERS, number, "right")) for number in order]
             assert sorted(order) == list(range(14))

@@ -45,7 +45,7 @@ def test_lines_of_urls_are_those_of_files_at_random_shuffled_and_behind_faults(s
         return Fault(status=503) if request.number % 5 == 0 else None
 
     server.fault = every_fifth
-    with dataset.shuffle(seed=7).feed(num_workers=2) as feed:
+    with dataset.shuffle(seed=7).feed(executor="threads", num_workers=2) as feed:
         assert sorted(element["text"] for element in feed) == sorted(LINES)
 
 
@@ -53,7 +53,7 @@ def test_lines_of_urls_are_those_of_files_at_random_shuffled_and_behind_faults(s
 def test_a_pass_takes_few_requests_and_a_second_opening_takes_no_reading(server: FaultServer, kind: str):
     dataset = ps.read_text(ps.RemoteFiles(patterns(server, kind), given(server, kind)))
     before = len(server.log)
-    with dataset.feed(num_workers=2) as feed:
+    with dataset.feed(executor="threads", num_workers=2) as feed:
         assert [element["text"] for element in feed] == LINES
     assert len(server.log) - before < 200, "a request for every line would be 5000"
     before = len(server.log)

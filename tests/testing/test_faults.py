@@ -58,12 +58,12 @@ def test_indices_may_be_numbers_of_numpy() -> None:
 
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_a_state_saved_in_front_of_the_fault_resumes_on_the_source_without_it(num_workers: int) -> None:
-    with ps.from_source(FailingSource(range(10), 6)).feed(num_workers=num_workers) as feed:
+    with ps.from_source(FailingSource(range(10), 6)).feed(executor="threads", num_workers=num_workers) as feed:
         got = [next(feed) for _ in range(6)]
         with pytest.raises(InjectedError):
             next(feed)
         state = feed.state_dict()
-    with ps.from_source(range(10)).feed(num_workers=num_workers) as feed:
+    with ps.from_source(range(10)).feed(executor="threads", num_workers=num_workers) as feed:
         feed.load_state_dict(state)
         assert got + list(feed) == list(range(10))
 

@@ -51,7 +51,7 @@ def test_a_feed_that_waits_too_long_is_closed_and_named() -> None:
         release.wait(30)
         return x
 
-    feed = ps.from_source([1]).map(stuck).feed(num_workers=1, grace_period_s=0.0)
+    feed = ps.from_source([1]).map(stuck).feed(executor="threads", num_workers=1, grace_period_s=0.0)
     assert_broken(lambda: run(feed, "here", timeout_s=0.05), "did not end within 0.05 s", "here", "look for a lock")
     release.set()
 
@@ -64,7 +64,7 @@ def test_a_feed_with_stragglers_is_named() -> None:
             release.wait(30)
         return x
 
-    feed = ps.from_source([0, 1]).map(stuck).feed(num_workers=1, grace_period_s=0.0)
+    feed = ps.from_source([0, 1]).map(stuck).feed(executor="threads", num_workers=1, grace_period_s=0.0)
     next(feed)
     assert_broken(lambda: checked_close(feed, "here"), "close() failed: 1 worker(s)", "here", "functions must return")
     release.set()

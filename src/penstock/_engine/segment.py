@@ -437,11 +437,7 @@ class Segment:
         task = self.first_unfinished()
         assert task.chunk is not None
         seq = task.chunk.seq
-        return (
-            None
-            if any(one.seq < seq and not (one.progress.finishing or one.result is not None) and one.num_rows for one in self._open)
-            else task
-        )
+        return None if any(one.seq < seq and not _is_ending(one) for one in self._open) else task
 
     def next_in_order(self, stage: int) -> Claim | None:
         """Return the block that is next for a stage that takes rows in the order of their positions; None while it is on its way."""
@@ -454,7 +450,7 @@ class Segment:
     @property
     def is_empty(self) -> bool:
         """Whether nothing is on its way through it."""
-        return not self.inbox and all(chunk.progress.finishing or chunk.result is not None or not chunk.num_rows for chunk in self._open)
+        return not self.inbox and all(map(_is_ending, self._open))
 
     def waiting_block(self, stage: int) -> Claim | None:
         """Return the next block that waits for a later stage; blocks behind a failure are dropped."""
@@ -470,7 +466,7 @@ class Segment:
     def first_block(self, stage: int) -> Claim | None:
         """Return the block that waits for a later stage and is wanted first."""
         wanted = [task for task in self.queues[stage] if task.chunk is not None and task.begin < task.chunk.progress.limit]
-        return min(wanted, key=lambda task: task.chunk.seq if task.chunk is not None else 0, default=None)
+        return min(wanted, key=lambda task: (task.chunk.seq if task.chunk is not None else 0, task.begin), default=None)
 
     def put_back(self, task: Claim) -> None:
         """Undo a claim: the consumer's thread was interrupted in the middle of it."""
@@ -580,10 +576,14 @@ SHARED, READER, RETRY_WORKER = "workers", "reader", "retry"
 """The last is no pool of the scheduler: it runs async functions again that failed."""
 
 
+def _is_ending(chunk: Chunk) -> bool:
+    """Tell whether nothing of a chunk is still to be claimed: a worker makes its items, or has made them, or there are none."""
+    return chunk.progress.finishing or chunk.result is not None or not chunk.num_rows
+
+
 def _has_passed(chunk: Chunk, stage: int) -> bool:
     """Tell whether all rows of a chunk were claimed for a stage that takes them in order, or are not wanted."""
-    progress = chunk.progress
-    return progress.finishing or chunk.result is not None or progress.begun.get(stage, 0) >= progress.limit
+    return _is_ending(chunk) or chunk.progress.begun.get(stage, 0) >= chunk.progress.limit
 
 
 def _pool(segment: SegmentPlan, number: int, stage: int) -> str:

@@ -145,6 +145,12 @@ class _Errand:
         self.result: Any = None
         self.error: BaseException | None = None
 
+    def wait(self, wanted: Callable[[], bool]) -> bool:
+        """Wait until the call is made; return False when it is no longer wanted."""
+        while not self.done and wanted():
+            self.lot.park(lambda: not self.done and wanted())
+        return self.done
+
 
 class Errands:
     """Calls that workers have made by the thread of the user's functions: an element takes the place of one that failed, say."""
@@ -165,10 +171,8 @@ class Errands:
         self.waiting.append(errand)
         if self._lot is not None:
             self._lot.ring()
-        while not errand.done:
-            if not self._wanted():
-                raise Stopped
-            errand.lot.park(lambda: not errand.done and self._wanted())
+        if not errand.wait(self._wanted):
+            raise Stopped
         error, errand.error = errand.error, None
         try:
             if error is not None:

@@ -18,6 +18,7 @@ from penstock._contracts.process import current_frames
 from penstock._engine.async_calls import AsyncCalls, Call
 from penstock._engine.chunk import Claim
 from penstock._engine.scheduler import Scheduler
+from penstock._engine.program import IN_PROGRAM
 from penstock._engine.segment import READER, SHARED, Segment
 from penstock._engine.stall_report import Frame, WorkerFacts, counted_ns
 from penstock._ops.block import Block
@@ -197,6 +198,8 @@ def pool_words(scheduler: Scheduler, pool: str) -> str:
         return "shared workers"
     if pool == READER:
         return "readers of the generator"
+    if pool == IN_PROGRAM.pool:
+        return "thread that calls the functions of the program"
     segment, _, stage = pool.partition(".")
     return f"workers of stage {scheduler.segments[int(segment)].plan.stages[int(stage)].name!r}"
 

@@ -271,10 +271,8 @@ def _only_row(item: WorkItem | BatchItem) -> list[int]:
 def _part_there(plan: SegmentPlan, default: str) -> SegmentPlan:
     """Return what a worker needs of a segment: the generator and the folds stay here, and so does what threads of the program compute."""
     there = [(stage.workers and stage.workers.executor) or default for stage in plan.stages]
-    stages = tuple(
-        replace(_left_out(stage), workers=IN_PROGRAM) if name == "threads" else stage
-        for stage, name in zip(plan.stages, there, strict=True)
-    )
+    here = [replace(_left_out(stage), workers=IN_PROGRAM) for stage in plan.stages]
+    stages = tuple(here[n] if there[n] == "threads" else stage for n, stage in enumerate(plan.stages))
     plan = replace(plan, stream=None, folds=None if plan.folds is None else (), stages=stages)
     if there[0] == "threads":
         plan = replace(plan, leaf=_left_out(plan.leaf))
