@@ -18,7 +18,12 @@ import penstock as ps
 from penstock._contracts.event import BatchDelivered, BlockDone, Event
 from penstock.errors import FeedClosed, PlanError, SpecError, StateDamaged, StateMismatch, StateUnavailable, StillRunning, StopRaised
 
-WAYS: list[dict[str, Any]] = [{"executor": "inline"}, {"num_workers": 0}, {"num_workers": 1}, {"num_workers": 3, "executor": "threads"}]
+WAYS: list[dict[str, Any]] = [
+    {"executor": "inline"},
+    {"num_workers": 0},
+    {"executor": "threads", "num_workers": 1},
+    {"num_workers": 3, "executor": "threads"},
+]
 
 
 @pytest.fixture(params=WAYS, ids=str)

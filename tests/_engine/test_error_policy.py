@@ -62,7 +62,9 @@ def test_a_block_that_fails_as_one_is_run_row_by_row_to_find_the_one() -> None:
     assert [text for _, text in done] == ["0..1", "1..2", "mended 2", "3..4", "4..5"]
 
 
-@pytest.mark.parametrize("options", [{"num_workers": 2}, {"num_workers": 2, "ordered": False}])
+@pytest.mark.parametrize(
+    "options", [{"executor": "threads", "num_workers": 2}, {"executor": "threads", "num_workers": 2, "ordered": False}]
+)
 def test_close_ends_the_wait_before_a_retry_at_once(options: dict[str, Any]) -> None:
     waiting = threading.Event()
 

@@ -22,7 +22,7 @@ def ours() -> list[threading.Thread]:
 
 
 def test_each_pool_gets_its_threads_with_names_and_join_ends_them() -> None:
-    engine = engine_of(ps.from_generator(lambda: iter(range(1000))).map(str, concurrency=3).repeat())
+    engine = engine_of(ps.from_generator(lambda: iter(range(1000))).map(str, concurrency=3).map(len).repeat())
     executor = ThreadsExecutor(engine)
     assert ours() == []
     executor.start()

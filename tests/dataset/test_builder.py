@@ -158,7 +158,7 @@ def test_explain_says_what_is_fused_and_what_goes_into_slots() -> None:
     text = numbers(9).map(double).map(noisy, concurrency=3, name="slow").batch(3).map(plain).filter(len).take(2).explain()
     assert text.startswith("plan\n")
     assert "positions by arithmetic, any block at any time" in text
-    assert "stage 'read+double' on the shared workers" in text
+    assert "stage 'read+double' on the program, one call at a time" in text
     assert "stage 'slow' on 3 worker(s) of its own" in text
     assert "batches of 3: rows written straight into recycled batch slots" in text
     assert "then on whole batches: plain, len" in text
@@ -298,4 +298,4 @@ def test_a_slip_in_the_name_of_an_option_is_told() -> None:
 def test_an_option_that_is_not_given_stays() -> None:
     dataset = numbers(3).with_options(executor="threads", num_workers=1).with_options(grace_period_s=5.0)
     assert (dataset._options.num_workers, dataset._options.grace_period_s) == (1, 5.0)
-    assert dataset.feed(grace_period_s=6.0)._options == ps.Options(num_workers=1, grace_period_s=6.0)
+    assert dataset.feed(grace_period_s=6.0)._options == ps.Options(executor="threads", num_workers=1, grace_period_s=6.0)

@@ -15,7 +15,7 @@ from faults.ways import drained, notes
 import penstock as ps
 from penstock.errors import FeedStalled
 
-SOON: dict[str, Any] = {"stall_timeout_s": 0.05, "grace_period_s": 0.05, "num_workers": 2}
+SOON: dict[str, Any] = {"stall_timeout_s": 0.05, "grace_period_s": 0.05, "executor": "threads", "num_workers": 2}
 ORDERS = pytest.mark.parametrize("order", [{}, {"ordered": False}], ids=["ordered", "unordered"])
 LOCKS = "check who holds it: the thread that calls next() must not hold what a worker needs; give the wait a timeout"
 

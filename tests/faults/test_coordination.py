@@ -26,8 +26,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform == "win32", reas
 # -- exits (B10) ---------------------------------------------------------------------------------------------------------------------------
 
 OPTIONS: dict[str, str] = {
-    "ordered": "num_workers=2",
-    "unordered": "num_workers=2, ordered=False",
+    "ordered": "executor='threads', num_workers=2",
+    "unordered": "executor='threads', num_workers=2, ordered=False",
     "inline": "executor='inline'",
 }
 EXITS: dict[str, tuple[str, int]] = {

@@ -21,7 +21,13 @@ from penstock.errors import FeedClosed
 pytestmark = [pytest.mark.usefixtures("fork_server"), pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="worker processes")]
 
 NUM_BATCHES = 30
-WAYS = st.sampled_from([{"num_workers": 1}, {"num_workers": 2}, {"num_workers": 3, "memory_bytes": 1}])
+WAYS = st.sampled_from(
+    [
+        {"executor": "threads", "num_workers": 1},
+        {"executor": "threads", "num_workers": 2},
+        {"executor": "threads", "num_workers": 3, "memory_bytes": 1},
+    ]
+)
 
 
 def dataset() -> ps.Dataset:
@@ -108,7 +114,7 @@ class FeedMachine(RuleBasedStateMachine):
         self.feed.close()
         with pytest.raises(FeedClosed):
             next(self.feed)
-        self.begin({"num_workers": 2})
+        self.begin({"executor": "threads", "num_workers": 2})
 
     @rule(number=st.integers(0, 2), what=st.sampled_from([signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM]))
     def kill_a_worker(self, number: int, what: signal.Signals) -> None:

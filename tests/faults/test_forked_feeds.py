@@ -91,7 +91,7 @@ DATASETS: dict[str, Callable[[Path], ps.Dataset]] = {
     "stream with states": lambda _: ps.from_stream(Counter()),
 }
 
-WAYS: dict[str, dict[str, Any]] = {"in the consumer": {"num_workers": 0}, "threads": {"num_workers": 3}}
+WAYS: dict[str, dict[str, Any]] = {"in the consumer": {"num_workers": 0}, "threads": {"executor": "threads", "num_workers": 3}}
 
 
 @pytest.mark.parametrize("options", WAYS.values(), ids=WAYS)

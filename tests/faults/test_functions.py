@@ -191,7 +191,11 @@ def short_of_memory(where: str, way: dict[str, Any]) -> tuple[int, str, str, str
 
 
 NEEDS_LIMIT = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="RLIMIT_AS")
-SOME_WAYS: list[dict[str, Any]] = [{"executor": "inline"}, {"num_workers": 2}, {"num_workers": 2, "ordered": False}]
+SOME_WAYS: list[dict[str, Any]] = [
+    {"executor": "inline"},
+    {"executor": "threads", "num_workers": 2},
+    {"executor": "threads", "num_workers": 2, "ordered": False},
+]
 some_ways = pytest.mark.parametrize("way", SOME_WAYS, ids=["inline", "2 threads", "unordered"])
 
 

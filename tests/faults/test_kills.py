@@ -58,7 +58,12 @@ if __name__ == "__main__":
     train(sys.argv[1], json.loads(sys.argv[2]), int(sys.argv[3]))
 """
 
-WAYS: list[dict[str, Any]] = [{"executor": "inline"}, {"num_workers": 1}, {"num_workers": 2}, {"num_workers": 5, "memory_bytes": 1}]
+WAYS: list[dict[str, Any]] = [
+    {"executor": "inline"},
+    {"executor": "threads", "num_workers": 1},
+    {"executor": "threads", "num_workers": 2},
+    {"executor": "threads", "num_workers": 5, "memory_bytes": 1},
+]
 
 
 def run_with_kills(folder: Path, seed: int, num_kills: int, program: str = TRAIN) -> int:

@@ -23,7 +23,7 @@ import penstock as ps
 pytestmark = pytest.mark.slow  # together with its kin two minutes; `make check` runs it
 
 SOURCE = str(Path(ps.__file__).parents[1])
-BOTH: list[dict[str, Any]] = [{"num_workers": 2}, {"num_workers": 2, "ordered": False}]
+BOTH: list[dict[str, Any]] = [{"executor": "threads", "num_workers": 2}, {"executor": "threads", "num_workers": 2, "ordered": False}]
 both_orders = pytest.mark.parametrize("way", BOTH, ids=["ordered", "unordered"])
 MB = 1 << 20
 

@@ -223,7 +223,7 @@ PLACES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("options", [{"num_workers": 0}, {"num_workers": 2}], ids=["in the consumer", "threads"])
+@pytest.mark.parametrize("options", [{"num_workers": 0}, {"executor": "threads", "num_workers": 2}], ids=["in the consumer", "threads"])
 @pytest.mark.parametrize("make", ODD, ids=name_of)
 def test_an_odd_exception_reaches_the_consumer_as_it_is(make: Callable[[], BaseException], options: dict[str, Any]) -> None:
     wrong = []

@@ -318,7 +318,7 @@ SAVING = """
 """
 
 
-@pytest.mark.parametrize("way", [{"executor": "inline"}, {"num_workers": 2}], ids=["inline", "threads"])
+@pytest.mark.parametrize("way", [{"executor": "inline"}, {"executor": "threads", "num_workers": 2}], ids=["inline", "threads"])
 def test_the_state_saved_in_a_sigterm_handler_goes_on_right_behind_what_the_loop_got(way: dict[str, Any]) -> None:
     ds = ps.from_source(range(10**7)).shuffle(seed=3).map(abs).batch(3)
     for delay_s in (0.0, 0.003, 0.01):
@@ -362,7 +362,11 @@ def test_a_pipeline_built_and_run_outside_the_main_thread_works() -> None:
 
     def train() -> None:
         ds = ps.from_source(range(300)).shuffle(seed=1).map(lambda x: x).batch(7)
-        ways: list[dict[str, Any]] = [{"executor": "inline"}, {"num_workers": 1}, {"num_workers": 4}]
+        ways: list[dict[str, Any]] = [
+            {"executor": "inline"},
+            {"executor": "threads", "num_workers": 1},
+            {"executor": "threads", "num_workers": 4},
+        ]
         outcome.extend(drained(ds.feed(**way)) for way in ways)
         feed = ds.feed(executor="threads", num_workers=2)
         outcome.append(next(feed).tolist())

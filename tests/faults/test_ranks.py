@@ -99,7 +99,7 @@ def test_the_global_order_is_kept_when_the_number_of_ranks_changes() -> None:
     whole = drained(ranks("elements", 1)[0].feed(executor="inline"))[0]
     for num_ranks, step in itertools.product((2, 3, 4), (1, 7, 20)):
         _, state = head_of(ranks("elements", num_ranks)[0], step)
-        assert rest_of(ranks("elements", 1)[0], state, num_workers=2) == whole[num_ranks * step :]
+        assert rest_of(ranks("elements", 1)[0], state, executor="threads", num_workers=2) == whole[num_ranks * step :]
 
 
 def test_a_length_that_the_ranks_do_not_divide_loses_nothing_in_one_pass() -> None:

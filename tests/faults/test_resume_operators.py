@@ -156,7 +156,7 @@ def test_passes_of_all_operators_behind_a_resume_have_the_orders_of_the_run_that
             for _ in range(step):
                 next(feed)
             state = feed.state_dict()
-        assert resumed(PIPELINES[pipeline](), state, num_workers=3) == whole[step:]
+        assert resumed(PIPELINES[pipeline](), state, executor="threads", num_workers=3) == whole[step:]
     assert whole[:half] != whole[half:]
 
 

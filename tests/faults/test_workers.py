@@ -154,7 +154,7 @@ def test_an_error_anywhere_in_the_pipeline_comes_as_itself_behind_everything_bef
     make, stage = KINDS[kind]
     items, error = drained(make(place).feed(**way))
     assert items == list(range(place))
-    check_users_error(error, place, stage, {"num_workers": max(2, way.get("num_workers", 1))})
+    check_users_error(error, place, stage, {"executor": "threads", "num_workers": max(2, way.get("num_workers", 1))})
     items, error = drained(make(place).batch(4).feed(**way))
     assert items == [list(range(start, start + 4)) for start in range(0, place // 4 * 4, 4)]
     assert type(error) is BadPixel

@@ -14,7 +14,12 @@ from laws.plans import plain
 
 import penstock as ps
 
-WAYS: list[dict[str, Any]] = [{"executor": "inline"}, {"num_workers": 1}, {"num_workers": 2}, {"num_workers": 8}]
+WAYS: list[dict[str, Any]] = [
+    {"executor": "inline"},
+    {"executor": "threads", "num_workers": 1},
+    {"executor": "threads", "num_workers": 2},
+    {"executor": "threads", "num_workers": 8},
+]
 THREADS: list[dict[str, Any]] = WAYS[1:]
 
 _NAMES = ["inline", "1 thread", "2 threads", "8 threads"]

@@ -274,7 +274,7 @@ def mixed(folder: Path, weights: tuple[float, ...] = (3.0, 1.0, 2.0)) -> ps.Data
 
 RANKS = tuple({"num_shards": 3, "index": index} for index in range(3))
 ONE_RANK = ({"num_shards": 1, "index": 0},)
-UNORDERED = {"ordered": False, "num_workers": 2}
+UNORDERED = {"ordered": False, "executor": "threads", "num_workers": 2}
 
 
 def unordered_batches(folder: Path) -> ps.Dataset:

@@ -632,5 +632,13 @@ def plans(draw: Any, *, most_steps: int = 8, failing: bool = False, endless: boo
 def options() -> st.SearchStrategy[dict[str, Any]]:
     """Draw feed options."""
     return st.sampled_from(
-        [{"executor": "inline"}, {"num_workers": 1}, {"num_workers": 2}, {"num_workers": 5}, {"num_workers": 2, "memory_bytes": 1}]
+        [
+            {"executor": "inline"},
+            {},
+            {"memory_bytes": 1},
+            {"executor": "threads", "num_workers": 1},
+            {"executor": "threads", "num_workers": 2},
+            {"executor": "threads", "num_workers": 5},
+            {"executor": "threads", "num_workers": 2, "memory_bytes": 1},
+        ]
     )

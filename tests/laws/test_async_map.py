@@ -16,7 +16,12 @@ from laws.plans import double, keep_two_thirds, noisy, plain
 import penstock as ps
 from penstock.errors import StopRaised
 
-WAYS: list[dict[str, Any]] = [{"executor": "inline"}, {"num_workers": 1}, {"num_workers": 3}, {"num_workers": 2, "memory_bytes": 1}]
+WAYS: list[dict[str, Any]] = [
+    {"executor": "inline"},
+    {"executor": "threads", "num_workers": 1},
+    {"executor": "threads", "num_workers": 3},
+    {"executor": "threads", "num_workers": 2, "memory_bytes": 1},
+]
 
 
 @pytest.fixture(params=WAYS, ids=str)

@@ -12,7 +12,7 @@ from laws.plans import Broken, plain
 
 import penstock as ps
 
-OPTIONS: list[dict[str, Any]] = [{"executor": "inline"}, {"num_workers": 3, "memory_bytes": 1}]
+OPTIONS: list[dict[str, Any]] = [{"executor": "inline"}, {"executor": "threads", "num_workers": 3, "memory_bytes": 1}]
 
 
 def R(count: int) -> ps.Dataset:  # noqa: N802

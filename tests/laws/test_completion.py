@@ -183,7 +183,13 @@ DROPS: dict[str, Build] = {
         numbers().map(slow).filter(lambda value: value % 3 != 0).batch(7, drop_remainder=True).repeat(2)
     ),
 }
-WAYS: list[dict[str, Any]] = [{"executor": "inline"}, {"num_workers": 2}, {"num_workers": 4}, {"num_workers": 3, "memory_bytes": 1}]
+WAYS: list[dict[str, Any]] = [
+    {"executor": "inline"},
+    {},
+    {"executor": "threads", "num_workers": 2},
+    {"executor": "threads", "num_workers": 4},
+    {"executor": "threads", "num_workers": 3, "memory_bytes": 1},
+]
 
 
 def tokens(item: Any) -> list[int]:
@@ -332,7 +338,11 @@ def test_an_endless_repeat_goes_on_pass_by_pass_and_resumes() -> None:
 
     out: list[list[int]] = []
     state = None
-    for way in ({"num_workers": 3, "ordered": False}, {"num_workers": 2, "ordered": True}, {"num_workers": 2, "ordered": False}):
+    for way in (
+        {"executor": "threads", "num_workers": 3, "ordered": False},
+        {"executor": "threads", "num_workers": 2, "ordered": True},
+        {"executor": "threads", "num_workers": 2, "ordered": False},
+    ):
         items, state = run(endless, way, state, 17)
         out += items
     for number in range(5):
@@ -394,7 +404,7 @@ REPLAYED = [name for name in CASES if name not in ("generator", "shuffle of a ge
 @pytest.mark.parametrize("name", REPLAYED)
 def test_a_recorded_run_is_delivered_again_by_every_executor(name: str, tmp_path: Path) -> None:
     path = tmp_path / "order"
-    recorded, _ = run(CASES[name], {"num_workers": 4, "ordered": False, "record": path})
+    recorded, _ = run(CASES[name], {"executor": "threads", "num_workers": 4, "ordered": False, "record": path})
     for way in WAYS:
         assert run(CASES[name], {**way, "replay": path}, seed=1)[0] == recorded
 
@@ -402,22 +412,22 @@ def test_a_recorded_run_is_delivered_again_by_every_executor(name: str, tmp_path
 @pytest.mark.parametrize("name", [name for name in REPLAYED if "pack" not in name and name != "bucket"])
 def test_a_replay_resumes_in_its_order(name: str, tmp_path: Path) -> None:
     path = tmp_path / "order"
-    recorded, _ = run(CASES[name], {"num_workers": 4, "ordered": False, "record": path})
+    recorded, _ = run(CASES[name], {"executor": "threads", "num_workers": 4, "ordered": False, "record": path})
     for stop in range(0, len(recorded) + 1, 3):
-        head, state = run(CASES[name], {"num_workers": 2, "replay": path}, None, stop)
+        head, state = run(CASES[name], {"executor": "threads", "num_workers": 2, "replay": path}, None, stop)
         middle, state = run(CASES[name], {"executor": "inline", "replay": path}, state, 2)
-        tail, _ = run(CASES[name], {"num_workers": 3, "replay": path}, state)
+        tail, _ = run(CASES[name], {"executor": "threads", "num_workers": 3, "replay": path}, state)
         assert head + middle + tail == recorded
 
 
 @pytest.mark.parametrize("name", ["bucket", "pack", "pack of flat_map"])
 def test_a_replay_that_is_resumed_with_held_elements_loses_nothing(name: str, tmp_path: Path) -> None:
     path = tmp_path / "order"
-    recorded, _ = run(CASES[name], {"num_workers": 4, "ordered": False, "record": path})
+    recorded, _ = run(CASES[name], {"executor": "threads", "num_workers": 4, "ordered": False, "record": path})
     for stop in range(0, len(recorded) + 1, 5):
-        head, state = run(CASES[name], {"num_workers": 2, "replay": path}, None, stop)
+        head, state = run(CASES[name], {"executor": "threads", "num_workers": 2, "replay": path}, None, stop)
         assert head == recorded[:stop]
-        assert once(head + run(CASES[name], {"num_workers": 2, "replay": path}, state)[0]) == once(recorded)
+        assert once(head + run(CASES[name], {"executor": "threads", "num_workers": 2, "replay": path}, state)[0]) == once(recorded)
 
 
 @pytest.mark.parametrize("name", ["elements", "batches, three passes", "batches of several passes", "filter", "async", "padded"])
@@ -427,7 +437,9 @@ def test_a_run_that_was_stopped_and_resumed_is_recorded_in_one_file(name: str, t
         out: list[list[int]] = []
         state = None
         for workers, most in ((4, stop), (3, more), (2, None)):
-            items, state = run(CASES[name], {"num_workers": workers, "ordered": False, "record": path}, state, most, seed=workers)
+            items, state = run(
+                CASES[name], {"executor": "threads", "num_workers": workers, "ordered": False, "record": path}, state, most, seed=workers
+            )
             out += items
         for way in WAYS:
             assert run(CASES[name], {**way, "replay": path})[0] == out
@@ -438,8 +450,8 @@ def test_an_endless_run_is_replayed_beyond_its_recording(tmp_path: Path) -> None
         return numbers().repeat().map(slow).batch(8)
 
     path = tmp_path / "order"
-    recorded, _ = run(endless, {"num_workers": 4, "ordered": False, "record": path}, most=20)
-    again, _ = run(endless, {"num_workers": 2, "replay": path}, most=60)
+    recorded, _ = run(endless, {"executor": "threads", "num_workers": 4, "ordered": False, "record": path}, most=20)
+    again, _ = run(endless, {"executor": "threads", "num_workers": 2, "replay": path}, most=60)
     assert again[:20] == recorded
     seen = {(place // COUNT) for place in range(60 * 8)}
     assert sum(once(again).values()) == 480

@@ -12,7 +12,7 @@ from laws.plans import plain
 import penstock as ps
 
 ODD = list(range(1, 100, 2))
-OPTIONS = [{"executor": "inline"}, {"num_workers": 3}]
+OPTIONS = [{"executor": "inline"}, {"executor": "threads", "num_workers": 3}]
 
 
 def odd() -> ps.Dataset:

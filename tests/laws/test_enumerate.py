@@ -73,7 +73,9 @@ def test_a_feed_saved_behind_such_an_enumerate_resumes_at_its_number(below: ps.D
             assert [_plain(element) for element in feed] == whole[step:]
 
 
-@pytest.mark.parametrize("options", [{"executor": "inline"}, {"num_workers": 1}, {"num_workers": 3}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{"executor": "inline"}, {"executor": "threads", "num_workers": 1}, {"executor": "threads", "num_workers": 3}], ids=str
+)
 @pytest.mark.parametrize("bad", [(), (1,), (0, 9)], ids=str)
 def test_batches_are_numbered_whole_beside_skip(bad: tuple[int, ...], options: dict[str, Any]) -> None:
     def check(value: int) -> int:

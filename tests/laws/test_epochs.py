@@ -15,7 +15,11 @@ import penstock as ps
 from penstock.errors import FeedClosed, PlanError, TooManySkipped
 
 NUM_EPOCHS = 3
-WORKERS: list[dict[str, Any]] = [{"executor": "inline"}, {"num_workers": 1}, {"num_workers": 3}]
+WORKERS: list[dict[str, Any]] = [
+    {"executor": "inline"},
+    {"executor": "threads", "num_workers": 1},
+    {"executor": "threads", "num_workers": 3},
+]
 
 
 class Odd(ValueError):

@@ -12,7 +12,7 @@ from laws.plans import plain
 
 import penstock as ps
 
-OPTIONS = [{"executor": "inline"}, {"num_workers": 3}]
+OPTIONS = [{"executor": "inline"}, {"executor": "threads", "num_workers": 3}]
 Make = Callable[[ps.Dataset], ps.Dataset]
 
 

@@ -16,7 +16,7 @@ def test_each_plan_has_a_state_for_each_place_and_no_state_is_without_its_plan()
     assert sorted(path_of(name, place) for name, plan in PLANS.items() for place in plan.saves) == GOLDEN
 
 
-@pytest.mark.parametrize("workers", [{"executor": "inline"}, {"num_workers": 2}], ids=["inline", "2-workers"])
+@pytest.mark.parametrize("workers", [{"executor": "inline"}, {"executor": "threads", "num_workers": 2}], ids=["inline", "2-workers"])
 @pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
 def test_a_state_of_an_earlier_version_goes_on_with_the_same_elements(path: Path, workers: dict[str, Any], tmp_path: Path) -> None:
     golden = json.loads(path.read_text())

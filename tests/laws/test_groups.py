@@ -79,7 +79,7 @@ IN_ORDER = [name for name, (make, _) in PLANS.items() if "filter" not in name an
 
 
 @pytest.mark.parametrize(("make", "whole"), PLANS.values(), ids=PLANS.keys())
-@pytest.mark.parametrize("chosen", [{"executor": "inline"}, {"num_workers": 3}], ids=["inline", "threads"])
+@pytest.mark.parametrize("chosen", [{"executor": "inline"}, {"executor": "threads", "num_workers": 3}], ids=["inline", "threads"])
 def test_it_is_what_plain_python_says(make: Callable[[], ps.Dataset], whole: list[Any], chosen: dict[str, Any]) -> None:
     assert [plain(item) for item in make().feed(**chosen)] == whole
 

@@ -15,7 +15,12 @@ from laws.plans import code, kind, packed, plain, residue, sequence
 import penstock as ps
 
 COUNT = 130
-OPTIONS: list[dict[str, Any]] = [{"executor": "inline"}, {"num_workers": 1}, {"num_workers": 3}, {"num_workers": 2, "memory_bytes": 1}]
+OPTIONS: list[dict[str, Any]] = [
+    {"executor": "inline"},
+    {"executor": "threads", "num_workers": 1},
+    {"executor": "threads", "num_workers": 3},
+    {"executor": "threads", "num_workers": 2, "memory_bytes": 1},
+]
 
 
 def numbers(count: int = COUNT) -> ps.Dataset:
@@ -167,7 +172,7 @@ def one_by_one(ds: ps.Dataset, options: dict[str, Any]) -> list[str]:
 @pytest.mark.parametrize(("ds", "wanted"), CASES.values(), ids=CASES.keys())
 @pytest.mark.filterwarnings("ignore:this dataset gave no elements")
 def test_every_state_resumes_with_other_options_and_so_does_a_state_of_that_run(ds: ps.Dataset, wanted: list[Any]) -> None:
-    states = one_by_one(ds, {"num_workers": 2})
+    states = one_by_one(ds, {"executor": "threads", "num_workers": 2})
     assert len(states) == len(wanted) + 1
     for step, state in enumerate(states):
         options = OPTIONS[0] if step % 11 else OPTIONS[1 + step // 11 % 3]

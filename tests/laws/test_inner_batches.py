@@ -46,7 +46,7 @@ GROUPED: dict[str, Make] = {
     "ragged_batch": lambda ds: ds.map(lambda value: np.full(2, value)).ragged_batch(3),
     "window": lambda ds: ds.window(3, 3),
 }
-OPTIONS = [{"executor": "inline"}, {"num_workers": 3}]
+OPTIONS = [{"executor": "inline"}, {"executor": "threads", "num_workers": 3}]
 
 
 def everything(ds: ps.Dataset, **options: Any) -> tuple[list[Any], int, int]:

@@ -45,8 +45,8 @@ VARYING: dict[str, Callable[[int], Any]] = {
 }
 WAYS: dict[str, dict[str, Any]] = {
     "inline": {"executor": "inline"},
-    "threads": {"num_workers": 3},
-    "one unit at a time": {"num_workers": 2, "memory_bytes": 1},
+    "threads": {"executor": "threads", "num_workers": 3},
+    "one unit at a time": {"executor": "threads", "num_workers": 2, "memory_bytes": 1},
 }
 PLACES: dict[str, Callable[[ps.Dataset], ps.Dataset]] = {
     "written ahead": lambda ds: ds,

@@ -19,7 +19,11 @@ from laws.turns import interleaved_turns, mix_counts, mix_turns
 import penstock as ps
 
 SIZES = [11, 5, 8]
-OPTIONS: list[dict[str, Any]] = [{"executor": "inline"}, {"num_workers": 2}, {"num_workers": 3}]
+OPTIONS: list[dict[str, Any]] = [
+    {"executor": "inline"},
+    {"executor": "threads", "num_workers": 2},
+    {"executor": "threads", "num_workers": 3},
+]
 WEIGHTS = st.tuples(*[st.sampled_from([1.0, 2.0, 0.3, 5.0])] * 3)
 
 
@@ -163,7 +167,7 @@ def test_the_place_of_the_mix_follows_from_the_position_above(above: Callable[[p
 
     head, state = run(of([1, 2, 3]), None, stop)
     assert [entry[0] for entry in state["mix"][0]] == [0]
-    between, again = run(of([9, 1, 1]), state, 1, num_workers=1)
+    between, again = run(of([9, 1, 1]), state, 1, executor="threads", num_workers=1)
     tail, _ = run(of([9, 1, 1]), again, 5, executor="inline")
     for number in range(3):
         own, stream = of_child(number, [*head, *between, *tail]), passes(number, 9)
@@ -175,7 +179,7 @@ def test_ranks_change_weights_together() -> None:
         return mixed(weights, change=ps.Dataset.repeat).take(48).shard(2, index).batch(3, drop_remainder=True)
 
     heads = [run(rank(index, [1, 2, 3]), None, 2) for index in range(2)]
-    tails = [run(rank(index, [4, 1, 1]), heads[index][1], None, num_workers=2) for index in range(2)]
+    tails = [run(rank(index, [4, 1, 1]), heads[index][1], None, executor="threads", num_workers=2) for index in range(2)]
     steps = zip(*(head[0] + tail[0] for head, tail in zip(heads, tails, strict=True)), strict=True)
     dealt = [value for step in steps for row in zip(*step, strict=True) for value in row]
     assert len(dealt) == 48
@@ -230,7 +234,7 @@ def test_a_component_may_be_added_below_all_that_lets_the_place_be_known(above: 
         return above(first.mix(*others))
 
     head, state = run(of(2), None, 3)
-    between, again = run(of(3), state, 2, num_workers=1)
+    between, again = run(of(3), state, 2, executor="threads", num_workers=1)
     tail, _ = run(of(3), again, 5, executor="inline")
     for number in range(2):
         own, stream = of_child(number, [*head, *between, *tail]), passes(number, 9)
@@ -245,7 +249,7 @@ def test_ranks_get_a_component_more_together() -> None:
         return first.mix(*others).take(48).shard(2, index).batch(3, drop_remainder=True)
 
     heads = [run(rank(index, 2), None, 2) for index in range(2)]
-    tails = [run(rank(index, 3), heads[index][1], None, num_workers=2) for index in range(2)]
+    tails = [run(rank(index, 3), heads[index][1], None, executor="threads", num_workers=2) for index in range(2)]
     steps = zip(*(head[0] + tail[0] for head, tail in zip(heads, tails, strict=True)), strict=True)
     dealt = [value for step in steps for row in zip(*step, strict=True) for value in row]
     assert len(dealt) == 48
@@ -263,7 +267,7 @@ def test_a_component_with_mixes_of_its_own_and_one_more_in_an_inner_mix_are_foun
 
     head, state = run(of(2, more=False), None, 12)
     assert [[len(weights) for _, weights in history] for history in state["mix"]] == [[2], [2], [2]]
-    tail, state = run(of(3, more=True), state, 30, num_workers=2)
+    tail, state = run(of(3, more=True), state, 30, executor="threads", num_workers=2)
     assert [[len(weights) for _, weights in history] for history in state["mix"]] == [[2, 3], [2], [2], [2, 3]]
     for number, stream in [(7, list(range(7000, 7100))), (8, list(range(8000, 8100))), (2, passes(2, 9))]:
         own = of_child(number, [*head, *tail])

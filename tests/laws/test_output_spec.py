@@ -16,7 +16,12 @@ from penstock.testing.runs import plain
 
 Build = Callable[[Any, int], ps.Dataset]
 
-WAYS: list[dict[str, Any]] = [{"executor": "inline"}, {"num_workers": 3}, {"num_workers": 2, "memory_bytes": 1}, {"ordered": False}]
+WAYS: list[dict[str, Any]] = [
+    {"executor": "inline"},
+    {"executor": "threads", "num_workers": 3},
+    {"executor": "threads", "num_workers": 2, "memory_bytes": 1},
+    {"ordered": False},
+]
 COUNT, WRONG = 20, 13
 BEFORE = 12
 

@@ -17,7 +17,12 @@ from laws.plans import plain
 import penstock as ps
 from penstock.errors import TooManySkipped
 
-OPTIONS: list[dict[str, Any]] = [{"executor": "inline"}, {"num_workers": 1}, {"num_workers": 3}, {"num_workers": 2, "memory_bytes": 1}]
+OPTIONS: list[dict[str, Any]] = [
+    {"executor": "inline"},
+    {"executor": "threads", "num_workers": 1},
+    {"executor": "threads", "num_workers": 3},
+    {"executor": "threads", "num_workers": 2, "memory_bytes": 1},
+]
 SIZE = 23
 BAD = frozenset({0, 3, 4, 10, 11, 12, 17, 22})
 
@@ -609,7 +614,7 @@ def test_one_damaged_image_among_many_is_skipped_whatever_is_fused_with_its_deco
             assert [stage.stage for stage in feed.stats().failures] == ["decode"]
 
 
-@pytest.mark.parametrize("options", [{"executor": "inline"}, {"num_workers": 2}], ids=str)
+@pytest.mark.parametrize("options", [{"executor": "inline"}, {"executor": "threads", "num_workers": 2}], ids=str)
 @pytest.mark.parametrize("memory_bytes", [1, 1 << 20])
 def test_of_results_that_fill_the_memory_one_by_one_only_the_failing_ones_are_left_out(options: dict[str, Any], memory_bytes: int) -> None:
     def pair(value: Any) -> Any:

@@ -12,7 +12,11 @@ from laws.epochs import rest
 
 import penstock as ps
 
-OPTIONS: list[dict[str, Any]] = [{"executor": "inline"}, {"num_workers": 2}, {"num_workers": 3, "memory_bytes": 1}]
+OPTIONS: list[dict[str, Any]] = [
+    {"executor": "inline"},
+    {"executor": "threads", "num_workers": 2},
+    {"executor": "threads", "num_workers": 3, "memory_bytes": 1},
+]
 SKIP, REPLACE = {"on_error": ps.Skip()}, {"on_error": ps.Replace()}
 
 

@@ -62,7 +62,7 @@ PLANS: dict[str, tuple[Make, list[Any]]] = {
         [value for number in range(3) for value in [y for x in range(100 * number, 100 * number + 3) for y in _twice(x)][:5]],
     ),
 }
-OPTIONS: list[dict[str, Any]] = [{"executor": "inline"}, {"num_workers": 2}]
+OPTIONS: list[dict[str, Any]] = [{"executor": "inline"}, {"executor": "threads", "num_workers": 2}]
 
 
 @pytest.mark.parametrize(("make", "whole"), PLANS.values(), ids=PLANS.keys())

@@ -170,7 +170,11 @@ ABOVE: dict[str, Callable[[ps.Dataset], ps.Dataset]] = {
     "batch behind a filter": lambda ds: ds.filter(lambda row: True).batch(4),
     "shuffled batches": lambda ds: ds.batch(4).shuffle(3, seed=1),
 }
-WAYS: list[dict[str, Any]] = [{"num_workers": 0}, {"num_workers": 2}, {"num_workers": 2, "ordered": False}]
+WAYS: list[dict[str, Any]] = [
+    {"num_workers": 0},
+    {"executor": "threads", "num_workers": 2},
+    {"executor": "threads", "num_workers": 2, "ordered": False},
+]
 
 
 @pytest.mark.parametrize(

@@ -39,13 +39,19 @@ def fails_once_in_ten(x: int) -> int:
 
 
 PLANS: dict[str, tuple[ps.Dataset, dict[str, Any]]] = {
-    "threads": (ps.from_source(range(600)).map(slow).batch(8), {"num_workers": 3}),
+    "threads": (ps.from_source(range(600)).map(slow).batch(8), {"executor": "threads", "num_workers": 3}),
     "inline": (ps.from_source(range(200)).map(slow).batch(8), {"executor": "inline"}),
-    "stages": (ps.from_source(range(400)).map(float).map(slow, concurrency=2).batch(8), {"num_workers": 2}),
-    "async": (ps.from_source(range(200)).map(later, concurrency=8).batch(8), {"num_workers": 2}),
-    "folds": (ps.from_source(range(600)).filter(bool).map(slow).batch(8).map(abs).filter(lambda batch: True), {"num_workers": 3}),
-    "generator": (ps.from_generator(lambda: iter(range(500))).map(slow).batch(8), {"num_workers": 2}),
-    "written ahead": (ps.from_source(range(600)).map(fails_once_in_ten, on_error=ps.Skip()).batch(8), {"num_workers": 2}),
+    "stages": (ps.from_source(range(400)).map(float).map(slow, concurrency=2).batch(8), {"executor": "threads", "num_workers": 2}),
+    "async": (ps.from_source(range(200)).map(later, concurrency=8).batch(8), {"executor": "threads", "num_workers": 2}),
+    "folds": (
+        ps.from_source(range(600)).filter(bool).map(slow).batch(8).map(abs).filter(lambda batch: True),
+        {"executor": "threads", "num_workers": 3},
+    ),
+    "generator": (ps.from_generator(lambda: iter(range(500))).map(slow).batch(8), {"executor": "threads", "num_workers": 2}),
+    "written ahead": (
+        ps.from_source(range(600)).map(fails_once_in_ten, on_error=ps.Skip()).batch(8),
+        {"executor": "threads", "num_workers": 2},
+    ),
 }
 
 

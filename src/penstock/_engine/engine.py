@@ -246,6 +246,8 @@ class Engine:
 
     def _compute(self, segment: Segment, chunk: Chunk, task: Claim, worker: WorkerContext, computer: Computer) -> Outcome:
         """Compute the rows of a task, unless they are there already or no longer wanted."""
+        if task.begin == task.end:
+            return Outcome(task.end)  # all rows are there: only batches are to be made
         last = task.stage == len(segment.plan.stages) - 1
         if last and chunk.rows is None:
             self._open_rows(segment, chunk)

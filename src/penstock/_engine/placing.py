@@ -8,11 +8,11 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from penstock._contracts.ownership import users_of
-from penstock._engine.program import IN_PROGRAM, FilterStep, Program, SegmentPlan, StagePlan
+from penstock._engine.program import IN_PROGRAM, SHARED, FilterStep, Program, SegmentPlan, StagePlan
 from penstock._ops.operator import Leaf, Operator
 from penstock._ops.reading import ReadLeaf
 
-__all__ = ["apart", "functions_in", "names_of_users"]
+__all__ = ["apart", "functions_in", "names_of_users", "together"]
 
 _INNER = ("leaf", "child", "branches", "operators", "filter_steps", "batch_ops", "batch", "collation", "steps", "transform", "stages")
 
@@ -47,6 +47,18 @@ class _Part(NamedTuple):
     kind: str
     step: Any
     users: bool | None
+
+
+def together(program: Program) -> Program:
+    """Leave functions of the user's to the shared workers; they make batches, too, where stages of other workers stand before them."""
+    return replace(program, segments=tuple(map(_finished_by_shared, program.segments)))
+
+
+def _finished_by_shared(segment: SegmentPlan) -> SegmentPlan:
+    last = segment.stages[-1] if segment.stages else None
+    if last is None or last.workers is None or not _runs_users((segment.batch, segment.batch_ops)):
+        return segment
+    return replace(segment, finisher=SHARED)
 
 
 def apart(program: Program) -> Program:

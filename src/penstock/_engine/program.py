@@ -20,6 +20,7 @@ from penstock._order.holding import WindowFold
 
 __all__ = [
     "IN_PROGRAM",
+    "SHARED",
     "BatchPlan",
     "FilterStep",
     "Policies",
@@ -56,6 +57,8 @@ class Workers(NamedTuple):
     pool: str = ""
 
 
+SHARED = "workers"
+"""The pool of the shared workers."""
 IN_PROGRAM = Workers(1, "threads", "program")
 """One thread of the program, which makes all calls of the user's functions of a feed where he has not asked for more."""
 

@@ -21,7 +21,7 @@ from penstock._engine.chunk import (
     Replayed,
     Token,
 )
-from penstock._engine.program import IN_PROGRAM, Program, SegmentPlan
+from penstock._engine.program import IN_PROGRAM, SHARED, Program, SegmentPlan
 from penstock._engine.tuning import ELSEWHERE, BlockSize, ChunkSize, followed, largest_block
 from penstock._ops.block import UNLIMITED, part_of
 from penstock._ops.collation import Collation
@@ -572,7 +572,7 @@ def _texts_in(items: list[Any], spec: BatchSpec) -> int:
     return total * len(items)
 
 
-SHARED, READER, RETRY_WORKER = "workers", "reader", "retry"
+READER, RETRY_WORKER = "reader", "retry"
 """The last is no pool of the scheduler: it runs async functions again that failed."""
 
 
@@ -610,7 +610,8 @@ def pools_of(program: Program) -> dict[str, int]:
     first = program.segments[0]
     if first.stream is not None:
         pools[first.reader or READER] = 1
-    pools.update((segment.finisher, IN_PROGRAM.num) for segment in program.segments if segment.finisher)
+    for finisher in {segment.finisher for segment in program.segments} - {""}:
+        pools.setdefault(finisher, 0 if finisher == SHARED else IN_PROGRAM.num)
     return pools
 
 

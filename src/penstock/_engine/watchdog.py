@@ -17,8 +17,8 @@ from penstock._contracts.failing import attempt
 from penstock._contracts.process import current_frames
 from penstock._engine.async_calls import AsyncCalls, Call
 from penstock._engine.chunk import Claim
-from penstock._engine.scheduler import Scheduler
 from penstock._engine.program import IN_PROGRAM
+from penstock._engine.scheduler import Scheduler
 from penstock._engine.segment import READER, SHARED, Segment
 from penstock._engine.stall_report import Frame, WorkerFacts, counted_ns
 from penstock._ops.block import Block

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock._contracts.options import Options
 from penstock._engine.engine import Engine
-from penstock._engine.placing import apart, functions_in, names_of_users
+from penstock._engine.placing import apart, functions_in, names_of_users, together
 from penstock._engine.program import Program
 from penstock._engine.resume import PlanVariant
 from penstock._executors.contract import Executor
@@ -67,7 +67,7 @@ def placed(program: Program, options: Options) -> tuple[Program, str]:
     place = place_of(options, has_functions=_has_functions(program), num_cpus=available_cpus())
     count = available_cpus() if options.num_workers == "auto" else options.num_workers
     words = {"inline": "the consumer's thread", "threads": f"{count} thread(s)", "processes": f"{count} worker process(es)"}
-    return apart(program) if place.apart else program, words.get(place.executor, "Ray workers")
+    return apart(program) if place.apart else together(program), words.get(place.executor, "Ray workers")
 
 
 def _has_functions(program: Program) -> bool:
@@ -112,7 +112,7 @@ class Placement:
         if self._place is None:
             self._place = self._decided(program)
         place = self._place
-        program = apart(program) if place.apart else program
+        program = apart(program) if place.apart else together(program)
         stages = [stage for segment in program.segments for stage in segment.stages]
         if place.executor == "processes" and all(stage.workers is not None for stage in stages):
             place = self._place = place._replace(executor="threads")  # nothing is left for them

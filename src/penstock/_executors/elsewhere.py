@@ -18,7 +18,7 @@ from penstock._engine.engine import Engine
 from penstock._engine.error_policy import ErrorHandler
 from penstock._engine.program import IN_PROGRAM, Policies, SegmentPlan
 from penstock._engine.resume import PlanVariant
-from penstock._engine.segment import READER, RETRY_WORKER
+from penstock._engine.segment import READER, RETRY_WORKER, SHARED
 from penstock._executors.remote import Reply, Spot, Stages
 from penstock._executors.threads import Stopped, ThreadsExecutor, work
 from penstock._ops.reading import ReadLeaf
@@ -276,7 +276,7 @@ def _part_there(plan: SegmentPlan, default: str) -> SegmentPlan:
     plan = replace(plan, stream=None, folds=None if plan.folds is None else (), stages=stages)
     if there[0] == "threads":
         plan = replace(plan, leaf=_left_out(plan.leaf))
-    if there[-1] == "threads" or plan.finisher:
+    if {IN_PROGRAM.pool: "threads", SHARED: default}.get(plan.finisher, there[-1]) == "threads":
         plan = replace(plan, batch=_left_out(plan.batch), batch_ops=_left_out(plan.batch_ops))
     return plan
 
@@ -289,8 +289,9 @@ def _left_out(part: Any) -> Any:
         return ReadLeaf(cast("IndexedSource", _SourceElsewhere(part.source.label())), None, None)
     if not is_dataclass(part) or isinstance(part, type):
         return part
-    inner = {name: _left_out(getattr(part, name)) for name in _INNER if hasattr(part, name)}
-    return replace(part, **inner, **{name: None for name in ("fn", "in_turn", "transform") if hasattr(part, name)})
+    fields = part.__dataclass_fields__
+    inner = {name: _left_out(getattr(part, name)) for name in _INNER if name in fields}
+    return replace(part, **inner, **{name: None for name in ("fn", "in_turn", "transform") if name in fields})
 
 
 _INNER = ("leaf", "child", "branches", "operators", "filter_steps", "collation", "steps", "parts")

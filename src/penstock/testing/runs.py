@@ -93,10 +93,10 @@ TIMEOUT_S = 60.0
 
 WAYS: tuple[dict[str, Any], ...] = (
     {"executor": "inline"},
-    {"num_workers": 2},
-    {"num_workers": 1},
-    {"num_workers": 2, "memory_bytes": 1},
-    {"num_workers": 5},
+    {"executor": "threads", "num_workers": 2},
+    {},
+    {"executor": "threads", "num_workers": 2, "memory_bytes": 1},
+    {"executor": "threads", "num_workers": 5},
 )
 """The options that must not change what is delivered; the first is the reference answer."""
 
