@@ -225,7 +225,9 @@ def test_worker_processes_run_every_function_where_a_number_of_workers_is_asked_
     ds = ps.from_source(range(40)).map(numbered).batch(4, collate_fn=list_of_pids).map(marked_list)
     with ds.feed(num_workers=2) as feed:
         batches = list(feed)
-        assert feed.stats().notices == ()
+        assert feed.stats().notices == (
+            "'numbered', 'marked_list', 'collate_fn': called in 2 worker processes; what they change there stays there",
+        )
     assert [batch["numbers"] for batch in batches] == [list(range(n, n + 4)) for n in range(0, 40, 4)]
     for step in ("read_by", "collated_by", "marked_by"):
         found = {pid for batch in batches for pid in batch[step]}
@@ -308,9 +310,7 @@ def test_functions_that_cannot_be_sent_are_called_in_the_program_one_at_a_time_w
         (notice,) = feed.stats().notices
     assert {int(pid) for batch in batches for pid in batch["pid"]} == {HERE}
     assert {name for batch in batches for name in batch["thread"]} == {IN_PROGRAM}
-    assert notice.startswith(
-        "'test_functions_that_cannot_be_sent_are_called_in_the_program_one_at_a_time_with_a_notice.locked' cannot run in worker processes, and is called in this program, one call at a time: "
-    )
+    assert "locked': called in this program, one call at a time, and not in worker processes: " in notice
     assert "lock" in notice
 
 
@@ -356,7 +356,7 @@ def test_a_daemonic_process_runs_its_feeds_in_threads() -> None:
     child.close()
     queue.close()
     assert pids == [[own] * 4] * 2
-    assert "'marked_here' cannot run in worker processes" in notices[0]
+    assert "'marked_here': called in this program, one call at a time, and not in worker processes: " in notices[0]
     assert "daemonic" in notices[0]
 
 
@@ -366,6 +366,18 @@ def test_a_function_with_workers_of_its_own_runs_in_threads_whatever_the_feed_ru
         batches = list(feed)
     assert HERE not in {int(pid) for batch in batches for pid in batch["below"]}
     assert {int(pid) for batch in batches for pid in batch["above"]} == {HERE}
+
+
+def test_a_notice_says_where_functions_run() -> None:
+    with images().map(dict).map(marked_here, name="mark").batch(4).feed() as feed:
+        next(feed)
+        assert feed.stats().notices == (
+            "'dict', 'mark': called in this program, one call at a time; feed(num_workers=N) uses N worker processes",
+        )
+        assert "notice: 'dict', 'mark': called in this program" in feed.report()
+    with images().batch(4).feed() as feed:
+        next(feed)
+        assert feed.stats().notices == ()
 
 
 def test_explain_says_where_each_stage_runs() -> None:

@@ -177,7 +177,7 @@ def crowded() -> dict[str, Any]:
         for _ in range(2 * len(os.sched_getaffinity(0))):
             other = others.enter_context(subprocess.Popen([sys.executable, "-c", code]))
             others.callback(other.kill)
-        return run(numbers(300).map(digest).batch(10), executor="threads", num_workers=2)
+        return run(numbers(300).map(digest).batch(10), num_workers=2)
 
 
 def queue_run(
@@ -208,26 +208,26 @@ def queue_run(
 
 
 SICK: dict[str, Callable[[], dict[str, Any]]] = {
-    "cpu": lambda: run(numbers(600).map(digest).batch(10), executor="threads", num_workers=2),
-    "workers": lambda: run(numbers(400).map(digest).batch(10), executor="threads", num_workers=1),
-    "gil": lambda: run(numbers(600).map(count).batch(10), executor="threads", num_workers=2),
-    "waits": lambda: run(numbers(400).map(fetching(5_000)).batch(10), executor="threads", num_workers=2),
-    "waits, one worker": lambda: run(numbers(200).map(fetching(5_000)).batch(10), executor="threads", num_workers=1),
-    "slow, waiting": lambda: run(numbers(800).shuffle(seed=3).map(with_some_slow).batch(8), Step(2), executor="threads", num_workers=4),
-    "slow, computing": lambda: run(numbers(500).shuffle(seed=3).map(with_some_large).batch(8), Step(4), executor="threads", num_workers=2),
-    "concurrency": lambda: run(numbers(300).map(fetching(5_000), concurrency=1).map(light).batch(10), executor="threads", num_workers=2),
-    "concurrency, async": lambda: run(numbers(200).map(fetch_async, concurrency=2).batch(10), executor="threads", num_workers=2),
-    "bursts": lambda: run(numbers(2400).map(fetching(1_000)).batch(10), Step(0.2, 60, 600), executor="threads", num_workers=2),
-    "kept": lambda: run(numbers(400).map(image).batch(4), Step(6), keep=14, executor="threads", num_workers=2),
-    "memory": lambda: run(numbers(400).map(image).batch(4), Step(6), executor="threads", num_workers=2, memory_bytes=18_000_000),
+    "cpu": lambda: run(numbers(600).map(digest).batch(10), num_workers=2),
+    "workers": lambda: run(numbers(400).map(digest).batch(10), num_workers=1),
+    "gil": lambda: run(numbers(600).map(count).batch(10), num_workers=2),
+    "waits": lambda: run(numbers(400).map(fetching(5_000)).batch(10), num_workers=2),
+    "waits, one worker": lambda: run(numbers(200).map(fetching(5_000)).batch(10), num_workers=1),
+    "slow, waiting": lambda: run(numbers(800).shuffle(seed=3).map(with_some_slow).batch(8), Step(2), num_workers=4),
+    "slow, computing": lambda: run(numbers(500).shuffle(seed=3).map(with_some_large).batch(8), Step(4), num_workers=2),
+    "concurrency": lambda: run(numbers(300).map(fetching(5_000), concurrency=1).map(light).batch(10), num_workers=2),
+    "concurrency, async": lambda: run(numbers(200).map(fetch_async, concurrency=2).batch(10), num_workers=2),
+    "bursts": lambda: run(numbers(2400).map(fetching(1_000)).batch(10), Step(0.2, 60, 600), num_workers=2),
+    "kept": lambda: run(numbers(400).map(image).batch(4), Step(6), keep=14, num_workers=2),
+    "memory": lambda: run(numbers(400).map(image).batch(4), Step(6), num_workers=2, memory_bytes=18_000_000),
     "errors, retried": lambda: run(
-        numbers(240).map(lambda number, seen=set(): flaky(seen, number)).batch(10), executor="threads", num_workers=2, on_error=ps.Retry(3, backoff_s=0.02)
+        numbers(240).map(lambda number, seen=set(): flaky(seen, number)).batch(10), num_workers=2, on_error=ps.Retry(3, backoff_s=0.02)
     ),
-    "errors, skipped": lambda: run(numbers(900).map(often_wrong).batch(10), executor="threads", num_workers=2, on_error=ps.Skip()),
-    "start": lambda: run(numbers(600).map(Cold()).batch(10), Step(20), executor="threads", num_workers=2),
-    "start, buffer": lambda: run(ps.from_generator(lambda: slow_numbers(500)).shuffle(400).batch(10), Step(5), executor="threads", num_workers=2),
+    "errors, skipped": lambda: run(numbers(900).map(often_wrong).batch(10), num_workers=2, on_error=ps.Skip()),
+    "start": lambda: run(numbers(600).map(Cold()).batch(10), Step(20), num_workers=2),
+    "start, buffer": lambda: run(ps.from_generator(lambda: slow_numbers(500)).shuffle(400).batch(10), Step(5), num_workers=2),
     "inline": lambda: run(numbers(300).map(fetching(3_000)).batch(10), Step(20), num_workers=0),
-    "stream": lambda: run(ps.from_generator(lambda: slow_numbers(400)).map(light).batch(10), executor="threads", num_workers=2),
+    "stream": lambda: run(ps.from_generator(lambda: slow_numbers(400)).map(light).batch(10), num_workers=2),
     "crowded": crowded,
     "queue, margin": lambda: queue_run(ps.queues.RandomShuffleQueue(1000, 800), fetching(2_000), 1000, read=10, share=0.3),
     "queue, waits": lambda: queue_run(ps.queues.FIFOQueue(20), fetching(5_000), 200),
@@ -246,8 +246,8 @@ _EXPECTED = {
 
 HEALTHY: dict[str, Callable[[], dict[str, Any]]] = {
     "map": lambda: run(numbers(600).map(light).batch(10), Step(20)),
-    "one worker": lambda: run(numbers(600).map(light).batch(10), Step(20), executor="threads", num_workers=1),
-    "eight workers": lambda: run(numbers(600).map(light).batch(10), Step(20), executor="threads", num_workers=8),
+    "one worker": lambda: run(numbers(600).map(light).batch(10), Step(20), num_workers=1),
+    "eight workers": lambda: run(numbers(600).map(light).batch(10), Step(20), num_workers=8),
     "completion order": lambda: run(numbers(600).map(light).batch(10), Step(20), ordered=False),
     "no function": lambda: run(numbers(6000).batch(100), Step(20)),
     "small elements": lambda: run(ps.from_arrays({"x": np.zeros((60_000, 8), np.float32)}).batch(1000), Step(20)),
@@ -256,7 +256,7 @@ HEALTHY: dict[str, Callable[[], dict[str, Any]]] = {
     "filtered": lambda: run(numbers(1200).filter(lambda number: number % 2).map(light).batch(10), Step(20)),
     "flat_map": lambda: run(numbers(300).flat_map(lambda number: [number, number]).batch(10), Step(20)),
     "padded": lambda: run(numbers(600).map(lambda number: np.zeros(number % 7 + 1)).padded_batch(10), Step(20)),
-    "waiting a little": lambda: run(numbers(600).map(fetching(1_000)).batch(10), Step(20), executor="threads", num_workers=2),
+    "waiting a little": lambda: run(numbers(600).map(fetching(1_000)).batch(10), Step(20), num_workers=2),
     "async": lambda: run(numbers(300).map(fetch_async, concurrency=32).batch(5), Step(25)),
     "random": lambda: run(numbers(600).map(lambda number, rng: rng.random(50), seed=1).batch(10), Step(20)),
     "generator": lambda: run(ps.from_generator(lambda: iter(range(600))).map(light).batch(10), Step(20)),

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Place", "Placement", "place_of", "placed"]
 
+_MOST_NAMES = 3
 _MOST_IN_THREADS = 4
 """On so many CPUs threads read and decode as fast as processes: native code lets go of the interpreter lock. With 16 they fall behind."""
 
@@ -72,6 +73,16 @@ def placed(program: Program, options: Options) -> tuple[Program, str]:
 
 def _has_functions(program: Program) -> bool:
     return next(functions_in(program.segments), None) is not None
+
+
+def _words(names: list[str], place: Place, options: Options) -> str:
+    """Say where functions of the user's run, and why."""
+    some = ", ".join(map(repr, names[:_MOST_NAMES])) + (f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else "")
+    if place.hindrance:
+        return f"{some}: called in this program, one call at a time, and not in worker processes: {place.hindrance}"
+    if place.apart:
+        return f"{some}: called in this program, one call at a time; feed(num_workers=N) uses N worker processes"
+    return f"{some}: called in {options.num_workers} worker processes; what they change there stays there"
 
 
 class Placement:
@@ -129,9 +140,9 @@ class Placement:
 
     def _decided(self, program: Program) -> Place:
         place = place_of(self._options, has_functions=_has_functions(program), num_cpus=self._num_cpus, hindrance=self._hindrance)
-        names = ", ".join(map(repr, names_of_users(program)))
-        if place.hindrance:
-            self.notice = f"{names} cannot run in worker processes, and is called in this program, one call at a time: {place.hindrance}"
+        names = names_of_users(program)
+        if names and self._options.executor == "auto" and place.executor != "inline":
+            self.notice = _words(names, place, self._options)
         return place
 
     def executor(self, engine: Engine) -> Executor | None:
