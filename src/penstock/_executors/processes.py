@@ -191,8 +191,8 @@ class WorkerProcesses(RemoteWorkers):
             return None
         if free_bytes is not None and num_workers * loaded.private_bytes > free_bytes:
             worker.announce(
-                f"{num_workers} worker processes may come to need {num_workers} times {loaded.private_bytes >> 20} MB, what their functions "
-                f"import and hold, and {free_bytes >> 20} MB are free: give a smaller num_workers"
+                f"{num_workers} worker processes may come to need {num_workers} times {loaded.private_bytes >> 20} MB, what their "
+                f"functions import and hold, and {free_bytes >> 20} MB are free: give a smaller num_workers"
             )
         return nursery
 

@@ -37,7 +37,22 @@ from penstock._processes.shared_pickle import PickledOnce
 from penstock.errors import PlanError, SpecError
 from penstock.observe.stats import thread_times
 
-__all__ = ["SPOT", "AtRow", "Begun", "Loaded", "Place", "RemoteComputer", "Reply", "Request", "Retrying", "Spot", "Stages", "limit_pools", "load", "serve"]
+__all__ = [
+    "SPOT",
+    "AtRow",
+    "Begun",
+    "Loaded",
+    "Place",
+    "RemoteComputer",
+    "Reply",
+    "Request",
+    "Retrying",
+    "Spot",
+    "Stages",
+    "_limit_pools",
+    "load",
+    "serve",
+]
 
 SPOT = b"spot "
 """What stands before a `Spot`, in hexadecimal digits up to the end of the line."""
@@ -170,7 +185,9 @@ def load(stages: PickledOnce, by_value: bool, descriptor: int) -> Loaded:
     Raises:
         PlanError: it cannot be read here.
     """
-    return Loaded(_read(lambda: stages.load(descriptor), f"the process that the workers are forked from, process {os.getpid()}", _FIX), by_value)
+    return Loaded(
+        _read(lambda: stages.load(descriptor), f"the process that the workers are forked from, process {os.getpid()}", _FIX), by_value
+    )
 
 
 def _read(load: Callable[[], Stages], words: str, fix: str) -> Stages:
@@ -208,7 +225,9 @@ class RemoteComputer:
         context = self.context
         return Spot(self._num_requests, context.place(), context.row(), context.step_name)
 
-    def begin(self, load: Callable[[], Stages], pause: Callable[[float], bool], retrying: Callable[..., None], num_threads: int = 1) -> None:
+    def begin(
+        self, load: Callable[[], Stages], pause: Callable[[float], bool], retrying: Callable[..., None], num_threads: int = 1
+    ) -> None:
         """Compute what `load` gives from now on, each native pool with `num_threads`; `pause` and `retrying` as in `ErrorHandler`.
 
         Raises:
@@ -217,7 +236,7 @@ class RemoteComputer:
         self._segments = ()
         self._segments, policies = _read(load, self.words, self.fix)
         self._handler = ErrorHandler(policies=policies, pause=pause, retrying=retrying)
-        limit_pools(num_threads)
+        _limit_pools(num_threads)
         _keep_freed_memory()
 
     def compute(self, request: Request) -> Reply:
@@ -351,7 +370,7 @@ def _keep_freed_memory() -> None:
         mallopt(_M_TRIM_THRESHOLD, 128 << 20)
 
 
-def limit_pools(num_threads: int) -> None:
+def _limit_pools(num_threads: int) -> None:
     """Let libraries that are loaded compute with so many threads each."""
     set_of_cv2: Callable[[int], Any] | None = getattr(sys.modules.get("cv2"), "setNumThreads", None)
     set_of_torch: Callable[[int], Any] | None = getattr(sys.modules.get("torch"), "set_num_threads", None)

@@ -143,7 +143,7 @@ def pidfd_of(parent: int) -> int | None:
 
 
 def run_as_child(post: Post, parcel: Package, name: str) -> NoReturn:
-    """Be a child as multiprocessing knows it, by `current_process()` and `parent_process()`: this process is one, however it was started."""
+    """Be a child as multiprocessing knows it, by `current_process()` and `parent_process()`, however this process was started."""
     import multiprocessing
 
     code = 1

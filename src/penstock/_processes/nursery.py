@@ -151,8 +151,8 @@ class _Offspring:
     """A fork of a nursery, as `Child` sees a process."""
 
     def __init__(self, nursery: Nursery, pid: int) -> None:
-        self.pid, self.exitcode, self._nursery = pid, None, nursery
-        self.exitcode: int | None
+        self.pid, self._nursery = pid, nursery
+        self.exitcode: int | None = None
 
     def join(self, timeout_s: float = _JOIN_S) -> None:
         """Take its exit status. Without a pidfd, it is asked for every 10 ms."""
@@ -185,43 +185,48 @@ def _tend(pipe: Pipe, post: Post) -> None:
     poll = select.poll()
     for descriptor in (pipe.fileno(), post.lifeline.fileno(), *([] if parent is None else [parent])):
         poll.register(descriptor, select.POLLIN)
-    others = [pipe, post.lifeline, *([] if parent is None else [open(parent, "rb", buffering=0)])]
-    loaded: Any = None
-    while True:
-        while (found := pipe.take()) is None:
-            if any(descriptor != pipe.fileno() for descriptor, _ in poll.poll()):
-                raise PipeEnded
-            pipe.fill()
-        request = pickle.loads(found[1])
-        if isinstance(request, _Load):
-            gc.unfreeze()
-            loaded = request.load(*request.args, pipe.take_fd())
-            gc.freeze()  # else a collection in a worker would write to each object, and have its pages copied
-            pipe.send(Loaded(private_memory(), _other_threads()))
-        elif isinstance(request, _Reap):
-            pipe.send(_reaped(request.pid))
-        else:
-            _answer_fork(pipe, request, loaded, post.parent, others)
+    with ExitStack() as stack:
+        others = [pipe, post.lifeline, *([] if parent is None else [stack.enter_context(open(parent, "rb", buffering=0))])]
+        loaded: Any = None
+        while True:
+            while (found := pipe.take()) is None:
+                if any(descriptor != pipe.fileno() for descriptor, _ in poll.poll()):
+                    raise PipeEnded
+                pipe.fill()
+            request = pickle.loads(found[1])
+            if isinstance(request, _Load):
+                gc.unfreeze()
+                loaded = request.load(*request.args, pipe.take_fd())
+                gc.freeze()  # else a collection in a worker would write to each object, and have its pages copied
+                pipe.send(Loaded(private_memory(), _other_threads()))
+            elif isinstance(request, _Reap):
+                pipe.send(_reaped(request.pid))
+            else:
+                _answer_fork(pipe, request, loaded, post.parent, others)
 
 
 def _answer_fork(pipe: Pipe, request: _Fork, loaded: Any, parent: int, others: list[Any]) -> None:
     """Fork, and tell the parent of it, or of what hinders; the fork does not return."""
     with ExitStack() as stack:
         try:
-            ends = [stack.enter_context(open(pipe.take_fd(), "rb", buffering=0)) for _ in range(2)]
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", DeprecationWarning)  # of threads beside a fork: they were looked at
-                pid = os.fork()
+            end, lifeline = (stack.enter_context(open(pipe.take_fd(), "rb", buffering=0)) for _ in range(2))
+            pid = _forked()
             if not pid:
-                post = Post(socket.socket(fileno=os.dup(ends[0].fileno())), ends[1], parent, dies_with_thread=False, others=(ends[0], *others))
+                post = Post(socket.socket(fileno=os.dup(end.fileno())), lifeline, parent, dies_with_thread=False, others=(end, *others))
                 run_as_child(post, Parcel(request.target, (*request.args, loaded)), request.name)
         except (OSError, WorkerFailed) as error:
-            return pipe.send(Failure.of(error))
-        try:
-            pidfd = [stack.enter_context(open(os.pidfd_open(pid), "rb", buffering=0)).fileno()]
-        except OSError:  # a sandbox without the call
-            pidfd = []
-        pipe.send(_Forked(pid, bool(pidfd)), fds=pidfd)
+            pipe.send(Failure.of(error))
+            return
+        pidfds = []
+        with suppress(OSError):  # a sandbox without the call
+            pidfds = [stack.enter_context(open(os.pidfd_open(pid), "rb", buffering=0)).fileno()]
+        pipe.send(_Forked(pid, bool(pidfds)), fds=pidfds)
+
+
+def _forked() -> int:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of threads beside a fork: they were looked at
+        return os.fork()
 
 
 def _reaped(pid: int) -> int | None:
@@ -235,14 +240,15 @@ def _reaped(pid: int) -> int | None:
 
 def _other_threads() -> list[str]:
     """Name the threads that a fork of this process would lack, and that matter to it."""
+    others: list[str] = []
     for _ in range(_LOOKS):
-        python = {thread.native_id: thread.name for thread in threading.enumerate()}
-        native = {int(task): _comm(task) for task in os.listdir("/proc/self/task")}
-        others = {number: name for number, name in {**native, **python}.items() if name not in _SAFE and number != os.getpid()}
+        names = {int(task): _comm(task) for task in os.listdir("/proc/self/task")}
+        names.update((thread.native_id or 0, thread.name) for thread in threading.enumerate())
+        others = sorted(name for number, name in names.items() if name not in _SAFE and number != os.getpid())
         if not others:
             break
         time.sleep(_ENDING_S)  # one that has been joined may be there for a moment still
-    return sorted(others.values())
+    return others
 
 
 def _comm(task: str) -> str:
