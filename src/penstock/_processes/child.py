@@ -76,7 +76,7 @@ class Child:
     """One process. `send` may be called from several threads, `stop` from any and more than once, `receive` from one at a time."""
 
     def __init__(self, process: Any, ends: Ends, name: str, pidfd: int | None = None) -> None:
-        """See a process that was started: `pid`, `join`, `exitcode` and `close` are as multiprocessing has them. `pidfd`: if one is open."""
+        """See a process that was started: `pid`, `join`, `exitcode` and `close` are as those of multiprocessing. `pidfd`: one."""
         self.name = name
         self.pid: int = process.pid
         self.began = False

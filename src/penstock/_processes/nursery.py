@@ -14,6 +14,7 @@ import gc
 import os
 import pickle
 import select
+import signal
 import socket
 import sys
 import threading
@@ -42,7 +43,7 @@ _SAFE = frozenset({"jemalloc_bg_thd"})
 """Names of native threads whose libraries handle a fork: jemalloc's, in pyarrow, purges memory, and is not needed in a copy."""
 
 _ENDING_S, _LOOKS = 0.01, 5
-_JOIN_S, _DEAF_S = 1.0, 5.0
+_JOIN_S, _DEAF_S, _GRACE_S = 1.0, 5.0, 0.3
 
 
 class Loaded(NamedTuple):
@@ -144,7 +145,7 @@ class Nursery:
 
     def stop(self) -> None:
         """End it. Those that it forked live on."""
-        self._child.stop(0.0)
+        self._child.stop(_GRACE_S)
 
 
 class _Offspring:
@@ -197,6 +198,8 @@ def _tend(pipe: Pipe, post: Post) -> None:
             if isinstance(request, _Load):
                 gc.unfreeze()
                 loaded = request.load(*request.args, pipe.take_fd())
+                for number in (signal.SIGTERM, signal.SIGUSR1):  # sent to all processes of a job, they are the program's business
+                    signal.signal(number, signal.SIG_IGN)
                 gc.freeze()  # else a collection in a worker would write to each object, and have its pages copied
                 pipe.send(Loaded(private_memory(), _other_threads()))
             elif isinstance(request, _Reap):
