@@ -201,21 +201,25 @@ class WorkerProcesses(RemoteWorkers):
         share = str(max(1, available_cpus() // max(1, len(self._workers))))
         return {name: os.environ.get(name, share) for name in POOLS}
 
+    def _break_off_load(self) -> None:
+        nursery = self._nursery
+        if nursery is not None and nursery.loads:
+            nursery.kill()
+
     def _end_nursery(self) -> None:
         nursery, self._nursery = self._nursery, None
         if nursery is not None:
             nursery.stop()
 
     def kill(self) -> None:
-        """Kill the processes that still compute for a run that was ended."""
+        """Kill the processes that still compute for a run that was ended, or start for it."""
+        self._break_off_load()
         stop_all([worker.child for worker in self._workers.values() if worker.busy and worker.child is not None], 0.0)
 
     def _close(self) -> None:
         with self.starting:
             self.closed = True
-        nursery = self._nursery
-        if nursery is not None and nursery.loads:
-            nursery.kill()
+        self._break_off_load()
         stop_all([worker.child for worker in self._workers.values() if worker.child is not None], _GRACE_S)
         for worker in self._workers.values():
             worker.let_go()
