@@ -1,4 +1,4 @@
-"""From `feed()` to its first batch with worker processes, where functions need nothing, and where they import PyTorch; memory of idle workers."""
+"""From `feed()` to its first batch with worker processes, also where functions import PyTorch; memory of idle workers."""
 
 from __future__ import annotations
 
