@@ -27,7 +27,7 @@ from penstock._ops.rows import Rows
 from penstock._ops.stack import BatchSpec
 from penstock._processes.arena import Arena
 from penstock._processes.child import Child, importable_program, stop_all
-from penstock._processes.executed import POOLS
+from penstock._processes.executed import sizes_of_pools
 from penstock._processes.failure import BY_NAME, Pickling, by_value
 from penstock._processes.inbox import Inbox
 from penstock._processes.nursery import FORKS, Nursery, why_no_processes
@@ -87,7 +87,7 @@ class WorkerProcesses(RemoteWorkers):
         self._forks = FORKS
         self._nursery: Nursery | None = None
         self._loaded = 0  # the serial of what the nursery has
-        self._failures: list[Exception] = []
+        self._failure: Exception | None = None
         self.end = weakref.finalize(owner, self._close)
 
     @property
@@ -134,17 +134,18 @@ class WorkerProcesses(RemoteWorkers):
             PlanError: it cannot read what it is to compute.
             Stopped: the feed was closed.
         """
-        num_failures = len(self._failures)
+        failure = self._failure
         with self._forking:
-            if len(self._failures) > num_failures:  # meanwhile, and so it would again
-                raise self._failures[-1]
+            if self._failure is not None and self._failure is not failure:  # it failed meanwhile, and would again
+                raise self._failure
             try:
                 child = self._new_child(worker, name, index)
             except Exception as error:
                 if self.closed:
                     raise Stopped from None
-                self._failures.append(error)
+                self._failure = error
                 raise
+            self._failure = None
             with self.starting:
                 if not self.closed:
                     return child, self._loaded if self._forks else 0
@@ -152,20 +153,24 @@ class WorkerProcesses(RemoteWorkers):
             raise Stopped
 
     def _new_child(self, worker: WorkerProcess, name: str, index: int) -> Child:
-        for last in (False, True):
-            nursery = self._nursery
-            try:
-                if self._forks and (nursery is None or self._loaded != self.sent.serial):
-                    nursery = self._load(worker)
-                args = (name, index, self.arena.num_bytes, self._pools())
-                if nursery is None or not self._forks:
-                    return Child.start(serve, args, name=name, method="exec")
-                return nursery.fork(serve, args, name)
-            except WorkerDied:
-                self._end_nursery()
-                if last or nursery is None or self.closed:  # else it was killed since it was needed last
-                    raise
-        raise AssertionError
+        had_nursery = self._nursery is not None
+        try:
+            return self._start_child(worker, name, index)
+        except WorkerDied:
+            self._end_nursery()
+            if not had_nursery or self.closed:
+                raise
+        return self._start_child(worker, name, index)  # it was killed since it was needed last
+
+    def _start_child(self, worker: WorkerProcess, name: str, index: int) -> Child:
+        nursery = self._nursery
+        if self._forks and (nursery is None or self._loaded != self.sent.serial):
+            nursery = self._load(worker)
+        share = max(1, available_cpus() // max(1, len(self._workers)))
+        args = (name, index, self.arena.num_bytes, sizes_of_pools(share))
+        if nursery is None or not self._forks:
+            return Child.start(serve, args, name=name, method="exec")
+        return nursery.fork(serve, args, name)
 
     def _load(self, worker: WorkerProcess) -> Nursery | None:
         """Have the nursery read what is run now; None where its imports started threads."""
@@ -195,11 +200,6 @@ class WorkerProcesses(RemoteWorkers):
                 f"functions import and hold, and {free_bytes >> 20} MB are free: give a smaller num_workers"
             )
         return nursery
-
-    def _pools(self) -> dict[str, str]:
-        """Return the variables that give the native libraries of a worker its share of the CPUs, unless the user has set them."""
-        share = str(max(1, available_cpus() // max(1, len(self._workers))))
-        return {name: os.environ.get(name, share) for name in POOLS}
 
     def _break_off_load(self) -> None:
         nursery = self._nursery

@@ -29,6 +29,7 @@ from penstock._ops.rows import RowsElsewhere
 from penstock._ops.stack import BatchSpec
 from penstock._ops.worker import WorkerContext
 from penstock._processes.arena import ArenaView
+from penstock._processes.executed import set_sizes_of_pools
 from penstock._processes.failure import BY_NAME, dump_with_errors
 from penstock._processes.failure import by_value as by_value_pickling
 from penstock._processes.outbox import Outbox
@@ -341,7 +342,7 @@ def serve(pipe: Pipe, name: str, index: int, arena_bytes: int, pools: Mapping[st
         loaded: what it computes first, where it was forked with it.
     """
     _seed_apart()
-    os.environ.update(pools)  # for libraries that the functions import when they run
+    set_sizes_of_pools(pools)
     pipe.receive()
     given = pools["OMP_NUM_THREADS"]
     worker = _Worker(pipe, name, index, ArenaView(pipe.take_fd(), arena_bytes), int(given) if given.isdecimal() else 1)

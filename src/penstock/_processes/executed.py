@@ -12,13 +12,13 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from penstock._processes.entry import Post, run_as_child
 from penstock._processes.pipe import Pipe, pickled
 
-__all__ = ["POOLS", "UNKNOWN", "Executed", "main"]
+__all__ = ["POOLS", "UNKNOWN", "Executed", "main", "set_sizes_of_pools", "sizes_of_pools"]
 
 POOLS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "OPENCV_FOR_THREADS_NUM")
 """Variables by which native libraries size their pools of threads when they are loaded."""
@@ -27,6 +27,16 @@ _CODE = "import sys; sys.path[:] = sys.argv[5:]; from penstock._processes.execut
 UNKNOWN = 255
 """The exit status that nobody knows, as multiprocessing says it."""
 _LOOK_S = 0.01
+
+
+def sizes_of_pools(num_threads: int) -> dict[str, str]:
+    """Return the variables that give pools so many threads, except those that the user has set."""
+    return {name: os.environ.get(name, str(num_threads)) for name in POOLS}
+
+
+def set_sizes_of_pools(sizes: Mapping[str, str]) -> None:
+    """Set the variables for libraries that are loaded later in this process."""
+    os.environ.update(sizes)
 
 
 class Executed:
