@@ -49,7 +49,7 @@ UNSEEN = {"_engine": ("formats", "image", "observe", "sources")}
 
 READS_ENVIRONMENT = ("cli", "kernels")
 ASKS_ENVIRONMENT = ("sources/indexing.py", "adapters/ranks.py", "_processes/executed.py")
-"""Modules that may ask the environment where the user's folders are, which rank a launcher gave this process, and what a child gets of it."""
+"""Modules that may ask the environment where the user's folders are, which rank a launcher gave this process, and what a child gets."""
 
 
 def main(arguments: Sequence[str]) -> int:
