@@ -34,6 +34,7 @@ SCRIPTS = (
     ("finalize_step.py",),
     ("shuffle_memory.py",),
     ("list_memory.py",),
+    ("start.py",),
     ("async_map.py",),
     ("jobs.py",),
     ("enqueuer.py",),

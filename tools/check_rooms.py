@@ -48,8 +48,8 @@ UNSEEN = {"_engine": ("formats", "image", "observe", "sources")}
 """Rooms below that a room must not see all the same: the engine announces events and asks protocols."""
 
 READS_ENVIRONMENT = ("cli", "kernels")
-ASKS_ENVIRONMENT = ("sources/indexing.py", "adapters/ranks.py")
-"""Modules that may ask the environment where the user's folders are, and which rank a launcher gave this process."""
+ASKS_ENVIRONMENT = ("sources/indexing.py", "adapters/ranks.py", "_processes/executed.py")
+"""Modules that may ask the environment where the user's folders are, which rank a launcher gave this process, and what a child gets."""
 
 
 def main(arguments: Sequence[str]) -> int:

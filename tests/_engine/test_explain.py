@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import penstock as ps
-from penstock._engine.lowering import explain
+from penstock._engine.lowering import explain, lower
 
 
 def double(x: Any) -> Any:
@@ -11,7 +11,7 @@ def double(x: Any) -> Any:
 
 
 def text(dataset: ps.Dataset) -> list[str]:
-    return explain(dataset._root).splitlines()
+    return explain(dataset._root, lower(dataset._root), "the shared workers").splitlines()
 
 
 def test_a_plain_pipeline_is_told_from_the_plan_to_the_delivery() -> None:

@@ -185,7 +185,7 @@ def test_without_a_limit_nobody_looks(never: float | None) -> None:
 
 
 def test_every_pool_has_words(stuck: Stuck) -> None:
-    ds = ps.from_generator(lambda: iter(range(9))).map(lambda x: x, name="own", concurrency=1)
+    ds = ps.from_generator(lambda: iter(range(9))).map(lambda x: x, name="own", concurrency=1).map(abs)
     watch = Watch(0.01)
     with Running(ds, watch) as running:
         while not running.scheduler.ended:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import random
 import threading
 import time
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+
+import penstock as ps
 
 
 def busy(element: int) -> Any:
@@ -83,3 +86,52 @@ class Bound:
 
     def __call__(self, element: Any) -> Any:
         return element
+
+
+def draws(element: int) -> Any:
+    """Return numbers of the global generators, and the process."""
+    time.sleep(0.001)  # so that other workers have their share
+    return {"numpy": np.random.randint(1 << 40), "python": random.getrandbits(40), "pid": os.getpid()}
+
+
+def with_process(element: int) -> tuple[int, int]:
+    return element, os.getpid()
+
+
+def first_of_processes() -> int:
+    """Return the first element of a feed with worker processes."""
+    with ps.from_source(range(3)).map(abs).feed(executor="processes", num_workers=1) as feed:
+        return int(next(feed))
+
+
+def pools(element: int) -> Any:
+    """Return what the variables of native pools say."""
+    return {name: os.environ[name] for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
+
+
+class StartsThread:
+    """A function that starts a thread where it is read, as some modules do when they are imported."""
+
+    def __call__(self, element: int) -> int:
+        return element
+
+    def __setstate__(self, state: Any) -> None:
+        threading.Thread(target=threading.Event().wait, name="a thread of a module", daemon=True).start()
+
+    def __getstate__(self) -> int:
+        return 1
+
+
+class ReadsForever:
+    """A function that takes for ever to be read; it tells by a named pipe when that begins."""
+
+    def __init__(self, fifo: str) -> None:
+        self._fifo = fifo
+
+    def __call__(self, element: int) -> int:
+        return element
+
+    def __setstate__(self, state: Any) -> None:
+        with open(state["_fifo"], "wb"):
+            pass
+        threading.Event().wait()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import importlib
 import os
 import signal
+import sys
 import threading
 from typing import Any
 
@@ -45,6 +47,10 @@ def send_lambda(pipe: Pipe) -> None:
 
 def kill_itself(pipe: Pipe, number: int) -> None:
     pipe.send("before")
+    os.kill(os.getpid(), number)
+
+
+def die(pipe: Pipe, number: int) -> None:
     os.kill(os.getpid(), number)
 
 
@@ -175,3 +181,90 @@ def fail_at_cleanup(pipe: Pipe) -> None:
 
 def start_another(pipe: Pipe) -> None:
     Child.start(add, (1, 2), name="another")
+
+
+def loaded_here(word: str, descriptor: int) -> tuple[str, int, str]:
+    """Tell the word, the process that loads, and what the file holds."""
+    with open(descriptor, "rb") as file:
+        file.seek(0)
+        return word, os.getpid(), file.read().decode()
+
+
+def give_loaded(pipe: Pipe, number: int, loaded: Any) -> None:
+    pipe.send((number, loaded))
+
+
+def without_loaded(pipe: Pipe, target: Any, *args: Any) -> None:
+    target(pipe, *args[:-1])
+
+
+def tell_itself(pipe: Pipe, loaded: Any) -> None:
+    import multiprocessing
+
+    process, parent = multiprocessing.current_process(), multiprocessing.parent_process()
+    assert parent is not None
+    pipe.send((process.name, process.daemon, parent.pid, parent.is_alive(), sys.argv))
+
+
+def tell_pid(pipe: Pipe, loaded: Any) -> None:
+    pipe.send(os.getpid())
+
+
+def tell_environment(pipe: Pipe, names: Any, loaded: Any) -> None:
+    pipe.send([os.environ.get(name) for name in names])
+
+
+def take_in(value: Any, descriptor: int) -> Any:
+    return value
+
+
+def start_thread(descriptor: int) -> None:
+    os.close(descriptor)
+    threading.Thread(target=threading.Event().wait, name="a lasting thread", daemon=True).start()
+
+
+def start_and_join_thread(descriptor: int) -> None:
+    os.close(descriptor)
+    thread = threading.Thread(target=os.getpid)
+    thread.start()
+    thread.join()
+
+
+def import_and_compute(module: str, descriptor: int) -> None:
+    """Import a library, and compute with NumPy's BLAS."""
+    os.close(descriptor)
+    importlib.import_module(module)
+    _multiply()
+
+
+def compute_with(pipe: Pipe, module: str) -> None:
+    """Compute with the libraries that were loaded, each with two threads."""
+    from penstock._executors.remote import _limit_pools
+
+    _limit_pools(2)
+    _multiply()
+    if module == "pyarrow.dataset":
+        import pyarrow
+
+        assert pyarrow.array(range(1000)).cast("float64").sum().as_py() == 499500
+    if module == "cv2":
+        import cv2
+
+        cv2.GaussianBlur(np.zeros((2000, 2000, 3), np.uint8), (9, 9), 0)
+    pipe.send("computed")
+
+
+def _multiply() -> None:
+    assert (np.ones((500, 500)) @ np.ones((500, 500)))[0, 0] == 500
+
+
+def load_without_end(fifo: str, descriptor: int) -> None:
+    with open(fifo, "wb"):
+        pass
+    threading.Event().wait()
+
+
+def tell_why_no_processes(pipe: Pipe) -> None:
+    from penstock._contracts.process import why_no_processes
+
+    pipe.send(why_no_processes())

@@ -21,7 +21,7 @@ pytestmark = [
     pytest.mark.skipif(sys.platform == "win32", reason="processes and signals of POSIX"),
 ]
 
-METHODS = ["forkserver", "spawn", "fork"]
+METHODS = ["forkserver", "spawn", "fork", "exec"]
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from _processes import acting
 import penstock as ps
 from penstock._processes.child import Child
 from penstock._processes.entry import Parcel
+from penstock._processes.pipe import Pipe
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="waits for processes of others by pidfd")
 
@@ -57,7 +59,7 @@ def own_environment(tmp_path: Path) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(folders), "TMPDIR": str(tmp_path)}
 
 
-METHODS = ["forkserver", "fork", pytest.param("spawn", marks=pytest.mark.slow)]
+METHODS = ["forkserver", "exec", "fork", pytest.param("spawn", marks=pytest.mark.slow)]
 
 
 @contextmanager
@@ -133,7 +135,7 @@ def test_a_parent_that_exits_by_itself_takes_its_children_along(tmp_path: Path) 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["forkserver", "spawn"])
+@pytest.mark.parametrize("method", ["forkserver", "exec", "spawn"])
 def test_a_parent_that_is_killed_while_its_children_begin_leaves_none(method: str, tmp_path: Path) -> None:
     script = tmp_path / "program.py"
     script.write_text(PROGRAM)
@@ -169,7 +171,9 @@ def test_a_function_that_cannot_be_read_in_the_child_is_its_error() -> None:
 
 def test_a_parcel_that_is_not_sent_opens_as_it_is() -> None:
     thing = object()
-    assert Parcel(acting.take, (thing,)).open() == (acting.take, (thing,))
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        assert Parcel(acting.take, (thing,)).open(Pipe(ours)) == (acting.take, (thing,))
 
 
 @pytest.mark.usefixtures("fork_server")

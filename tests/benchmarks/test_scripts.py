@@ -35,6 +35,7 @@ CLAIMS = {
     "finalize_step": ["finalize_step.py"],
     "shuffle_memory": ["shuffle_memory.py"],
     "list_memory": ["list_memory.py"],
+    "start": ["start.py"],
     "async_map": ["async_map.py"],
     "jobs": ["jobs.py"],
     "classic": ["classic.py"],

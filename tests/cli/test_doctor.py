@@ -53,7 +53,7 @@ def large(number):
 def small(number):
     return np.zeros(1000)
 
-for batch in ps.from_source(range(4)).map(large).map(small).batch(2).feed(num_workers=2):
+for batch in ps.from_source(range(4)).map(large).map(small).batch(2).feed(executor="threads", num_workers=2):
     pass
 """
 
@@ -71,7 +71,7 @@ def fill():
 thread = threading.Thread(target=fill)
 thread.start()
 for epoch in range(2):
-    for batch in ps.from_source(range(30)).map(str).batch(10).feed(num_workers=1):
+    for batch in ps.from_source(range(30)).map(str).batch(10).feed(executor="threads", num_workers=1):
         pass
 count = 0
 try:

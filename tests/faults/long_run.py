@@ -134,7 +134,7 @@ def run(seconds: float, fn: Any = length_of) -> list[Sample]:
         LawBroken: something is left.
         AssertionError: the two feeds differ.
     """
-    list(ps.from_source(range(10)).feed(executor="processes"))  # the fork server stays
+    list(ps.from_source(range(10)).feed(executor="processes"))  # what is imported when it is first needed stays
     with tempfile.TemporaryDirectory() as name, check_no_leaks():
         return list(_samples(seconds, fn, Path(name)))
 

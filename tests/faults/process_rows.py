@@ -71,7 +71,12 @@ ROWS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
         "shared memory has no name",
         _program("the_memory_of_workers_has_no_name_that_another_run_could_take_or_find_left"),
     ),
-    ("B17", "the resource tracker is killed", "the feed goes on, and nothing is left", _program("the_resource_tracker_may_be_killed")),
+    (
+        "B17",
+        "the process that workers are forked from is killed; no resource tracker runs",
+        "the feed goes on, and nothing is left",
+        _program("the_process_that_workers_are_forked_from_may_be_killed_and_a_worker_behind_it"),
+    ),
     ("G8", "several feeds at once, one of which is closed", "independent", _MATRIX),
 )
 """Rows that are about processes alone."""

@@ -130,15 +130,15 @@ UNORDERED_LOOPS["an async map"] = """
             await asyncio.sleep(0)
             return x
         list(ps.from_source(range(9)).map(fetch).feed(ordered=False)); import_all(); print("ready")
-        with ps.from_source(range(10**7)).map(fetch, concurrency=9).batch(4).feed(num_workers=2, ordered=False) as feed:
+        with ps.from_source(range(10**7)).map(fetch, concurrency=9).batch(4).feed(executor="threads", num_workers=2, ordered=False) as feed:
             for batch in feed:
                 batch.sum()
 """
 UNORDERED_LOOPS["mix and pack"] = """
         def tokens(x): return np.full(x % 5 + 1, x, np.int32)
         def packed(): return ps.from_source(range(10**7)).mix(ps.from_source(range(10**7))).map(tokens).pack_sequences(16)
-        list(packed().take(3).feed(num_workers=2)); import_all(); print("ready")
-        with packed().feed(num_workers=2, ordered=False) as feed:
+        list(packed().take(3).feed(executor="threads", num_workers=2)); import_all(); print("ready")
+        with packed().feed(executor="threads", num_workers=2, ordered=False) as feed:
             for row in feed:
                 row["tokens"].sum()
 """
@@ -496,9 +496,9 @@ def test_a_process_killed_while_it_writes_a_shared_cache_holds_up_no_other(tmp_p
         def work(x):
             return np.full(1000, x)
         ds = ps.from_source(range(100000)).map(work).cache(sys.argv[1], version="1").batch(4)
-        list(ds.take(8).feed(num_workers=2))
+        list(ds.take(8).feed(executor="threads", num_workers=2))
         print("ready")
-        for batch in ds.feed(num_workers=2):
+        for batch in ds.feed(executor="threads", num_workers=2):
             pass
     """
     for delay_s in (0.0, 0.01, 0.05):
@@ -513,7 +513,7 @@ def test_a_process_killed_while_it_writes_a_shared_cache_holds_up_no_other(tmp_p
         def work(x):
             return np.full(1000, x)
         ds = ps.from_source(range(100000)).map(work).cache(sys.argv[1], version="1").batch(4).take(500)
-        print(all((batch[:, 5] == np.arange(4 * n, 4 * n + 4)).all() for n, batch in enumerate(ds.feed(num_workers=2))))
+        print(all((batch[:, 5] == np.arange(4 * n, 4 * n + 4)).all() for n, batch in enumerate(ds.feed(executor="threads", num_workers=2))))
         print("leaving")
         """,
         str(tmp_path / "cache"),

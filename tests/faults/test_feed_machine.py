@@ -23,9 +23,9 @@ pytestmark = [pytest.mark.usefixtures("fork_server"), pytest.mark.skipif(not has
 NUM_BATCHES = 30
 WAYS = st.sampled_from(
     [
-        {"executor": "threads", "num_workers": 1},
-        {"executor": "threads", "num_workers": 2},
-        {"executor": "threads", "num_workers": 3, "memory_bytes": 1},
+        {"num_workers": 1},
+        {"num_workers": 2},
+        {"num_workers": 3, "memory_bytes": 1},
     ]
 )
 
@@ -114,7 +114,7 @@ class FeedMachine(RuleBasedStateMachine):
         self.feed.close()
         with pytest.raises(FeedClosed):
             next(self.feed)
-        self.begin({"executor": "threads", "num_workers": 2})
+        self.begin({"num_workers": 2})
 
     @rule(number=st.integers(0, 2), what=st.sampled_from([signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM]))
     def kill_a_worker(self, number: int, what: signal.Signals) -> None:
@@ -136,7 +136,7 @@ class FeedMachine(RuleBasedStateMachine):
 
     def _workers(self) -> list[int]:
         """Return those that run: not reaped, so that their numbers are theirs."""
-        if self.feed._choice._processes is None:
+        if self.feed._placement._processes is None:
             return []
         found = []
         for pid in pids(self.feed):

@@ -68,7 +68,7 @@ ds = ps.from_source(range(9)).map(slow)
 WAITS = {
     "for batch in feed": (
         """
-        with ds.feed(num_workers=1, grace_period_s=0) as feed:
+        with ds.feed(executor="threads", num_workers=1, grace_period_s=0) as feed:
             for batch in feed:  # here
                 pass
         """,
@@ -76,7 +76,7 @@ WAITS = {
     ),
     "for batch in ds": (
         """
-        ds = ds.with_options(num_workers=1, grace_period_s=0)
+        ds = ds.with_options(executor="threads", num_workers=1, grace_period_s=0)
         for batch in ds:  # here
             pass
         """,
@@ -84,14 +84,14 @@ WAITS = {
     ),
     "next(feed)": (
         """
-        feed = ds.feed(num_workers=1, grace_period_s=0)
+        feed = ds.feed(executor="threads", num_workers=1, grace_period_s=0)
         next(feed)  # here
         """,
         "__next__",
     ),
     "close": (
         """
-        feed = ps.from_source(range(9)).map(lambda x: x and slow(x)).feed(num_workers=1, grace_period_s=60)
+        feed = ps.from_source(range(9)).map(lambda x: x and slow(x)).feed(executor="threads", num_workers=1, grace_period_s=60)
         next(feed)
         feed.close()  # here
         """,

@@ -88,7 +88,7 @@ EXITS = {
     """,
     "in main()": """
         def main():
-            feed = numbers().feed(num_workers=3)
+            feed = numbers().feed(executor="threads", num_workers=3)
             print(int(next(feed)[0, 0])); print("leaving")
             return feed
         kept = main()
@@ -164,7 +164,7 @@ def test_a_program_with_a_running_feed_exits_at_once_with_its_own_status_and_not
 def test_an_error_of_the_training_loop_exits_with_1_and_one_traceback_without_the_librarys_frames() -> None:
     status, lines, errors = finished("""
         big = ps.from_source(range(64)).map(lambda x: np.full(4 << 20, x, np.uint8)).batch(1).prefetch(8)
-        with big.feed(num_workers=2) as feed:
+        with big.feed(executor="threads", num_workers=2) as feed:
             for step, batch in enumerate(feed):
                 assert (batch == step).all()
                 if step == 3:
@@ -183,7 +183,7 @@ def test_an_uncaught_error_of_a_users_function_prints_its_stage_and_element() ->
             if x == 9:
                 raise ValueError("bad marker")
             return x
-        for item in ps.from_source(range(20)).map(decode).feed(num_workers=2):
+        for item in ps.from_source(range(20)).map(decode).feed(executor="threads", num_workers=2):
             pass
     """)
     assert status == 1
@@ -199,7 +199,7 @@ def test_an_uncaught_error_of_a_users_function_prints_its_stage_and_element() ->
 LOOPS = {
     "threads": """
         import_all(); print("ready")
-        with numbers().feed(num_workers=2) as feed:
+        with numbers().feed(executor="threads", num_workers=2) as feed:
             for batch in feed:
                 batch.sum()
     """,
@@ -219,14 +219,14 @@ LOOPS = {
             threading.Event().wait(0.2)
             return x
         import_all(); print("ready")
-        with ps.from_source(range(10**6)).map(slow).feed(num_workers=2) as feed:
+        with ps.from_source(range(10**6)).map(slow).feed(executor="threads", num_workers=2) as feed:
             for item in feed:
                 pass
     """,
     "starting and closing": """
         import_all(); print("ready")
         while True:
-            with numbers().feed(num_workers=2) as feed:
+            with numbers().feed(executor="threads", num_workers=2) as feed:
                 next(feed)
     """,
 }
@@ -273,7 +273,7 @@ def test_a_second_ctrl_c_does_not_wait_for_the_grace_period() -> None:
             inside.set()
             threading.Event().wait(60)
             return x
-        with ps.from_source(range(9)).map(deaf).feed(num_workers=1, grace_period_s=60) as feed:
+        with ps.from_source(range(9)).map(deaf).feed(executor="threads", num_workers=1, grace_period_s=60) as feed:
             threading.Thread(target=lambda: (inside.wait(), print("ready")), daemon=True).start()
             try:
                 next(feed)

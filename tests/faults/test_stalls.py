@@ -86,7 +86,7 @@ def test_a_feed_that_stalled_is_closed_and_its_state_goes_on_with_the_element_th
         return value
 
     ds = ps.from_source(range(40)).map(stuck).batch(2)
-    feed, before = ds.feed(num_workers=2, **SOON), []
+    feed, before = ds.feed(executor="threads", num_workers=2, **SOON), []
     with pytest.raises(FeedStalled):
         before.extend(plain(batch) for batch in feed)
     with pytest.raises(FeedClosed):
@@ -135,7 +135,7 @@ def test_a_read_from_a_fifo_that_nobody_writes_is_a_blocked_read(tmp_path: Path)
             return b"%d" % index
 
     try:
-        items, error = stalled(ps.from_source(Files()).feed(num_workers=2, **SOON))
+        items, error = stalled(ps.from_source(Files()).feed(executor="threads", num_workers=2, **SOON))
     finally:
         with open(fifo, "wb"):  # whoever reads gets its end
             pass
@@ -178,7 +178,7 @@ def test_a_generator_stuck_in_a_call_of_its_own_is_dead(release: threading.Event
         yield os.read(read, 1)
 
     try:
-        items, error = stalled(ps.from_generator(rows).feed(num_workers=1, **SOON))
+        items, error = stalled(ps.from_generator(rows).feed(executor="threads", num_workers=1, **SOON))
     finally:
         os.write(write, b"x")
     assert items == [b"first"]
@@ -233,7 +233,7 @@ def test_a_stage_with_workers_of_its_own_is_named_while_the_others_idle(release:
         return value
 
     ds = ps.from_source(range(50)).map(lambda x: x, name="fast").map(stuck, name="slow", concurrency=2)
-    items, error = stalled(ds.feed(num_workers=3, **SOON))
+    items, error = stalled(ds.feed(executor="threads", num_workers=3, **SOON))
     assert items == [0, 1][: len(items)]
     assert seconds_of(r"of stage 'slow' for ([\d.]+) s", error.what) >= SOON["stall_timeout_s"]
     assert "(penstock-0.1-" in error.where
@@ -243,13 +243,13 @@ def test_a_stage_with_workers_of_its_own_is_named_while_the_others_idle(release:
 
 def test_a_filter_that_does_not_return_is_named_with_its_element(release: threading.Event) -> None:
     ds = ps.from_source(range(50)).filter(lambda value: value != 9 or release.wait())
-    _, error = stalled(ds.feed(num_workers=1, **SOON))
+    _, error = stalled(ds.feed(executor="threads", num_workers=1, **SOON))
     assert "element epoch 0 index 9 (element 9 of range)" in error.where
 
 
 def test_a_map_above_a_batch_is_named_with_the_first_element_of_its_batch(release: threading.Event) -> None:
     ds = ps.from_source(range(12)).batch(4).map(lambda rows: rows if rows[0] != 4 else release.wait(), name="above")
-    items, error = stalled(ds.feed(num_workers=1, **SOON))
+    items, error = stalled(ds.feed(executor="threads", num_workers=1, **SOON))
     assert items == [[0, 1, 2, 3]]
     assert "stage 'above', worker 0" in error.where
     assert "element epoch 0 index 4 (element 4 of range)" in error.where
@@ -262,7 +262,7 @@ def test_a_lock_that_the_training_loop_itself_holds_is_reported() -> None:
         with lock:
             return value
 
-    feed = ps.from_source(range(9)).map(locked).feed(num_workers=1, **SOON)
+    feed = ps.from_source(range(9)).map(locked).feed(executor="threads", num_workers=1, **SOON)
     with lock, pytest.raises(FeedStalled) as caught:
         next(feed)
     assert "a lock or event that nobody releases, in " in caught.value.what
@@ -291,7 +291,11 @@ def test_a_warning_is_given_for_the_loops_own_line_once_per_doubled_time_and_the
             release.wait()
         return value
 
-    feed = ps.from_source(range(8)).map(stuck, name="stuck").feed(num_workers=2, on_stall="warn", listeners=[listen], **SOON)
+    feed = (
+        ps.from_source(range(8))
+        .map(stuck, name="stuck")
+        .feed(executor="threads", num_workers=2, on_stall="warn", listeners=[listen], **SOON)
+    )
     with warnings.catch_warnings(record=True) as given:
         warnings.simplefilter("always")
         assert list(feed) == list(range(8))
@@ -359,7 +363,7 @@ def wait_for_a_line(value):
         sys.stdin.readline()
     return value
 
-with ps.from_source(range(5)).map(wait_for_a_line).feed(num_workers=2, stall_timeout_s=2.0) as feed:
+with ps.from_source(range(5)).map(wait_for_a_line).feed(executor="threads", num_workers=2, stall_timeout_s=2.0) as feed:
     print(list(feed), flush=True)
 """
 

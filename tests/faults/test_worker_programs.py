@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -194,7 +195,7 @@ DOINGS = {
 def test_workers_end_with_a_program_that_is_killed_whatever_they_do(doing: str, tmp_path: Path) -> None:
     with program(DOINGS[doing] + "\nsys.stdin.readline()" * ("C" not in doing), tmp_path) as child:
         assert line_of(child) == "ready"
-        assert len(processes_of(child.pid)) >= 4  # with the fork server and the resource tracker
+        assert len(processes_of(child.pid)) == 4  # with the process that the workers are forked from
         child.send_signal(signal.SIGKILL)
         assert ended(child) == (-signal.SIGKILL, "")
 
@@ -272,7 +273,7 @@ def test_a_program_that_reaps_all_children_and_handles_sigchld_itself_is_no_hind
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     feed = numbers(count=4000).feed()
     got = [next(feed)]
-    os.kill(feed._choice._processes.pids[0], signal.SIGKILL)
+    os.kill(feed._placement._processes.pids[0], signal.SIGKILL)
     got += list(feed)
     print(sum(int(batch.sum()) for batch in got) == 1000 * sum(range(4000)))
     feed.close()
@@ -305,22 +306,32 @@ def test_the_memory_of_workers_has_no_name_that_another_run_could_take_or_find_l
 
 
 @pytest.mark.parametrize("end", ["the feed is closed", "the program is killed"])
-def test_the_resource_tracker_may_be_killed(end: str, tmp_path: Path) -> None:
+def test_the_process_that_workers_are_forked_from_may_be_killed_and_a_worker_behind_it(end: str, tmp_path: Path) -> None:
     body = """
-    from multiprocessing import resource_tracker
+    from pathlib import Path
+    parent_of = lambda pid: int(Path(f"/proc/{pid}/stat").read_text().split()[3])
     feed = numbers(count=4000).feed()
     got = [next(feed)]
-    os.kill(resource_tracker._resource_tracker._pid, signal.SIGKILL)
-    got += [next(feed) for _ in range(100)]
-    print("ready")
+    while len(feed._placement._processes.pids) < 2: got.append(next(feed))
+    workers = feed._placement._processes.pids
+    (nursery,) = {parent_of(worker) for worker in workers}
+    assert parent_of(nursery) == os.getpid()
+    os.kill(nursery, signal.SIGKILL)
+    got += [next(feed) for _ in range(100)]  # those that live go on
+    assert feed._placement._processes.pids == workers
+    os.kill(workers[0], signal.SIGKILL)
+    while not feed.stats().notices: got.append(next(feed))
+    print(*feed.stats().notices)
     sys.stdin.readline()
     got += list(feed)
     print(sum(int(batch.sum()) for batch in got) == 1000 * sum(range(4000)))
     feed.close()
     """
-    before = set(os.listdir("/dev/shm"))
     with program(body, tmp_path) as child:
-        assert line_of(child) == "ready"
+        notice = line_of(child)
+        assert re.fullmatch(
+            r"worker process workers-[01] \(process \d+\) ended, nobody knows how; another one computes its elements again", notice
+        )
         if end == "the program is killed":
             child.send_signal(signal.SIGKILL)
             assert ended(child) == (-signal.SIGKILL, "")
@@ -330,7 +341,6 @@ def test_the_resource_tracker_may_be_killed(end: str, tmp_path: Path) -> None:
             child.stdin.flush()
             assert line_of(child) == "True"
             assert ended(child) == (0, "")
-    assert [name for name in set(os.listdir("/dev/shm")) - before if name.startswith("penstock")] == []
 
 
 def test_a_program_without_descriptors_gets_everything_or_an_error_and_goes_on(tmp_path: Path) -> None:
@@ -353,7 +363,7 @@ def test_a_program_without_descriptors_gets_everything_or_an_error_and_goes_on(t
     """
     with program(body, tmp_path) as child:
         outcomes = [line_of(child) for _ in range(10)]
-        status, errors = ended(child)  # the fork server of Python says on stderr that it got no descriptors
+        status, errors = ended(child)
     assert status == 0, errors
     assert "ResourceWarning" not in errors, errors
     assert outcomes[0].startswith("0 OSError(24"), outcomes

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 LINE = """
 import time
 import penstock as ps
-with ps.from_source(range(400)).batch(4).feed(num_workers=1) as feed:
+with ps.from_source(range(400)).batch(4).feed(executor="threads", num_workers=1) as feed:
     for batch in feed.progress():
         time.sleep(0.01)
 """
@@ -23,7 +23,7 @@ with ps.from_source(range(400)).batch(4).feed(num_workers=1) as feed:
 PICTURE = """
 import time
 import penstock as ps
-with ps.from_source(range(400)).batch(4).feed(num_workers=1) as feed, feed.show():
+with ps.from_source(range(400)).batch(4).feed(executor="threads", num_workers=1) as feed, feed.show():
     for batch in feed:
         time.sleep(0.01)
         if feed.step % 50 == 0:

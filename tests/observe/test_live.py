@@ -176,7 +176,7 @@ import penstock as ps
 def slow(value):
     time.sleep(0.005)
     return value
-with ps.from_source(range(160)).map(slow, name="decode").batch(2).feed(num_workers=1) as feed:
+with ps.from_source(range(160)).map(slow, name="decode").batch(2).feed(executor="threads", num_workers=1) as feed:
     for batch in feed.progress():
         time.sleep(0.001)
 print("done")

@@ -66,7 +66,7 @@ datasets = {
 }
 name, keep, ordered = sys.argv[1], sys.argv[2] == "keep", sys.argv[1] != "completion order"
 queue = ps.queues.FIFOQueue(100, name="images")
-with datasets[name]().feed(num_workers=2, memory_bytes=160 << 20, ordered=ordered) as feed:
+with datasets[name]().feed(executor="threads", num_workers=2, memory_bytes=160 << 20, ordered=ordered) as feed:
     kept = []
     for step, item in enumerate(feed):
         if keep:

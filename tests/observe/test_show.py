@@ -132,7 +132,7 @@ import penstock as ps
 def slow(value):
     time.sleep(0.004)
     return value
-with ps.from_source(range(300)).map(slow, name="decode").batch(2).feed(num_workers=1) as feed:
+with ps.from_source(range(300)).map(slow, name="decode").batch(2).feed(executor="threads", num_workers=1) as feed:
     with feed.show():
         for number, batch in enumerate(feed):
             if number % 50 == 0:

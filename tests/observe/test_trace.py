@@ -208,7 +208,7 @@ def test_what_is_no_queue_or_feed_is_refused(tmp_path: Path) -> None:
 PROGRAM = """
 import sys, time
 import penstock as ps
-with ps.from_source(range(10**6)).batch(4).feed(num_workers=2) as feed:
+with ps.from_source(range(10**6)).batch(4).feed(executor="threads", num_workers=2) as feed:
     feed.trace(sys.argv[1])
     print("ready", flush=True)
     for number, batch in enumerate(feed):

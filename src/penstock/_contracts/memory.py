@@ -19,6 +19,7 @@ __all__ = [
     "major_faults",
     "meminfo",
     "memory_groups",
+    "private_memory",
     "proportional_memory",
     "release_freed_memory",
     "resident_memory",
@@ -144,6 +145,15 @@ def proportional_memory(root: Path = Path("/")) -> int:
         root: where `proc` lies.
     """
     return _kilobytes(root / "proc/self/smaps_rollup", "Pss:") or resident_memory()
+
+
+def private_memory(root: Path = Path("/")) -> int:
+    """Return the bytes of memory of this process that it shares with no other; 0 where that is not known.
+
+    Args:
+        root: where `proc` lies.
+    """
+    return sum(_kilobytes(root / "proc/self/smaps_rollup", name) for name in ("Private_Clean:", "Private_Dirty:"))
 
 
 def swapped_memory(root: Path = Path("/")) -> int:

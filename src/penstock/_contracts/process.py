@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from penstock._contracts.failing import ReadBrokenOff
 
-__all__ = ["Breaker", "OwnLocks", "breakable", "call_in_forked", "current_frames", "leak"]
+__all__ = ["Breaker", "OwnLocks", "breakable", "call_in_forked", "current_frames", "leak", "why_no_processes"]
 
 
 _T = TypeVar("_T")
@@ -79,6 +79,19 @@ def _in_forked() -> weakref.WeakKeyDictionary[Any, Callable[[Any], object]]:
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=call_all)
     return functions
+
+
+def why_no_processes() -> str:
+    """Return why this process can start no worker process; an empty text where it can. Imports nothing."""
+    process: Any = sys.modules.get("multiprocessing.process")
+    if process is not None and process.current_process().daemon:
+        return "this is a daemonic process, such as a worker of multiprocessing.Pool or of a feed, and those start no processes"
+    if getattr(sys, "frozen", False):
+        return "this program is frozen into one file: no Python interpreter is there that could be started"
+    spawn: Any = sys.modules.get("multiprocessing.spawn")
+    if not (sys.executable if spawn is None else spawn.get_executable()):
+        return "sys.executable names no Python interpreter that could be started"
+    return ""
 
 
 def current_frames() -> dict[int, FrameType]:

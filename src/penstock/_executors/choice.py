@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock._contracts.options import Options
+from penstock._contracts.process import why_no_processes
 from penstock._engine.engine import Engine
 from penstock._engine.placing import apart, functions_in, names_of_users, together
 from penstock._engine.program import Program
@@ -139,6 +140,7 @@ class Placement:
         return replace(program, elsewhere=place.executor in ("processes", "ray"))
 
     def _decided(self, program: Program) -> Place:
+        self._hindrance = self._hindrance or why_no_processes()
         place = place_of(self._options, has_functions=_has_functions(program), num_cpus=self._num_cpus, hindrance=self._hindrance)
         names = names_of_users(program)
         if names and self._options.executor == "auto" and place.executor != "inline":

@@ -8,30 +8,34 @@ import re
 import select
 import signal
 import socket
-import sys
 import threading
 import time
 import weakref
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from penstock._contracts.memory import release_freed_memory
+from penstock._contracts.event import Notice
+from penstock._contracts.memory import free_memory, release_freed_memory
+from penstock._contracts.process import why_no_processes
 from penstock._engine.chunk import BatchItem, WorkItem
 from penstock._engine.error_policy import ErrorHandler
 from penstock._engine.resume import PlanVariant
 from penstock._executors.elsewhere import RemoteWorker, RemoteWorkers
-from penstock._executors.remote import SPOT, AtRow, Begun, Place, Reply, Request, Retrying, Spot, Stages, serve
+from penstock._executors.remote import SPOT, AtRow, Begun, Place, Reply, Request, Retrying, Spot, Stages, load, serve
 from penstock._executors.threads import Stopped
 from penstock._ops.rows import Rows
 from penstock._ops.stack import BatchSpec
 from penstock._processes.arena import Arena
 from penstock._processes.child import Child, importable_program, stop_all
+from penstock._processes.executed import sizes_of_pools
 from penstock._processes.failure import BY_NAME, Pickling, by_value
 from penstock._processes.inbox import Inbox
+from penstock._processes.nursery import FORKS, Nursery
 from penstock._processes.outbox import Parcelled
 from penstock._processes.pipe import NO_SIGNAL, not_sendable
 from penstock._processes.shared_pickle import PickledOnce, Unsent, pickle_apart
 from penstock.errors import PlanError, WorkerDied
+from penstock.observe.stats import available_cpus
 
 __all__ = ["WorkerProcesses"]
 
@@ -40,7 +44,6 @@ _MOST_LEASED = 16
 _STACK_S, _QUIET_S = 0.5, 0.05
 _CALL = re.compile(r'  File "(.*)", line (\d+) in (.*)')
 _SPOT = re.compile(SPOT + rb"([0-9a-f]+)\n")
-_METHOD = "forkserver" if sys.platform == "linux" else "spawn"
 _RELEASE_BYTES = 32 << 20  # the pickles of a longer list, 60 bytes per path, are worth giving back
 _GRACE_S = 1.0  # an idle process ends in 2 ms
 _START_S = 60.0
@@ -80,6 +83,11 @@ class WorkerProcesses(RemoteWorkers):
         self._sent: Sent | None = None
         self.starting = threading.RLock()
         self.closed = False
+        self._forking = threading.RLock()
+        self._forks = FORKS
+        self._nursery: Nursery | None = None
+        self._loaded = 0  # the serial of what the nursery has
+        self._failure: Exception | None = None
         self.end = weakref.finalize(owner, self._close)
 
     @property
@@ -89,6 +97,9 @@ class WorkerProcesses(RemoteWorkers):
         return self._sent
 
     def _send(self, stages: Stages, form: PlanVariant) -> None:
+        why = why_no_processes()
+        if why:
+            raise PlanError(f"no worker processes can be started: {why}", where='executor="processes"', fix='give executor="threads"')
         unsent, pickling, imports_program = _pickled(stages)
         with self.starting:
             if self.closed:
@@ -104,17 +115,106 @@ class WorkerProcesses(RemoteWorkers):
     def _make(self, name: str, index: int) -> WorkerProcess:
         return WorkerProcess(self, f"worker process {name}", index)
 
+    def new_child(self, worker: WorkerProcess, name: str, index: int) -> tuple[Child, int]:
+        """Start a process; return it with the serial of what it can compute, 0 for nothing yet.
+
+        Raises:
+            WorkerDied: it cannot be started.
+            PlanError: it cannot read what it is to compute.
+            Stopped: the feed was closed.
+        """
+        failure = self._failure
+        with self._forking:
+            if self._failure is not None and self._failure is not failure:  # it failed meanwhile, and would again
+                raise self._failure
+            try:
+                child = self._new_child(worker, name, index)
+            except Exception as error:
+                if self.closed:
+                    raise Stopped from None
+                self._failure = error
+                raise
+            self._failure = None
+            with self.starting:
+                if not self.closed:
+                    return child, self._loaded if self._forks else 0
+            child.stop(0.0)
+            raise Stopped
+
+    def _new_child(self, worker: WorkerProcess, name: str, index: int) -> Child:
+        had_nursery = self._nursery is not None
+        try:
+            return self._start_child(worker, name, index)
+        except WorkerDied:
+            self._end_nursery()
+            if not had_nursery or self.closed:
+                raise
+        return self._start_child(worker, name, index)  # it was killed since it was needed last
+
+    def _start_child(self, worker: WorkerProcess, name: str, index: int) -> Child:
+        nursery = self._nursery
+        if self._forks and (nursery is None or self._loaded != self.sent.serial):
+            nursery = self._load(worker)
+        share = max(1, available_cpus() // max(1, len(self._workers)))
+        args = (name, index, self.arena.num_bytes, sizes_of_pools(share))
+        if nursery is None or not self._forks:
+            return Child.start(serve, args, name=name, method="exec")
+        return nursery.fork(serve, args, name)
+
+    def _load(self, worker: WorkerProcess) -> Nursery | None:
+        """Have the nursery read what is run now; None where its imports started threads."""
+        sent = self.sent
+        nursery = self._nursery = self._nursery or Nursery()
+        try:
+            if self.closed:  # else `_close` kills it from now on
+                raise Stopped
+            loaded = nursery.load(load, (sent.stages, sent.pickling is not BY_NAME), sent.descriptor)
+        except BaseException:
+            self._end_nursery()
+            raise
+        self._loaded = sent.serial
+        num_workers, free_bytes = len(self._workers), free_memory()
+        if loaded.threads:
+            self._end_nursery()
+            self._forks = False
+            worker.announce(
+                f"importing what the functions need started other threads ({', '.join(loaded.threads[:5])}), which a forked process lacks: "
+                "each worker process is started by itself and imports all of it, which takes longer. Start threads where a function is "
+                "called first, not where its module is imported"
+            )
+            return None
+        if free_bytes is not None and num_workers * loaded.private_bytes > free_bytes:
+            worker.announce(
+                f"{num_workers} worker processes may come to need {num_workers} times {loaded.private_bytes >> 20} MB, what their "
+                f"functions import and hold, and {free_bytes >> 20} MB are free: give a smaller num_workers"
+            )
+        return nursery
+
+    def _break_off_load(self) -> None:
+        nursery = self._nursery
+        if nursery is not None and nursery.loads:
+            nursery.kill()
+
+    def _end_nursery(self) -> None:
+        nursery, self._nursery = self._nursery, None
+        if nursery is not None:
+            nursery.stop()
+
     def kill(self) -> None:
-        """Kill the processes that still compute for a run that was ended."""
+        """Kill the processes that still compute for a run that was ended, or start for it."""
+        self._break_off_load()
         stop_all([worker.child for worker in self._workers.values() if worker.busy and worker.child is not None], 0.0)
 
     def _close(self) -> None:
         with self.starting:
             self.closed = True
+        self._break_off_load()
         stop_all([worker.child for worker in self._workers.values() if worker.child is not None], _GRACE_S)
         for worker in self._workers.values():
             worker.let_go()
         self._workers.clear()
+        with self._forking:
+            self._end_nursery()
         if self._sent is not None:
             os.close(self._sent.descriptor)
         self.arena.close()
@@ -177,6 +277,8 @@ class WorkerProcess(RemoteWorker):
         if self.child is None or sent.serial != self._serial:
             self._starts_until_s = time.monotonic() + _START_S
         child = self.start()
+        if sent.serial == self._serial:
+            self._starts_until_s = 0.0
         place = None if slot is None else self._place(slot)
         given = sent.stages if sent.serial != self._serial else None
         message: Any = item if isinstance(item, WorkItem) else self._processes.arena.dumps(item, sent.pickling)
@@ -200,15 +302,13 @@ class WorkerProcess(RemoteWorker):
     def start(self) -> Child:
         """Return the process; start it if there is none."""
         if self.child is None:
-            arena = self._processes.arena
-            with self._processes.starting:
-                if self._processes.closed:
-                    raise Stopped
-                _preload()
-                args, imports = (self._name, self._index, arena.num_bytes), self._processes.sent.imports_program
-                self.child = Child.start(serve, args, name=self._name, method=_METHOD, imports_program=imports)
-            self._line = _Line(self.child, arena.fd)
+            self.child, self._serial = self._processes.new_child(self, self._name, self._index)
+            self._line = _Line(self.child, self._processes.arena.fd)
         return self.child
+
+    def announce(self, text: str) -> None:
+        """Say something to the user of the feed."""
+        self.engine.announce(Notice(time.perf_counter_ns(), "worker", text))
 
     def _lose(self) -> bool:
         child = self.child
@@ -289,15 +389,6 @@ class _Line:
     def close(self) -> None:
         """Close it."""
         self._end.close()
-
-
-def _preload() -> None:
-    """Let the fork server import this package once, unless the program has said what it imports, or it runs already."""
-    from multiprocessing import forkserver
-
-    server: Any = vars(forkserver)["_forkserver"]
-    if server._forkserver_pid is None and server._preload_modules == ["__main__"]:
-        server.set_forkserver_preload([serve.__module__])
 
 
 def _pickled(stages: object) -> tuple[Unsent, Pickling, bool]:

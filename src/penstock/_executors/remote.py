@@ -12,8 +12,9 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,14 +29,31 @@ from penstock._ops.rows import RowsElsewhere
 from penstock._ops.stack import BatchSpec
 from penstock._ops.worker import WorkerContext
 from penstock._processes.arena import ArenaView
-from penstock._processes.failure import BY_NAME, by_value, dump_with_errors
+from penstock._processes.executed import set_sizes_of_pools
+from penstock._processes.failure import BY_NAME, dump_with_errors
+from penstock._processes.failure import by_value as by_value_pickling
 from penstock._processes.outbox import Outbox
 from penstock._processes.pipe import Pipe
 from penstock._processes.shared_pickle import PickledOnce
 from penstock.errors import PlanError, SpecError
 from penstock.observe.stats import thread_times
 
-__all__ = ["SPOT", "AtRow", "Begun", "Place", "RemoteComputer", "Reply", "Request", "Retrying", "Spot", "Stages", "serve"]
+__all__ = [
+    "SPOT",
+    "AtRow",
+    "Begun",
+    "Loaded",
+    "Place",
+    "RemoteComputer",
+    "Reply",
+    "Request",
+    "Retrying",
+    "Spot",
+    "Stages",
+    "_limit_pools",
+    "load",
+    "serve",
+]
 
 SPOT = b"spot "
 """What stands before a `Spot`, in hexadecimal digits up to the end of the line."""
@@ -147,6 +165,41 @@ def _unqueued_ns() -> int:
     return time.perf_counter_ns() - (0 if times is None else times[1])
 
 
+class Loaded(NamedTuple):
+    """What a worker process is forked with.
+
+    Attributes:
+        stages: what it computes.
+        by_value: as in `Request`.
+    """
+
+    stages: Stages
+    by_value: bool
+
+
+_FIX = "define them at the top of a module that other processes can import, as this one does"
+
+
+def load(stages: PickledOnce, by_value: bool, descriptor: int) -> Loaded:
+    """Read what worker processes compute, in the process that they are forked from.
+
+    Raises:
+        PlanError: it cannot be read here.
+    """
+    return Loaded(
+        _read(lambda: stages.load(descriptor), f"the process that the workers are forked from, process {os.getpid()}", _FIX), by_value
+    )
+
+
+def _read(load: Callable[[], Stages], words: str, fix: str) -> Stages:
+    try:
+        return load()
+    except Exception as error:
+        raise PlanError(
+            f"the functions of the dataset cannot be read in a worker process: {type(error).__name__}: {error}", where=words, fix=fix
+        ) from error
+
+
 class RemoteComputer:
     """Computes items as a worker thread does, away from the engine."""
 
@@ -159,7 +212,7 @@ class RemoteComputer:
             announce_row: called with a row before it is computed, where rows kill workers.
             arena: memory of the engine, where batches lie; None where there is none.
         """
-        self.words, self.fix = words, "define them at the top of a module that other processes can import, as this one does"
+        self.words, self.fix = words, _FIX
         self.context = WorkerContext(index)
         self.context.announce_row = announce_row
         self.context.errand = _not_here
@@ -174,23 +227,18 @@ class RemoteComputer:
         context = self.context
         return Spot(self._num_requests, context.place(), context.row(), context.step_name)
 
-    def begin(self, load: Callable[[], Stages], pause: Callable[[float], bool], retrying: Callable[..., None]) -> None:
-        """Compute what `load` gives from now on; `pause` and `retrying` as in `ErrorHandler`.
+    def begin(
+        self, load: Callable[[], Stages], pause: Callable[[float], bool], retrying: Callable[..., None], num_threads: int = 1
+    ) -> None:
+        """Compute what `load` gives from now on, each native pool with `num_threads`; `pause` and `retrying` as in `ErrorHandler`.
 
         Raises:
             PlanError: it cannot be read here.
         """
         self._segments = ()
-        try:
-            self._segments, policies = load()
-        except Exception as error:
-            raise PlanError(
-                f"the functions of the dataset cannot be read in a worker process: {type(error).__name__}: {error}",
-                where=self.words,
-                fix=self.fix,
-            ) from error
+        self._segments, policies = _read(load, self.words, self.fix)
         self._handler = ErrorHandler(policies=policies, pause=pause, retrying=retrying)
-        _use_one_thread()
+        _limit_pools(num_threads)
         _keep_freed_memory()
 
     def compute(self, request: Request) -> Reply:
@@ -250,13 +298,18 @@ def _not_here(call: Callable[[], Any]) -> Any:
 class _Worker:
     """What a worker process has."""
 
-    __slots__ = ("_computer", "_outbox", "_pickling", "_pipe")
+    __slots__ = ("_computer", "_num_threads", "_outbox", "_pickling", "_pipe")
 
-    def __init__(self, pipe: Pipe, name: str, index: int, arena: ArenaView) -> None:
-        self._pipe, self._pickling = pipe, BY_NAME
+    def __init__(self, pipe: Pipe, name: str, index: int, arena: ArenaView, num_threads: int) -> None:
+        self._pipe, self._pickling, self._num_threads = pipe, BY_NAME, num_threads
         words = f"{name}, process {os.getpid()}"
         self._computer = RemoteComputer(words, index, lambda row: pipe.send(AtRow(row)), arena)
         self._outbox = Outbox(pipe, where=f"a result of {name}", dumps=self._dumps)
+
+    def begin(self, load: Callable[[], Stages], by_value: bool) -> None:
+        """Compute what `load` gives from now on."""
+        self._pickling = by_value_pickling() if by_value else BY_NAME
+        self._computer.begin(load, self._pause, self._tell_retry, self._num_threads)
 
     def tell_spots(self, line: socket.socket) -> None:
         """Say where the worker is as often as the parent asks, in a thread of its own: it answers unless C code holds the interpreter."""
@@ -267,9 +320,8 @@ class _Worker:
     def answer(self, request: Request) -> None:
         """Compute a request and send the reply."""
         if request.stages is not None:
-            self._pickling = by_value() if request.by_value else BY_NAME
             stages = request.stages
-            self._computer.begin(lambda: stages.load(self._pipe.take_fd()), self._pause, self._tell_retry)
+            self.begin(lambda: stages.load(self._pipe.take_fd()), request.by_value)
             self._pipe.send(Begun())
         self._outbox.given_back(list(request.free))
         reply = self._computer.compute(request)
@@ -291,16 +343,37 @@ class _Worker:
         return dump_with_errors(value, keep, where=self._computer.words, pickling=self._pickling)
 
 
-def serve(pipe: Pipe, name: str, index: int, arena_bytes: int) -> None:
-    """Compute requests until the parent asks for the end. The descriptor of the arena comes with the first message."""
-    np.random.seed()  # a forked process would draw the same numbers as its siblings; `random` sees to that itself
+def serve(pipe: Pipe, name: str, index: int, arena_bytes: int, pools: Mapping[str, str], loaded: Loaded | None = None) -> None:
+    """Compute requests until the parent asks for the end. The descriptor of the arena comes with the first message.
+
+    Args:
+        pipe: to the parent.
+        name: of the worker.
+        index: of the worker.
+        arena_bytes: of the arena.
+        pools: variables that size the pools of native libraries, which this process begins without.
+        loaded: what it computes first, where it was forked with it.
+    """
+    _seed_apart()
+    set_sizes_of_pools(pools)
     pipe.receive()
-    worker = _Worker(pipe, name, index, ArenaView(pipe.take_fd(), arena_bytes))
+    given = pools["OMP_NUM_THREADS"]
+    worker = _Worker(pipe, name, index, ArenaView(pipe.take_fd(), arena_bytes), int(given) if given.isdecimal() else 1)
     line = socket.socket(fileno=pipe.take_fd())
     faulthandler.register(signal.SIGUSR1, line.fileno(), all_threads=False)  # tells the stack also where C code holds the interpreter
     threading.Thread(target=worker.tell_spots, args=(line,), name="penstock-spots", daemon=True).start()
+    if loaded is not None:
+        worker.begin(lambda: loaded.stages, loaded.by_value)
     while True:
         worker.answer(pipe.receive())
+
+
+def _seed_apart() -> None:
+    """Seed the global generators: a forked process would draw the same numbers as its siblings; `random` sees to that itself."""
+    np.random.seed()
+    torch: Any = sys.modules.get("torch")
+    if torch is not None:
+        torch.default_generator.manual_seed(int.from_bytes(os.urandom(8)) >> 1)
 
 
 def _keep_freed_memory() -> None:
@@ -311,10 +384,19 @@ def _keep_freed_memory() -> None:
         mallopt(_M_TRIM_THRESHOLD, 128 << 20)
 
 
-def _use_one_thread() -> None:
-    """Let libraries that are loaded compute in one thread: there is a worker process for every CPU."""
+def _limit_pools(num_threads: int) -> None:
+    """Let libraries that are loaded compute with so many threads each."""
     set_of_cv2: Callable[[int], Any] | None = getattr(sys.modules.get("cv2"), "setNumThreads", None)
     set_of_torch: Callable[[int], Any] | None = getattr(sys.modules.get("torch"), "set_num_threads", None)
-    for set_number in (set_of_cv2, set_of_torch):
+    for set_number in (set_of_cv2, set_of_torch, *(_setters_of_blas() if num_threads > 1 else ())):  # they begin with one
         if set_number is not None:
-            set_number(1)
+            set_number(num_threads)
+
+
+def _setters_of_blas() -> Iterator[Callable[[int], Any]]:
+    """Find the functions of the OpenBLAS libraries that are loaded: those of NumPy, SciPy and OpenCV are three."""
+    with suppress(OSError):  # not on macOS
+        for path in {line.split(maxsplit=5)[-1].strip() for line in Path("/proc/self/maps").read_text().splitlines() if "openblas" in line}:
+            library = ctypes.CDLL(path)
+            names = (f"{scipy}openblas_set_num_threads{width}" for scipy in ("", "scipy_") for width in ("", "64_"))
+            yield from (getattr(library, name) for name in names if hasattr(library, name))

@@ -23,38 +23,72 @@ import time
 from collections import deque
 from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock._processes.bell import Bell
 from penstock._processes.entry import Parcel, Post, serve
+from penstock._processes.executed import Executed
 from penstock._processes.failure import Failure
 from penstock._processes.pipe import FAILURE, MESSAGE, READY, Pipe, PipeEnded, not_sendable
 from penstock.errors import PlanError, WorkerDied
 
-__all__ = ["Child", "importable_program", "stop_all", "wait_any"]
+__all__ = ["Child", "Ends", "importable_program", "stop_all", "wait_any"]
 
-METHODS = ("forkserver", "spawn", "fork")
+METHODS = ("forkserver", "spawn", "fork", "exec")
 _SIGNALS_MS = 500
 _TERM_S = 0.5
 _KILL_S = 10.0
 
 
+class Ends(NamedTuple):
+    """The two ends of what joins a child to its parent: a socket pair, and a lifeline, which never carries a byte."""
+
+    ours: socket.socket
+    theirs: socket.socket
+    lifeline: Any
+    their_lifeline: Any
+
+    @classmethod
+    @contextmanager
+    def made(cls) -> Iterator[Ends]:
+        """Make them for a child that is started meanwhile: it takes its ends along, and where there is none, nothing is left open."""
+        import multiprocessing
+
+        ours, theirs = socket.socketpair()
+        try:
+            their_lifeline, lifeline = multiprocessing.Pipe(duplex=False)
+        except OSError:  # no descriptor is left
+            ours.close()
+            theirs.close()
+            raise
+        try:
+            yield cls(ours, theirs, lifeline, their_lifeline)
+        except BaseException:
+            ours.close()
+            lifeline.close()
+            raise
+        finally:
+            theirs.close()
+            their_lifeline.close()
+
+
 class Child:
     """One process. `send` may be called from several threads, `stop` from any and more than once, `receive` from one at a time."""
 
-    def __init__(self, process: Any, end: socket.socket, lifeline: Any, name: str) -> None:
+    def __init__(self, process: Any, ends: Ends, name: str, pidfd: int | None = None) -> None:
+        """See a process that was started: `pid`, `join`, `exitcode` and `close` are as those of multiprocessing. `pidfd`: one."""
         self.name = name
         self.pid: int = process.pid
         self.began = False
         self._process = process
-        self._pipe = Pipe(end)
-        self._lifeline = lifeline
+        self._pipe = Pipe(ends.ours)
+        self._lifeline = ends.lifeline
         self._arrived: deque[tuple[int, bytes]] = deque()
         self._ended = False
         self._reaping = threading.RLock()
         self._exit_code: int | None = None
         self._gone = False
-        self._pidfd = _pidfd(self.pid)
+        self._pidfd = _pidfd(self.pid) if pidfd is None else pidfd
 
     @classmethod
     def start(
@@ -65,6 +99,7 @@ class Child:
         name: str,
         method: str = "forkserver",
         imports_program: bool = True,
+        forks: bool = False,
     ) -> Child:
         """Start a process that runs `target(pipe, *args)`.
 
@@ -73,53 +108,59 @@ class Child:
             args: its arguments behind the pipe.
             name: what errors call the child.
             method: "forkserver", "spawn", or "fork", which copies this process as it is and warns when other threads run, because whatever
-                lock they hold stays locked in the copy.
+                lock they hold stays locked in the copy. "exec" starts a fresh interpreter that never imports the file that is run.
             imports_program: whether the child imports the file that is run, as multiprocessing does, for what is defined there. False for a
                 child that gets all of that by value: then a program needs no `if __name__ == "__main__":`.
+            forks: whether the child forks processes itself, with "exec"; see `Post`.
 
         Raises:
             PlanError: there is no such method here, `target` or `args` cannot be pickled, or this process is such a child itself.
         """
         import multiprocessing
 
-        if method not in METHODS or method not in multiprocessing.get_all_start_methods():
+        if method not in METHODS or (method != "exec" and method not in multiprocessing.get_all_start_methods()):
             raise PlanError(f"method={method!r} is no way to start a process here", where=name, fix=f"give one of {', '.join(METHODS)}")
         if multiprocessing.current_process().daemon:
             raise PlanError("a worker process cannot start processes of its own", where=name, fix="use threads there, or start it outside")
+        if method == "exec":
+            return cls._execute(Executed.message(target, args, name), name, forks)
         context = multiprocessing.get_context(method)
-        ours, theirs = socket.socketpair()
-        try:
-            lifeline_end, lifeline = context.Pipe(duplex=False)
-        except OSError:  # no descriptor is left
-            ours.close()
-            theirs.close()
-            raise
         forked = method == "fork"
-        post = Post(
-            end=theirs,
-            lifeline=lifeline_end,
-            parent=os.getpid(),
-            dies_with_thread=method != "forkserver" and threading.current_thread() is threading.main_thread(),
-            others=(ours, lifeline) if forked else (),
-        )
-        process = context.Process(target=serve, args=(post, Parcel(target, args)), name=name, daemon=True)  # type: ignore[attr-defined]
-        try:
-            if forked:
-                _warn_of_threads(name)
-            with nullcontext() if imports_program else _without_program(name):
-                _start(process, method)
+        with Ends.made() as ends:
+            post = Post(
+                end=ends.theirs,
+                lifeline=ends.their_lifeline,
+                parent=os.getpid(),
+                dies_with_thread=method != "forkserver" and threading.current_thread() is threading.main_thread(),
+                others=(ends.ours, ends.lifeline) if forked else (),
+            )
+            process = context.Process(target=serve, args=(post, Parcel(target, args)), name=name, daemon=True)  # type: ignore[attr-defined]
+            try:
+                if forked:
+                    _warn_of_threads(name)
+                with nullcontext() if imports_program else _without_program(name):
+                    _start(process, method)
+            except (pickle.PicklingError, AttributeError, TypeError) as error:
+                if forked:
+                    raise
+                raise _cannot_travel((target, args), error, name, method) from error
             # What multiprocessing does at exit ends its children and waits for them, while threads of ours may start others in their place.
             multiprocessing.process._children.discard(process)  # type: ignore[attr-defined]
-        except BaseException as error:
-            ours.close()
-            lifeline.close()
-            if isinstance(error, (pickle.PicklingError, AttributeError, TypeError)) and not forked:
-                raise _cannot_travel((target, args), error, name, method) from error
+        return cls(process, ends, name)
+
+    @classmethod
+    def _execute(cls, message: bytes, name: str, forks: bool) -> Child:
+        with Ends.made() as ends, _without_interrupts():
+            process = Executed((ends.theirs.fileno(), ends.their_lifeline.fileno()), forks)
+        child = cls(process, ends, name)
+        try:
+            child.send_bytes(message)
+        except WorkerDied:  # `receive` tells it
+            pass
+        except BaseException:
+            child.stop(0.0)
             raise
-        finally:
-            theirs.close()
-            lifeline_end.close()
-        return cls(process, ours, lifeline, name)
+        return child
 
     def send(self, message: object, *, fds: Sequence[int] = ()) -> None:
         """Send an object; blocks while 200 kB and more of earlier messages are unread.
@@ -338,7 +379,7 @@ def _pidfd(pid: int) -> int | None:
 
 
 def _start(process: Any, method: str) -> None:
-    """Start it with SIGINT blocked, so that Ctrl-C does not end it before it can say that it does not heed it.
+    """Start it with SIGINT blocked.
 
     Not with the fork server: one that is started here would hand the block on to all children of the program.
     """
@@ -347,11 +388,17 @@ def _start(process: Any, method: str) -> None:
     if method == "forkserver":
         process.start()
         return
+    with _without_interrupts(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "This process .* is multi-threaded, use of fork", DeprecationWarning)  # said in our words
+        process.start()
+
+
+@contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Start a process that has SIGINT blocked, so that Ctrl-C does not end it before it can say that it does not heed it."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "This process .* is multi-threaded, use of fork", DeprecationWarning)  # said in our words
-            process.start()
+        yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 

@@ -11,12 +11,12 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 from penstock._processes.failure import Failure
 from penstock._processes.pipe import FAILURE, READY, Pipe, PipeEnded
 
-__all__ = ["Parcel", "Post", "serve"]
+__all__ = ["Package", "Parcel", "Post", "pidfd_of", "run_as_child", "serve"]
 
 _ORPHANED = 70
 _PR_SET_PDEATHSIG = 1
@@ -31,13 +31,15 @@ class Post(NamedTuple):
         parent: the pid of the process that started it, which need not be its parent in the sense of the system.
         dies_with_thread: whether the system may kill it when the starting thread ends: true for a main thread that is its parent.
         others: what a fork copied and only the parent may hold.
+        forks: whether this child forks processes. Then it has no thread of its own, and its function, which gets this post, watches.
     """
 
     end: socket.socket
     lifeline: Any
     parent: int
     dies_with_thread: bool
-    others: Sequence[Any]
+    others: Sequence[Any] = ()
+    forks: bool = False
 
 
 class Parcel:
@@ -56,14 +58,21 @@ class Parcel:
     def __setstate__(self, data: bytes) -> None:
         self._content, self._data = None, data
 
-    def open(self) -> tuple[Callable[..., object], tuple[Any, ...]]:
-        """Return the function and its arguments."""
+    def open(self, pipe: Pipe) -> tuple[Callable[..., object], tuple[Any, ...]]:
+        """Return the function and its arguments, which did not come by the pipe."""
         content = self._content if self._data is None else pickle.loads(self._data)
         self._content = self._data = None
         return content  # type: ignore[no-any-return]
 
 
-def serve(post: Post, parcel: Parcel) -> None:
+class Package(Protocol):
+    """A function and its arguments, on their way to a child."""
+
+    def open(self, pipe: Pipe) -> tuple[Callable[..., object], tuple[Any, ...]]:
+        """Return them; they may come by the pipe."""
+
+
+def serve(post: Post, parcel: Package) -> None:
     """Run the function with the pipe and its arguments; send the error that ends it, whatever it is."""
     for other in post.others:
         other.close()
@@ -77,8 +86,8 @@ def serve(post: Post, parcel: Parcel) -> None:
     pipe = Pipe(post.end)
     try:
         pipe.send_bytes(READY, b"")
-        target, args = parcel.open()
-        target(pipe, *args)
+        target, args = parcel.open(pipe)
+        target(pipe, *((post,) if post.forks else ()), *args)
     except PipeEnded:  # the parent asked for the end, or is gone
         return
     except BaseException as error:
@@ -102,6 +111,7 @@ def _guard(post: Post) -> None:
     - SIGKILL by the kernel when the lifeline ends (O_ASYNC): also while C code holds the interpreter. Late when a process forked by the
       parent holds a copy of its end.
     - A thread that waits for the lifeline and, through a pidfd, for the parent itself: also then. Not while C code holds the interpreter.
+      In a process that forks others the function waits for them itself, beside the pipe.
     - PDEATHSIG, only where the system's parent is our parent's main thread: it is sent when the *thread* ends that forked.
     """
     descriptor = post.lifeline.fileno()
@@ -113,15 +123,36 @@ def _guard(post: Post) -> None:
         fcntl.fcntl(descriptor, fcntl.F_SETFL, fcntl.fcntl(descriptor, fcntl.F_GETFL) | os.O_ASYNC)
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
+    parent = pidfd_of(post.parent)
+    if parent is not None:
+        poll.register(parent, select.POLLIN)
+    if poll.poll(0):  # it ended before the kernel was asked to tell
+        os._exit(_ORPHANED)
+    if not post.forks:
+        threading.Thread(target=_watch, args=(poll,), name="penstock-guard", daemon=True).start()
+
+
+def pidfd_of(parent: int) -> int | None:
+    """Return a descriptor that is readable once the parent has ended; end this process where it has. None where there is no such thing."""
     try:
-        poll.register(os.pidfd_open(post.parent), select.POLLIN)
+        return os.pidfd_open(parent)
     except ProcessLookupError:
         os._exit(_ORPHANED)
     except (AttributeError, OSError):  # macOS, or a sandbox without the call: the lifeline remains
-        pass
-    if poll.poll(0):  # it ended before the kernel was asked to tell
-        os._exit(_ORPHANED)
-    threading.Thread(target=_watch, args=(poll,), name="penstock-guard", daemon=True).start()
+        return None
+
+
+def run_as_child(post: Post, parcel: Package, name: str) -> NoReturn:
+    """Be a child as multiprocessing knows it, by `current_process()` and `parent_process()`, however this process was started."""
+    import multiprocessing
+
+    code = 1
+    try:
+        process: Any = multiprocessing.get_context("spawn").Process(target=serve, args=(post, parcel), name=name, daemon=True)
+        process._parent_pid, process._parent_name = post.parent, "MainProcess"
+        code = process._bootstrap(parent_sentinel=post.lifeline.fileno())
+    finally:
+        os._exit(code)
 
 
 def _watch(poll: select.poll) -> None:
