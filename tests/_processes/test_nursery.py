@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from _processes import acting
 
+from penstock._contracts.process import why_no_processes
 from penstock._processes.child import Child
 from penstock._processes.executed import POOLS
-from penstock._contracts.process import why_no_processes
 from penstock._processes.nursery import Nursery
 from penstock.errors import WorkerDied
 

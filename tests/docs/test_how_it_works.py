@@ -55,8 +55,9 @@ for options in ({"executor": "inline"}, {"num_workers": 1}, {"num_workers": 3}):
         with batched.feed(executor="threads", num_workers=2) as feed:
             feed.load_state_dict(state)
             assert got + [batch.tolist() for batch in feed] == whole, step
-assert [batch.tolist() for batch in ps.from_arrays(np.arange(6)).batch(2).rotate(1).feed(executor="threads", num_workers=2)] == [[2, 3], [4, 5], [0, 1]]
-with ps.from_arrays(np.arange(6)).rotate(1).batch(2).feed(executor="threads", num_workers=2, ordered=False) as feed:
+threads = {"executor": "threads", "num_workers": 2}
+assert [batch.tolist() for batch in ps.from_arrays(np.arange(6)).batch(2).rotate(1).feed(**threads)] == [[2, 3], [4, 5], [0, 1]]
+with ps.from_arrays(np.arange(6)).rotate(1).batch(2).feed(**threads, ordered=False) as feed:
     assert sorted(value for batch in feed for value in batch.tolist()) == list(range(6))
 
 testing.check_operator(lambda ds: ds.rotate(2))

@@ -208,7 +208,8 @@ def slow(x):
 if mode == "both":
     input()
 ds = ps.from_arrays(np.arange(300)).map(slow).cache(folder)
-values = [element["name"] for element in ds.shuffle(seed=int(os.environ["SEED"])).feed(executor="threads", num_workers=2)] if mode == "both" else list(ds)
+both = ds.shuffle(seed=int(os.environ["SEED"])).feed(executor="threads", num_workers=2)
+values = [element["name"] for element in both] if mode == "both" else list(ds)
 print("computed")
 if mode == "both":
     assert sorted(values) == sorted(f"element {index}" for index in range(300))

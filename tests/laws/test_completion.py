@@ -470,7 +470,8 @@ def slow(value):
         event.wait()
     return value
 
-feed = ps.from_source(list(range(1, 91))).map(slow).batch(5).repeat(2).feed(executor="threads", num_workers=4, ordered=False, record="order")
+slowly = ps.from_source(list(range(1, 91))).map(slow).batch(5).repeat(2)
+feed = slowly.feed(executor="threads", num_workers=4, ordered=False, record="order")
 for number in range(12):
     if not feed._delivery.items:
         event.set()

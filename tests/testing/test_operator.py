@@ -93,7 +93,7 @@ def test_a_function_that_looks_at_its_thread_depends_on_how_the_feed_runs() -> N
     assert_broken(
         lambda: check_operator(lambda ds: ds.map(where)),
         "depend on how the feed runs: element 0 is False, not True",
-        "a list, feed()",
+        "a list, feed(executor='threads', num_workers=2)",
         PURE,
     )
 
