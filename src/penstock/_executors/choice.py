@@ -7,7 +7,6 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock._contracts.options import Options
@@ -40,7 +39,6 @@ _WAITS_ALWAYS = 0.95  # there is nothing that threads could run beside
 _COMPUTES = 0.4  # of a CPU: below that workers wait for disks and servers, which threads do as well
 _BETTER = 1.02
 _FOUND = {name: name for name in ("threads", "processes", "placed", "inline")}
-_MOST_BYTES = 256 << 20  # of a dataset that is copied for a trial
 
 
 class _Window:
@@ -140,7 +138,7 @@ class ExecutorChoice:
         from penstock._executors.processes import sendable
 
         if self._placed is None or self._placed[0] != form:
-            self._placed = form, form._replace(root=form.root.placed(partial(sendable, most_bytes=_MOST_BYTES)))
+            self._placed = form, form._replace(root=form.root.placed(sendable))
         return self._placed[1]
 
     def begin(self, form: PlanVariant, program: Program) -> None:
@@ -202,7 +200,7 @@ class ExecutorChoice:
         may_part = self.name != "processes" and not self._replaces(engine)
         if self.name != "placed" or not may_part:  # else the whole has been tried
             try:
-                self._run(processes, engine, _MOST_BYTES if may_part else None)
+                self._run(processes, engine)
             except PlanError:
                 if not may_part:
                     raise
@@ -220,9 +218,9 @@ class ExecutorChoice:
 
         return RemoteExecutor(engine, workers, "threads" if self.name == "placed" else self.name)
 
-    def _run(self, workers: RemoteWorkers, engine: Engine, most_bytes: int | None = None, *, placed: bool = False) -> None:
+    def _run(self, workers: RemoteWorkers, engine: Engine, *, placed: bool = False) -> None:
         assert self._form is not None
-        workers.run(engine.plans, engine.error_handler.policies, self._form, most_bytes, placed=placed)
+        workers.run(engine, self._form, placed=placed)
 
     def delivered(self, now_ns: int, waited_ns: int, num_items: int) -> None:
         """Learn from a hand-over."""
@@ -256,7 +254,7 @@ class ExecutorChoice:
         assert self._engine is not None
         try:
             processes = self._made()
-            self._run(processes, self._engine, _MOST_BYTES)
+            self._run(processes, self._engine)
             processes.start(self._most_workers)
         except (PlanError, WorkerDied, OSError, Stopped) as error:  # said in a notice: the feed goes on as it is
             self._may_place = isinstance(error, PlanError) and self._can_place()

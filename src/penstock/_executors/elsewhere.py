@@ -6,7 +6,6 @@ import time
 import weakref
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import is_dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -16,7 +15,7 @@ from penstock._engine.chunk import BatchItem, Outcome, WorkItem
 from penstock._engine.compute import Computer
 from penstock._engine.engine import Engine
 from penstock._engine.error_policy import ErrorHandler
-from penstock._engine.program import Policies, SegmentPlan
+from penstock._engine.program import SegmentPlan
 from penstock._engine.resume import PlanVariant
 from penstock._engine.segment import READER, RETRY_WORKER
 from penstock._executors.remote import Reply, Spot, Stages
@@ -148,20 +147,22 @@ class RemoteWorkers(ABC):
         self._form: PlanVariant | None = None
         self._workers: dict[tuple[str, int], Any] = {}
 
-    def run(
-        self, plans: Sequence[SegmentPlan], policies: Policies, form: PlanVariant, most_bytes: int | None = None, *, placed: bool = False
-    ) -> None:
-        """Compute segments from now on; those of the same plan in the same form are the same.
+    def run(self, engine: Engine, form: PlanVariant, *, placed: bool = False) -> None:
+        """Compute the segments of an engine from now on; of the same plan in the same form only what has changed is sent again.
 
         With `placed` only the stages that say so are sent; what threads compute is left out.
 
         Raises:
-            PlanError: something in them cannot be sent, or takes more than `most_bytes`.
+            PlanError: something in them cannot be sent, or would take too much memory.
         """
-        if form != self._form:
-            parts = tuple(map(_placed_part if placed else _computed_part, plans))
-            self._send(Stages(parts, policies), form, most_bytes)
+        stages = Stages(tuple(map(_placed_part if placed else _computed_part, engine.plans)), engine.error_handler.policies)
+        if form != self._form or self._has_changed(stages, engine):
+            self._send(stages, form, sum(engine.pools.values()))
             self._form = form
+
+    def _has_changed(self, stages: Stages, engine: Engine) -> bool:
+        """Tell whether functions and objects hold something else than when they were sent."""
+        return False
 
     def worker(self, pool: str, index: int, engine: Engine, plans: list[SegmentPlan]) -> RemoteWorker:
         """Return a worker of a pool, for one run."""
@@ -176,7 +177,7 @@ class RemoteWorkers(ABC):
         return found
 
     @abstractmethod
-    def _send(self, stages: Stages, form: PlanVariant, most_bytes: int | None) -> None:
+    def _send(self, stages: Stages, form: PlanVariant, num_workers: int) -> None:
         """Have all workers compute these from now on: the segments of `form`."""
 
     @abstractmethod

@@ -30,7 +30,7 @@ from penstock._ops.rows import Rows
 from penstock._plan.base import sources
 from penstock._processes.failure import Failure
 from penstock._processes.pipe import not_sendable
-from penstock._processes.shared_pickle import pickle_apart
+from penstock._processes.shared_pickle import FilePart, pickle_apart
 from penstock.errors import MissingExtra, PlanError, WorkerDied, WorkerFailed
 
 __all__ = ["RayWorkers"]
@@ -75,13 +75,13 @@ class RayWorkers(RemoteWorkers):
         wanted = {"CPU": self.options.num_cpus, **self.options.resources}
         return max(1, int(min(amounts.get(name, 0) // amount for name, amount in wanted.items() if amount)))
 
-    def _send(self, stages: Stages, form: PlanVariant, most_bytes: int | None) -> None:
+    def _send(self, stages: Stages, form: PlanVariant, num_workers: int) -> None:
         try:
-            unsent = pickle_apart(stages, self.ray.cloudpickle.Pickler, most_bytes)
+            unsent = pickle_apart(stages, self.ray.cloudpickle.Pickler)
         except Exception as error:
             fix = "open files, locks and clients inside your functions, or give executor='threads'"
-            raise PlanError(not_sendable(stages, error, "").what, where=_WHERE, fix=fix) from error
-        buffers = [np.frombuffer(buffer, np.uint8) for buffer in unsent.buffers]
+            raise PlanError(not_sendable(stages, error, "", self.ray.cloudpickle.dumps).what, where=_WHERE, fix=fix) from error
+        buffers = [np.frombuffer(buffer, np.uint8) for buffer in unsent.buffers if not isinstance(buffer, FilePart)]
         self.sent = SentToRay(self.ray.put((unsent.stream, buffers)), _local_files(form))
 
     def _make(self, name: str, index: int) -> RayWorker:

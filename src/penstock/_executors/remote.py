@@ -23,14 +23,16 @@ from penstock._engine.chunk import BatchItem, Outcome, WorkItem
 from penstock._engine.compute import compute, compute_batches
 from penstock._engine.error_policy import ErrorHandler
 from penstock._engine.program import Policies, SegmentPlan
+from penstock._executors.records import send_records
 from penstock._ops.block import ElementFailed
 from penstock._ops.rows import RowsElsewhere
 from penstock._ops.stack import BatchSpec
 from penstock._ops.worker import WorkerContext
 from penstock._processes.arena import ArenaView
-from penstock._processes.failure import BY_NAME, by_value, dump_with_errors
+from penstock._processes.failure import dump_with_errors
 from penstock._processes.outbox import Outbox
 from penstock._processes.pipe import Pipe
+from penstock._processes.sending import dumps_to_program, pickler_to_program
 from penstock._processes.shared_pickle import PickledOnce
 from penstock.errors import PlanError, SpecError
 from penstock.observe.stats import thread_times
@@ -77,7 +79,7 @@ class Request(NamedTuple):
         place: where they are written; None where that is not known yet: then they come back in the reply.
         free: slots of the process that the parent has no views of any more.
         stages: what is run from now on, or None for no change; the descriptor comes with the message.
-        by_value: whether functions and classes of the program come by value, and go back so.
+        log_levels: with stages, those of the program.
     """
 
     segment: int
@@ -86,7 +88,7 @@ class Request(NamedTuple):
     place: Place | None = None
     free: Sequence[int] = ()
     stages: PickledOnce | None = None
-    by_value: bool = False
+    log_levels: dict[str, int] | None = None
 
 
 class Reply(NamedTuple):
@@ -159,7 +161,7 @@ class RemoteComputer:
             announce_row: called with a row before it is computed, where rows kill workers.
             arena: memory of the engine, where batches lie; None where there is none.
         """
-        self.words, self.fix = words, "define them at the top of a module that other processes can import, as this one does"
+        self.words, self.fix = words, "import what the functions need inside them, or put their modules where other processes find them"
         self.context = WorkerContext(index)
         self.context.announce_row = announce_row
         self._arena = arena
@@ -237,10 +239,10 @@ class RemoteComputer:
 class _Worker:
     """What a worker process has."""
 
-    __slots__ = ("_computer", "_outbox", "_pickling", "_pipe")
+    __slots__ = ("_computer", "_outbox", "_pipe")
 
     def __init__(self, pipe: Pipe, name: str, index: int, arena: ArenaView) -> None:
-        self._pipe, self._pickling = pipe, BY_NAME
+        self._pipe = pipe
         words = f"{name}, process {os.getpid()}"
         self._computer = RemoteComputer(words, index, lambda row: pipe.send(AtRow(row)), arena)
         self._outbox = Outbox(pipe, where=f"a result of {name}", dumps=self._dumps)
@@ -254,8 +256,8 @@ class _Worker:
     def answer(self, request: Request) -> None:
         """Compute a request and send the reply."""
         if request.stages is not None:
-            self._pickling = by_value() if request.by_value else BY_NAME
             stages = request.stages
+            send_records(request.log_levels or {}, self._pipe.send, dumps_to_program)
             self._computer.begin(lambda: stages.load(self._pipe.take_fd()), self._pause, self._tell_retry)
             self._pipe.send(Begun())
         self._outbox.given_back(list(request.free))
@@ -275,7 +277,7 @@ class _Worker:
         self._pipe.send(Retrying(self._dumps((failed, *what), None)))
 
     def _dumps(self, value: object, keep: Callable[[pickle.PickleBuffer], Any] | None) -> bytes:
-        return dump_with_errors(value, keep, where=self._computer.words, pickling=self._pickling)
+        return dump_with_errors(value, keep, where=self._computer.words, pickler=pickler_to_program())
 
 
 def serve(pipe: Pipe, name: str, index: int, arena_bytes: int) -> None:

@@ -17,7 +17,6 @@ import pickle
 import select
 import signal
 import socket
-import sys
 import threading
 import time
 from collections import deque

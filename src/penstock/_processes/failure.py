@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from io import BytesIO
+from pickle import Pickler
 from typing import Any
 
 import numpy as np
@@ -36,12 +37,10 @@ class Failure:
     pickle: bytes | None
 
     @classmethod
-    def of(cls, error: BaseException, pickler: type[pickle.Pickler] | None = None) -> Failure:
+    def of(cls, error: BaseException, pickler: type[Pickler] | None = None) -> Failure:
         """Pack an exception that was caught."""
         kind = f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")
-        return cls(
-            kind=kind, text=text_of(error), traceback=traceback_text_of(error).rstrip(), pickle=_pickle_of(error, pickler)
-        )
+        return cls(kind=kind, text=text_of(error), traceback=traceback_text_of(error).rstrip(), pickle=_pickle_of(error, pickler))
 
     def error(self, where: str) -> BaseException:
         """Return the exception to raise: the original with the child's traceback as a note, or a `WorkerFailed` that tells both."""
@@ -77,7 +76,7 @@ def dump_with_errors(
     keep: Callable[[pickle.PickleBuffer], Any] | None,
     *,
     where: str,
-    pickler: type[pickle.Pickler],
+    pickler: type[Pickler],
 ) -> bytes:
     """Pickle a value that may hold exceptions of users, anywhere: each arrives as itself, with the traceback of here as a note.
 
@@ -113,7 +112,7 @@ def _arrived(failure: Failure, where: str) -> BaseException:
     return error
 
 
-def _pickle_of(error: BaseException, pickler: type[pickle.Pickler] | None) -> bytes | None:
+def _pickle_of(error: BaseException, pickler: type[Pickler] | None) -> bytes | None:
     # What a user's __reduce__ or __init__ raises here may be anything; the error that counts is `error`.
     for value in (error, _Bare(error)):
         with suppress(Exception):

@@ -5,15 +5,17 @@ from __future__ import annotations
 import functools
 import random
 import sys
+import warnings
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from types import CodeType, FunctionType, MethodType, ModuleType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["Step", "culprit", "generators_in", "largest_part", "path_of", "words_of"]
+__all__ = ["Step", "culprit", "generators_in", "largest_part", "path_of", "warn_of_generators", "words_of"]
 
 _MOST_OBJECTS, _MOST_ELEMENTS, _DEPTH = 20_000, 64, 24
 _SAMPLED, _SIZE_DEPTH = 8, 8
@@ -135,9 +137,9 @@ def generators_in(value: object) -> list[tuple[list[Step], object]]:
     """Return the random generators that an object of the user's, or what it holds, has, each with the way to it."""
     found: list[tuple[list[Step], object]] = []
     seen = {id(value)}
-    waiting: list[tuple[list[Step], object]] = [([], value)]
+    waiting: deque[tuple[list[Step], object]] = deque([([], value)])
     while waiting and len(seen) < _MOST_OBJECTS:
-        steps, value = waiting.pop()
+        steps, value = waiting.popleft()
         if _is_generator(value):
             found.append((steps, value))
             continue
@@ -197,3 +199,16 @@ def _size_of(value: object, depth: int) -> int:
         some = list(value.items() if isinstance(value, dict) else value)[:: max(1, len(value) // _SAMPLED)][:_SAMPLED]
         return len(value) * sum(_size_of(one, depth - 1) for one in some) // len(some)
     return 64 + sum(_size_of(step.part, depth - 1) for step in steps_of(value) if step.name)
+
+
+def warn_of_generators(value: object, stacklevel: int) -> None:
+    """Warn of the first random generator that worker processes would each have a copy of, in the same state."""
+    found = generators_in(value)
+    if not found:
+        return
+    steps, generator = found[0]
+    warnings.warn(
+        f"{words_of(steps) or path_of(steps)} is a {type(generator).__name__}: it draws the same numbers in each worker process; take "
+        "them from a parameter `rng` of the function that map() gets, which is a generator keyed by the element",
+        stacklevel=stacklevel,
+    )

@@ -12,8 +12,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
-from types import FunctionType
 from typing import Any
 
 from penstock._processes.parts import culprit, path_of, words_of
@@ -163,29 +161,33 @@ class Pipe:
             os.close(self._fds.popleft())
 
 
-def pickled(message: object, where: str, dumps: Callable[[object], bytes] = partial(pickle.dumps, protocol=5)) -> bytes:
-    """Return the pickle of a message.
+def pickled(message: object, where: str, dumps: Callable[[object], bytes] | None = None) -> bytes:
+    """Return the pickle of a message, by `dumps` or else by name.
 
     Raises:
         SpecError: it, or a part of it, cannot be pickled: named with its place and type.
     """
     try:
-        return dumps(message)
+        return (dumps or _dumps_by_name)(message)
     except Exception as error:
         raise not_sendable(message, error, where, dumps) from error
 
 
-def not_sendable(message: object, error: Exception, where: str, dumps: Callable[[object], bytes] = pickle.dumps) -> SpecError:
-    """Return the error that names what in a message cannot be pickled by `dumps`."""
+def _dumps_by_name(message: object) -> bytes:
+    return pickle.dumps(message, protocol=5)
+
+
+def not_sendable(message: object, error: Exception, where: str, dumps: Callable[[object], bytes] | None = None) -> SpecError:
+    """Return the error that names what in a message cannot be pickled by `dumps`, or else by name."""
 
     def is_good(part: object) -> bool:
         # What a user's __reduce__ raises may be anything, and it is told as the error of the whole message.
         with suppress(Exception):
-            dumps(part)
+            (dumps or _dumps_by_name)(part)
             return True
         return False
 
-    steps = culprit(message, is_good, into_code=isinstance(dumps, FunctionType))
+    steps = culprit(message, is_good, into_code=dumps is not None)
     part, place = steps[-1].part if steps else message, words_of(steps) or path_of(steps)
     kind = f"{type(part).__module__}.{type(part).__qualname__}".removeprefix("builtins.")
     return SpecError(
