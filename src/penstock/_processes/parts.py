@@ -55,7 +55,7 @@ def steps_of(value: object) -> list[Step]:
     elif isinstance(value, type):
         named = [(f".{name}", part) for name, part in vars(value).items() if not name.startswith("__") or callable(part)]
     elif not isinstance(value, (ModuleType, str, bytes, int, float, np.ndarray)):
-        named = [*_attributes(value), ("", type(value))]
+        named = [*_attributes(value), *((("", type(value)),) if _is_looked_into(type(value)) else ())]
     return [Step(value, name, part) for name, part in named]
 
 

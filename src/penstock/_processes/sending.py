@@ -18,7 +18,7 @@ import weakref
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from io import BytesIO
+from io import BytesIO, TextIOWrapper
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -56,6 +56,8 @@ class SendingPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle 
         if kind is CodeType:
             make, arguments = self.dispatch_table[CodeType](value)
             return _code, (value.co_filename, make, arguments)  # cloudpickle leaves the name out, which tracebacks and stacks tell
+        if kind is TextIOWrapper:
+            _refuse_file(value)
         if kind in (random.Random, np.random.RandomState) and value is _generator_of_process(kind):
             return _generator_of_process, (kind,)
         return NotImplemented
@@ -85,7 +87,8 @@ class SendingPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle 
         code: CodeType | None = getattr(_unwrapped(function), "__code__", None)
         if code is None or code.co_filename != file:
             return False
-        return not linecache.getline(file, code.co_firstlineno).lstrip().startswith("@")
+        line: str = linecache.getline(file, code.co_firstlineno)
+        return line.lstrip()[:1] != "@"
 
     def _by_value(self, value: Any, module: ModuleType) -> Any:
         if module.__name__ in cloudpickle.list_registry_pickle_by_value():
@@ -195,6 +198,12 @@ def _code(filename: str, make: Callable[..., CodeType], arguments: tuple[Any, ..
     return make(*arguments).replace(co_filename=filename)
 
 
+def _refuse_file(file: TextIOWrapper) -> None:
+    """Raise as for other files; cloudpickle would send all that is in it."""
+    if file not in (sys.stdout, sys.stderr):
+        raise TypeError("cannot pickle '_io.TextIOWrapper' object")
+
+
 def _memory_map(array: NDArray[Any], filename: Any, offset: int, mode: str) -> Any:
     found: Any = array.view(np.memmap)
     found.filename, found.offset, found.mode = filename, offset, mode
@@ -264,6 +273,8 @@ def pickler_to_program() -> type[pickle.Pickler]:
     class PicklerToProgram(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
         def reducer_override(self, value: Any) -> Any:
             if not isinstance(value, type):
+                if type(value) is TextIOWrapper:
+                    _refuse_file(value)
                 return super().reducer_override(value) if type(value) is FunctionType else NotImplemented
             if _has_its_name(value):
                 return NotImplemented
@@ -315,11 +326,8 @@ class _ComparingPickler(SendingPickler):
         return value.ctypes.data if isinstance(value, np.ndarray) else value.data_ptr(), value.nbytes
 
 
-_CONTAINERS: dict[Any, int] = {
-    **dict.fromkeys((list, tuple, dict, set, frozenset), _LARGE_LENGTH),
-    bytes: _LARGE_BYTES,
-    bytearray: _LARGE_BYTES,
-}
+_CONTAINERS: dict[Any, int] = dict.fromkeys((list, tuple, dict, set, frozenset), _LARGE_LENGTH)
+_CONTAINERS |= {bytes: _LARGE_BYTES, bytearray: _LARGE_BYTES}
 
 
 class _Digest:
