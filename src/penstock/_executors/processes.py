@@ -212,7 +212,7 @@ class WorkerProcess(RemoteWorker):
         message: Any = item if isinstance(item, WorkItem) else self._processes.arena.dumps(item)
         levels = None if given is None else log_levels()
         request = Request(segment, message, slot is not None, place, self._inbox.take_returned(), given, levels)
-        data = pickled(request, f"an item for {self._name}", dumps_to_worker)
+        data = pickled(request, f"an item for {self._name}", None if _is_plain(request.item) else dumps_to_worker)
         child.send_bytes(data, fds=[sent.descriptor] if given is not None else ())
         self._serial = sent.serial
         while not isinstance(message := child.receive(), Parcelled):
@@ -317,6 +317,11 @@ class _Line:
     def close(self) -> None:
         """Close it."""
         self._end.close()
+
+
+def _is_plain(item: WorkItem | bytes) -> bool:
+    """Tell whether an item holds nothing of the user's: then it is pickled in a tenth of the time."""
+    return isinstance(item, bytes) or (item.block is None and item.given is None and not (item.known or item.bad_rows or item.fatal))
 
 
 def sendable(function: object) -> bool:

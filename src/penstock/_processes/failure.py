@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import pickle
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,7 +15,7 @@ import numpy as np
 
 from penstock._contracts.failing import add_note, argument_of, text_of, traceback_of, traceback_text_of, would_end
 from penstock._ops.block import ElementFailed
-from penstock._processes.sending import dumps_to_program
+from penstock._processes.sending import dumps_to_program, reduced
 from penstock.errors import StopRaised, WorkerFailed
 
 __all__ = ["Failure", "dump_with_errors", "fit_to_raise"]
@@ -86,19 +87,27 @@ def dump_with_errors(
         where: where it was raised, in words.
         pickler: how.
     """
+    file = BytesIO()
+    pickling = _error_pickler(pickler)(file, protocol=5, buffer_callback=keep)  # type: ignore[arg-type]  # a class is hashable
+    pickling.where = where
+    pickling.dump(value)
+    return file.getvalue()
 
+
+@functools.cache
+def _error_pickler(pickler: type[Pickler]) -> Any:
     class ErrorPickler(pickler):  # type: ignore[valid-type,misc]  # the base is a value
+        where = ""
+
         def reducer_override(self, value: Any) -> Any:
+            if isinstance(value, (np.ndarray, np.generic)):
+                return reduced(value)
             if isinstance(value, BaseException) and not isinstance(value, ElementFailed):
                 failure = Failure.of(value, pickler)  # one that was not raised has no traceback
-                return _arrived, (failure if traceback_of(value) is not None else replace(failure, traceback=""), where)
-            if type(value) is np.ndarray and not value.flags.forc:  # NumPy would send its elements in the stream, and lose their byte order
-                return np.ascontiguousarray(value).__reduce_ex__(5)
+                return _arrived, (failure if traceback_of(value) is not None else replace(failure, traceback=""), self.where)
             return super().reducer_override(value)
 
-    file = BytesIO()
-    ErrorPickler(file, protocol=5, buffer_callback=keep).dump(value)
-    return file.getvalue()
+    return ErrorPickler
 
 
 def _arrived(failure: Failure, where: str) -> BaseException:

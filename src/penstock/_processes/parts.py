@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import functools
 import random
 import sys
@@ -77,7 +78,7 @@ def _held_by_function(function: FunctionType) -> Iterator[tuple[str, object]]:
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         with suppress(ValueError):  # it is empty
             yield f"variable `{name}`", cell.cell_contents
-    for name in dict.fromkeys(_names_in(function.__code__)):
+    for name in dict.fromkeys(_globals_in(function.__code__)):
         if name in function.__globals__:
             yield f"global `{name}`", function.__globals__[name]
     for number, default in enumerate(function.__defaults__ or ()):
@@ -85,11 +86,11 @@ def _held_by_function(function: FunctionType) -> Iterator[tuple[str, object]]:
     yield from ((f".{name}", part) for name, part in vars(function).items())
 
 
-def _names_in(code: CodeType) -> Iterator[str]:
-    yield from code.co_names
+def _globals_in(code: CodeType) -> Iterator[str]:
+    yield from (step.argval for step in dis.get_instructions(code) if step.opname == "LOAD_GLOBAL")
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _names_in(constant)
+            yield from _globals_in(constant)
 
 
 def words_of(steps: list[Step]) -> str:
@@ -171,7 +172,7 @@ def _is_looked_into(value: object) -> bool:
     module = sys.modules.get(value.__module__ or "")
     file = str(getattr(module, "__file__", None) or "")
     top = (value.__module__ or "").partition(".")[0]
-    return not (top in sys.stdlib_module_names and top != "__main__") and top != "penstock" and "-packages" not in file
+    return top == "__main__" or (top not in sys.stdlib_module_names and top != "penstock" and "-packages" not in file)
 
 
 def largest_part(value: object) -> list[Step]:

@@ -30,7 +30,16 @@ from numpy.typing import NDArray
 
 from penstock.sources.arrays import IndexableSource
 
-__all__ = ["ClassesOfWorker", "SendingPickler", "class_of_number", "digest", "dumps_to_program", "dumps_to_worker", "pickler_to_program"]
+__all__ = [
+    "ClassesOfWorker",
+    "SendingPickler",
+    "class_of_number",
+    "digest",
+    "dumps_to_program",
+    "dumps_to_worker",
+    "pickler_to_program",
+    "reduced",
+]
 
 Keep = Callable[[pickle.PickleBuffer], Any]
 _LARGE_BYTES, _LARGE_LENGTH = 64 << 20, 100_000
@@ -50,17 +59,17 @@ class SendingPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle 
         kind = type(value)
         if kind is np.ndarray or kind is np.memmap:
             return self._array(value)
+        if kind is getattr(sys.modules.get("torch"), "Tensor", None):
+            return self._tensor(value)
         if isinstance(value, (type, FunctionType, ModuleType)):
             module = self._copied(value)
-            return super().reducer_override(value) if module is None else self._by_value(value, module)
+            return _as_usual(self, value) if module is None else self._by_value(value, module)
         if kind is CodeType:
             make, arguments = self.dispatch_table[CodeType](value)
             return _code, (value.co_filename, make, arguments)  # cloudpickle leaves the name out, which tracebacks and stacks tell
-        if kind is TextIOWrapper:
-            _refuse_file(value)
         if kind in (random.Random, np.random.RandomState) and value is _generator_of_process(kind):
             return _generator_of_process, (kind,)
-        return NotImplemented
+        return _as_usual(self, value)
 
     def _copied(self, value: type | FunctionType | ModuleType) -> ModuleType | None:
         """Return the module of what would be another thing, or nothing, in a worker; None for what is left to cloudpickle."""
@@ -102,6 +111,14 @@ class SendingPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle 
             with suppress(ValueError):
                 cloudpickle.unregister_pickle_by_value(module)
 
+    def _tensor(self, value: Any) -> Any:
+        if not self._keeps_apart:
+            return NotImplemented
+        try:
+            return sys.modules["torch"].from_numpy, (value.numpy(),)  # else its bytes would be in the stream, for each worker
+        except (TypeError, RuntimeError):  # of another device, layout or dtype, or with a gradient
+            return NotImplemented
+
     def _array(self, value: NDArray[Any]) -> Any:
         if not value.size or value.dtype.hasobject:
             return NotImplemented
@@ -129,7 +146,8 @@ def _is_importable(module: ModuleType) -> bool:
         if spec is None:
             return False
         path = spec.submodule_search_locations
-    file, origin = getattr(module, "__file__", None), spec.origin if spec is not None and spec.has_location else None
+    file: str | None = getattr(module, "__file__", None)
+    origin: str | None = spec.origin if spec is not None and spec.has_location else None
     if file is None or origin is None:
         return file is None and origin is None and module.__spec__ is not None
     return os.path.realpath(file) == os.path.realpath(origin)
@@ -196,12 +214,6 @@ def _generator_of_process(kind: type) -> Any:
 
 def _code(filename: str, make: Callable[..., CodeType], arguments: tuple[Any, ...]) -> CodeType:
     return make(*arguments).replace(co_filename=filename)
-
-
-def _refuse_file(file: TextIOWrapper) -> None:
-    """Raise as for other files; cloudpickle would send all that is in it."""
-    if file not in (sys.stdout, sys.stderr):
-        raise TypeError("cannot pickle '_io.TextIOWrapper' object")
 
 
 def _memory_map(array: NDArray[Any], filename: Any, offset: int, mode: str) -> Any:
@@ -272,23 +284,36 @@ def pickler_to_program() -> type[pickle.Pickler]:
 
     class PicklerToProgram(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
         def reducer_override(self, value: Any) -> Any:
-            if not isinstance(value, type):
-                if type(value) is TextIOWrapper:
-                    _refuse_file(value)
-                return super().reducer_override(value) if type(value) is FunctionType else NotImplemented
-            if _has_its_name(value):
-                return NotImplemented
-            number = classes.number_of(value)
-            return super().reducer_override(value) if number is None else (class_of_number, (number,))
+            if isinstance(value, type):
+                number = None if _has_its_name(value) else classes.number_of(value)
+                return _as_usual(self, value) if number is None else (class_of_number, (number,))
+            return reduced(value) if isinstance(value, (np.ndarray, np.generic)) else _as_usual(self, value)
 
     return PicklerToProgram
 
 
-def _has_its_name(kind: type) -> bool:
-    found: Any = sys.modules.get(kind.__module__)
-    for name in kind.__qualname__.split("."):
+def reduced(value: NDArray[Any] | np.generic) -> Any:
+    """Return what pickle asks an array or a scalar for. In the stream NumPy would lose the byte order of an array with gaps."""
+    whole = np.ascontiguousarray(value) if type(value) is np.ndarray and not value.flags.forc else value
+    return whole.__reduce_ex__(5)
+
+
+def _as_usual(pickler: Any, value: Any) -> Any:
+    """Return what a reducer of cloudpickle's pickler says: what has its name needs no look of 5 us."""
+    if type(value) is TextIOWrapper and value not in (sys.stdout, sys.stderr):
+        return value.__reduce_ex__(5)  # which refuses; cloudpickle would send all that is in the file
+    if not isinstance(value, (type, FunctionType)) or _has_its_name(value):
+        return NotImplemented
+    return cloudpickle.Pickler.reducer_override(pickler, value)
+
+
+def _has_its_name(value: type | FunctionType) -> bool:
+    if value.__module__ == "__main__":
+        return False
+    found: Any = sys.modules.get(value.__module__)
+    for name in value.__qualname__.split("."):
         found = getattr(found, name, None)
-    return found is kind
+    return found is value
 
 
 def dumps_to_program(value: object, keep: Keep | None = None, pickler: type[pickle.Pickler] | None = None) -> bytes:

@@ -21,8 +21,8 @@ from penstock._processes.sending import SendingPickler
 
 __all__ = ["FilePart", "PickledOnce", "TooLarge", "Unsent", "pickle_apart"]
 
-_MAPPED_BYTES = 1 << 20
-"""Buffers of fewer bytes are copied wherever they lie: to find out costs 1 ms."""
+_LEAST_BYTES, _LEAST_TOTAL = 4096, 1 << 20
+"""Smaller buffers, and the first of many, are copied wherever they lie: to find out costs 1 ms."""
 
 
 class FilePart(NamedTuple):
@@ -39,14 +39,6 @@ class FilePart(NamedTuple):
     start: int
     num_bytes: int
     writable: bool
-
-    def load(self) -> memoryview:
-        """Map it."""
-        skipped = self.start % mmap.ALLOCATIONGRANULARITY
-        with open(self.path, "r+b" if self.writable else "rb") as file:
-            access = mmap.ACCESS_WRITE if self.writable else mmap.ACCESS_READ
-            whole = mmap.mmap(file.fileno(), skipped + self.num_bytes, access=access, offset=self.start - skipped)
-        return memoryview(whole)[skipped:]
 
 
 class PickledOnce(NamedTuple):
@@ -72,8 +64,23 @@ class PickledOnce(NamedTuple):
         finally:
             os.close(descriptor)
         whole = memoryview(memory)
-        buffers = [place.load() if isinstance(place, FilePart) else whole[place[0] : sum(place)] for place in self.buffers]
+        files = _mapped([place for place in self.buffers if isinstance(place, FilePart)])
+        buffers = [
+            files[place.path, place.writable][place.start :][: place.num_bytes]
+            if isinstance(place, FilePart)
+            else whole[place[0] : sum(place)]
+            for place in self.buffers
+        ]
         return pickle.loads(whole[: self.length], buffers=buffers)
+
+
+def _mapped(parts: list[FilePart]) -> dict[tuple[str, bool], memoryview]:
+    """Map the files that buffers lie in, each once, however many they are."""
+    files = {}
+    for path, writable in {(part.path, part.writable) for part in parts}:
+        with open(path, "r+b" if writable else "rb") as file:
+            files[path, writable] = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ))
+    return files
 
 
 class Unsent(NamedTuple):
@@ -149,12 +156,14 @@ class _Bounded(BytesIO):
         super().__init__()
         self.buffers: list[memoryview | FilePart] = []
         self._num_readers, self._most_bytes, self._counted = num_readers, most_bytes, 0
+        self._apart = 0
         self._mapped: _MappedFiles | None = None
 
     def add(self, buffer: pickle.PickleBuffer) -> None:
         data = buffer.raw()
         part = None
-        if data.nbytes >= _MAPPED_BYTES:
+        self._apart += data.nbytes
+        if data.nbytes >= _LEAST_BYTES and self._apart >= _LEAST_TOTAL:
             self._mapped = self._mapped or _MappedFiles()
             part = self._mapped.part(data)
         self.buffers.append(part or data)
@@ -182,7 +191,7 @@ class _MappedFiles:
                 if not path or inode == "0" or flags not in ("r--s", "rw-s", "r--p"):
                     continue
                 start, end = (int(number, 16) for number in place.split("-"))
-                if end - start >= _MAPPED_BYTES and _is_file(path[0], int(inode), flags):
+                if _is_file(path[0], int(inode), flags):
                     self._starts.append(start)
                     self._found.append((end, int(offset, 16), path[0], flags == "rw-s"))
 
