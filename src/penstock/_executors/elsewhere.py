@@ -157,7 +157,8 @@ class RemoteWorkers(ABC):
         """
         stages = Stages(tuple(map(_placed_part if placed else _computed_part, engine.plans)), engine.error_handler.policies)
         if form != self._form or self._has_changed(stages, engine):
-            self._send(stages, form, sum(engine.pools.values()))
+            here = {READER, RETRY_WORKER, *(pool for pool, executor in engine.executors.items() if executor == "threads")}
+            self._send(stages, form, sum(number for pool, number in engine.pools.items() if pool not in here))
             self._form = form
 
     def _has_changed(self, stages: Stages, engine: Engine) -> bool:

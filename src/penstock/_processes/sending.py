@@ -42,8 +42,9 @@ __all__ = [
 ]
 
 Keep = Callable[[pickle.PickleBuffer], Any]
-_LARGE_BYTES, _LARGE_LENGTH = 64 << 20, 100_000
-"""Above these, whether an object has changed is told by its identity and length: 100,000 texts take 10 ms to pickle."""
+_LARGE_BYTES, _LARGE_LENGTH, _ELEMENT_LENGTH = 64 << 20, 100_000, 20
+"""Above these, whether an object has changed is told by its identity and length: 100,000 texts take 10 ms to pickle. Dicts, arrays and
+objects count as 20 elements."""
 
 
 class SendingPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
@@ -326,7 +327,8 @@ def dumps_to_program(value: object, keep: Keep | None = None, pickler: type[pick
 def digest(value: object) -> bytes:
     """Return what changes with what an object holds, attribute by attribute.
 
-    Lists of more than 100,000 elements, the list that is a source, and arrays of more than 64 MB are told by identity and length.
+    Lists of more than 100,000 elements, or 5,000 dicts, arrays or objects, the list that is a source, and arrays of more than 64 MB
+    together are told by identity and length.
 
     Raises:
         Exception: it cannot be pickled.
@@ -342,7 +344,9 @@ class _ComparingPickler(SendingPickler):
         if kind is str or kind is int or kind is float:  # it is called for each of 100,000
             return None
         if kind in _CONTAINERS:
-            return (id(value), len(value)) if len(value) > _CONTAINERS[kind] else None
+            return (id(value), len(value)) if _is_large(value) else None
+        if kind is bytes or kind is bytearray:
+            return (id(value), len(value)) if len(value) > _LARGE_BYTES else None
         if kind is IndexableSource and type(value.held()) in (list, tuple):
             return id(value.held()), len(value.held())
         tensor: Any = getattr(sys.modules.get("torch"), "Tensor", np.ndarray)
@@ -351,8 +355,16 @@ class _ComparingPickler(SendingPickler):
         return value.ctypes.data if isinstance(value, np.ndarray) else value.data_ptr(), value.nbytes
 
 
-_CONTAINERS: dict[Any, int] = dict.fromkeys((list, tuple, dict, set, frozenset), _LARGE_LENGTH)
-_CONTAINERS |= {bytes: _LARGE_BYTES, bytearray: _LARGE_BYTES}
+_CONTAINERS = {list, tuple, dict, set, frozenset}
+_PLAIN = {str, bytes, int, float, bool, type(None)}
+
+
+def _is_large(container: Any) -> bool:
+    length = len(container)
+    if length <= _LARGE_LENGTH // _ELEMENT_LENGTH:
+        return False
+    first = next(iter(container.values() if isinstance(container, dict) else container))
+    return length * (1 if type(first) in _PLAIN else _ELEMENT_LENGTH) > _LARGE_LENGTH
 
 
 class _Digest:
@@ -360,6 +372,7 @@ class _Digest:
 
     def __init__(self) -> None:
         self.hash = hashlib.blake2b(digest_size=16)
+        self._left = _LARGE_BYTES
 
     def write(self, data: Any) -> int:
         self.hash.update(data)
@@ -367,4 +380,6 @@ class _Digest:
 
     def add(self, buffer: pickle.PickleBuffer) -> None:
         data = buffer.raw()  # a check sum goes through 64 MB in 30 ms, a fourth of the time of the hash
-        self.hash.update(b"%d %d" % (data.nbytes, zlib.crc32(data)))
+        self._left -= data.nbytes
+        content = zlib.crc32(data) if self._left >= 0 else np.frombuffer(data, np.uint8).ctypes.data
+        self.hash.update(b"%d %d" % (data.nbytes, content))

@@ -129,14 +129,11 @@ class TooLarge(Exception):
         self.num_bytes = num_bytes
 
 
-def pickle_apart(
-    value: object, pickler: type[pickle.Pickler] = SendingPickler, *, num_readers: int = 1, most_bytes: int | None = None
-) -> Unsent:
+def pickle_apart(value: object, *, num_readers: int = 1, most_bytes: int | None = None) -> Unsent:
     """Pickle an object without its arrays.
 
     Args:
         value: the object.
-        pickler: how.
         num_readers: how many processes will read it: each holds what is in the pickle, and all together the arrays.
         most_bytes: so much may that take.
 
@@ -145,7 +142,7 @@ def pickle_apart(
         Exception: what the pickling of a user's class raises.
     """
     file = _Bounded(num_readers, most_bytes)
-    pickler(file, protocol=5, buffer_callback=file.add).dump(value)
+    SendingPickler(file, buffer_callback=file.add).dump(value)
     return Unsent(file.getvalue(), file.buffers)
 
 
