@@ -96,9 +96,10 @@ def test_a_cancellation_is_an_error() -> None:
 
 def test_an_error_whose_class_is_not_here_is_told_in_words() -> None:
     program = (
-        "import pickle, sys\n"
+        "import pickle, sys, types\n"
         "from penstock._processes.failure import Failure\n"
-        "class Local(Exception): pass\n"
+        "sys.modules['only_there'] = module = types.ModuleType('only_there')\n"
+        "exec('class Local(Exception): pass', vars(module))\nLocal = module.Local\n"
         "try:\n    raise Local('hello')\nexcept Local as error:\n"
         "    sys.stdout.buffer.write(pickle.dumps(Failure.of(error)))\n"
     )
@@ -106,4 +107,4 @@ def test_an_error_whose_class_is_not_here_is_told_in_words() -> None:
     failure: Any = pickle.loads(done.stdout)
     found = failure.error("worker 3")
     assert isinstance(found, WorkerFailed)
-    assert found.what == "__main__.Local: hello"
+    assert found.what == "only_there.Local: hello"
