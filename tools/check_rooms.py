@@ -16,7 +16,6 @@ PACKAGE = "src/penstock"
 
 EXTRAS = {
     "PIL": ("cli", "image"),
-    "cloudpickle": ("_processes",),
     "cv2": ("cli", "image"),
     "jax": ("adapters", "cli"),
     "keras": ("adapters", "cli"),
@@ -30,7 +29,10 @@ EXTRAS = {
     "torch": ("adapters", "cli"),
     "transformers": ("adapters",),
 }
-"""Optional packages, and the rooms whose functions may import them. NumPy is the only one that may stand at module level."""
+"""Optional packages, and the rooms whose functions may import them: never at module level."""
+
+DEPENDENCIES = {"cloudpickle": ("_processes",)}
+"""Packages beside NumPy that are always there, and the rooms that may import them."""
 
 SLOW_TO_IMPORT = {
     "asyncio", "concurrent", "email", "http", "inspect", "logging", "multiprocessing", "sqlite3", "ssl", "unittest", "urllib", "xml",
@@ -87,6 +89,8 @@ def import_problem(room: str, target: str, at_import: bool) -> str:
             return f"{room} is pure, it has no use for {top}"
         slow = at_import and room != "cli" and top in SLOW_TO_IMPORT
         return f"{top} is slow to import: import it inside the function that needs it" if slow else ""
+    if top in DEPENDENCIES:
+        return "" if room in DEPENDENCIES[top] else f"{top} may be imported only in {', '.join(DEPENDENCIES[top])}"
     if top not in EXTRAS:
         return f"{top} is not a dependency of any extra"
     if room not in EXTRAS[top]:

@@ -21,7 +21,7 @@ from penstock._contracts.failing import add_note, cause_of, words_of
 from penstock._contracts.frameworks import Output, refuse_loader_around, refuse_loader_worker
 from penstock._contracts.memory import FeedMemory
 from penstock._contracts.options import Options
-from penstock._contracts.process import call_in_forked, leak
+from penstock._contracts.process import call_in_forked, leak, refuse_while_imported
 from penstock._contracts.version import VERSION
 from penstock._engine.chunk import Failure, LossCounts, Token
 from penstock._engine.completion import Recorder, read_recording
@@ -584,6 +584,7 @@ class Feed:
             self._condition = "inherited"
 
     def _check_and_start(self) -> None:
+        refuse_while_imported("a feed")
         if "torch.utils.data" in sys.modules:
             refuse_loader_worker()
         if self._agree is not None and not self._has_agreed:

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import os
+import subprocess
 import sys
 import threading
 import time
+import warnings
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from _executors.in_workers import ReadsForever, SlowToRead, StartsThread, draws, first_of_processes, pools, with_process
 
 import penstock as ps
+from penstock._executors import processes
 from penstock._executors.processes import _Line
 from penstock._executors.remote import serve
 from penstock._processes.arena import Arena
 from penstock._processes.child import Child
+from penstock.errors import PlanError
 
 pytestmark = [
     pytest.mark.usefixtures("fork_server"),
@@ -102,3 +109,155 @@ def test_a_daemonic_process_has_no_worker_processes() -> None:
         "start no processes"
     )
     assert caught.value.fix == 'give executor="threads"'
+
+
+class Sized:
+    """A function with an attribute that a training loop changes."""
+
+    def __init__(self, size: int) -> None:
+        self.size, self.handle = size, None
+
+    def __call__(self, element: int) -> int:
+        return self.size + element
+
+
+def test_what_a_loop_changes_between_two_epochs_is_sent_and_nothing_else() -> None:
+    function = Sized(100)
+    with ps.from_source(range(20)).map(function).feed(executor="processes", num_workers=2) as feed:
+        assert list(feed) == list(range(100, 120))
+        workers = feed._placement._processes
+        assert workers is not None
+        assert list(feed) == list(range(100, 120))
+        assert workers.sent.serial == 1
+        function.size = 200
+        assert list(feed) == list(range(200, 220))
+        assert workers.sent.serial == 2
+
+
+def test_a_function_that_cannot_be_sent_any_more_stays_as_it_was_with_one_notice() -> None:
+    function = Sized(100)
+    with ps.from_source(range(20)).map(function).feed(executor="processes", num_workers=2) as feed:
+        assert list(feed) == list(range(100, 120))
+        function.size, function.handle = 200, threading.Lock()  # type: ignore[assignment]
+        for _ in range(2):
+            assert list(feed) == list(range(100, 120))
+        (notice,) = (one for one in feed.stats().notices if "go on with" in one)
+    assert "(at `self.handle` of Sized)" in notice
+    assert "worker processes go on with what the functions and objects of the dataset held before" in notice
+
+
+def test_a_list_that_is_a_source_is_sent_again_when_it_has_another_length() -> None:
+    texts = ["a", "b", "c"]
+    with ps.from_source(texts).map(str.upper).feed(executor="processes", num_workers=1) as feed:
+        assert list(feed) == ["A", "B", "C"]
+        texts[1] = "x"
+        assert list(feed) == ["A", "B", "C"]
+        texts.append("d")
+        assert list(feed) == ["A", "X", "C"]
+
+
+def test_what_cannot_be_sent_is_told_with_its_place_and_what_to_do() -> None:
+    lock = threading.Lock()
+    with pytest.raises(PlanError) as caught, ps.from_source(range(3)).map(lambda x: lock and x).feed(executor="processes") as feed:
+        next(feed)
+    assert "a value of type _thread.lock cannot be sent to another process (at variable `lock` of function" in caught.value.what
+    assert caught.value.where == 'executor="processes"'
+    assert caught.value.fix == 'open files, locks and clients inside the function, once in each process, or give executor="threads"'
+
+
+class Rows:
+    """An object of the user's with its data in memory."""
+
+    def __init__(self) -> None:
+        self.texts = [[f"row {number}", number] for number in range(20_000)]
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.texts[index]
+
+
+def test_more_than_a_quarter_of_the_free_memory_is_refused_before_it_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "free_memory", lambda: 4_000_000)  # no test may fill the memory of the machine
+    dataset = ps.from_source(Rows())
+    with dataset.feed(executor="processes", num_workers=2) as feed:
+        assert next(feed) == ["row 0", 0]
+    with pytest.raises(PlanError) as caught, dataset.feed(executor="processes", num_workers=8) as feed:
+        next(feed)
+    assert "8 worker processes would take more than 1 MB for copies of what the dataset holds, and 4 MB are free" in caught.value.what
+    assert "most of it is `self.texts` of Rows" in caught.value.what
+    assert "keep large arrays in a file (np.load(path, mmap_mode='r')), open it in the worker" in caught.value.fix
+
+
+def test_a_generator_in_a_function_is_warned_of_where_there_are_several_workers() -> None:
+    function = Sized(100)
+    function.rng = np.random.default_rng()  # type: ignore[attr-defined]
+    dataset = ps.from_source(range(20)).map(function)
+    with pytest.warns(UserWarning, match="`self.rng` of Sized is a Generator: it draws the same numbers in each worker process") as told:
+        assert len(list(dataset.feed(executor="processes", num_workers=2))) == 20
+    assert told[0].filename == __file__
+    assert len(list(dataset.feed(executor="processes", num_workers=1))) == 20
+
+
+def test_what_a_function_logs_and_warns_of_comes_to_the_program(caplog: pytest.LogCaptureFixture) -> None:
+    logger = logging.getLogger("tests.of.workers")
+
+    def function(element: int) -> int:
+        logger.info("at %d", element)
+        logger.debug("not wanted")
+        if element == 3:
+            warnings.warn("careful", stacklevel=1)
+            try:
+                raise ValueError("bad")
+            except ValueError:
+                logger.exception("failed", extra={"lock": threading.Lock()})
+        return element
+
+    with caplog.at_level(logging.INFO, "tests.of.workers"), pytest.warns(UserWarning, match="careful"):
+        assert list(ps.from_source(range(10)).map(function).feed(executor="processes", num_workers=2)) == list(range(10))
+    said = [(record.levelname, record.getMessage()) for record in caplog.records]
+    assert sorted(text for level, text in said if level == "INFO") == [f"at {number}" for number in range(10)]
+    (failed,) = (record for record in caplog.records if record.levelname == "ERROR")
+    assert failed.funcName == "function"
+    assert failed.process != os.getpid()
+    assert "ValueError: bad" in (failed.exc_text or "")
+    assert not any(level == "DEBUG" for level, _ in said)
+
+
+GUARDLESS = """
+import multiprocessing
+import penstock as ps
+print("runs as", __name__)
+with ps.from_source(range(3)).feed(executor="threads") as feed:
+    print(list(feed))
+child = multiprocessing.get_context("spawn").Process(target=abs, args=(1,))
+child.start()
+child.join()
+print(child.exitcode)
+"""
+
+POOL = """
+import multiprocessing
+import penstock as ps
+def work(length):
+    with ps.from_source(range(length)).feed() as feed:
+        return list(feed)
+if __name__ == "__main__":
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        print(pool.map(work, [3]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "output", "told"),
+    [(GUARDLESS, "runs as __main__\n[0, 1, 2]\nruns as __mp_main__\n1\n", True), (POOL, "[[0, 1, 2]]\n", False)],
+    ids=["without a guard", "in a pool"],
+)
+def test_a_feed_is_refused_only_while_a_child_process_imports_the_program(program: str, output: str, told: bool, tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(program)
+    environment = {**os.environ, "PYTHONPATH": str(Path(ps.__file__).parents[1]), "PYTHONUNBUFFERED": "1"}
+    done = subprocess.run([sys.executable, "program.py"], capture_output=True, text=True, check=False, cwd=tmp_path, env=environment)
+    assert done.stdout == output
+    assert ("PlanError: a feed is reached while a child process imports the program" in done.stderr) is told
+    assert ("put what the program does under `if __name__ == '__main__':`" in done.stderr) is told

@@ -31,10 +31,23 @@ def fail(pipe: Pipe, error: BaseException) -> None:
 
 
 class Odd(Exception):
-    """Cannot be made again from its arguments."""
+    """Cannot be pickled."""
 
     def __init__(self, a: int, b: int) -> None:
         super().__init__(f"odd {a} {b}")
+        self.lock = threading.Lock()
+
+
+class Two(Exception):
+    """Cannot be made again by a call with its arguments."""
+
+    def __init__(self, a: int, b: int) -> None:
+        super().__init__(f"two {a} {b}")
+        self.a = a
+
+
+def fail_with_two(pipe: Pipe) -> None:
+    raise Two(1, 2)
 
 
 def fail_oddly(pipe: Pipe) -> None:

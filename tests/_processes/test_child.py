@@ -95,6 +95,12 @@ def test_an_error_that_cannot_be_pickled_is_told_with_type_text_and_traceback() 
     assert "in fail_oddly" in caught.value.where
 
 
+def test_an_error_whose_init_takes_something_else_than_its_arguments_comes_as_itself() -> None:
+    with running(acting.fail_with_two) as child, pytest.raises(acting.Two) as caught:
+        child.receive()
+    assert (caught.value.args, caught.value.a) == (("two 1 2",), 1)
+
+
 def test_a_message_that_cannot_be_pickled_is_an_error_with_its_place_and_type() -> None:
     with running(acting.send_lambda) as child, pytest.raises(SpecError) as caught:
         child.receive()
@@ -104,8 +110,8 @@ def test_a_message_that_cannot_be_pickled_is_an_error_with_its_place_and_type() 
 @pytest.mark.parametrize("method", ["forkserver", "spawn"])
 def test_what_cannot_travel_to_a_child_is_an_error_before_anything_starts(method: str) -> None:
     with pytest.raises(PlanError) as caught:
-        Child.start(acting.take, (lambda: 0,), name="worker 0", method=method)
-    assert caught.value.what.startswith("a value of type function cannot be sent to another process (at [0])")
+        Child.start(acting.take, (threading.Lock(),), name="worker 0", method=method)
+    assert caught.value.what.startswith("a value of type _thread.lock cannot be sent to another process (at [0])")
     assert caught.value.where == f"worker 0, started by {method}"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+import threading
 from typing import Any
 
 import pytest
@@ -55,11 +56,18 @@ def test_notes_and_causes_of_the_original_are_in_the_traceback() -> None:
 
 
 def test_an_error_that_cannot_be_made_again_is_told_in_words() -> None:
-    for error in (TwoArguments(1, 2), ValueError(lambda: 0)):
+    for error in (ValueError(threading.Lock()), OSError(threading.Lock(), 2)):
         found = caught(error).error("worker 3")
         assert isinstance(found, WorkerFailed)
         assert str(error) in found.what
         assert found.where.startswith("worker 3; there it was\nTraceback")
+
+
+def test_an_error_is_made_again_without_its_init_where_that_takes_something_else() -> None:
+    error = TwoArguments(1, 2)
+    error.place = "row 7"  # type: ignore[attr-defined]
+    found = caught(error).error("worker 3")
+    assert (type(found), found.args, found.place) == (TwoArguments, ("1 and 2",), "row 7")  # type: ignore[attr-defined]
 
 
 def test_an_error_without_words_is_told_by_its_type() -> None:
@@ -88,9 +96,10 @@ def test_a_cancellation_is_an_error() -> None:
 
 def test_an_error_whose_class_is_not_here_is_told_in_words() -> None:
     program = (
-        "import pickle, sys\n"
+        "import pickle, sys, types\n"
         "from penstock._processes.failure import Failure\n"
-        "class Local(Exception): pass\n"
+        "sys.modules['only_there'] = module = types.ModuleType('only_there')\n"
+        "exec('class Local(Exception): pass', vars(module))\nLocal = module.Local\n"
         "try:\n    raise Local('hello')\nexcept Local as error:\n"
         "    sys.stdout.buffer.write(pickle.dumps(Failure.of(error)))\n"
     )
@@ -98,4 +107,4 @@ def test_an_error_whose_class_is_not_here_is_told_in_words() -> None:
     failure: Any = pickle.loads(done.stdout)
     found = failure.error("worker 3")
     assert isinstance(found, WorkerFailed)
-    assert found.what == "__main__.Local: hello"
+    assert found.what == "only_there.Local: hello"

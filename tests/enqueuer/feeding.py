@@ -82,9 +82,9 @@ def pids() -> Iterator[int]:
         yield os.getpid()
 
 
-def one_lambda() -> Iterator[Any]:
+def one_lock() -> Iterator[Any]:
     yield np.zeros(3)
-    yield {"x": np.zeros(3), "f": lambda: 0}
+    yield {"x": np.zeros(3), "f": threading.Lock()}
 
 
 def one_file() -> Iterator[Any]:

@@ -69,8 +69,8 @@ def turn(job: tuple[str, Any]) -> Any:
         ctypes.PyDLL(None).sleep(60)
     if word == "pid":
         return os.getpid()
-    if word == "lambda":
-        return lambda: value
+    if word == "lock":
+        return threading.Lock()
     if word == "unreadable":
         return Unreadable()
     if word == "doomed":
@@ -95,10 +95,11 @@ def only_once(folder: str) -> str:
 
 
 class Odd(Exception):
-    """Cannot be made again from its arguments."""
+    """Cannot be pickled."""
 
     def __init__(self, a: int, b: int) -> None:
         super().__init__(f"odd {a} {b}")
+        self.lock = threading.Lock()
 
 
 class Unreadable:

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from jobs import acting
@@ -64,8 +64,12 @@ def test_a_function_may_be_an_object_with_values() -> None:
     assert ps.parallel_jobs(acting.Adder(5), range(4), 2) == [5, 6, 7, 8]
 
 
-def add(number: int) -> Any:
-    return lambda job: job + number
+def under(lock: Any) -> Any:
+    def locked(job: Any) -> Any:
+        with lock:
+            return job
+
+    return locked
 
 
 async def later(job: int) -> int:
@@ -83,8 +87,7 @@ WRONG: list[tuple[str, Any, dict[str, Any], str, str]] = [
     ("a policy", acting.square, {"on_error": "skip"}, "on_error='skip' is no policy", "parallel_jobs()"),
     ("a replacement", acting.square, {"on_error": ps.Retry(1, then=ps.Replace())}, "no other job to put in its place", "(on_error=...)"),
     ("progress", acting.square, {"progress": "fast"}, "progress='fast' is not known", "parallel_jobs()"),
-    ("a lambda", lambda job: job, {}, "lambda> cannot be sent to a worker process", "parallel_jobs(fn, ...)"),
-    ("an inner function", add(3), {}, "cannot be sent to a worker process", "parallel_jobs(fn, ...)"),
+    ("a lock", under(threading.Lock()), {}, "(at variable `lock` of function `under.<locals>.locked`)", "parallel_jobs(fn, ...)"),
 ]
 
 
@@ -98,12 +101,21 @@ def test_what_cannot_work_is_refused_before_anything_starts(fn: Any, options: di
     assert multiprocessing.active_children() == []
 
 
-def test_a_lambda_is_told_what_to_do_and_runs_in_threads() -> None:
+def test_what_cannot_be_sent_is_told_what_to_do_and_runs_in_threads() -> None:
+    function = under(threading.Lock())
     with pytest.raises(PlanError) as caught:
-        ps.parallel_jobs(lambda job: job, [1])
-    assert "define it with `def` at the top of a module" in caught.value.fix
+        ps.parallel_jobs(function, [1])
+    assert "open files, locks and clients inside it" in caught.value.fix
     assert 'executor="threads"' in caught.value.fix
-    assert ps.parallel_jobs(lambda job: job, [1], executor="threads") == [1]
+    assert ps.parallel_jobs(function, [1], executor="threads") == [1]
+
+
+def test_a_lambda_and_a_class_of_an_inner_scope_go_there_and_come_back_as_they_are() -> None:
+    class Point(NamedTuple):
+        x: int
+
+    assert ps.parallel_jobs(lambda point: Point(point.x + 1), [Point(1)]) == [Point(2)]
+    assert type(ps.parallel_jobs(lambda point: Point(point.x + 1), [Point(1)])[0]) is Point
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
@@ -240,30 +252,28 @@ def test_a_program_with_a_guard_runs_its_own_function(tmp_path: Path, method: st
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_program_without_a_guard_is_told_so_by_worker_and_caller(tmp_path: Path, method: str) -> None:
-    done = program(tmp_path, SQUARES + f'print(ps.parallel_jobs(square, range(5), 2, method="{method}"))')
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "PlanError: this program starts workers while a worker imports it" in done.stderr
-    assert "put what the program does, this call too, under `if __name__ == '__main__':`" in done.stderr
-    assert "WorkerDied: worker " in done.stderr
-    assert "ended with exit code 1 before its work was done" in done.stderr
+def test_a_program_without_a_guard_is_run_once(tmp_path: Path, method: str) -> None:
+    done = program(tmp_path, SQUARES + f'print("begins")\nprint(ps.parallel_jobs(square, range(5), 2, method="{method}"))')
+    assert (done.stdout, done.stderr, done.returncode) == ("begins\n[0, 1, 4, 9, 16]\n", "", 0)
 
 
-def test_a_function_of_a_program_without_a_file_is_told_what_to_do(tmp_path: Path) -> None:
-    done = program(tmp_path, SQUARES + "ps.parallel_jobs(square, range(5), 2)", as_text=True)
-    assert done.returncode == 1
-    assert "PlanError: the function cannot be found in a worker process: Can't get attribute 'square'" in done.stderr
-    assert "a notebook or `python -c` has no file that a worker could read" in done.stderr
-    done = program(tmp_path, "print(ps.parallel_jobs(abs, [-1, 2], 2))", as_text=True)
-    assert (done.stdout, done.returncode) == ("[1, 2]\n", 0)
+def test_a_program_that_a_child_process_of_its_own_imports_is_told_of_the_guard(tmp_path: Path) -> None:
+    start = "import multiprocessing\nmultiprocessing.get_context('spawn').Process(target=abs, args=(1,)).start()\n"
+    done = program(tmp_path, SQUARES + "ps.parallel_jobs(square, range(5), 2)\n" + start)
+    assert "PlanError: parallel_jobs is reached while a child process imports the program" in done.stderr
+    assert "put what the program does under `if __name__ == '__main__':`" in done.stderr
+
+
+def test_a_program_without_a_file_runs_its_own_function(tmp_path: Path) -> None:
+    done = program(tmp_path, SQUARES + "print(ps.parallel_jobs(square, [-1, 2], 2))", as_text=True)
+    assert (done.stdout, done.stderr, done.returncode) == ("[1, 4]\n", "", 0)
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_program_on_stdin_is_told_that_there_is_no_file(tmp_path: Path, method: str) -> None:
-    text = PROGRAM.format(source=SOURCE, body=f"if __name__ == '__main__':\n    ps.parallel_jobs(abs, [1, -2], 2, method='{method}')")
+def test_a_program_on_stdin_runs_its_own_function(tmp_path: Path, method: str) -> None:
+    text = PROGRAM.format(source=SOURCE, body=SQUARES + f"print(ps.parallel_jobs(square, [1, -2], 2, method='{method}'))")
     done = subprocess.run([sys.executable, "-"], input=text, capture_output=True, text=True, timeout=100, check=False, cwd=tmp_path)
-    assert done.returncode == 1
-    assert "fix:   the program was read from <stdin>, so there is no file that a process could import: save it to a file" in done.stderr
+    assert (done.stdout, done.stderr, done.returncode) == ("[1, 4]\n", "", 0)
 
 
 def test_a_worker_may_not_start_others() -> None:

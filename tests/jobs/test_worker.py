@@ -101,7 +101,7 @@ def test_a_ticket_may_come_long_before_its_job_and_a_job_may_be_large() -> None:
 
 def test_an_error_and_a_result_that_cannot_be_sent_are_told_with_the_job_and_the_worker_goes_on() -> None:
     with desk(acting.turn) as worker:
-        worker.give(*enumerate([("fail", 1), ("odd", 2), ("lambda", 3), ("exit", 0), ("interrupt", 0), ("value", 9)]))
+        worker.give(*enumerate([("fail", 1), ("odd", 2), ("lock", 3), ("exit", 0), ("interrupt", 0), ("value", 9)]))
         failures = dict(worker.answers(6))
         assert failures.pop(5) == 9
         errors = [failure.error("here") for failure in failures.values()]
@@ -109,7 +109,7 @@ def test_an_error_and_a_result_that_cannot_be_sent_are_told_with_the_job_and_the
         assert "in turn" in errors[0].__notes__[0]
         assert isinstance(errors[2], SpecError)
         assert errors[2].where == "the result of job 2"
-        assert "a value of type function cannot be sent to another process" in errors[2].what
+        assert "a value of type _thread.lock cannot be sent to another process" in errors[2].what
         assert 'or use executor="threads", where nothing is sent' in errors[2].fix
 
 

@@ -139,7 +139,7 @@ def test_an_error_that_would_be_taken_for_something_else_is_a_stop_raised(word: 
 
 
 @pytest.mark.parametrize(
-    ("word", "kind", "words"), [("lambda", SpecError, "a value of type function"), ("unreadable", RuntimeError, "cannot be read")]
+    ("word", "kind", "words"), [("lock", SpecError, "a value of type _thread.lock"), ("unreadable", RuntimeError, "cannot be read")]
 )
 def test_a_result_that_cannot_be_sent_or_read_is_the_jobs_error(word: str, kind: type[BaseException], words: str) -> None:
     with pytest.raises(kind) as caught:
@@ -151,11 +151,11 @@ def test_a_result_that_cannot_be_sent_or_read_is_the_jobs_error(word: str, kind:
 
 
 def test_a_job_that_cannot_be_sent_is_an_error_that_names_it() -> None:
-    jobs = [1, 2, {"a": [lambda: 0]}]
+    jobs = [1, 2, {"a": [threading.Lock()]}]
     with pytest.raises(SpecError) as caught:
         run(acting.square, jobs)
-    assert "a value of type function cannot be sent to another process (at ['a'][0])" in caught.value.what
-    assert caught.value.where.startswith("job 2 of 3 ({'a': [<function")
+    assert "a value of type _thread.lock cannot be sent to another process (at ['a'][0])" in caught.value.what
+    assert caught.value.where.startswith("job 2 of 3 ({'a': [<unlocked _thread.lock")
     assert 'executor="threads"' in caught.value.fix
 
 

@@ -15,8 +15,18 @@ from types import FrameType
 from typing import Any, TypeVar
 
 from penstock._contracts.failing import ReadBrokenOff
+from penstock.errors import PlanError
 
-__all__ = ["Breaker", "OwnLocks", "breakable", "call_in_forked", "current_frames", "leak", "why_no_processes"]
+__all__ = [
+    "Breaker",
+    "OwnLocks",
+    "breakable",
+    "call_in_forked",
+    "current_frames",
+    "leak",
+    "refuse_while_imported",
+    "why_no_processes",
+]
 
 
 _T = TypeVar("_T")
@@ -191,3 +201,18 @@ def breakable(end: Callable[[], object], interrupted: type[BaseException], shown
         raise ReadBrokenOff(
             f"{shown!r} was being read when its feed was closed", where=shown, fix="close the feed behind the last read"
         ) from None
+
+
+def refuse_while_imported(where: str) -> None:
+    """Refuse to run while this process is started by multiprocessing and imports the program: all of it would run again.
+
+    Raises:
+        PlanError: it does.
+    """
+    module = sys.modules.get("multiprocessing.process")
+    if module is not None and getattr(module.current_process(), "_inheriting", False):
+        raise PlanError(
+            f"{where} is reached while a child process imports the program, so what the program does is done again there",
+            where=where,
+            fix="put what the program does under `if __name__ == '__main__':`, as multiprocessing asks of a program that starts processes",
+        )

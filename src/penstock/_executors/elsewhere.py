@@ -6,7 +6,6 @@ import time
 import weakref
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import is_dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -16,7 +15,7 @@ from penstock._engine.chunk import BatchItem, Outcome, WorkItem
 from penstock._engine.compute import HERE, Computer
 from penstock._engine.engine import Engine
 from penstock._engine.error_policy import ErrorHandler
-from penstock._engine.program import IN_PROGRAM, Policies, SegmentPlan
+from penstock._engine.program import IN_PROGRAM, SegmentPlan
 from penstock._engine.resume import PlanVariant
 from penstock._engine.segment import READER, RETRY_WORKER, SHARED
 from penstock._executors.remote import Reply, Spot, Stages
@@ -152,17 +151,25 @@ class RemoteWorkers(ABC):
         self._form: PlanVariant | None = None
         self._workers: dict[tuple[str, int], Any] = {}
 
-    def run(self, plans: Sequence[SegmentPlan], policies: Policies, form: PlanVariant, default: str) -> None:
-        """Compute segments from now on; those of the same plan in the same form are the same.
+    def run(self, engine: Engine, form: PlanVariant, default: str) -> None:
+        """Compute the segments of an engine from now on; of the same plan in the same form only what has changed is sent again.
 
         What threads of the program compute is left out; `default` is the executor of stages that do not name one.
 
         Raises:
-            PlanError: something in them cannot be sent.
+            PlanError: something in them cannot be sent, or would take too much memory.
         """
-        if form != self._form:
-            self._send(Stages(tuple(_part_there(plan, default) for plan in plans), policies), form)
+        parts = tuple(_part_there(plan, default) for plan in engine.plans)
+        stages = Stages(parts, engine.error_handler.policies)
+        if form != self._form or self._has_changed(stages, engine):
+            executors = engine.executors
+            there = [pool for pool in engine.pools if pool not in (READER, RETRY_WORKER) and executors.get(pool, default) != "threads"]
+            self._send(stages, form, sum(engine.pools[pool] for pool in there))
             self._form = form
+
+    def _has_changed(self, stages: Stages, engine: Engine) -> bool:
+        """Tell whether functions and objects hold something else than when they were sent."""
+        return False
 
     def worker(self, pool: str, index: int, engine: Engine, plans: list[SegmentPlan]) -> RemoteWorker:
         """Return a worker of a pool, for one run."""
@@ -177,7 +184,7 @@ class RemoteWorkers(ABC):
         return found
 
     @abstractmethod
-    def _send(self, stages: Stages, form: PlanVariant) -> None:
+    def _send(self, stages: Stages, form: PlanVariant, num_workers: int) -> None:
         """Have all workers compute these from now on: the segments of `form`."""
 
     @abstractmethod

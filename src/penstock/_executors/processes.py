@@ -18,24 +18,28 @@ from penstock._contracts.event import Notice
 from penstock._contracts.memory import free_memory, release_freed_memory
 from penstock._contracts.process import why_no_processes
 from penstock._engine.chunk import BatchItem, WorkItem
+from penstock._engine.engine import Engine
 from penstock._engine.error_policy import ErrorHandler
 from penstock._engine.resume import PlanVariant
 from penstock._executors.elsewhere import RemoteWorker, RemoteWorkers
+from penstock._executors.records import Logged, Warned, log_levels
 from penstock._executors.remote import SPOT, AtRow, Begun, Place, Reply, Request, Retrying, Spot, Stages, load, serve
 from penstock._executors.threads import Stopped
 from penstock._ops.rows import Rows
 from penstock._ops.stack import BatchSpec
 from penstock._processes.arena import Arena
-from penstock._processes.child import Child, importable_program, stop_all
+from penstock._processes.child import Child, stop_all
 from penstock._processes.executed import sizes_of_pools
-from penstock._processes.failure import BY_NAME, Pickling, by_value
 from penstock._processes.inbox import Inbox
 from penstock._processes.nursery import FORKS, Nursery
 from penstock._processes.outbox import Parcelled
-from penstock._processes.pipe import NO_SIGNAL, not_sendable
-from penstock._processes.shared_pickle import PickledOnce, Unsent, pickle_apart
+from penstock._processes.parts import largest_part, path_of, warn_of_generators, words_of
+from penstock._processes.pipe import NO_SIGNAL, not_sendable, pickled
+from penstock._processes.sending import digest, dumps_to_worker
+from penstock._processes.shared_pickle import PickledOnce, TooLarge, Unsent, pickle_apart
 from penstock.errors import PlanError, WorkerDied
 from penstock.observe.stats import available_cpus
+from penstock.queues.standing import level_of_caller
 
 __all__ = ["WorkerProcesses"]
 
@@ -45,6 +49,7 @@ _STACK_S, _QUIET_S = 0.5, 0.05
 _CALL = re.compile(r'  File "(.*)", line (\d+) in (.*)')
 _SPOT = re.compile(SPOT + rb"([0-9a-f]+)\n")
 _RELEASE_BYTES = 32 << 20  # the pickles of a longer list, 60 bytes per path, are worth giving back
+_SHARE_OF_FREE = 4  # copies may take this part of the free memory
 _GRACE_S = 1.0  # an idle process ends in 2 ms
 _START_S = 60.0
 """So long may a process take to start and to import what its functions need; from then on it counts as a stall."""
@@ -57,15 +62,11 @@ class Sent(NamedTuple):
         serial: a number of its own.
         stages: where it lies.
         descriptor: of the memory file.
-        pickling: how it was pickled, and messages are.
-        imports_program: whether a worker imports the file that is run.
     """
 
     serial: int
     stages: PickledOnce
     descriptor: int
-    pickling: Pickling
-    imports_program: bool
 
 
 class WorkerProcesses(RemoteWorkers):
@@ -81,6 +82,8 @@ class WorkerProcesses(RemoteWorkers):
         self._workers: dict[tuple[str, int], WorkerProcess]
         self.arena = Arena()
         self._sent: Sent | None = None
+        self._digest, self._told_kept = b"", False
+        self.warned: dict[Any, Any] = {}
         self.starting = threading.RLock()
         self.closed = False
         self._forking = threading.RLock()
@@ -96,15 +99,29 @@ class WorkerProcesses(RemoteWorkers):
         assert self._sent is not None
         return self._sent
 
-    def _send(self, stages: Stages, form: PlanVariant) -> None:
+    def _has_changed(self, stages: Stages, engine: Engine) -> bool:
+        try:
+            return self._digest != digest(stages)
+        except Exception as error:  # also what `__getstate__` of a user's class raises
+            if not self._told_kept:
+                self._told_kept = True
+                what = not_sendable(stages, error, "", dumps_to_worker).what
+                text = f"{what}; worker processes go on with what the functions and objects of the dataset held before"
+                engine.announce(Notice(time.perf_counter_ns(), "executor", text))
+            return False
+
+    def _send(self, stages: Stages, form: PlanVariant, num_workers: int) -> None:
         why = why_no_processes()
         if why:
             raise PlanError(f"no worker processes can be started: {why}", where='executor="processes"', fix='give executor="threads"')
-        unsent, pickling, imports_program = _pickled(stages)
+        unsent = _pickled(stages, num_workers)
+        self._digest = digest(stages)
+        if self._sent is None and num_workers > 1:
+            warn_of_generators(stages, level_of_caller() + 1)
         with self.starting:
             if self.closed:
                 raise Stopped
-            sent = Sent(1 if self._sent is None else self._sent.serial + 1, *unsent.write(), pickling, imports_program)
+            sent = Sent(1 if self._sent is None else self._sent.serial + 1, *unsent.write())
             if self._sent is not None:
                 os.close(self._sent.descriptor)
             self._sent = sent
@@ -156,7 +173,7 @@ class WorkerProcesses(RemoteWorkers):
         if self._forks and (nursery is None or self._loaded != self.sent.serial):
             nursery = self._load(worker)
         share = max(1, available_cpus() // max(1, len(self._workers)))
-        args = (name, index, self.arena.num_bytes, sizes_of_pools(share))
+        args = (name, index, self.arena.num_bytes, sizes_of_pools(share), log_levels())
         if nursery is None or not self._forks:
             return Child.start(serve, args, name=name, method="exec")
         return nursery.fork(serve, args, name)
@@ -168,7 +185,7 @@ class WorkerProcesses(RemoteWorkers):
         try:
             if self.closed:  # else `_close` kills it from now on
                 raise Stopped
-            loaded = nursery.load(load, (sent.stages, sent.pickling is not BY_NAME), sent.descriptor)
+            loaded = nursery.load(load, (sent.stages,), sent.descriptor)
         except BaseException:
             self._end_nursery()
             raise
@@ -281,12 +298,10 @@ class WorkerProcess(RemoteWorker):
             self._starts_until_s = 0.0
         place = None if slot is None else self._place(slot)
         given = sent.stages if sent.serial != self._serial else None
-        message: Any = item if isinstance(item, WorkItem) else self._processes.arena.dumps(item, sent.pickling)
-        request = Request(segment, message, slot is not None, place, self._inbox.take_returned(), given, sent.pickling is not BY_NAME)
-        try:
-            data = sent.pickling.dumps(request, protocol=5)
-        except Exception as error:
-            raise not_sendable(request, error, f"an item for {self._name}") from error
+        message: Any = item if isinstance(item, WorkItem) else self._processes.arena.dumps(item)
+        levels = None if given is None else log_levels()
+        request = Request(segment, message, slot is not None, place, self._inbox.take_returned(), given, levels)
+        data = pickled(request, f"an item for {self._name}", None if _is_plain(request.item) else dumps_to_worker)
         child.send_bytes(data, fds=[sent.descriptor] if given is not None else ())
         self._serial = sent.serial
         while not isinstance(message := child.receive(), Parcelled):
@@ -294,6 +309,8 @@ class WorkerProcess(RemoteWorker):
                 at.append(message.row)
             elif isinstance(message, Begun):
                 self._starts_until_s = 0.0
+            elif isinstance(message, (Logged, Warned)):
+                message.show(self._processes.warned)
             elif isinstance(message, Retrying):
                 error_handler.retrying(*pickle.loads(message.what))
         reply: Reply = self._inbox.open(message, child.take_fd)
@@ -391,33 +408,31 @@ class _Line:
         self._end.close()
 
 
-def _pickled(stages: object) -> tuple[Unsent, Pickling, bool]:
-    """Pickle what is run: by value what the file that is run defines, where there is cloudpickle, so that no worker runs that file.
+def _is_plain(item: WorkItem | bytes) -> bool:
+    """Tell whether an item holds nothing of the user's: then it is pickled in a tenth of the time."""
+    return isinstance(item, bytes) or (item.block is None and item.given is None and not (item.known or item.bad_rows or item.fatal))
 
-    Return it with how it was pickled, and whether workers import that file.
+
+def _pickled(stages: object, num_workers: int) -> Unsent:
+    """Pickle what is run.
 
     Raises:
-        PlanError: something cannot be pickled.
+        PlanError: something cannot be pickled, or the workers together would take more than a quarter of the memory that is free.
     """
-    by_name: Unsent | None = None
-    failed: Exception | None = None
+    free = free_memory()
     try:
-        by_name = pickle_apart(stages)
-        if not by_name.mentions_program:
-            return by_name, BY_NAME, False
-    except Exception as error:  # also what `__getstate__` of a user's class raises
-        failed = error
-    try:
-        pickling = by_value()
-        return pickle_apart(stages, pickling.pickler), pickling, False
-    except Exception as error:
-        if by_name is not None and importable_program():
-            return by_name, BY_NAME, True
-        what = "functions of a notebook or of `python -c` cannot be imported by a worker process"
+        return pickle_apart(stages, num_readers=num_workers, most_bytes=None if free is None else free // _SHARE_OF_FREE)
+    except TooLarge as large:
+        steps = largest_part(stages)
         raise PlanError(
-            what if by_name is not None else not_sendable(stages, failed or error, "").what,
+            f"{num_workers} worker processes would take more than {large.num_bytes / 1e6:,.0f} MB for copies of what the dataset holds, "
+            f"and {(free or 0) / 1e6:,.0f} MB are free; most of it is {words_of(steps) or path_of(steps)}",
             where='executor="processes"',
-            fix="define functions at the top of a module, and open files, locks and clients inside them; "
-            + ('run `pip install "penstock[processes]"`; or ' if isinstance(error, ImportError) else "or ")
-            + 'give executor="threads"',
+            fix="keep large arrays in a file (np.load(path, mmap_mode='r')), open it in the worker, or give executor=\"threads\"",
+        ) from None
+    except Exception as error:  # also what `__getstate__` of a user's class raises
+        raise PlanError(
+            not_sendable(stages, error, "", dumps_to_worker).what,
+            where='executor="processes"',
+            fix='open files, locks and clients inside the function, once in each process, or give executor="threads"',
         ) from error

@@ -30,7 +30,6 @@ from penstock._ops.rows import Rows
 from penstock._plan.base import sources
 from penstock._processes.failure import Failure
 from penstock._processes.pipe import not_sendable
-from penstock._processes.shared_pickle import pickle_apart
 from penstock.errors import MissingExtra, PlanError, WorkerDied, WorkerFailed
 
 __all__ = ["RayWorkers"]
@@ -75,14 +74,15 @@ class RayWorkers(RemoteWorkers):
         wanted = {"CPU": self.options.num_cpus, **self.options.resources}
         return max(1, int(min(amounts.get(name, 0) // amount for name, amount in wanted.items() if amount)))
 
-    def _send(self, stages: Stages, form: PlanVariant) -> None:
+    def _send(self, stages: Stages, form: PlanVariant, num_workers: int) -> None:
+        apart: list[pickle.PickleBuffer] = []
         try:
-            unsent = pickle_apart(stages, self.ray.cloudpickle.Pickler)
+            stream = self.ray.cloudpickle.dumps(stages, protocol=5, buffer_callback=apart.append)
         except Exception as error:
             fix = "open files, locks and clients inside your functions, or give executor='threads'"
-            raise PlanError(not_sendable(stages, error, "").what, where=_WHERE, fix=fix) from error
-        buffers = [np.frombuffer(buffer, np.uint8) for buffer in unsent.buffers]
-        self.sent = SentToRay(self.ray.put((unsent.stream, buffers)), _local_files(form))
+            raise PlanError(not_sendable(stages, error, "", self.ray.cloudpickle.dumps).what, where=_WHERE, fix=fix) from error
+        buffers = [np.frombuffer(buffer.raw(), np.uint8) for buffer in apart]
+        self.sent = SentToRay(self.ray.put((stream, buffers)), _local_files(form))
 
     def _make(self, name: str, index: int) -> RayWorker:
         return RayWorker(self, f"Ray worker {name}", index)

@@ -16,7 +16,7 @@ import numpy as np
 from penstock._contracts.process import current_frames
 from penstock._contracts.version import VERSION
 from penstock._executors.remote import RemoteComputer, Reply, Request, Spot
-from penstock._processes.failure import Failure, Pickling, dump_with_errors
+from penstock._processes.failure import Failure, dump_with_errors
 from penstock._processes.pipe import not_sendable
 
 __all__ = ["About", "Packed", "RayActor", "size_of"]
@@ -62,7 +62,7 @@ class RayActor:
         node = f"{ray.util.get_node_ip_address()} ({ray.get_runtime_context().get_node_id()[:8]})"
         self._about = About(VERSION, platform.python_version(), node, os.getpid())
         self._words = f"{name} on node {node}, process {os.getpid()}"
-        self._pickling = Pickling(cloudpickle.dumps, cloudpickle.Pickler)
+        self._pickler: type[pickle.Pickler] = cloudpickle.Pickler
         self._computer = RemoteComputer(self._words, index, _nobody)
         self._computer.fix = (
             "install their modules on every node, or send them along: ray_options=ps.RayOptions(runtime_env={'working_dir': '.'}), or "
@@ -146,13 +146,13 @@ class RayActor:
         return Packed(stream, [np.frombuffer(buffer.raw(), np.uint8) for buffer in buffers], columns)
 
     def _failure(self, error: BaseException) -> bytes:
-        return pickle.dumps(Failure.of(error, self._pickling.dumps), protocol=5)
+        return pickle.dumps(Failure.of(error, self._pickler), protocol=5)
 
     def _note_retry(self, *what: Any) -> None:
         self._retries.append(self._dumps(what, None))
 
     def _dumps(self, value: object, keep: Callable[[pickle.PickleBuffer], Any] | None) -> bytes:
-        return dump_with_errors(value, keep, where=self._words, pickling=self._pickling)
+        return dump_with_errors(value, keep, where=self._words, pickler=self._pickler)
 
 
 def _nobody(row: int) -> None:

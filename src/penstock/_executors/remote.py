@@ -24,16 +24,17 @@ from penstock._engine.chunk import BatchItem, Outcome, WorkItem
 from penstock._engine.compute import compute, compute_batches
 from penstock._engine.error_policy import ErrorHandler
 from penstock._engine.program import Policies, SegmentPlan
+from penstock._executors.records import send_records
 from penstock._ops.block import ElementFailed
 from penstock._ops.rows import RowsElsewhere
 from penstock._ops.stack import BatchSpec
 from penstock._ops.worker import WorkerContext
 from penstock._processes.arena import ArenaView
 from penstock._processes.executed import set_sizes_of_pools
-from penstock._processes.failure import BY_NAME, dump_with_errors
-from penstock._processes.failure import by_value as by_value_pickling
+from penstock._processes.failure import dump_with_errors
 from penstock._processes.outbox import Outbox
 from penstock._processes.pipe import Pipe
+from penstock._processes.sending import dumps_to_program, pickler_to_program
 from penstock._processes.shared_pickle import PickledOnce
 from penstock.errors import PlanError, SpecError
 from penstock.observe.stats import thread_times
@@ -42,7 +43,6 @@ __all__ = [
     "SPOT",
     "AtRow",
     "Begun",
-    "Loaded",
     "Place",
     "RemoteComputer",
     "Reply",
@@ -95,7 +95,7 @@ class Request(NamedTuple):
         place: where they are written; None where that is not known yet: then they come back in the reply.
         free: slots of the process that the parent has no views of any more.
         stages: what is run from now on, or None for no change; the descriptor comes with the message.
-        by_value: whether functions and classes of the program come by value, and go back so.
+        log_levels: with stages, those of the program.
     """
 
     segment: int
@@ -104,7 +104,7 @@ class Request(NamedTuple):
     place: Place | None = None
     free: Sequence[int] = ()
     stages: PickledOnce | None = None
-    by_value: bool = False
+    log_levels: dict[str, int] | None = None
 
 
 class Reply(NamedTuple):
@@ -165,30 +165,16 @@ def _unqueued_ns() -> int:
     return time.perf_counter_ns() - (0 if times is None else times[1])
 
 
-class Loaded(NamedTuple):
-    """What a worker process is forked with.
-
-    Attributes:
-        stages: what it computes.
-        by_value: as in `Request`.
-    """
-
-    stages: Stages
-    by_value: bool
-
-
 _FIX = "define them at the top of a module that other processes can import, as this one does"
 
 
-def load(stages: PickledOnce, by_value: bool, descriptor: int) -> Loaded:
+def load(stages: PickledOnce, descriptor: int) -> Stages:
     """Read what worker processes compute, in the process that they are forked from.
 
     Raises:
         PlanError: it cannot be read here.
     """
-    return Loaded(
-        _read(lambda: stages.load(descriptor), f"the process that the workers are forked from, process {os.getpid()}", _FIX), by_value
-    )
+    return _read(lambda: stages.load(descriptor), f"the process that the workers are forked from, process {os.getpid()}", _FIX)
 
 
 def _read(load: Callable[[], Stages], words: str, fix: str) -> Stages:
@@ -298,17 +284,17 @@ def _not_here(call: Callable[[], Any]) -> Any:
 class _Worker:
     """What a worker process has."""
 
-    __slots__ = ("_computer", "_num_threads", "_outbox", "_pickling", "_pipe")
+    __slots__ = ("_computer", "_num_threads", "_outbox", "_pipe")
 
     def __init__(self, pipe: Pipe, name: str, index: int, arena: ArenaView, num_threads: int) -> None:
-        self._pipe, self._pickling, self._num_threads = pipe, BY_NAME, num_threads
+        self._pipe, self._num_threads = pipe, num_threads
         words = f"{name}, process {os.getpid()}"
         self._computer = RemoteComputer(words, index, lambda row: pipe.send(AtRow(row)), arena)
         self._outbox = Outbox(pipe, where=f"a result of {name}", dumps=self._dumps)
 
-    def begin(self, load: Callable[[], Stages], by_value: bool) -> None:
-        """Compute what `load` gives from now on."""
-        self._pickling = by_value_pickling() if by_value else BY_NAME
+    def begin(self, load: Callable[[], Stages], log_levels: dict[str, int]) -> None:
+        """Compute what `load` gives from now on; `log_levels` as in `Request`."""
+        send_records(log_levels, self._pipe.send, dumps_to_program)
         self._computer.begin(load, self._pause, self._tell_retry, self._num_threads)
 
     def tell_spots(self, line: socket.socket) -> None:
@@ -321,7 +307,7 @@ class _Worker:
         """Compute a request and send the reply."""
         if request.stages is not None:
             stages = request.stages
-            self.begin(lambda: stages.load(self._pipe.take_fd()), request.by_value)
+            self.begin(lambda: stages.load(self._pipe.take_fd()), request.log_levels or {})
             self._pipe.send(Begun())
         self._outbox.given_back(list(request.free))
         reply = self._computer.compute(request)
@@ -340,10 +326,18 @@ class _Worker:
         self._pipe.send(Retrying(self._dumps((failed, *what), None)))
 
     def _dumps(self, value: object, keep: Callable[[pickle.PickleBuffer], Any] | None) -> bytes:
-        return dump_with_errors(value, keep, where=self._computer.words, pickling=self._pickling)
+        return dump_with_errors(value, keep, where=self._computer.words, pickler=pickler_to_program())
 
 
-def serve(pipe: Pipe, name: str, index: int, arena_bytes: int, pools: Mapping[str, str], loaded: Loaded | None = None) -> None:
+def serve(
+    pipe: Pipe,
+    name: str,
+    index: int,
+    arena_bytes: int,
+    pools: Mapping[str, str],
+    log_levels: dict[str, int],
+    loaded: Stages | None = None,
+) -> None:
     """Compute requests until the parent asks for the end. The descriptor of the arena comes with the first message.
 
     Args:
@@ -352,6 +346,7 @@ def serve(pipe: Pipe, name: str, index: int, arena_bytes: int, pools: Mapping[st
         index: of the worker.
         arena_bytes: of the arena.
         pools: variables that size the pools of native libraries, which this process begins without.
+        log_levels: those of the program.
         loaded: what it computes first, where it was forked with it.
     """
     _seed_apart()
@@ -363,7 +358,7 @@ def serve(pipe: Pipe, name: str, index: int, arena_bytes: int, pools: Mapping[st
     faulthandler.register(signal.SIGUSR1, line.fileno(), all_threads=False)  # tells the stack also where C code holds the interpreter
     threading.Thread(target=worker.tell_spots, args=(line,), name="penstock-spots", daemon=True).start()
     if loaded is not None:
-        worker.begin(lambda: loaded.stages, loaded.by_value)
+        worker.begin(lambda: loaded, log_levels)
     while True:
         worker.answer(pipe.receive())
 

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._processes.failure import BY_NAME, Pickling
 from penstock._processes.outbox import anonymous_file, rounded_up
+from penstock._processes.sending import SendingPickler
 from penstock.errors import PlanError
 
 __all__ = ["Arena", "ArenaView"]
@@ -116,10 +116,10 @@ class Arena:
         offset = _address_of(array) - self._base
         return offset if 0 <= offset < self.num_bytes else None
 
-    def dumps(self, value: object, pickling: Pickling = BY_NAME) -> bytes:
+    def dumps(self, value: object) -> bytes:
         """Pickle an object; of its arrays that lie in the file, only where."""
 
-        class ArenaPickler(pickling.pickler):  # type: ignore[name-defined,misc]  # the base is a value
+        class ArenaPickler(SendingPickler):
             def persistent_id(_, value: Any) -> Any:  # noqa: N805
                 if type(value) is not np.ndarray or value.dtype.hasobject:
                     return None
@@ -127,7 +127,7 @@ class Arena:
                 return None if offset is None else (offset, value.shape, value.strides, value.dtype)
 
         file = BytesIO()
-        ArenaPickler(file, protocol=5).dump(value)
+        ArenaPickler(file).dump(value)
         return file.getvalue()
 
     def close(self) -> None:

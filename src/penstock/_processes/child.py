@@ -17,12 +17,11 @@ import pickle
 import select
 import signal
 import socket
-import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Container, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 from penstock._processes.bell import Bell
@@ -30,9 +29,10 @@ from penstock._processes.entry import Parcel, Post, serve
 from penstock._processes.executed import Executed
 from penstock._processes.failure import Failure
 from penstock._processes.pipe import FAILURE, MESSAGE, READY, Pipe, PipeEnded, not_sendable
+from penstock._processes.sending import dumps_to_worker
 from penstock.errors import PlanError, WorkerDied
 
-__all__ = ["Child", "Ends", "importable_program", "stop_all", "wait_any"]
+__all__ = ["Child", "Ends", "stop_all", "wait_any"]
 
 METHODS = ("forkserver", "spawn", "fork", "exec")
 _SIGNALS_MS = 500
@@ -98,19 +98,16 @@ class Child:
         *,
         name: str,
         method: str = "forkserver",
-        imports_program: bool = True,
         forks: bool = False,
     ) -> Child:
-        """Start a process that runs `target(pipe, *args)`.
+        """Start a process that runs `target(pipe, *args)`. It does not import the program: what that defines is sent by value.
 
         Args:
-            target: a function; except with `fork` it and `args` are pickled, so it stands at the top of a module.
+            target: a function; except with `fork` it and `args` are pickled.
             args: its arguments behind the pipe.
             name: what errors call the child.
             method: "forkserver", "spawn", or "fork", which copies this process as it is and warns when other threads run, because whatever
-                lock they hold stays locked in the copy. "exec" starts a fresh interpreter that never imports the file that is run.
-            imports_program: whether the child imports the file that is run, as multiprocessing does, for what is defined there. False for a
-                child that gets all of that by value: then a program needs no `if __name__ == "__main__":`.
+                lock they hold stays locked in the copy. "exec" starts a fresh interpreter.
             forks: whether the child forks processes itself, with "exec"; see `Post`.
 
         Raises:
@@ -138,7 +135,9 @@ class Child:
             try:
                 if forked:
                     _warn_of_threads(name)
-                with nullcontext() if imports_program else _without_program(name):
+                if method == "forkserver":
+                    _preload(target.__module__)
+                with _without_program(name):
                     _start(process, method)
             except (pickle.PicklingError, AttributeError, TypeError) as error:
                 if forked:
@@ -231,7 +230,7 @@ class Child:
         if not self._gone:  # it closed its end of the pipe and goes on: of no use any more
             self.stop(0.0)
         code = self._exit_code
-        return WorkerDied(f"{self.name} (process {self.pid}) {_how(code)}", where=self.name, fix=_advice(code, self.began, _program_file()))
+        return WorkerDied(f"{self.name} (process {self.pid}) {_how(code)}", where=self.name, fix=_advice(code, self.began))
 
     @property
     def exit_code(self) -> int | None:
@@ -403,9 +402,18 @@ def _without_interrupts() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+def _preload(module: str) -> None:
+    """Let the fork server import a module once, and not the program, unless that has said what it imports, or it runs already."""
+    from multiprocessing import forkserver
+
+    server: Any = vars(forkserver)["_forkserver"]
+    if server._forkserver_pid is None and server._preload_modules == ["__main__"]:
+        server.set_forkserver_preload([module])
+
+
 @contextmanager
 def _without_program(name: str) -> Iterator[None]:
-    """Let the process `name` that is started meanwhile not import the program."""
+    """Let the process `name` that is started meanwhile not import the program, which is run once."""
     from multiprocessing import spawn
 
     before = spawn.get_preparation_data
@@ -435,11 +443,11 @@ def _warn_of_threads(name: str) -> None:
 
 
 def _cannot_travel(parcel: tuple[Callable[..., object], tuple[Any, ...]], error: Exception, name: str, method: str) -> PlanError:
-    told = not_sendable(parcel[1], error, name)
+    told = not_sendable(parcel[1], error, name, dumps_to_worker)
     return PlanError(
         told.what,
         where=f"{name}, started by {method}",
-        fix="define functions at the top of a module; only fork takes other objects along",
+        fix="open files, locks and clients inside the function; only fork takes such objects along",
     )
 
 
@@ -454,26 +462,11 @@ def _how(code: int | None) -> str:
         return f"was killed by signal {-code}"
 
 
-def _program_file() -> str | None:
-    """Return the file that a process which is not forked imports as the program; None without one (`python -c`, a notebook)."""
-    main = sys.modules.get("__main__")
-    return None if main is None or getattr(main, "__spec__", None) is not None else getattr(main, "__file__", None)
-
-
-def importable_program() -> bool:
-    """Tell whether a process that is not forked can import what the program defines."""
-    main = sys.modules.get("__main__")
-    program = _program_file()
-    return getattr(main, "__spec__", None) is not None or (program is not None and os.path.exists(program))
-
-
-def _advice(code: int | None, began: bool, program: str | None) -> str:
+def _advice(code: int | None, began: bool) -> str:
     if code == -signal.SIGKILL:
         return "look for the kernel's out-of-memory killer in the system's log; fewer workers or smaller batches need less memory"
     if code is not None and code < 0:
         return "native code crashed or somebody sent the signal; run with PYTHONFAULTHANDLER=1 to see the Python line it was at"
-    if not began and program is not None and not os.path.exists(program):
-        return f"the program was read from {program}, so there is no file that a process could import: save it to a file and run that"
     if not began:
-        return "its own message is on stderr; a program that starts processes does it under `if __name__ == '__main__':`"
+        return "its own message is on stderr"
     return "look on stderr for what the process said; os._exit() and native code end a process without an error"

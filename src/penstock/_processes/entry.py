@@ -10,11 +10,14 @@ import signal
 import socket
 import sys
 import threading
+from collections import ChainMap
 from collections.abc import Callable, Sequence
+from io import BytesIO
 from typing import Any, NamedTuple, NoReturn, Protocol
 
 from penstock._processes.failure import Failure
 from penstock._processes.pipe import FAILURE, READY, Pipe, PipeEnded
+from penstock._processes.sending import SendingPickler
 
 __all__ = ["Package", "Parcel", "Post", "pidfd_of", "run_as_child", "serve"]
 
@@ -53,7 +56,11 @@ class Parcel:
         # Inside the pickling of the process: what may travel only while one is started (locks, connections) may travel here too.
         from multiprocessing.reduction import ForkingPickler
 
-        return bytes(ForkingPickler.dumps(self._content))
+        file = BytesIO()
+        pickler = SendingPickler(file)
+        pickler.dispatch_table = ChainMap(vars(ForkingPickler)["_extra_reducers"], pickler.dispatch_table)
+        pickler.dump(self._content)
+        return file.getvalue()
 
     def __setstate__(self, data: bytes) -> None:
         self._content, self._data = None, data

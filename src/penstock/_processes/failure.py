@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import pickle
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from io import BytesIO
-from typing import Any, NamedTuple
+from pickle import Pickler
+from typing import Any
 
 import numpy as np
 
 from penstock._contracts.failing import add_note, argument_of, text_of, traceback_of, traceback_text_of, would_end
 from penstock._ops.block import ElementFailed
+from penstock._processes.sending import dumps_to_program, reduced
 from penstock.errors import StopRaised, WorkerFailed
 
-__all__ = ["BY_NAME", "Failure", "Pickling", "by_value", "dump_with_errors", "fit_to_raise"]
-
-
-Dumps = Callable[..., bytes]
+__all__ = ["Failure", "dump_with_errors", "fit_to_raise"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,12 +38,10 @@ class Failure:
     pickle: bytes | None
 
     @classmethod
-    def of(cls, error: BaseException, dumps: Dumps | None = None) -> Failure:
+    def of(cls, error: BaseException, pickler: type[Pickler] | None = None) -> Failure:
         """Pack an exception that was caught."""
         kind = f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")
-        return cls(
-            kind=kind, text=text_of(error), traceback=traceback_text_of(error).rstrip(), pickle=_pickle_of(error, dumps or BY_NAME.dumps)
-        )
+        return cls(kind=kind, text=text_of(error), traceback=traceback_text_of(error).rstrip(), pickle=_pickle_of(error, pickler))
 
     def error(self, where: str) -> BaseException:
         """Return the exception to raise: the original with the child's traceback as a note, or a `WorkerFailed` that tells both."""
@@ -74,34 +72,12 @@ def fit_to_raise(error: BaseException, where: str) -> BaseException:
     return error
 
 
-class Pickling(NamedTuple):
-    """How objects are pickled for another process: by `pickle`, or by `cloudpickle`, which sends by value what a program defines.
-
-    Attributes:
-        dumps: as `pickle.dumps`.
-        pickler: as `pickle.Pickler`.
-    """
-
-    dumps: Dumps
-    pickler: type[pickle.Pickler]
-
-
-BY_NAME = Pickling(pickle.dumps, pickle.Pickler)
-
-
-def by_value() -> Pickling:
-    """Return the pickling of `cloudpickle`.
-
-    Raises:
-        ImportError: it is not installed.
-    """
-    import cloudpickle
-
-    return Pickling(cloudpickle.dumps, cloudpickle.Pickler)
-
-
 def dump_with_errors(
-    value: object, keep: Callable[[pickle.PickleBuffer], Any] | None, *, where: str, pickling: Pickling = BY_NAME
+    value: object,
+    keep: Callable[[pickle.PickleBuffer], Any] | None,
+    *,
+    where: str,
+    pickler: type[Pickler],
 ) -> bytes:
     """Pickle a value that may hold exceptions of users, anywhere: each arrives as itself, with the traceback of here as a note.
 
@@ -109,21 +85,29 @@ def dump_with_errors(
         value: the value.
         keep: gets the buffers that are left out, as the `buffer_callback` of pickle; None leaves none out.
         where: where it was raised, in words.
-        pickling: how.
+        pickler: how.
     """
-
-    class ErrorPickler(pickling.pickler):  # type: ignore[name-defined,misc]  # the base is a value
-        def reducer_override(self, value: Any) -> Any:
-            if isinstance(value, BaseException) and not isinstance(value, ElementFailed):
-                failure = Failure.of(value, pickling.dumps)  # one that was not raised has no traceback
-                return _arrived, (failure if traceback_of(value) is not None else replace(failure, traceback=""), where)
-            if type(value) is np.ndarray and not value.flags.forc:  # NumPy would send its elements in the stream, and lose their byte order
-                return np.ascontiguousarray(value).__reduce_ex__(5)
-            return NotImplemented if pickling is BY_NAME else super().reducer_override(value)
-
     file = BytesIO()
-    ErrorPickler(file, protocol=5, buffer_callback=keep).dump(value)
+    pickling = _error_pickler(pickler)(file, protocol=5, buffer_callback=keep)  # type: ignore[arg-type]  # a class is hashable
+    pickling.where = where
+    pickling.dump(value)
     return file.getvalue()
+
+
+@functools.cache
+def _error_pickler(pickler: type[Pickler]) -> Any:
+    class ErrorPickler(pickler):  # type: ignore[valid-type,misc]  # the base is a value
+        where = ""
+
+        def reducer_override(self, value: Any) -> Any:
+            if isinstance(value, (np.ndarray, np.generic)):
+                return reduced(value)
+            if isinstance(value, BaseException) and not isinstance(value, ElementFailed):
+                failure = Failure.of(value, pickler)  # one that was not raised has no traceback
+                return _arrived, (failure if traceback_of(value) is not None else replace(failure, traceback=""), self.where)
+            return super().reducer_override(value)
+
+    return ErrorPickler
 
 
 def _arrived(failure: Failure, where: str) -> BaseException:
@@ -137,13 +121,31 @@ def _arrived(failure: Failure, where: str) -> BaseException:
     return error
 
 
-def _pickle_of(error: BaseException, dumps: Dumps) -> bytes | None:
+def _pickle_of(error: BaseException, pickler: type[Pickler] | None) -> bytes | None:
     # What a user's __reduce__ or __init__ raises here may be anything; the error that counts is `error`.
-    with suppress(Exception):
-        data = dumps(error, protocol=5)
-        if type(pickle.loads(data)) is type(error):
-            return data
+    for value in (error, _Bare(error)):
+        with suppress(Exception):
+            data = dumps_to_program(value, None, pickler)
+            if type(pickle.loads(data)) is type(error):
+                return data
     return None
+
+
+class _Bare:
+    """Pickles an exception whose `__init__` takes something else than its `args`: it is made without."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _made_bare, (type(self._error), self._error.args, vars(self._error))
+
+
+def _made_bare(kind: type[BaseException], args: tuple[Any, ...], state: dict[str, Any]) -> BaseException:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    vars(error).update(state)
+    return error
 
 
 def _read(data: bytes) -> BaseException | None:

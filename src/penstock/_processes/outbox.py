@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._processes.pipe import Pipe, not_sendable
+from penstock._processes.sending import dumps_to_program
 
 __all__ = ["ALIGNMENT", "Outbox", "Parcelled", "aligned", "has_shared_memory", "memory_file", "rounded_up"]
 
@@ -56,7 +57,7 @@ class Outbox:
         pipe: the child's end.
         shared: False sends everything through the pipe, as where there are no memory files (macOS).
         where: words for errors.
-        dumps: pickles a value, as `pickle.dumps`.
+        dumps: pickles a value, and gives away its buffers; by default for the program.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class Outbox:
         dumps: Callable[[object, Callable[[pickle.PickleBuffer], Any]], bytes] | None = None,
     ) -> None:
         self._pipe = pipe
-        self._dumps = dumps or (lambda value, keep: pickle.dumps(value, protocol=5, buffer_callback=keep))
+        self._dumps = dumps or dumps_to_program
         self._shared = has_shared_memory() if shared is None else shared
         self._where = where
         self._slots: dict[int, _Slot] = {}
@@ -114,7 +115,7 @@ class Outbox:
             stream = self._dumps(value, buffers.append)
             return stream, [buffer.raw() for buffer in buffers]
         except Exception as error:
-            raise not_sendable(value, error, self._where) from error
+            raise not_sendable(value, error, self._where, dumps_to_program) from error
 
     def _fitting(self, num_bytes: int) -> tuple[_Slot, int, int, tuple[int, ...]]:
         """Return a free slot, a new one when none is large enough: then with its size, its descriptor, and the free slot it replaces."""

@@ -10,11 +10,11 @@ import socket
 import struct
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import fields, is_dataclass
 from typing import Any
 
+from penstock._processes.parts import culprit, path_of, words_of
 from penstock.errors import SpecError, WorkerFailed
 
 __all__ = ["FAILURE", "MESSAGE", "NO_SIGNAL", "READY", "Pipe", "PipeEnded", "pickled"]
@@ -161,52 +161,37 @@ class Pipe:
             os.close(self._fds.popleft())
 
 
-def pickled(message: object, where: str) -> bytes:
-    """Return the pickle of a message.
+def pickled(message: object, where: str, dumps: Callable[[object], bytes] | None = None) -> bytes:
+    """Return the pickle of a message, by `dumps` or else by name.
 
     Raises:
         SpecError: it, or a part of it, cannot be pickled: named with its place and type.
     """
     try:
-        return pickle.dumps(message, protocol=5)
+        return (dumps or _dumps_by_name)(message)
     except Exception as error:
-        raise not_sendable(message, error, where) from error
+        raise not_sendable(message, error, where, dumps) from error
 
 
-def not_sendable(message: object, error: Exception, where: str) -> SpecError:
-    """Return the error that names what in a message cannot be pickled."""
-    path, part = _culprit(message, "")
+def _dumps_by_name(message: object) -> bytes:
+    return pickle.dumps(message, protocol=5)
+
+
+def not_sendable(message: object, error: Exception, where: str, dumps: Callable[[object], bytes] | None = None) -> SpecError:
+    """Return the error that names what in a message cannot be pickled by `dumps`, or else by name."""
+
+    def is_good(part: object) -> bool:
+        # What a user's __reduce__ raises may be anything, and it is told as the error of the whole message.
+        with suppress(Exception):
+            (dumps or _dumps_by_name)(part)
+            return True
+        return False
+
+    steps = culprit(message, is_good, into_code=dumps is not None)
+    part, place = steps[-1].part if steps else message, words_of(steps) or path_of(steps)
     kind = f"{type(part).__module__}.{type(part).__qualname__}".removeprefix("builtins.")
     return SpecError(
-        f"a value of type {kind} cannot be sent to another process{f' (at {path})' if path else ''}: {type(error).__name__}: {error}",
+        f"a value of type {kind} cannot be sent to another process{f' (at {place})' if place else ''}: {type(error).__name__}: {error}",
         where=where,
-        fix="give arrays, numbers, strings and containers of them; functions and classes must be defined at the top of a module",
+        fix="give arrays, numbers, strings and containers of them",
     )
-
-
-def _culprit(value: object, path: str) -> tuple[str, object]:
-    """Find the innermost part of containers and plain objects that does not pickle by itself."""
-    parts: list[tuple[str, object]] = []
-    if isinstance(value, dict):
-        parts = [(f"[{key!r}]", part) for key, part in value.items()]
-    elif isinstance(value, (tuple, list)):
-        parts = [(f"[{index}]", part) for index, part in enumerate(value)]
-    elif is_dataclass(value) and not isinstance(value, type):
-        parts = [(f".{field.name}", getattr(value, field.name)) for field in fields(value)]
-    elif isinstance(getattr(value, "__dict__", None), dict) and not callable(value):
-        parts = [(f".{name}", part) for name, part in vars(value).items()]
-    elif isinstance(slots := getattr(type(value), "__slots__", None), tuple):
-        parts = [(f".{name}", getattr(value, name)) for name in slots if hasattr(value, name)]
-    for step, part in parts:
-        if not _pickles(part):
-            return _culprit(part, path + step)
-    return path, value
-
-
-def _pickles(value: object) -> bool:
-    # What a user's __reduce__ raises may be anything, and it is told as the error of the whole message.
-    done = False
-    with suppress(Exception):
-        pickle.dumps(value, protocol=5)
-        done = True
-    return done

@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeVar
 
 from penstock._contracts.event import Listener
 from penstock._contracts.policy import Policy, Raise, Replace, checked_policy, final
+from penstock._contracts.process import refuse_while_imported
 from penstock._plan.base import function_name
 from penstock._plan.check import callable_argument, count_argument, no_async
 from penstock.errors import PlanError
@@ -20,7 +21,7 @@ from penstock.jobs.digest import Untold, digest_of
 from penstock.jobs.donelist import DoneList
 from penstock.jobs.local import run_in_threads, run_inline
 from penstock.jobs.results import Results
-from penstock.jobs.starting import check_may_start, packed_function, starter
+from penstock.jobs.starting import packed_function, starter
 from penstock.jobs.worker_pool import run_in_processes
 from penstock.observe.progress import Progress
 from penstock.observe.stats import available_cpus
@@ -122,7 +123,7 @@ def parallel_jobs(
     listed = _listed(jobs)
     function = b""
     if executor == "processes" and num_workers != 0 and listed:
-        check_may_start()
+        refuse_while_imported("parallel_jobs")
         function = packed_function(fn)
     count = available_cpus() if num_workers == "auto" else count_argument(num_workers, "num_workers", _WHERE)
     with SHORT_INTERRUPTS, ExitStack() as stack:

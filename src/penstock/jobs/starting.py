@@ -11,15 +11,17 @@ from typing import Any
 
 from penstock._contracts.event import Listener
 from penstock._contracts.policy import Raise
+from penstock._contracts.process import refuse_while_imported
 from penstock._plan.base import function_name
 from penstock._processes.child import Child, stop_all, wait_any
 from penstock._processes.pipe import pickled
+from penstock._processes.sending import dumps_to_worker
 from penstock.errors import PlanError, SpecError
 from penstock.jobs.results import Results
 from penstock.jobs.worker import work
 from penstock.jobs.worker_pool import run_in_processes
 
-__all__ = ["Early", "check_may_start", "packed_function", "starter"]
+__all__ = ["Early", "packed_function", "starter"]
 
 
 class Early:
@@ -39,7 +41,7 @@ class Early:
         Raises:
             PlanError: this process is being started itself.
         """
-        check_may_start()
+        refuse_while_imported("parallel_jobs")
         self._start = starter("forkserver")
         self._num_workers = num_workers
         self._waiting: deque[Child] = deque()
@@ -128,27 +130,10 @@ def packed_function(fn: Any) -> bytes:
         PlanError: it has none.
     """
     try:
-        return pickled(fn, "fn")
+        return pickled(fn, "fn", dumps_to_worker)
     except SpecError as error:
         raise PlanError(
             f"{function_name(fn)} cannot be sent to a worker process: {error.what}",
             where="parallel_jobs(fn, ...)",
-            fix="define it with `def` at the top of a module (a lambda, or a function inside another one, has no name that a worker could "
-            'find it by), give its values with the jobs, or use executor="threads"',
+            fix='open files, locks and clients inside it, give its values with the jobs, or use executor="threads"',
         ) from error
-
-
-def check_may_start() -> None:
-    """Refuse to start processes while this one is being started: Python would fail deep inside.
-
-    Raises:
-        PlanError: it is.
-    """
-    import multiprocessing
-
-    if getattr(multiprocessing.current_process(), "_inheriting", False):
-        raise PlanError(
-            "this program starts workers while a worker imports it",
-            where="parallel_jobs",
-            fix="a worker imports the file that is run: put what the program does, this call too, under `if __name__ == '__main__':`",
-        )

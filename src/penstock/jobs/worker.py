@@ -18,6 +18,7 @@ from typing import Any
 from penstock._contracts.event import Times, clocks, times_since
 from penstock._processes.failure import Failure
 from penstock._processes.pipe import Pipe, PipeEnded, pickled
+from penstock._processes.sending import dumps_to_program
 from penstock.errors import PlanError, SpecError
 
 __all__ = ["TICKET", "work"]
@@ -54,7 +55,7 @@ def work(pipe: Pipe) -> None:
 def _made_ahead(number: int, data: bytes) -> bytes | None:
     """Return the pickle of what a function makes; None where it fails, which its caller will find out by itself, or makes too much."""
     with suppress(Exception):
-        made = pickled(pickle.loads(data)(number), "what was made ahead")
+        made = pickled(pickle.loads(data)(number), "what was made ahead", dumps_to_program)
         return made if len(made) <= _MOST_AHEAD_BYTES else None
     return None
 
@@ -66,8 +67,7 @@ def _function(data: bytes) -> Any:
         raise PlanError(
             f"the function cannot be found in a worker process: {error}",
             where="parallel_jobs(fn, ...)",
-            fix="put it into a module and import it (a notebook or `python -c` has no file that a worker could read), or use "
-            'executor="threads"',
+            fix='import what it needs inside it, put its modules where other processes find them, or use executor="threads"',
         ) from error
 
 
@@ -152,7 +152,7 @@ class _Desk:
 
     def _outcome(self, number: int, data: bytes) -> tuple[bool, bytes]:
         try:
-            return True, pickled(self._function(pickle.loads(data)), f"the result of job {number}")
+            return True, pickled(self._function(pickle.loads(data)), f"the result of job {number}", dumps_to_program)
         except BaseException as error:
             return False, pickle.dumps(Failure.of(_named(error, number)), protocol=5)
 

@@ -14,6 +14,7 @@ from penstock._contracts.event import Times
 from penstock._contracts.failing import add_note, words_of
 from penstock._processes.child import Child, wait_any
 from penstock._processes.pipe import pickled
+from penstock._processes.sending import dumps_to_worker
 from penstock.errors import PenstockError, SpecError, WorkerDied
 from penstock.jobs.job_queue import JobQueue
 from penstock.jobs.results import Results, Silence, words_of_job
@@ -180,7 +181,7 @@ class _WorkerPool:
     def _size_of(self, job: int) -> int:
         if job not in self._packed:
             try:
-                self._packed[job] = pickled(self._results.jobs[job], "a job")
+                self._packed[job] = pickled(self._results.jobs[job], "a job", dumps_to_worker)
             except SpecError as error:
                 words = words_of_job(job, self._results.jobs)
                 raise SpecError(error.what, where=words, fix=f'{error.fix}; or use executor="threads", where nothing is sent') from error

@@ -369,15 +369,15 @@ def _sendable(part: SamplePart) -> bytes:
     Raises:
         PlanError: the dataset is too large, or cannot be sent.
     """
-    import pickle
+    from penstock._processes.sending import dumps_to_worker
 
     try:
-        data = pickle.dumps(part, protocol=5)
+        data = dumps_to_worker(part)
     except Exception as error:
         raise PlanError(
             f"the dataset cannot be sent to worker processes: {type(error).__name__}: {error}",
             where="pack(executor='processes')",
-            fix='give functions that stand at the top of a module (no lambda), or executor="threads"',
+            fix='open files, locks and clients inside the functions, or give executor="threads"',
         ) from error
     if len(data) > _LARGEST_TASK_BYTES:
         raise PlanError(

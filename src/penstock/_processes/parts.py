@@ -1,0 +1,215 @@
+"""What an object is made of, by name: for errors and warnings that say where something hangs."""
+
+from __future__ import annotations
+
+import dis
+import functools
+import random
+import sys
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import fields, is_dataclass
+from types import CodeType, FunctionType, MethodType, ModuleType
+from typing import NamedTuple
+
+import numpy as np
+
+__all__ = ["Step", "culprit", "generators_in", "largest_part", "path_of", "warn_of_generators", "words_of"]
+
+_MOST_OBJECTS, _MOST_ELEMENTS, _DEPTH = 20_000, 64, 24
+_SAMPLED, _SIZE_DEPTH = 8, 8
+
+
+class Step(NamedTuple):
+    """A part of an object.
+
+    Attributes:
+        holder: the object.
+        name: what leads to the part: `.name`, `[key]`, "global `NAME`" or "variable `name`"; empty for the class of an object.
+        part: the part.
+    """
+
+    holder: object
+    name: str
+    part: object
+
+
+def steps_of(value: object) -> list[Step]:
+    """Return the parts of containers, plain objects, functions and classes."""
+    named: list[tuple[str, object]] = []
+    if isinstance(value, dict):
+        named = [(f"[{key!r}]", part) for key, part in value.items()]
+    elif isinstance(value, (tuple, list)):
+        named = [(f"[{index}]", part) for index, part in enumerate(value)]
+    elif isinstance(value, FunctionType):
+        named = list(_held_by_function(value))
+    elif isinstance(value, MethodType):
+        named = [(".__self__", value.__self__), (".__func__", value.__func__)]
+    elif isinstance(value, functools.partial):
+        named = [(".func", value.func), (".args", value.args), (".keywords", value.keywords)]
+    elif isinstance(value, (staticmethod, classmethod)):
+        named = [("", value.__func__)]
+    elif isinstance(value, property):
+        named = [("", function) for function in (value.fget, value.fset) if function is not None]
+    elif isinstance(value, type):
+        named = [(f".{name}", part) for name, part in vars(value).items() if not name.startswith("__") or callable(part)]
+    elif not isinstance(value, (ModuleType, str, bytes, int, float, np.ndarray)):
+        named = [*_attributes(value), *((("", type(value)),) if _is_looked_into(type(value)) else ())]
+    return [Step(value, name, part) for name, part in named]
+
+
+def _attributes(value: object) -> Iterator[tuple[str, object]]:
+    names: list[str] = []
+    if is_dataclass(value):
+        names = [field.name for field in fields(value)]
+    elif isinstance(getattr(value, "__dict__", None), dict):
+        names = list(vars(value))
+    for kind in type(value).__mro__:
+        slots = vars(kind).get("__slots__", ())
+        names += [name for name in ((slots,) if isinstance(slots, str) else slots) if name not in names]
+    for name in names:
+        with suppress(Exception):  # a slot that is empty, or what a property of the user's raises
+            yield f".{name}", getattr(value, name)
+
+
+def _held_by_function(function: FunctionType) -> Iterator[tuple[str, object]]:
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        with suppress(ValueError):  # it is empty
+            yield f"variable `{name}`", cell.cell_contents
+    for name in dict.fromkeys(_globals_in(function.__code__)):
+        if name in function.__globals__:
+            yield f"global `{name}`", function.__globals__[name]
+    for number, default in enumerate(function.__defaults__ or ()):
+        yield f"default {number}", default
+    yield from ((f".{name}", part) for name, part in vars(function).items())
+
+
+def _globals_in(code: CodeType) -> Iterator[str]:
+    yield from (step.argval for step in dis.get_instructions(code) if step.opname == "LOAD_GLOBAL")
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _globals_in(constant)
+
+
+def words_of(steps: list[Step]) -> str:
+    """Say where the last of some steps leads, from the innermost object or function of the user's; empty where there is none."""
+    at = next((number for number in range(len(steps) - 1, -1, -1) if _has_a_name(steps[number].holder)), None)
+    while at is not None and not steps[at].name and at:  # the class of an object, or what a property stands for
+        at -= 1
+    if at is None or not _has_a_name(steps[at].holder) or not steps[at].name:
+        return ""
+    holder, path = steps[at].holder, "".join(step.name for step in steps[at:])
+    if isinstance(holder, FunctionType):
+        return f"{path} of function `{holder.__qualname__}`"
+    owner = holder.__qualname__ if isinstance(holder, type) else type(holder).__qualname__
+    return f"`self{path}` of {owner}" if path.startswith(".") else f"{path} of {owner}"
+
+
+def _has_a_name(value: object) -> bool:
+    if isinstance(value, (dict, tuple, list, functools.partial, MethodType, staticmethod, classmethod, property)):
+        return False
+    kind = value if isinstance(value, (type, FunctionType)) else type(value)
+    return str(getattr(kind, "__module__", "")).partition(".")[0] != "penstock"
+
+
+def path_of(steps: list[Step]) -> str:
+    """Return the way from the outermost object, such as `.fn[0]`."""
+    return "".join(f" {step.name}" if step.name[:1] not in ".[" else step.name for step in steps if step.name).strip()
+
+
+def culprit(value: object, is_good: Callable[[object], bool], *, into_code: bool) -> list[Step]:
+    """Return the way to the innermost part that is not good by itself, also of functions and classes; nothing where all parts are."""
+    steps: list[Step] = []
+    seen = {id(value)}
+    while len(steps) < _DEPTH:
+        steps_on = steps_of(value) if into_code or not isinstance(value, (type, FunctionType)) else []
+        found = next((step for step in steps_on if id(step.part) not in seen and not is_good(step.part)), None)
+        if found is None:
+            break
+        steps.append(found)
+        value = found.part
+        seen.add(id(value))
+    return steps[: len(steps) - next((n for n, step in enumerate(reversed(steps)) if step.name), 0)]
+
+
+def generators_in(value: object) -> list[tuple[list[Step], object]]:
+    """Return the random generators that an object of the user's, or what it holds, has, each with the way to it."""
+    found: list[tuple[list[Step], object]] = []
+    seen = {id(value)}
+    waiting: deque[tuple[list[Step], object]] = deque([([], value)])
+    while waiting and len(seen) < _MOST_OBJECTS:
+        steps, value = waiting.popleft()
+        if _is_generator(value):
+            found.append((steps, value))
+            continue
+        if len(steps) >= _DEPTH or not _is_looked_into(value):
+            continue
+        for step in steps_of(value)[:_MOST_ELEMENTS]:
+            if id(step.part) not in seen:
+                seen.add(id(step.part))
+                waiting.append(([*steps, step], step.part))
+    return found
+
+
+def _is_generator(value: object) -> bool:
+    if isinstance(value, random.Random):
+        return not isinstance(value, random.SystemRandom) and value is not vars(random)["_inst"]
+    if isinstance(value, np.random.RandomState):
+        return value is not getattr(np.random.rand, "__self__", None)
+    torch = sys.modules.get("torch")
+    of_torch = getattr(torch, "Generator", np.random.Generator)
+    return isinstance(value, (np.random.Generator, of_torch)) and value is not getattr(torch, "default_generator", None)
+
+
+def _is_looked_into(value: object) -> bool:
+    """Leave out modules, and functions and classes of libraries."""
+    if isinstance(value, ModuleType):
+        return False
+    if not isinstance(value, (type, FunctionType)):
+        return True
+    module = sys.modules.get(value.__module__ or "")
+    file = str(getattr(module, "__file__", None) or "")
+    top = (value.__module__ or "").partition(".")[0]
+    return top == "__main__" or (top not in sys.stdlib_module_names and top != "penstock" and "-packages" not in file)
+
+
+def largest_part(value: object) -> list[Step]:
+    """Return the way to the part that holds the most bytes, as far as a look at some elements tells."""
+    steps: list[Step] = []
+    while len(steps) < _DEPTH:
+        sizes = [(_size_of(step.part, _SIZE_DEPTH), step) for step in steps_of(value)[:1000] if step.name]
+        size, step = max(sizes, key=lambda one: one[0], default=(0, None))
+        if step is None or 2 * size < sum(one for one, _ in sizes):
+            break
+        steps.append(step)
+        value = step.part
+    return steps
+
+
+def _size_of(value: object, depth: int) -> int:
+    num_bytes = getattr(value, "nbytes", None)
+    if isinstance(num_bytes, int):
+        return num_bytes
+    if isinstance(value, (str, bytes, bytearray)):
+        return len(value)
+    if depth == 0 or not _is_looked_into(value):
+        return 64
+    if isinstance(value, (list, tuple, dict)) and len(value) > _SAMPLED:
+        some = list(value.items() if isinstance(value, dict) else value)[:: max(1, len(value) // _SAMPLED)][:_SAMPLED]
+        return len(value) * sum(_size_of(one, depth - 1) for one in some) // len(some)
+    return 64 + sum(_size_of(step.part, depth - 1) for step in steps_of(value) if step.name)
+
+
+def warn_of_generators(value: object, stacklevel: int) -> None:
+    """Warn of the first random generator that worker processes would each have a copy of, in the same state."""
+    found = generators_in(value)
+    if not found:
+        return
+    steps, generator = found[0]
+    warnings.warn(
+        f"{words_of(steps) or path_of(steps)} is a {type(generator).__name__}: it draws the same numbers in each worker process; take "
+        "them from a parameter `rng` of the function that map() gets, which is a generator keyed by the element",
+        stacklevel=stacklevel,
+    )
