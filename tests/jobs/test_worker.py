@@ -144,4 +144,4 @@ def test_a_function_that_the_worker_cannot_read_is_an_error_in_words() -> None:
         with pytest.raises(PlanError) as caught:
             worker.child.receive()
         assert caught.value.what == "the function cannot be found in a worker process: this cannot be read"
-        assert "put it into a module and import it" in caught.value.fix
+        assert caught.value.fix.startswith("import what it needs inside it, put its modules where other processes find them")
