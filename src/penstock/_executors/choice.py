@@ -222,7 +222,8 @@ class ExecutorChoice:
 
     def _run(self, workers: RemoteWorkers, engine: Engine, most_bytes: int | None = None, *, placed: bool = False) -> None:
         assert self._form is not None
-        workers.run(engine.plans, engine.error_handler.policies, self._form, most_bytes, placed=placed)
+        policies, count = engine.error_handler.policies, self.num_workers
+        workers.run(engine.plans, policies, self._form, most_bytes, placed=placed, num_workers=count)
 
     def delivered(self, now_ns: int, waited_ns: int, num_items: int) -> None:
         """Learn from a hand-over."""

@@ -149,7 +149,14 @@ class RemoteWorkers(ABC):
         self._workers: dict[tuple[str, int], Any] = {}
 
     def run(
-        self, plans: Sequence[SegmentPlan], policies: Policies, form: PlanVariant, most_bytes: int | None = None, *, placed: bool = False
+        self,
+        plans: Sequence[SegmentPlan],
+        policies: Policies,
+        form: PlanVariant,
+        most_bytes: int | None = None,
+        *,
+        placed: bool = False,
+        num_workers: int = 1,
     ) -> None:
         """Compute segments from now on; those of the same plan in the same form are the same.
 
@@ -160,7 +167,7 @@ class RemoteWorkers(ABC):
         """
         if form != self._form:
             parts = tuple(map(_placed_part if placed else _computed_part, plans))
-            self._send(Stages(parts, policies), form, most_bytes)
+            self._send(Stages(parts, policies, num_workers), form, most_bytes)
             self._form = form
 
     def worker(self, pool: str, index: int, engine: Engine, plans: list[SegmentPlan]) -> RemoteWorker:

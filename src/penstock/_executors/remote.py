@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from penstock._contracts.element import sizes_of
+from penstock._contracts.process import worker_place
 from penstock._engine.chunk import BatchItem, Outcome, WorkItem
 from penstock._engine.compute import compute, compute_batches
 from penstock._engine.error_policy import ErrorHandler
@@ -49,6 +50,7 @@ class Stages(NamedTuple):
 
     segments: tuple[SegmentPlan, ...]
     policies: Policies
+    num_workers: int = 1
 
 
 class Place(NamedTuple):
@@ -180,8 +182,10 @@ class RemoteComputer:
             PlanError: it cannot be read here.
         """
         self._segments = ()
+        place = worker_place()
+        place.index = self.context.index
         try:
-            self._segments, policies = load()
+            self._segments, policies, place.num_workers = load()
         except Exception as error:
             raise PlanError(
                 f"the functions of the dataset cannot be read in a worker process: {type(error).__name__}: {error}",

@@ -8,6 +8,7 @@ import pickle
 from io import BytesIO
 from typing import Any, NamedTuple
 
+from penstock._processes.failure import with_reducers
 from penstock._processes.outbox import aligned, memory_file
 from penstock.errors import PlanError
 
@@ -83,7 +84,7 @@ def pickle_apart(value: object, pickler: type[pickle.Pickler] = pickle.Pickler, 
         Exception: what the pickling of a user's class raises.
     """
     file = _Bounded(most_bytes)
-    pickler(file, protocol=5, buffer_callback=file.add).dump(value)
+    with_reducers(pickler)(file, protocol=5, buffer_callback=file.add).dump(value)
     return Unsent(file.getvalue(), file.buffers)
 
 
