@@ -10,7 +10,7 @@ from typing import Any
 
 from penstock._contracts.failing import add_note
 from penstock._contracts.process import in_worker_thread, reducers, worker_place
-from penstock.adapters.generators import global_seeder, global_states_kept, key_of, mixed
+from penstock.adapters.generators import generators_in, global_states_kept, key_of, mixed, seed_global, seed_held, set_states, states_of
 from penstock.adapters.loader_order import Draw, indices_of
 
 __all__ = ["LoaderFetch"]
@@ -19,8 +19,20 @@ _SAMPLE, _ITEMS, _COLLATE, _WORKER = range(4)
 """What a key is for."""
 
 
-def _unseeded(key: int) -> None:
-    """Seed nothing."""
+class _Copy:
+    """A dataset and a `collate_fn`, and the generators that they hold."""
+
+    __slots__ = ("_epoch", "_held", "collate_fn", "dataset")
+
+    def __init__(self, dataset: Any, collate_fn: Callable[[Any], Any]) -> None:
+        self.dataset, self.collate_fn = dataset, collate_fn
+        self._epoch, self._held = -1, list[Any]()
+
+    def held(self, epoch: int) -> list[Any]:
+        """Return the generators that they hold: looked for in each epoch, as the loop may have changed an attribute."""
+        if epoch != self._epoch:
+            self._epoch, self._held = epoch, generators_in(self.dataset, self.collate_fn)
+        return self._held
 
 
 class LoaderFetch:
@@ -28,18 +40,20 @@ class LoaderFetch:
 
     In a worker process the dataset is a copy of its own, torch, random and numpy.random are seeded before each sample and before
     `collate_fn`, and PyTorch's figures of the worker are set. In the program's own thread they are seeded too, and put back behind each
-    batch. A worker thread has a copy of its own, and nothing is seeded: other threads draw from the same generators.
+    batch. A worker thread has a copy of its own, and the global generators are left alone: other threads draw from them. Generators that
+    the dataset holds are seeded everywhere.
     """
 
     def __init__(self, loader: Any) -> None:
         """Take what the loader's workers have."""
-        self.name = type(loader.dataset).__name__
+        self.name = self.__qualname__ = type(loader.dataset).__name__
         self._parts = loader.dataset, loader.collate_fn
         self._batched, self._worker_init_fn = loader.batch_sampler is not None, loader.worker_init_fn
         self._begin_here()
 
     def _begin_here(self) -> None:
         self._info: Any = None
+        self._copy = _Copy(*self._parts)
         self._copies = threading.local()
         self._lock = threading.Lock()
         self._told = False
@@ -47,7 +61,7 @@ class LoaderFetch:
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what belongs to this process."""
-        return {name: value for name, value in vars(self).items() if name not in ("_info", "_copies", "_lock", "_told")}
+        return {name: vars(self)[name] for name in ("name", "__qualname__", "_parts", "_batched", "_worker_init_fn")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Begin in another process."""
@@ -58,15 +72,27 @@ class LoaderFetch:
         """Return the batch."""
         if worker_place().index is not None:
             self._set_worker_info(draw.seed)
-            return self._batch(self._parts, draw, global_seeder())
+            return self._batch(self._copy, draw)
         if in_worker_thread():
             return self._batch_in_thread(draw)
+        held = self._copy.held(draw.epoch)
+        states = states_of(held)
         with global_states_kept():
-            return self._batch(self._parts, draw, global_seeder())
+            try:
+                return self._batch(self._copy, draw)
+            finally:
+                set_states(held, states)
 
-    def _batch(self, parts: tuple[Any, Any], draw: Draw, seed: Callable[[int], None]) -> Any:
-        dataset, collate_fn = parts
+    def _batch(self, parts: _Copy, draw: Draw, *, globally: bool = True) -> Any:
+        dataset, held = parts.dataset, parts.held(draw.epoch)
         indices, epoch = indices_of(draw), (draw.seed, draw.epoch)
+
+        def seed(key: int) -> None:
+            if globally:
+                seed_global(key)
+            if held:
+                seed_held(held, key)
+
         if self._batched and getattr(dataset, "__getitems__", None):
             seed(key_of(*epoch, _ITEMS, draw.number))
             samples = dataset.__getitems__(indices)
@@ -78,13 +104,13 @@ class LoaderFetch:
                 try:
                     samples.append(dataset[index])
                 except BaseException as error:
-                    where = f", the {place + 1}. of batch {draw.number}" if self._batched else ""
+                    where = f", number {place} of batch {draw.number}" if self._batched else ""
                     add_note(error, f"penstock: sample {index!r:.60} of {self.name}{where}")
                     raise
             if not self._batched:
                 samples = samples[0]
         seed(key_of(*epoch, _COLLATE, draw.number))
-        return collate_fn(samples)
+        return parts.collate_fn(samples)
 
     # -- in a worker process ------------------------------------------------------------------------------------------------------
 
@@ -101,47 +127,37 @@ class LoaderFetch:
         self._info = worker.WorkerInfo(id=index, num_workers=place.num_workers, seed=number, dataset=self._parts[0])
         worker._worker_info = self._info
         if self._worker_init_fn is not None:
-            self._seed_worker(number)
+            seed_global(number)
             self._worker_init_fn(index)
-
-    def _seed_worker(self, number: int) -> None:
-        import random
-
-        import numpy as np
-        import torch
-
-        torch.default_generator.manual_seed(number)
-        random.seed(number)
-        np.random.seed(number % (1 << 32))
 
     # -- in a thread --------------------------------------------------------------------------------------------------------------
 
     def _batch_in_thread(self, draw: Draw) -> Any:
-        parts = getattr(self._copies, "parts", None)
-        if parts is None:
-            parts = self._copies.parts = self._copied()
-        if parts is not self._parts:
-            return self._batch(parts, draw, _unseeded)
+        own: _Copy | None = getattr(self._copies, "own", None)
+        if own is None:
+            own = self._copies.own = self._copied()
+        if own is not self._copy:
+            return self._batch(own, draw, globally=False)
         with self._lock:
-            return self._batch(parts, draw, _unseeded)
+            return self._batch(own, draw, globally=False)
 
-    def _copied(self) -> tuple[Any, Any]:
+    def _copied(self) -> _Copy:
         """Return a copy of dataset and collate_fn; themselves where they cannot be copied."""
         with self._lock:
-            words = ""
+            made, words = self._copy, ""
             try:
-                parts = copy.deepcopy(self._parts)
+                made = _Copy(*copy.deepcopy(self._parts))
             except Exception as error:
-                parts = self._parts
                 words = f"; and {self.name} cannot be copied for each thread ({type(error).__name__}: {error}), so one thread at a time uses it"
             if not self._told:
                 self._told = True
                 warnings.warn(
-                    "with threads, what a dataset draws from torch, random and numpy.random is not reproducible, as all threads draw from the "
-                    f"same generators, and worker_init_fn is not called; num_workers= without executor= makes it so{words}",
-                    stacklevel=1,
+                    "in threads, what a dataset draws from torch, random and numpy.random is not reproducible, for all threads draw from the "
+                    "same generators, and worker_init_fn is not called; in worker processes, which num_workers= starts unless "
+                    f"executor='threads' is given, it is{words}",
+                    stacklevel=2,
                 )
-            return parts
+            return made
 
 
 # -- tensors between processes ----------------------------------------------------------------------------------------------------
