@@ -176,6 +176,8 @@ def _reduced(tensor: Any) -> Any:
 
     import torch
 
+    if tensor.layout is torch.sparse_coo and not tensor.requires_grad:  # PyTorch keeps those that it unpickles until the next torch.load
+        return _sparse, (tensor._indices(), tensor._values(), tuple(tensor.shape), tensor.is_coalesced())
     is_plain = tensor.layout is torch.strided and tensor.device.type == "cpu" and not tensor.requires_grad and not tensor.is_quantized
     if not is_plain or tensor.is_conj() or tensor.is_neg() or tensor.is_nested or tensor.__dict__:
         return tensor.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
@@ -187,14 +189,18 @@ def _reduced(tensor: Any) -> Any:
             tensor, stride = dense, tensor.stride()
         else:
             tensor = tensor.contiguous()
-    if not tensor.numel():
-        return torch.empty, (size,), {"dtype": tensor.dtype}
-    buffer = pickle.PickleBuffer(tensor.reshape(-1).view(torch.uint8).numpy())
+    buffer = pickle.PickleBuffer(tensor.reshape(-1).view(torch.uint8).numpy()) if tensor.numel() else None
     return _over_buffer, (buffer, tensor.dtype, size, stride)
 
 
 def _over_buffer(buffer: Any, dtype: Any, size: tuple[int, ...], stride: tuple[int, ...] | None) -> Any:
     import torch
 
-    flat = torch.frombuffer(buffer, dtype=dtype)
+    flat = torch.empty(0, dtype=dtype) if buffer is None else torch.frombuffer(buffer, dtype=dtype)
     return flat.reshape(size) if stride is None else flat.as_strided(size, stride)
+
+
+def _sparse(indices: Any, values: Any, size: tuple[int, ...], is_coalesced: bool) -> Any:
+    import torch
+
+    return torch.sparse_coo_tensor(indices, values, size, is_coalesced=is_coalesced, check_invariants=False)
