@@ -161,7 +161,13 @@ def text(index: int, _: Any) -> Any:
 
 def mixed(index: int, _: Any) -> Any:
     values = [torch.ones(2, dtype=kind) * index for kind in (torch.bfloat16, torch.bool, torch.complex64, torch.int16, torch.float64)]
-    return {"values": tuple(values), "empty": torch.empty(0, 3), "scalar": torch.tensor(index), "numpy": np.float32(index), "flag": index > 3}
+    return {
+        "values": tuple(values),
+        "empty": torch.empty(0, 3),
+        "scalar": torch.tensor(index),
+        "numpy": np.float32(index),
+        "flag": index > 3,
+    }
 
 
 def ragged(index: int, _: Any) -> Any:

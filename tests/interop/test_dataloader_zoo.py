@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -31,9 +30,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def seed() -> Iterator[None]:
+def seed() -> None:
     torch.manual_seed(7)
-    yield
 
 
 def same(one: Any, other: Any, *, values: bool = True) -> bool:

@@ -16,7 +16,18 @@ from typing import Any, TypeVar
 
 from penstock._contracts.failing import ReadBrokenOff
 
-__all__ = ["Breaker", "OwnLocks", "WorkerPlace", "breakable", "call_in_forked", "current_frames", "in_worker_thread", "leak", "reducers", "worker_place"]
+__all__ = [
+    "Breaker",
+    "OwnLocks",
+    "WorkerPlace",
+    "breakable",
+    "call_in_forked",
+    "current_frames",
+    "in_worker_thread",
+    "leak",
+    "reducers",
+    "worker_place",
+]
 
 
 _T = TypeVar("_T")

@@ -97,7 +97,8 @@ def _numpy_state() -> Any:
     That call takes 33 us and its counterpart 37. The half of a pair of normal numbers that may be left over lies elsewhere: it is drawn,
     which moves the twister when there was none.
     """
-    address = _twister(np.random.get_bit_generator())
+    module: Any = np.random
+    address = _twister(module.get_bit_generator())
     if address is None:
         return np.random.get_state(legacy=False)
     memory = ctypes.string_at(address, _TWISTER_BYTES)
@@ -206,7 +207,7 @@ def _seed(generator: Any, key: int) -> None:
     if isinstance(generator, np.random.Generator):
         bits: Any = generator.bit_generator
         if type(bits) is np.random.PCG64:  # 3 us, and making another one takes 12
-            inner = {"state": key << 64 | mixed(key), "inc": mixed(~key) << 1 | 1}
+            inner: Any = {"state": key << 64 | mixed(key), "inc": mixed(~key) << 1 | 1}
             bits.state = {"bit_generator": "PCG64", "state": inner, "has_uint32": 0, "uinteger": 0}
         else:
             bits.state = type(bits)(key).state

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 import threading
 import warnings
 from collections.abc import Callable
@@ -147,8 +148,10 @@ class LoaderFetch:
             made, words = self._copy, ""
             try:
                 made = _Copy(*copy.deepcopy(self._parts))
-            except Exception as error:
-                words = f"; and {self.name} cannot be copied for each thread ({type(error).__name__}: {error}), so one thread at a time uses it"
+            except (TypeError, ValueError, AttributeError, RuntimeError, OSError, copy.Error, pickle.PicklingError) as error:
+                words = (
+                    f"; and {self.name} cannot be copied for each thread ({type(error).__name__}: {error}), so one thread at a time uses it"
+                )
             if not self._told:
                 self._told = True
                 warnings.warn(
@@ -164,7 +167,7 @@ class LoaderFetch:
 
 
 def _send_tensors_as_buffers() -> None:
-    """Let plain tensors travel between processes as arrays do: through shared memory, where PyTorch would write their bytes in the pickle."""
+    """Let plain tensors travel between processes as arrays do: through shared memory; PyTorch would write their bytes in the pickle."""
     import torch
 
     reducers()[torch.Tensor] = _reduced
@@ -172,8 +175,6 @@ def _send_tensors_as_buffers() -> None:
 
 def _reduced(tensor: Any) -> Any:
     """Return how to make a tensor again over a buffer; a special one goes as PyTorch has it."""
-    import pickle
-
     import torch
 
     if tensor.layout is torch.sparse_coo and not tensor.requires_grad:  # PyTorch keeps those that it unpickles until the next torch.load

@@ -113,23 +113,29 @@ class LoaderOrder:
         drawing = DrawingFrom(generators_in(self._sampler, self._loader_generator), key_of(self._seed, epoch))
         with drawing:
             items = iter(self._sampler)
-        length, num_items, ended = self._length, 0, False
-        most = _MOST_OF_ENDLESS if length is None else _MOST_DRAWN
+        num_items, ended = 0, False
         while not ended:
-            parts: list[Any] = []
-            num_samples = 0
             with drawing:
-                while num_samples < most and not ended and (length is None or num_items <= length):
-                    part = list(islice(items, 1 if self._batched else _AT_ONCE))
-                    ended = not part
-                    num_items += len(part)
-                    num_samples += self._num_in(part[0]) if self._batched and part else len(part)
-                    parts += map(_packed, part) if self._batched else [_packed(part)]
-            if length is not None and (num_items > length or (ended and num_items != length)):
-                self._length = length = None  # what it says of itself is not true
-                most = _MOST_OF_ENDLESS
+                parts, count, ended = self._slice(items, num_items)
+            num_items += count
+            if self._length is not None and (num_items > self._length or (ended and num_items != self._length)):
+                self._length = None  # what the sampler says of itself is not true
             for part in parts:
                 yield from [part] if self._batched else _unpacked(part)
+
+    def _slice(self, items: Iterator[Any], num_items: int) -> tuple[list[Any], int, bool]:
+        """Draw up to the length, or so many samples; return batches, or arrays of indices, how many items these are, and if it was all."""
+        most = _MOST_OF_ENDLESS if self._length is None else _MOST_DRAWN
+        parts: list[Any] = []
+        count = num_samples = 0
+        while num_samples < most and (self._length is None or num_items + count <= self._length):
+            drawn = list(islice(items, 1 if self._batched else _AT_ONCE))
+            if not drawn:
+                return parts, count, True
+            count += len(drawn)
+            num_samples += self._num_in(drawn[0]) if self._batched else len(drawn)
+            parts.append(_packed(drawn[0] if self._batched else drawn))
+        return parts, count, False
 
     def _num_in(self, item: Any) -> int:
         return len(item) if self._batched and hasattr(item, "__len__") else 1
