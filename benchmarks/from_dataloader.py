@@ -164,13 +164,14 @@ def main() -> None:
     for case in given.cases:
         limit = _in_a_program(case, "limit", min(10.0, given.seconds), given.workers)["rate"] * min(cpus, given.workers)
         runs = [{who: _in_a_program(case, who, given.seconds, given.workers) for who in ("loader", "feed")} for _ in range(given.rounds)]
-        batches, rate, first = (
+        medians = (
             {who: statistics.median(run[who][key] for run in runs) for who in ("loader", "feed")} for key in ("batches", "rate", "first")
         )
+        batches, rate, first = medians
         ratio = statistics.median(run["feed"]["batches"] / run["loader"]["batches"] for run in runs)
         ratios.append(ratio)
         print(
-            f"{case + ('*' if CASES[case][2] else ''):22}{batches['loader']:8.0f}{batches['feed']:8.0f}  ratio {ratio:.2f}   behind the first: "
+            f"{case + '*' * CASES[case][2]:22}{batches['loader']:8.0f}{batches['feed']:8.0f}  ratio {ratio:.2f}   behind the first: "
             f"{rate['loader']:.1f}, {rate['feed']:.1f} a second, {rate['feed'] / rate['loader']:.2f}; first at {first['loader']:.1f} and "
             f"{first['feed']:.1f} s; {rate['loader'] / limit:.2f} and {rate['feed'] / limit:.2f} of the limit",
             flush=True,

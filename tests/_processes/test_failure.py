@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from penstock._processes.failure import Failure, fit_to_raise
+from penstock._contracts.process import reducers
+from penstock._processes.failure import Failure, dump_with_errors, fit_to_raise
 from penstock.errors import DecodeError, StopRaised, WorkerFailed
 
 
@@ -99,3 +100,13 @@ def test_an_error_whose_class_is_not_here_is_told_in_words() -> None:
     found = failure.error("worker 3")
     assert isinstance(found, WorkerFailed)
     assert found.what == "__main__.Local: hello"
+
+
+def test_a_reducer_is_used_between_processes_as_long_as_it_is_there() -> None:
+    reducers()[slice] = lambda value: (range, (value.stop,))
+    try:
+        assert pickle.loads(dump_with_errors([slice(3)], None, where="a test")) == [range(3)]
+        assert pickle.loads(pickle.dumps(slice(3))) == slice(3)
+    finally:
+        del reducers()[slice]
+    assert pickle.loads(dump_with_errors(slice(3), None, where="a test")) == slice(3)

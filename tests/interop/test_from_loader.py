@@ -151,7 +151,7 @@ def test_each_thread_has_a_copy_and_seeds_nothing_and_a_warning_says_so() -> Non
     loader = DataLoader(Numbers(), batch_size=2, collate_fn=together, num_workers=2)
     torch.manual_seed(3)
     want = torch.Generator().manual_seed(3)
-    with pytest.warns(UserWarning, match="in threads, what a dataset draws from torch, random and numpy.random is not reproducible"):
+    with pytest.warns(UserWarning, match="in threads, draws of a dataset from torch, random and numpy.random are not reproducible"):
         samples = samples_of(ps.from_dataloader(loader), executor="threads")
     copies = {(thread, number) for pid, thread, number in (sample["made"] for sample in samples)}
     assert len(copies) == len({number for _, number in copies}) == 2

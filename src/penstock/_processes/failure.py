@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copyreg
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from io import BytesIO
@@ -106,7 +106,8 @@ def with_reducers(pickler: type[pickle.Pickler]) -> type[pickle.Pickler]:
     """Return a pickler with what `reducers` holds; the same one where that is nothing, as a table of its own costs 0.1 us an object."""
     if not reducers():
         return pickler
-    given = vars(pickler).get("dispatch_table", copyreg.dispatch_table)
+    own = getattr(pickler, "dispatch_table", None)
+    given = own if isinstance(own, Mapping) else copyreg.dispatch_table  # a pickler of C has a descriptor there
 
     class Reducing(pickler):  # type: ignore[misc,valid-type]  # the base is a value
         dispatch_table = {**given, **reducers()}  # noqa: RUF012 - what a pickler looks for

@@ -149,15 +149,13 @@ class LoaderFetch:
             try:
                 made = _Copy(*copy.deepcopy(self._parts))
             except (TypeError, ValueError, AttributeError, RuntimeError, OSError, copy.Error, pickle.PicklingError) as error:
-                words = (
-                    f"; and {self.name} cannot be copied for each thread ({type(error).__name__}: {error}), so one thread at a time uses it"
-                )
+                words = f"; {self.name} cannot be copied for each thread ({type(error).__name__}: {error}), so one at a time uses it"
             if not self._told:
                 self._told = True
                 warnings.warn(
-                    "in threads, what a dataset draws from torch, random and numpy.random is not reproducible, for all threads draw from the "
-                    "same generators, and worker_init_fn is not called; in worker processes, which num_workers= starts unless "
-                    f"executor='threads' is given, it is{words}",
+                    "in threads, draws of a dataset from torch, random and numpy.random are not reproducible, as all threads draw from the "
+                    "same generators, and worker_init_fn is not called; leave out executor='threads' for worker processes, where each "
+                    f"sample has its own numbers{words}",
                     stacklevel=2,
                 )
             return made

@@ -104,9 +104,7 @@ class HostOutput:
 
     depth = 0
 
-    def __init__(
-        self, torch: Any, transform: Callable[[Any], Any] | None = None, allocate: Callable[[int], Any] | None = None
-    ) -> None:
+    def __init__(self, torch: Any, transform: Callable[[Any], Any] | None = None, allocate: Callable[[int], Any] | None = None) -> None:
         """Call `transform` with each batch of tensors; with `allocate`, tensors that a function of the user's made are pinned, too."""
         self._torch, self._from_numpy, self._transform, self.allocate = torch, torch.from_numpy, transform, allocate
 
