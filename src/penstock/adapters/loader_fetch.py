@@ -111,6 +111,7 @@ class LoaderFetch:
             if not self._batched:
                 samples = samples[0]
         seed(key_of(*epoch, _COLLATE, draw.number))
+        _hide_worker_from(parts.collate_fn)
         return parts.collate_fn(samples)
 
     # -- in a worker process ------------------------------------------------------------------------------------------------------
@@ -159,6 +160,15 @@ class LoaderFetch:
                     stacklevel=2,
                 )
             return made
+
+
+def _hide_worker_from(collate_fn: Callable[[Any], Any]) -> None:
+    """Let `default_collate` find no worker: there it would stack into shared memory that is new for each batch."""
+    from torch.utils.data import default_collate
+    from torch.utils.data._utils import worker
+
+    if collate_fn is default_collate:
+        worker._worker_info = None  # set again for the next batch
 
 
 # -- tensors between processes ----------------------------------------------------------------------------------------------------
