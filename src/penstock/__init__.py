@@ -19,9 +19,9 @@ from penstock._contracts.policy import Raise, Replace, Retry, Skip
 from penstock._contracts.storage import RemoteFiles, StorageOptions
 from penstock._contracts.version import VERSION
 from penstock.dataset.builder import Dataset
+from penstock.dataset.from_torch import from_dataloader
 from penstock.dataset.opening import (
     from_arrays,
-    from_dataloader,
     from_generator,
     from_source,
     from_stream,

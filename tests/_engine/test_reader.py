@@ -250,3 +250,14 @@ def test_a_pass_that_is_cut_is_noted_so_also_when_it_is_not_opened_again(first: 
     assert ended.pass_token.note is not None
     assert ended.pass_token.note.cut
     reader.close()
+
+
+def test_passes_that_do_not_depend_on_each_other_are_begun_without_a_look_at_an_earlier_one() -> None:
+    class Independent(StatefulSource):
+        def open_next(self, pass_number: int, state: Any) -> Iterator[Any]:
+            return iter([(pass_number, state)])
+
+    start = Token((1, 0), note=StreamState(0, 3, {"at": 3}))
+    chunk, failure = Reader(Independent(Numbers(5)), start, 2).read(4)
+    assert failure is None
+    assert values([chunk]) == [(1, (1, {"at": 3}))]

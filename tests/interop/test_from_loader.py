@@ -1,11 +1,17 @@
-"""ps.from_dataloader: loaders in the style of public training scripts give the same elements, in tensors."""
+"""ps.from_dataloader: how a loader's arguments work in a feed, what is left alone, what is refused, and a kill."""
 
 from __future__ import annotations
 
-import io
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
 import threading
-from collections import Counter
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -13,232 +19,354 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.errors import PlanError
+from penstock.errors import PlanError, StateMismatch
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytestmark = pytest.mark.slow
 
 from torch.utils.data import (  # noqa: E402
-    ConcatDataset,
     DataLoader,
     Dataset,
     DistributedSampler,
     IterableDataset,
     RandomSampler,
-    StackDataset,
-    Subset,
-    SubsetRandomSampler,
     TensorDataset,
-    WeightedRandomSampler,
-    random_split,
+    get_worker_info,
 )
 
 
-class Pictures(Dataset):  # type: ignore[misc]
-    """Bytes that are decoded, augmented and normalised, as torchvision datasets do."""
+class Numbers(Dataset):  # type: ignore[misc]
+    """Sample i is i, a draw of each global generator, and the process, thread and object that made it."""
 
-    def __init__(self, count: int = 53) -> None:
-        self.blobs = [np.full((12, 12, 3), n % 251, np.uint8).tobytes() for n in range(count)]
-
-    def __len__(self) -> int:
-        return len(self.blobs)
-
-    def __getitem__(self, index: int) -> tuple[Any, int]:
-        pixels = torch.frombuffer(bytearray(self.blobs[index]), dtype=torch.uint8).reshape(12, 12, 3)
-        return (pixels.permute(2, 0, 1).float() / 255 - 0.5) / 0.25, index
-
-
-class Texts(Dataset):  # type: ignore[misc]
-    """Token lists of different lengths, as language model scripts have."""
+    def __init__(self, count: int = 40) -> None:
+        self.count = count
 
     def __len__(self) -> int:
-        return 41
+        return self.count
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        return {"input_ids": torch.arange(index % 7 + 1), "label": index}
-
-
-def pad(samples: list[dict[str, Any]]) -> dict[str, Any]:
-    rows = [sample["input_ids"] for sample in samples]
-    return {"input_ids": torch.nn.utils.rnn.pad_sequence(rows, batch_first=True), "label": torch.tensor([one["label"] for one in samples])}
-
-
-class Detections(Dataset):  # type: ignore[misc]
-    """Images with any number of boxes, which stay lists."""
-
-    def __len__(self) -> int:
-        return 23
-
-    def __getitem__(self, index: int) -> tuple[Any, dict[str, Any]]:
-        return torch.full((3, 4), float(index)), {"boxes": torch.zeros(index % 3, 4), "id": index}
-
-
-def lists(samples: list[Any]) -> Any:
-    return tuple(zip(*samples, strict=True))
+        draws = torch.rand(()).item(), random.random(), np.random.rand()
+        return {"index": index, "draws": draws, "made": (os.getpid(), threading.get_ident(), id(self))}
 
 
 class Lines(IterableDataset):  # type: ignore[misc]
-    def __iter__(self) -> Iterator[Any]:
-        return iter([{"x": torch.tensor([float(n)])} for n in range(31)])
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(3))
 
 
-def _loaders() -> dict[str, Any]:
-    tensors = TensorDataset(torch.arange(50.0).reshape(25, 2), torch.arange(25))
-    parts = random_split(Pictures(), [40, 13], generator=torch.Generator().manual_seed(1))
-    return {
-        "images": DataLoader(Pictures(), batch_size=8, shuffle=True, num_workers=2, drop_last=False),
-        "images, drop_last": DataLoader(Pictures(), batch_size=8, drop_last=True, num_workers=2),
-        "tensors": DataLoader(tensors, batch_size=4, shuffle=True),
-        "one by one": DataLoader(tensors, batch_size=None, shuffle=True),
-        "texts": DataLoader(Texts(), batch_size=6, shuffle=True, collate_fn=pad, num_workers=2),
-        "detections": DataLoader(Detections(), batch_size=4, collate_fn=lists, num_workers=2),
-        "split": DataLoader(parts[0], batch_size=8, shuffle=True, generator=torch.Generator().manual_seed(3)),
-        "subset": DataLoader(Subset(Pictures(), range(3, 30)), batch_size=5, sampler=RandomSampler(range(27))),
-        "subset sampler": DataLoader(Pictures(), batch_size=5, sampler=SubsetRandomSampler(range(0, 50, 3))),
-        "joined": DataLoader(ConcatDataset([Pictures(9), Pictures(12)]), batch_size=4, shuffle=True, timeout=30, num_workers=1),
-        "stacked": DataLoader(StackDataset(a=Pictures(9), b=Pictures(9)), batch_size=2, shuffle=True),
-        "stream": DataLoader(Lines(), batch_size=4),
-    }
+def fail_at(samples: list[Any]) -> Any:
+    """Leave the samples as they are, but not sample 9."""
+    if any(sample["index"] == 9 for sample in samples):
+        raise KeyError("9 has no label")
+    return samples
 
 
-def _values(tree: Any) -> Any:
-    if isinstance(tree, dict):
-        return tuple((key, _values(value)) for key, value in tree.items())
-    if isinstance(tree, (list, tuple)):
-        return tuple(_values(value) for value in tree)
-    assert isinstance(tree, (torch.Tensor, int, float, str)), type(tree)
-    return (str(tree.dtype), tuple(tree.shape), tree.numpy().tobytes()) if isinstance(tree, torch.Tensor) else tree
+def as_they_are(samples: list[Any]) -> list[Any]:
+    return samples
 
 
-def _rows(batch: Any) -> Any:
-    if isinstance(batch, dict):
-        return list(zip(*map(_rows, batch.values()), strict=True))
-    if isinstance(batch, (list, tuple)):
-        return list(zip(*map(_rows, batch), strict=True))
-    return [_values(row) for row in batch]
+class Failing(Numbers):
+    def __getitem__(self, index: int) -> Any:
+        if index == 6:
+            raise ValueError("6 is not expected")
+        return super().__getitem__(index)
 
 
-@pytest.mark.parametrize("name", list(_loaders()))
-def test_a_feed_gives_the_elements_of_the_loader_in_each_epoch(name: str) -> None:
-    loader = _loaders()[name]
-    if name == "texts":  # padded to the longest of a batch, so rows differ with their company
-        elements = _labels
-    elif loader.batch_size is None:
-        elements = _only
-    elif name == "detections":
-        elements = _samples
-    else:
-        elements = _rows
-    want = Counter(row for batch in loader for row in elements(batch))
-    ds = ps.from_dataloader(loader)
-    with ds.feed() as feed:
-        epochs = [list(feed), list(feed)]
-    for epoch in epochs:
-        assert Counter(row for batch in epoch for row in elements(batch)) == want
-        if name not in ("one by one",):
-            assert [len(elements(batch)) for batch in epoch] == [len(elements(batch)) for batch in loader]
+def samples_of(ds: ps.Dataset, **options: Any) -> list[Any]:
+    with ds.feed(**options) as feed:
+        return [sample for batch in feed for sample in batch]
 
 
-def _labels(batch: Any) -> Any:
-    return batch["label"].tolist()
-
-
-def _only(element: Any) -> Any:
-    return [_values(element)]
-
-
-def _samples(batch: Any) -> Any:
-    return [_values(sample) for sample in zip(*batch, strict=True)]
-
-
-def test_shuffle_and_batch_stand_in_sight_and_a_run_resumes() -> None:
-    ds = ps.from_dataloader(_loaders()["texts"], seed=5)
-    assert "shuffle(seed=5)" in repr(ds)
-    assert "batch(6, collate_fn=pad)" in repr(ds)
-    with ds.feed() as feed:
-        first = [_labels(next(feed)) for _ in range(3)]
-        state = feed.state_dict()
-        rest = [_labels(batch) for batch in feed]
-    with ps.from_dataloader(_loaders()["texts"], seed=5).feed() as feed:
-        feed.load_state_dict(state)
-        assert [_labels(batch) for batch in feed] == rest
-    assert sorted(label for labels in (*first, *rest) for label in labels) == list(range(41))
+# -- options ----------------------------------------------------------------------------------------------------------------------
 
 
 def test_options_of_the_loader_become_options_of_the_feed() -> None:
-    loader = DataLoader(Pictures(), batch_size=8, num_workers=2, timeout=30, in_order=False)
+    loader = DataLoader(Numbers(), batch_size=8, num_workers=2, timeout=30, in_order=False)
     options = ps.from_dataloader(loader)._options
-    assert (options.num_workers, options.stall_timeout_s, options.ordered, options.output) == (2, 30, False, "torch")
-    assert ps.from_dataloader(DataLoader(Pictures(), batch_size=8))._options.num_workers == 0
+    assert (options.num_workers, options.stall_timeout_s, options.ordered, options.output) == (2, 30, False, "numpy")
+    assert ps.from_dataloader(DataLoader(Numbers(), batch_size=8))._options.num_workers == 0
+
+
+def test_the_plan_names_dataset_and_sampler_and_has_the_loaders_length() -> None:
+    ds = ps.from_dataloader(DataLoader(Numbers(), batch_size=16, shuffle=True))
+    assert repr(ds) == "Dataset (3 elements)\n  from_dataloader(Numbers, RandomSampler, batch_size=16)\n  map(Numbers)"
+    with ds.feed() as feed:
+        assert len(feed) == 3
+
+
+def test_a_length_that_is_not_true_is_given_up_when_the_sampler_is_drawn() -> None:
+    class Endless(RandomSampler):  # type: ignore[misc]
+        def __iter__(self) -> Iterator[int]:
+            while True:
+                yield from super().__iter__()
+
+    loader = DataLoader(Numbers(), batch_size=8, sampler=Endless(range(40)), collate_fn=as_they_are)
+    with ps.from_dataloader(loader).feed() as feed:
+        assert len(feed) == 5
+        indices = [sample["index"] for batch in islice(feed, 15) for sample in batch]
+    assert [sorted(indices[begin : begin + 40]) for begin in (0, 40, 80)] == [list(range(40))] * 3
+    assert indices[:40] != indices[40:80] != indices[80:]
+
+
+def test_operators_behind_it_get_the_batches() -> None:
+    ds = ps.from_dataloader(DataLoader(TensorDataset(torch.arange(10)), batch_size=4, num_workers=1)).map(_sum)
+    with ds.feed() as feed:
+        assert list(feed) == [6, 22, 17]
+
+
+def _sum(batch: Any) -> int:
+    assert type(batch[0]) is torch.Tensor
+    return int(batch[0].sum())
+
+
+def test_output_torch_hands_tensors_through() -> None:
+    loader = DataLoader(TensorDataset(torch.arange(4.0)), batch_size=4)
+    with ps.from_dataloader(loader).feed(output="torch", device_transform=lambda batch: batch[0] + 1) as feed:
+        assert next(feed).tolist() == [1, 2, 3, 4]
+
+
+# -- where it runs ----------------------------------------------------------------------------------------------------------------
+
+
+def test_without_workers_all_calls_are_in_the_loops_thread_and_with_some_in_so_many_processes() -> None:
+    loader = DataLoader(Numbers(), batch_size=2, collate_fn=as_they_are)
+    here = samples_of(ps.from_dataloader(loader))
+    assert {sample["made"] for sample in here} == {(os.getpid(), threading.get_ident(), id(loader.dataset))}
+    there = samples_of(ps.from_dataloader(DataLoader(Numbers(), batch_size=2, collate_fn=as_they_are, num_workers=2)))
+    places = {sample["made"] for sample in there}
+    assert len(places) == 2
+    assert os.getpid() not in {pid for pid, _, _ in places}
+    assert [sample["draws"] for sample in here] == [sample["draws"] for sample in there]
+
+
+def test_each_thread_has_a_copy_and_seeds_nothing_and_a_warning_says_so() -> None:
+    barrier, met = threading.Barrier(2), set[int]()
+
+    def together(samples: list[Any]) -> list[Any]:
+        if threading.get_ident() not in met:  # both threads take part
+            met.add(threading.get_ident())
+            barrier.wait(30)
+        return samples
+
+    loader = DataLoader(Numbers(), batch_size=2, collate_fn=together, num_workers=2)
+    torch.manual_seed(3)
+    want = torch.Generator().manual_seed(3)
+    with pytest.warns(UserWarning, match="in threads, draws of a dataset from torch, random and numpy.random are not reproducible"):
+        samples = samples_of(ps.from_dataloader(loader), executor="threads")
+    copies = {(thread, number) for pid, thread, number in (sample["made"] for sample in samples)}
+    assert len(copies) == len({number for _, number in copies}) == 2
+    assert id(loader.dataset) not in {number for _, number in copies}
+    drawn = torch.rand(40, generator=want)
+    assert sorted(sample["draws"][0] for sample in samples) == pytest.approx(sorted(drawn.tolist()))
+
+
+def test_what_cannot_be_copied_is_called_by_one_thread_at_a_time() -> None:
+    class Locked(Numbers):
+        def __init__(self) -> None:
+            super().__init__(16)
+            self.lock = threading.Lock()
+
+        def __getitem__(self, index: int) -> Any:
+            assert self.lock.acquire(blocking=False)
+            self.lock.release()
+            return super().__getitem__(index)
+
+    loader = DataLoader(Locked(), batch_size=2, collate_fn=as_they_are, num_workers=2)
+    with pytest.warns(UserWarning, match=r"Locked cannot be copied for each thread \(TypeError: .*\), so one at a time uses it"):
+        samples = samples_of(ps.from_dataloader(loader), executor="threads")
+    assert {sample["made"][2] for sample in samples} == {id(loader.dataset)}
+
+
+def test_the_generators_of_the_training_loop_are_left_as_they_are() -> None:
+    def draws() -> tuple[Any, ...]:
+        return torch.rand(2).tolist(), random.gauss(0, 1), np.random.randn(), np.random.rand()
+
+    def begin() -> None:
+        torch.manual_seed(5)
+        random.seed(5)
+        np.random.seed(5)
+        random.gauss(0, 1)
+        np.random.randn()  # both have half of a pair left
+
+    begin()
+    want = [draws() for _ in range(4)]
+    begin()
+    loader = DataLoader(Numbers(), batch_size=10, shuffle=True, generator=torch.Generator().manual_seed(1))
+    with ps.from_dataloader(loader).feed() as feed:
+        assert [draws() for _ in feed] == want
+    assert loader.generator.get_state().equal(torch.Generator().manual_seed(1).get_state())
+
+
+def test_a_generator_of_another_kind_is_put_back_too() -> None:
+    before = np.random.get_bit_generator()
+    np.random.set_bit_generator(np.random.MT19937(3))
+    try:
+        state = str(np.random.get_state(legacy=False))
+        samples_of(ps.from_dataloader(DataLoader(Numbers(4), collate_fn=as_they_are)))
+        assert str(np.random.get_state(legacy=False)) == state
+    finally:
+        np.random.set_bit_generator(before)
+
+
+def test_there_is_no_worker_info_in_the_program() -> None:
+    samples_of(ps.from_dataloader(DataLoader(Numbers(4), num_workers=1, collate_fn=as_they_are)))
+    assert get_worker_info() is None
+
+
+# -- epochs -----------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("drop_last", [True, False])
-def test_a_distributed_sampler_keeps_its_ranks(drop_last: bool) -> None:
+def test_a_distributed_sampler_gives_its_rank_what_it_gives_under_the_epoch_that_was_set(drop_last: bool) -> None:
     data = TensorDataset(torch.arange(23))
-    ranks = [DistributedSampler(data, num_replicas=3, rank=rank, seed=4, drop_last=drop_last) for rank in range(3)]
-    found: list[int] = []
-    for sampler in ranks:
+    for rank in range(3):
+        sampler = DistributedSampler(data, num_replicas=3, rank=rank, seed=4, drop_last=drop_last)
         with ps.from_dataloader(DataLoader(data, batch_size=2, sampler=sampler)).feed() as feed:
-            found += [int(row) for (batch,) in feed for row in batch]
-    assert len(found) == (21 if drop_last else 24)
-    assert len(set(found)) == (21 if drop_last else 23)
+            for epoch in (0, 1, 5):
+                sampler.set_epoch(epoch)
+                assert [int(row) for (batch,) in feed for row in batch] == list(sampler)
+
+
+def test_a_sampler_that_gives_others_at_a_resume_is_an_error_that_says_what_to_call() -> None:
+    data = TensorDataset(torch.arange(24))
+    sampler = DistributedSampler(data, num_replicas=2, rank=0)
+    ds = ps.from_dataloader(DataLoader(data, batch_size=2, sampler=sampler))
+    with ds.feed() as feed:
+        next(feed)
+        early = feed.state_dict()
+        list(feed)
+        sampler.set_epoch(1)
+        first, state, rest = next(iter(feed)), feed.state_dict(), list(sampler)[2:]
+    assert first[0].tolist() == list(sampler)[:2]
+    with ds.feed() as feed:
+        feed.load_state_dict(early)
+        with pytest.raises(StateMismatch) as caught:
+            next(feed)
+    assert (
+        "the sampler gives other indices in epoch 0 than before the state was saved: the first 1 batches have check sum"
+        in caught.value.what
+    )
+    assert "call sampler.set_epoch(0), if it has that, before the loop" in caught.value.fix
+    with ds.feed() as feed:
+        feed.load_state_dict(json.loads(json.dumps(state)))
+        assert [int(row) for (batch,) in feed for row in batch] == rest
+
+
+def test_a_state_of_the_end_of_an_epoch_goes_on_with_the_next_one_without_a_look_back() -> None:
+    data = TensorDataset(torch.arange(24))
+    sampler = DistributedSampler(data, num_replicas=2, rank=0)
+    ds = ps.from_dataloader(DataLoader(data, batch_size=2, sampler=sampler))
+    with ds.feed() as feed:
+        list(feed)
+        state = feed.state_dict()
+    sampler.set_epoch(1)
+    with ds.feed() as feed:
+        feed.load_state_dict(state)
+        assert [int(row) for (batch,) in feed for row in batch] == list(sampler)
+
+
+def test_a_dataset_of_another_length_is_refused_at_a_resume() -> None:
+    with ps.from_dataloader(DataLoader(Numbers(40), batch_size=2)).feed() as feed:
+        next(feed)
+        state = feed.state_dict()
+    with ps.from_dataloader(DataLoader(Numbers(41), batch_size=2)).feed() as feed, pytest.raises(StateMismatch, match="samples"):
+        feed.load_state_dict(state)
+
+
+# -- errors -----------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_a_sample_that_fails_raises_its_own_error_with_index_and_batch(num_workers: int) -> None:
+    loader = DataLoader(Failing(), batch_size=4, num_workers=num_workers)
+    with ps.from_dataloader(loader).feed() as feed:
+        assert next(feed)["index"].tolist() == [0, 1, 2, 3]
+        with pytest.raises(ValueError, match="6 is not expected") as caught:
+            next(feed)
+    notes = "\n".join(caught.value.__notes__)
+    assert "penstock: sample 6 of Failing, number 2 of batch 1" in notes
+    assert re.search("stage 'Failing', worker .*, element epoch 0 index 1", notes)
+    assert num_workers == 0 or "in __getitem__\n    raise ValueError" in notes
+
+
+def test_skip_leaves_out_the_batch_of_a_sample_or_of_collate_fn_that_fails() -> None:
+    for loader in (DataLoader(Failing(12), batch_size=4), DataLoader(Numbers(12), batch_size=4, collate_fn=fail_at)):
+        with ps.from_dataloader(loader).feed(on_error=ps.Skip(limit=1)) as feed:
+            assert len(list(feed)) == 2
 
 
 @pytest.mark.parametrize(
-    ("loader", "words"),
+    ("given", "words"),
     [
-        (lambda data: DataLoader(data, sampler=WeightedRandomSampler([1.0] * 53, 53)), "the order of WeightedRandomSampler cannot be said"),
-        (lambda data: DataLoader(data, sampler=RandomSampler(data, replacement=True)), "the order of RandomSampler cannot be said"),
-        (lambda data: DataLoader(data, batch_sampler=[[0, 1], [2]]), r"the order of list cannot be said(.|\n)*bucket_by_length"),
-        (lambda data: data, "Pictures is no torch DataLoader"),
+        (lambda: DataLoader(Lines()), "Lines is an IterableDataset, which says itself what each worker reads(.|\n)*ps.from_stream"),
+        (Numbers, "Numbers is no torch DataLoader"),
     ],
 )
-def test_an_order_that_operators_cannot_say_is_named(loader: Any, words: str) -> None:
+def test_what_is_no_loader_of_indices_is_refused(given: Any, words: str) -> None:
     with pytest.raises(PlanError, match=words):
-        ps.from_dataloader(loader(Pictures()))
+        ps.from_dataloader(given())
 
 
-def test_what_threads_do_otherwise_is_said(tmp_path: Path) -> None:
-    with pytest.warns(UserWarning, match="worker_init_fn is not called"):
-        ps.from_dataloader(DataLoader(Pictures(), num_workers=2, worker_init_fn=print))
-    data = Pictures()
-    with (
-        open(tmp_path / "file", "wb+") as data.file,
-        pytest.warns(UserWarning, match="holds an open file in 'file', and its workers are threads"),
-    ):
-        ps.from_dataloader(DataLoader(data, num_workers=2))
+# -- a program that is killed -----------------------------------------------------------------------------------------------------
+
+PROGRAM = """
+import hashlib, json, os, random, signal, sys
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset, WeightedRandomSampler
+import penstock as ps
+
+print("program", flush=True)  # no guard: a worker that ran this file would say so, too
 
 
-def test_functions_run_in_the_threads_of_the_feed() -> None:
-    seen = set()
+class Photos(Dataset):
+    def __len__(self):
+        return 60
 
-    class Named(Pictures):
-        def __getitem__(self, index: int) -> Any:
-            seen.add(threading.current_thread())
-            return super().__getitem__(index)
-
-    with ps.from_dataloader(DataLoader(Named(), batch_size=2, num_workers=2)).feed() as feed:
-        for _ in feed:
-            pass
-    assert threading.main_thread() not in seen
-    seen.clear()
-    with ps.from_dataloader(DataLoader(Named(), batch_size=2)).feed() as feed:
-        for _ in feed:
-            pass
-    assert seen == {threading.main_thread()}
+    def __getitem__(self, index):
+        if index == DEADLY:
+            os.kill(PROGRAM, signal.SIGKILL)
+        image = np.random.normal(index, 1, (3, 8, 8)).astype(np.float32)
+        return torch.from_numpy(image) * random.random() + torch.rand(3, 8, 8), index
 
 
-def test_an_error_in_collate_fn_is_raised_with_its_stage_and_element() -> None:
-    def fails(samples: list[Any]) -> Any:
-        raise KeyError("no label")
+path, workers, DEADLY, PROGRAM = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), os.getpid()
+torch.manual_seed(4)
+loader = DataLoader(Photos(), batch_size=6, num_workers=workers, sampler=WeightedRandomSampler(range(60), 60))
+with ps.from_dataloader(loader).feed() as feed:
+    if os.path.exists(path):
+        feed.load_state_dict(open(path).read())
+    while feed.epoch < 2 and feed.step < 20:
+        for images, labels in feed:
+            print(feed.step, hashlib.sha256(images.numpy().tobytes()).hexdigest(), labels.tolist(), flush=True)
+            with open(path + ".part", "w") as file:
+                json.dump(feed.state_dict(), file)
+            os.replace(path + ".part", path)
+"""
 
-    loader = DataLoader(Texts(), batch_size=4, collate_fn=fails, num_workers=2)
-    with ps.from_dataloader(loader).feed() as feed, pytest.raises(KeyError, match="no label") as caught:
-        next(feed)
-    assert any("stage 'batch'" in note and "index 0" in note for note in caught.value.__notes__)
+
+def run(folder: Path, state: str, num_workers: int, deadly: int = -1) -> tuple[int, list[str]]:
+    """Run the program; return its exit status and the lines of its steps."""
+    (folder / "program.py").write_text(PROGRAM, encoding="utf-8")
+    command = [sys.executable, "-W", "error", "program.py", state, str(num_workers), str(deadly)]
+    ended = subprocess.run(
+        command, check=False, cwd=folder, capture_output=True, text=True, timeout=100, env={**os.environ, "TMPDIR": str(folder)}
+    )
+    first, *lines = ended.stdout.splitlines()
+    assert first == "program"
+    assert "program" not in lines
+    assert ended.returncode in (0, -signal.SIGKILL), ended.stderr
+    return ended.returncode, lines
 
 
-def test_batches_of_any_object_pass_through() -> None:
-    loader = DataLoader(Texts(), batch_size=4, collate_fn=lambda samples: io.BytesIO(b"x" * len(samples)))
-    with ps.from_dataloader(loader).feed() as feed:
-        assert [len(batch.getvalue()) for batch in feed] == [4] * 10 + [1]
+def test_a_program_killed_in_the_middle_of_a_batch_goes_on_with_the_same_pixels_and_other_workers(tmp_path: Path) -> None:
+    status, whole = run(tmp_path, "whole", 0)
+    assert (status, len(whole)) == (0, 20)
+    deadly = json.loads(whole[13][whole[13].index("[") :])[3]  # a sample of the fourth batch of epoch 1
+    seen = [line for line in whole if deadly in json.loads(line[line.index("[") :])]
+    before = whole.index(seen[0])
+    status, killed = run(tmp_path, "state", 2, deadly)
+    assert status == -signal.SIGKILL
+    assert killed == whole[: len(killed)]
+    assert len(killed) <= before
+    assert killed + run(tmp_path, "state", 1)[1] == whole

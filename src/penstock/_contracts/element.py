@@ -195,7 +195,10 @@ def bytes_of(tree: Any) -> int:
             total += value.nbytes if kind is np.ndarray else 8 if kind in WEIGHTLESS else bytes_of(value)
         return total
     for leaf in items_of(tree):  # makes no arrays of lists
-        size = getattr(leaf, "nbytes", None)
+        try:
+            size = getattr(leaf, "nbytes", None)
+        except RuntimeError:  # of a sparse tensor
+            size = None
         total += size if isinstance(size, int) else len(leaf) if isinstance(leaf, (bytes, bytearray, str)) else 8
     return total
 

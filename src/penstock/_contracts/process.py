@@ -20,12 +20,15 @@ from penstock.errors import PlanError
 __all__ = [
     "Breaker",
     "OwnLocks",
+    "WorkerPlace",
     "breakable",
     "call_in_forked",
     "current_frames",
+    "in_worker_thread",
     "leak",
     "refuse_while_imported",
     "why_no_processes",
+    "worker_place",
 ]
 
 
@@ -76,6 +79,27 @@ def leak(thing: object) -> None:
     that both share, a file writes the same buffer a second time, and the `finally` of a generator may remove a file.
     """
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
+
+
+class WorkerPlace:
+    """Which of the worker processes of a feed this one is.
+
+    Attributes:
+        index: its number; None in the program.
+        num_workers: how many there are.
+    """
+
+    __slots__ = ("index", "num_workers")
+
+    def __init__(self) -> None:
+        self.index: int | None = None
+        self.num_workers = 0
+
+
+@functools.cache
+def worker_place() -> WorkerPlace:
+    """Return the one of this process, which its worker fills in."""
+    return WorkerPlace()
 
 
 @functools.cache
@@ -174,6 +198,11 @@ class _Here(threading.local):
 
 
 _here = _Here()
+
+
+def in_worker_thread() -> bool:
+    """Tell whether this thread is a worker of a feed."""
+    return _here.breaker is not None
 
 
 @contextmanager

@@ -16,6 +16,7 @@ __all__ = [
     "DistantSource",
     "FileSource",
     "GroupedSource",
+    "IndependentPasses",
     "IndexedSource",
     "RowFailed",
     "StatefulStream",
@@ -165,6 +166,14 @@ class StatefulStream(StreamSource, Protocol):
 
     def open_at(self, pass_number: int, state: Any) -> Iterator[Any]:
         """Start pass `pass_number` behind a place that `state` said in it."""
+
+
+@runtime_checkable
+class IndependentPasses(StatefulStream, Protocol):
+    """A stream with states, no pass of which depends on how an earlier one ended: a resume does not read that to its end."""
+
+    def open_next(self, pass_number: int, state: Any) -> Iterator[Any]:
+        """Start pass `pass_number`; `state` was said in an earlier one."""
 
 
 @runtime_checkable

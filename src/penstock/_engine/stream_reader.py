@@ -10,7 +10,7 @@ import numpy as np
 
 from penstock._contracts.element import WEIGHTLESS, bytes_of
 from penstock._contracts.failing import add_note
-from penstock._contracts.source import StatefulStream, StreamSource
+from penstock._contracts.source import IndependentPasses, StatefulStream, StreamSource
 from penstock._engine.chunk import NOTHING_COMPLETED, Chunk, CompletedRuns, Failure, StreamState, Token
 from penstock._engine.tuning import BlockSize, followed
 from penstock._ops.block import UNLIMITED, Block, ElementFailed
@@ -198,6 +198,9 @@ class Reader:
         self._position = 0
         if note is None or self._stateful is None:
             self._iterator = iter(self._source.open(self._pass_number))
+            return
+        if note.pass_number != self._pass_number and isinstance(self._stateful, IndependentPasses):
+            self._iterator = iter(self._stateful.open_next(self._pass_number, note.state))
             return
         self._iterator = iter(self._stateful.open_at(note.pass_number, note.state))
         if note.pass_number == self._pass_number:

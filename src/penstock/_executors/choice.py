@@ -160,7 +160,7 @@ class Placement:
 
         assert self._form is not None
         try:
-            workers.run(engine, self._form, self._name)
+            workers.run(engine, self._form, self._name, self.num_workers)
         except Stopped:  # another thread has closed the feed meanwhile
             return ThreadsExecutor(engine)
         except PlanError as error:

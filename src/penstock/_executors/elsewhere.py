@@ -151,7 +151,7 @@ class RemoteWorkers(ABC):
         self._form: PlanVariant | None = None
         self._workers: dict[tuple[str, int], Any] = {}
 
-    def run(self, engine: Engine, form: PlanVariant, default: str) -> None:
+    def run(self, engine: Engine, form: PlanVariant, default: str, num_workers: int) -> None:
         """Compute the segments of an engine from now on; of the same plan in the same form only what has changed is sent again.
 
         What threads of the program compute is left out; `default` is the executor of stages that do not name one.
@@ -160,7 +160,7 @@ class RemoteWorkers(ABC):
             PlanError: something in them cannot be sent, or would take too much memory.
         """
         parts = tuple(_part_there(plan, default) for plan in engine.plans)
-        stages = Stages(parts, engine.error_handler.policies)
+        stages = Stages(parts, engine.error_handler.policies, num_workers)
         if form != self._form or self._has_changed(stages, engine):
             executors = engine.executors
             there = [pool for pool in engine.pools if pool not in (READER, RETRY_WORKER) and executors.get(pool, default) != "threads"]

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from penstock._contracts.element import sizes_of
+from penstock._contracts.process import worker_place
 from penstock._engine.chunk import BatchItem, Outcome, WorkItem
 from penstock._engine.compute import compute, compute_batches
 from penstock._engine.error_policy import ErrorHandler
@@ -67,6 +68,7 @@ class Stages(NamedTuple):
 
     segments: tuple[SegmentPlan, ...]
     policies: Policies
+    num_workers: int = 1
 
 
 class Place(NamedTuple):
@@ -222,7 +224,9 @@ class RemoteComputer:
             PlanError: it cannot be read here.
         """
         self._segments = ()
-        self._segments, policies = _read(load, self.words, self.fix)
+        place = worker_place()
+        place.index = self.context.index
+        self._segments, policies, place.num_workers = _read(load, self.words, self.fix)
         self._handler = ErrorHandler(policies=policies, pause=pause, retrying=retrying)
         _limit_pools(num_threads)
         _keep_freed_memory()

@@ -28,6 +28,7 @@ from cloudpickle import cloudpickle as tracker
 from numpy.lib.array_utils import byte_bounds
 from numpy.typing import NDArray
 
+from penstock._processes.tensors import is_tensor, reduced_tensor
 from penstock.sources.arrays import IndexableSource
 
 __all__ = [
@@ -60,8 +61,8 @@ class SendingPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle 
         kind = type(value)
         if kind is np.ndarray or kind is np.memmap:
             return self._array(value)
-        if kind is getattr(sys.modules.get("torch"), "Tensor", None):
-            return self._tensor(value)
+        if is_tensor(kind):
+            return reduced_tensor(value)
         if isinstance(value, (type, FunctionType, ModuleType)):
             module = self._copied(value)
             return _as_usual(self, value) if module is None else self._by_value(value, module)
@@ -111,14 +112,6 @@ class SendingPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle 
         finally:
             with suppress(ValueError):
                 cloudpickle.unregister_pickle_by_value(module)
-
-    def _tensor(self, value: Any) -> Any:
-        if not self._keeps_apart:
-            return NotImplemented
-        try:
-            return sys.modules["torch"].from_numpy, (value.numpy(),)  # else its bytes would be in the stream, for each worker
-        except (TypeError, RuntimeError):  # of another device, layout or dtype, or with a gradient
-            return NotImplemented
 
     def _array(self, value: NDArray[Any]) -> Any:
         if not value.size or value.dtype.hasobject:
@@ -288,6 +281,8 @@ def pickler_to_program() -> type[pickle.Pickler]:
             if isinstance(value, type):
                 number = None if _has_its_name(value) else classes.number_of(value)
                 return _as_usual(self, value) if number is None else (class_of_number, (number,))
+            if is_tensor(type(value)):
+                return reduced_tensor(value)
             return reduced(value) if isinstance(value, (np.ndarray, np.generic)) else _as_usual(self, value)
 
     return PicklerToProgram

@@ -120,7 +120,7 @@ def _torch_loader(epoch: Callable[[], Iterator[Any]]) -> Any:
 
     from penstock.adapters.torch import HostOutput
 
-    output = HostOutput(torch.from_numpy)
+    output = HostOutput(torch)
 
     class Epoch(torch.utils.data.IterableDataset):  # type: ignore[misc]
         def __iter__(self) -> Iterator[Any]:

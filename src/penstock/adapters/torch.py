@@ -38,7 +38,7 @@ def torch_output(options: Options) -> Output:
     pins = options.pin_memory is True or (options.pin_memory == "auto" and device is not None and device.type == "cuda")
     allocate = _pinned(torch) if pins else None
     if device is None or device.type == "cpu":
-        return HostOutput(torch.from_numpy, options.device_transform, allocate)
+        return HostOutput(torch, options.device_transform, allocate)
     if device.type == "cuda":
         return CudaOutput(torch, device, options.depth, options.device_transform, allocate)
     return DeviceOutput(torch, device, options.depth, options.device_transform, allocate)
@@ -104,18 +104,16 @@ class HostOutput:
 
     depth = 0
 
-    def __init__(
-        self,
-        from_numpy: Callable[[Any], Any],
-        transform: Callable[[Any], Any] | None = None,
-        allocate: Callable[[int], Any] | None = None,
-    ) -> None:
-        """Use `torch.from_numpy`, and call `transform` with each batch of tensors."""
-        self._from_numpy, self._transform, self.allocate = from_numpy, transform, allocate
+    def __init__(self, torch: Any, transform: Callable[[Any], Any] | None = None, allocate: Callable[[int], Any] | None = None) -> None:
+        """Call `transform` with each batch of tensors; with `allocate`, tensors that a function of the user's made are pinned, too."""
+        self._torch, self._from_numpy, self._transform, self.allocate = torch, torch.from_numpy, transform, allocate
 
     def send(self, batch: Any) -> Any:
         """Return the batch with a tensor in place of each array and NumPy scalar that PyTorch has a dtype for."""
-        return mapped(batch, self._tensor, (np.ndarray, np.generic))
+        tensors = mapped(batch, self._tensor, (np.ndarray, np.generic))
+        if self.allocate is None:
+            return tensors
+        return mapped(tensors, lambda tensor: tensor if tensor.is_cuda else tensor.pin_memory(), self._torch.Tensor)
 
     def receive(self, sent: Any) -> Any:
         """Return the transformed batch."""
@@ -147,8 +145,8 @@ class DeviceOutput(HostOutput):
         allocate: Callable[[int], Any] | None,
     ) -> None:
         """Copy to `device`; `transform` is called with each batch of tensors on it."""
-        super().__init__(torch.from_numpy, transform, allocate)
-        self._torch, self._device, self.depth = torch, device, depth
+        super().__init__(torch, transform, allocate)
+        self._device, self.depth = device, depth
 
     def send(self, batch: Any) -> Any:
         """Copy a batch to the device."""
