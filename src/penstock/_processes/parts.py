@@ -135,7 +135,10 @@ def culprit(value: object, is_good: Callable[[object], bool], *, into_code: bool
 
 
 def generators_in(value: object) -> list[tuple[list[Step], object]]:
-    """Return the random generators that an object of the user's, or what it holds, has, each with the way to it."""
+    """Return the random generators that an object of the user's, or what it holds, has, each with the way to it.
+
+    Not those of an object that seeds them itself, which says so with `seeds_generators`.
+    """
     found: list[tuple[list[Step], object]] = []
     seen = {id(value)}
     waiting: deque[tuple[list[Step], object]] = deque([([], value)])
@@ -144,7 +147,7 @@ def generators_in(value: object) -> list[tuple[list[Step], object]]:
         if _is_generator(value):
             found.append((steps, value))
             continue
-        if len(steps) >= _DEPTH or not _is_looked_into(value):
+        if len(steps) >= _DEPTH or not _is_looked_into(value) or getattr(type(value), "seeds_generators", False):
             continue
         for step in steps_of(value)[:_MOST_ELEMENTS]:
             if id(step.part) not in seen:

@@ -45,6 +45,8 @@ class LoaderFetch:
     the dataset holds are seeded everywhere.
     """
 
+    seeds_generators = True
+
     def __init__(self, loader: Any) -> None:
         """Take what the loader's workers have."""
         self.name = self.__qualname__ = type(loader.dataset).__name__
