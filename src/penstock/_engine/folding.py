@@ -550,7 +550,8 @@ def finish_chunk(
         chunk.collected.late.update(late)
         return join(chunk, count), failure
     bad: dict[int, ElementFailed] = {}
-    collated = computer is HERE or plan.batch is None or not isinstance(plan.batch.collation, Collate)
+    verified = error_handler.policies.verify > 0
+    collated = (computer is HERE and not verified) or plan.batch is None or not isinstance(plan.batch.collation, Collate)
     batches = chunk.rows.finish(count, bad, without=late, collation=None if collated else Collate(list))
     if bad and not (plan.late_failures and plan.settled_in_batch_ops < -1):
         first = min(bad)

@@ -17,7 +17,7 @@ from penstock._engine.placing import functions_in
 from penstock._engine.program import IN_PROGRAM, Program, SegmentPlan
 from penstock.queues import ParkingLot
 
-__all__ = ["Errands", "Stopped", "Turns"]
+__all__ = ["Errands", "Gate", "Stopped", "Turns"]
 
 T = TypeVar("T")
 
@@ -122,6 +122,72 @@ def _held(turns: tuple[_Turn, ...], wanted: Callable[[], bool]) -> Iterator[bool
     finally:
         for turn in reversed(taken):
             turn.give()
+
+
+class Gate:
+    """Lets threads compute side by side, or one of them alone. There is one where elements are computed twice."""
+
+    def __init__(self, wanted: Callable[[], bool]) -> None:
+        """Serve as long as the computing is `wanted`."""
+        self._wanted = wanted
+        self._lock = threading.Lock()
+        self._lot = ParkingLot()
+        self._num_beside = self._num_waiting = 0
+        self._alone = False
+
+    @contextmanager
+    def beside(self) -> Iterator[None]:
+        """Compute in the `with` block beside others.
+
+        Raises:
+            Stopped: it is no longer wanted.
+        """
+        self._wait(lambda: not self._alone and not self._num_waiting, 1)
+        try:
+            yield
+        finally:
+            self._change(-1)
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Compute in the `with` block while no other thread does. Inside of `beside`.
+
+        Raises:
+            Stopped: it is no longer wanted.
+        """
+        with self._lock:
+            self._num_waiting += 1
+        self._change(-1)
+        held = False
+        try:
+            self._wait(lambda: not self._alone and not self._num_beside, 0)
+            held = True
+            yield
+        finally:
+            with self._lock:
+                self._alone = self._alone and not held
+                self._num_waiting -= 1
+            self._change(1)
+
+    def _wait(self, free: Callable[[], bool], num_beside: int) -> None:
+        """Wait until the gate is free and go in: beside others, or for `num_beside` 0 alone."""
+        while self._wanted():
+            with self._lock:
+                if free():
+                    self._num_beside += num_beside
+                    self._alone = not num_beside
+                    return
+            self._lot.park(lambda: not free() and self._wanted())
+        raise Stopped
+
+    def _change(self, num_beside: int) -> None:
+        with self._lock:
+            self._num_beside += num_beside
+        self._lot.ring_all()
+
+    def wake(self) -> None:
+        """Let who waits see that it is no longer wanted. Takes no lock."""
+        self._lot.ring_all()
 
 
 def _called_in(segment: SegmentPlan, stage: int) -> Iterator[Any]:

@@ -54,7 +54,7 @@ def place_of(options: Options, *, has_functions: bool, num_cpus: int, hindrance:
     if options.num_workers == 0:
         return Place("inline")
     if options.executor != "auto":
-        return Place(options.executor)
+        return Place(options.executor_name)
     if options.num_workers == "auto":
         return Place("processes" if num_cpus > _MOST_IN_THREADS and not hindrance else "threads", apart=True)
     if has_functions:
