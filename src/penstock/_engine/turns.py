@@ -131,7 +131,8 @@ class Gate:
         """Serve as long as the computing is `wanted`."""
         self._wanted = wanted
         self._lock = threading.Lock()
-        self._lot = ParkingLot()
+        # Those who wait for the same share a lot: in another one they might take a ring that was meant for others.
+        self._beside, self._for_alone = ParkingLot(), ParkingLot()
         self._num_beside = self._num_waiting = 0
         self._alone = False
 
@@ -142,7 +143,7 @@ class Gate:
         Raises:
             Stopped: it is no longer wanted.
         """
-        self._wait(lambda: not self._alone and not self._num_waiting, 1)
+        self._wait(self._beside, lambda: not self._alone and not self._num_waiting, 1)
         try:
             yield
         finally:
@@ -160,7 +161,7 @@ class Gate:
         self._change(-1)
         held = False
         try:
-            self._wait(lambda: not self._alone and not self._num_beside, 0)
+            self._wait(self._for_alone, lambda: not self._alone and not self._num_beside, 0)
             held = True
             yield
         finally:
@@ -169,7 +170,7 @@ class Gate:
                 self._num_waiting -= 1
             self._change(1)
 
-    def _wait(self, free: Callable[[], bool], num_beside: int) -> None:
+    def _wait(self, lot: ParkingLot, free: Callable[[], bool], num_beside: int) -> None:
         """Wait until the gate is free and go in: beside others, or for `num_beside` 0 alone."""
         while self._wanted():
             with self._lock:
@@ -177,17 +178,18 @@ class Gate:
                     self._num_beside += num_beside
                     self._alone = not num_beside
                     return
-            self._lot.park(lambda: not free() and self._wanted())
+            lot.park(lambda: not free() and self._wanted())
         raise Stopped
 
     def _change(self, num_beside: int) -> None:
         with self._lock:
             self._num_beside += num_beside
-        self._lot.ring_all()
+        self.wake()
 
     def wake(self) -> None:
-        """Let who waits see that it is no longer wanted. Takes no lock."""
-        self._lot.ring_all()
+        """Let who waits look again. Takes no lock."""
+        self._beside.ring_all()
+        self._for_alone.ring_all()
 
 
 def _called_in(segment: SegmentPlan, stage: int) -> Iterator[Any]:
