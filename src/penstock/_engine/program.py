@@ -26,6 +26,7 @@ __all__ = [
     "Program",
     "SegmentPlan",
     "StagePlan",
+    "Workers",
     "keeping_failures",
     "writing_in_place",
 ]

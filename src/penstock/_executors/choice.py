@@ -14,6 +14,7 @@ from penstock._engine.program import Program
 from penstock._engine.resume import PlanVariant
 from penstock._executors.contract import Executor
 from penstock._executors.inline import InlineExecutor
+from penstock._executors.sharing import Sharing
 from penstock._executors.threads import Stopped, ThreadsExecutor
 from penstock.errors import PlanError
 from penstock.observe.stats import available_cpus
@@ -86,6 +87,7 @@ class Placement:
         self._place: Place | None = None
         self._hindrance = ""
         self._own_pools = False
+        self._sharing = Sharing()
         self.notice = ""
 
     @property
@@ -140,9 +142,13 @@ class Placement:
         Raises:
             PlanError: the user has asked for worker processes, and something cannot be sent there.
         """
+        if self._name != "inline":
+            self._sharing.begin(engine, self._name)
+        self.notice = "; ".join(filter(None, (self.notice, self._sharing.notice)))
+        self._sharing.notice = ""
         workers = self._ray or (self._processes if self._name == "processes" or self._own_pools else None)
         if workers is None:
-            return InlineExecutor(engine) if self._name == "inline" else ThreadsExecutor(engine)
+            return InlineExecutor(engine) if self._name == "inline" else ThreadsExecutor(engine, self._sharing.computer)
         from penstock._executors.elsewhere import RemoteExecutor
 
         assert self._form is not None
@@ -155,7 +161,7 @@ class Placement:
                 raise
             self._hindrance, self._place = f"{error.what}; {error.fix}", None
             return None
-        return RemoteExecutor(engine, workers, self._name)
+        return RemoteExecutor(engine, workers, self._name, self._sharing.computer)
 
     def end(self) -> None:
         """End the worker processes."""
