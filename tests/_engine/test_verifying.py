@@ -15,10 +15,11 @@ import penstock as ps
 from penstock.errors import NotRepeatable, PlanError
 
 FIX = (
-    "\n  fix:   where other calls of the function run meanwhile, it or an object in it is not thread-safe: leave executor= out (one call at a "
-    "time), or give num_workers=N (worker processes with a copy each). Where it draws random numbers, take a parameter rng=; where it counts, "
-    "tells the time, or changes an element of the source in place, no two runs are the same: mend that, or leave verify= out"
+    "\n  fix:   where other calls of the function run meanwhile, it or an object in it is not thread-safe: leave executor= out (one call "
+    "at a time), or give num_workers=N (worker processes with a copy each). Where it draws random numbers, take a parameter rng=; where it "
+    "counts, tells the time, or changes an element of the source in place, no two runs are the same: mend that, or leave verify= out"
 )
+TWICE = "was computed twice for one element, the second time alone, and did not give the same:"
 NUMBERS = ps.from_source(list(range(200)))
 COUNTER = itertools.count()
 WAYS = [ps.Threads(verify=0.1), ps.Processes(verify=0.1)]
@@ -75,7 +76,7 @@ LOCK = threading.Lock()
 @BOTH
 def test_the_error_names_the_function_the_element_and_the_field(executor: Any) -> None:
     told = message(NUMBERS.map(as_field).map(counted).map(doubled), executor)
-    assert told.startswith("'counted' was computed twice for one element, the second time alone, and did not give the same: ['n'] was ")
+    assert told.startswith(f"'counted' {TWICE} ['n'] was ")
     assert "\n  where: stage 'counted', element epoch 0 index " in told
     assert "(element " in told
     assert told.endswith(FIX)
@@ -85,8 +86,11 @@ def test_the_error_names_the_function_the_element_and_the_field(executor: Any) -
 @pytest.mark.parametrize(
     ("function", "words"),
     [
-        (noisy, "'noisy' was computed twice for one element, the second time alone, and did not give the same: ['noise'] was float64[4], then "),
-        (timed, "'timed' was computed twice for one element, the second time alone, and did not give the same: ['meta']['at'][0] was "),
+        (
+            noisy,
+            f"'noisy' {TWICE} ['noise'] was float64[4], then ",
+        ),
+        (timed, f"'timed' {TWICE} ['meta']['at'][0] was "),
     ],
 )
 def test_draws_and_times_are_found(executor: Any, function: Callable[..., Any], words: str) -> None:
@@ -169,7 +173,7 @@ def test_a_function_that_changes_the_source_is_named_with_it() -> None:
         return array
 
     told = message(ps.from_source(arrays).map(scaled), ps.Threads(verify=0.2))
-    assert told.startswith("'read' was computed twice for one element, the second time alone, and did not give the same: the result was float64[2], ")
+    assert told.startswith(f"'read' {TWICE} the result was float64[2], ")
     assert ".scaled' may have changed it in place" in told
 
 
@@ -206,7 +210,7 @@ def test_no_policy_leaves_such_an_element_out(executor: Any) -> None:
 def test_what_cannot_be_compared_is_left_out_with_one_notice() -> None:
     with NUMBERS.map(lock_of).feed(executor=ps.Threads(verify=0.1), num_workers=2) as feed:
         assert len(list(feed)) == 200
-    told = "verify= leaves out objects that cannot be pickled, and so not be compared: lock"
+    told = "verify= leaves out objects that cannot be copied or pickled, and so not be compared: lock"
     assert [notice for notice in feed.stats().notices if "verify" in notice] == [told]
 
 

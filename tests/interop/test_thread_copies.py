@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,10 @@ import penstock as ps
 
 THREADS: dict[str, Any] = {"executor": "threads", "num_workers": 4}
 LINES = [" ".join(f"w{(line * 7 + word) % 50}" for word in range(5 + line % 40)) for line in range(1200)]
-OURS = "each worker thread has a copy of its own; num_workers=N, without executor=, gives worker processes a copy each, and neither makes one call at a time"
+OURS = (
+    "each worker thread has a copy of its own; num_workers=N, without executor=, gives worker processes a copy each, and neither makes one "
+    "call at a time"
+)
 
 tokenizer: Any = None
 
@@ -103,7 +107,7 @@ def test_a_tokenizer_that_is_called_with_two_lengths_spoils_no_element(name: str
     found, told = run(dataset, **THREADS)
     assert num_wrong(found, wanted) == 0
     kind = type(tok).__name__
-    assert told == [f"transformers's {kind} ({words}): not safe between threads, so {OURS}"]
+    assert told == [f"transformers.{kind} ({words}): not safe between threads, so {OURS}"]
     found, told = run(dataset)
     assert (num_wrong(found, wanted), told) == (0, [])
 
@@ -135,8 +139,6 @@ def test_copies_are_made_once_for_a_feed_and_what_else_a_function_holds_is_share
         copied.append(1)
         monkeypatch.delattr(kind, "__deepcopy__")
         try:
-            import copy
-
             return copy.deepcopy(self)
         finally:
             monkeypatch.setattr(kind, "__deepcopy__", noted, raising=False)
@@ -164,13 +166,19 @@ def test_the_race_is_found_by_verify_where_threads_share_the_tokenizer(tok: Any)
 
     hidden.__dict__["held"] = Box([tok])
     wanted = [two_lengths(tok, line) for line in LINES]
-    with ps.from_source(LINES * 10).map(hidden).feed(executor=ps.Threads(verify=1.0), num_workers=4) as feed:
+    wrong = 0
+    for _ in range(20):  # a race does not come each time
+        found, told = run(ps.from_source(LINES).map(hidden), **THREADS)
+        assert told == []
+        wrong += num_wrong(found, wanted)
         try:
-            found = list(feed)
+            found, _ = run(ps.from_source(LINES).map(hidden), **{**THREADS, "executor": ps.Threads(verify=1.0)})
         except ps.errors.NotRepeatable as error:
-            assert "hidden' was computed twice for one element" in str(error)
-        else:
-            assert num_wrong(found, wanted * 10) == 0
+            words = str(error)
+            break
+        assert num_wrong(found, wanted) == 0
+    assert wrong
+    assert "hidden' was computed twice for one element, the second time alone, and did not give the same: the result was int64[" in words
 
 
 def test_copies_of_albumentations_draw_other_numbers_and_spoil_no_mask() -> None:
@@ -187,7 +195,7 @@ def test_copies_of_albumentations_draw_other_numbers_and_spoil_no_mask() -> None
     assert image.dtype == np.uint8
     found, told = run(ps.from_source(range(400)).map(cropped), **THREADS)
     assert sum(one["wrong"] for one in found) == 0
-    assert told == [f"albumentations's Compose ('crop' of {cropped.__qualname__}): not safe between threads, so {OURS}"]
+    assert told == [f"albumentations.Compose ('crop' of {cropped.__qualname__}): not safe between threads, so {OURS}"]
     assert len({one["at"] for one in found}) > 100
 
 
@@ -206,8 +214,7 @@ def test_an_open_h5py_file_and_an_open_file_are_named_and_stay(tmp_path: Path) -
             found, told = run(ps.from_source(range(20)).map(read), **THREADS)
     assert found == list(range(20))
     where = read.__qualname__
-    assert told == [
-        f"io's BufferedReader ('other' of {where}), h5py's Dataset ('rows' of {where}): not safe between threads, and threads share it, for "
-        "it cannot be copied: leave executor= and concurrency= out, which makes one call at a time, or open it inside the function, once for "
-        "each thread or process"
-    ]
+    assert len(told) == 1
+    assert told[0].startswith(
+        f"io.BufferedReader ('other' of {where}), h5py.Dataset ('rows' of {where}): not safe between threads, and threads share it, for it "
+    )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -25,8 +24,8 @@ from penstock._engine.error_policy import (
     prepare,
 )
 from penstock._engine.program import IN_PROGRAM, FilterStep, SegmentPlan
-from penstock._engine.verifying import NO_COPY, Trace, chosen, copied, not_repeatable
-from penstock._ops.block import UNLIMITED, Block, ElementFailed, Ints, Keys, part_of
+from penstock._engine.verifying import Where, beside, chosen, computed_twice, copied, rows_twice
+from penstock._ops.block import UNLIMITED, Block, ElementFailed, Ints, part_of
 from penstock._ops.operator import ChainOp, Operator, WritesRows, apply_all
 from penstock._ops.reading import BatchLeaf
 from penstock._ops.rows import Rows
@@ -63,9 +62,9 @@ def compute(plan: SegmentPlan, item: WorkItem, slot: Rows | None, worker: Worker
     """
     worker.take_room(item.room)
     job = _Job(plan, item, slot, worker, error_handler)
-    twice = job.rows_twice(error_handler.policies.verify)
+    twice = rows_twice(error_handler.policies.verify, plan, item)
     run = partial(job.run_verified, twice) if twice else job.run
-    with nullcontext() if worker.gate is None else worker.gate.beside():
+    with beside(worker):
         blocks, end, failure = in_pieces(
             item.begin, item.end, job.known_rows(), run, job.handle, one_by_one=item.fatal is not None, singly=twice
         )
@@ -121,46 +120,33 @@ class _Job:
         out, taken = self._through(piece, block, without)
         return out if taken == end - begin else Partial(out, begin + taken)
 
-    def rows_twice(self, share: float) -> frozenset[int]:
-        """Return the rows that are computed a second time and compared. Async calls are not."""
-        item, plan = self.item, self.plan
-        if not share or plan.stages[item.stage].awaited is not None:
-            return frozenset()
-        if item.given is not None:
-            keys = item.given.epochs, item.given.indices, item.given.lanes
-        else:
-            assert plan.leaf is not None
-            keys = plan.leaf.keys(*self.positions_per_op[0])
-        return frozenset((chosen(share, keys) + item.begin).tolist())
-
     def run_verified(self, twice: frozenset[int], begin: int, end: int) -> Block | Partial | None:
         """Run rows through the stage; one of `twice`, which comes by itself, a second time, alone, and refuse it if that gives another."""
-        read_here = self.item.block is None and self.item.given is None
-        piece = _RowRange(self.item.stage, begin, end, self.item.block)
-        given = None if read_here or begin not in twice else self._input(piece)
-        rows = None if given is None else copied(given.rows())  # else it is read again: so a change of the source itself shows
-        if begin not in twice or rows is NO_COPY:
+        if begin not in twice:
             return self.run(begin, end)
-        first, worker = Trace(), self.worker
-        with _tracing(worker, first):
-            out = self.run(begin, end)
-        if given is not None and rows is not None:
-            again = given.with_rows(rows)
-            again.origins = given.origins
-            piece = piece._replace(block=again)
+        piece, worker = _RowRange(self.item.stage, begin, end, self.item.block), self.worker
+        if self.item.block is not None or self.item.given is not None:  # else it is read again: so a change of the source itself shows
+            given = self._input(piece)
+            rows = copied(given.rows())
+            if rows is None:
+                self.unknown |= {type(row).__name__ for row in given.rows()}
+                return self.run(begin, end)
+            piece = piece._replace(block=given.with_rows(rows))
+            cast(Block, piece.block).origins = given.origins
 
-        def compute_again() -> None:
+        def again() -> None:
             job = _Job(self.plan, self.item, None, worker, self.error_handler)
             job.positions_per_op = self.positions_per_op
             job._begin(begin, end, None)
             job._through(piece, job._input(piece), ())
 
-        failed = _compared(worker, first, compute_again, lambda: _words_of(*self._identity(begin)[:2]))
-        self.unknown |= first.unknown
-        if failed is not None:
+        try:
+            out, unknown = computed_twice(worker, lambda: self.run(begin, end), again, lambda: Where(*self._identity(begin)[:2]))
+        except ElementFailed:
             for collected in (self.parts, self.keys):
                 collected.pop(begin, None)
-            raise failed from failed.error
+            raise
+        self.unknown |= unknown
         return out
 
     def _begin(self, begin: int, end: int, found: list[LostElement] | None) -> None:
@@ -327,6 +313,8 @@ class _Job:
     def _through(self, piece: _RowRange, block: Block, without: Without) -> tuple[Block | None, int]:
         """Run a block through a stage."""
         try:
+            if self.worker.trace is not None and piece.block is None and self.item.given is None:
+                self.worker.trace.note("read", block)
             return self._run_rows(piece, block, without)
         except ElementFailed as failed:
             failed.of_batch = failed.of_batch or isinstance(self.plan.leaf, BatchLeaf)
@@ -401,8 +389,6 @@ class _Job:
         worker.block, worker.operator, worker.origins = block, None, block.origins
         fresh = piece.block is None and self.item.given is None
         asked = piece.end - piece.begin if fresh else len(block)  # what was read may be less
-        if worker.trace is not None and fresh:
-            worker.trace.note("read", block)
         if last and self.slot is not None and block.origins is None:
             return None, self._write(piece, self.slot, block, positions_per_op, asked)
         origins = block.origins
@@ -474,32 +460,6 @@ class _Job:
         begin = piece.begin - self.item.begin
         here: Any = slice(begin, begin + len(block)) if block.origins is None else block.origins + begin
         return [(e[here], p[here]) for e, p in self.positions_per_op[first : first + len(stages[piece.stage].operators)]]
-
-
-@contextmanager
-def _tracing(worker: WorkerContext, trace: Trace) -> Iterator[None]:
-    """Note in `trace` what each step gives."""
-    worker.trace = trace
-    try:
-        yield
-    finally:
-        worker.trace = None
-
-
-def _compared(worker: WorkerContext, first: Trace, compute_again: Callable[[], object], where: Callable[[], str]) -> ElementFailed | None:
-    """Compute something a second time, while no other thread of the feed computes; return the failure if it gives another result."""
-    second, failed, room = Trace(), None, (worker.room, worker.kept)
-    with nullcontext() if worker.gate is None else worker.gate.alone(), _tracing(worker, second):
-        try:
-            compute_again()
-        except ElementFailed as found:
-            failed = found.with_traceback(None)
-    worker.room, worker.kept = room
-    return not_repeatable(first, second, failed, where)
-
-
-def _words_of(key: tuple[int, int, int], where: str) -> str:
-    return f"element epoch {key[0]} index {key[1]}" + (f" ({where})" if where else "")
 
 
 class Computer(NamedTuple):
@@ -603,28 +563,10 @@ def compute_batches(plan: SegmentPlan, item: BatchItem, worker: WorkerContext, e
             Around(worker.index, lost, partial(late, number)),
         )
 
-    def run_verified(begin: int, end: int) -> tuple[Block, Ints]:
-        batches = copied(item.batches[begin:end]) if begin in twice else NO_COPY
-        if batches is NO_COPY:
-            return run(begin, end)
-        first = Trace()
-        with _tracing(worker, first):
-            out = run(begin, end)
-        again = item._replace(batches=[*item.batches[:begin], *batches, *item.batches[end:]])
-        case = _failed_batch(item, begin)
-        failed = _compared(
-            worker, first, lambda: _apply_batch_ops(plan, again, begin, end, worker, ()), lambda: _words_of(case.key, case.where)
-        )
-        if failed is not None:
-            raise failed from failed.error
-        return out
-
-    asked, share = [*item.known, *item.bad, *item.without], error_handler.policies.verify
-    twice = frozenset(number for number in range(len(item.batches) if share else 0) if len(chosen(share, _key_of(item, number))))
-    with nullcontext() if worker.gate is None else worker.gate.beside():
-        parts, end, failure = in_pieces(
-            0, len(item.batches), asked, run_verified if twice else run, handle, one_by_one=item.fatal is not None, singly=twice
-        )
+    asked, twice = [*item.known, *item.bad, *item.without], _batches_twice(item, error_handler.policies.verify)
+    called = partial(_run_verified, plan, item, worker, run, twice) if twice else run
+    with beside(worker):
+        parts, end, failure = in_pieces(0, len(item.batches), asked, called, handle, one_by_one=item.fatal is not None, singly=twice)
     worker.piece = None
     origins = [origin + begin for begin, (_, part) in parts for origin in part.tolist()]
     block = concatenated([part for _, (part, _) in parts])
@@ -672,10 +614,24 @@ def _apply_batch_ops(
     return block, np.arange(len(block), dtype=np.int64)
 
 
-def _key_of(item: BatchItem, number: int) -> Keys:
-    """Return the key of one batch."""
-    block = _keyed(item, number, number + 1)
-    return block.epochs, block.indices, block.lanes
+def _run_verified(
+    plan: SegmentPlan, item: BatchItem, worker: WorkerContext, run: Callable[[int, int], T], twice: Collection[int], begin: int, end: int
+) -> T:
+    """Run batches; one of `twice`, which comes by itself, a second time, alone, from a copy, and refuse it if that gives another."""
+    batches = copied(item.batches[begin:end]) if begin in twice else None
+    if batches is None:
+        return run(begin, end)
+    copy, case = item._replace(batches=[*item.batches[:begin], *batches, *item.batches[end:]]), _failed_batch(item, begin)
+    again = partial(_apply_batch_ops, plan, copy, begin, end, worker, ())
+    return computed_twice(worker, lambda: run(begin, end), again, lambda: Where(case.key, case.where))[0]
+
+
+def _batches_twice(item: BatchItem, share: float) -> frozenset[int]:
+    """Return the batches that are computed a second time and compared."""
+    if not share or not item.batches:
+        return frozenset()
+    keys = _keyed(item, 0, len(item.batches))
+    return frozenset(chosen(share, (keys.epochs, keys.indices, keys.lanes)).tolist())
 
 
 def _collated(plan: SegmentPlan, batches: list[Any]) -> Iterator[Any]:

@@ -252,7 +252,7 @@ class Engine:
         """Say once which objects cannot be compared."""
         fresh, self._unknown = types - self._unknown, self._unknown | types
         if fresh:
-            text = f"verify= leaves out objects that cannot be pickled, and so not be compared: {', '.join(sorted(fresh))}"
+            text = f"verify= leaves out objects that cannot be copied or pickled, and so not be compared: {', '.join(sorted(fresh))}"
             self.announce(Notice(time.perf_counter_ns(), "verify", text))
 
     def _compute(self, segment: Segment, chunk: Chunk, task: Claim, worker: WorkerContext, computer: Computer) -> Outcome:

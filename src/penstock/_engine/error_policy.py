@@ -284,11 +284,9 @@ def in_pieces(
     bad = end
     alone = end if one_by_one else begin  # up to here rows are run one by one: they failed as one block
     while begin < end:
-        stop = min([bad, *(row for row in known if begin <= row)])
+        stop = min([bad, *(row for row in known if begin <= row), *(row + (row == begin) for row in singly if begin <= row)])
         if begin < alone:
             stop = min(stop, begin + 1)
-        if singly:
-            stop = min([stop, *(row + (row == begin) for row in singly if begin <= row)])
         if begin < stop:
             try:
                 result: Any = run(begin, stop)

@@ -132,26 +132,26 @@ class Gate:
         self._wanted = wanted
         self._lock = threading.Lock()
         # Those who wait for the same share a lot: in another one they might take a ring that was meant for others.
-        self._beside, self._for_alone = ParkingLot(), ParkingLot()
-        self._num_beside = self._num_waiting = 0
-        self._alone = False
+        self._for_shared, self._for_exclusive = ParkingLot(), ParkingLot()
+        self._num_sharing = self._num_waiting = 0
+        self._taken = False
 
     @contextmanager
-    def beside(self) -> Iterator[None]:
+    def shared(self) -> Iterator[None]:
         """Compute in the `with` block beside others.
 
         Raises:
             Stopped: it is no longer wanted.
         """
-        self._wait(self._beside, lambda: not self._alone and not self._num_waiting, 1)
+        self._wait(self._for_shared, lambda: not self._taken and not self._num_waiting, 1)
         try:
             yield
         finally:
             self._change(-1)
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
-        """Compute in the `with` block while no other thread does. Inside of `beside`.
+    def exclusive(self) -> Iterator[None]:
+        """Compute in the `with` block while no other thread does. Inside of `shared`.
 
         Raises:
             Stopped: it is no longer wanted.
@@ -161,35 +161,35 @@ class Gate:
         self._change(-1)
         held = False
         try:
-            self._wait(self._for_alone, lambda: not self._alone and not self._num_beside, 0)
+            self._wait(self._for_exclusive, lambda: not self._taken and not self._num_sharing, 0)
             held = True
             yield
         finally:
             with self._lock:
-                self._alone = self._alone and not held
+                self._taken = self._taken and not held
                 self._num_waiting -= 1
             self._change(1)
 
-    def _wait(self, lot: ParkingLot, free: Callable[[], bool], num_beside: int) -> None:
-        """Wait until the gate is free and go in: beside others, or for `num_beside` 0 alone."""
+    def _wait(self, lot: ParkingLot, free: Callable[[], bool], num_sharing: int) -> None:
+        """Wait until the gate is free and go in: beside others, or for `num_sharing` 0 alone."""
         while self._wanted():
             with self._lock:
                 if free():
-                    self._num_beside += num_beside
-                    self._alone = not num_beside
+                    self._num_sharing += num_sharing
+                    self._taken = not num_sharing
                     return
             lot.park(lambda: not free() and self._wanted())
         raise Stopped
 
-    def _change(self, num_beside: int) -> None:
+    def _change(self, num_sharing: int) -> None:
         with self._lock:
-            self._num_beside += num_beside
+            self._num_sharing += num_sharing
         self.wake()
 
     def wake(self) -> None:
         """Let who waits look again. Takes no lock."""
-        self._beside.ring_all()
-        self._for_alone.ring_all()
+        self._for_shared.ring_all()
+        self._for_exclusive.ring_all()
 
 
 def _called_in(segment: SegmentPlan, stage: int) -> Iterator[Any]:

@@ -11,6 +11,7 @@ from functools import partial
 from types import BuiltinMethodType, CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
+from penstock._contracts.failing import attempt
 from penstock._contracts.ownership import users_of
 from penstock._engine.compute import HERE, Computer
 from penstock._engine.engine import Engine
@@ -18,7 +19,7 @@ from penstock._engine.program import SegmentPlan, Workers
 from penstock._engine.segment import SHARED
 from penstock._ops.reading import ReadLeaf
 
-__all__ = ["KNOWN", "Held", "Known", "OwnCopies", "Sharing", "Survey"]
+__all__ = ["UNSAFE", "Held", "OwnCopies", "Sharing", "Survey", "UnsafeClass"]
 
 
 def _reseed(compose: Any, index: int) -> None:
@@ -28,7 +29,7 @@ def _reseed(compose: Any, index: int) -> None:
         compose.set_random_seed(None if seed is None else seed + index)
 
 
-class Known(NamedTuple):
+class UnsafeClass(NamedTuple):
     """Classes that several threads may not use at once.
 
     Attributes:
@@ -44,24 +45,26 @@ class Known(NamedTuple):
     after: Callable[[Any, int], object] = lambda made, index: None
 
 
-KNOWN = (
-    Known("transformers", frozenset({"PreTrainedTokenizerBase", "ProcessorMixin"}), copies=True),  # calls set truncation and padding
-    Known("albumentations", frozenset({"BaseCompose", "BasicTransform"}), copies=True, after=_reseed),  # a call leaves its draws in it
-    Known("h5py", frozenset({"HLObject"}), copies=False),
-    Known("sqlite3", frozenset({"Connection", "Cursor"}), copies=False),
-    Known("_io", frozenset({"BufferedReader", "BufferedRandom", "FileIO", "TextIOWrapper"}), copies=False),  # one position for all
+UNSAFE = (
+    UnsafeClass("transformers", frozenset({"PreTrainedTokenizerBase", "ProcessorMixin"}), copies=True),  # calls set truncation and padding
+    UnsafeClass(
+        "albumentations", frozenset({"BaseCompose", "BasicTransform"}), copies=True, after=_reseed
+    ),  # a call leaves its draws in it
+    UnsafeClass("h5py", frozenset({"HLObject"}), copies=False),
+    UnsafeClass("sqlite3", frozenset({"Connection", "Cursor"}), copies=False),
+    UnsafeClass("_io", frozenset({"BufferedReader", "BufferedRandom", "FileIO", "TextIOWrapper"}), copies=False),  # one position for all
 )
 
 _MOST_STEPS, _MOST_OBJECTS, _MOST_ITEMS = 5, 2000, 64
 _CLOSED = (ModuleType, type, CodeType)
-_OTHERS = ("logging", "threading", "_thread")
+_OTHERS = ("logging", "threading", "_thread", "zipfile")
 """Modules whose objects are meant for several threads."""
 
 
-def _known(thing: Any) -> Known | None:
+def _known(thing: Any) -> UnsafeClass | None:
     for kind in type(thing).__mro__:
         module = str(kind.__module__).partition(".")[0]
-        found = next((known for known in KNOWN if known.module == module and kind.__name__ in known.names), None)
+        found = next((known for known in UNSAFE if known.module == module and kind.__name__ in known.names), None)
         if found is not None:
             return found if module != "_io" or _is_read(thing) else None
     return None
@@ -82,7 +85,7 @@ class Held(NamedTuple):
     """A known object; `words` say who holds it, and how."""
 
     thing: Any
-    known: Known
+    known: UnsafeClass
     words: str
 
 
@@ -346,19 +349,16 @@ class Sharing:
             self._told, self.notice = True, _notice(survey, copied)
 
     def _copied(self, one: tuple[str, int], survey: Survey, wanted: set[int]) -> set[int]:
-        """Copy objects for a worker; return those that can be copied, with all who hold them."""
-        copies, done = self._copies.setdefault(one, OwnCopies(one[1])), set[int]()
-        for number in wanted:
-            try:
-                copies.copy(survey.held[number])
-                holders = survey.holders([number])
-                copies.begin(holders)
-                for holder in holders - survey.held.keys():
-                    copies.own(survey.parts[holder][0])
-                done.add(number)
-            except Exception:  # of whatever a copy of an object runs
-                continue
-        return done
+        """Copy objects for a worker; return those that can be copied, with all who hold them. What a copy runs may fail."""
+        copies = self._copies.setdefault(one, OwnCopies(one[1]))
+
+        def made(number: int) -> bool:
+            copies.copy(survey.held[number])
+            holders = survey.holders([number])
+            copies.begin(holders)
+            return all(copies.own(survey.parts[holder][0]) is not None for holder in holders - survey.held.keys())
+
+        return {number for number in wanted if attempt(made, number)}
 
 
 def _beside(plan: SegmentPlan, default: str, num_shared: int) -> Iterator[Any]:
@@ -410,7 +410,7 @@ def _notice(survey: Survey, copied: set[int]) -> str:
     told = {True: list[str](), False: list[str]()}
     for number, one in survey.held.items():
         kind = type(one.thing)
-        words = f"{str(kind.__module__).partition('.')[0].lstrip('_')}'s {kind.__name__} ({one.words or 'the function itself'})"
+        words = f"{str(kind.__module__).partition('.')[0].lstrip('_')}.{kind.__name__} ({one.words or 'the function itself'})"
         told[number in copied].append(words)
     out = []
     if told[True]:
