@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import errors
 from penstock._contracts.element import ArraySpec
-from penstock._contracts.options import Options, RayOptions
+from penstock._contracts.options import Options, Processes, RayOptions, Threads
 from penstock._contracts.policy import Raise, Replace, Retry, Skip
 from penstock._contracts.storage import RemoteFiles, StorageOptions
 from penstock._contracts.version import VERSION
@@ -58,6 +58,7 @@ __all__ = [
     "FixedLenSequenceFeature",
     "GeneratorEnqueuer",
     "Options",
+    "Processes",
     "Raise",
     "RayOptions",
     "RemoteFiles",
@@ -66,6 +67,7 @@ __all__ = [
     "SampleBatches",
     "Skip",
     "StorageOptions",
+    "Threads",
     "VarLenFeature",
     "__version__",
     "decode_example",

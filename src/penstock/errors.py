@@ -19,6 +19,7 @@
     |  |- StateDamaged                   a state whose bytes cannot be trusted
     |  '- StateUnavailable               a source that cannot say where it is
     |- StopRaised (RuntimeError)         a user's function raised StopIteration, a cancellation, or asked to exit
+    |- NotRepeatable (RuntimeError)      an element that was computed twice, with verify=, and is not the same
     |- TooManySkipped (RuntimeError)     a policy left out or replaced more elements than its limit
     |- FeedClosed (RuntimeError)         next() on a feed after close(), after its error, or in a forked process
     |- FeedStalled (TimeoutError)        an element, or a wait of the consumer, that lasted longer than stall_timeout_s
@@ -53,6 +54,7 @@ __all__ = [
     "LengthUnknown",
     "ListFileError",
     "MissingExtra",
+    "NotRepeatable",
     "ObjectChanged",
     "OutOfRange",
     "PackError",
@@ -172,6 +174,10 @@ class StateUnavailable(StateError):
 
 class StopRaised(PenstockError, RuntimeError):
     """A user's function raised StopIteration, StopAsyncIteration, GeneratorExit, CancelledError, SystemExit or KeyboardInterrupt."""
+
+
+class NotRepeatable(PenstockError, RuntimeError):
+    """A function gave another result for an element when it was computed again, as `verify=` asks; no policy acts on it."""
 
 
 class TooManySkipped(PenstockError, RuntimeError):

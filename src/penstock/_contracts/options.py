@@ -12,7 +12,7 @@ from penstock._contracts.arguments import flag, path_name, real_number, whole_nu
 from penstock._contracts.policy import Policy, Raise, checked_policy
 from penstock.errors import PlanError
 
-__all__ = ["Options", "RayOptions"]
+__all__ = ["Options", "Processes", "RayOptions", "Threads"]
 
 _ON_STALL = ("raise", "warn", "skip")
 _OUTPUTS = ("numpy", "torch", "jax")
@@ -47,6 +47,39 @@ class RayOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _Verified:
+    """What `Threads` and `Processes` have in common."""
+
+    verify: float = 0.0
+
+    def __post_init__(self) -> None:
+        share = real_number(self.verify)
+        if share is None or not 0 <= share <= 1:
+            raise PlanError(f"verify={self.verify!r} is no share", where=type(self).__name__, fix="give a number from 0 to 1, such as 0.01")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Threads(_Verified):
+    """The executor "threads": your functions are called several at a time, and must be thread-safe.
+
+    Attributes:
+        verify: the share of elements that are computed a second time, while no other function of yours runs in the feed, and compared; the
+            same elements in each run. Where the two differ, the feed raises `errors.NotRepeatable`, which names the function, the element
+            and the field. The other threads wait
+            meanwhile. Async functions are left out, and so are the elements of a generator themselves.
+    """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Processes(_Verified):
+    """The executor "processes": each worker process has a copy of your functions.
+
+    Attributes:
+        verify: as that of `Threads`; the second time is in the same process, which makes one call at a time.
+    """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """Options of `Dataset.feed`; the elements are the same for all of them, and so is their order but for `ordered=False`.
 
@@ -55,7 +88,8 @@ class Options:
             the cluster with executor="ray"; 0 means inline.
         executor: "threads", where your functions are called several at a time; "processes"; "ray", for a cluster; "inline" (everything in
             the consumer's thread); or "auto", which follows `num_workers`: a number runs your functions in so many worker processes, 0
-            inline, and "auto" in one thread of the program, one call at a time, beside the shared workers.
+            inline, and "auto" in one thread of the program, one call at a time, beside the shared workers. `ps.Threads(verify=0.01)` and
+            `ps.Processes(...)` stand for "threads" and "processes" with options of their own.
         ray_options: with executor="ray", the cluster and what a worker takes of it.
         memory_bytes: bound on what the feed holds: elements that are read or computed ahead, finished batches, and the one delivered
             last; "auto" is 256 MB. Where the batch delivered, the one being built and what a stateful operator has to hold (buckets, packs,
@@ -88,7 +122,7 @@ class Options:
     """
 
     num_workers: int | Literal["auto"] = "auto"
-    executor: Literal["auto", "inline", "threads", "processes", "ray"] = "auto"
+    executor: Literal["auto", "inline", "threads", "processes", "ray"] | Threads | Processes = "auto"
     ray_options: RayOptions = RayOptions()
     memory_bytes: int | Literal["auto"] = "auto"
     grace_period_s: float = 2.0
@@ -119,9 +153,13 @@ class Options:
         ordered = flag(self.ordered)
         if ordered is None:
             raise _refused("ordered", self.ordered, "is neither True nor False", "give True or False")
-        for name, known in (("executor", _EXECUTORS), ("on_stall", _ON_STALL), ("output", _OUTPUTS)):
-            if getattr(self, name) not in known:
-                raise _refused(name, getattr(self, name), "is not known", f"give one of {', '.join(known)}")
+        for name, given, known in (
+            ("executor", self.executor_name, _EXECUTORS),
+            ("on_stall", self.on_stall, _ON_STALL),
+            ("output", self.output, _OUTPUTS),
+        ):
+            if given not in known:
+                raise _refused(name, given, "is not known", f"give one of {', '.join(known)}")
         self._check_executor_and_output()
         checked_policy(self.on_error, "on_error", "feed options")
         if self.on_read_error is not None:
@@ -130,8 +168,18 @@ class Options:
         for name, value in {**numbers, **self._paths(ordered)}.items():
             object.__setattr__(self, name, value)
 
+    @property
+    def executor_name(self) -> str:
+        """The executor by its short form."""
+        return type(self.executor).__name__.lower() if isinstance(self.executor, _Verified) else self.executor
+
+    @property
+    def verify(self) -> float:
+        """The share of elements that are computed a second time."""
+        return float(self.executor.verify) if isinstance(self.executor, _Verified) else 0.0
+
     def _check_executor_and_output(self) -> None:
-        if self.on_stall == "skip" and self.executor not in _KILLABLE:
+        if self.on_stall == "skip" and self.executor_name not in _KILLABLE:
             words = "needs workers that can be killed, and a thread cannot be"
             raise _refused("on_stall", self.on_stall, words, 'give executor="processes" too, or "raise" or "warn"')
         if whole_number(self.depth) is None or self.depth < 1:

@@ -714,6 +714,7 @@ class Outcome(NamedTuple):
         moved: rows that stand for other positions now, with those at each level.
         kept_bytes: what is left behind, for the batch or the next stage.
         most_bytes: what was held at once.
+        unknown: types of what could not be compared in elements that were computed twice.
     """
 
     end: int
@@ -728,3 +729,4 @@ class Outcome(NamedTuple):
     moved: Sequence[tuple[int, list[tuple[int, int]]]] = ()
     kept_bytes: int = 0
     most_bytes: int = 0
+    unknown: frozenset[str] = frozenset()

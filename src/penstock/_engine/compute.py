@@ -24,6 +24,7 @@ from penstock._engine.error_policy import (
     prepare,
 )
 from penstock._engine.program import IN_PROGRAM, FilterStep, SegmentPlan
+from penstock._engine.verifying import Where, beside, chosen, computed_twice, copied, rows_twice
 from penstock._ops.block import UNLIMITED, Block, ElementFailed, Ints, part_of
 from penstock._ops.operator import ChainOp, Operator, WritesRows, apply_all
 from penstock._ops.reading import BatchLeaf
@@ -61,7 +62,12 @@ def compute(plan: SegmentPlan, item: WorkItem, slot: Rows | None, worker: Worker
     """
     worker.take_room(item.room)
     job = _Job(plan, item, slot, worker, error_handler)
-    blocks, end, failure = in_pieces(item.begin, item.end, job.known_rows(), job.run, job.handle, one_by_one=item.fatal is not None)
+    twice = rows_twice(error_handler.policies.verify, plan, item)
+    run = partial(job.run_verified, twice) if twice else job.run
+    with beside(worker):
+        blocks, end, failure = in_pieces(
+            item.begin, item.end, job.known_rows(), run, job.handle, one_by_one=item.fatal is not None, singly=twice
+        )
     worker.piece = None
     block = None
     if item.stage < len(plan.stages) - 1 and end > item.begin:
@@ -81,6 +87,7 @@ class _Job:
         self.lost: list[LostElement] = []
         self.late: list[tuple[int, tuple[int, tuple[int, int, int], LateFailure]]] = []
         self.bad_rows: list[tuple[int, LateFailure]] = []
+        self.unknown: frozenset[str] = frozenset()
 
     def outcome(self, end: int, block: Block | None, failure: Failure | None) -> Outcome:
         """Hand everything over."""
@@ -97,6 +104,7 @@ class _Job:
             [(row, self._places(row)) for row in self.moved],
             self.worker.kept,
             self.worker.most_bytes,
+            self.unknown,
         )
 
     def run(self, begin: int, end: int, without: Without = (), found: list[LostElement] | None = None) -> Block | Partial | None:
@@ -111,6 +119,35 @@ class _Job:
         block.room = self.worker.room
         out, taken = self._through(piece, block, without)
         return out if taken == end - begin else Partial(out, begin + taken)
+
+    def run_verified(self, twice: frozenset[int], begin: int, end: int) -> Block | Partial | None:
+        """Run rows through the stage; one of `twice`, which comes by itself, a second time, alone, and refuse it if that gives another."""
+        if begin not in twice:
+            return self.run(begin, end)
+        piece, worker = _RowRange(self.item.stage, begin, end, self.item.block), self.worker
+        if self.item.block is not None or self.item.given is not None:  # else it is read again: so a change of the source itself shows
+            given = self._input(piece)
+            rows = copied(given.rows())
+            if rows is None:
+                self.unknown |= {type(row).__name__ for row in given.rows()}
+                return self.run(begin, end)
+            piece = piece._replace(block=given.with_rows(rows))
+            cast(Block, piece.block).origins = given.origins
+
+        def again() -> None:
+            job = _Job(self.plan, self.item, None, worker, self.error_handler)
+            job.positions_per_op = self.positions_per_op
+            job._begin(begin, end, None)
+            job._through(piece, job._input(piece), ())
+
+        try:
+            out, unknown = computed_twice(worker, lambda: self.run(begin, end), again, lambda: Where(*self._identity(begin)[:2]))
+        except ElementFailed:
+            for collected in (self.parts, self.keys):
+                collected.pop(begin, None)
+            raise
+        self.unknown |= unknown
+        return out
 
     def _begin(self, begin: int, end: int, found: list[LostElement] | None) -> None:
         self.worker.begin((begin, end))
@@ -276,6 +313,8 @@ class _Job:
     def _through(self, piece: _RowRange, block: Block, without: Without) -> tuple[Block | None, int]:
         """Run a block through a stage."""
         try:
+            if self.worker.trace is not None and piece.block is None and self.item.given is None:
+                self.worker.trace.note("read", block)
             return self._run_rows(piece, block, without)
         except ElementFailed as failed:
             failed.of_batch = failed.of_batch or isinstance(self.plan.leaf, BatchLeaf)
@@ -384,7 +423,7 @@ class _Job:
     def _write(self, piece: _RowRange, slot: Rows, block: Block, positions_per_op: PositionsPerOp, asked: int) -> int:
         """Run a block through the last stage, straight into the slot; return how many rows it took."""
         operators, worker, keys = self.plan.stages[piece.stage].operators, self.worker, block
-        if operators and hasattr(operators[-1], "apply_into"):
+        if operators and hasattr(operators[-1], "apply_into") and worker.trace is None:
             block = apply_all(operators[:-1], block, positions_per_op[:-1], worker)
             worker.block, worker.operator = block, operators[-1]
             count, kept = cast(WritesRows, operators[-1]).apply_into(block, worker, slot, piece.begin)
@@ -524,8 +563,10 @@ def compute_batches(plan: SegmentPlan, item: BatchItem, worker: WorkerContext, e
             Around(worker.index, lost, partial(late, number)),
         )
 
-    asked = [*item.known, *item.bad, *item.without]
-    parts, end, failure = in_pieces(0, len(item.batches), asked, run, handle, one_by_one=item.fatal is not None)
+    asked, twice = [*item.known, *item.bad, *item.without], _batches_twice(item, error_handler.policies.verify)
+    called = partial(_run_verified, plan, item, worker, run, twice) if twice else run
+    with beside(worker):
+        parts, end, failure = in_pieces(0, len(item.batches), asked, called, handle, one_by_one=item.fatal is not None, singly=twice)
     worker.piece = None
     origins = [origin + begin for begin, (_, part) in parts for origin in part.tolist()]
     block = concatenated([part for _, (part, _) in parts])
@@ -560,6 +601,8 @@ def _apply_batch_ops(
     if not item.collated:
         item = item._replace(batches=[*item.batches[:begin], *_collated(plan, item.batches[begin:end]), *item.batches[end:]])
     block = _keyed(item, begin, end)
+    if worker.trace is not None:
+        worker.trace.note("batch", block)
     operators, filter_steps = plan.batch_steps
     positions_per_op: PositionsPerOp = [(e[begin:end], p[begin:end]) for e, p in item.positions_per_op[1 : 1 + len(operators)]]
     if not positions_per_op and operators:
@@ -569,6 +612,26 @@ def _apply_batch_ops(
         return filter_step(filter_steps, block, None, worker, without)
     block.rows()
     return block, np.arange(len(block), dtype=np.int64)
+
+
+def _run_verified(
+    plan: SegmentPlan, item: BatchItem, worker: WorkerContext, run: Callable[[int, int], T], twice: Collection[int], begin: int, end: int
+) -> T:
+    """Run batches; one of `twice`, which comes by itself, a second time, alone, from a copy, and refuse it if that gives another."""
+    batches = copied(item.batches[begin:end]) if begin in twice else None
+    if batches is None:
+        return run(begin, end)
+    copy, case = item._replace(batches=[*item.batches[:begin], *batches, *item.batches[end:]]), _failed_batch(item, begin)
+    again = partial(_apply_batch_ops, plan, copy, begin, end, worker, ())
+    return computed_twice(worker, lambda: run(begin, end), again, lambda: Where(case.key, case.where))[0]
+
+
+def _batches_twice(item: BatchItem, share: float) -> frozenset[int]:
+    """Return the batches that are computed a second time and compared."""
+    if not share or not item.batches:
+        return frozenset()
+    keys = _keyed(item, 0, len(item.batches))
+    return frozenset(chosen(share, (keys.epochs, keys.indices, keys.lanes)).tolist())
 
 
 def _collated(plan: SegmentPlan, batches: list[Any]) -> Iterator[Any]:
@@ -684,6 +747,8 @@ def filter_step(
             raise _located(failed, (number, first), several, block, origins) from failed.error
         worker.weigh(block.num_bytes + after.num_bytes)
         block, origins = after, after_origins
+        if worker.trace is not None:
+            worker.trace.note(step.name, block)
     block.taken = taken
     return block, origins
 

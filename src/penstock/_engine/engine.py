@@ -25,7 +25,7 @@ from penstock._engine.segment import SHARED, Segment, awaited_in, pool_of
 from penstock._engine.slots import SlotPool, anonymous_memory
 from penstock._engine.stall_report import Kind, report
 from penstock._engine.tuning import TuningCache, awaited_ns
-from penstock._engine.turns import Errands, Turns
+from penstock._engine.turns import Errands, Gate, Turns
 from penstock._engine.watchdog import Glances, Watch
 from penstock._ops.block import Block
 from penstock._ops.map import AwaitedOp, CallResult
@@ -97,6 +97,8 @@ class Engine:
         self._inner_slots = SlotPool(allocate)
         self._waits = ParkingLot()  # for those who wait before they try an element again
         self._turns = Turns(program)
+        self.gate = Gate(lambda: not self.stopping) if program.policies.verify else None
+        self._unknown: frozenset[str] = frozenset()
         self._errands = Errands(self._waiters.get(IN_PROGRAM.pool), lambda: not self.stopping)
         pause = partial(self._waits.park, lambda: not self.stopping)
         self.error_handler = ErrorHandler(policies=program.policies, pause=pause, retrying=partial(tell_retry, self.announce))
@@ -237,12 +239,21 @@ class Engine:
         worker.cpu_ns, worker.busy_ns = 0, None
         made = [self._compute(segment, chunk, task, worker, computer)]
         end_ns, cpu_ns = time.perf_counter_ns(), time.thread_time_ns() - begin_cpu + worker.cpu_ns
+        if made[0].unknown:
+            self._tell_unknown(made[0].unknown)
         stage = segment.plan.stages[task.stage].name or "batch"
         made_of, keys = chunk.made_of, (chunk.key_of(task.begin), chunk.key_of(max(task.begin, made[0].end - 1)))
         chunk_id, count = (task.segment, chunk.seq), task.end - task.begin
         event = BlockDone(stage, worker.index, begin_ns, end_ns, cpu_ns, count, chunk_id, made_of, *keys, made[0].kept_bytes)
         # 64 processes on 2 CPUs wait for each other 40 ms a task: tasks sized by elapsed time would shrink to one row.
         self._book(task, made, end_ns - begin_ns if worker.busy_ns is None else worker.busy_ns, event, worker, computer)
+
+    def _tell_unknown(self, types: frozenset[str]) -> None:
+        """Say once which objects cannot be compared."""
+        fresh, self._unknown = types - self._unknown, self._unknown | types
+        if fresh:
+            text = f"verify= leaves out objects that cannot be copied or pickled, and so not be compared: {', '.join(sorted(fresh))}"
+            self.announce(Notice(time.perf_counter_ns(), "verify", text))
 
     def _compute(self, segment: Segment, chunk: Chunk, task: Claim, worker: WorkerContext, computer: Computer) -> Outcome:
         """Compute the rows of a task, unless they are there already or no longer wanted."""
@@ -446,6 +457,8 @@ class Engine:
             waiters.ring_all()
         self._turns.wake()
         self._errands.wake()
+        if self.gate is not None:
+            self.gate.wake()
 
     def dispose(self) -> None:
         """Drop what is queued and free buffers, after the workers have ended. Batches that are still held stay valid."""

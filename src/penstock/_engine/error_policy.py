@@ -263,6 +263,7 @@ def in_pieces(
     handle: Callable[[int, ElementFailed | None], Any],
     *,
     one_by_one: bool = False,
+    singly: Collection[int] = (),
 ) -> tuple[list[tuple[int, T]], int, Failure | None]:
     """Run the rows begin..end, around those that fail or are known to.
 
@@ -273,6 +274,7 @@ def in_pieces(
         run: computes rows (begin, end); an ElementFailed counts from its begin, and a Partial ends all.
         handle: returns what stands for a row that failed: a result, SKIPPED or a Failure. None stands for a row that is known.
         one_by_one: whether each row is run alone.
+        singly: rows that are.
 
     Returns:
         (the results, each with its first row; the first row that is not done; the failure or None).
@@ -282,7 +284,7 @@ def in_pieces(
     bad = end
     alone = end if one_by_one else begin  # up to here rows are run one by one: they failed as one block
     while begin < end:
-        stop = min([bad, *(row for row in known if begin <= row)])
+        stop = min([bad, *(row for row in known if begin <= row), *(row + (row == begin) for row in singly if begin <= row)])
         if begin < alone:
             stop = min(stop, begin + 1)
         if begin < stop:

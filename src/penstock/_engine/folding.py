@@ -550,7 +550,7 @@ def finish_chunk(
         chunk.collected.late.update(late)
         return join(chunk, count), failure
     bad: dict[int, ElementFailed] = {}
-    collated = computer is HERE or plan.batch is None or not isinstance(plan.batch.collation, Collate)
+    collated = _collates_here(plan, computer, error_handler)
     batches = chunk.rows.finish(count, bad, without=late, collation=None if collated else Collate(list))
     if bad and not (plan.late_failures and plan.settled_in_batch_ops < -1):
         first = min(bad)
@@ -567,6 +567,12 @@ def finish_chunk(
     del outcome  # the frames of its errors lead to this one
     items = list(block.rows()) if block is not None else []
     return _with_late(chunk, items, list(origins), block, end)._replace(as_written=as_written), failed or failure
+
+
+def _collates_here(plan: SegmentPlan, computer: Computer, error_handler: ErrorHandler) -> bool:
+    """Tell whether batches are made as they are taken out of their rows, and not by a function that runs elsewhere, or twice."""
+    runs_here = computer is HERE and not error_handler.policies.verify
+    return runs_here or plan.batch is None or not isinstance(plan.batch.collation, Collate)
 
 
 def _batch_item(chunk: Chunk, batches: list[Any], bad: dict[int, ElementFailed], without: frozenset[int]) -> BatchItem:

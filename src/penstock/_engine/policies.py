@@ -39,6 +39,7 @@ def policies_of(root: Node, options: Options) -> Policies:
         on_read_error=options.on_read_error,
         keeps_positions=shards,
         skips=skips and not shards,
+        verify=options.verify,
         notice=(_BESIDE_SHARD if shards else _IN_BRANCH if _batches_in_branches(root) else "") if skips else "",
     )
 

@@ -27,6 +27,7 @@ __all__ = [
     "Program",
     "SegmentPlan",
     "StagePlan",
+    "Workers",
     "keeping_failures",
     "writing_in_place",
 ]
@@ -209,6 +210,7 @@ class Policies:
         on_read_error: of reading; None is `on_error`.
         keeps_positions: whether elements are replaced where a policy says skip: shards must make equal numbers of steps.
         skips: whether an element may be left out by these policies or those of operators.
+        verify: the share of elements that are computed a second time and compared.
         notice: what the user should know about them, or empty.
     """
 
@@ -216,6 +218,7 @@ class Policies:
     on_read_error: Policy | None = None
     keeps_positions: bool = False
     skips: bool = False
+    verify: float = 0.0
     notice: str = ""
 
     def of(self, failed: ElementFailed) -> tuple[Policy, str]:

@@ -17,7 +17,7 @@ from penstock._engine.placing import functions_in
 from penstock._engine.program import IN_PROGRAM, Program, SegmentPlan
 from penstock.queues import ParkingLot
 
-__all__ = ["Errands", "Stopped", "Turns"]
+__all__ = ["Errands", "Gate", "Stopped", "Turns"]
 
 T = TypeVar("T")
 
@@ -122,6 +122,74 @@ def _held(turns: tuple[_Turn, ...], wanted: Callable[[], bool]) -> Iterator[bool
     finally:
         for turn in reversed(taken):
             turn.give()
+
+
+class Gate:
+    """Lets threads compute side by side, or one of them alone. There is one where elements are computed twice."""
+
+    def __init__(self, wanted: Callable[[], bool]) -> None:
+        """Serve as long as the computing is `wanted`."""
+        self._wanted = wanted
+        self._lock = threading.Lock()
+        # Those who wait for the same share a lot: in another one they might take a ring that was meant for others.
+        self._for_shared, self._for_exclusive = ParkingLot(), ParkingLot()
+        self._num_sharing = self._num_waiting = 0
+        self._taken = False
+
+    @contextmanager
+    def shared(self) -> Iterator[None]:
+        """Compute in the `with` block beside others.
+
+        Raises:
+            Stopped: it is no longer wanted.
+        """
+        self._wait(self._for_shared, lambda: not self._taken and not self._num_waiting, 1)
+        try:
+            yield
+        finally:
+            self._change(-1)
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Compute in the `with` block while no other thread does. Inside of `shared`.
+
+        Raises:
+            Stopped: it is no longer wanted.
+        """
+        with self._lock:
+            self._num_waiting += 1
+        self._change(-1)
+        held = False
+        try:
+            self._wait(self._for_exclusive, lambda: not self._taken and not self._num_sharing, 0)
+            held = True
+            yield
+        finally:
+            with self._lock:
+                self._taken = self._taken and not held
+                self._num_waiting -= 1
+            self._change(1)
+
+    def _wait(self, lot: ParkingLot, free: Callable[[], bool], num_sharing: int) -> None:
+        """Wait until the gate is free and go in: beside others, or for `num_sharing` 0 alone."""
+        while self._wanted():
+            with self._lock:
+                if free():
+                    self._num_sharing += num_sharing
+                    self._taken = not num_sharing
+                    return
+            lot.park(lambda: not free() and self._wanted())
+        raise Stopped
+
+    def _change(self, num_sharing: int) -> None:
+        with self._lock:
+            self._num_sharing += num_sharing
+        self.wake()
+
+    def wake(self) -> None:
+        """Let who waits look again. Takes no lock."""
+        self._for_shared.ring_all()
+        self._for_exclusive.ring_all()
 
 
 def _called_in(segment: SegmentPlan, stage: int) -> Iterator[Any]:

@@ -15,6 +15,7 @@ from penstock._engine.program import Program
 from penstock._engine.resume import PlanVariant
 from penstock._executors.contract import Executor
 from penstock._executors.inline import InlineExecutor
+from penstock._executors.sharing import Sharing
 from penstock._executors.threads import Stopped, ThreadsExecutor
 from penstock.errors import PlanError
 from penstock.observe.stats import available_cpus
@@ -56,7 +57,7 @@ def place_of(options: Options, *, has_functions: bool, num_cpus: int, hindrance:
     if options.num_workers == 0:
         return Place("inline")
     if options.executor != "auto":
-        return Place(options.executor)
+        return Place(options.executor_name)
     if options.num_workers == "auto":
         return Place("processes" if num_cpus > _MOST_IN_THREADS and not hindrance else "threads", apart=True)
     if has_functions:
@@ -98,6 +99,7 @@ class Placement:
         self._place: Place | None = None
         self._hindrance = ""
         self._own_pools = False
+        self._sharing = Sharing()
         self.notice = ""
 
     @property
@@ -153,9 +155,13 @@ class Placement:
         Raises:
             PlanError: the user has asked for worker processes, and something cannot be sent there.
         """
+        if self._name != "inline":
+            self._sharing.begin(engine, self._name)
+        self.notice = "; ".join(filter(None, (self.notice, self._sharing.notice)))
+        self._sharing.notice = ""
         workers = self._ray or (self._processes if self._name == "processes" or self._own_pools else None)
         if workers is None:
-            return InlineExecutor(engine) if self._name == "inline" else ThreadsExecutor(engine)
+            return InlineExecutor(engine) if self._name == "inline" else ThreadsExecutor(engine, self._sharing.computer)
         from penstock._executors.elsewhere import RemoteExecutor
 
         assert self._form is not None
@@ -168,7 +174,7 @@ class Placement:
                 raise
             self._hindrance, self._place = f"{error.what}; {error.fix}", None
             return None
-        return RemoteExecutor(engine, workers, self._name)
+        return RemoteExecutor(engine, workers, self._name, self._sharing.computer)
 
     def end(self) -> None:
         """End the worker processes."""

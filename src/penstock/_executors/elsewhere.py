@@ -6,6 +6,7 @@ import time
 import weakref
 from abc import ABC, abstractmethod
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import is_dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -201,16 +202,16 @@ class RemoteExecutor(ThreadsExecutor):
 
     __slots__ = ("_default", "_places", "_plans", "_workers")
 
-    def __init__(self, engine: Engine, workers: RemoteWorkers, default: str) -> None:
+    def __init__(self, engine: Engine, workers: RemoteWorkers, default: str, computer: Callable[[str, int], Computer]) -> None:
         """Prepare to run with `workers`, or in threads, what does not say itself where it runs."""
-        super().__init__(engine)
+        super().__init__(engine, computer)
         self._workers, self._default = workers, default
         self._plans, self._places = engine.plans, engine.executors
 
     def work(self, pool: str, index: int) -> None:
         """Be the thread of the worker `index` of a pool."""
         if pool in (READER, RETRY_WORKER) or self._places.get(pool, self._default) == "threads":
-            work(self._engine, pool, index)
+            super().work(pool, index)
         else:
             worker = self._workers.worker(pool, index, self._engine, self._plans)
             work(self._engine, pool, index, Computer(worker.compute, worker.compute_batches), _Elsewhere(index, worker))

@@ -23,10 +23,11 @@ _EVENT_LOOP, _RETRY_WORKER = "penstock-event-loop", f"penstock-{RETRY_WORKER}-0"
 class ThreadsExecutor:
     """Daemon threads, so that an interpreter that exits does not wait for them before the feed's finaliser has stopped them."""
 
-    __slots__ = ("_engine", "_loop", "_threads")
+    __slots__ = ("_computer", "_engine", "_loop", "_threads")
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, engine: Engine, computer: Callable[[str, int], Computer] = lambda pool, index: HERE) -> None:
+        """Prepare; `computer` gives what computes for each worker."""
+        self._engine, self._computer = engine, computer
         self._loop = EventLoop(engine) if engine.awaited else None
         self._threads: list[threading.Thread] = []
 
@@ -63,7 +64,7 @@ class ThreadsExecutor:
 
     def work(self, pool: str, index: int) -> None:
         """Be the worker `index` of a pool, in this thread."""
-        work(self._engine, pool, index)
+        work(self._engine, pool, index, self._computer(pool, index))
 
     def wait(self) -> None:
         """Block until there may be something to take."""
@@ -93,6 +94,7 @@ def work(engine: Engine, pool: str, index: int, computer: Computer = HERE, worke
     """Claim and run tasks until the engine stops. An error that is not a user function's goes to the consumer."""
     worker = worker or WorkerContext(index)
     worker.errand = None if pool == IN_PROGRAM.pool else engine.errand
+    worker.gate = engine.gate
     monitor = engine.watch.enlist(pool, worker)
     with engine.breaker.attached():
         try:

@@ -146,4 +146,6 @@ def apply_all(operators: Sequence[Operator], block: Block, positions_per_op: Seq
             worker.weigh(block.num_bytes + made.num_bytes)
             block.let_go()
         block = made
+        if worker.trace is not None:
+            worker.trace.note(operator.name, block)
     return block

@@ -117,11 +117,13 @@ class WorkerContext:
         busy_ns: how long it took there, without the way to it and without waiting for a CPU; None where this thread computed the task.
         announce_row: called with a row before it is computed, where rows kill worker processes.
         errand: has the thread of the user's functions make a call, and returns its result; None in that thread, and where there is none.
+        gate: of the feed, where elements are computed twice and threads compute side by side; None elsewhere.
+        trace: notes what each step gives; None but for an element that is computed twice.
     """
 
     __slots__ = (
-        "_generators", "_packed", "_scratch", "announce_row", "began", "block", "busy_ns", "cpu_ns", "errand", "finishing", "index", "kept",
-        "mend", "most_bytes", "operator", "origins", "piece", "room",
+        "_generators", "_packed", "_scratch", "announce_row", "began", "block", "busy_ns", "cpu_ns", "errand", "finishing", "gate", "index",
+        "kept", "mend", "most_bytes", "operator", "origins", "piece", "room", "trace",
     )  # fmt: skip
 
     def __init__(self, index: int) -> None:
@@ -133,6 +135,8 @@ class WorkerContext:
         self.busy_ns: int | None = None
         self.announce_row: Callable[[int], object] = lambda row: None
         self.errand: Callable[[Callable[[], Any]], Any] | None = None
+        self.gate: Any = None
+        self.trace: Any = None
         self._packed = (0, 0)
         self._scratch: dict[tuple[int, int], Scratch] = {}
         self._generators: dict[tuple[int, int], KeyedGenerator] = {}

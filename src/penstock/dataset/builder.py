@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Never
 
 from penstock._contracts.element import flatten, leaf_paths, spec_of, structure_of, unflatten
 from penstock._contracts.event import Listener
-from penstock._contracts.options import Options, RayOptions
+from penstock._contracts.options import Options, Processes, RayOptions, Threads
 from penstock._contracts.policy import Policy
 from penstock._ops.stack import refuse_leaf
 from penstock._order.arithmetic import INFINITE
@@ -97,7 +97,7 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods, metaclass=_DatasetKind
         self,
         *,
         num_workers: int | Literal["auto"] = KEEP,
-        executor: Literal["auto", "inline", "threads", "processes", "ray"] = KEEP,
+        executor: Literal["auto", "inline", "threads", "processes", "ray"] | Threads | Processes = KEEP,
         ray_options: RayOptions = KEEP,
         memory_bytes: int | Literal["auto"] = KEEP,
         grace_period_s: float = KEEP,
@@ -125,7 +125,7 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods, metaclass=_DatasetKind
         *,
         listeners: Sequence[Listener] = (),
         num_workers: int | Literal["auto"] = KEEP,
-        executor: Literal["auto", "inline", "threads", "processes", "ray"] = KEEP,
+        executor: Literal["auto", "inline", "threads", "processes", "ray"] | Threads | Processes = KEEP,
         ray_options: RayOptions = KEEP,
         memory_bytes: int | Literal["auto"] = KEEP,
         grace_period_s: float = KEEP,
@@ -152,7 +152,8 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods, metaclass=_DatasetKind
         Args:
             listeners: callables that are given every event of the engine, from its threads; they must be quick.
             num_workers: threads; "auto" is one per available CPU, 0 does everything in the caller's thread.
-            executor: "threads", "processes", "ray" (a cluster), "inline" (the caller's thread) or "auto".
+            executor: "threads", "processes", "ray" (a cluster), "inline" (the caller's thread) or "auto"; or `ps.Threads(...)` or
+                `ps.Processes(...)`, with options of their own, such as `verify=`.
             ray_options: with executor="ray", the cluster and what a worker takes of it.
             memory_bytes: bound on what is held; "auto" is 256 MB.
             grace_period_s: how long `close()` waits for running functions.
