@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from penstock._contracts.event import BlockDone, Event, Fill, Listener, Notice, RowsPacked
+from penstock._contracts.event import BlockDone, Event, Fill, Listener, Notice, RowsPacked, clocks, times_since
 from penstock._contracts.memory import FeedMemory
 from penstock._contracts.process import Breaker
 from penstock._engine.async_calls import ended, failed_call
@@ -159,6 +159,13 @@ class Engine:
         """The `concurrency=` of the stages that have one, by name."""
         stages = [stage for segment in self._scheduler.segments for stage in segment.plan.stages]
         return {stage.name: stage.concurrency for stage in stages if stage.concurrency}
+
+    @property
+    def in_program(self) -> set[str]:
+        """The stages that one thread of the program runs, because they call functions of the user's, by name."""
+        names = {stage.name for plan in self.plans for stage in plan.stages if stage.workers == IN_PROGRAM}
+        finishing = {plan.finishing for plan in self.plans if plan.finisher}
+        return names | finishing | {"read" for plan in self.plans if plan.reader}
 
     @property
     def failures(self) -> list[Failure]:
@@ -476,9 +483,12 @@ class Engine:
         """Make the items of a complete chunk without the mutex, then commit it."""
         if chunk.rows is not None:
             segment.expected_spec = chunk.rows.spec
-        begin_ns = time.perf_counter_ns()
+        begin = clocks()
         chunk.result, tail = finish_chunk(segment.plan, chunk, worker, self.error_handler, computer)
-        chunk.progress.cost_ns += time.perf_counter_ns() - begin_ns
+        times = times_since(begin)
+        chunk.progress.cost_ns += times[1] - times[0]
+        if segment.plan.finisher:  # otherwise it is no work to speak of
+            self.announce(BlockDone(segment.plan.finishing, worker.index, *times, chunk.num_items, (segment.number, chunk.seq), chunk.made_of))
         worker.rest()  # of what it has just made
         if tail is not None and chunk.progress.failure is None:
             row = sum(chunk.sizes[: tail.at]) if chunk.sizes is not None else tail.at

@@ -1,0 +1,198 @@
+"""Says once in a run what worker processes, or threads, would give a loop that waits for functions called one at a time in the program."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from dataclasses import dataclass, replace
+
+from penstock.observe.stats import Snapshot, StageStats, gil_taken
+
+__all__ = ["Advice", "Window", "advice", "in_workers", "num_workers_for"]
+
+_WINDOW_NS = 2_000_000_000
+_WAIT_SHARE, _BUSY_SHARE = 0.10, 0.70
+"""A loop that waits less has little to gain; where the thread of the functions is busy for less of the time, something else is slow."""
+
+_LEAST_GAIN = 1.2
+_MOST_WORKERS = 8
+_COMPUTES = 0.5
+"""Functions that are on a CPU for a smaller share of their time wait for something, and more of them than CPUs can do so."""
+
+_LOOKS, _TAKEN = 20, 5
+"""Looks for the interpreter lock: 20 of 0.2 ms where it is free, at most 5 of 5 ms where Python code holds it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """What a feed did in a part of its run.
+
+    Attributes:
+        span_s: how long it was.
+        wait_s: how long the training loop waited for batches.
+        loop_cpu_s: the CPU time of the loop's thread.
+        num_cpus: that are available.
+        stages: what each stage did in it.
+        is_stream: whether the stage "read" is a stream, which stays in the program.
+    """
+
+    span_s: float
+    wait_s: float
+    loop_cpu_s: float
+    num_cpus: int
+    stages: tuple[StageStats, ...]
+    is_stream: bool = False
+
+    @property
+    def wait_share(self) -> float:
+        """The share of the time in which the loop waited."""
+        return min(1.0, self.wait_s / self.span_s)
+
+    @property
+    def users(self) -> list[StageStats]:
+        """The stages that call functions of the user's in the program."""
+        return [stage for stage in self.stages if stage.in_program]
+
+    def num_workers(self) -> int:
+        """Return how many worker processes, or threads, its functions are worth."""
+        computing = sum(stage.cpu_s for stage in self.users) >= _COMPUTES * sum(stage.busy_s for stage in self.users)
+        return num_workers_for(self.num_cpus, computing=computing)
+
+    def gain(self, num_workers: int, lock_share: float = 0.0) -> float:
+        """Return how many times as many batches come in a second with so many workers: what takes longest sets the pace.
+
+        Args:
+            num_workers: that run all stages without a `concurrency=` of their own.
+            lock_share: of the time of the functions in which they hold the interpreter lock; 0 for processes, which have one each.
+        """
+        moved = [stage for stage in self.stages if stage.concurrency is None and not (self.is_stream and stage.name == "read")]
+        cpu_s = self.loop_cpu_s + sum(stage.cpu_s for stage in self.stages)
+        limits_s = [
+            self.span_s - self.wait_s,
+            sum(stage.busy_s for stage in moved) / num_workers,
+            lock_share * sum(stage.busy_s for stage in self.users),
+            cpu_s / self.num_cpus,
+            *(stage.busy_s / (stage.concurrency or 1) for stage in self.stages if stage not in moved),
+        ]
+        return self.span_s / max(limits_s)
+
+
+def num_workers_for(num_cpus: int, *, computing: bool) -> int:
+    """Return how many workers functions are worth that compute, or wait for something."""
+    return min(_MOST_WORKERS, num_cpus) if computing else _MOST_WORKERS
+
+
+def in_workers(num_workers: int) -> str:
+    """Say how functions get so many worker processes."""
+    return f"feed(num_workers={num_workers}) runs it in {num_workers} worker processes"
+
+
+STAYS = "what it changes in this program (globals, counters, open files) then stays in the workers"
+
+
+def advice(window: Window, lock_share: float | None) -> str:
+    """Return what to say of a window; empty where the loop does not wait for its functions, or has nothing to gain.
+
+    Args:
+        window: what was measured.
+        lock_share: how often the interpreter lock was held while the functions ran; None where that is not known.
+    """
+    num_workers = window.num_workers()
+    gain = window.gain(num_workers)
+    if not _worth_it(window) or gain < _LEAST_GAIN:
+        return ""
+    stage = max(window.users, key=lambda stage: stage.busy_s)
+    text = (
+        f"'{stage.name}' takes {100 * stage.busy_s / window.span_s:.0f} % of the time, one call at a time in this program, and the loop waits"
+        f" {100 * window.wait_share:.0f} % of it: {in_workers(num_workers)} and would give about {gain:.1f} times as many batches a second;"
+        f" {STAYS}"
+    )
+    with_threads = 0.0 if lock_share is None or _LOOKS * lock_share >= _TAKEN else window.gain(num_workers, lock_share)
+    if with_threads < _LEAST_GAIN:
+        return text
+    count = "" if num_workers == window.num_cpus else f", num_workers={num_workers}"
+    return (
+        f'{text}; it lets go of the interpreter lock, so feed(executor="threads"{count}) would give about {with_threads:.1f} times as many'
+        " in this program, where it has to be safe to call in several threads at a time"
+    )
+
+
+def _worth_it(window: Window) -> bool:
+    busy_s = sum(stage.busy_s for stage in window.users)
+    return window.wait_share >= _WAIT_SHARE and busy_s >= _BUSY_SHARE * window.span_s
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """Where a window begins or ends: the time, the loop's thread with its CPU time, and the figures until then."""
+
+    time_ns: int
+    thread: int
+    cpu_ns: int
+    figures: Snapshot
+
+
+class Advice:
+    """Looks at windows of a run of 2 s, 4 s and so on until it has something to say. In the training loop's thread.
+
+    Attributes:
+        due_ns: when it wants to look again; a feed asks no sooner.
+    """
+
+    def __init__(self, *, wanted: bool) -> None:
+        """Begin with the first delivery where it is `wanted`: where functions may run in the program because nothing else was asked for."""
+        self.due_ns = 0.0 if wanted else math.inf
+        self._span_ns = _WINDOW_NS
+        self._begin: _Mark | None = None
+
+    def text(self, now_ns: int, figures: Snapshot) -> str:
+        """Look at the figures of a run; return what there is to say, once, or nothing."""
+        begin, self._begin = self._begin, _Mark(now_ns, threading.get_ident(), time.thread_time_ns(), figures)
+        if not any(stage.in_program for stage in figures.stages):
+            self.due_ns = math.inf
+            return ""
+        self.due_ns = now_ns + self._span_ns
+        if begin is None or begin.thread != self._begin.thread:
+            return ""
+        self._span_ns *= 2
+        window = _between(begin, self._begin)
+        text = advice(window, None)
+        if not text:
+            return ""
+        self.due_ns = math.inf
+        return advice(window, _lock_share())
+
+
+def _between(begin: _Mark, end: _Mark) -> Window:
+    before, now = begin.figures, end.figures
+    known = {stage.name: stage for stage in before.stages}
+    return Window(
+        span_s=(end.time_ns - begin.time_ns) / 1e9,
+        wait_s=now.consumer.wait_s - before.consumer.wait_s,
+        loop_cpu_s=(end.cpu_ns - begin.cpu_ns) / 1e9,
+        num_cpus=now.num_cpus,
+        stages=tuple(_since(known.get(stage.name), stage) for stage in now.stages),
+        is_stream=now.is_stream,
+    )
+
+
+def _since(before: StageStats | None, now: StageStats) -> StageStats:
+    if before is None:
+        return now
+    return replace(
+        now, num_elements=now.num_elements - before.num_elements, busy_s=now.busy_s - before.busy_s, cpu_s=now.cpu_s - before.cpu_s
+    )
+
+
+def _lock_share() -> float | None:
+    """Return how often another thread holds the interpreter lock, at the moment; None where the system does not tell."""
+    taken = 0
+    for number in range(1, _LOOKS + 1):
+        found = gil_taken()
+        if found is None:
+            return None
+        taken += found
+        if taken >= _TAKEN:
+            return taken / number
+    return taken / _LOOKS
