@@ -48,6 +48,7 @@ SCRIPTS = (
     ("epochs.py",),
     ("outputs.py",),
     ("loaders.py",),
+    ("advice.py",),
 )
 
 
