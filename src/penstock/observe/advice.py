@@ -24,8 +24,12 @@ _SENT_S, _OVERHEAD = 5e-6, 1.05
 """What a worker process takes for an element beside its functions, and what any workers take beside them, measured on 2 CPUs: two processes
 do 1.92 times as much of a function of 0.77 ms, 1.5 times of one of 14 us."""
 
-_LOOKS, _TAKEN = 20, 5
-"""Looks for the interpreter lock: 20 of 0.2 ms where it is free, at most 5 of 5 ms where Python code holds it."""
+_LOOKS, _AWAY_S, _TAKEN = 20, 1e-3, 5
+"""Looks for the interpreter lock: 20 of 1 ms where it is free, at most 5 of 6 ms where Python code holds it."""
+
+_CROWDED = 0.3
+"""Where functions wait for a CPU for a larger share of their time, the lock is found free that they would have taken: 1 of 20 looks saw it
+beside four other programs on each CPU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +61,11 @@ class Window:
     def users(self) -> list[StageStats]:
         """The stages that call functions of the user's in the program."""
         return [stage for stage in self.stages if stage.in_program]
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether its functions had to wait for a CPU."""
+        return sum(stage.queued_s for stage in self.users) > _CROWDED * sum(stage.busy_s for stage in self.users)
 
     def num_workers(self) -> int:
         """Return how many worker processes, or threads, its functions are worth."""
@@ -173,7 +182,7 @@ class Advice:
         if not text:
             return ""
         self.due_ns = math.inf
-        return advice(window, _lock_share())
+        return advice(window, None if window.is_crowded else _lock_share())
 
 
 def _between(begin: _Mark, end: _Mark) -> Window:
@@ -205,7 +214,7 @@ def _lock_share() -> float | None:
     """Return how often another thread holds the interpreter lock, at the moment; None where the system does not tell."""
     taken = 0
     for number in range(1, _LOOKS + 1):
-        found = gil_taken()
+        found = gil_taken(_AWAY_S)
         if found is None:
             return None
         taken += found
