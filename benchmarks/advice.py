@@ -158,14 +158,15 @@ def _rate(pipeline: _Pipeline, run: rounds.Run, **options: Any) -> tuple[float, 
 
 
 def _measure(pipeline: _Pipeline, run: rounds.Run) -> dict[str, Any]:
-    rate, text = _rate(pipeline, run)
+    before, text = _rate(pipeline, run)
     found, threads = _WITH_WORKERS.search(text), _WITH_THREADS.search(text)
     num_workers, said = (int(found[1]), float(found[2])) if found else (2, 1.0)
-    gain = _rate(pipeline, run, num_workers=num_workers)[0] / rate
-    result = {"rate": rate, "num_workers": num_workers, "said": said, "gain": gain, "off": _off(said, gain)}
+    advised = _rate(pipeline, run, num_workers=num_workers)[0]
+    threaded = _rate(pipeline, run, executor="threads", num_workers=int(threads[1] or 0) or "auto")[0] if threads else 0.0
+    rate = (before + _rate(pipeline, run)[0]) / 2
+    result = {"rate": rate, "num_workers": num_workers, "said": said, "gain": advised / rate, "off": _off(said, advised / rate)}
     if threads:
-        count = int(threads[1]) if threads[1] else "auto"
-        gain, said = _rate(pipeline, run, executor="threads", num_workers=count)[0] / rate, float(threads[2])
+        said, gain = float(threads[2]), threaded / rate
         result |= {"threads_said": said, "threads_gain": gain, "threads_off": _off(said, gain)}
     return result
 

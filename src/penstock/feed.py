@@ -696,7 +696,7 @@ class Feed:
         now_ns = time.perf_counter_ns()
         waited_ns, num_items = now_ns - begin_ns, len(ready.items)
         self._announce(BatchDelivered(now_ns, waited_ns, engine.num_ready, num_items, ready.chunk_id, *engine.room()))
-        if now_ns >= self._advice.due_ns and (text := self._advice.text(now_ns, self._stats.snapshot())):
+        if now_ns >= self._advice.due_ns and ready.items and (text := self._advice.text(now_ns, self.stats(), ready.items[0])):
             self._announce(Notice(now_ns, "advice", text))
 
     def _compare_ranks(self, agree: Callable[[Sequence[str]], None]) -> None:

@@ -6,7 +6,9 @@ import math
 import threading
 import time
 from dataclasses import dataclass, replace
+from typing import Any
 
+from penstock._contracts.element import bytes_of
 from penstock.observe.stats import Snapshot, StageStats, gil_taken
 
 __all__ = ["Advice", "Window", "advice", "in_workers", "num_workers_for"]
@@ -20,9 +22,9 @@ _MOST_WORKERS = 8
 _COMPUTES = 0.5
 """Functions that are on a CPU, or wait for one, for a smaller share of their time wait for something else: more of them than CPUs can do so."""
 
-_SENT_S, _OVERHEAD = 5e-6, 1.05
-"""What a worker process takes for an element beside its functions, and what any workers take beside them, measured on 2 CPUs: two processes
-do 1.92 times as much of a function of 0.77 ms, 1.5 times of one of 14 us."""
+_SENT_BYTES_PER_S, _OVERHEAD = 2e9, 1.05
+"""How fast a worker process writes into memory that it shares, and what any workers take beside their functions, measured on 2 CPUs: two
+processes do 1.92 times as much of a function of 0.77 ms, 1.5 times of one that makes 12 kB in 14 us, 1.1 of 16 kB in 14 us."""
 
 _LOOKS, _AWAY_S, _TAKEN = 20, 1e-3, 5
 """Looks for the interpreter lock: 20 of 1 ms where it is free, at most 5 of 6 ms where Python code holds it."""
@@ -40,6 +42,7 @@ class Window:
         span_s: how long it was.
         wait_s: how long the training loop waited for batches.
         loop_cpu_s: the CPU time of the loop's thread.
+        sent_bytes: the size of what was delivered.
         num_cpus: that are available.
         stages: what each stage did in it.
         is_stream: whether the stage "read" is a stream, which stays in the program.
@@ -48,6 +51,7 @@ class Window:
     span_s: float
     wait_s: float
     loop_cpu_s: float
+    sent_bytes: float
     num_cpus: int
     stages: tuple[StageStats, ...]
     is_stream: bool = False
@@ -81,7 +85,7 @@ class Window:
                 which have one each.
         """
         moved = [stage for stage in self.stages if stage.concurrency is None and not (self.is_stream and stage.name == "read")]
-        sent_s = _SENT_S * max((stage.num_elements for stage in moved), default=0) if lock_share is None else 0.0
+        sent_s = self.sent_bytes / _SENT_BYTES_PER_S if lock_share is None else 0.0
         cpu_s = self.loop_cpu_s + sum(stage.cpu_s for stage in self.stages)
         limits_s = [
             self.span_s - self.wait_s,
@@ -167,17 +171,17 @@ class Advice:
         self._span_ns = _WINDOW_NS
         self._begin: _Mark | None = None
 
-    def text(self, now_ns: int, figures: Snapshot) -> str:
-        """Look at the figures of a run; return what there is to say, once, or nothing."""
+    def text(self, now_ns: int, figures: Snapshot, batch: Any) -> str:
+        """Look at the figures of a run, and a batch of it; return what there is to say, once, or nothing."""
         begin, self._begin = self._begin, _Mark(now_ns, threading.get_ident(), time.thread_time_ns(), figures)
         if not any(stage.in_program for stage in figures.stages):
             self.due_ns = math.inf
             return ""
+        self._span_ns *= 1 if begin is None else 2
         self.due_ns = now_ns + self._span_ns
         if begin is None or begin.thread != self._begin.thread:
             return ""
-        self._span_ns *= 2
-        window = _between(begin, self._begin)
+        window = _between(begin, self._begin, bytes_of(batch))
         text = advice(window, None)
         if not text:
             return ""
@@ -185,13 +189,14 @@ class Advice:
         return advice(window, None if window.is_crowded else _lock_share())
 
 
-def _between(begin: _Mark, end: _Mark) -> Window:
+def _between(begin: _Mark, end: _Mark, batch_bytes: int) -> Window:
     before, now = begin.figures, end.figures
     known = {stage.name: stage for stage in before.stages}
     return Window(
         span_s=(end.time_ns - begin.time_ns) / 1e9,
         wait_s=now.consumer.wait_s - before.consumer.wait_s,
         loop_cpu_s=(end.cpu_ns - begin.cpu_ns) / 1e9,
+        sent_bytes=batch_bytes * (now.consumer.num_batches - before.consumer.num_batches),
         num_cpus=now.num_cpus,
         stages=tuple(_since(known.get(stage.name), stage) for stage in now.stages),
         is_stream=now.is_stream,
@@ -201,13 +206,7 @@ def _between(begin: _Mark, end: _Mark) -> Window:
 def _since(before: StageStats | None, now: StageStats) -> StageStats:
     if before is None:
         return now
-    return replace(
-        now,
-        num_elements=now.num_elements - before.num_elements,
-        busy_s=now.busy_s - before.busy_s,
-        cpu_s=now.cpu_s - before.cpu_s,
-        queued_s=now.queued_s - before.queued_s,
-    )
+    return replace(now, busy_s=now.busy_s - before.busy_s, cpu_s=now.cpu_s - before.cpu_s, queued_s=now.queued_s - before.queued_s)
 
 
 def _lock_share() -> float | None:
