@@ -1,7 +1,7 @@
 """The advice to a loop that waits for functions: what it says that `num_workers=` or threads give, beside what they give, in 12 pipelines.
 
-Each contestant is a pipeline: it runs as `feed()` gives it, then as the notice says. "off" is the larger of the gains said and measured over
-the smaller. A pipeline that gets no notice is said to gain nothing, and is measured with two workers.
+Each contestant is a pipeline: it runs as `feed()` gives it, as the notice says, and as at first. "off" is the larger of the gains said and
+measured over the smaller. A pipeline that gets no notice is said to gain nothing, and is measured with two workers.
 """
 
 from __future__ import annotations

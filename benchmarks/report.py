@@ -161,7 +161,8 @@ LINES = (
         for what, name in (
             ("pure Python", "python"), ("NumPy", "numpy"), ("waiting", "sleeping"), ("behind decoding", "decoding"),
             ("`collate_fn`", "collate_fn"), ("a map of batches", "after_batch"), ("behind a generator", "generator"),
-            ("a source", "source"), ("large elements", "large"), ("tiny elements", "tiny"), ("a slow loop", "slow_loop"), ("a filter", "filter"),
+            ("a source", "source"), ("large elements", "large"), ("tiny elements", "tiny"), ("a slow loop", "slow_loop"),
+            ("a filter", "filter"),
         )
     ),
     Line("W1 with events beside W1 without, images/s", "observing", "w1_silent", "w1_events", "", ""),

@@ -25,8 +25,8 @@ def window(*stages: StageStats, wait_s: float = 8.0, num_cpus: int = 16, is_stre
 
 def test_a_function_that_computes_is_worth_as_many_processes_as_cpus_and_is_said_to_leave_its_changes_there() -> None:
     assert advice(window(stage("augment", 9.3, 9.2), wait_s=8.1), None) == (
-        "'augment' takes 93 % of the time, one call at a time in this program, and the loop waits 81 % of it: feed(num_workers=8) runs it in "
-        "8 worker processes and would give about 5.3 times as many batches a second; what it changes in this program (globals, counters, "
+        "'augment' takes 93 % of the time, one call at a time in this program, and the loop waits 81 % of it: feed(num_workers=8) runs it "
+        "in 8 worker processes and would give about 5.3 times as many batches a second; what it changes in this program (globals, counters, "
         "open files) then stays in the workers"
     )
     assert "feed(num_workers=2) runs it in 2 worker processes and would give about 2.0 times" in advice(
@@ -36,10 +36,10 @@ def test_a_function_that_computes_is_worth_as_many_processes_as_cpus_and_is_said
 
 def test_a_function_that_lets_go_of_the_lock_is_worth_threads_too() -> None:
     text = advice(window(stage("sort", 9.5, 9.4), wait_s=9.9, num_cpus=4), 0.0)
-    assert "feed(num_workers=4) runs it in 4 worker processes and would give about 4.0 times as many batches a second" in text
+    assert "feed(num_workers=4) runs it in 4 worker processes and would give about 4.0 times as many batches" in text
     assert text.endswith(
-        '; it lets go of the interpreter lock, so feed(executor="threads") would give about 4.0 times as many in this program, where it has '
-        "to be safe to call in several threads at a time"
+        '; it lets go of the interpreter lock, so feed(executor="threads") would give about 4.0 times as many in this program, where it '
+        "has to be safe to call in several threads at a time"
     )
     assert "threads" not in advice(window(stage("sort", 9.5, 9.4), wait_s=9.9), 0.25)
     assert "threads" not in advice(window(stage("sort", 9.5, 9.4), wait_s=9.9), None)
@@ -65,7 +65,7 @@ def test_a_function_that_waits_for_a_cpu_computes() -> None:
         (window(stage("f", 9.9, 0.1), stage("g", 6.0, 0.1, in_program=False, concurrency=2), wait_s=9.9), 8, 10 / 3),  # workers of its own
         (window(stage("read", 5.0, 0.1), stage("f", 5.0, 0.1), wait_s=9.9, is_stream=True), 8, 2.0),  # a generator stays
         (window(stage("f", 9.5, 9.5), stage("decode", 5.0, 5.0, in_program=False), wait_s=9.9, num_cpus=2), 2, 10 / 7.66),  # it moves too
-        (window(stage("f", 9.0, 9.0), wait_s=9.9, num_cpus=2, sent_bytes=8e9), 2, 10 / 6.7),  # what they write takes as long again
+        (window(stage("f", 9.0, 9.0), wait_s=9.9, num_cpus=2, sent_bytes=16e9), 2, 10 / 6.7),  # what they write takes as long again
         (window(stage("f", 9.0, 4.0, queued_s=5.0), wait_s=9.9, num_cpus=2), 2, 2.0),  # never more than workers
     ],
 )

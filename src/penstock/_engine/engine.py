@@ -488,7 +488,8 @@ class Engine:
         times = times_since(begin)
         chunk.progress.cost_ns += times[1] - times[0]
         if segment.plan.finisher:  # otherwise it is no work to speak of
-            self.announce(BlockDone(segment.plan.finishing, worker.index, *times, chunk.num_items, (segment.number, chunk.seq), chunk.made_of))
+            where = (segment.number, chunk.seq), chunk.made_of
+            self.announce(BlockDone(segment.plan.finishing, worker.index, *times, chunk.num_items, *where))
         worker.rest()  # of what it has just made
         if tail is not None and chunk.progress.failure is None:
             row = sum(chunk.sizes[: tail.at]) if chunk.sizes is not None else tail.at

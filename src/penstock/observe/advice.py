@@ -20,11 +20,11 @@ _WAIT_SHARE, _BUSY_SHARE = 0.10, 0.70
 _LEAST_GAIN = 1.2
 _MOST_WORKERS = 8
 _COMPUTES = 0.5
-"""Functions that are on a CPU, or wait for one, for a smaller share of their time wait for something else: more of them than CPUs can do so."""
+"""Functions that are on a CPU, or queued for one, for a smaller share of their time wait for something else: many may do so at a time."""
 
-_SENT_BYTES_PER_S, _OVERHEAD = 2e9, 1.05
+_SENT_BYTES_PER_S, _OVERHEAD = 4e9, 1.05
 """How fast a worker process writes into memory that it shares, and what any workers take beside their functions, measured on 2 CPUs: two
-processes do 1.92 times as much of a function of 0.77 ms, 1.5 times of one that makes 12 kB in 14 us, 1.1 of 16 kB in 14 us."""
+processes do 1.92 times as much of a function of 0.77 ms, 1.5 times of one that makes 12 kB in 14 us."""
 
 _LOOKS, _AWAY_S, _TAKEN = 20, 1e-3, 5
 """Looks for the interpreter lock: 20 of 1 ms where it is free, at most 5 of 6 ms where Python code holds it."""
@@ -79,11 +79,15 @@ class Window:
     def gain(self, num_workers: int, lock_share: float | None = None) -> float:
         """Return how many times as many batches come in a second with so many workers: what takes longest sets the pace.
 
+        Waiting for CPUs is left out on both sides: threads take them from each other, or other programs do.
+
         Args:
             num_workers: that run all stages without a `concurrency=` of their own.
             lock_share: of threads, the share of the time of the functions in which they hold the interpreter lock; None for processes,
                 which have one each.
         """
+        users_s = sum(map(_work_s, self.users))
+        span_s = max(users_s, self.span_s - sum(stage.queued_s for stage in self.users))
         moved = [stage for stage in self.stages if stage.concurrency is None and not (self.is_stream and stage.name == "read")]
         sent_s = self.sent_bytes / _SENT_BYTES_PER_S if lock_share is None else 0.0
         cpu_s = self.loop_cpu_s + sum(stage.cpu_s for stage in self.stages)
@@ -91,15 +95,15 @@ class Window:
             self.span_s - self.wait_s,
             (_OVERHEAD * sum(map(_work_s, moved)) + sent_s) / num_workers,
             (_OVERHEAD * cpu_s + sent_s) / self.num_cpus,
-            (lock_share or 0.0) * sum(map(_work_s, self.users)),
+            (lock_share or 0.0) * users_s,
             *(stage.busy_s / (stage.concurrency or 1) for stage in self.stages if stage not in moved),
-            self.span_s / num_workers,  # that no stage is busy with: claims, hand-over
+            span_s / num_workers,  # some of it no stage is busy with: claims, hand-over
         ]
-        return self.span_s / max(limits_s)
+        return span_s / max(limits_s)
 
 
 def _work_s(stage: StageStats) -> float:
-    """Return how long a stage was busy, without waiting for a CPU: its threads take them from each other, or other programs do."""
+    """Return how long a stage was busy, without waiting for a CPU."""
     return max(stage.cpu_s, stage.busy_s - stage.queued_s)
 
 
@@ -129,8 +133,8 @@ def advice(window: Window, lock_share: float | None) -> str:
         return ""
     stage = max(window.users, key=lambda stage: stage.busy_s)
     text = (
-        f"'{stage.name}' takes {100 * stage.busy_s / window.span_s:.0f} % of the time, one call at a time in this program, and the loop waits"
-        f" {100 * window.wait_share:.0f} % of it: {in_workers(num_workers)} and would give about {gain:.1f} times as many batches a second;"
+        f"'{stage.name}' takes {100 * stage.busy_s / window.span_s:.0f} % of the time, one call at a time in this program, and the"
+        f" loop waits {100 * window.wait_share:.0f} % of it: {in_workers(num_workers)} and would give about {gain:.1f} times as many batches a second;"
         f" {STAYS}"
     )
     with_threads = 0.0 if lock_share is None or _LOOKS * lock_share >= _TAKEN else window.gain(num_workers, lock_share)

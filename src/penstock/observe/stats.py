@@ -387,8 +387,13 @@ class Stats:
         self._before = 0, 0
 
     def note_plan(self, memory_bytes: int, concurrency: dict[str, int], in_program: set[str], *, is_stream: bool) -> None:
-        """Note of a run that begins its byte budget, the `concurrency=` of the stages that have one, those that one thread of the program
-        runs, and whether it reads a stream.
+        """Note what a run is that begins.
+
+        Args:
+            memory_bytes: its budget.
+            concurrency: that of the stages that have one, by name.
+            in_program: the stages that one thread of the program runs.
+            is_stream: whether it reads a stream.
         """
         self._memory_bytes, self._concurrency, self._in_program, self._is_stream = memory_bytes, concurrency, in_program, is_stream
 
