@@ -26,8 +26,8 @@ def window(*stages: StageStats, wait_s: float = 8.0, num_cpus: int = 16, is_stre
 def test_a_function_that_computes_is_worth_as_many_processes_as_cpus_and_is_said_to_leave_its_changes_there() -> None:
     assert advice(window(stage("augment", 9.3, 9.2), wait_s=8.1), None) == (
         "'augment' takes 93 % of the time, one call at a time in this program, and the loop waits 81 % of it: feed(num_workers=8) runs it "
-        "in 8 worker processes and would give about 5.3 times as many batches a second; what it changes in this program (globals, counters, "
-        "open files) then stays in the workers"
+        "in 8 worker processes and would give about 5.3 times as many batches a second; what it changes in this program (globals, "
+        "counters, open files) then stays in the workers"
     )
     assert "feed(num_workers=2) runs it in 2 worker processes and would give about 2.0 times" in advice(
         window(stage("augment", 9.3, 9.2), wait_s=8.1, num_cpus=2), None

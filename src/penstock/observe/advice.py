@@ -132,10 +132,10 @@ def advice(window: Window, lock_share: float | None) -> str:
     if not _worth_it(window) or gain < _LEAST_GAIN:
         return ""
     stage = max(window.users, key=lambda stage: stage.busy_s)
+    busy, waits = (f"{100 * time_s / window.span_s:.0f} %" for time_s in (stage.busy_s, window.wait_s))
     text = (
-        f"'{stage.name}' takes {100 * stage.busy_s / window.span_s:.0f} % of the time, one call at a time in this program, and the"
-        f" loop waits {100 * window.wait_share:.0f} % of it: {in_workers(num_workers)} and would give about {gain:.1f} times as many batches a second;"
-        f" {STAYS}"
+        f"'{stage.name}' takes {busy} of the time, one call at a time in this program, and the loop waits {waits} of it:"
+        f" {in_workers(num_workers)} and would give about {gain:.1f} times as many batches a second; {STAYS}"
     )
     with_threads = 0.0 if lock_share is None or _LOOKS * lock_share >= _TAKEN else window.gain(num_workers, lock_share)
     if with_threads < _LEAST_GAIN:
