@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from penstock._contracts.event import BlockDone, Event, Fill, Listener, Notice, RowsPacked, clocks, times_since
+from penstock._contracts.event import BlockDone, Event, Fill, Listener, Notice, RowsPacked
 from penstock._contracts.memory import FeedMemory
 from penstock._contracts.process import Breaker
 from penstock._engine.async_calls import ended, failed_call
@@ -483,12 +483,13 @@ class Engine:
         """Make the items of a complete chunk without the mutex, then commit it."""
         if chunk.rows is not None:
             segment.expected_spec = chunk.rows.spec
-        begin = clocks()
+        users = segment.plan.finisher  # otherwise it is no work to speak of, and 0.3 us for each of these clocks is
+        begin_ns, begin_cpu = time.perf_counter_ns(), time.thread_time_ns() if users else 0
         chunk.result, tail = finish_chunk(segment.plan, chunk, worker, self.error_handler, computer)
-        times = times_since(begin)
-        chunk.progress.cost_ns += times[1] - times[0]
-        if segment.plan.finisher:  # otherwise it is no work to speak of
-            where = (segment.number, chunk.seq), chunk.made_of
+        end_ns = time.perf_counter_ns()
+        chunk.progress.cost_ns += end_ns - begin_ns
+        if users:
+            times, where = (begin_ns, end_ns, time.thread_time_ns() - begin_cpu), ((segment.number, chunk.seq), chunk.made_of)
             self.announce(BlockDone(segment.plan.finishing, worker.index, *times, chunk.num_items, *where))
         worker.rest()  # of what it has just made
         if tail is not None and chunk.progress.failure is None:
