@@ -54,7 +54,7 @@ def test_a_function_that_waits_is_worth_more_workers_than_cpus() -> None:
 def test_a_function_that_waits_for_a_cpu_computes() -> None:
     crowded = window(stage("augment", 9.5, 3.0, queued_s=6.0), wait_s=9.9, num_cpus=2)
     assert crowded.num_workers() == 2
-    assert crowded.is_crowded
+    assert crowded.is_computing
     assert "feed(num_workers=2)" in advice(crowded, None)
 
 

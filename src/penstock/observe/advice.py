@@ -26,12 +26,15 @@ _SENT_BYTES_PER_S, _OVERHEAD = 4e9, 1.05
 """How fast a worker process writes into memory that it shares, and what any workers take beside their functions, measured on 2 CPUs: two
 processes do 1.92 times as much of a function of 0.77 ms, 1.5 times of one that makes 12 kB in 14 us."""
 
+_HELD = 0.25
+"""Functions that hold the interpreter lock for a larger share of their time are no work for threads."""
+
 _LOOKS, _AWAY_S, _TAKEN = 20, 1e-3, 5
 """Looks for the interpreter lock: 20 of 1 ms where it is free, at most 5 of 6 ms where Python code holds it."""
 
-_CROWDED = 0.3
-"""Where functions wait for a CPU for a larger share of their time, the lock is found free that they would have taken: 1 of 20 looks saw it
-beside four other programs on each CPU."""
+_RAN = 0.5
+"""Where other threads had a CPU for less of the time of the looks, the lock was free because nothing ran: 1 of 20 looks saw that of a
+Python function, beside four other programs on each CPU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,14 +70,13 @@ class Window:
         return [stage for stage in self.stages if stage.in_program]
 
     @property
-    def is_crowded(self) -> bool:
-        """Whether its functions had to wait for a CPU."""
-        return sum(stage.queued_s for stage in self.users) > _CROWDED * sum(stage.busy_s for stage in self.users)
+    def is_computing(self) -> bool:
+        """Whether its functions are on a CPU for most of their time, or queued for one."""
+        return sum(stage.cpu_s + stage.queued_s for stage in self.users) >= _COMPUTES * sum(stage.busy_s for stage in self.users)
 
     def num_workers(self) -> int:
         """Return how many worker processes, or threads, its functions are worth."""
-        computing = sum(stage.cpu_s + stage.queued_s for stage in self.users) >= _COMPUTES * sum(stage.busy_s for stage in self.users)
-        return num_workers_for(self.num_cpus, computing=computing)
+        return num_workers_for(self.num_cpus, computing=self.is_computing)
 
     def gain(self, num_workers: int, lock_share: float | None = None) -> float:
         """Return how many times as many batches come in a second with so many workers: what takes longest sets the pace.
@@ -137,7 +139,7 @@ def advice(window: Window, lock_share: float | None) -> str:
         f"'{stage.name}' takes {busy} of the time, one call at a time in this program, and the loop waits {waits} of it:"
         f" {in_workers(num_workers)} and would give about {gain:.1f} times as many batches a second; {STAYS}"
     )
-    with_threads = 0.0 if lock_share is None or _LOOKS * lock_share >= _TAKEN else window.gain(num_workers, lock_share)
+    with_threads = 0.0 if lock_share is None or lock_share >= _HELD else window.gain(num_workers, lock_share)
     if with_threads < _LEAST_GAIN:
         return text
     count = "" if num_workers == window.num_cpus else f", num_workers={num_workers}"
@@ -190,7 +192,7 @@ class Advice:
         if not text:
             return ""
         self.due_ns = math.inf
-        return advice(window, None if window.is_crowded else _lock_share())
+        return advice(window, _lock_share(window))
 
 
 def _between(begin: _Mark, end: _Mark, batch_bytes: int) -> Window:
@@ -213,14 +215,24 @@ def _since(before: StageStats | None, now: StageStats) -> StageStats:
     return replace(now, busy_s=now.busy_s - before.busy_s, cpu_s=now.cpu_s - before.cpu_s, queued_s=now.queued_s - before.queued_s)
 
 
-def _lock_share() -> float | None:
-    """Return how often another thread holds the interpreter lock, at the moment; None where the system does not tell."""
-    taken = 0
-    for number in range(1, _LOOKS + 1):
+def _lock_share(window: Window) -> float | None:
+    """Return for how much of their time functions hold the interpreter lock; None where that cannot be told at the moment.
+
+    Those that wait hold it while they are on a CPU at most. Of others it is looked for, which tells nothing unless they run meanwhile.
+    """
+    users = window.users
+    if not window.is_computing:
+        return sum(stage.cpu_s for stage in users) / sum(stage.busy_s for stage in users)
+    begin_ns, begin_cpu, taken, number = time.perf_counter_ns(), _cpu_of_others_ns(), 0, 0
+    while number < _LOOKS and taken < _TAKEN:
         found = gil_taken(_AWAY_S)
         if found is None:
             return None
-        taken += found
-        if taken >= _TAKEN:
-            return taken / number
-    return taken / _LOOKS
+        number, taken = number + 1, taken + found
+    ran = (_cpu_of_others_ns() - begin_cpu) / (time.perf_counter_ns() - begin_ns)
+    return taken / number if ran >= _RAN else None
+
+
+def _cpu_of_others_ns() -> int:
+    """Return the CPU time of all other threads of this process."""
+    return time.process_time_ns() - time.thread_time_ns()
