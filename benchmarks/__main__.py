@@ -49,6 +49,7 @@ SCRIPTS = (
     ("epochs.py",),
     ("outputs.py",),
     ("loaders.py",),
+    ("advice.py",),
 )
 
 

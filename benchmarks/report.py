@@ -156,6 +156,15 @@ LINES = (
             (".npy files", "npy_files"), ("spectrograms", "audio"), ("tokens", "tokens"),
         )
     ),
+    *(
+        Line(f"The gain that the advice says, {what}: so many times off", "advice", "", name, "", "", "off")
+        for what, name in (
+            ("pure Python", "python"), ("NumPy", "numpy"), ("waiting", "sleeping"), ("behind decoding", "decoding"),
+            ("`collate_fn`", "collate_fn"), ("a map of batches", "after_batch"), ("behind a generator", "generator"),
+            ("a source", "source"), ("large elements", "large"), ("tiny elements", "tiny"), ("a slow loop", "slow_loop"),
+            ("a filter", "filter"),
+        )
+    ),
     Line("W1 with events beside W1 without, images/s", "observing", "w1_silent", "w1_events", "", ""),
     Line("A no-op with events beside one without, elements/s", "observing", "noop_silent", "noop_events", "", ""),
     Line("W1 with TensorBoard curves, images/s", "observing", "w1_events", "w1_curves", "", ""),

@@ -47,6 +47,7 @@ from penstock._plan.base import Node, sources, walk
 from penstock._plan.facts import known_length, length_of, lines
 from penstock.errors import FeedClosed, PlanError, SpecError, StillRunning
 from penstock.formats.quarantine import Quarantine
+from penstock.observe.advice import Advice
 from penstock.observe.curves import Curves
 from penstock.observe.curves import tensorboard as curves_of
 from penstock.observe.diagnose import explain
@@ -128,6 +129,7 @@ class Feed:
         self._policies = policies_of(root, options)
         completion = not options.ordered or options.replay is not None
         self._placement = Placement(self, options, available_cpus())
+        self._advice = Advice(wanted=options.executor == options.num_workers == "auto")
         self._folded = completion or self._policies.skips
         notices = [("policy", self._policies.notice), ("shard", check.shard_notice(root)), ("shard", rank_notice(root, self._policies))]
         self._notices = [*filter(itemgetter(1), notices), *(("plan", text) for text in check.notices(root))]
@@ -600,7 +602,7 @@ class Feed:
         if executor is None:  # worker processes cannot run it: threads do
             executor = make(engine := self._new_engine())
         assert executor is not None
-        self._stats.note_plan(engine.memory_bytes, engine.concurrency, is_stream=engine.reads_stream)
+        self._stats.note_plan(engine.memory_bytes, engine.concurrency, engine.in_program, is_stream=engine.reads_stream)
         self._notices += [("executor", self._placement.notice)] if self._placement.notice else []
         self._placement.notice = ""
         while self._notices:
@@ -695,6 +697,8 @@ class Feed:
         now_ns = time.perf_counter_ns()
         waited_ns, num_items = now_ns - begin_ns, len(ready.items)
         self._announce(BatchDelivered(now_ns, waited_ns, engine.num_ready, num_items, ready.chunk_id, *engine.room()))
+        if now_ns >= self._advice.due_ns and ready.items and (text := self._advice.text(now_ns, self.stats(), ready.items[0])):
+            self._announce(Notice(now_ns, "advice", text))
 
     def _compare_ranks(self, agree: Callable[[Sequence[str]], None]) -> None:
         plan = [_BORDERS.sub(r"\1", line) for line in lines(self._root, saved=True)]

@@ -48,6 +48,7 @@ CLAIMS = {
     "epochs": ["epochs.py"],
     "outputs": ["outputs.py"],
     "loaders": ["loaders.py"],
+    "advice": ["advice.py"],
     "tar": ["tar.py"],
     "text": ["text.py"],
 }

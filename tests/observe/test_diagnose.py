@@ -132,13 +132,25 @@ def test_reading_in_the_training_thread_is_called_taking_turns() -> None:
         "input and training take turns in one thread: nothing was read while the step ran, so the loop waited 61 % of the time"
         in verdict.headline
     )
-    assert 'executor="threads"' in verdict.change
+    assert verdict.change == "read ahead while the step runs, with feed() in place of feed(num_workers=0)"
 
 
 def test_one_thread_that_reads_ahead_does_not_take_turns_with_the_loop() -> None:
     verdict = judge(snapshot(stage("download", busy_s=9.6, cpu_s=0.1, workers=(0,)), wait=0.95))
     assert verdict.kind == "waits"
     assert "concurrency= on that map, from 1 to 4" in verdict.change
+
+
+@pytest.mark.parametrize(("cpu_s", "kind", "num_workers"), [(9.7, "workers", 4), (0.2, "waits", 8)])
+def test_a_function_in_the_program_is_told_to_get_worker_processes(cpu_s: float, kind: str, num_workers: int) -> None:
+    users = dataclasses.replace(stage("augment", busy_s=9.9, cpu_s=cpu_s, workers=(0,)), in_program=True)
+    others = stage("decode", busy_s=2.0, cpu_s=1.9)
+    verdict = judge(snapshot(users, others, wait=0.8, num_cpus=4))
+    assert (verdict.kind, verdict.stage) == (kind, "augment")
+    assert verdict.change == (
+        f"feed(num_workers={num_workers}) runs it in {num_workers} worker processes; what it changes in this program (globals, counters, "
+        "open files) then stays in the workers"
+    )
 
 
 def nap(value: int) -> int:

@@ -163,6 +163,13 @@ class Engine:
         return {stage.name: stage.concurrency for stage in stages if stage.concurrency}
 
     @property
+    def in_program(self) -> set[str]:
+        """The stages that one thread of the program runs, because they call functions of the user's, by name."""
+        names = {stage.name for plan in self.plans for stage in plan.stages if stage.workers == IN_PROGRAM}
+        finishing = {plan.finishing for plan in self.plans if plan.finisher}
+        return names | finishing | {"read" for plan in self.plans if plan.reader}
+
+    @property
     def failures(self) -> list[Failure]:
         """All errors so far."""
         return self._scheduler.failures
@@ -491,9 +498,14 @@ class Engine:
         """Make the items of a complete chunk without the mutex, then commit it."""
         if chunk.rows is not None:
             segment.expected_spec = chunk.rows.spec
-        begin_ns = time.perf_counter_ns()
+        users = segment.plan.finisher  # otherwise it is no work to speak of, and 0.3 us for each of these clocks is
+        begin_ns, begin_cpu = time.perf_counter_ns(), time.thread_time_ns() if users else 0
         chunk.result, tail = finish_chunk(segment.plan, chunk, worker, self.error_handler, computer)
-        chunk.progress.cost_ns += time.perf_counter_ns() - begin_ns
+        end_ns = time.perf_counter_ns()
+        chunk.progress.cost_ns += end_ns - begin_ns
+        if users:
+            times, where = (begin_ns, end_ns, time.thread_time_ns() - begin_cpu), ((segment.number, chunk.seq), chunk.made_of)
+            self.announce(BlockDone(segment.plan.finishing, worker.index, *times, chunk.num_items, *where))
         worker.rest()  # of what it has just made
         if tail is not None and chunk.progress.failure is None:
             row = sum(chunk.sizes[: tail.at]) if chunk.sizes is not None else tail.at

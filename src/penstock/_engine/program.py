@@ -196,6 +196,12 @@ class SegmentPlan:
         return self.folds == () and self.one_to_one
 
     @property
+    def finishing(self) -> str:
+        """Name what makes its batches, as stages are named, where functions of the user's do."""
+        collates = self.batch is not None and isinstance(self.batch.collation, Collate)
+        return "+".join(filter(None, ("collate_fn" if collates else "", *(step.name for step in self.batch_ops))))
+
+    @property
     def name(self) -> str:
         """Name the segment by its stages."""
         return "+".join(stage.name for stage in self.stages if stage.name) or "batch"

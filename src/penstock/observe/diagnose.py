@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from penstock.observe.advice import STAYS, in_workers, num_workers_for
 from penstock.observe.stats import FailureStats, SlowSample, Snapshot, StageStats
 
 Kind = Literal[
@@ -228,7 +229,7 @@ def _inline(snapshot: Snapshot, stage: StageStats) -> Verdict | None:
         stage=stage.name,
         finding="input and training take turns in one thread: nothing was read while the step ran, so the loop waited"
         f" {_percent(snapshot.consumer.wait_share)} of the time",
-        change='read ahead while the step runs, with executor="threads" and num_workers="auto"',
+        change="read ahead while the step runs, with feed() in place of feed(num_workers=0)",
     )
 
 
@@ -381,7 +382,7 @@ def _busy(snapshot: Snapshot, stage: StageStats) -> Verdict:
         kind: Kind = "workers" if stage.concurrency is None else "concurrency"
         cause = "CPU-bound with CPUs to spare" if stage.concurrency is None else f"held back by concurrency={stage.concurrency}"
         finding = f"{_head(stage)}, {cause}: {busy}, and the feed used {feed_cpus:.1f} of {num_cpus} CPUs"
-        return Verdict(kind=kind, stage=stage.name, finding=finding, change=_more_workers(stage, num_cpus))
+        return Verdict(kind=kind, stage=stage.name, finding=finding, change=_more_workers(stage, num_cpus, computing=True))
     if stage.cpu_share >= _ON_CPU:
         rest = "the rest went to the training loop and to other work" if spare else "there are no more"
         return Verdict(
@@ -425,17 +426,19 @@ def _waiting(snapshot: Snapshot, stage: StageStats, busy: str) -> Verdict:
             kind="concurrency",
             stage=stage.name,
             finding=f"{_head(stage)}, held back by concurrency={stage.concurrency}: {on_cpu}",
-            change=_more_workers(stage, 4 * stage.concurrency),
+            change=_more_workers(stage, 4 * stage.concurrency, computing=False),
         )
     return Verdict(
         kind="waits",
         stage=stage.name,
         finding=f"{_head(stage)}, waiting for I/O: {on_cpu}, so most likely it waits for storage, network or a lock",
-        change=_more_workers(stage, 4 * len(stage.workers)),
+        change=_more_workers(stage, 4 * len(stage.workers), computing=False),
     )
 
 
-def _more_workers(stage: StageStats, count: int) -> str:
+def _more_workers(stage: StageStats, count: int, *, computing: bool) -> str:
+    if stage.in_program:
+        return f"{in_workers(num_workers_for(count, computing=computing))}; {STAYS}"
     if stage.concurrency is not None:
         return f"raise concurrency= on that map from {stage.concurrency} to {max(count, stage.concurrency + 1)}"
     return f"raise num_workers, or concurrency= on that map, from {len(stage.workers)} to {count}"
@@ -496,10 +499,11 @@ def _busiest(snapshot: Snapshot) -> StageStats | None:
 
 
 def _load(stage: StageStats, snapshot: Snapshot) -> float:
-    """Return how busy this stage's workers were, with the other stages that share them: those without `concurrency=`."""
+    """Return how busy this stage's workers were, with the other stages that share them: those without workers of their own."""
     mine = set(stage.workers)
     others = snapshot.stages if stage.concurrency is None else ()
-    sharing = [other for other in others if other is not stage and other.concurrency is None and mine & set(other.workers)]
+    alike = [other for other in others if other is not stage and other.concurrency is None and other.in_program == stage.in_program]
+    sharing = [other for other in alike if mine & set(other.workers)]
     shared_s = stage.busy_s + sum(other.busy_s for other in sharing)
     return min(1.0, shared_s / (snapshot.elapsed_s * len(mine))) if snapshot.elapsed_s > 0 else 0.0
 

@@ -90,13 +90,14 @@ class QueueClock(threading.local):
             return 0, 0
         return now_ns - before[0], queued_ns - before[1]
 
-    def finds_gil_taken(self) -> bool | None:
-        """Let go of the GIL for a moment, and tell whether it had to be waited for, beside any wait for a CPU; None where nothing tells.
 
-        Costs 0.2 ms, or as long as another thread holds the GIL.
-        """
-        waited_ns = gil_wait_ns(_AWAY_S)
-        return None if waited_ns is None else waited_ns >= _TAKEN_NS
+def gil_taken(away_s: float = _AWAY_S) -> bool | None:
+    """Let go of the GIL for a moment, and tell whether it had to be waited for, beside any wait for a CPU; None where nothing tells.
+
+    Costs 0.1 ms more than `away_s`, or as long as another thread holds the GIL.
+    """
+    waited_ns = gil_wait_ns(away_s)
+    return None if waited_ns is None else waited_ns >= _TAKEN_NS
 
 
 def gil_wait_ns(away_s: float) -> int | None:
@@ -151,7 +152,8 @@ class StageStats:
 
     `first_s` is the longest time that a worker took for its first block. Of the other blocks, `median_us` is the usual time of an
     element, within a factor of 1.5; `num_slow` blocks were far slower, in `slow_s` of the busy time, and `slowest` are the slowest
-    elements. `concurrency` is that of its operator, None where it has none of its own.
+    elements. `concurrency` is that of its operator, None where it has none of its own. `in_program` says that one thread of the program
+    runs it, beside the shared workers, because it calls functions of the user's.
     """
 
     name: str
@@ -171,6 +173,7 @@ class StageStats:
     slow_s: float = 0.0
     slowest: tuple[SlowSample, ...] = ()
     concurrency: int | None = None
+    in_program: bool = False
 
     @property
     def us_per_element(self) -> float:
@@ -379,12 +382,20 @@ class Stats:
         self._memory_bytes = self._num_before_first = 0
         self._is_stream = False
         self._concurrency: dict[str, int] = {}
+        self._in_program: set[str] = set()
         self._kept_sum = self._num_full = self._most = 0
         self._before = 0, 0
 
-    def note_plan(self, memory_bytes: int, concurrency: dict[str, int], *, is_stream: bool) -> None:
-        """Note the byte budget of a run that begins, the `concurrency=` of the stages that have one, and whether it reads a stream."""
-        self._memory_bytes, self._concurrency, self._is_stream = memory_bytes, concurrency, is_stream
+    def note_plan(self, memory_bytes: int, concurrency: dict[str, int], in_program: set[str], *, is_stream: bool) -> None:
+        """Note what a run is that begins.
+
+        Args:
+            memory_bytes: its budget.
+            concurrency: that of the stages that have one, by name.
+            in_program: the stages that one thread of the program runs.
+            is_stream: whether it reads a stream.
+        """
+        self._memory_bytes, self._concurrency, self._in_program, self._is_stream = memory_bytes, concurrency, in_program, is_stream
 
     def begin_from(self, num_skipped: int, num_replaced: int) -> None:
         """Count on from what was skipped and replaced before a saved state; what this process did up to now is that of another run."""
@@ -429,7 +440,7 @@ class Stats:
         if now_ns >= seat.gil_due_ns and any(thread != me and now_ns - at < _GIL_EVERY_NS for thread, at in list(self._worked.items())):
             seat.num_gil_looks += 1
             seat.gil_due_ns = now_ns + (_GIL_EVERY_NS if seat.num_gil_looks > _GIL_LOOKS_AT_ONCE else 0)
-            taken = seat.finds_gil_taken()
+            taken = gil_taken()
         self._append(_Looked(event.stage, watched_ns, queued_ns, taken))
 
     def snapshot(self) -> Snapshot:
@@ -438,7 +449,9 @@ class Stats:
         with self._folding.own():
             self._fold()
             stages = tuple(
-                _stage_stats(name, total, self._concurrency.get(name)) for name, total in self._stages.items() if total.worker_ns
+                _stage_stats(name, total, self._concurrency.get(name), name in self._in_program)
+                for name, total in self._stages.items()
+                if total.worker_ns
             )
             return Snapshot(
                 elapsed_s=(self._last_ns - self._first_ns) / 1e9 if self._first_ns is not None else 0.0,
@@ -570,7 +583,7 @@ class Stats:
         self._last_ns = max(self._last_ns, end_ns)
 
 
-def _stage_stats(name: str, total: _StageSum, concurrency: int | None) -> StageStats:
+def _stage_stats(name: str, total: _StageSum, concurrency: int | None, in_program: bool) -> StageStats:
     median_ns, num_slow, slow_ns = _slow(total.costs)
     return StageStats(
         name=name,
@@ -590,6 +603,7 @@ def _stage_stats(name: str, total: _StageSum, concurrency: int | None) -> StageS
         slow_s=slow_ns / 1e9,
         slowest=tuple(sorted(total.slowest.values(), reverse=True)),
         concurrency=concurrency,
+        in_program=in_program,
     )
 
 
