@@ -27,6 +27,7 @@ BROAD_HANDLERS = (
     "_executors/ray_actor.py",  # the same, of an actor
     "_processes/entry.py",
     "cli/doctor.py",
+    "_engine/turns.py",
     "jobs/worker_pool.py",
     "jobs/local.py",
     "jobs/worker.py",

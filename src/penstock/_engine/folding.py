@@ -534,10 +534,8 @@ def finish_chunk(
     worker.rest()
     worker.take_room(UNLIMITED)
     worker.finishing = True
-    failure = chunk.progress.failure
+    failure = chunk.progress.failure and chunk.progress.failure._replace(at=chunk.item_of(chunk.progress.failure.at))
     count = chunk.good_items()
-    if failure is not None:
-        failure = failure._replace(at=chunk.item_of(failure.at))
     moves = all(isinstance(operator, Moves) for operator in plan.batch_ops)
     as_written = moves and chunk.rows is not None and not chunk.rows.beside
     if chunk.batch_rows_in_place and chunk.rows is not None:
@@ -561,12 +559,19 @@ def finish_chunk(
         return Result(batches, None, None, as_written), failure
     chunk.collected.late.update(late)
     item = _batch_item(chunk, batches, bad, frozenset(late))._replace(collated=collated)
+    result, failed = _through_batch_ops(plan, chunk, item, worker, error_handler, computer)
+    return result._replace(as_written=as_written), failed or failure
+
+
+def _through_batch_ops(
+    plan: SegmentPlan, chunk: Chunk, item: BatchItem, worker: WorkerContext, error_handler: ErrorHandler, computer: Computer
+) -> tuple[Result, Failure | None]:
     outcome = computer.compute_batches(plan, item, worker, error_handler)
     chunk.take(outcome)
     end, block, failed, origins = outcome[:4]
     del outcome  # the frames of its errors lead to this one
     items = list(block.rows()) if block is not None else []
-    return _with_late(chunk, items, list(origins), block, end)._replace(as_written=as_written), failed or failure
+    return _with_late(chunk, items, list(origins), block, end), failed
 
 
 def _collates_here(plan: SegmentPlan, computer: Computer, error_handler: ErrorHandler) -> bool:

@@ -689,15 +689,8 @@ def explain(root: Node, program: Program, shared: str) -> str:
 
 def _segment(number: int, segment: SegmentPlan, shared: str, *, last: bool) -> list[str]:
     out = [f"  segment {number + 1}: {_input(segment)}"]
-    for stage in segment.stages:
-        processes = " in processes" if stage.workers and stage.workers.executor == "processes" else ""
-        workers = shared if stage.concurrency is None else f"{stage.concurrency or 'as many'} worker(s) of its own{processes}"
-        if stage.workers == IN_PROGRAM:
-            workers = "the program, one call at a time"
-        if stage.awaited:
-            workers = f"an event loop, {stage.concurrency} call(s) at once"
-        if stage.name or stage.workers is not None:
-            out.append(f"    stage {stage.name or 'rows'!r} on {workers}")
+    told = [stage for stage in segment.stages if stage.name or stage.workers is not None]
+    out += [f"    stage {stage.name or 'rows'!r} on {_workers(stage, shared)}" for stage in told]
     if segment.batch is not None:
         there = ", in the program" if segment.finisher else ""
         out.append(f"    batches of {segment.batch.batch_size}: {segment.batch.collation.words}{there}")
@@ -708,6 +701,15 @@ def _segment(number: int, segment: SegmentPlan, shared: str, *, last: bool) -> l
         out.append(f"    then in order, at one place: {folds}")
     out.append("    delivered in order" if last else "    handed on in order")
     return out
+
+
+def _workers(stage: StagePlan, shared: str) -> str:
+    if stage.awaited:
+        return f"an event loop, {stage.concurrency} call(s) at once"
+    if stage.workers == IN_PROGRAM:
+        return "the program, one call at a time"
+    processes = " in processes" if stage.workers and stage.workers.executor == "processes" else ""
+    return shared if stage.workers is None else f"{stage.concurrency or 'as many'} worker(s) of its own{processes}"
 
 
 def _input(segment: SegmentPlan) -> str:

@@ -41,7 +41,7 @@ def _runs_users(part: Any) -> bool:
     return next(functions_in(part), None) is not None
 
 
-class _Part(NamedTuple):
+class _Flagged(NamedTuple):
     """A piece of a stage: the reading, or one step; `users` None where it goes with its neighbours."""
 
     kind: str
@@ -82,9 +82,9 @@ def _apart(segment: SegmentPlan) -> SegmentPlan:
 
 def _cut(stage: StagePlan, leaf: Leaf | None) -> list[StagePlan]:
     """Cut a stage where functions of the user's begin and end."""
-    parts = [] if leaf is None else [_Part("leaf", leaf, True if _runs_users(leaf) else None if _in_memory(leaf) else False)]
+    parts = [] if leaf is None else [_Flagged("leaf", leaf, True if _runs_users(leaf) else None if _in_memory(leaf) else False)]
     for kind, steps in (("operators", stage.operators), ("filter_steps", stage.filter_steps)):
-        parts += [_Part(kind, step, _runs_users(step) if step.name else None) for step in steps]
+        parts += [_Flagged(kind, step, _runs_users(step) if step.name else None) for step in steps]
     known = [part.users for part in parts if part.users is not None]
     if len(set(known)) < 2:
         return [replace(stage, workers=IN_PROGRAM if known and known[0] else None)]
@@ -96,7 +96,7 @@ def _cut(stage: StagePlan, leaf: Leaf | None) -> list[StagePlan]:
     return out
 
 
-def _stage(parts: Sequence[_Part], workers: Any, first_name: str) -> StagePlan:
+def _stage(parts: Sequence[_Flagged], workers: Any, first_name: str) -> StagePlan:
     """Make a stage of some parts of one; that with the leaf is named by how it reads, as the whole was."""
     steps: dict[str, tuple[Any, ...]] = {
         kind: tuple(part.step for part in parts if part.kind == kind) for kind in ("operators", "filter_steps")

@@ -19,7 +19,7 @@ from penstock._engine.completion import Completion, fold_runners_of, records_of
 from penstock._engine.error_policy import LossLedger
 from penstock._engine.folding import FoldRunner, Sequenced, bytes_in
 from penstock._engine.program import IN_PROGRAM, Program, keeping_failures, writing_in_place
-from penstock._engine.segment import READER, SHARED, Segment, finisher_of, pool_of, pools_of, result_bytes
+from penstock._engine.segment import READER, SHARED, Segment, finisher_of, last_with, pool_of, pools_of, result_bytes
 from penstock._engine.slots import HandedOver, Lease, bytes_beside
 from penstock._engine.stream_reader import Reader
 from penstock._engine.tuning import ActiveWorkers, followed
@@ -139,8 +139,7 @@ class Scheduler:
         self.reader = None if stream is None else Reader(stream, start, num_passes)
         self._reads = program.segments[0].reader or READER
         self._in_order = IN_PROGRAM.pool if ordered is True else ""  # the pool whose rows are claimed in the order of their positions
-        pools = [{finisher_of(one), *(pool_of(one, stage) for stage in range(len(one.plan.stages)))} for one in self.segments]
-        self._last_of_users = max((number for number, some in enumerate(pools) if IN_PROGRAM.pool in some), default=-1)
+        self._last_of_users = last_with(self.segments, IN_PROGRAM.pool)
         self.memory_bytes = memory_bytes
         self._live = 0
         self._chunk_bytes = 0
@@ -214,22 +213,26 @@ class Scheduler:
         return all(segment.is_empty and (segment is behind[-1] or not segment.finished) for segment in behind)
 
     def _segment_task(self, segment: Segment, pool: str) -> Claim | None:
-        last = len(segment.plan.stages) - 1
-        if segment.unfinished and finisher_of(segment) == pool:
-            task = segment.next_to_finish() if pool == self._in_order else segment.first_unfinished()
-            if task is not None and task.chunk is not None and self._may_finish(segment, task.chunk):
-                return segment.unfinished.pop(0)
-        for stage in range(last, 0, -1):
-            block = self._next_block(segment, stage) if pool_of(segment, stage) == pool else None
-            if block is not None:
-                return block
-        if pool_of(segment, 0) != pool:
-            return None
+        task = self._later_task(segment, pool)
+        if task is not None or pool_of(segment, 0) != pool:
+            return task
         blocked = self._blocked_by_next_stage(segment)
         while not blocked and not segment.has_rows() and segment.can_open() and self._room(segment) and self._has_bytes(segment):
             if self._open(segment):
                 self._pump()
         return self._next_rows(segment, self.size_of(pool) if pool != SHARED else self.active.limit, blocked=blocked)
+
+    def _later_task(self, segment: Segment, pool: str) -> Claim | None:
+        """Claim what brings a chunk on that is begun: a batch to be made, or a block of a later stage."""
+        if segment.unfinished and finisher_of(segment) == pool:
+            task = segment.next_to_finish() if pool == self._in_order else segment.first_unfinished()
+            if task is not None and task.chunk is not None and self._may_finish(segment, task.chunk):
+                return segment.unfinished.pop(0)
+        for stage in range(len(segment.plan.stages) - 1, 0, -1):
+            block = self._next_block(segment, stage) if pool_of(segment, stage) == pool else None
+            if block is not None:
+                return block
+        return None
 
     def _next_rows(self, segment: Segment, num_workers: int, *, blocked: bool) -> Claim | None:
         """Claim rows of a chunk for the first stage, as many as there is room for."""

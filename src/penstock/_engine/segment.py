@@ -40,6 +40,7 @@ __all__ = [
     "awaited_in",
     "block_sizes",
     "finisher_of",
+    "last_with",
     "pool_of",
     "pools_of",
     "result_bytes",
@@ -599,6 +600,12 @@ def pool_of(segment: Segment, stage: int) -> str:
 def finisher_of(segment: Segment) -> str:
     """Name the pool of workers that makes the batches of a complete chunk."""
     return segment.plan.finisher or pool_of(segment, len(segment.plan.stages) - 1)
+
+
+def last_with(segments: Sequence[Segment], pool: str) -> int:
+    """Return the number of the last segment in which a pool has something to do, -1 for none."""
+    pools = [{finisher_of(one), *(pool_of(one, stage) for stage in range(len(one.plan.stages)))} for one in segments]
+    return max((number for number, some in enumerate(pools) if pool in some), default=-1)
 
 
 def pools_of(program: Program) -> dict[str, int]:

@@ -33,7 +33,7 @@ class _Turn:
 
     def __init__(self, of: object, number: int) -> None:
         self.of, self.number = of, number
-        self.lot = ParkingLot()
+        self.waiters = ParkingLot()
         self._lock = threading.Lock()
         self.taken = False
         call_in_forked(self, _Turn._begin_again)
@@ -49,13 +49,13 @@ class _Turn:
                 if not self.taken:
                     self.taken = True
                     return True
-            self.lot.park(lambda: self.taken and wanted())
+            self.waiters.park(lambda: self.taken and wanted())
         return False
 
     def give(self) -> None:
         """Give the turn back."""
         self.taken = False
-        self.lot.ring()
+        self.waiters.ring()
 
 
 @functools.cache
@@ -95,7 +95,7 @@ class Turns:
     def wake(self) -> None:
         """Let who waits for a turn see that it is no longer wanted. Takes no lock."""
         for turn in self._all:
-            turn.lot.ring_all()
+            turn.waiters.ring_all()
 
     @contextmanager
     def of_task(self, segment: int, stage: int, *, reads: bool, wanted: Callable[[], bool]) -> Iterator[bool]:
@@ -131,7 +131,7 @@ class Gate:
         """Serve as long as the computing is `wanted`."""
         self._wanted = wanted
         self._lock = threading.Lock()
-        # Those who wait for the same share a lot: in another one they might take a ring that was meant for others.
+        # Those who wait for the same share a waiters: in another one they might take a ring that was meant for others.
         self._for_shared, self._for_exclusive = ParkingLot(), ParkingLot()
         self._num_sharing = self._num_waiting = 0
         self._taken = False
@@ -170,7 +170,7 @@ class Gate:
                 self._num_waiting -= 1
             self._change(1)
 
-    def _wait(self, lot: ParkingLot, free: Callable[[], bool], num_sharing: int) -> None:
+    def _wait(self, waiters: ParkingLot, free: Callable[[], bool], num_sharing: int) -> None:
         """Wait until the gate is free and go in: beside others, or for `num_sharing` 0 alone."""
         while self._wanted():
             with self._lock:
@@ -178,7 +178,7 @@ class Gate:
                     self._num_sharing += num_sharing
                     self._taken = not num_sharing
                     return
-            lot.park(lambda: not free() and self._wanted())
+            waiters.park(lambda: not free() and self._wanted())
         raise Stopped
 
     def _change(self, num_sharing: int) -> None:
@@ -209,23 +209,23 @@ class _Errand:
     def __init__(self, call: Callable[[], Any]) -> None:
         self.call = call
         self.done = False
-        self.lot = ParkingLot()
+        self.waiters = ParkingLot()
         self.result: Any = None
         self.error: BaseException | None = None
 
     def wait(self, wanted: Callable[[], bool]) -> bool:
         """Wait until the call is made; return False when it is no longer wanted."""
         while not self.done and wanted():
-            self.lot.park(lambda: not self.done and wanted())
+            self.waiters.park(lambda: not self.done and wanted())
         return self.done
 
 
 class Errands:
     """Calls that workers have made by the thread of the user's functions: an element takes the place of one that failed, say."""
 
-    def __init__(self, lot: ParkingLot | None, wanted: Callable[[], bool]) -> None:
-        """Serve the thread that parks in `lot`, as long as it is `wanted`."""
-        self._lot, self._wanted = lot, wanted
+    def __init__(self, waiters: ParkingLot | None, wanted: Callable[[], bool]) -> None:
+        """Serve the thread that parks in `waiters`, as long as it is `wanted`."""
+        self._waiters, self._wanted = waiters, wanted
         self.waiting: deque[_Errand] = deque()
 
     def do(self, call: Callable[[], T]) -> T:
@@ -237,8 +237,8 @@ class Errands:
         """
         errand = _Errand(call)
         self.waiting.append(errand)
-        if self._lot is not None:
-            self._lot.ring()
+        if self._waiters is not None:
+            self._waiters.ring()
         if not errand.wait(self._wanted):
             raise Stopped
         error, errand.error = errand.error, None
@@ -256,16 +256,17 @@ class Errands:
             with turns.of_all(self._wanted) as held:
                 if not held:
                     return
-                errand = self.waiting.popleft()
+                errand = self.waiting[0]
                 try:
                     errand.result = errand.call()
                 except BaseException as error:
                     errand.error = error
                 errand.done = True
-                errand.lot.ring()
+                self.waiting.popleft()
+                errand.waiters.ring()
                 del errand
 
     def wake(self) -> None:
         """Let who waits see that it is no longer wanted. Takes no lock."""
         for errand in list(self.waiting):
-            errand.lot.ring_all()
+            errand.waiters.ring_all()

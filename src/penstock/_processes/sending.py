@@ -28,7 +28,6 @@ from cloudpickle import cloudpickle as tracker
 from numpy.lib.array_utils import byte_bounds
 from numpy.typing import NDArray
 
-from penstock._processes.tensors import is_tensor, reduced_tensor
 from penstock.sources.arrays import IndexableSource
 
 __all__ = [
@@ -61,8 +60,8 @@ class SendingPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle 
         kind = type(value)
         if kind is np.ndarray or kind is np.memmap:
             return self._array(value)
-        if is_tensor(kind):
-            return reduced_tensor(value)
+        if _is_tensor(kind):
+            return _reduced_tensor(value)
         if isinstance(value, (type, FunctionType, ModuleType)):
             module = self._copied(value)
             return _as_usual(self, value) if module is None else self._by_value(value, module)
@@ -281,8 +280,8 @@ def pickler_to_program() -> type[pickle.Pickler]:
             if isinstance(value, type):
                 number = None if _has_its_name(value) else classes.number_of(value)
                 return _as_usual(self, value) if number is None else (class_of_number, (number,))
-            if is_tensor(type(value)):
-                return reduced_tensor(value)
+            if _is_tensor(type(value)):
+                return _reduced_tensor(value)
             return reduced(value) if isinstance(value, (np.ndarray, np.generic)) else _as_usual(self, value)
 
     return PicklerToProgram
@@ -292,6 +291,42 @@ def reduced(value: NDArray[Any] | np.generic) -> Any:
     """Return what pickle asks an array or a scalar for. In the stream NumPy would lose the byte order of an array with gaps."""
     whole = np.ascontiguousarray(value) if type(value) is np.ndarray and not value.flags.forc else value
     return whole.__reduce_ex__(5)
+
+
+def _is_tensor(kind: type) -> bool:
+    """Tell whether objects of a type are plain tensors, and not of a subclass."""
+    return kind is getattr(sys.modules.get("torch"), "Tensor", None)
+
+
+def _reduced_tensor(tensor: Any) -> Any:
+    """Return what pickle asks a tensor for: how it is made again over a buffer; PyTorch would write its bytes into the pickle.
+
+    PyTorch is not imported here, and what makes a tensor again is found by its name. A special one goes as PyTorch has it.
+    """
+    torch: Any = sys.modules["torch"]
+    if tensor.layout is torch.sparse_coo and not tensor.requires_grad:  # PyTorch keeps those that it unpickles until the next torch.load
+        make = functools.partial(torch.sparse_coo_tensor, is_coalesced=tensor.is_coalesced(), check_invariants=False)
+        return make, (tensor._indices(), tensor._values(), tuple(tensor.shape))
+    is_plain = tensor.layout is torch.strided and tensor.device.type == "cpu" and not tensor.requires_grad and not tensor.is_quantized
+    if not is_plain or tensor.is_conj() or tensor.is_neg() or tensor.is_nested or tensor.__dict__:
+        return tensor.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
+    size, stride = tuple(tensor.shape), None
+    if not tensor.numel():
+        return functools.partial(torch.empty, dtype=tensor.dtype), (size,)
+    if not tensor.is_contiguous():
+        order = sorted(range(tensor.dim()), key=tensor.stride, reverse=True)
+        dense = tensor.permute(order)
+        if dense.is_contiguous():  # such as channels_last
+            tensor, stride = dense, tensor.stride()
+        else:
+            tensor = tensor.contiguous()
+    buffer = pickle.PickleBuffer(tensor.reshape(-1).view(torch.uint8).numpy())
+    return _over_buffer, (torch.frombuffer, buffer, tensor.dtype, size, stride)
+
+
+def _over_buffer(make: Callable[..., Any], buffer: Any, dtype: Any, size: tuple[int, ...], stride: tuple[int, ...] | None) -> Any:
+    flat = make(buffer, dtype=dtype)
+    return flat.reshape(size) if stride is None else flat.as_strided(size, stride)
 
 
 def _as_usual(pickler: Any, value: Any) -> Any:
