@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock._contracts.element import ArraySpec, map_leaves, spec_of
+from penstock._contracts.ownership import users_of
 from penstock._ops.map import Expected
 from penstock.errors import SpecError
 
@@ -178,3 +179,11 @@ def test_classes_made_of_list_are_lists() -> None:
 
     ds = ps.from_source(range(3)).map(lambda x: Numbers([x, x + 1]), output_spec=ps.ArraySpec((2,), "int64"))
     assert [[int(number) for number in element] for element in ds] == [[0, 1], [1, 2], [2, 3]]
+
+
+def test_a_function_whose_result_is_declared_is_still_that_of_the_user() -> None:
+    def number(element: Any) -> Any:
+        return element
+
+    assert list(users_of(Expected(NUMBER, "number").around(number))) == [number]
+    assert list(users_of(Expected(NUMBER, "number").around_async(number))) == [number]

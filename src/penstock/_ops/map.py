@@ -370,6 +370,7 @@ class Expected:
                 return value
             raise self._refusal(value)
 
+        checked.__wrapped__ = fn  # type: ignore[attr-defined]  # so it is known whose function it is
         return checked
 
     def around_async(self, fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -382,6 +383,7 @@ class Expected:
                 return value
             raise self._refusal(value)
 
+        checked.__wrapped__ = fn  # type: ignore[attr-defined]  # so it is known whose function it is
         return checked
 
     def _refusal(self, value: Any) -> SpecError:
