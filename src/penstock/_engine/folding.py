@@ -549,7 +549,7 @@ def finish_chunk(
         return join(chunk, count), failure
     bad: dict[int, ElementFailed] = {}
     collated = _collates_here(plan, computer, error_handler)
-    batches = chunk.rows.finish(count, bad, without=late, collation=None if collated else Collate(list))
+    batches = chunk.rows.finish(count, bad, without=late, collation=_AS_ROWS[collated])
     if bad and not (plan.late_failures and plan.settled_in_batch_ops < -1):
         first = min(bad)
         failure = Failure(first, bad[first].error, bad[first].stage, worker.index)
@@ -561,6 +561,9 @@ def finish_chunk(
     item = _batch_item(chunk, batches, bad, frozenset(late))._replace(collated=collated)
     result, failed = _through_batch_ops(plan, chunk, item, worker, error_handler, computer)
     return result._replace(as_written=as_written), failed or failure
+
+
+_AS_ROWS = {True: None, False: Collate(list)}
 
 
 def _through_batch_ops(
