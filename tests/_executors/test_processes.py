@@ -146,14 +146,19 @@ def test_a_function_that_cannot_be_sent_any_more_stays_as_it_was_with_one_notice
     assert "worker processes go on with what the functions and objects of the dataset held before" in notice
 
 
-def test_a_list_that_is_a_source_is_sent_again_when_it_has_another_length() -> None:
+def test_a_list_that_is_a_source_is_sent_again_when_it_has_changed_a_long_one_when_its_length_has() -> None:
     texts = ["a", "b", "c"]
     with ps.from_source(texts).map(str.upper).feed(executor="processes", num_workers=1) as feed:
         assert list(feed) == ["A", "B", "C"]
         texts[1] = "x"
-        assert list(feed) == ["A", "B", "C"]
-        texts.append("d")
         assert list(feed) == ["A", "X", "C"]
+    texts = ["a"] * 100_001
+    with ps.from_source(texts).take(2).map(str.upper).feed(executor="processes", num_workers=1) as feed:
+        assert list(feed) == ["A", "A"]
+        texts[1] = "x"
+        assert list(feed) == ["A", "A"]
+        texts.append("d")
+        assert list(feed) == ["A", "X"]
 
 
 def test_what_cannot_be_sent_is_told_with_its_place_and_what_to_do() -> None:

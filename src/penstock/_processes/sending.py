@@ -357,8 +357,8 @@ def dumps_to_program(value: object, keep: Keep | None = None, pickler: type[pick
 def digest(value: object) -> bytes:
     """Return what changes with what an object holds, attribute by attribute.
 
-    Lists of more than 100,000 elements, or 5,000 dicts, arrays or objects, the list that is a source, and arrays of more than 64 MB
-    together are told by identity and length.
+    Lists of more than 100,000 elements, or 5,000 dicts, arrays or objects, and arrays of more than 64 MB together are told by identity
+    and length.
 
     Raises:
         Exception: it cannot be pickled.
@@ -377,7 +377,7 @@ class _ComparingPickler(SendingPickler):
             return (id(value), len(value)) if _is_large(value) else None
         if kind is bytes or kind is bytearray:
             return (id(value), len(value)) if len(value) > _LARGE_BYTES else None
-        if kind is IndexableSource and type(value.held()) in (list, tuple):
+        if kind is IndexableSource and type(value.held()) in (list, tuple) and _is_large(value.held()):
             return id(value.held()), len(value.held())
         tensor: Any = getattr(sys.modules.get("torch"), "Tensor", np.ndarray)
         if not isinstance(value, (np.ndarray, tensor)) or value.nbytes <= _LARGE_BYTES:
