@@ -603,8 +603,8 @@ class Feed:
             executor = make(engine := self._new_engine())
         assert executor is not None
         self._stats.note_plan(engine.memory_bytes, engine.concurrency, engine.in_program, is_stream=engine.reads_stream)
-        self._notices += [("executor", self._placement.notice)] if self._placement.notice else []
-        self._placement.notice = ""
+        self._notices += [("executor", text) for text in self._placement.notices]
+        self._placement.notices = []
         while self._notices:
             kind, text = self._notices.pop(0)
             self._announce(Notice(time.perf_counter_ns(), kind, text))

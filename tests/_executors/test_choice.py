@@ -383,5 +383,5 @@ def test_a_notice_says_where_functions_run() -> None:
 def test_explain_says_where_each_stage_runs() -> None:
     text = images().map(marked_here).batch(4).explain()
     assert "stage 'read+normalize'" in text
-    assert "stage 'marked_here' on the program, one call at a time" in text
+    assert "stage 'marked_here' on one thread of this program, one call at a time" in text
     assert "worker process(es)" in images().map(marked_here).batch(4).with_options(num_workers=3).explain()

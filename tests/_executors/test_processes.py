@@ -33,7 +33,7 @@ pytestmark = [
 
 def test_a_stack_is_whole_when_the_answer_to_another_question_comes_amid_it() -> None:
     arena = Arena()
-    child = Child.start(serve, ("worker 0", 0, arena.num_bytes, {"OMP_NUM_THREADS": "1"}), name="worker 0", method="exec")
+    child = Child.start(serve, ("worker 0", 0, arena.num_bytes, {"OMP_NUM_THREADS": "1"}, {}), name="worker 0", method="exec")
     line = _Line(child, arena.fd)
     try:
         while line.spot() is None or line.calls(child)[-1][2] != "recv_fds":  # it waits for a request

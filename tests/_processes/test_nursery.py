@@ -94,6 +94,8 @@ def test_how_a_fork_ended_is_told(target: Any, args: tuple[Any, ...], words: str
 def test_forks_outlive_what_they_were_forked_from_and_then_nobody_knows_how_they_end() -> None:
     with nursery() as made:
         child = made.fork(acting.without_loaded, (acting.echo,), "worker 0")
+        child.send("begun?")  # until it has left the group of the process that it was forked from
+        assert child.receive() == "begun?"
         made.kill()
         with pytest.raises(WorkerDied, match=r"the process that worker processes are forked from \(process \d+\) was killed by SIGKILL"):
             made.fork(acting.tell_pid, (), "worker 1")

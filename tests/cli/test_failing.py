@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +21,7 @@ class Unsendable(Exception):
 
     def __init__(self, one: int, other: int) -> None:
         super().__init__(one)
+        self.lock = threading.Lock()
 
 
 def deep(element: int) -> int:

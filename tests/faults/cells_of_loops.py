@@ -236,13 +236,13 @@ def a_function_does_not_stop_inside_the_grace_period(way: Way, folder: Path) -> 
             time.sleep(0.001)
 
 
-@cell("B28", executors=PROCESSES, what=["a lambda", "a file", "a lock", "a generator"])
+@cell("B28", executors=PROCESSES, what=["a file", "a lock", "a generator"])
 def a_function_returns_what_cannot_be_sent(way: Way, folder: Path, what: str) -> None:
     items, error = run(ps.from_source(range(100)).map(jobs.Returns(what, 50), name="odd"), way)
     assert len(items) <= 50 or not way["ordered"]
     check_beginning(items, list(range(100)), len(items), way)
     assert isinstance(error, ps.errors.SpecError), error
-    kind = {"a lambda": "function", "a file": "_io.TextIOWrapper", "a lock": "_thread.lock", "a generator": "generator"}[what]
+    kind = {"a file": "_io.TextIOWrapper", "a lock": "_thread.lock", "a generator": "generator"}[what]
     assert f"a value of type {kind} cannot be sent to another process" in error.what, error.what
     assert "stage 'read+odd'" in error.where, error.where
 

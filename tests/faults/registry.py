@@ -1240,14 +1240,14 @@ _JOB_ROWS = (
     ),
     Fault(
         "A15",
-        "a worker fails while it starts: no guard in the program, a function that it cannot read, a lambda",
+        "a worker fails while it starts: no guard in the program, a function that it cannot read",
         "an error that says what to do",
         (
             *_in(
                 _JOBS,
-                "a_program_without_a_guard_is_told_so_by_worker_and_caller",
-                "a_function_of_a_program_without_a_file_is_told_what_to_do",
-                "a_lambda_is_told_what_to_do_and_runs_in_threads",
+                "a_program_that_a_child_process_of_its_own_imports_is_told_of_the_guard",
+                "a_program_without_a_file_runs_its_own_function",
+                "a_lambda_and_a_class_of_an_inner_scope_go_there_and_come_back_as_they_are",
             ),
             *_in(_CREW, "a_function_that_cannot_be_read_in_a_worker_is_an_error"),
         ),

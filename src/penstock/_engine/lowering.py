@@ -707,7 +707,7 @@ def _workers(stage: StagePlan, shared: str) -> str:
     if stage.awaited:
         return f"an event loop, {stage.concurrency} call(s) at once"
     if stage.workers == IN_PROGRAM:
-        return "the program, one call at a time"
+        return "one thread of this program, one call at a time"
     processes = " in processes" if stage.workers and stage.workers.executor == "processes" else ""
     return shared if stage.workers is None else f"{stage.concurrency or 'as many'} worker(s) of its own{processes}"
 

@@ -117,7 +117,8 @@ def names_of_users(program: Program) -> list[str]:
         if segment.leaf is not None and _runs_users(segment.leaf):
             names["read"] = None
         steps: list[FilterStep | Operator] = [step for stage in segment.stages for step in (*stage.operators, *stage.filter_steps)]
-        names |= {step.name: None for step in (*steps, *segment.batch_ops) if step.name and _runs_users(step)}
+        names |= {step.name: None for step in steps if step.name and _runs_users(step)}
         if segment.batch is not None and _runs_users(segment.batch):
             names["collate_fn"] = None
+        names |= {step.name: None for step in segment.batch_ops if step.name and _runs_users(step)}
     return list(names)

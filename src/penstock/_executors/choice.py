@@ -88,7 +88,11 @@ def _words(names: list[str], place: Place, options: Options) -> str:
 
 
 class Placement:
-    """Where a feed runs, and the worker processes or actors, which are kept over its epochs."""
+    """Where a feed runs, and the worker processes or actors, which are kept over its epochs.
+
+    Attributes:
+        notices: what is to be announced; the feed takes them.
+    """
 
     def __init__(self, owner: object, options: Options, num_cpus: int) -> None:
         """Decide nothing yet."""
@@ -100,7 +104,7 @@ class Placement:
         self._hindrance = ""
         self._own_pools = False
         self._sharing = Sharing()
-        self.notice = ""
+        self.notices: list[str] = []
 
     @property
     def num_workers(self) -> int:
@@ -146,7 +150,7 @@ class Placement:
         place = place_of(self._options, has_functions=_has_functions(program), num_cpus=self._num_cpus, hindrance=self._hindrance)
         names = names_of_users(program)
         if names and self._options.executor == "auto" and place.executor != "inline":
-            self.notice = _words(names, place, self._options)
+            self.notices = [_words(names, place, self._options)]
         return place
 
     def executor(self, engine: Engine) -> Executor | None:
@@ -157,8 +161,9 @@ class Placement:
         """
         if self._name != "inline":
             self._sharing.begin(engine, self._name)
-        self.notice = "; ".join(filter(None, (self.notice, self._sharing.notice)))
-        self._sharing.notice = ""
+        if self._sharing.notice:
+            self.notices.append(self._sharing.notice)
+            self._sharing.notice = ""
         workers = self._ray or (self._processes if self._name == "processes" or self._own_pools else None)
         if workers is None:
             return InlineExecutor(engine) if self._name == "inline" else ThreadsExecutor(engine, self._sharing.computer)

@@ -167,7 +167,7 @@ def _unqueued_ns() -> int:
     return time.perf_counter_ns() - (0 if times is None else times[1])
 
 
-_FIX = "define them at the top of a module that other processes can import, as this one does"
+_FIX = "import what the functions need inside them, or put their modules where other processes find them"
 
 
 def load(stages: PickledOnce, descriptor: int) -> Stages:
