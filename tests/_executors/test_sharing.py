@@ -181,7 +181,7 @@ def test_the_notice_comes_only_where_several_threads_call_the_function() -> None
     def length(text: str) -> int:
         return int(held.length(text))
 
-    told = [COPIED.format(f"'held' of {length.__qualname__}")]
+    told = [COPIED.format(f"variable `held` of function `{length.__qualname__}`")]
     assert run(length, executor="threads", num_workers=2) == told
     for options in ({}, {"executor": "threads", "num_workers": 1}, {"num_workers": 0}):
         assert run(length, **options) == []
@@ -216,7 +216,7 @@ def stores(text: str) -> int:
 @pytest.mark.parametrize(
     ("function", "words"),
     [
-        (stores, "transformers.PreTrainedTokenizerBase ('tokenizer' of stores)"),
+        (stores, "transformers.PreTrainedTokenizerBase (global `tokenizer` of function `stores`)"),
         (known(Stubborn).length, "transformers.PreTrainedTokenizerBase (the function itself)"),
     ],
     ids=["it sets globals", "no copy"],
@@ -235,8 +235,8 @@ def test_open_files_and_databases_are_named(tmp_path: Path) -> None:
 
         told = run(read, executor="threads", num_workers=2)
         base.close()
-    where = read.__qualname__
-    assert told == [SHARED.format(f"sqlite3.Connection ('base' of {where}), io.TextIOWrapper ('file' of {where})")]
+    where = f"of function `{read.__qualname__}`"
+    assert told == [SHARED.format(f"sqlite3.Connection (variable `base` {where}), io.TextIOWrapper (variable `file` {where})")]
 
 
 def test_values_classes_and_modules_hold_nothing() -> None:

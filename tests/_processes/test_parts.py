@@ -73,7 +73,7 @@ def inner(value: Any) -> Any:
     [
         (locked, "global `LOCK` of function `locked`"),
         (lambda element: LOCK, "global `LOCK` of function `<lambda>`"),
-        (with_default, "default 0 of function `with_default`"),
+        (with_default, "default `lock` of function `with_default`"),
         (inner(LOCK), "variable `value` of function `inner.<locals>.held`"),
         (inner([1, {"a": LOCK}]), "variable `value`[1]['a'] of function `inner.<locals>.held`"),
         (Aug(lock=LOCK), "`self.lock` of Aug"),

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.observe.advice import Advice, Window, advice
+from penstock.observe.advice import Advice, Stretch, advice
 from penstock.observe.stats import ConsumerStats, Snapshot, StageStats
 
 
@@ -18,9 +18,9 @@ def stage(name: str, busy_s: float, cpu_s: float, *, in_program: bool = True, **
     return StageStats(name=name, num_elements=1_000, num_blocks=10, busy_s=busy_s, cpu_s=cpu_s, workers=(0,), in_program=in_program, **more)
 
 
-def window(*stages: StageStats, wait_s: float = 8.0, num_cpus: int = 16, is_stream: bool = False, sent_bytes: float = 0.0) -> Window:
+def window(*stages: StageStats, wait_s: float = 8.0, num_cpus: int = 16, is_stream: bool = False, sent_bytes: float = 0.0) -> Stretch:
     """Ten seconds."""
-    return Window(span_s=10.0, wait_s=wait_s, loop_cpu_s=0.1, sent_bytes=sent_bytes, num_cpus=num_cpus, stages=stages, is_stream=is_stream)
+    return Stretch(span_s=10.0, wait_s=wait_s, loop_cpu_s=0.1, sent_bytes=sent_bytes, num_cpus=num_cpus, stages=stages, is_stream=is_stream)
 
 
 def test_a_function_that_computes_is_worth_as_many_processes_as_cpus_and_is_said_to_leave_its_changes_there() -> None:
@@ -69,7 +69,7 @@ def test_a_function_that_waits_for_a_cpu_computes() -> None:
         (window(stage("f", 9.0, 4.0, queued_s=5.0), wait_s=9.9, num_cpus=2), 2, 2.0),  # never more than workers
     ],
 )
-def test_what_takes_longest_sets_the_pace(of: Window, num_workers: int, gain: float) -> None:
+def test_what_takes_longest_sets_the_pace(of: Stretch, num_workers: int, gain: float) -> None:
     assert of.gain(num_workers) == pytest.approx(gain, rel=0.02)
 
 
@@ -83,7 +83,7 @@ def test_what_takes_longest_sets_the_pace(of: Window, num_workers: int, gain: fl
         window(stage("read", 9.5, 0.1), wait_s=9.9, is_stream=True),
     ],
 )
-def test_where_little_is_gained_nothing_is_said(of: Window) -> None:
+def test_where_little_is_gained_nothing_is_said(of: Stretch) -> None:
     assert advice(of, 0.0) == ""
 
 

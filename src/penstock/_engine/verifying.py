@@ -19,7 +19,7 @@ from penstock._ops.block import Block, ElementFailed, Ints, Keys
 from penstock._ops.worker import WorkerContext
 from penstock.errors import NotRepeatable
 
-__all__ = ["Trace", "Where", "beside", "chosen", "computed_twice", "copied", "rows_twice"]
+__all__ = ["StepLog", "Where", "beside", "chosen", "computed_twice", "copied", "rows_twice"]
 
 T = TypeVar("T")
 
@@ -50,7 +50,7 @@ def copied(values: list[Any]) -> list[Any] | None:
     return attempt(copy.deepcopy, values)
 
 
-class Trace:
+class StepLog:
     """What each step of one computation gave, noted before a later step may change it.
 
     Attributes:
@@ -154,7 +154,7 @@ def computed_twice(
     Raises:
         ElementFailed: the first time it failed, or the second time gave another result.
     """
-    one, other, failed = Trace(), Trace(), None
+    one, other, failed = StepLog(), StepLog(), None
     with _noted_in(worker, one):
         out = first()
     room = worker.room, worker.kept
@@ -171,7 +171,7 @@ def computed_twice(
 
 
 @contextmanager
-def _noted_in(worker: WorkerContext, trace: Trace) -> Iterator[None]:
+def _noted_in(worker: WorkerContext, trace: StepLog) -> Iterator[None]:
     worker.trace = trace
     try:
         yield
@@ -179,7 +179,7 @@ def _noted_in(worker: WorkerContext, trace: Trace) -> Iterator[None]:
         worker.trace = None
 
 
-def _difference(first: Trace, second: Trace, failed: ElementFailed | None, where: Callable[[], Where]) -> ElementFailed | None:
+def _difference(first: StepLog, second: StepLog, failed: ElementFailed | None, where: Callable[[], Where]) -> ElementFailed | None:
     """Return the failure of the first step that did not give the same twice, or None; `failed` is how the second computation failed."""
     for (name, before), (_, after) in zip(first.steps, second.steps, strict=False):
         for path in (*before, *(path for path in after if path not in before)):
@@ -193,7 +193,7 @@ def _difference(first: Trace, second: Trace, failed: ElementFailed | None, where
     return None
 
 
-def _suspects(name: str, first: Trace) -> str:
+def _suspects(name: str, first: StepLog) -> str:
     """Name those who may have changed what was read."""
     later = [repr(step) for step, _ in first.steps[1:] if step] if name == "read" else []
     return f"; {' or '.join(later)} may have changed it in place" if later else ""

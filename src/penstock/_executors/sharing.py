@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields, is_dataclass, replace
 from functools import partial
-from types import BuiltinMethodType, CellType, CodeType, FunctionType, MethodType, ModuleType
+from types import BuiltinMethodType, CellType, FunctionType, MethodType
 from typing import Any, NamedTuple
 
 from penstock._contracts.failing import attempt
@@ -18,8 +18,9 @@ from penstock._engine.engine import Engine
 from penstock._engine.program import SegmentPlan, Workers
 from penstock._engine.segment import SHARED
 from penstock._ops.reading import ReadLeaf
+from penstock._processes.parts import HeldPart, codes_in, steps_of, words_of
 
-__all__ = ["UNSAFE", "Held", "OwnCopies", "Sharing", "Survey", "UnsafeClass"]
+__all__ = ["UNSAFE", "OwnCopies", "Sharing", "Survey", "Unsafe", "UnsafeClass"]
 
 
 def _reseed(compose: Any, index: int) -> None:
@@ -56,7 +57,6 @@ UNSAFE = (
 )
 
 _MOST_STEPS, _MOST_OBJECTS, _MOST_ITEMS = 5, 2000, 64
-_CLOSED = (ModuleType, type, CodeType)
 _OTHERS = ("logging", "threading", "_thread", "zipfile")
 """Modules whose objects are meant for several threads."""
 
@@ -77,11 +77,7 @@ def _is_read(file: Any) -> bool:
         return False
 
 
-Label = tuple[str, Any]
-"""How an object holds another: "cell" and the number, "attribute" and the name."""
-
-
-class Held(NamedTuple):
+class Unsafe(NamedTuple):
     """A known object; `words` say who holds it, and how."""
 
     thing: Any
@@ -99,7 +95,7 @@ class Survey:
 
     def __init__(self, roots: Iterable[Any]) -> None:
         """Look into `roots`, the nearest first."""
-        self.held: dict[int, Held] = {}
+        self.held: dict[int, Unsafe] = {}
         self.parts: dict[int, list[Any]] = {}
         waiting: deque[tuple[Any, int, str]] = deque((root, 0, "") for root in roots)
         while waiting and len(self.parts) < _MOST_OBJECTS:
@@ -108,11 +104,11 @@ class Survey:
                 continue
             known = _known(thing)
             if known is not None:
-                self.held[id(thing)] = Held(thing, known, words)
+                self.held[id(thing)] = Unsafe(thing, known, words)
                 continue
-            parts = list(_children(thing))
-            self.parts[id(thing)] = [thing, *(child for _, child in parts)]
-            waiting.extend((child, num_steps + 1, _words(thing, label) or words) for label, child in parts)
+            steps = _steps_of(thing)
+            self.parts[id(thing)] = [thing, *(step.part for step in steps)]
+            waiting.extend((step.part, num_steps + 1, words_of([step]) or words) for step in steps)
 
     def holders(self, wanted: Iterable[int]) -> set[int]:
         """Return the `id` of each object that holds one of those `wanted`, itself or through others, and of these."""
@@ -129,55 +125,11 @@ class Survey:
         return found
 
 
-def _children(thing: Any) -> Iterator[tuple[Label, Any]]:
-    if isinstance(thing, partial):
-        yield ("func", None), thing.func
-        yield from ((("args", number), value) for number, value in enumerate(thing.args))
-        yield from ((("keywords", name), value) for name, value in thing.keywords.items())
-    elif isinstance(thing, (MethodType, BuiltinMethodType)):
-        yield ("self", None), thing.__self__
-        if isinstance(thing, MethodType):
-            yield ("func", None), thing.__func__
-    elif isinstance(thing, FunctionType):
-        yield from ((("cell", number), value) for number, value in _cells(thing))
-        yield from ((("default", number), value) for number, value in enumerate(thing.__defaults__ or ()))
-        yield from ((("keyword", name), value) for name, value in (thing.__kwdefaults__ or {}).items())
-        names = {str(one.argval) for code in _codes(thing.__code__) for one in dis.get_instructions(code) if one.opname == "LOAD_GLOBAL"}
-        own = thing.__globals__
-        yield from ((("global", name), own[name]) for name in sorted(names) if name in own)
-    elif type(thing) in (list, tuple, dict):
-        items = thing.items() if isinstance(thing, dict) else enumerate(thing)
-        if len(thing) <= _MOST_ITEMS:
-            yield from ((("item", key), value) for key, value in items)
-    elif not isinstance(thing, _CLOSED) and str(type(thing).__module__).partition(".")[0] not in _OTHERS:
-        attributes = getattr(thing, "__dict__", None)
-        if isinstance(attributes, dict):
-            yield from ((("attribute", name), value) for name, value in list(attributes.items()))
-
-
-def _cells(function: FunctionType) -> Iterator[tuple[int, Any]]:
-    for number, cell in enumerate(function.__closure__ or ()):
-        try:
-            yield number, cell.cell_contents
-        except ValueError:  # not set yet
-            continue
-
-
-def _codes(code: CodeType) -> Iterator[CodeType]:
-    yield code
-    for one in code.co_consts:
-        if isinstance(one, CodeType):
-            yield from _codes(one)
-
-
-def _words(thing: Any, label: Label) -> str:
-    kind, key = label
-    if isinstance(thing, FunctionType):
-        code = thing.__code__
-        first = code.co_argcount - len(thing.__defaults__ or ())
-        name = code.co_freevars[key] if kind == "cell" else code.co_varnames[first + key] if kind == "default" else key
-        return f"{name!r} of {thing.__qualname__}"
-    return f"the attribute {key!r} of {type(thing).__name__}" if kind == "attribute" else ""
+def _steps_of(thing: Any) -> list[HeldPart]:
+    """Return the parts of an object, without those of long containers and of objects that are meant for several threads."""
+    if isinstance(thing, (list, tuple, dict, set, frozenset)):
+        return steps_of(thing) if len(thing) <= _MOST_ITEMS else []
+    return [] if str(type(thing).__module__).partition(".")[0] in _OTHERS else steps_of(thing)
 
 
 # -- copies -----------------------------------------------------------------------------------------------------------------------
@@ -212,7 +164,7 @@ class OwnCopies:
         """Begin an epoch, in which the objects with these `id`s are to be copies."""
         self._holders, self._wanted = {}, wanted
 
-    def copy(self, held: Held) -> None:
+    def copy(self, held: Unsafe) -> None:
         """Copy a known object, unless there is a copy already.
 
         Raises:
@@ -238,65 +190,68 @@ class OwnCopies:
         return self._holders[id(thing)]
 
     def _make(self, thing: Any) -> None:
-        changed = [(label, child) for label, child in _children(thing) if id(child) in self._wanted]
+        changed = [step for step in _steps_of(thing) if id(step.part) in self._wanted]
         if isinstance(thing, FunctionType):
-            made, fill = _function_like(thing, [label for label, _ in changed])
+            made, fill = _function_like(thing, changed)
             self._holders[id(thing)] = made  # before what it holds, which may hold it
-            for label, child in changed:
-                fill(label, self.own(child))
+            for step in changed:
+                fill(step, self.own(step.part))
         elif isinstance(thing, (partial, MethodType, BuiltinMethodType, tuple)):
-            self._holders[id(thing)] = _changed(thing, [(label, self.own(child)) for label, child in changed])
+            self._holders[id(thing)] = _changed(thing, {step.key: self.own(step.part) for step in changed})
+        elif isinstance(thing, (type, set, frozenset)) or any(step.kind == "class" for step in changed):
+            raise _NoCopyError
         else:
             made = self._holders[id(thing)] = copy.copy(thing)
-            target = made if isinstance(thing, (list, dict)) else vars(made)
-            for (_, key), child in changed:
-                target[key] = self.own(child)
+            for step in changed:
+                if isinstance(made, (list, dict)):
+                    made[step.key] = self.own(step.part)
+                else:
+                    object.__setattr__(made, step.key, self.own(step.part))  # also of a frozen dataclass
 
 
-def _changed(thing: Any, parts: list[tuple[Label, Any]]) -> Any:
+def _changed(thing: Any, own: dict[Any, Any]) -> Any:
     """Return a method, partial or tuple with other parts."""
-    own = dict(parts)
     if isinstance(thing, tuple):
-        return tuple(own.get(("item", number), value) for number, value in enumerate(thing))
+        values = [own.get(number, value) for number, value in enumerate(thing)]
+        return type(thing)(*values) if hasattr(thing, "_fields") else tuple(values)
     if isinstance(thing, BuiltinMethodType):
-        return getattr(own["self", None], thing.__name__)
+        return getattr(own["__self__"], thing.__name__)
     if isinstance(thing, MethodType):
-        return MethodType(own.get(("func", None), thing.__func__), own.get(("self", None), thing.__self__))
-    values = [own.get(("args", number), value) for number, value in enumerate(thing.args)]
-    keywords = {name: own.get(("keywords", name), value) for name, value in thing.keywords.items()}
-    return partial(own.get(("func", None), thing.func), *values, **keywords)
+        return MethodType(own.get("__func__", thing.__func__), own.get("__self__", thing.__self__))
+    return partial(own.get("func", thing.func), *own.get("args", thing.args), **own.get("keywords", thing.keywords))
 
 
-def _function_like(function: FunctionType, places: list[Label]) -> tuple[FunctionType, Callable[[Label, Any], None]]:
-    """Return a function that will have others in some places, and shares the rest; and what puts them there.
+def _function_like(function: FunctionType, steps: list[HeldPart]) -> tuple[FunctionType, Callable[[HeldPart, Any], None]]:
+    """Return a function that will have other parts, and shares the rest; and what puts them there.
 
     Raises:
         _NoCopyError: it sets globals, and would set its own.
     """
-    cells, own = list(function.__closure__ or ()), function.__globals__
-    if any(kind == "global" for kind, _ in places):
-        if any(one.opname in ("STORE_GLOBAL", "DELETE_GLOBAL") for code in _codes(function.__code__) for one in dis.get_instructions(code)):
+    cells, own = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)), function.__globals__
+    if any(step.kind == "global" for step in steps):
+        instructions = [one for code in codes_in(function.__code__) for one in dis.get_instructions(code)]
+        if any(one.opname in ("STORE_GLOBAL", "DELETE_GLOBAL") for one in instructions):
             raise _NoCopyError
         own = _Globals(own)
-    for kind, key in places:
-        if kind == "cell":
-            cells[key] = CellType()
-    made = FunctionType(function.__code__, own, function.__name__, function.__defaults__, tuple(cells))
+    cells |= {step.key: CellType() for step in steps if step.kind == "variable"}
+    made = FunctionType(function.__code__, own, function.__name__, function.__defaults__, tuple(cells.values()))
     made.__kwdefaults__ = function.__kwdefaults__ and dict(function.__kwdefaults__)
     made.__dict__.update(function.__dict__)
     made.__qualname__, made.__module__ = function.__qualname__, function.__module__
 
-    def fill(label: Label, value: Any) -> None:
-        kind, key = label
-        if kind == "cell":
-            cells[key].cell_contents = value
-        elif kind == "global":
-            own[key] = value
-        elif kind == "default":
-            before = made.__defaults__ or ()
-            made.__defaults__ = (*before[:key], value, *before[key + 1 :])
+    def fill(step: HeldPart, value: Any) -> None:
+        if step.kind == "variable":
+            cells[step.key].cell_contents = value
+        elif step.kind == "global":
+            own[step.key] = value
+        elif step.kind == "attribute":
+            made.__dict__[step.key] = value
+        elif step.key in (made.__kwdefaults__ or {}):
+            made.__kwdefaults__ = {**(made.__kwdefaults__ or {}), step.key: value}
         else:
-            made.__kwdefaults__ = {**(made.__kwdefaults__ or {}), key: value}
+            defaults, number = [*(made.__defaults__ or ())], made.__code__.co_varnames.index(step.key) - made.__code__.co_argcount
+            defaults[number] = value
+            made.__defaults__ = tuple(defaults)
 
     return made, fill
 

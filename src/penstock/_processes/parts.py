@@ -1,4 +1,4 @@
-"""What an object is made of, by name: for errors and warnings that say where something hangs."""
+"""What an object is made of, by name: to say where something hangs, and to find random generators."""
 
 from __future__ import annotations
 
@@ -11,56 +11,80 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
-from types import CodeType, FunctionType, MethodType, ModuleType
-from typing import NamedTuple
+from types import BuiltinMethodType, CodeType, FunctionType, MethodType, ModuleType
+from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["Step", "culprit", "generators_in", "largest_part", "path_of", "warn_of_generators", "words_of"]
+__all__ = ["HeldPart", "codes_in", "culprit", "generators_in", "largest_part", "path_of", "steps_of", "warn_of_generators", "words_of"]
 
-_MOST_OBJECTS, _MOST_ELEMENTS, _DEPTH = 20_000, 64, 24
+_MOST_OBJECTS, _LONGEST, _DEPTH = 20_000, 1_000, 24
+"""Limits of a search: 20 ms; a container with more entries is data."""
 _SAMPLED, _SIZE_DEPTH = 8, 8
+_PLAIN = (str, bytes, bytearray, int, float, complex, ModuleType, np.ndarray, np.generic, type(None))
 
 
-class Step(NamedTuple):
+class HeldPart(NamedTuple):
     """A part of an object.
 
     Attributes:
         holder: the object.
-        name: what leads to the part: `.name`, `[key]`, "global `NAME`" or "variable `name`"; empty for the class of an object.
+        kind: how it holds the part: "item", "attribute", "variable" of a closure, "global", "default" or "class".
+        key: of the item, or the name of the attribute, variable, global or parameter.
         part: the part.
     """
 
     holder: object
-    name: str
-    part: object
+    kind: str
+    key: Any
+    part: Any
+
+    @property
+    def name(self) -> str:
+        """What leads to the part: `.name`, `[key]`, "global `NAME`" or "variable `name`"; empty for the class of an object."""
+        if self.kind == "item":
+            return f"[{self.key!r}]"
+        if self.kind == "attribute":
+            return f".{self.key}"
+        return "" if self.kind == "class" else f"{self.kind} `{self.key}`"
 
 
-def steps_of(value: object) -> list[Step]:
-    """Return the parts of containers, plain objects, functions and classes."""
-    named: list[tuple[str, object]] = []
+def steps_of(value: object) -> list[HeldPart]:
+    """Return the parts of containers, plain objects, functions and classes; of a function of a library not the globals."""
+    return [HeldPart(value, *found) for found in _parts(value)] if not isinstance(value, _PLAIN) else []
+
+
+def _parts(value: Any) -> Iterator[tuple[str, Any, Any]]:
     if isinstance(value, dict):
-        named = [(f"[{key!r}]", part) for key, part in value.items()]
-    elif isinstance(value, (tuple, list)):
-        named = [(f"[{index}]", part) for index, part in enumerate(value)]
+        yield from (("item", key, part) for key, part in value.items())
+    elif isinstance(value, (tuple, list, set, frozenset)):
+        yield from (("item", index, part) for index, part in enumerate(value))
     elif isinstance(value, FunctionType):
-        named = list(_held_by_function(value))
-    elif isinstance(value, MethodType):
-        named = [(".__self__", value.__self__), (".__func__", value.__func__)]
-    elif isinstance(value, functools.partial):
-        named = [(".func", value.func), (".args", value.args), (".keywords", value.keywords)]
+        yield from _held_by_function(value)
     elif isinstance(value, (staticmethod, classmethod)):
-        named = [("", value.__func__)]
+        yield "class", None, value.__func__
     elif isinstance(value, property):
-        named = [("", function) for function in (value.fget, value.fset) if function is not None]
+        yield from (("class", None, function) for function in (value.fget, value.fset) if function is not None)
     elif isinstance(value, type):
-        named = [(f".{name}", part) for name, part in vars(value).items() if not name.startswith("__") or callable(part)]
-    elif not isinstance(value, (ModuleType, str, bytes, int, float, np.ndarray)):
-        named = [*_attributes(value), *((("", type(value)),) if _is_looked_into(type(value)) else ())]
-    return [Step(value, name, part) for name, part in named]
+        yield from (("attribute", name, part) for name, part in vars(value).items() if not name.startswith("__") or callable(part))
+    else:
+        for kind, names in _ATTRIBUTES.items():
+            if isinstance(value, kind):
+                yield from (("attribute", name, getattr(value, name)) for name in names)
+                return
+        yield from _attributes(value)
+        if _is_looked_into(type(value)):
+            yield "class", None, type(value)
 
 
-def _attributes(value: object) -> Iterator[tuple[str, object]]:
+_ATTRIBUTES: dict[type, tuple[str, ...]] = {
+    MethodType: ("__self__", "__func__"),
+    BuiltinMethodType: ("__self__",),
+    functools.partial: ("func", "args", "keywords"),
+}
+
+
+def _attributes(value: object) -> Iterator[tuple[str, str, Any]]:
     names: list[str] = []
     if is_dataclass(value):
         names = [field.name for field in fields(value)]
@@ -71,29 +95,35 @@ def _attributes(value: object) -> Iterator[tuple[str, object]]:
         names += [name for name in ((slots,) if isinstance(slots, str) else slots) if name not in names]
     for name in names:
         with suppress(Exception):  # a slot that is empty, or what a property of the user's raises
-            yield f".{name}", getattr(value, name)
+            yield "attribute", name, getattr(value, name)
 
 
-def _held_by_function(function: FunctionType) -> Iterator[tuple[str, object]]:
+def _held_by_function(function: FunctionType) -> Iterator[tuple[str, Any, Any]]:
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         with suppress(ValueError):  # it is empty
-            yield f"variable `{name}`", cell.cell_contents
-    for name in dict.fromkeys(_globals_in(function.__code__)):
-        if name in function.__globals__:
-            yield f"global `{name}`", function.__globals__[name]
-    for number, default in enumerate(function.__defaults__ or ()):
-        yield f"default {number}", default
-    yield from ((f".{name}", part) for name, part in vars(function).items())
+            yield "variable", name, cell.cell_contents
+    if _is_looked_into(function):
+        own = function.__globals__
+        yield from (("global", name, own[name]) for name in dict.fromkeys(_globals_in(function.__code__)) if name in own)
+    code, defaults = function.__code__, function.__defaults__ or ()
+    positional = zip(code.co_varnames[code.co_argcount - len(defaults) : code.co_argcount], defaults, strict=True)
+    yield from (("default", name, part) for name, part in (*positional, *(function.__kwdefaults__ or {}).items()))
+    yield from (("attribute", name, part) for name, part in vars(function).items())
+
+
+def codes_in(code: CodeType) -> Iterator[CodeType]:
+    """Yield the code of a function and of those in it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from codes_in(constant)
 
 
 def _globals_in(code: CodeType) -> Iterator[str]:
-    yield from (step.argval for step in dis.get_instructions(code) if step.opname == "LOAD_GLOBAL")
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _globals_in(constant)
+    yield from (step.argval for one in codes_in(code) for step in dis.get_instructions(one) if step.opname == "LOAD_GLOBAL")
 
 
-def words_of(steps: list[Step]) -> str:
+def words_of(steps: list[HeldPart]) -> str:
     """Say where the last of some steps leads, from the innermost object or function of the user's; empty where there is none."""
     at = next((number for number in range(len(steps) - 1, -1, -1) if _has_a_name(steps[number].holder)), None)
     while at is not None and not steps[at].name and at:  # the class of an object, or what a property stands for
@@ -114,14 +144,14 @@ def _has_a_name(value: object) -> bool:
     return str(getattr(kind, "__module__", "")).partition(".")[0] != "penstock"
 
 
-def path_of(steps: list[Step]) -> str:
+def path_of(steps: list[HeldPart]) -> str:
     """Return the way from the outermost object, such as `.fn[0]`."""
     return "".join(f" {step.name}" if step.name[:1] not in ".[" else step.name for step in steps if step.name).strip()
 
 
-def culprit(value: object, is_good: Callable[[object], bool], *, into_code: bool) -> list[Step]:
+def culprit(value: object, is_good: Callable[[object], bool], *, into_code: bool) -> list[HeldPart]:
     """Return the way to the innermost part that is not good by itself, also of functions and classes; nothing where all parts are."""
-    steps: list[Step] = []
+    steps: list[HeldPart] = []
     seen = {id(value)}
     while len(steps) < _DEPTH:
         steps_on = steps_of(value) if into_code or not isinstance(value, (type, FunctionType)) else []
@@ -134,25 +164,24 @@ def culprit(value: object, is_good: Callable[[object], bool], *, into_code: bool
     return steps[: len(steps) - next((n for n, step in enumerate(reversed(steps)) if step.name), 0)]
 
 
-def generators_in(value: object) -> list[tuple[list[Step], object]]:
-    """Return the random generators that an object of the user's, or what it holds, has, each with the way to it.
+def generators_in(*holders: object) -> list[tuple[list[HeldPart], Any]]:
+    """Return the random generators that objects of the user's, or what they hold, have, each with the way to it, the nearest first.
 
-    Not those of an object that seeds them itself, which says so with `seeds_generators`.
+    Not those that everybody in the process shares, nor those of an object that seeds them itself, which says so with `seeds_generators`.
     """
-    found: list[tuple[list[Step], object]] = []
-    seen = {id(value)}
-    waiting: deque[tuple[list[Step], object]] = deque([([], value)])
+    found: list[tuple[list[HeldPart], Any]] = []
+    seen: dict[int, object] = {}  # kept: the numbers of objects that are gone are used again
+    waiting: deque[tuple[list[HeldPart], Any]] = deque(([], holder) for holder in holders)
     while waiting and len(seen) < _MOST_OBJECTS:
         steps, value = waiting.popleft()
+        if id(value) in seen or isinstance(value, _PLAIN):
+            continue
+        seen[id(value)] = value
         if _is_generator(value):
             found.append((steps, value))
-            continue
-        if len(steps) >= _DEPTH or not _is_looked_into(value) or getattr(type(value), "seeds_generators", False):
-            continue
-        for step in steps_of(value)[:_MOST_ELEMENTS]:
-            if id(step.part) not in seen:
-                seen.add(id(step.part))
-                waiting.append(([*steps, step], step.part))
+        elif len(steps) < _DEPTH and not getattr(type(value), "seeds_generators", False):
+            long = isinstance(value, (dict, list, tuple, set, frozenset)) and len(value) > _LONGEST
+            waiting.extend(([*steps, step], step.part) for step in (() if long else steps_of(value)))
     return found
 
 
@@ -178,9 +207,9 @@ def _is_looked_into(value: object) -> bool:
     return top == "__main__" or (top not in sys.stdlib_module_names and top != "penstock" and "-packages" not in file)
 
 
-def largest_part(value: object) -> list[Step]:
+def largest_part(value: object) -> list[HeldPart]:
     """Return the way to the part that holds the most bytes, as far as a look at some elements tells."""
-    steps: list[Step] = []
+    steps: list[HeldPart] = []
     while len(steps) < _DEPTH:
         sizes = [(_size_of(step.part, _SIZE_DEPTH), step) for step in steps_of(value)[:1000] if step.name]
         size, step = max(sizes, key=lambda one: one[0], default=(0, None))

@@ -12,8 +12,7 @@ import random
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
-from types import CellType, FunctionType, MethodType, ModuleType, TracebackType
+from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,6 @@ from penstock._contracts.process import OwnLocks
 
 __all__ = [
     "DrawingFrom",
-    "generators_in",
     "global_states_kept",
     "key_of",
     "mixed",
@@ -118,55 +116,6 @@ def _set_numpy_state(state: Any) -> None:
 
 
 # -- those that objects hold ------------------------------------------------------------------------------------------------------
-
-_MOST_OBJECTS, _LONGEST = 10_000, 1_000
-
-
-def generators_in(*holders: Any) -> list[Any]:
-    """Return the generators that objects hold: as attributes, in containers, in closures, and so on in what they hold.
-
-    At most so many objects are looked at, 10 ms; a container with more than a thousand entries is data.
-    """
-    seen: dict[int, Any] = {}
-    left = list(holders)
-    found = []
-    while left and len(seen) < _MOST_OBJECTS:
-        holder = left.pop()
-        if id(holder) in seen or isinstance(holder, _PLAIN):
-            continue
-        seen[id(holder)] = holder  # kept: the numbers of objects that are gone are used again
-        if _is_generator(holder):
-            found.append(holder)
-        else:
-            left += reversed(_inner(holder))
-    return found
-
-
-_PLAIN = (str, bytes, bytearray, int, float, complex, type, ModuleType, np.ndarray, np.generic, type(None))
-
-
-def _inner(holder: Any) -> list[Any]:
-    """Return what an object holds."""
-    if isinstance(holder, (dict, list, tuple, set, frozenset)):
-        entries: Any = holder.values() if isinstance(holder, dict) else holder
-        held = list(entries) if len(holder) <= _LONGEST else []
-    elif isinstance(holder, FunctionType):
-        return [cell.cell_contents for cell in holder.__closure__ or () if cell != CellType()]
-    elif isinstance(holder, partial):
-        return [holder.func, holder.args, holder.keywords]
-    elif isinstance(holder, MethodType):
-        return [holder.__self__]
-    else:
-        held = []
-    attributes = getattr(holder, "__dict__", None)
-    return [*held, *attributes.values()] if isinstance(attributes, dict) else held
-
-
-def _is_generator(value: Any) -> bool:
-    import torch
-
-    known = isinstance(value, (torch.Generator, np.random.Generator, np.random.RandomState, random.Random))
-    return known and not isinstance(value, random.SystemRandom)
 
 
 def seed_held(generators: list[Any], key: int) -> None:

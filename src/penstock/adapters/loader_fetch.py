@@ -11,7 +11,8 @@ from typing import Any
 
 from penstock._contracts.failing import add_note
 from penstock._contracts.process import in_worker_thread, worker_place
-from penstock.adapters.generators import generators_in, global_states_kept, key_of, mixed, seed_global, seed_held, set_states, states_of
+from penstock._processes.parts import generators_in
+from penstock.adapters.generators import global_states_kept, key_of, mixed, seed_global, seed_held, set_states, states_of
 from penstock.adapters.loader_order import Draw, indices_of
 
 __all__ = ["LoaderFetch"]
@@ -32,7 +33,7 @@ class _Copy:
     def held(self, epoch: int) -> list[Any]:
         """Return the generators that they hold: looked for in each epoch, as the loop may have changed an attribute."""
         if epoch != self._epoch:
-            self._epoch, self._held = epoch, generators_in(self.dataset, self.collate_fn)
+            self._epoch, self._held = epoch, [found for _, found in generators_in(self.dataset, self.collate_fn)]
         return self._held
 
 

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from penstock.adapters.generators import DrawingFrom, generators_in, key_of
+from penstock._processes.parts import generators_in
+from penstock.adapters.generators import DrawingFrom, key_of
 from penstock.errors import StateMismatch
 
 __all__ = ["Draw", "LoaderOrder", "indices_of"]
@@ -110,7 +111,7 @@ class LoaderOrder:
         Of these a slice is drawn when the one before is used up. That is in a thread beside the training loop: what the loop draws from a
         global generator of the CPU in that moment would come from the slice's states.
         """
-        drawing = DrawingFrom(generators_in(self._sampler, self._loader_generator), key_of(self._seed, epoch))
+        drawing = DrawingFrom([found for _, found in generators_in(self._sampler, self._loader_generator)], key_of(self._seed, epoch))
         with drawing:
             items = iter(self._sampler)
         num_items, ended = 0, False

@@ -200,7 +200,7 @@ class GeneratorEnqueuer:
             run.stop(timeout_s)
 
     def _processes(self, workers: int, max_queue_size: int) -> EnqueuerRun:
-        from penstock.enqueuer.in_processes import Processes
+        from penstock.enqueuer.in_processes import InProcesses
         from penstock.enqueuer.serving import Duty
 
         self._given.check_fresh()
@@ -217,7 +217,7 @@ class GeneratorEnqueuer:
             )
             for index in range(workers)
         ]
-        return Processes(duties, method, max_queue_size, self._name, self.patience_s, self._events)
+        return InProcesses(duties, method, max_queue_size, self._name, self.patience_s, self._events)
 
 
 def _inline(given: Given, name: str, events: Events) -> EnqueuerRun:
@@ -229,6 +229,6 @@ def _inline(given: Given, name: str, events: Events) -> EnqueuerRun:
 def _threads(
     given: Given, workers: int, max_queue_size: int, name: str, thread_safe: bool, patience_s: float, events: Events
 ) -> EnqueuerRun:
-    from penstock.enqueuer.in_threads import Threads
+    from penstock.enqueuer.in_threads import InThreads
 
-    return Threads(given, workers, max_queue_size, name, thread_safe, patience_s, events)
+    return InThreads(given, workers, max_queue_size, name, thread_safe, patience_s, events)

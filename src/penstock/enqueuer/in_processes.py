@@ -18,7 +18,7 @@ from penstock.enqueuer.handing import Events, Handing, HandingRun
 from penstock.enqueuer.serving import FINISHED, Duty, serve_items
 from penstock.errors import EnqueueCancelled, StillRunning, WorkerDied
 
-__all__ = ["Processes"]
+__all__ = ["InProcesses"]
 
 _GRACE_S = 2.0
 _EXIT_GRACE_S = 0.5
@@ -75,7 +75,7 @@ class _Stopped(Exception):
     """The bell rang."""
 
 
-class Processes(HandingRun):
+class InProcesses(HandingRun):
     """Children, each with its own iterator; item after item is taken from each in turn, so the same seed and workers give the same order.
 
     Args:

@@ -17,12 +17,12 @@ from penstock.enqueuer.handing import END, Events, Handing, HandingRun, failed_b
 from penstock.errors import EnqueueCancelled, StillRunning
 from penstock.queues.standing import where_stand
 
-__all__ = ["Inline", "Threads"]
+__all__ = ["InThreads", "Inline"]
 
 _GRACE_S = 30.0
 
 
-class Threads(HandingRun):
+class InThreads(HandingRun):
     """Threads that take turns at one iterator: a generator runs in one thread at a time, so the items come in its order.
 
     Args:

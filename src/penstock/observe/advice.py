@@ -11,7 +11,7 @@ from typing import Any
 from penstock._contracts.element import bytes_of
 from penstock.observe.stats import Snapshot, StageStats, gil_taken
 
-__all__ = ["Advice", "Window", "advice", "in_workers", "num_workers_for"]
+__all__ = ["Advice", "Stretch", "advice", "in_workers", "num_workers_for"]
 
 _WINDOW_NS = 2_000_000_000
 _WAIT_SHARE, _BUSY_SHARE = 0.10, 0.70
@@ -38,7 +38,7 @@ Python function, beside four other programs on each CPU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
+class Stretch:
     """What a feed did in a part of its run.
 
     Attributes:
@@ -122,7 +122,7 @@ def in_workers(num_workers: int) -> str:
 STAYS = "what it changes in this program (globals, counters, open files) then stays in the workers"
 
 
-def advice(window: Window, lock_share: float | None) -> str:
+def advice(window: Stretch, lock_share: float | None) -> str:
     """Return what to say of a window; empty where the loop does not wait for its functions, or has nothing to gain.
 
     Args:
@@ -149,7 +149,7 @@ def advice(window: Window, lock_share: float | None) -> str:
     )
 
 
-def _worth_it(window: Window) -> bool:
+def _worth_it(window: Stretch) -> bool:
     busy_s = sum(stage.busy_s for stage in window.users)
     return window.wait_share >= _WAIT_SHARE and busy_s >= _BUSY_SHARE * window.span_s
 
@@ -195,10 +195,10 @@ class Advice:
         return advice(window, _lock_share(window))
 
 
-def _between(begin: _Mark, end: _Mark, batch_bytes: int) -> Window:
+def _between(begin: _Mark, end: _Mark, batch_bytes: int) -> Stretch:
     before, now = begin.figures, end.figures
     known = {stage.name: stage for stage in before.stages}
-    return Window(
+    return Stretch(
         span_s=(end.time_ns - begin.time_ns) / 1e9,
         wait_s=now.consumer.wait_s - before.consumer.wait_s,
         loop_cpu_s=(end.cpu_ns - begin.cpu_ns) / 1e9,
@@ -215,7 +215,7 @@ def _since(before: StageStats | None, now: StageStats) -> StageStats:
     return replace(now, busy_s=now.busy_s - before.busy_s, cpu_s=now.cpu_s - before.cpu_s, queued_s=now.queued_s - before.queued_s)
 
 
-def _lock_share(window: Window) -> float | None:
+def _lock_share(window: Stretch) -> float | None:
     """Return for how much of their time functions hold the interpreter lock; None where that cannot be told at the moment.
 
     Those that wait hold it while they are on a CPU at most. Of others it is looked for, which tells nothing unless they run meanwhile.
