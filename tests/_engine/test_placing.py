@@ -88,5 +88,5 @@ def test_a_generator_of_the_user_is_read_by_the_same_thread() -> None:
 
 def test_functions_are_named_from_the_source_up() -> None:
     ds = ps.from_source(Rows()).map(FLIP).map(mine).filter(other).batch(4, collate_fn=mine).map(other, name="last")
-    assert names_of_users(lower(ds._root)) == ["read", "mine", "other", "collate_fn", "last"]
+    assert names_of_users(lower(ds._root)) == ["Rows", "mine", "other", "collate_fn", "last"]
     assert mine in list(functions_in(lower(ds._root).segments))

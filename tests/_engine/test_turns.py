@@ -121,3 +121,12 @@ def test_an_errand_that_is_not_wanted_any_more_ends() -> None:
     while asking.is_alive():
         errands.wake()
     assert found == [Stopped]
+
+
+def test_a_feed_inside_a_function_has_the_turns_of_that_function() -> None:
+    inner = ps.from_source([1, 2]).map(mine)
+
+    def outer(element: Any) -> Any:
+        return element + sum(inner.feed())
+
+    assert list(ps.from_source([10, 20]).map(mine).map(outer).feed(stall_timeout_s=30)) == [13, 23]

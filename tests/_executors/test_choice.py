@@ -226,7 +226,7 @@ def test_worker_processes_run_every_function_where_a_number_of_workers_is_asked_
     with ds.feed(num_workers=2) as feed:
         batches = list(feed)
         assert feed.stats().notices == (
-            "'numbered', 'marked_list', 'collate_fn': called in 2 worker processes; what they change there stays there",
+            "'numbered', 'collate_fn', 'marked_list': called in 2 worker processes; what they change there stays there",
         )
     assert [batch["numbers"] for batch in batches] == [list(range(n, n + 4)) for n in range(0, 40, 4)]
     for step in ("read_by", "collated_by", "marked_by"):

@@ -229,3 +229,35 @@ def test_a_pickler_without_buffers_apart_sends_arrays_whole() -> None:
     given = np.arange(100).reshape(10, 10)[:, ::2]
     assert np.array_equal(pickle.loads(dumps_to_worker(given)), given)
     assert SendingPickler.__mro__[1].__module__.startswith("cloudpickle")
+
+
+LATER = """
+import functools, typing
+import penstock as ps
+
+UserId = typing.NewType("UserId", int)
+
+@functools.lru_cache(maxsize=7)
+def load(number):
+    return number + load(number - 1) if number else load.cache_parameters()["maxsize"]
+
+class Rows:
+    def __len__(self):
+        return 3
+    @functools.cached_property
+    def offset(self):
+        return UserId(10)
+    def __getitem__(self, index):
+        return self.offset + load(index)
+
+rows = Rows()
+rows.offset
+feed = ps.from_source(rows).feed(num_workers=2)
+print(list(feed), *feed.stats().notices)
+"""
+
+
+def test_cached_functions_and_properties_and_new_types_of_the_program_go_along(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", LATER], capture_output=True, text=True, check=False, cwd=tmp_path)
+    told = "'Rows': called in 2 worker processes; what they change there stays there"
+    assert (done.stdout, done.stderr) == (f"[17, 18, 20] {told}\n", "")

@@ -12,7 +12,7 @@ from penstock._engine.program import IN_PROGRAM, SHARED, FilterStep, Program, Se
 from penstock._ops.operator import Leaf, Operator
 from penstock._ops.reading import ReadLeaf
 
-__all__ = ["apart", "functions_in", "names_of_users", "together"]
+__all__ = ["apart", "functions_in", "names_of_users", "seeds_generators", "together"]
 
 _INNER = ("leaf", "child", "branches", "operators", "filter_steps", "batch_ops", "batch", "collation", "steps", "transform", "stages")
 
@@ -110,13 +110,23 @@ def _in_memory(leaf: Leaf) -> bool:
     return isinstance(leaf, ReadLeaf) and getattr(leaf.source, "in_memory", False)
 
 
+def seeds_generators(program: Program) -> bool:
+    """Tell whether a function of a program seeds the generators that everybody in a process shares."""
+    steps = (step for segment in program.segments for stage in segment.stages for step in (*stage.operators, *stage.filter_steps))
+    return any(getattr(getattr(step, "fn", None), "seeds_generators", False) for step in steps)
+
+
 def names_of_users(program: Program) -> list[str]:
-    """Name the steps that run functions of the user's, from the source up, each once."""
+    """Name the steps that run functions of the user's where the feed says, from the source up, each once; of a source its class.
+
+    Those with workers of their own, and `async` ones, run where `map` says.
+    """
     names: dict[str, None] = {}
     for segment in program.segments:
-        if segment.leaf is not None and _runs_users(segment.leaf):
-            names["read"] = None
-        steps: list[FilterStep | Operator] = [step for stage in segment.stages for step in (*stage.operators, *stage.filter_steps)]
+        stages = [stage for stage in segment.stages if stage.workers in (None, IN_PROGRAM) and stage.awaited is None]
+        for user in functions_in(segment.leaf) if segment.stages[:1] == tuple(stages[:1]) else ():
+            names[getattr(user, "__name__", type(user).__name__)] = None
+        steps: list[FilterStep | Operator] = [step for stage in stages for step in (*stage.operators, *stage.filter_steps)]
         names |= {step.name: None for step in steps if step.name and _runs_users(step)}
         if segment.batch is not None and _runs_users(segment.batch):
             names["collate_fn"] = None

@@ -76,11 +76,19 @@ def _turns_of(objects: Iterable[Any]) -> tuple[_Turn, ...]:
     return tuple(sorted(found.values(), key=lambda turn: turn.number))
 
 
+_mine = threading.local()
+"""`turns`: those that this thread has."""
+
+
 class Turns:
-    """The turns that the thread of the user's functions of one feed takes. Empty where there is no such thread."""
+    """The turns that the thread of the user's functions of one feed takes. Empty where there is no such thread.
+
+    A feed that a function of another feed runs has the turns of that function.
+    """
 
     def __init__(self, program: Program) -> None:
         """Look at what runs in the program."""
+        self._given: frozenset[_Turn] = getattr(_mine, "turns", frozenset())
         self._of = {
             (number, stage): _turns_of(_called_in(segment, stage))
             for number, segment in enumerate(program.segments)
@@ -100,28 +108,31 @@ class Turns:
     @contextmanager
     def of_task(self, segment: int, stage: int, *, reads: bool, wanted: Callable[[], bool]) -> Iterator[bool]:
         """Have the turns for a task in the `with` block; it gets False when they are no longer wanted."""
-        with _held(self._of.get(_READ if reads else (segment, stage), ()), wanted) as held:
+        with self._held(self._of.get(_READ if reads else (segment, stage), ()), wanted) as held:
             yield held
 
     @contextmanager
     def of_all(self, wanted: Callable[[], bool]) -> Iterator[bool]:
         """Have all turns, as `of_task`."""
-        with _held(tuple(sorted(self._all, key=lambda turn: turn.number)), wanted) as held:
+        with self._held(tuple(sorted(self._all, key=lambda turn: turn.number)), wanted) as held:
             yield held
 
-
-@contextmanager
-def _held(turns: tuple[_Turn, ...], wanted: Callable[[], bool]) -> Iterator[bool]:
-    taken: list[_Turn] = []
-    try:
-        for turn in turns:
-            if not turn.take(wanted):
-                break
-            taken.append(turn)
-        yield len(taken) == len(turns)
-    finally:
-        for turn in reversed(taken):
-            turn.give()
+    @contextmanager
+    def _held(self, turns: tuple[_Turn, ...], wanted: Callable[[], bool]) -> Iterator[bool]:
+        before: frozenset[_Turn] = getattr(_mine, "turns", frozenset())
+        missing = [turn for turn in turns if turn not in before and turn not in self._given]
+        taken: list[_Turn] = []
+        try:
+            for turn in missing:
+                if not turn.take(wanted):
+                    break
+                taken.append(turn)
+            _mine.turns = before.union(self._given, taken)
+            yield len(taken) == len(missing)
+        finally:
+            _mine.turns = before
+            for turn in reversed(taken):
+                turn.give()
 
 
 class Gate:

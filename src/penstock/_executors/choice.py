@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from penstock._contracts.options import Options
 from penstock._contracts.process import why_no_processes
 from penstock._engine.engine import Engine
-from penstock._engine.placing import apart, functions_in, names_of_users, together
+from penstock._engine.placing import apart, functions_in, names_of_users, seeds_generators, together
 from penstock._engine.program import Program
 from penstock._engine.resume import PlanVariant
 from penstock._executors.contract import Executor
@@ -81,7 +81,8 @@ def _words(names: list[str], place: Place, options: Options) -> str:
     """Say where functions of the user's run, and why."""
     some = ", ".join(map(repr, names[:_MOST_NAMES])) + (f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else "")
     if place.hindrance:
-        return f"{some}: called in this program, one call at a time, and not in worker processes: {place.hindrance}"
+        there = "the thread of the training loop" if place.executor == "inline" else "this program, one call at a time"
+        return f"{some}: called in {there}, and not in worker processes: {place.hindrance}"
     if place.apart:
         return f"{some}: called in this program, one call at a time; feed(num_workers=N) uses N worker processes"
     return f"{some}: called in {options.num_workers} worker processes; what they change there stays there"
@@ -126,7 +127,7 @@ class Placement:
 
     def begin(self, form: PlanVariant, program: Program) -> Program:
         """Prepare to run a plan, lowered to a program; return it with the place of each stage."""
-        self._form = form
+        self._form, before = form, program
         if self._place is None:
             self._place = self._decided(program)
         place = self._place
@@ -136,9 +137,16 @@ class Placement:
             place = self._place = place._replace(executor="threads")  # nothing is left for them
         self._own_pools = place.executor != "inline" and any(stage.workers and stage.workers.executor == "processes" for stage in stages)
         if (place.executor == "processes" or self._own_pools) and self._processes is None and place.executor != "ray":
-            from penstock._executors.processes import WorkerProcesses  # 20 ms, which `import penstock` does not pay
+            from penstock._executors.processes import WorkerProcesses, no_system_resources  # 20 ms, which `import penstock` does not pay
 
-            self._processes = WorkerProcesses(self._owner())
+            try:
+                self._processes = WorkerProcesses(self._owner())
+            except OSError as error:
+                told = no_system_resources(error)
+                if self._options.executor != "auto" or self._own_pools:
+                    raise told from error
+                self._hindrance, self._place = f"{told.what}; {told.fix}", None
+                return self.begin(form, before)
         if place.executor == "ray" and self._ray is None:
             from penstock._executors.ray import RayWorkers
 
@@ -148,8 +156,10 @@ class Placement:
     def _decided(self, program: Program) -> Place:
         self._hindrance = self._hindrance or why_no_processes()
         place = place_of(self._options, has_functions=_has_functions(program), num_cpus=self._num_cpus, hindrance=self._hindrance)
+        if place.hindrance and seeds_generators(program):  # beside the loop it would draw from the generators that the loop draws from
+            place = Place("inline", hindrance=place.hindrance)
         names = names_of_users(program)
-        if names and self._options.executor == "auto" and place.executor != "inline":
+        if names and self._options.executor == "auto" and (place.executor != "inline" or place.hindrance):
             self.notices = [_words(names, place, self._options)]
         return place
 

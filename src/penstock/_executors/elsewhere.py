@@ -24,6 +24,7 @@ from penstock._executors.threads import Stopped, ThreadsExecutor, work
 from penstock._ops.reading import ReadLeaf
 from penstock._ops.rows import Rows
 from penstock._ops.worker import WorkerContext
+from penstock._processes.settings import settings_of
 from penstock.errors import WorkerDied
 
 if TYPE_CHECKING:
@@ -161,7 +162,7 @@ class RemoteWorkers(ABC):
             PlanError: something in them cannot be sent, or would take too much memory.
         """
         parts = tuple(_part_there(plan, default) for plan in engine.plans)
-        stages = Stages(parts, engine.error_handler.policies, num_workers)
+        stages = Stages(parts, engine.error_handler.policies, num_workers, settings_of(parts))
         if form != self._form or self._has_changed(stages, engine):
             executors = engine.executors
             there = [pool for pool in engine.pools if pool not in (READER, RETRY_WORKER) and executors.get(pool, default) != "threads"]

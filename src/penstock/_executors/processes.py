@@ -107,7 +107,7 @@ class WorkerProcesses(RemoteWorkers):
                 self._told_kept = True
                 what = not_sendable(stages, error, "", dumps_to_worker).what
                 text = f"{what}; worker processes go on with what the functions and objects of the dataset held before"
-                engine.announce(Notice(time.perf_counter_ns(), "executor", text))
+                announce(engine, text)
             return False
 
     def _send(self, stages: Stages, form: PlanVariant, num_workers: int) -> None:
@@ -129,6 +129,23 @@ class WorkerProcesses(RemoteWorkers):
         if sent.stages.num_bytes > _RELEASE_BYTES:
             release_freed_memory()
 
+    def run(self, engine: Engine, form: PlanVariant, default: str, num_workers: int) -> None:
+        """See `RemoteWorkers`. The first time it is also read, where workers are forked: whether that works is known before an element.
+
+        Raises:
+            PlanError: something cannot be sent, or read there, or would take too much memory.
+        """
+        super().run(engine, form, default, num_workers)
+        with self._forking:
+            if not self._forks or self._loaded:
+                return
+            try:
+                self._load(engine)
+            except WorkerDied:  # a worker will start another
+                return
+            except OSError as error:
+                raise no_system_resources(error) from error
+
     def _make(self, name: str, index: int) -> WorkerProcess:
         return WorkerProcess(self, f"worker process {name}", index)
 
@@ -149,8 +166,8 @@ class WorkerProcesses(RemoteWorkers):
             except Exception as error:
                 if self.closed:
                     raise Stopped from None
-                self._failure = error
-                raise
+                self._failure = no_system_resources(error) if isinstance(error, OSError) else error
+                raise self._failure from None
             self._failure = None
             with self.starting:
                 if not self.closed:
@@ -171,14 +188,14 @@ class WorkerProcesses(RemoteWorkers):
     def _start_child(self, worker: WorkerProcess, name: str, index: int) -> Child:
         nursery = self._nursery
         if self._forks and (nursery is None or self._loaded != self.sent.serial):
-            nursery = self._load(worker)
+            nursery = self._load(worker.engine)
         share = max(1, available_cpus() // max(1, len(self._workers)))
         args = (name, index, self.arena.num_bytes, sizes_of_pools(share), log_levels())
         if nursery is None or not self._forks:
             return Child.start(serve, args, name=name, method="exec")
         return nursery.fork(serve, args, name)
 
-    def _load(self, worker: WorkerProcess) -> Nursery | None:
+    def _load(self, engine: Engine) -> Nursery | None:
         """Have the nursery read what is run now; None where its imports started threads."""
         sent = self.sent
         nursery = self._nursery = self._nursery or Nursery()
@@ -194,16 +211,18 @@ class WorkerProcesses(RemoteWorkers):
         if loaded.threads:
             self._end_nursery()
             self._forks = False
-            worker.announce(
+            announce(
+                engine,
                 f"importing what the functions need started other threads ({', '.join(loaded.threads[:5])}), which a forked process lacks: "
                 "each worker process is started by itself and imports all of it, which takes longer. Start threads where a function is "
-                "called first, not where its module is imported"
+                "called first, not where its module is imported",
             )
             return None
         if free_bytes is not None and num_workers * loaded.private_bytes > free_bytes:
-            worker.announce(
+            announce(
+                engine,
                 f"{num_workers} worker processes may come to need {num_workers} times {loaded.private_bytes >> 20} MB, what their "
-                f"functions import and hold, and {free_bytes >> 20} MB are free: give a smaller num_workers"
+                f"functions import and hold, and {free_bytes >> 20} MB are free: give a smaller num_workers",
             )
         return nursery
 
@@ -240,6 +259,20 @@ class WorkerProcesses(RemoteWorkers):
     def pids(self) -> list[int]:
         """The processes that run."""
         return [worker.child.pid for worker in self._workers.values() if worker.child is not None]
+
+
+def announce(engine: Engine, text: str) -> None:
+    """Say something to the user of the feed."""
+    engine.announce(Notice(time.perf_counter_ns(), "worker", text))
+
+
+def no_system_resources(error: OSError) -> PlanError:
+    """Return the error of a system that has no descriptors, memory or processes left for workers."""
+    return PlanError(
+        f"no worker process can be started: {error.strerror or error}; limits of this process may be too low (ulimit -a)",
+        where='executor="processes"',
+        fix='raise that of open files, memory or processes (ulimit -n, -v, -u), give a smaller num_workers, or executor="threads"',
+    )
 
 
 class WorkerProcess(RemoteWorker):
@@ -322,10 +355,6 @@ class WorkerProcess(RemoteWorker):
             self.child, self._serial = self._processes.new_child(self, self._name, self._index)
             self._line = _Line(self.child, self._processes.arena.fd)
         return self.child
-
-    def announce(self, text: str) -> None:
-        """Say something to the user of the feed."""
-        self.engine.announce(Notice(time.perf_counter_ns(), "worker", text))
 
     def _lose(self) -> bool:
         child = self.child

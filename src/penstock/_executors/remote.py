@@ -36,6 +36,7 @@ from penstock._processes.failure import dump_with_errors
 from penstock._processes.outbox import Outbox
 from penstock._processes.pipe import Pipe
 from penstock._processes.sending import dumps_to_program, pickler_to_program
+from penstock._processes.settings import Settings, set_here
 from penstock._processes.shared_pickle import PickledOnce
 from penstock.errors import PlanError, SpecError
 from penstock.observe.stats import thread_times
@@ -64,11 +65,19 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of mallopt(3)
 
 
 class Stages(NamedTuple):
-    """What a worker process computes."""
+    """What a worker process computes.
+
+    Attributes:
+        segments: of the plan, without what the program computes.
+        policies: of the feed.
+        num_workers: how many compute it.
+        settings: of modules that their functions read.
+    """
 
     segments: tuple[SegmentPlan, ...]
     policies: Policies
     num_workers: int = 1
+    settings: Settings = {}  # noqa: RUF012 - nobody changes it
 
 
 class Place(NamedTuple):
@@ -181,7 +190,9 @@ def load(stages: PickledOnce, descriptor: int) -> Stages:
 
 def _read(load: Callable[[], Stages], words: str, fix: str) -> Stages:
     try:
-        return load()
+        loaded = load()
+        set_here(loaded.settings)
+        return loaded
     except Exception as error:
         raise PlanError(
             f"the functions of the dataset cannot be read in a worker process: {type(error).__name__}: {error}", where=words, fix=fix
@@ -226,7 +237,7 @@ class RemoteComputer:
         self._segments = ()
         place = worker_place()
         place.index = self.context.index
-        self._segments, policies, place.num_workers = _read(load, self.words, self.fix)
+        self._segments, policies, place.num_workers, _ = _read(load, self.words, self.fix)
         self._handler = ErrorHandler(policies=policies, pause=pause, retrying=retrying)
         _limit_pools(num_threads)
         _keep_freed_memory()

@@ -16,9 +16,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["HeldPart", "codes_in", "culprit", "generators_in", "largest_part", "path_of", "steps_of", "warn_of_generators", "words_of"]
+__all__ = [
+    "LONGEST",
+    "MOST_OBJECTS",
+    "HeldPart",
+    "codes_in",
+    "culprit",
+    "generators_in",
+    "is_users",
+    "largest_part",
+    "path_of",
+    "steps_of",
+    "warn_of_generators",
+    "words_of",
+]
 
-_MOST_OBJECTS, _LONGEST, _DEPTH = 20_000, 1_000, 24
+MOST_OBJECTS, LONGEST, _DEPTH = 20_000, 1_000, 24
 """Limits of a search: 20 ms; a container with more entries is data."""
 _SAMPLED, _SIZE_DEPTH = 8, 8
 _PLAIN = (str, bytes, bytearray, int, float, complex, ModuleType, np.ndarray, np.generic, type(None))
@@ -73,7 +86,7 @@ def _parts(value: Any) -> Iterator[tuple[str, Any, Any]]:
                 yield from (("attribute", name, getattr(value, name)) for name in names)
                 return
         yield from _attributes(value)
-        if _is_looked_into(type(value)):
+        if is_users(type(value)):
             yield "class", None, type(value)
 
 
@@ -102,7 +115,7 @@ def _held_by_function(function: FunctionType) -> Iterator[tuple[str, Any, Any]]:
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         with suppress(ValueError):  # it is empty
             yield "variable", name, cell.cell_contents
-    if _is_looked_into(function):
+    if is_users(function):
         own = function.__globals__
         yield from (("global", name, own[name]) for name in dict.fromkeys(_globals_in(function.__code__)) if name in own)
     code, defaults = function.__code__, function.__defaults__ or ()
@@ -172,7 +185,7 @@ def generators_in(*holders: object) -> list[tuple[list[HeldPart], Any]]:
     found: list[tuple[list[HeldPart], Any]] = []
     seen: dict[int, object] = {}  # kept: the numbers of objects that are gone are used again
     waiting: deque[tuple[list[HeldPart], Any]] = deque(([], holder) for holder in holders)
-    while waiting and len(seen) < _MOST_OBJECTS:
+    while waiting and len(seen) < MOST_OBJECTS:
         steps, value = waiting.popleft()
         if id(value) in seen or isinstance(value, _PLAIN):
             continue
@@ -180,7 +193,7 @@ def generators_in(*holders: object) -> list[tuple[list[HeldPart], Any]]:
         if _is_generator(value):
             found.append((steps, value))
         elif len(steps) < _DEPTH and not getattr(type(value), "seeds_generators", False):
-            long = isinstance(value, (dict, list, tuple, set, frozenset)) and len(value) > _LONGEST
+            long = isinstance(value, (dict, list, tuple, set, frozenset)) and len(value) > LONGEST
             waiting.extend(([*steps, step], step.part) for step in (() if long else steps_of(value)))
     return found
 
@@ -195,15 +208,13 @@ def _is_generator(value: object) -> bool:
     return isinstance(value, (np.random.Generator, of_torch)) and value is not getattr(torch, "default_generator", None)
 
 
-def _is_looked_into(value: object) -> bool:
-    """Leave out modules, and functions and classes of libraries."""
-    if isinstance(value, ModuleType):
-        return False
-    if not isinstance(value, (type, FunctionType)):
+def is_users(value: object) -> bool:
+    """Tell whether a module, function or class is none of a library; all other objects may be the user's."""
+    if not isinstance(value, (type, FunctionType, ModuleType)):
         return True
-    module = sys.modules.get(value.__module__ or "")
-    file = str(getattr(module, "__file__", None) or "")
-    top = (value.__module__ or "").partition(".")[0]
+    name = (value.__name__ if isinstance(value, ModuleType) else value.__module__) or ""
+    file = str(getattr(sys.modules.get(name), "__file__", None) or "")
+    top = name.partition(".")[0]
     return top == "__main__" or (top not in sys.stdlib_module_names and top != "penstock" and "-packages" not in file)
 
 
@@ -226,7 +237,7 @@ def _size_of(value: object, depth: int) -> int:
         return num_bytes
     if isinstance(value, (str, bytes, bytearray)):
         return len(value)
-    if depth == 0 or not _is_looked_into(value):
+    if depth == 0 or not is_users(value):
         return 64
     if isinstance(value, (list, tuple, dict)) and len(value) > _SAMPLED:
         some = list(value.items() if isinstance(value, dict) else value)[:: max(1, len(value) // _SAMPLED)][:_SAMPLED]

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from io import BytesIO, TextIOWrapper
 from types import CodeType, FunctionType, ModuleType
-from typing import Any
+from typing import Any, NewType
 
 import cloudpickle
 import numpy as np
@@ -68,11 +68,15 @@ class SendingPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle 
         if kind is CodeType:
             make, arguments = self.dispatch_table[CodeType](value)
             return _code, (value.co_filename, make, arguments)  # cloudpickle leaves the name out, which tracebacks and stacks tell
+        if kind in _NAMED and self._copied(value) is not None:
+            return _NAMED[kind](value)
+        if kind is functools.cached_property:  # in Python 3.11 it holds a lock
+            return _cached_property, (value.func, value.attrname)
         if kind in (random.Random, np.random.RandomState) and value is _generator_of_process(kind):
             return _generator_of_process, (kind,)
         return _as_usual(self, value)
 
-    def _copied(self, value: type | FunctionType | ModuleType) -> ModuleType | None:
+    def _copied(self, value: Any) -> ModuleType | None:
         """Return the module of what would be another thing, or nothing, in a worker; None for what is left to cloudpickle."""
         name = value.__name__ if isinstance(value, ModuleType) else value.__module__
         module = sys.modules.get(name) if isinstance(name, str) else None
@@ -124,6 +128,24 @@ class SendingPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle 
             return np.ascontiguousarray(value).__reduce_ex__(5)  # NumPy would send its elements in the stream
         start = int(value.__array_interface__["data"][0]) - low
         return _strided, (np.asarray(_Bytes(value, low, high - low)), start, value.shape, value.strides, value.dtype)
+
+
+_CachedFunction: type = type(functools.lru_cache(abs))
+_NAMED: dict[type, Callable[[Any], Any]] = {
+    _CachedFunction: lambda found: (_cached_function, (found.__wrapped__, found.cache_parameters())),
+    NewType: lambda found: (NewType, (found.__name__, found.__supertype__)),
+}
+"""What pickle sends by its name alone, and how what the program defines is made again: a cache is empty there."""
+
+
+def _cached_property(function: Any, name: str | None) -> Any:
+    made = functools.cached_property(function)
+    made.attrname = name
+    return made
+
+
+def _cached_function(function: Any, parameters: dict[str, Any]) -> Any:
+    return functools.lru_cache(**parameters)(function)
 
 
 _SAME_EVERYWHERE = {*sys.stdlib_module_names, "penstock", "numpy"}

@@ -1,0 +1,109 @@
+"""What the program has set in modules that worker processes import anew: globals and class attributes that the user's functions read.
+
+Only plain values: numbers, texts, and dicts, lists, tuples and namespaces of them. They are set in the objects that are there, as other
+modules may hold these.
+"""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from collections import deque
+from types import FunctionType, ModuleType, SimpleNamespace
+from typing import Any
+
+from penstock._processes.parts import LONGEST, MOST_OBJECTS, is_users, steps_of
+
+__all__ = ["Settings", "set_here", "settings_of"]
+
+Settings = dict[tuple[str, str], dict[str, Any]]
+"""By module and class, "" for the module itself: values by name."""
+
+_LEAVES = (int, float, complex, str, bytes, type(None))
+
+
+def settings_of(value: object) -> Settings:
+    """Return the settings that the functions and classes of the user's in an object, or in what it holds, may read."""
+    found: Settings = {}
+    seen: dict[int, object] = {}
+    waiting: deque[Any] = deque([value])
+    while waiting and len(seen) < MOST_OBJECTS:
+        holder = waiting.popleft()
+        if id(holder) in seen or (isinstance(holder, (dict, list, tuple, set, frozenset)) and len(holder) > LONGEST):
+            continue
+        seen[id(holder)] = holder
+        if isinstance(holder, ModuleType):
+            named = [(name, part) for name, part in vars(holder).items() if not name.startswith("__")] if is_users(holder) else []
+        else:
+            steps = steps_of(holder)
+            named = [(step.key, step.part) for step in steps if step.kind == "global" or isinstance(holder, type)]
+            waiting.extend(step.part for step in steps if not isinstance(step.part, _LEAVES))
+        owner = _owner(holder)
+        for name, part in named:
+            if owner is not None and _is_plain(part):
+                found.setdefault(owner, {})[name] = _content(part)
+            elif isinstance(holder, ModuleType) and isinstance(part, (FunctionType, type)) and is_users(part):
+                waiting.append(part)
+    return {owner: values for owner, values in found.items() if owner[0] not in ("__main__", "__mp_main__")}
+
+
+def _owner(holder: Any) -> tuple[str, str] | None:
+    """Return whose names those of a module, function or class are."""
+    if isinstance(holder, ModuleType):
+        return holder.__name__, ""
+    if isinstance(holder, FunctionType):
+        return holder.__globals__.get("__name__", ""), ""
+    return (holder.__module__, holder.__qualname__) if isinstance(holder, type) and is_users(holder) else None
+
+
+def _is_plain(value: Any, depth: int = 0) -> bool:
+    if type(value) in (*_LEAVES, bool):
+        return True
+    if depth > 8 or not isinstance(value, (dict, list, tuple, Namespace, SimpleNamespace)):
+        return False
+    parts = vars(value) if isinstance(value, (Namespace, SimpleNamespace)) else value
+    inner = [*parts, *parts.values()] if isinstance(parts, dict) else parts
+    return len(inner) <= LONGEST and all(_is_plain(one, depth + 1) for one in inner)
+
+
+def _content(value: Any) -> Any:
+    """Return a plain value without the class of a dict, list or namespace, which stays there."""
+    if isinstance(value, (Namespace, SimpleNamespace)):
+        return SimpleNamespace(**{name: _content(one) for name, one in vars(value).items()})
+    if isinstance(value, dict):
+        return {key: _content(one) for key, one in value.items()}
+    return [_content(one) for one in value] if isinstance(value, list) else value
+
+
+def set_here(settings: Settings) -> None:
+    """Set what another process has set, in modules that this one has imported."""
+    for (module_name, kind), values in settings.items():
+        owner: Any = sys.modules.get(module_name)
+        for name in filter(None, kind.split(".")):
+            owner = getattr(owner, name, None)
+        for name, value in values.items() if owner is not None else ():
+            current = vars(owner).get(name)
+            if not _put_into(current, value) and _differ(current, value):
+                setattr(owner, name, value)
+
+
+def _differ(one: Any, other: Any) -> bool:
+    return type(one) is not type(other) or bool(one != other)
+
+
+def _put_into(current: Any, value: Any) -> bool:
+    """Make a dict, list or namespace hold what another holds; tell whether it can."""
+    if isinstance(current, (Namespace, SimpleNamespace)) and isinstance(value, SimpleNamespace):
+        return _put_into(vars(current), vars(value))
+    if isinstance(current, list) and isinstance(value, list):
+        if current != value:
+            current[:] = value
+        return True
+    if not isinstance(current, dict) or not isinstance(value, dict):
+        return False
+    for key in [key for key in current if key not in value]:
+        dict.__delitem__(current, key)
+    for key, one in value.items():
+        if key not in current or (not _put_into(current[key], one) and _differ(current[key], one)):
+            dict.__setitem__(current, key, one)  # whatever a subclass, such as one that was frozen, says
+    return True
