@@ -177,6 +177,50 @@ def test_what_cannot_be_copied_is_called_by_one_thread_at_a_time() -> None:
     assert {sample["made"][2] for sample in samples} == {id(loader.dataset)}
 
 
+def test_what_cannot_be_pickled_runs_in_the_loops_thread_with_the_same_numbers_and_the_loops_are_left() -> None:
+    class Drawing(Dataset):  # type: ignore[misc]
+        def __len__(self) -> int:
+            return 24
+
+        def __getitem__(self, index: int) -> Any:
+            return index, threading.get_ident(), torch.rand(1).item(), random.random()
+
+    class Locked(Drawing):
+        def __init__(self) -> None:
+            self.lock = threading.Lock()
+
+    def run(dataset: Any) -> tuple[list[Any], list[float], list[str]]:
+        torch.manual_seed(3)
+        loader = DataLoader(dataset, batch_size=4, shuffle=True, num_workers=2, collate_fn=as_they_are)
+        with ps.from_dataloader(loader).feed() as feed:
+            samples = []
+            draws = []
+            for batch in feed:
+                samples += batch
+                draws.append(torch.rand(1).item())
+            return samples, draws, feed.stats().notices
+
+    samples, draws, notices = run(Locked())
+    wanted, draws_of_processes, _ = run(Drawing())
+    assert [(index, *drawn) for index, _, *drawn in samples] == [(index, *drawn) for index, _, *drawn in wanted]
+    assert draws == draws_of_processes
+    assert {thread for _, thread, *_ in samples} == {threading.get_ident()}
+    assert "'Locked': called in the thread of the training loop, and not in worker processes: a value of type _thread.lock" in notices[0]
+
+
+def test_the_default_dtype_of_the_program_is_that_of_worker_processes() -> None:
+    class Floats(Numbers):
+        def __getitem__(self, index: int) -> Any:
+            return torch.zeros(1)
+
+    torch.set_default_dtype(torch.float64)
+    try:
+        with ps.from_dataloader(DataLoader(Floats(), batch_size=8, num_workers=1)).feed() as feed:
+            assert {batch.dtype for batch in feed} == {torch.float64}
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 def test_the_generators_of_the_training_loop_are_left_as_they_are() -> None:
     def draws() -> tuple[Any, ...]:
         return torch.rand(2).tolist(), random.gauss(0, 1), np.random.randn(), np.random.rand()

@@ -69,10 +69,16 @@ class LoaderFetch:
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what belongs to this process."""
-        return {name: vars(self)[name] for name in ("name", "__qualname__", "_parts", "_batched", "_worker_init_fn")}
+        import torch
+
+        kept = {name: vars(self)[name] for name in ("name", "__qualname__", "_parts", "_batched", "_worker_init_fn")}
+        return {**kept, "dtype": torch.get_default_dtype()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Begin in another process."""
+        """Begin in another process, with the default dtype of the program."""
+        import torch
+
+        torch.set_default_dtype(state.pop("dtype"))
         vars(self).update(state)
         self._begin_here()
 
