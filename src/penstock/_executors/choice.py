@@ -137,21 +137,30 @@ class Placement:
             place = self._place = place._replace(executor="threads")  # nothing is left for them
         self._own_pools = place.executor != "inline" and any(stage.workers and stage.workers.executor == "processes" for stage in stages)
         if (place.executor == "processes" or self._own_pools) and self._processes is None and place.executor != "ray":
-            from penstock._executors.processes import WorkerProcesses, no_system_resources  # 20 ms, which `import penstock` does not pay
-
             try:
-                self._processes = WorkerProcesses(self._owner())
-            except OSError as error:
-                told = no_system_resources(error)
-                if self._options.executor != "auto" or self._own_pools:
-                    raise told from error
-                self._hindrance, self._place = f"{told.what}; {told.fix}", None
+                self._processes = self._new_processes()
+            except PlanError as error:
+                self._in_threads(error)
                 return self.begin(form, before)
         if place.executor == "ray" and self._ray is None:
             from penstock._executors.ray import RayWorkers
 
             self._ray = RayWorkers(self._owner(), self._options.ray_options)
         return replace(program, elsewhere=place.executor in ("processes", "ray"))
+
+    def _in_threads(self, error: PlanError) -> None:
+        """Have threads take the place of worker processes, where the user has not asked for these by name; else raise the error."""
+        if self._options.executor != "auto" or self._name != "processes" or self._hindrance:
+            raise error
+        self._hindrance, self._place = f"{error.what}; {error.fix}", None
+
+    def _new_processes(self) -> WorkerProcesses:
+        from penstock._executors.processes import WorkerProcesses, no_system_resources  # 20 ms, which `import penstock` does not pay
+
+        try:
+            return WorkerProcesses(self._owner())
+        except OSError as error:
+            raise no_system_resources(error) from error
 
     def _decided(self, program: Program) -> Place:
         self._hindrance = self._hindrance or why_no_processes()
@@ -185,9 +194,7 @@ class Placement:
         except Stopped:  # another thread has closed the feed meanwhile
             return ThreadsExecutor(engine)
         except PlanError as error:
-            if self._options.executor != "auto" or self._name != "processes" or self._hindrance:
-                raise
-            self._hindrance, self._place = f"{error.what}; {error.fix}", None
+            self._in_threads(error)
             return None
         return RemoteExecutor(engine, workers, self._name, self._sharing.computer)
 

@@ -8,7 +8,7 @@ import random
 import sys
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from types import BuiltinMethodType, CodeType, FunctionType, MethodType, ModuleType
@@ -18,7 +18,6 @@ import numpy as np
 
 __all__ = [
     "LONGEST",
-    "MOST_OBJECTS",
     "HeldPart",
     "codes_in",
     "culprit",
@@ -26,15 +25,16 @@ __all__ = [
     "is_users",
     "largest_part",
     "path_of",
+    "search",
     "steps_of",
     "warn_of_generators",
     "words_of",
 ]
 
-MOST_OBJECTS, LONGEST, _DEPTH = 20_000, 1_000, 24
+_MOST_OBJECTS, LONGEST, _DEPTH = 20_000, 1_000, 24
 """Limits of a search: 20 ms; a container with more entries is data."""
 _SAMPLED, _SIZE_DEPTH = 8, 8
-_PLAIN = (str, bytes, bytearray, int, float, complex, ModuleType, np.ndarray, np.generic, type(None))
+_PLAIN = (str, bytes, bytearray, int, float, complex, np.ndarray, np.generic, type(None))
 
 
 class HeldPart(NamedTuple):
@@ -64,7 +64,7 @@ class HeldPart(NamedTuple):
 
 def steps_of(value: object) -> list[HeldPart]:
     """Return the parts of containers, plain objects, functions and classes; of a function of a library not the globals."""
-    return [HeldPart(value, *found) for found in _parts(value)] if not isinstance(value, _PLAIN) else []
+    return [] if isinstance(value, (*_PLAIN, ModuleType)) else [HeldPart(value, *found) for found in _parts(value)]
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any, Any]]:
@@ -177,25 +177,31 @@ def culprit(value: object, is_good: Callable[[object], bool], *, into_code: bool
     return steps[: len(steps) - next((n for n, step in enumerate(reversed(steps)) if step.name), 0)]
 
 
+def search(holders: Sequence[object], parts_of: Callable[[Any], Sequence[HeldPart]]) -> Iterator[tuple[list[HeldPart], Any]]:
+    """Yield objects and what they hold, as `parts_of` says, each once with the way to it, the nearest first."""
+    seen: dict[int, object] = {}  # kept: the numbers of objects that are gone are used again
+    waiting: deque[tuple[list[HeldPart], Any]] = deque(([], holder) for holder in holders)
+    while waiting and len(seen) < _MOST_OBJECTS:
+        steps, value = waiting.popleft()
+        if id(value) in seen or isinstance(value, _PLAIN):
+            continue
+        seen[id(value)] = value
+        yield steps, value
+        is_data = isinstance(value, (dict, list, tuple, set, frozenset)) and len(value) > LONGEST
+        if len(steps) < _DEPTH and not is_data:
+            waiting.extend(([*steps, part], part.part) for part in parts_of(value))
+
+
 def generators_in(*holders: object) -> list[tuple[list[HeldPart], Any]]:
     """Return the random generators that objects of the user's, or what they hold, have, each with the way to it, the nearest first.
 
     Not those that everybody in the process shares, nor those of an object that seeds them itself, which says so with `seeds_generators`.
     """
-    found: list[tuple[list[HeldPart], Any]] = []
-    seen: dict[int, object] = {}  # kept: the numbers of objects that are gone are used again
-    waiting: deque[tuple[list[HeldPart], Any]] = deque(([], holder) for holder in holders)
-    while waiting and len(seen) < MOST_OBJECTS:
-        steps, value = waiting.popleft()
-        if id(value) in seen or isinstance(value, _PLAIN):
-            continue
-        seen[id(value)] = value
-        if _is_generator(value):
-            found.append((steps, value))
-        elif len(steps) < _DEPTH and not getattr(type(value), "seeds_generators", False):
-            long = isinstance(value, (dict, list, tuple, set, frozenset)) and len(value) > LONGEST
-            waiting.extend(([*steps, step], step.part) for step in (() if long else steps_of(value)))
-    return found
+
+    def parts_of(value: Any) -> list[HeldPart]:
+        return [] if _is_generator(value) or getattr(type(value), "seeds_generators", False) else steps_of(value)
+
+    return [(steps, value) for steps, value in search(holders, parts_of) if _is_generator(value)]
 
 
 def _is_generator(value: object) -> bool:

@@ -8,43 +8,37 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
-from collections import deque
 from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 
-from penstock._processes.parts import LONGEST, MOST_OBJECTS, is_users, steps_of
+from penstock._processes.parts import LONGEST, HeldPart, is_users, search, steps_of
 
 __all__ = ["Settings", "set_here", "settings_of"]
 
 Settings = dict[tuple[str, str], dict[str, Any]]
 """By module and class, "" for the module itself: values by name."""
 
-_LEAVES = (int, float, complex, str, bytes, type(None))
+_LEAVES = (bool, int, float, complex, str, bytes, type(None))
 
 
 def settings_of(value: object) -> Settings:
     """Return the settings that the functions and classes of the user's in an object, or in what it holds, may read."""
     found: Settings = {}
-    seen: dict[int, object] = {}
-    waiting: deque[Any] = deque([value])
-    while waiting and len(seen) < MOST_OBJECTS:
-        holder = waiting.popleft()
-        if id(holder) in seen or (isinstance(holder, (dict, list, tuple, set, frozenset)) and len(holder) > LONGEST):
-            continue
-        seen[id(holder)] = holder
-        if isinstance(holder, ModuleType):
-            named = [(name, part) for name, part in vars(holder).items() if not name.startswith("__")] if is_users(holder) else []
-        else:
-            steps = steps_of(holder)
-            named = [(step.key, step.part) for step in steps if step.kind == "global" or isinstance(holder, type)]
-            waiting.extend(step.part for step in steps if not isinstance(step.part, _LEAVES))
+    for _, holder in search([value], _parts_of):
         owner = _owner(holder)
-        for name, part in named:
-            if owner is not None and _is_plain(part):
-                found.setdefault(owner, {})[name] = _content(part)
-            elif isinstance(holder, ModuleType) and isinstance(part, (FunctionType, type)) and is_users(part):
-                waiting.append(part)
-    return {owner: values for owner, values in found.items() if owner[0] not in ("__main__", "__mp_main__")}
+        if owner is not None and owner[0] not in ("__main__", "__mp_main__"):
+            kind = "global" if isinstance(holder, FunctionType) else "attribute"
+            plain = {part.key: _content(part.part) for part in _parts_of(holder) if part.kind == kind and _is_plain(part.part)}
+            found.setdefault(owner, {}).update(plain)
+    return {owner: values for owner, values in found.items() if values}
+
+
+def _parts_of(holder: Any) -> list[HeldPart]:
+    """Return the parts of an object; of a module of the user's plain values, functions and classes."""
+    if not isinstance(holder, ModuleType):
+        return steps_of(holder)
+    named = [(name, part) for name, part in vars(holder).items() if not name.startswith("__")] if is_users(holder) else []
+    return [HeldPart(holder, "attribute", name, part) for name, part in named if _is_plain(part) or isinstance(part, (FunctionType, type))]
 
 
 def _owner(holder: Any) -> tuple[str, str] | None:
@@ -57,7 +51,7 @@ def _owner(holder: Any) -> tuple[str, str] | None:
 
 
 def _is_plain(value: Any, depth: int = 0) -> bool:
-    if type(value) in (*_LEAVES, bool):
+    if type(value) in _LEAVES:
         return True
     if depth > 8 or not isinstance(value, (dict, list, tuple, Namespace, SimpleNamespace)):
         return False

@@ -115,8 +115,7 @@ class ElementMethods(Chaining):
     ) -> Dataset:
         """Replace each element by `fn(element)`.
 
-        By default one thread of the feed makes all calls of the user's functions, one at a time. `feed(num_workers=N)` makes them in N
-        worker processes. There only the result comes back: counters, lists and globals that `fn` changes stay in the worker.
+        One thread calls `fn`. `feed(num_workers=N)` calls it in N worker processes. Counters, lists and globals that it changes stay there.
 
         Args:
             fn: any callable. One with a parameter named `rng` gets a `numpy.random.Generator` for it that depends only on the seed, this
@@ -124,10 +123,9 @@ class ElementMethods(Chaining):
                 function is awaited, on an event loop that the feed runs in a thread of its own.
             seed: of `rng`.
             name: of the stage in errors and figures; the function's name by default.
-            concurrency: how many calls at a time, in workers of its own, whatever the feed runs in: threads, unless `executor` says
-                "processes". Of an `async def` function: how many calls may be in flight at once, by default 32.
-            executor: where these workers are: "threads" for what waits, "processes" for Python code that keeps the interpreter lock. By
-                default they are as many as the feed has.
+            concurrency: calls at a time, in workers of its own: threads, unless `executor` says "processes". Of an `async def` function
+                calls in flight, by default 32.
+            executor: of these workers: "threads" for what waits, "processes" for code that keeps the interpreter lock. As many as the feed's.
             on_error: what to do when it fails: `ps.Raise()`, `ps.Retry(...)`, `ps.Skip(...)` or `ps.Replace(...)`; the feed's by default.
             output_spec: declares what fn returns: a tree of dict, tuple and list over `ps.ArraySpec(shape, dtype)`, as `ds.spec()` shows
                 it; a size of None stands for any. Every result is compared with it, and one of another structure, dtype or shape is a
