@@ -18,7 +18,7 @@ from penstock._engine.engine import Engine
 from penstock._engine.program import SegmentPlan, Workers
 from penstock._engine.segment import SHARED
 from penstock._ops.reading import ReadLeaf
-from penstock._processes.parts import HeldPart, codes_in, steps_of, words_of
+from penstock._processes.parts import HeldBy, codes_in, steps_of, words_of
 
 __all__ = ["UNSAFE", "OwnCopies", "Sharing", "Survey", "Unsafe", "UnsafeClass"]
 
@@ -125,7 +125,7 @@ class Survey:
         return found
 
 
-def _steps_of(thing: Any) -> list[HeldPart]:
+def _steps_of(thing: Any) -> list[HeldBy]:
     """Return the parts of an object, without those of long containers and of objects that are meant for several threads."""
     if isinstance(thing, (list, tuple, dict, set, frozenset)):
         return steps_of(thing) if len(thing) <= _MOST_ITEMS else []
@@ -221,7 +221,7 @@ def _changed(thing: Any, own: dict[Any, Any]) -> Any:
     return partial(own.get("func", thing.func), *own.get("args", thing.args), **own.get("keywords", thing.keywords))
 
 
-def _function_like(function: FunctionType, steps: list[HeldPart]) -> tuple[FunctionType, Callable[[HeldPart, Any], None]]:
+def _function_like(function: FunctionType, steps: list[HeldBy]) -> tuple[FunctionType, Callable[[HeldBy, Any], None]]:
     """Return a function that will have other parts, and shares the rest; and what puts them there.
 
     Raises:
@@ -239,7 +239,7 @@ def _function_like(function: FunctionType, steps: list[HeldPart]) -> tuple[Funct
     made.__dict__.update(function.__dict__)
     made.__qualname__, made.__module__ = function.__qualname__, function.__module__
 
-    def fill(step: HeldPart, value: Any) -> None:
+    def fill(step: HeldBy, value: Any) -> None:
         if step.kind == "variable":
             cells[step.key].cell_contents = value
         elif step.kind == "global":

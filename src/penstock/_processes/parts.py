@@ -18,7 +18,7 @@ import numpy as np
 
 __all__ = [
     "LONGEST",
-    "HeldPart",
+    "HeldBy",
     "codes_in",
     "culprit",
     "generators_in",
@@ -37,7 +37,7 @@ _SAMPLED, _SIZE_DEPTH = 8, 8
 _PLAIN = (str, bytes, bytearray, int, float, complex, np.ndarray, np.generic, type(None))
 
 
-class HeldPart(NamedTuple):
+class HeldBy(NamedTuple):
     """A part of an object.
 
     Attributes:
@@ -62,9 +62,9 @@ class HeldPart(NamedTuple):
         return "" if self.kind == "class" else f"{self.kind} `{self.key}`"
 
 
-def steps_of(value: object) -> list[HeldPart]:
+def steps_of(value: object) -> list[HeldBy]:
     """Return the parts of containers, plain objects, functions and classes; of a function of a library not the globals."""
-    return [] if isinstance(value, (*_PLAIN, ModuleType)) else [HeldPart(value, *found) for found in _parts(value)]
+    return [] if isinstance(value, (*_PLAIN, ModuleType)) else [HeldBy(value, *found) for found in _parts(value)]
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any, Any]]:
@@ -136,7 +136,7 @@ def _globals_in(code: CodeType) -> Iterator[str]:
     yield from (step.argval for one in codes_in(code) for step in dis.get_instructions(one) if step.opname == "LOAD_GLOBAL")
 
 
-def words_of(steps: list[HeldPart]) -> str:
+def words_of(steps: list[HeldBy]) -> str:
     """Say where the last of some steps leads, from the innermost object or function of the user's; empty where there is none."""
     at = next((number for number in range(len(steps) - 1, -1, -1) if _has_a_name(steps[number].holder)), None)
     while at is not None and not steps[at].name and at:  # the class of an object, or what a property stands for
@@ -157,14 +157,14 @@ def _has_a_name(value: object) -> bool:
     return str(getattr(kind, "__module__", "")).partition(".")[0] != "penstock"
 
 
-def path_of(steps: list[HeldPart]) -> str:
+def path_of(steps: list[HeldBy]) -> str:
     """Return the way from the outermost object, such as `.fn[0]`."""
     return "".join(f" {step.name}" if step.name[:1] not in ".[" else step.name for step in steps if step.name).strip()
 
 
-def culprit(value: object, is_good: Callable[[object], bool], *, into_code: bool) -> list[HeldPart]:
+def culprit(value: object, is_good: Callable[[object], bool], *, into_code: bool) -> list[HeldBy]:
     """Return the way to the innermost part that is not good by itself, also of functions and classes; nothing where all parts are."""
-    steps: list[HeldPart] = []
+    steps: list[HeldBy] = []
     seen = {id(value)}
     while len(steps) < _DEPTH:
         steps_on = steps_of(value) if into_code or not isinstance(value, (type, FunctionType)) else []
@@ -177,10 +177,10 @@ def culprit(value: object, is_good: Callable[[object], bool], *, into_code: bool
     return steps[: len(steps) - next((n for n, step in enumerate(reversed(steps)) if step.name), 0)]
 
 
-def search(holders: Sequence[object], parts_of: Callable[[Any], Sequence[HeldPart]]) -> Iterator[tuple[list[HeldPart], Any]]:
+def search(holders: Sequence[object], parts_of: Callable[[Any], Sequence[HeldBy]]) -> Iterator[tuple[list[HeldBy], Any]]:
     """Yield objects and what they hold, as `parts_of` says, each once with the way to it, the nearest first."""
     seen: dict[int, object] = {}  # kept: the numbers of objects that are gone are used again
-    waiting: deque[tuple[list[HeldPart], Any]] = deque(([], holder) for holder in holders)
+    waiting: deque[tuple[list[HeldBy], Any]] = deque(([], holder) for holder in holders)
     while waiting and len(seen) < _MOST_OBJECTS:
         steps, value = waiting.popleft()
         if id(value) in seen or isinstance(value, _PLAIN):
@@ -192,13 +192,13 @@ def search(holders: Sequence[object], parts_of: Callable[[Any], Sequence[HeldPar
             waiting.extend(([*steps, part], part.part) for part in parts_of(value))
 
 
-def generators_in(*holders: object) -> list[tuple[list[HeldPart], Any]]:
+def generators_in(*holders: object) -> list[tuple[list[HeldBy], Any]]:
     """Return the random generators that objects of the user's, or what they hold, have, each with the way to it, the nearest first.
 
     Not those that everybody in the process shares, nor those of an object that seeds them itself, which says so with `seeds_generators`.
     """
 
-    def parts_of(value: Any) -> list[HeldPart]:
+    def parts_of(value: Any) -> list[HeldBy]:
         return [] if _is_generator(value) or getattr(type(value), "seeds_generators", False) else steps_of(value)
 
     return [(steps, value) for steps, value in search(holders, parts_of) if _is_generator(value)]
@@ -224,9 +224,9 @@ def is_users(value: object) -> bool:
     return top == "__main__" or (top not in sys.stdlib_module_names and top != "penstock" and "-packages" not in file)
 
 
-def largest_part(value: object) -> list[HeldPart]:
+def largest_part(value: object) -> list[HeldBy]:
     """Return the way to the part that holds the most bytes, as far as a look at some elements tells."""
-    steps: list[HeldPart] = []
+    steps: list[HeldBy] = []
     while len(steps) < _DEPTH:
         sizes = [(_size_of(step.part, _SIZE_DEPTH), step) for step in steps_of(value)[:1000] if step.name]
         size, step = max(sizes, key=lambda one: one[0], default=(0, None))

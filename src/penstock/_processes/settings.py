@@ -11,7 +11,7 @@ from argparse import Namespace
 from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 
-from penstock._processes.parts import LONGEST, HeldPart, is_users, search, steps_of
+from penstock._processes.parts import LONGEST, HeldBy, is_users, search, steps_of
 
 __all__ = ["Settings", "set_here", "settings_of"]
 
@@ -33,12 +33,12 @@ def settings_of(value: object) -> Settings:
     return {owner: values for owner, values in found.items() if values}
 
 
-def _parts_of(holder: Any) -> list[HeldPart]:
+def _parts_of(holder: Any) -> list[HeldBy]:
     """Return the parts of an object; of a module of the user's plain values, functions and classes."""
     if not isinstance(holder, ModuleType):
         return steps_of(holder)
     named = [(name, part) for name, part in vars(holder).items() if not name.startswith("__")] if is_users(holder) else []
-    return [HeldPart(holder, "attribute", name, part) for name, part in named if _is_plain(part) or isinstance(part, (FunctionType, type))]
+    return [HeldBy(holder, "attribute", name, part) for name, part in named if _is_plain(part) or isinstance(part, (FunctionType, type))]
 
 
 def _owner(holder: Any) -> tuple[str, str] | None:

@@ -125,7 +125,7 @@ class ElementMethods(Chaining):
             name: of the stage in errors and figures; the function's name by default.
             concurrency: calls at a time, in workers of its own: threads, unless `executor` says "processes". Of an `async def` function
                 calls in flight, by default 32.
-            executor: of these workers: "threads" for what waits, "processes" for code that keeps the interpreter lock. As many as the feed's.
+            executor: of these workers: "threads" for what waits, "processes" for code that keeps the interpreter lock.
             on_error: what to do when it fails: `ps.Raise()`, `ps.Retry(...)`, `ps.Skip(...)` or `ps.Replace(...)`; the feed's by default.
             output_spec: declares what fn returns: a tree of dict, tuple and list over `ps.ArraySpec(shape, dtype)`, as `ds.spec()` shows
                 it; a size of None stands for any. Every result is compared with it, and one of another structure, dtype or shape is a
