@@ -82,7 +82,7 @@ class WorkerProcesses(RemoteWorkers):
         self._workers: dict[tuple[str, int], WorkerProcess]
         self.arena = Arena()
         self._sent: Sent | None = None
-        self._digest, self._told_kept = b"", False
+        self._digest, self._told_kept, self._num_processes = b"", False, 0
         self.warned: dict[Any, Any] = {}
         self.starting = threading.RLock()
         self.closed = False
@@ -114,7 +114,7 @@ class WorkerProcesses(RemoteWorkers):
         why = why_no_processes()
         if why:
             raise PlanError(f"no worker processes can be started: {why}", where='executor="processes"', fix='give executor="threads"')
-        unsent = _pickled(stages, num_workers)
+        unsent, self._num_processes = _pickled(stages, num_workers), num_workers
         self._digest = digest(stages)
         if self._sent is None and num_workers > 1:
             warn_of_generators(stages, level_of_caller() + 1)
@@ -189,7 +189,7 @@ class WorkerProcesses(RemoteWorkers):
         nursery = self._nursery
         if self._forks and (nursery is None or self._loaded != self.sent.serial):
             nursery = self._load(worker.engine)
-        share = max(1, available_cpus() // max(1, len(self._workers)))
+        share = max(1, available_cpus() // max(1, self._num_processes))
         args = (name, index, self.arena.num_bytes, sizes_of_pools(share), log_levels())
         if nursery is None or not self._forks:
             return Child.start(serve, args, name=name, method="exec")
@@ -207,7 +207,7 @@ class WorkerProcesses(RemoteWorkers):
             self._end_nursery()
             raise
         self._loaded = sent.serial
-        num_workers, free_bytes = len(self._workers), free_memory()
+        num_workers, free_bytes = self._num_processes, free_memory()
         if loaded.threads:
             self._end_nursery()
             self._forks = False
