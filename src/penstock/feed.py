@@ -602,6 +602,8 @@ class Feed:
         if executor is None:  # worker processes cannot run it: threads do
             executor = make(engine := self._new_engine())
         assert executor is not None
+        if self._engine is not engine:  # close() came meanwhile
+            return
         self._stats.note_plan(engine.memory_bytes, engine.concurrency, engine.in_program, is_stream=engine.reads_stream)
         self._notices += [("executor", text) for text in self._placement.notices]
         self._placement.notices = []

@@ -126,7 +126,8 @@ def _pickle_of(error: BaseException, pickler: type[Pickler] | None) -> bytes | N
     for value in (error, _Bare(error)):
         with suppress(Exception):
             data = dumps_to_program(value, None, pickler)
-            if type(pickle.loads(data)) is type(error):
+            read = pickle.loads(data)
+            if type(read) is type(error) and text_of(read) == text_of(error):  # else `__init__` made another text of its own text
                 return data
     return None
 
