@@ -15,6 +15,7 @@ import sys
 import tempfile
 import traceback
 import warnings
+from multiprocessing import resource_tracker
 from pathlib import Path
 
 from faults.cells import CELLS, EXECUTORS
@@ -26,6 +27,7 @@ def main() -> None:
     os.dup2(2, 1)
     faulthandler.register(signal.SIGUSR2, all_threads=True)
     warnings.simplefilter("error")
+    resource_tracker.ensure_running()  # a cell that spawns a process of its own would leave it behind
     for line in sys.stdin:
         asked = json.loads(line)
         answer = ""
