@@ -152,7 +152,7 @@ def test_a_checker_refuses_a_name_that_is_not_there(tmp_path: Path) -> None:
 def test_pyright_takes_the_program_of_the_readme_and_refuses_names_that_are_not_there(tmp_path: Path) -> None:
     readme = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
     program = readme.partition("```python\n")[2].partition("```")[0]
-    assert "train.feed()" in program
+    assert "train.feed(num_workers=2)" in program
     (tmp_path / "program.py").write_text(program)
     assert "0 errors, 0 warnings" in by_pyright(tmp_path)
     (tmp_path / "program.py").write_text(program + "train.feed(num_worker=4)\nps.nme\ntrain.bach(2)\n")
