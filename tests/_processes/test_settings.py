@@ -1,4 +1,4 @@
-"""Settings that the program made in modules of its own reach worker processes, which import these modules anew."""
+"""Settings that the program made in modules of its own reach worker processes, which import these modules again."""
 
 from __future__ import annotations
 

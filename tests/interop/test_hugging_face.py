@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +89,21 @@ def test_views_of_a_dataset_are_sources_too() -> None:
     assert numbers_of(ps.from_source(datasets.concatenate_datasets([base, base.take(2)])).batch(100)) == [*range(COUNT), 0, 1]
     shuffled = ps.from_source(base.shuffle(seed=1))
     assert sorted(numbers_of(shuffled.batch(100))) == list(range(COUNT))
+
+
+def test_a_transform_of_the_user_is_called_in_one_thread_and_in_processes_where_these_are_asked_for() -> None:
+    def marked(batch: dict[str, Any]) -> dict[str, Any]:
+        return {"x": [np.int64(number) for number in batch["x"]], "at": [(os.getpid(), threading.get_ident())] * len(batch["x"])}
+
+    rows = datasets.Dataset.from_dict(table())
+    own, plain = ps.from_source(rows.with_transform(marked)), ps.from_source(rows.with_format("numpy"))
+    elements = list(own.feed())
+    assert [element["x"] for element in elements] == [element["x"] for element in plain.feed()]
+    assert len({element["at"] for element in elements}) == 1
+    assert {element["at"][0] for element in elements} == {os.getpid()}
+    with own.feed(num_workers=2) as feed:
+        assert os.getpid() not in {element["at"][0] for element in feed}
+        assert "Dataset" in feed.stats().notices[0]
 
 
 def test_a_failing_transform_names_its_element_and_may_be_skipped() -> None:

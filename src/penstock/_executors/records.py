@@ -40,12 +40,12 @@ class Warned(NamedTuple):
             category = pickle.loads(self.category)
         try:
             warnings.warn_explicit(self.text, category, self.filename, self.line, registry=registry)
-        except Warning as raised:  # here it would be an error of nobody's code
+        except Warning as raised:  # it must not stop the feed
             warnings.showwarning(raised, category, self.filename, self.line)
 
 
 def log_levels() -> dict[str, int]:
-    """Return the levels of the loggers that have one of their own, so that a worker makes no record that nobody wants."""
+    """Return the levels of the loggers that have one of their own, so that a worker makes no record that would be thrown away."""
     logging = sys.modules.get("logging")
     if logging is None:
         return {}

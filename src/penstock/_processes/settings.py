@@ -1,4 +1,4 @@
-"""What the program has set in modules that worker processes import anew: globals and class attributes that the user's functions read.
+"""What the program has set in modules that worker processes import again: globals and class attributes that the user's functions read.
 
 Only plain values: numbers, texts, and dicts, lists, tuples and namespaces of them. They are set in the objects that are there, as other
 modules may hold these.

@@ -88,8 +88,14 @@ class IndexableSource:
 
     @property
     def users_object(self) -> Any | None:
-        """The object, unless it is of Python, NumPy, Arrow or Hugging Face datasets: reading these runs no code of the user's."""
-        return None if type(self._obj).__module__.partition(".")[0] in _PLAIN_MODULES else self._obj
+        """The object, unless it is of Python, NumPy, Arrow or Hugging Face datasets: reading these runs no code of the user's.
+
+        A Hugging Face dataset with a function of its `set_transform` does.
+        """
+        form = getattr(self._obj, "format", None)
+        has_transform = isinstance(form, dict) and form.get("type") == "custom"
+        plain = type(self._obj).__module__.partition(".")[0] in _PLAIN_MODULES
+        return None if plain and not has_transform else self._obj
 
     @property
     def in_memory(self) -> bool:
