@@ -264,6 +264,8 @@ class Program:
     """Makes the rows of batches under construction; a profiler replaces it."""
     elsewhere: bool = False
     """Whether the shared workers compute in processes or on other machines."""
+    unsafe: tuple[object, ...] = ()
+    """What the functions of the user's hold that no two threads may use at once."""
 
     @property
     def num_passes(self) -> float:

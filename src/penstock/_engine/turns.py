@@ -20,7 +20,6 @@ from penstock.queues import ParkingLot
 __all__ = ["Errands", "Gate", "Stopped", "Turns"]
 
 T = TypeVar("T")
-
 _READ = (-1, -1)
 
 
@@ -76,8 +75,7 @@ def _turns_of(objects: Iterable[Any]) -> tuple[_Turn, ...]:
     return tuple(sorted(found.values(), key=lambda turn: turn.number))
 
 
-_mine = threading.local()
-"""`turns`: those that this thread has."""
+_mine = threading.local()  # `turns`: those that this thread has
 
 
 class Turns:
@@ -90,14 +88,14 @@ class Turns:
         """Look at what runs in the program."""
         self._given: frozenset[_Turn] = getattr(_mine, "turns", frozenset())
         self._of = {
-            (number, stage): _turns_of(_called_in(segment, stage))
+            (number, stage): _turns_of((*_called_in(segment, stage), *program.unsafe))
             for number, segment in enumerate(program.segments)
             for stage, plan in enumerate(segment.stages)
             if plan.workers == IN_PROGRAM or (segment.finisher and stage == len(segment.stages) - 1)
         }
         first = program.segments[0]
         if first.reader:
-            self._of[_READ] = _turns_of(users_of(first.stream))
+            self._of[_READ] = _turns_of((*users_of(first.stream), *program.unsafe))
         self._all = tuple({turn.number: turn for some in self._of.values() for turn in some}.values())
 
     def wake(self) -> None:

@@ -15,7 +15,7 @@ from penstock._engine.program import Program
 from penstock._engine.resume import PlanVariant
 from penstock._executors.contract import Executor
 from penstock._executors.inline import InlineExecutor
-from penstock._executors.sharing import Sharing
+from penstock._executors.sharing import Sharing, Survey
 from penstock._executors.threads import Stopped, ThreadsExecutor
 from penstock.errors import PlanError
 from penstock.observe.stats import available_cpus
@@ -146,7 +146,8 @@ class Placement:
             from penstock._executors.ray import RayWorkers
 
             self._ray = RayWorkers(self._owner(), self._options.ray_options)
-        return replace(program, elsewhere=place.executor in ("processes", "ray"))
+        unsafe = tuple(one.thing for one in Survey(functions_in(program.segments)).held.values()) if place.apart else ()
+        return replace(program, elsewhere=place.executor in ("processes", "ray"), unsafe=unsafe)
 
     def _in_threads(self, error: PlanError) -> None:
         """Have threads take the place of worker processes, where the user has not asked for these by name; else raise the error."""

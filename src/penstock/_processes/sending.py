@@ -16,7 +16,7 @@ import sys
 import time
 import weakref
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from io import BytesIO, TextIOWrapper
 from types import CodeType, FunctionType, ModuleType
@@ -28,6 +28,7 @@ from cloudpickle import cloudpickle as tracker
 from numpy.lib.array_utils import byte_bounds
 from numpy.typing import NDArray
 
+from penstock._processes.parts import codes_in
 from penstock.sources.arrays import IndexableSource
 
 __all__ = [
@@ -185,7 +186,7 @@ def _was_edited(module: ModuleType) -> bool:
         if os.stat(file).st_mtime < _process_start_s():
             return False
         with open(file, "rb") as source:
-            found = set(_codes_in(compile(source.read(), file, "exec", dont_inherit=True)))
+            found = set(codes_in(compile(source.read(), file, "exec", dont_inherit=True)))
     except FileNotFoundError:  # of an archive, or removed, where its bytecode may still be found
         return False
     except (OSError, SyntaxError, ValueError):
@@ -204,13 +205,6 @@ def _process_start_s() -> float:
     except OSError:  # macOS
         return 0.0
     return time.time() - up_s + ticks / os.sysconf("SC_CLK_TCK") - 1.0
-
-
-def _codes_in(code: CodeType) -> Iterator[CodeType]:
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _codes_in(constant)
 
 
 def _unwrapped(value: Any) -> Any:
