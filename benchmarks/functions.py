@@ -1,7 +1,7 @@
-"""The user's own Python function through `from_source`: threads, processes, "auto", DataLoader, a loop, two bare processes.
+"""The user's own Python function through `from_source`: threads, processes, `feed()`, DataLoader, a loop, two bare processes.
 
 `--work` is w1 (JPEG to float32), w3 (small images), w4 (windows of tokens), w5 (1 ms of pure Python) or words (a tokeniser of regular
-expressions). Everybody runs the same `__getitem__`; with "placed" it is a map above a source that cannot be sent to a worker process.
+expressions). Everybody runs the same `__getitem__`; `feed()` calls it in the program, one call at a time.
 """
 
 from __future__ import annotations
@@ -123,16 +123,6 @@ class Words(_Items):
         return out
 
 
-class _Bound(_Items):
-    """The numbers of elements, in an object that cannot be sent to a worker process, as one with an open connection."""
-
-    def __getitem__(self, index: int) -> int:
-        return index
-
-    def __reduce__(self) -> Any:
-        raise TypeError("it holds a connection")
-
-
 class _Work(NamedTuple):
     make: Callable[[rounds.Run], _Items]
     title: str
@@ -164,17 +154,12 @@ def _loop(work: _Work, run: rounds.Run) -> dict[str, Any]:
     return _epochs(run, items, epoch)
 
 
-def with_penstock(work: _Work, run: rounds.Run, *, placed: bool = False, **options: Any) -> dict[str, Any]:
+def with_penstock(work: _Work, run: rounds.Run, **options: Any) -> dict[str, Any]:
     import penstock as ps
 
     items = work.make(run)
-    dataset = ps.from_source(_Bound(len(items)) if placed else items).shuffle(seed=7)
-    if placed:
-        dataset = dataset.map(items.__getitem__)  # type: ignore[attr-defined]
-    dataset = dataset.batch(items.batch_size, drop_remainder=True)
+    dataset = ps.from_source(items).shuffle(seed=7).batch(items.batch_size, drop_remainder=True)
     with dataset.feed(**options) as feed:
-        if options.get("executor") == "auto":  # the first epochs, in which it tries, are not timed
-            drive.epochs(lambda: feed, items.batch_size, 3 * run.size.min_seconds)
         return _epochs(run, items, lambda: feed)
 
 
@@ -220,8 +205,7 @@ def _contestants(name: str) -> rounds.Contestants:
         "unwatched": lambda run: with_penstock(work, run, executor="processes", num_workers=2, stall_timeout_s=None),
         "threads": lambda run: with_penstock(work, run, executor="threads", num_workers=2),
         "inline": lambda run: with_penstock(work, run, executor="inline"),
-        "auto": lambda run: with_penstock(work, run, executor="auto", num_workers=2),
-        "placed": lambda run: with_penstock(work, run, placed=True, executor="auto", num_workers=2),
+        "feed": lambda run: with_penstock(work, run),
         "dataloader": lambda run: _dataloader(work, run, 2),
         "dataloader_no_workers": lambda run: _dataloader(work, run, 0),
     }

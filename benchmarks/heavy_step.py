@@ -90,7 +90,6 @@ if __name__ == "__main__":
             "no_input": _no_input,
             "processes": _penstock("processes"),
             "threads": _penstock("threads"),
-            "auto": _penstock("auto"),
             "dataloader": _dataloader(2),
             "dataloader_no_workers": _dataloader(0),
         },
