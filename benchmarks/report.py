@@ -178,7 +178,7 @@ LINES = (
     Line("A step of 30 ms of Python, fed with W1, steps/s", "heavy_step", "no_input", "processes", "dataloader", "dataloader_no_workers"),
     Line("2 million paths in 2 processes, memory of all, MB", "list_memory", "inline", "processes", "dataloader_fork", ""),
     Line("First batch of 16 worker processes, ms", "start", "dataloader_16_spawn", "processes_16", "", "", "first_ms"),
-    Line("Beyond one import of PyTorch, 16 processes that need it, ms", "start", "", "processes_16_torch", "", "", "beyond_import_ms"),
+    Line("Beyond one import of PyTorch, 16 processes that need it, ms", "start", "", "torch_processes_16", "", "", "beyond_import_ms"),
     Line("Shuffle of 10^9 elements beside 10^3, peak MB", "shuffle_memory", "penstock_thousand", "penstock_billion", "", ""),
 )  # fmt: skip
 

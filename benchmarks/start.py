@@ -103,8 +103,8 @@ CLAIM = rounds.Claim(
         rounds.Target(contestant="processes_2", metric="first_ms", sense="<=", bound=400.0),
         rounds.Target(contestant="processes_16", metric="first_ms", sense="<=", bound=1000.0),
         rounds.Target(contestant="processes_16", metric="idle_mb", sense="<=", bound=12.0),
-        rounds.Target(contestant="processes_16_torch", metric="beyond_import_ms", sense="<=", bound=500.0),
-        rounds.Target(contestant="processes_16_torch", metric="idle_mb", sense="<=", bound=12.0),
+        rounds.Target(contestant="torch_processes_16", metric="beyond_import_ms", sense="<=", bound=500.0),
+        rounds.Target(contestant="torch_processes_16", metric="idle_mb", sense="<=", bound=12.0),
     ),
 )
 
@@ -114,7 +114,7 @@ if __name__ == "__main__":
         {
             "processes_2": _penstock(2),
             "processes_16": _penstock(16),
-            "processes_16_torch": _penstock(16, needs_torch=True),
+            "torch_processes_16": _penstock(16, needs_torch=True),
             "dataloader_2_fork": _dataloader(2, "fork"),
             "dataloader_16_fork": _dataloader(16, "fork"),
             "dataloader_16_spawn": _dataloader(16, "spawn"),
