@@ -477,9 +477,9 @@ class Scheduler:
             self.failures.append(outcome.failure)
             chunk.fail(outcome.failure)
             segment.fail(chunk)
-        segment.pass_on(task, outcome)
         if outcome.failure is None and outcome.end < task.end and not progress.finishing:
-            self._take_rest(segment, task, outcome)
+            self._take_rest(segment, task, outcome)  # before its rows go on: it may give the last of them to another chunk
+        segment.pass_on(task, outcome)
         self.held_bytes += chunk.memory.charge()
         if progress.finishing or not chunk.rows_complete():
             return False

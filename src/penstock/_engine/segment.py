@@ -377,9 +377,6 @@ class Segment:
                 count, border = chunk.whole_items(1, up=True)
             if border < chunk.num_rows:
                 tail = self._cut(chunk, count)
-                progress = chunk.progress
-                progress.done = [(begin, min(stop, border)) for begin, stop in progress.done]
-                progress.num_done = min(progress.num_done, border)
         border = task.end if tail is None else chunk.num_rows
         if end < border:
             self._wait(task, chunk, end, border, 0)
@@ -419,10 +416,12 @@ class Segment:
 
     def pass_on(self, task: Claim, outcome: Outcome) -> None:
         """Queue what a task made for the next stage, or count the rows that it has ended."""
-        chunk, begin, end = task.chunk, task.begin, outcome.end
+        chunk, begin = task.chunk, task.begin
         assert chunk is not None
+        end = min(outcome.end, chunk.num_rows)  # rows behind it are computed again in the chunk that was cut off
         if outcome.block is not None:
-            following = Claim(task.segment, task.stage + 1, chunk, begin, end, outcome.block, num_bytes=outcome.kept_bytes)
+            block = part_of(outcome.block, 0, end - begin) if end < outcome.end else outcome.block
+            following = Claim(task.segment, task.stage + 1, chunk, begin, end, block, num_bytes=outcome.kept_bytes)
             self.queues[task.stage + 1].append(following)
         elif end > begin and task.stage == len(self.plan.stages) - 1:
             chunk.progress.done.append((begin, end))
