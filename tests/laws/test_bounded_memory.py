@@ -50,7 +50,7 @@ def numbers_of(item: Any) -> list[int]:
 def test_elements_are_those_of_the_plain_loop(
     widths: list[int], own: list[int | None], has_filter: bool, batch_size: int, memory_bytes: int, workers: int, num_epochs: int
 ) -> None:
-    ds: ps.Dataset[Any] = ps.from_source(range(COUNT))
+    ds: ps.Dataset = ps.from_source(range(COUNT))
     for function, concurrency in zip([made(widths), more, more], own, strict=False):
         ds = ds.map(function, concurrency=concurrency)
     ds = ds.filter(kept) if has_filter else ds

@@ -514,12 +514,12 @@ class OrderMethods(Chaining):
         block = check.count_argument(block_length, "block_length", "interleave", least=1)
         from penstock._engine.lowering import Evaluator
 
-        outer = Evaluator(self._root)
-        roots = branches([fn(outer.element(place)) for place in range(int(length_of(self._root) or 0))], "interleave")
+        roots = branches(map(fn, map(Evaluator(self._root).element, range(int(length_of(self._root) or 0)))), "interleave")
         for root in roots:
             check.finite(root, "interleave", "take(n) of each dataset")
-        node = plan.Interleave(children=roots, name=function_name(fn), cycle_length=cycle or max(1, len(roots)), block_length=block)
-        return self._with(node)
+        if not roots:
+            return self._with(self._root)  # which is as empty, and has a source
+        return self._with(plan.Interleave(children=roots, name=function_name(fn), cycle_length=cycle or len(roots), block_length=block))
 
 
 def _ends(fractions: tuple[Any, ...], length: int) -> list[int]:
