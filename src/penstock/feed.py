@@ -21,15 +21,25 @@ from penstock._contracts.failing import add_note, cause_of, words_of
 from penstock._contracts.frameworks import Output, refuse_loader_around, refuse_loader_worker
 from penstock._contracts.memory import FeedMemory
 from penstock._contracts.options import Options
-from penstock._contracts.process import call_in_forked, leak, refuse_while_imported
+from penstock._contracts.process import call_in_forked, leak, refuse_while_imported, uninterrupted
 from penstock._contracts.version import VERSION
 from penstock._engine.chunk import Failure, LossCounts, Token
 from penstock._engine.completion import Recorder, read_recording
 from penstock._engine.engine import Engine
-from penstock._engine.error_policy import attach_others, let_go
+from penstock._engine.error_policy import attach_others, let_go, signal_in
 from penstock._engine.lowering import check_completion, lower
 from penstock._engine.policies import check_policies, policies_of, rank_notice
-from penstock._engine.resume import Delivery, PlanVariant, ResumeStep, check_positions, is_end_of_all, lost_before, restored, saved
+from penstock._engine.resume import (
+    Delivery,
+    PlanVariant,
+    Restored,
+    ResumeStep,
+    check_positions,
+    is_end_of_all,
+    lost_before,
+    restored,
+    saved,
+)
 from penstock._engine.scheduler import Ready
 from penstock._engine.slots import anonymous_memory
 from penstock._engine.tuning import TuningCache
@@ -45,7 +55,7 @@ from penstock._order.runs import Recording
 from penstock._plan import check
 from penstock._plan.base import Node, sources, walk
 from penstock._plan.facts import known_length, length_of, lines
-from penstock.errors import FeedClosed, PlanError, SpecError, StillRunning
+from penstock.errors import FeedClosed, PlanError, SpecError, StateUnavailable, StillRunning
 from penstock.formats.quarantine import Quarantine
 from penstock.observe.advice import Advice
 from penstock.observe.curves import Curves
@@ -78,11 +88,7 @@ class _Epoch:
         return self
 
     def __next__(self) -> Any:
-        feed = self._feed
-        with feed._lock:
-            if not feed._fill(self._serial):
-                raise StopIteration
-            return feed._delivery.items.pop() if feed._outgoing is None else feed._take(feed._outgoing)
+        return self._feed._next(self._serial)
 
 
 class Feed:
@@ -128,7 +134,7 @@ class Feed:
         self._lock = threading.Lock()
         self._policies = policies_of(root, options)
         completion = not options.ordered or options.replay is not None
-        self._placement = Placement(self, options, available_cpus())
+        self._choice = Placement(self, options, available_cpus())
         self._advice = Advice(wanted=options.executor == options.num_workers == "auto")
         self._folded = completion or self._policies.skips
         notices = [("policy", self._policies.notice), ("shard", check.shard_notice(root)), ("shard", rank_notice(root, self._policies))]
@@ -150,8 +156,6 @@ class Feed:
         self._make_executor = make_executor
         self._executor: Executor | None = None
         self._finalizer: Any = None
-        self._pending: Failure | None = None
-        self._part_ended = False
         self._condition = "new"
         self._warns_when_empty = True
         """Whether it is worth a warning that there was no element: not of a part of a dataset, where it is nobody's mistake."""
@@ -221,11 +225,27 @@ class Feed:
             PlanError: in a worker of a torch DataLoader.
             FeedStalled: an element ran longer than `stall_timeout_s` while this call waited, or nothing ran at all.
         """
-        with self._lock:
-            self._begun = self._begun or "next"
-            if not self._fill(self._serial):
-                raise StopIteration
-            return self._delivery.items.pop() if self._outgoing is None else self._take(self._outgoing)
+        self._begun = self._begun or "next"
+        return self._next(self._serial)
+
+    def _next(self, serial: int) -> Any:
+        """Take the next item of an epoch. A signal handler may raise at any call in it: then the item is still in hand afterwards."""
+        item = taken_from = None
+        try:
+            with self._lock:
+                if not self._fill(serial):
+                    raise StopIteration
+                items = self._delivery.items
+                item = items[-1]
+                out = item if self._outgoing is None else self._converted(self._outgoing)
+                taken_from = items
+                del items[-1]  # no call stands between this and the line before, and no signal is looked at
+            return out
+        except BaseException as error:
+            if taken_from is not None:  # interrupted while the lock was let go
+                taken_from.append(item)
+            shorten(error)
+            raise
 
     def _fill(self, serial: int) -> bool:
         """Have the next element of an epoch at hand, and return True; or False at its end. `serial` is its number among those begun."""
@@ -237,27 +257,23 @@ class Feed:
                 where="next(iter(feed))",
                 fix="share one `it = iter(feed)` among threads; make a feed of its own for each loop that runs at the same time",
             )
-        try:
-            if (not self._delivery.items or self._condition != "running") and not self._refill():
-                return False
-        except KeyboardInterrupt as interrupt:
-            shorten(interrupt)
-            raise
+        if (not self._delivery.items or self._condition != "running") and not self._refill():
+            return False
         if self._watch_spec:
             self._check_spec(self._delivery.items[-1])
         return True
 
-    def _take(self, outgoing: Outgoing) -> Any:
-        """Take the next item as the output gives it."""
+    def _converted(self, outgoing: Outgoing) -> Any:
+        """Return the next item as the output gives it."""
+        items, ready = self._delivery.items, self._delivery.ready
         try:
-            ends = self._part_ended or self._pending is not None or self._recorder is not None  # whose log is of what was delivered
-            batch = outgoing.next_batch(self._delivery.items, None if ends else self._engine)
+            ends = ready.end or ready.error is not None or self._recorder is not None  # whose log is of what was delivered
+            return outgoing.next_batch(items, None if ends else self._engine)
         except Exception as error:
-            add_note(error, f"penstock: output={self._options.output!r}, {self._name_of_next()}")
-            self._shut("failed")
+            if signal_in(error) is None:
+                add_note(error, f"penstock: output={self._options.output!r}, {self._name_of_next()}")
+                self._shut("failed")
             raise
-        self._delivery.items.pop()
-        return batch
 
     # -- epochs -------------------------------------------------------------------------------------------------------------------
 
@@ -305,12 +321,17 @@ class Feed:
         token = self._start_of(epoch)
         if not over:
             self._left.add(self._serial)
-        self._shut("new")
-        self._parts = [ResumeStep(self._form, token._replace(note=None))]  # the source itself begins its next pass
+        parts = [ResumeStep(self._form, token._replace(note=None))]  # the source itself begins its next pass
         step = self.step
-        self._delivery = Delivery.begin(step, token, self._form, epoch, step)
-        self._pending, self._part_ended, self._loss_counts, self._begun = None, False, token.loss_counts, ""
-        self._serial += 1
+        self._go_to(parts, Delivery.begin(step, token, self._form, epoch, step), "", self._serial + 1)
+
+    def _go_to(self, parts: list[ResumeStep], delivery: Delivery, begun: Literal["", "next", "for", "state"], serial: int) -> None:
+        """Close what runs, and go on at the first of `parts`. Whatever interrupts it, the feed is there afterwards, or where it was."""
+        counts = parts[0].token.loss_counts
+        # No call stands between these, and so no signal is looked at.
+        self._parts, self._delivery, self._loss_counts, self._begun, self._serial = parts, delivery, counts, begun, serial
+        self._condition = "new"
+        self._shut("new")
 
     def _start_of(self, epoch: int) -> Token:
         """Return where an epoch begins that follows what was delivered."""
@@ -353,6 +374,11 @@ class Feed:
             form, epoch = delivery.form, (delivery.epoch, step - delivery.first_step)
         return saved(self._root, form, token, step, self._fingerprints(), VERSION, epoch)
 
+    def _restored(self, state: Any, *, strict: bool) -> Restored:
+        dataset = self._fingerprints() if strict else []
+        policies, ordered = self._policies, self._options.ordered
+        return restored(self._root, state, dataset, strict=strict, folded=self._folded, skips=policies.skips, ordered=ordered)
+
     def load_state_dict(self, state: Any, *, strict: bool = True) -> None:
         """Continue behind a saved state: a dict of `state_dict()`, or its JSON. What runs now is closed first.
 
@@ -366,21 +392,14 @@ class Feed:
         """
         if self._condition == "inherited":
             self._refuse("Feed.load_state_dict")
-        dataset = self._fingerprints() if strict else []
-        at = restored(
-            self._root, state, dataset, strict=strict, folded=self._folded, skips=self._policies.skips, ordered=self._options.ordered
-        )
+        at = self._restored(state, strict=strict)
         parts = at.parts
         if self._options.record is not None or self._options.replay is not None:
             check_positions(self._root, parts)
         if not self._is_over():
             self._left.add(self._serial)
-        self._shut("new")
-        self._parts = parts
-        self._delivery = Delivery.begin(at.step, parts[0].token, parts[0].form, at.epoch, at.first_step)
-        self._pending, self._part_ended, self._loss_counts, self._begun = None, False, parts[0].token.loss_counts, "state"
         self._closed = self._has_agreed = False
-        self._serial += 1
+        self._go_to(parts, Delivery.begin(at.step, parts[0].token, parts[0].form, at.epoch, at.first_step), "state", self._serial + 1)
         self._stats.begin_from(*lost_before(parts[0].token))
 
     def _fingerprints(self) -> list[dict[str, Any]]:
@@ -570,7 +589,7 @@ class Feed:
         if engine is not None and not alive:
             engine.dispose()
         if self._closed or condition == "failed":
-            self._placement.end()
+            self._choice.end()
         return alive
 
     def _leave_to_parent(self) -> None:
@@ -579,8 +598,8 @@ class Feed:
             self._finalizer.detach()
         if self._engine is not None:
             self._engine.stopping = True  # for a worker whose function forked, and returns here
-        leak((self._engine, self._executor, self._recorder, self._pending, self._outgoing, self._placement.leave()))
-        self._engine = self._executor = self._recorder = self._finalizer = self._pending = None
+        leak((self._engine, self._executor, self._recorder, self._delivery.ready, self._outgoing, self._choice.leave()))
+        self._engine = self._executor = self._recorder = self._finalizer = None
         self._lock = threading.Lock()
         if self._condition in ("new", "running"):
             self._condition = "inherited"
@@ -591,13 +610,18 @@ class Feed:
             refuse_loader_worker()
         if self._agree is not None and not self._has_agreed:
             self._compare_ranks(self._agree)
-        self._condition = "running"
-        note_running(self)
-        self._start()
+        try:
+            self._condition = "running"
+            note_running(self)
+            self._start()
+        except BaseException as error:
+            interrupt = signal_in(error)
+            self._shut("failed" if interrupt is None else "new")
+            raise interrupt or error from cause_of(interrupt or error)
 
     def _start(self) -> None:
         self._stats.memory.begin(self.memory, self._announce)
-        make = self._make_executor or self._placement.executor
+        make = self._make_executor or self._choice.executor
         executor = make(engine := self._new_engine())
         if executor is None:  # worker processes cannot run it: threads do
             executor = make(engine := self._new_engine())
@@ -605,8 +629,8 @@ class Feed:
         if self._engine is not engine:  # close() came meanwhile
             return
         self._stats.note_plan(engine.memory_bytes, engine.concurrency, engine.in_program, is_stream=engine.reads_stream)
-        self._notices += [("executor", text) for text in self._placement.notices]
-        self._placement.notices = []
+        self._notices += [("executor", text) for text in self._choice.notices]
+        self._choice.notices = []
         while self._notices:
             kind, text = self._notices.pop(0)
             self._announce(Notice(time.perf_counter_ns(), kind, text))
@@ -623,21 +647,21 @@ class Feed:
             self._engine.stop()
             self._engine.dispose()
         program = lower(form.root, folded=form.folded, skips=form.skips)
-        program = self._placement.begin(form, replace(program, policies=self._policies, epoch=self._delivery.epoch))
+        program = self._choice.begin(form, replace(program, policies=self._policies, epoch=self._delivery.epoch))
         engine = Engine(
             program if self._profile is None else self._profile.program(program),
-            num_workers=self._placement.num_workers,
+            num_workers=self._choice.num_workers,
             memory_bytes=_AUTO_MEMORY_BYTES if options.memory_bytes == "auto" else options.memory_bytes,
             start=token,
             ordered=self._order(),
-            allocate=self._placement.allocate or self._allocate,
+            allocate=self._choice.allocate or self._allocate,
             listeners=self._listeners,
             watch=Watch(options.stall_timeout_s, options.on_stall),
         )
         engine.begin_at(self.step, 0 if self._outgoing is None else self._outgoing.output.depth)
         if self._tuning_cache is not None:
             engine.learn(self._tuning_cache)
-        self._engine, self._part_ended = engine, False
+        self._engine = engine
         return engine
 
     def _order(self) -> bool | Recording:
@@ -658,7 +682,7 @@ class Feed:
             self._finalizer.detach()
         self._executor = executor
         self._finalizer = weakref.finalize(self, abandon, self._engine, executor, self._options.grace_period_s, self._recorder)
-        return executor.start()
+        return uninterrupted(executor.start)
 
     def _refill(self) -> bool:
         """Take the next hand-over and return True, or False at the end; raise the pending error, or FeedClosed when there is no more."""
@@ -671,31 +695,57 @@ class Feed:
             if self._condition != "running":
                 self._refuse()
             engine, executor, ready = self._engine, self._executor, None  # no error may be left in `ready`: see below
-            if self._pending is not None:
-                self._raise_pending(self._pending)
-            if self._part_ended:
+            if self._delivery.ready.error is not None:
+                self._raise_pending(self._delivery.ready.error)
+            if self._delivery.ready.end:
                 self._next_part()
                 continue
             if engine is None or executor is None:
                 self._end_with_the_interpreter()
                 continue
-            ready = engine.poll() if self._outgoing is None else self._outgoing.poll(engine)
+            ready = engine.poll(self._hold) if self._outgoing is None else self._outgoing.poll(engine, self._hold)
             if ready is None:
                 if not engine.stopping:
                     executor.wait()
+                elif engine.is_torn:
+                    self._begin_again()
                 else:
                     self._end_with_the_interpreter()
                 continue
-            self._take_over(engine, ready, begin_ns)
+            self._announce_delivery(engine, ready, begin_ns)
             if ready.items:
                 return True
 
-    def _take_over(self, engine: Engine, ready: Ready, begin_ns: int) -> None:
-        """Make a hand-over the current one, and announce it; `begin_ns` is when the consumer began to wait."""
-        if self._recorder is not None:
-            self._recorder.write(engine.take_log())
-        self._delivery = self._delivery.then(ready.items, ready.tokens)
-        self._pending, self._part_ended = ready.error, ready.end
+    def _hold(self, ready: Ready) -> None:
+        """Make a hand-over the current one, in one step: what it holds is then delivered by this feed, whatever interrupts it."""
+        if ready is not self._delivery.ready:
+            if self._recorder is not None and self._engine is not None:
+                self._recorder.write(self._engine.take_log())
+            self._delivery = self._delivery.then(ready)
+
+    def _begin_again(self) -> None:
+        """Go on behind the last delivered element with a new engine: an interrupt left the old one in the middle of a change.
+
+        Raises:
+            FeedClosed: the source is a generator that cannot be read again.
+        """
+        delivery = self._delivery
+        step, token = delivery.now()
+        epoch = delivery.epoch, step - delivery.first_step
+        try:
+            at = self._restored(saved(self._root, delivery.form, token, step, self._fingerprints(), VERSION, epoch), strict=False)
+        except StateUnavailable as lost:
+            self._shut("failed")
+            raise FeedClosed(
+                f"an interrupt came while an element was on its way, and it cannot be read again: {lost.what}",
+                where="next(feed)",
+                fix="make a new feed; from_generator(fast_forward=True) and sources with positions go on after an interrupt",
+            ) from lost
+        token, form = at.parts[0].token, at.parts[0].form
+        self._go_to(at.parts, Delivery.begin(step, token, form, at.epoch, delivery.first_step), self._begun, self._serial)
+
+    def _announce_delivery(self, engine: Engine, ready: Ready, begin_ns: int) -> None:
+        """Announce a hand-over; `begin_ns` is when the consumer began to wait."""
         now_ns = time.perf_counter_ns()
         waited_ns, num_items = now_ns - begin_ns, len(ready.items)
         self._announce(BatchDelivered(now_ns, waited_ns, engine.num_ready, num_items, ready.chunk_id, *engine.room()))
@@ -723,19 +773,19 @@ class Feed:
 
     def _next_part(self) -> None:
         """Go on with the next part of a moved state, or end for good: the program is at its end."""
-        loss_counts = () if self._engine is None else self._engine.loss_counts()
+        loss_counts = self._loss_counts = self._loss_counts if self._engine is None else self._engine.loss_counts()
         try:
             self._shut("running")  # not closed for a moment: observers would end
-        except BaseException:  # of a generator's `finally`
-            self._condition = "failed"
+        except BaseException as error:
+            if signal_in(error) is None:  # but out of a generator's `finally`
+                self._condition = "failed"
             raise
-        self._condition, self._part_ended = "new", False
+        self._delivery, self._condition = self._delivery._replace(ready=self._delivery.ready._replace(end=False)), "new"
         if len(self._parts) > 1:
             del self._parts[0]
             form, token = self._parts[0] = self._parts[0]._replace(token=self._parts[0].token._replace(loss_counts=loss_counts))
             self._delivery = Delivery.begin(self.step, token, form, self._delivery.epoch, self._delivery.first_step)
             return
-        self._loss_counts = loss_counts
         self._condition = "ended"
         if self.step == 0 and self._warns_when_empty:
             self._warns_when_empty = False  # once
@@ -744,7 +794,7 @@ class Feed:
     def _raise_pending(self, failure: Failure) -> None:
         failures = self._engine.failures if self._engine is not None else []
         error = failure.error
-        self._pending = None
+        self._delivery = self._delivery._replace(ready=self._delivery.ready._replace(error=None))
         try:
             try:
                 alive = self._shut("failed")

@@ -125,7 +125,7 @@ def test_what_a_loop_changes_between_two_epochs_is_sent_and_nothing_else() -> No
     function = Sized(100)
     with ps.from_source(range(20)).map(function).feed(executor="processes", num_workers=2) as feed:
         assert list(feed) == list(range(100, 120))
-        workers = feed._placement._processes
+        workers = feed._choice._processes
         assert workers is not None
         assert list(feed) == list(range(100, 120))
         assert workers.sent.serial == 1

@@ -19,6 +19,7 @@ __all__ = [
     "argument_of",
     "attempt",
     "cause_of",
+    "context_of",
     "notes_of",
     "text_of",
     "traceback_of",
@@ -79,6 +80,12 @@ def cause_of(error: BaseException) -> BaseException | None:
     """Return the cause of an error, whatever its class makes of the name."""
     cause: BaseException | None = _SLOTS["__cause__"].__get__(error)
     return cause
+
+
+def context_of(error: BaseException) -> BaseException | None:
+    """Return the error that an error was raised beside, whatever its class makes of the name."""
+    context: BaseException | None = _SLOTS["__context__"].__get__(error)
+    return context
 
 
 def traceback_of(error: BaseException) -> TracebackType | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import ctypes
 import functools
 import gc
@@ -27,6 +28,7 @@ __all__ = [
     "in_worker_thread",
     "leak",
     "refuse_while_imported",
+    "uninterrupted",
     "why_no_processes",
     "worker_place",
 ]
@@ -245,3 +247,41 @@ def refuse_while_imported(where: str) -> None:
             where=where,
             fix="put what the program does under `if __name__ == '__main__':`, as multiprocessing asks of a program that starts processes",
         )
+
+
+def uninterrupted(call: Callable[[], _T]) -> _T:
+    """Make a short call in a thread of its own and wait for its end: no signal handler, which runs in the main thread, raises amid it.
+
+    Raises:
+        BaseException: what the call raised; or, behind its end, what a signal handler raised meanwhile.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return call()
+    returned: list[_T] = []
+    raised: list[BaseException] = []
+    done = threading.Lock()
+    done.acquire()
+
+    def run() -> None:
+        try:
+            returned.append(call())
+        except BaseException as error:
+            raised.append(error)
+        finally:
+            done.release()
+
+    interrupt = None
+    try:
+        _thread.start_new_thread(run, ())
+    except RuntimeError:  # no thread can be started
+        return call()
+    except BaseException as error:
+        interrupt = error
+    while not (returned or raised):
+        try:
+            done.acquire()
+        except BaseException as error:
+            interrupt = error
+    for failure in filter(None, [interrupt, *raised]):
+        raise failure
+    return returned[0]

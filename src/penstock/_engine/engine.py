@@ -17,7 +17,7 @@ from penstock._contracts.process import Breaker
 from penstock._engine.async_calls import ended, failed_call
 from penstock._engine.chunk import Buffer, Chunk, Claim, Failure, LossCounts, Outcome, Token
 from penstock._engine.compute import HERE, Computer
-from penstock._engine.error_policy import ErrorHandler, LossAnnouncer, is_interrupt, prepare, tell_retry
+from penstock._engine.error_policy import ErrorHandler, LossAnnouncer, prepare, signal_in, tell_retry
 from penstock._engine.folding import finish_chunk
 from penstock._engine.program import IN_PROGRAM, Program, SegmentPlan
 from penstock._engine.scheduler import Ready, Scheduler
@@ -79,6 +79,7 @@ class Engine:
             watch: looks at the workers while a consumer waits; by default none does.
         """
         self.stopping = False
+        self.is_torn = False  # stopped, as an interrupt in the consumer's thread left a change half done
         self.occupied = False  # by a consumer that runs a task itself
         self.breaker = Breaker()
         self._scheduler = Scheduler(program, num_workers, memory_bytes, start, ordered=ordered)
@@ -205,7 +206,8 @@ class Engine:
     def try_claim(self) -> Claim | None:
         """Return the next task of any pool, or None; never block. For the inline executor."""
         with self._mutex:
-            if self._scheduler.poisoned:  # by a Ctrl-C that reached the consumer: its last state still holds
+            if self._scheduler.poisoned:  # by an interrupt that reached the consumer: its last state still holds
+                self.is_torn = True
                 self.stop()
             self._scheduler.waiting += 1  # the consumer itself asks, so it may have one more batch even when it keeps all others
             try:
@@ -245,6 +247,7 @@ class Engine:
         assert chunk is not None
         worker.cpu_ns, worker.busy_ns = 0, None
         made = [self._compute(segment, chunk, task, worker, computer)]
+        _raise_signal(made[0].failure)
         end_ns, cpu_ns = time.perf_counter_ns(), time.thread_time_ns() - begin_cpu + worker.cpu_ns
         if made[0].unknown:
             self._tell_unknown(made[0].unknown)
@@ -294,8 +297,7 @@ class Engine:
         if failed is not None and (segment.plan.late_failures or self.error_handler.cares(failed)):
             made = [HERE.compute(segment.plan, task.item, None, worker, self.error_handler)]  # one element after the other fails or not
         failure = made[0].failure
-        if failure is not None and is_interrupt(failure.error):
-            raise failure.error
+        _raise_signal(failure)
         cost_ns = awaited_ns(busy_ns, task.end - task.begin, op.concurrency, batched=segment.plan.batch is not None)
         self._book(task, made, cost_ns, None, worker, HERE)  # each call was announced when it ended
 
@@ -345,26 +347,26 @@ class Engine:
     def put_back(self, task: Claim) -> None:
         """Undo a claim whose run was interrupted; when that is not possible any more, stop: the last state still holds."""
         with self._mutex:
-            undone = self._scheduler.put_back(task)
-        if not undone:
+            self.is_torn = not self._scheduler.put_back(task)
+        if self.is_torn:
             self.stop()
 
     # -- consumers ----------------------------------------------------------------------------------------------------------------
 
-    def poll(self) -> Ready | None:
-        """Take the next finished items if there are any; never block."""
-        try:
-            ready = self._scheduler.take()
-        except IndexError:
+    def poll(self, keep: Callable[[Ready], Any] = lambda ready: None) -> Ready | None:
+        """Take the next finished items if there are any; never block. `keep` is as that of `Scheduler.take`."""
+        if not self._scheduler.ready:
             return None
-        self._delivered += 1
-        self._unpark_workers()
         while self._scheduler.notices:
             self.announce(Notice(time.perf_counter_ns(), *self._scheduler.notices.pop(0)))
         if self._lost.waiting:
             self._lost.tell()  # before it is delivered: who saves a state behind it finds everything written
         if self._lost.broken is not None:  # in the place of what was next, which may be the end
-            return Ready([], [], False, Failure(0, self._lost.broken, "engine", 0))
+            keep(ready := Ready([], [], False, Failure(0, self._lost.broken, "engine", 0)))
+            return ready
+        ready = self._scheduler.take(keep)
+        self._delivered += 1
+        self._unpark_workers()
         return ready
 
     def wait(self) -> None:
@@ -501,6 +503,7 @@ class Engine:
         users = segment.plan.finisher  # otherwise it is no work to speak of, and 0.3 us for each of these clocks is
         begin_ns, begin_cpu = time.perf_counter_ns(), time.thread_time_ns() if users else 0
         chunk.result, tail = finish_chunk(segment.plan, chunk, worker, self.error_handler, computer)
+        _raise_signal(tail)
         end_ns = time.perf_counter_ns()
         chunk.progress.cost_ns += end_ns - begin_ns
         if users:
@@ -523,13 +526,11 @@ class Engine:
         assert reader is not None
         chunk, failure = reader.read(task.read, task.room)
         end_ns = time.perf_counter_ns()
-        interrupt = failure.error if failure is not None and is_interrupt(failure.error) else None
+        _raise_signal(failure)
         if failure is not None:
             failure = prepare(failure, reader.describe(failure.at), (chunk.pass_number, failure.at))
         with self._mutex:
             self._scheduler.book_read(chunk, failure, end_ns - begin_ns)
-        if interrupt is not None:
-            raise interrupt
         if self._listeners and chunk.num_items:
             cpu_ns, count, num_bytes = time.thread_time_ns() - begin_cpu, chunk.num_items, chunk.memory.given_bytes
             keys = chunk.key_of(0), chunk.key_of(count - 1)
@@ -577,3 +578,10 @@ class Engine:
     def _unpark_consumer(self) -> None:
         if self._scheduler.ready:
             self._consumers.ring()
+
+
+def _raise_signal(failure: Failure | None) -> None:
+    """Raise what a signal handler raised in the middle of a function: the element did not fail, and is computed again."""
+    found = None if failure is None else signal_in(failure.error)
+    if found is not None:
+        raise found

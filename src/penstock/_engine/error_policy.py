@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 from penstock._contracts.event import ElementRetried, Event
-from penstock._contracts.failing import add_note, argument_of, cause_of, notes_of, traceback_of, words_of, would_end
+from penstock._contracts.failing import add_note, argument_of, cause_of, context_of, notes_of, traceback_of, words_of, would_end
 from penstock._contracts.policy import Policy, Raise, Replace, Retry, Skip, decide
 from penstock._engine.chunk import Entry, Failure, KnownLoss, LossCounts, LostElement, merged
 from penstock._engine.program import Policies
@@ -35,6 +35,7 @@ __all__ = [
     "is_interrupt",
     "let_go",
     "prepare",
+    "signal_in",
     "tell_retry",
 ]
 
@@ -458,6 +459,26 @@ def is_interrupt(error: BaseException) -> bool:
     if not isinstance(error, KeyboardInterrupt) or threading.current_thread() is not threading.main_thread():
         return False
     return signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
+
+
+def signal_in(error: BaseException | None) -> BaseException | None:
+    """Return the error, or that of its causes, which is an interrupt or came out of a handler of signals: of a time limit, say.
+
+    It is none of the function's that it was raised in. Where a policy cares for its type, the element fails all the same, for functions set
+    such limits themselves.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return None
+    handlers = map(signal.getsignal, signal.valid_signals())
+    codes = {getattr(getattr(handler, "func", handler), "__code__", None) for handler in handlers}
+    while error is not None:
+        traceback = traceback_of(error)
+        while traceback is not None and traceback.tb_frame.f_code not in codes:
+            traceback = traceback.tb_next
+        if traceback is not None or is_interrupt(error):
+            return error
+        error = cause_of(error) or context_of(error)
+    return None
 
 
 def attach_others(first: Failure, failures: list[Failure]) -> BaseException:

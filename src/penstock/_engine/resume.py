@@ -12,6 +12,7 @@ from penstock._engine.error_policy import MOST_REPLACEMENTS
 from penstock._engine.folding import OPEN, PASS_END
 from penstock._engine.lowering import chain_of, counted_node, lower
 from penstock._engine.program import Program
+from penstock._engine.scheduler import NOTHING_READY, Ready
 from penstock._order.arithmetic import INFINITE, shard_resume
 from penstock._order.chain import HoldingFold
 from penstock._order.folds import Fold, RepeatFold
@@ -39,6 +40,7 @@ from penstock.errors import StateDamaged, StateMismatch, StateUnavailable
 __all__ = [
     "Delivery",
     "PlanVariant",
+    "Restored",
     "ResumeStep",
     "check_positions",
     "count",
@@ -128,7 +130,7 @@ class Delivery(NamedTuple):
     """
 
     items: list[Any]
-    places: Places
+    ready: Ready
     total: int
     step: int
     before: tuple[Places, int]
@@ -141,13 +143,13 @@ class Delivery(NamedTuple):
     @classmethod
     def begin(cls, step: int, token: Token, form: PlanVariant, epoch: int = 0, first_step: int = 0) -> Delivery:
         """Return an empty hand at a place."""
-        return cls([], (), 0, step, ((token,), 1), form, epoch, first_step)
+        return cls([], NOTHING_READY, 0, step, ((token,), 1), form, epoch, first_step)
 
-    def then(self, items: list[Any], places: Places) -> Delivery:
+    def then(self, ready: Ready) -> Delivery:
         """Return what follows when all that was in hand is delivered."""
         total = self.total
-        before = (self.places, total) if total else self.before
-        return Delivery(items, places, len(items), self.step + total, before, self.form, self.epoch, self.first_step)
+        before = (self.ready.tokens, total) if total else self.before
+        return Delivery(ready.items, ready, len(ready.items), self.step + total, before, self.form, self.epoch, self.first_step)
 
     def is_over(self, length: float) -> bool:
         """Tell whether all items of an epoch of `length` are delivered."""
@@ -156,7 +158,7 @@ class Delivery(NamedTuple):
     def now(self) -> tuple[int, Token]:
         """Return (step, token) behind the last delivered item. One look at the items: another thread may take the next meanwhile."""
         taken = self.total - len(self.items)
-        places, count = (self.places, taken) if taken else self.before
+        places, count = (self.ready.tokens, taken) if taken else self.before
         return self.step + taken, places.behind(count) if isinstance(places, Counted) else places[count - 1]
 
 

@@ -26,7 +26,7 @@ from penstock._engine.tuning import ActiveWorkers, followed
 from penstock._ops.block import UNLIMITED
 from penstock._order.runs import Recording
 
-__all__ = ["Ready", "Scheduler", "poison_on_interrupt"]
+__all__ = ["NOTHING_READY", "Ready", "Scheduler", "poison_on_interrupt"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -77,6 +77,9 @@ class Ready(NamedTuple):
     """What events call the chunk: (segment, seq), of the last segment in which something was done to it."""
     lease: weakref.ref[Lease] | None = None
     """Of the buffer that the items lie in."""
+
+
+NOTHING_READY = Ready([], (), end=False, error=None)
 
 
 class Scheduler:
@@ -154,6 +157,8 @@ class Scheduler:
         self._share = memory_bytes // (4 * (self.num_workers + wide + 1))  # of one task; all together leave most to what is finished
         self._least_room = min(memory_bytes // (8 * (self.num_workers + wide)), _LEAST_ROOM)
         self._read_room = 0
+        self._read_from = 0
+        self._booked = True  # the task that was claimed last: of interest where one runs at a time
         self._source_pass = start.source[0]  # that the first segment's folds take
 
     @property
@@ -193,6 +198,7 @@ class Scheduler:
         """Claim the next task for worker number `worker` of `pool`, or return None."""
         if self.ended:
             return None
+        self._booked = False
         while len(self._taken) > 1:  # the last one is in the consumer's hands
             self.held_bytes -= self._taken.popleft()
         if pool == READER:
@@ -309,9 +315,15 @@ class Scheduler:
         self.held_bytes += chunk.memory.charge()
         return True
 
-    def take(self) -> Ready:
-        """Take what is ready; IndexError when nothing is. By the consumer, without the mutex."""
-        ready = self.ready.popleft()
+    def take(self, keep: Callable[[Ready], Any] = lambda ready: None) -> Ready:
+        """Take what is ready; IndexError when nothing is. By the consumer, without the mutex.
+
+        `keep` puts it where the consumer finds it, before it is taken out here. So a signal handler that raises between two instructions
+        finds it in one place or in both. Then `keep` gets it once more.
+        """
+        ready = self.ready[0]
+        keep(ready)
+        self.ready.popleft()
         self._taken.append(ready.num_bytes)
         batches = bool(self.segments) and self.segments[-1].plan.batch is not None
         step = self.handed_over.step
@@ -462,7 +474,7 @@ class Scheduler:
             cpu_ns: of that on a CPU.
         """
         self.version += 1
-        chunk = task.chunk
+        self._booked, chunk = True, task.chunk
         assert chunk is not None
         progress, memory = chunk.progress, chunk.memory
         if not progress.finishing:
@@ -726,7 +738,7 @@ class Scheduler:
             room = self._least_room
         room = min(room, max(self._share, int(reader.row_bytes)))
         most_rows = max(1, int(room / reader.row_bytes)) if reader.row_bytes >= 1 else first.most_rows
-        reader.busy = True
+        reader.busy, self._read_from = True, reader.num_read
         self._read_room = room
         self.held_bytes += room
         return Claim(0, 0, None, 0, 0, None, read=min(reader.block_size(), first.most_rows, most_rows), room=room)
@@ -736,6 +748,7 @@ class Scheduler:
         """Book what the reader read."""
         reader = self.reader
         assert reader is not None
+        self._booked = True
         self.version += 1
         reader.observe(chunk.num_items, wall_ns)
         chunk.made_of = -1, reader.num_blocks
@@ -753,15 +766,16 @@ class Scheduler:
         self._read_room = 0
 
     def put_back(self, task: Claim) -> bool:
-        """Undo a claim whose run was interrupted; return False when it was already booked, in part or whole, and cannot be undone."""
-        chunk = task.chunk
-        if chunk is None:
-            if self.reader is not None:
-                self.reader.busy = False
-                self._end_read()
-            return True
-        if self.poisoned or chunk.progress.finishing or any(begin == task.begin for begin, _ in chunk.progress.done):
+        """Undo a claim whose run was interrupted; return False when it cannot be undone: it was booked, or what was read is gone."""
+        chunk, reader = task.chunk, self.reader
+        if self.poisoned or self._booked:
             return False
+        if chunk is None:
+            if reader is None or reader.done or reader.num_read != self._read_from:
+                return False
+            reader.busy = False
+            self._end_read()
+            return True
         self.segments[task.segment].put_back(task)
         if task.room < UNLIMITED:
             self.held_bytes += chunk.memory.grant(-task.room)

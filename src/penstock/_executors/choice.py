@@ -110,7 +110,7 @@ class Placement:
     @property
     def num_workers(self) -> int:
         """The number of shared workers; 0 for the consumer's own thread."""
-        if self._name == "inline":
+        if self.name == "inline":
             return 0
         if self._options.num_workers != "auto":
             return self._options.num_workers
@@ -122,7 +122,8 @@ class Placement:
         return None if self._processes is None else self._processes.arena.allocate
 
     @property
-    def _name(self) -> str:
+    def name(self) -> str:
+        """The executor that runs it."""
         return "inline" if self._place is None else self._place.executor
 
     def begin(self, form: PlanVariant, program: Program) -> Program:
@@ -151,7 +152,7 @@ class Placement:
 
     def _in_threads(self, error: PlanError) -> None:
         """Have threads take the place of worker processes, where the user has not asked for these by name; else raise the error."""
-        if self._options.executor != "auto" or self._name != "processes" or self._hindrance:
+        if self._options.executor != "auto" or self.name != "processes" or self._hindrance:
             raise error
         self._hindrance, self._place = f"{error.what}; {error.fix}", None
 
@@ -179,25 +180,25 @@ class Placement:
         Raises:
             PlanError: the user has asked for worker processes, and something cannot be sent there.
         """
-        if self._name != "inline":
-            self._sharing.begin(engine, self._name)
+        if self.name != "inline":
+            self._sharing.begin(engine, self.name)
         if self._sharing.notice:
             self.notices.append(self._sharing.notice)
             self._sharing.notice = ""
-        workers = self._ray or (self._processes if self._name == "processes" or self._own_pools else None)
+        workers = self._ray or (self._processes if self.name == "processes" or self._own_pools else None)
         if workers is None:
-            return InlineExecutor(engine) if self._name == "inline" else ThreadsExecutor(engine, self._sharing.computer)
+            return InlineExecutor(engine) if self.name == "inline" else ThreadsExecutor(engine, self._sharing.computer)
         from penstock._executors.elsewhere import RemoteExecutor
 
         assert self._form is not None
         try:
-            workers.run(engine, self._form, self._name, self.num_workers)
+            workers.run(engine, self._form, self.name, self.num_workers)
         except Stopped:  # another thread has closed the feed meanwhile
             return ThreadsExecutor(engine)
         except PlanError as error:
             self._in_threads(error)
             return None
-        return RemoteExecutor(engine, workers, self._name, self._sharing.computer)
+        return RemoteExecutor(engine, workers, self.name, self._sharing.computer)
 
     def end(self) -> None:
         """End the worker processes."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from itertools import chain, islice
 from typing import Any
 
@@ -23,11 +24,20 @@ class Outgoing:
         """Begin with nothing ahead."""
         self.output = output
         self.polled: deque[Ready] = deque()
+        self._last: Ready | None = None
         self.sent: dict[int, tuple[Any, Any]] = {}
 
-    def poll(self, engine: Engine) -> Ready | None:
-        """Take what comes next, if it is there."""
-        return self.polled.popleft() if self.polled else engine.poll()
+    def poll(self, engine: Engine, keep: Callable[[Ready], Any]) -> Ready | None:
+        """Take what comes next, if it is there, after `keep` has put it where the feed finds it."""
+        if not self.polled:
+            return engine.poll(lambda ready: ready is self._last or keep(ready))
+        keep(self.polled[0])
+        return self.polled.popleft()
+
+    def _keep(self, ready: Ready) -> None:
+        if ready is not self._last:
+            self.polled.append(ready)
+            self._last = ready
 
     def next_batch(self, items: list[Any], engine: Engine | None) -> Any:
         """Return the last of `items` as the output gives it, and send those behind it that are ready; `engine` has more, or is None."""
@@ -35,10 +45,8 @@ class Outgoing:
         while engine is not None and len(items) + sum(len(ready.items) for ready in self.polled) < most:
             if self.polled and (self.polled[-1].end or self.polled[-1].error):
                 break
-            ready = engine.poll()
-            if ready is None:
+            if engine.poll(self._keep) is None:
                 break
-            self.polled.append(ready)
         for batch in islice(chain(reversed(items), *(reversed(ready.items) for ready in self.polled)), most):
             if id(batch) not in self.sent:
                 try:
@@ -47,4 +55,6 @@ class Outgoing:
                     if batch is not items[-1]:
                         break  # it is raised when the loop takes this batch
                     raise
-        return self.output.receive(self.sent.pop(id(items[-1]))[1])
+        batch = self.output.receive(self.sent[id(items[-1])][1])
+        del self.sent[id(items[-1])]
+        return batch

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from penstock._contracts.event import Notice
 from penstock._contracts.memory import free_memory, release_freed_memory
-from penstock._contracts.process import why_no_processes
+from penstock._contracts.process import uninterrupted, why_no_processes
 from penstock._engine.chunk import BatchItem, WorkItem
 from penstock._engine.engine import Engine
 from penstock._engine.error_policy import ErrorHandler
@@ -198,7 +198,7 @@ class WorkerProcesses(RemoteWorkers):
     def _load(self, engine: Engine) -> Nursery | None:
         """Have the nursery read what is run now; None where its imports started threads."""
         sent = self.sent
-        nursery = self._nursery = self._nursery or Nursery()
+        nursery = self._nursery = self._nursery or uninterrupted(self._new_nursery)
         try:
             if self.closed:  # else `_close` kills it from now on
                 raise Stopped
@@ -225,6 +225,10 @@ class WorkerProcesses(RemoteWorkers):
                 f"functions import and hold, and {free_bytes >> 20} MB are free: give a smaller num_workers",
             )
         return nursery
+
+    def _new_nursery(self) -> Nursery:
+        self._nursery = Nursery()
+        return self._nursery
 
     def _break_off_load(self) -> None:
         nursery = self._nursery
