@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 from penstock._plan.saved import FORMAT, checked, compare, sealed
@@ -105,7 +107,41 @@ def test_what_is_no_state_at_all_is_refused_and_shown(given: Any, words: str) ->
     assert "what state_dict() returned" in error.fix
 
 
-@pytest.mark.parametrize("key", sorted(set(state()) - {"penstock_state"}))
+def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
+    """Return a value with `change` made of each of its numbers, texts and lists."""
+    if isinstance(value, dict):
+        return {name: mapped(inner, change) for name, inner in value.items()}
+    return change([mapped(inner, change) for inner in value] if isinstance(value, list) else value)
+
+
+def is_int(value: Any) -> bool:
+    return type(value) is int
+
+
+CARRIERS: dict[str, Callable[[Any], Any]] = {
+    "scalars of NumPy": lambda s: mapped(s, lambda one: np.int64(one) if is_int(one) else one),
+    "arrays without dimensions": lambda s: mapped(s, lambda one: np.asarray(one) if is_int(one) else one),
+    "arrays for lists of numbers": lambda s: mapped(
+        s, lambda one: np.asarray(one) if isinstance(one, list) and one and all(map(is_int, one)) else one
+    ),
+    "tuples for lists": lambda s: mapped(s, lambda one: tuple(one) if isinstance(one, list) else one),
+    "floats": lambda s: mapped(s, lambda one: float(one) if is_int(one) else one),
+    "without what is None or empty": lambda s: {name: value for name, value in s.items() if value not in (None, [])},
+    "the checksum as a text": lambda s: {**s, "crc32": str(s["crc32"])},
+    "an array of its JSON": lambda s: np.array(json.dumps(s)),
+    "bytes of its JSON in an array": lambda s: np.frombuffer(json.dumps(s).encode(), np.uint8),
+}
+
+
+@pytest.mark.parametrize("carrier", CARRIERS)
+def test_what_checkpoints_make_of_a_state_is_the_state_that_was_saved(carrier: str) -> None:
+    assert checked(CARRIERS[carrier](state())) == state()
+    number = 1 if carrier != "the checksum as a text" else "1"
+    with pytest.raises(StateDamaged, match="the checksum of the state"):
+        checked(CARRIERS[carrier]({**state(), "step": state()["step"] + 1, "version": str(number)}))
+
+
+@pytest.mark.parametrize("key", sorted(set(state()) - {"penstock_state", "global", "shard"}))  # those two are None and empty
 def test_a_missing_part_is_named(key: str) -> None:
     cut = state()
     del cut[key]

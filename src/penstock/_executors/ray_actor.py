@@ -9,6 +9,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -99,7 +100,7 @@ class RayActor:
         self._thread, self._retries = threading.get_ident(), []
         try:
             request: Request = pickle.loads(data)
-            return self._parcel(request, self._computer.compute(request))
+            return self._computer.answer(request, self._parcel, partial(self._dumps, keep=None))
         except BaseException as error:
             return Packed(self._failure(error), (), {})
         finally:
@@ -135,14 +136,14 @@ class RayActor:
             frame = frame.f_back
         return found[::-1]
 
-    def _parcel(self, request: Request, reply: Reply) -> Packed:
+    def _parcel(self, reply: Reply) -> Packed:
         columns = {number: array for number, array in enumerate(reply.columns) if array is not None and not array.dtype.hasobject}
         rest = [None if number in columns else array for number, array in enumerate(reply.columns)]
         buffers: list[pickle.PickleBuffer] = []
         try:
             stream = self._dumps((reply._replace(columns=rest), self._retries), buffers.append)
         except Exception as error:
-            raise self._computer.unsent(request, not_sendable(reply, error, self._words)) from error
+            raise not_sendable(reply, error, self._words) from error
         return Packed(stream, [np.frombuffer(buffer.raw(), np.uint8) for buffer in buffers], columns)
 
     def _failure(self, error: BaseException) -> bytes:

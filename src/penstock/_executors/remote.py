@@ -14,8 +14,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
@@ -34,7 +35,7 @@ from penstock._processes.arena import ArenaView
 from penstock._processes.executed import set_sizes_of_pools
 from penstock._processes.failure import dump_with_errors
 from penstock._processes.outbox import Outbox
-from penstock._processes.pipe import Pipe
+from penstock._processes.pipe import Pipe, not_sendable
 from penstock._processes.sending import dumps_to_program, pickler_to_program
 from penstock._processes.settings import Settings, set_here
 from penstock._processes.shared_pickle import PickledOnce
@@ -110,7 +111,7 @@ class Request(NamedTuple):
     """
 
     segment: int
-    item: WorkItem | bytes
+    item: WorkItem | BatchItem | bytes
     to_slot: bool = False
     place: Place | None = None
     free: Sequence[int] = ()
@@ -168,6 +169,9 @@ class Spot(NamedTuple):
     marker: Any
     row: int | None
     step: str
+
+
+_T = TypeVar("_T")
 
 
 def _unqueued_ns() -> int:
@@ -248,12 +252,11 @@ class RemoteComputer:
         assert self._handler is not None
         begin_cpu, begin_ns = time.thread_time_ns(), _unqueued_ns()
         outcome: Outcome | None
-        plan, context, item = self._segments[request.segment], self.context, request.item
+        plan, context, item = self._segments[request.segment], self.context, self._item(request)
         beside: dict[int, Any] = {}
         columns: Sequence[Any] = ()
-        if isinstance(item, bytes):
-            batches: BatchItem = pickle.loads(item) if self._arena is None else self._arena.loads(item)
-            outcome = compute_batches(plan, batches, context, self._handler)
+        if isinstance(item, BatchItem):
+            outcome = compute_batches(plan, item, context, self._handler)
         else:
             rows = self._rows(request.place) if request.to_slot else None
             try:
@@ -266,8 +269,36 @@ class RemoteComputer:
         cpu_ns, busy_ns = time.thread_time_ns() - begin_cpu, _unqueued_ns() - begin_ns
         return Reply(outcome, beside, columns, cpu_ns, busy_ns, context.take_packed())
 
-    def unsent(self, request: Request, error: SpecError) -> SpecError:
-        """Return the error of a reply that cannot be sent, with the name of the stage."""
+    def answer(self, request: Request, send: Callable[[Reply], _T], dumps: Callable[[object], object]) -> _T:
+        """Compute a request, and return what `send` returns for the reply. Rows, or batches, that cannot be sent fail as others do.
+
+        Raises:
+            SpecError: the reply cannot be sent, and not for the sake of single rows.
+        """
+        reply = self.compute(request)
+        try:
+            return send(reply)
+        except SpecError as error:
+            told, item = error, self._item(request)
+        unsent = {}
+        for row, result in _results(item, reply):
+            try:
+                dumps(result)
+            except Exception as error:
+                unsent[row] = self._unsent(request, not_sendable(result, error, "", dumps_to_program))
+        reply = self.compute(request._replace(item=item._replace(fatal={**(item.fatal or {}), **unsent}))) if unsent else reply
+        try:
+            return send(reply)
+        except SpecError as error:  # of what stands for such a row
+            raise self._unsent(request, told) from error.__cause__
+
+    def _item(self, request: Request) -> WorkItem | BatchItem:
+        item = request.item
+        if not isinstance(item, bytes):
+            return item
+        return cast(BatchItem, pickle.loads(item) if self._arena is None else self._arena.loads(item))
+
+    def _unsent(self, request: Request, error: SpecError) -> SpecError:
         plan, item = self._segments[request.segment], request.item
         stage = plan.stages[item.stage].name if isinstance(item, WorkItem) else ""
         return SpecError(error.what, where=f"a result of stage {stage or plan.name!r}, {self.words}", fix=error.fix)
@@ -286,6 +317,25 @@ class RemoteComputer:
             else:
                 arrays.append(self._arena.array(offset, shape, leaf.dtype))
         return RowsElsewhere(place.num_rows, spec, arrays, [offset is None for offset in place.offsets])
+
+
+def _results(item: WorkItem | BatchItem, reply: Reply) -> Iterator[tuple[int, Any]]:
+    """Yield what a reply holds of each row, or batch, of an item."""
+    first = item.begin if isinstance(item, WorkItem) else 0
+    outcome = reply.outcome
+    yield from reply.beside.items()
+    for column in reply.columns:
+        if column is None:
+            continue
+        yield from enumerate(column, first)
+    if outcome is None:
+        return
+    for _, (block, rows) in outcome.parts:
+        yield from zip(rows.tolist(), block.rows(), strict=True)
+    if outcome.block is not None:
+        block = outcome.block
+        origins = outcome.origins or (range(len(block)) if block.origins is None else block.origins.tolist())
+        yield from zip([first + origin for origin in origins], block.rows(), strict=True)
 
 
 class _NotHere(BaseException):
@@ -325,11 +375,7 @@ class _Worker:
             self.begin(lambda: stages.load(self._pipe.take_fd()), request.log_levels or {})
             self._pipe.send(Begun())
         self._outbox.given_back(list(request.free))
-        reply = self._computer.compute(request)
-        try:
-            self._outbox.send(reply)
-        except SpecError as error:
-            raise self._computer.unsent(request, error) from error.__cause__
+        self._computer.answer(request, self._outbox.send, partial(self._dumps, keep=None))
 
     def _pause(self, seconds: float) -> bool:
         """Wait before a retry; return whether the parent asks for the end, or has ended."""
