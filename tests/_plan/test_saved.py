@@ -136,9 +136,8 @@ CARRIERS: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.parametrize("carrier", CARRIERS)
 def test_what_checkpoints_make_of_a_state_is_the_state_that_was_saved(carrier: str) -> None:
     assert checked(CARRIERS[carrier](state())) == state()
-    number = 1 if carrier != "the checksum as a text" else "1"
-    with pytest.raises(StateDamaged, match="the checksum of the state"):
-        checked(CARRIERS[carrier]({**state(), "step": state()["step"] + 1, "version": str(number)}))
+    with pytest.raises((StateDamaged, StateMismatch)):
+        checked(CARRIERS[carrier]({**state(), "step": state()["step"] + 1}))
 
 
 @pytest.mark.parametrize("key", sorted(set(state()) - {"penstock_state", "global", "shard"}))  # those two are None and empty

@@ -159,7 +159,8 @@ def checked(state: Any) -> dict[str, Any]:
     missing = sorted(_KEYS - set(state))
     if missing:
         raise StateDamaged(f"the state lacks {', '.join(missing)}", where="load_state_dict()", fix=_FIX_DAMAGED)
-    record, found = state, _crc(state)
+    record: dict[str, Any] = state
+    found = _crc(record)
     if found != record["crc32"]:
         raise StateDamaged(
             f"the checksum of the state is {short(record['crc32'])}, its content gives {found}", where="load_state_dict()", fix=_FIX_DAMAGED
