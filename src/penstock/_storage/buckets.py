@@ -10,27 +10,45 @@ import os
 import re
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
-from datetime import timedelta
+from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import unquote_plus, urlencode
 
 from penstock._contracts.process import breakable
 from penstock._contracts.storage import StorageOptions
-from penstock._storage.parts import RETRIED, AskAgain, CredentialsRefused, Part, RemoteObject, Turn, changed, exhausted, not_there, persist
-from penstock._storage.urls import Address, is_loopback, key_matcher, literal_prefix, redacted
+from penstock._storage.parts import (
+    CHECK_HOST,
+    RETRIED,
+    AskAgain,
+    CredentialsRefused,
+    Part,
+    RemoteObject,
+    Turn,
+    changed,
+    exhausted,
+    not_there,
+    persist,
+)
+from penstock._storage.urls import Address, is_loopback, is_readable, key_matcher, literal_prefix, redacted
 from penstock._storage.web import WebTransport
 from penstock.errors import MissingExtra, PlanError, StorageError
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
+    from xml.etree.ElementTree import Element
 
-_STATUS = re.compile(r"status(?: code)?:? (\d{3})")
+_STATUS = re.compile(r"(?:status(?: code)?:?|HTTP Error) (\d{3})")
+_NO_HOST = re.compile(r"dns error.*not known|InvalidCertificate", re.DOTALL)
 _BAD_KEY = "Could not parse path"
 _EXPIRED = re.compile(r"ExpiredToken|TokenRefreshRequired|RequestExpired|InvalidToken")
+_RENAME = "give that object a key without empty parts, '.' and '..'; until then name the others without *, ? and ["
 _CHUNK_BYTES = 1 << 20
 _LIST_SIZE = 1000
 _PROBE_S = 5.0
-_INDEX = ".psidx"
+_NOT_FOUND = (".psidx", "/", "_$folder$")
+"""Endings of keys that patterns do not find: indices, and folders as consoles and Hadoop mark them."""
 _SHOWN = 300
 
 
@@ -56,6 +74,7 @@ class BucketTransport:
         self._options = options
         self._store: Any = self._new_store()
         self._is_probed = False
+        self._has_answered = False
 
     async def find(self, key: str) -> RemoteObject:
         """Ask for size and version.
@@ -64,27 +83,52 @@ class BucketTransport:
             AskAgain, CredentialsRefused, StorageError: as `fetch`.
         """
         await self._probe()
+        self._check_readable(key)
         return self._found(await self._asked(lambda: self._obstore.head_async(self._store, key), self._shown(key), None))
+
+    async def find_listed(self, key: str) -> RemoteObject | None:
+        """Ask for size and version of a key that a listing seems to hold; return None where it is another key.
+
+        Raises:
+            AskAgain, CredentialsRefused, StorageError: as `fetch`.
+        """
+        try:
+            return await self.find(key)
+        except StorageError as error:
+            if isinstance(error.__context__, FileNotFoundError):
+                return None
+            raise
 
     async def find_all(self, pattern: str) -> list[RemoteObject]:
         """List the objects whose keys a pattern matches: one listing of the folder in front of the first wildcard.
 
-        A key that the pattern itself is comes first, and indices are not found, as with files.
+        A key that the pattern itself is comes first, and indices are not found, as with files. A slash at an end of a key may be missing in
+        what is returned; such a key is of no bytes, or returned twice, or not there when it is read.
 
         Raises:
             AskAgain, CredentialsRefused, StorageError: as `fetch`.
         """
         await self._probe()
+        self._check_readable(pattern)
         folder, matcher = (literal_prefix(pattern) or "").rpartition("/")[0], key_matcher(pattern)
+        is_deep = "/" in pattern[len(folder) + bool(folder) :] or "**" in pattern
         shown = self._shown(pattern)
-        if "/" in pattern[len(folder) + bool(folder) :] or "**" in pattern:
-            listed = [item async for item in self._walk(folder, shown)]
-        else:  # folders below are not asked for
-            found = await self._asked(lambda: self._obstore.list_with_delimiter_async(self._store, folder or None), shown, None)
-            listed = list(found["objects"])
+        try:
+            if is_deep:
+                listed = [item async for item in self._walk(folder, shown)]
+            else:  # folders below are not asked for
+                result = await self._asked(lambda: self._obstore.list_with_delimiter_async(self._store, folder or None), shown, None)
+                listed = list(result["objects"])
+        except StorageError as error:
+            is_bad_key = isinstance(error.__context__, self._obstore.exceptions.InvalidPathError)
+            if not is_bad_key or self._origin.scheme != "s3" or self._options.store.keys() & {"prefix", "config"}:
+                raise
+            listed = await self._list_signed(f"{folder}/" if folder else "", is_deep, shown)
         named = [item for item in listed if item["path"] == pattern]
-        matching = (item for item in listed if matcher.fullmatch(item["path"]) and not item["path"].endswith(_INDEX))
-        return [self._found(item) for item in named or matching]
+        found = named or [item for item in listed if matcher.fullmatch(item["path"]) and not item["path"].endswith(_NOT_FOUND)]
+        for item in found:
+            self._check_readable(item["path"])
+        return [self._found(item) for item in found]
 
     async def fetch(self, part: Part) -> None:
         """See `Transport`."""
@@ -129,6 +173,35 @@ class BucketTransport:
             for item in chunk:
                 yield item
 
+    async def _list_signed(self, prefix: str, is_deep: bool, shown: str) -> list[dict[str, Any]]:
+        """List objects with their keys as they are, over signed URLs: obstore's listing fails at a key that it cannot read.
+
+        obstore signs URLs of objects only. So the query stands in the endpoint, and its last field takes the slash in front of a key.
+        """
+        import asyncio
+
+        base, query = self._sign(self._store, "key").partition("/key?")[0], {"list-type": "2", "encoding-type": "url", "prefix": prefix}
+        listed, last = [], "x-id" if is_deep else "delimiter"
+        while True:
+            url = self._sign(self._new_store(f"{base}?{urlencode(query)}&{last}="), "")
+            tree = await self._asked(partial(asyncio.to_thread, _page, url, self._options.timeout_s), shown, None)
+            plain = unquote_plus if tree.findtext("{*}EncodingType") == "url" else str
+            for item in tree.iterfind("{*}Contents"):
+                key, tag, size, when = (item.findtext(f"{{*}}{name}", "") for name in ("Key", "ETag", "Size", "LastModified"))
+                listed.append({"path": plain(key), "e_tag": tag, "size": int(size), "last_modified": datetime.fromisoformat(when)})
+            query["continuation-token"] = tree.findtext("{*}NextContinuationToken", "")
+            if not query["continuation-token"]:
+                return listed
+
+    def _sign(self, store: Any, key: str) -> str:
+        url = str(self._obstore.sign(store, "GET", key, timedelta(minutes=10)))
+        return url.partition("&X-Amz-")[0] if self._options.store.get("skip_signature") else url
+
+    def _check_readable(self, key: str) -> None:
+        if not is_readable(key):
+            shown, why = self._shown(key), "it has a slash at an end, an empty part, '.', '..' or a control character"
+            raise _unreadable(shown, why, f"write '{shown}**' for all objects in that folder" if key.endswith("/") else _RENAME)
+
     async def _probe(self) -> None:
         """Find out whether obstore's threads run: they do not in a process that was forked behind their start, and nothing would say so."""
         import asyncio
@@ -149,7 +222,9 @@ class BucketTransport:
         limit_s = max(self._options.timeout_s, num_bytes / slowest if slowest else 0.0)
         try:
             async with asyncio.timeout(limit_s):
-                return await ask()
+                result = await ask()
+            self._has_answered = True
+            return result
         except TimeoutError:
             raise AskAgain(f"nothing came for {limit_s:g} s") from None
         except (OSError, ValueError, self._obstore.exceptions.BaseError) as error:
@@ -159,25 +234,23 @@ class BucketTransport:
     def _refuse(self, error: Exception, shown: str, found: RemoteObject | None) -> None:
         """Raise our error for one of obstore. Its text repeats the request, so little of it is shown."""
         known = self._obstore.exceptions
-        text = redacted(str(error).partition("\n\nDebug source")[0])[:_SHOWN]
-        if isinstance(error, (known.PermissionDeniedError, known.UnauthenticatedError)) or _EXPIRED.search(text):
+        whole = str(error)
+        text = redacted(whole.partition("\n\nDebug source")[0])[:_SHOWN]
+        if isinstance(error, (known.PermissionDeniedError, known.UnauthenticatedError)) or _EXPIRED.search(whole):
             raise CredentialsRefused(text) from None
         if isinstance(error, FileNotFoundError):
             raise not_there(shown, text) from None
         if isinstance(error, known.PreconditionError) and found is not None:
             raise changed(found, "another") from None
-        status = _STATUS.search(text)
+        status = _STATUS.search(whole)
         if status is not None and int(status[1]) == 416 and found is not None:
             raise changed(found, "shorter") from None
         if isinstance(error, known.InvalidPathError) or _BAD_KEY in text:
-            raise StorageError(
-                f"{shown!r} names or lists a key that obstore cannot read: {text}",
-                where=shown,
-                fix="give that object a key without empty parts, '.' and '..'; until then name the others without *, ? and [",
-            ) from None
+            raise _unreadable(shown, text) from None
         lasting = (ValueError, known.NotSupportedError, known.UnknownConfigurationKeyError)
-        if (status is None and not isinstance(error, lasting)) or (status is not None and int(status[1]) in RETRIED):
-            raise AskAgain(text) from None
+        is_lasting = isinstance(error, lasting) or "BareRedirect" in whole
+        if (status is None and not is_lasting) or (status is not None and (int(status[1]) in RETRIED or "<Code>RequestTimeout<" in whole)):
+            raise AskAgain(text, fix="" if self._has_answered or not _NO_HOST.search(whole) else CHECK_HOST) from None
         raise StorageError(f"{shown!r} cannot be read: {text}", where=shown, fix="check bucket, key and options") from None
 
     def _found(self, meta: Any) -> RemoteObject:
@@ -192,11 +265,15 @@ class BucketTransport:
     def _shown(self, key: str) -> str:
         return f"{self._origin.scheme}://{self._origin.host}/{key}"
 
-    def _new_store(self) -> Any:
+    def _new_store(self, signing: str = "") -> Any:
+        """Make a store; with an endpoint in place of the user's, to sign URLs that begin with it."""
         from obstore import store
 
         options = self._options
         given = dict(options.store)
+        if signing:
+            given = {name: value for name, value in given.items() if "endpoint" not in name and "virtual_hosted" not in name}
+            given |= {"endpoint": signing, "virtual_hosted_style_request": True}
         endpoint = str(given.get("endpoint") or given.get("aws_endpoint") or given.get("base_url") or "")
         client: dict[str, Any] = {
             "connect_timeout": timedelta(seconds=options.timeout_s),
@@ -216,6 +293,26 @@ class BucketTransport:
                 where=f"{self._origin.scheme}://{self._origin.host}",
                 fix="see obstore's S3Store and GCSStore for their names",
             ) from None
+
+
+def _unreadable(shown: str, why: str, fix: str = _RENAME) -> StorageError:
+    return StorageError(f"{shown!r} names or lists a key that obstore cannot read: {why}", where=shown, fix=fix)
+
+
+def _page(url: str, timeout_s: float) -> Element:
+    """Return a page of a listing."""
+    from urllib.error import HTTPError
+    from urllib.request import urlopen
+    from xml.etree import ElementTree
+
+    try:
+        with urlopen(url, timeout=timeout_s) as answer:
+            return ElementTree.fromstring(answer.read())
+    except HTTPError as error:
+        error.close()
+        raise
+    except ElementTree.ParseError as error:
+        raise OSError(f"the listing cannot be read: {error}") from None
 
 
 def forked(shown: str) -> StorageError:

@@ -35,6 +35,7 @@ class RemoteObject:
         size: bytes.
         etag: its version as the store names it, or "".
         modified: when it was changed, as the store says it, or "".
+        is_young: it was changed within 2 s before it was found: another change in the same second would not show in `modified`.
     """
 
     key: str
@@ -42,6 +43,7 @@ class RemoteObject:
     size: int
     etag: str
     modified: str
+    is_young: bool = False
 
     @property
     def version(self) -> str:
@@ -52,6 +54,11 @@ class RemoteObject:
     def strong_etag(self) -> str:
         """Return the ETag for If-Match, which never matches a weak one; or ""."""
         return "" if self.etag.startswith("W/") else self.etag
+
+    @property
+    def proof(self) -> tuple[str, str]:
+        """Return ETag and time of change as far as they prove later that the bytes are the same: an index or a cache relies on them."""
+        return self.strong_etag, self.modified if self.strong_etag or not self.is_young else ""
 
 
 class Part:
@@ -193,6 +200,10 @@ def _join(files: Ints, offsets: Ints, lengths: Ints, max_gap: int) -> tuple[tupl
 RETRIED = frozenset({408, 421, 425, 429, 500, 502, 503, 504, 507, 509, 520, 521, 522, 523, 524})
 """Statuses after which the next try may succeed; those from 520 on are Cloudflare's for an origin that does not answer."""
 
+CHECK_HOST = "check the host in the URL or endpoint, the name service and the certificate"
+"""What to do about a name that is not known, or a certificate that is not good, where the host has never answered yet."""
+
+_LATER = "look at the store and the network; a later run may succeed; StorageOptions has retries, timeout_s and deadline_s"
 _JITTER = 0.25
 _T = TypeVar("_T")
 
@@ -209,11 +220,17 @@ class Turn:
 
 
 class AskAgain(Exception):
-    """A try failed in a way that the next one may not: the reason, without secrets, and how long the server wants to be left alone."""
+    """A try failed in a way that the next one may not: the reason, without secrets.
 
-    def __init__(self, reason: str, wait_s: float = 0.0) -> None:
+    Attributes:
+        wait_s: how long the server wants to be left alone.
+        fix: what to do about a failure that does not pass by waiting, which is asked again once; or "".
+    """
+
+    def __init__(self, reason: str, wait_s: float = 0.0, fix: str = "") -> None:
         super().__init__(redacted(reason))
         self.wait_s = wait_s
+        self.fix = fix
 
 
 class CredentialsRefused(Exception):
@@ -270,7 +287,7 @@ async def persist(
     """
     import asyncio
 
-    num_tries, is_fresh = 0, False
+    num_tries, num_lasting, is_fresh = 0, 0, False
     while True:
         try:
             async with gate:
@@ -283,10 +300,11 @@ async def persist(
             continue
         except AskAgain as fault:
             num_tries += 1
+            num_lasting += bool(fault.fix)
             turn.last = str(fault)
-            wait_s = fault.wait_s
-        if num_tries > turn.options.retries:
-            raise exhausted(shown(), _tries(num_tries), turn.last)
+            wait_s, fix = fault.wait_s, fault.fix
+        if num_tries > turn.options.retries or (fix and num_lasting > 1):
+            raise exhausted(shown(), _tries(num_tries), turn.last, fix or _LATER)
         if wait_s and asyncio.get_running_loop().time() + wait_s > turn.deadline:
             raise exhausted(
                 shown(), f"{num_tries} tries", f"{turn.last}; the server asks for {wait_s:.0f} s, which end behind the deadline"
@@ -298,13 +316,9 @@ def _tries(count: int) -> str:
     return "1 try" if count == 1 else f"{count} tries"
 
 
-def exhausted(shown: str, tries: str, reason: str) -> StorageError:
+def exhausted(shown: str, tries: str, reason: str, fix: str = _LATER) -> StorageError:
     """Return the error of bytes that did not come."""
-    return StorageError(
-        f"{shown} did not come after {tries}: {reason or 'no answer yet'}",
-        where=shown,
-        fix="look at the store and the network; a later run may succeed; StorageOptions has retries, timeout_s and deadline_s",
-    )
+    return StorageError(f"{shown} did not come after {tries}: {reason or 'no answer yet'}", where=shown, fix=fix)
 
 
 def denied(shown: str, reason: str) -> StorageError:

@@ -11,8 +11,10 @@ from __future__ import annotations
 import os
 import weakref
 from bisect import bisect_left, bisect_right, insort
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,7 +25,7 @@ from penstock._contracts.transform import Scratch
 from penstock._storage.buckets import BucketTransport, Client, together
 from penstock._storage.cache import BlockCache
 from penstock._storage.parts import KeptPart, Part, RemoteObject, Turn, persist, plan_ranges
-from penstock._storage.urls import Address, expand_url, key_matcher, literal_prefix, missing_shards, parse_url
+from penstock._storage.urls import Address, expand_url, key_matcher, literal_prefix, missing_shards, parse_url, query_identity
 from penstock.errors import ObjectChanged, SourceError, StorageError
 from penstock.kernels.library import Ints, Uint8s
 
@@ -408,9 +410,11 @@ class RemoteStorage:
         return self._found[file][1].size
 
     def identity(self, file: int) -> dict[str, Any]:
-        """Return size, ETag and time of change, as far as the store says them."""
-        found = self._found[file][1]
-        return {"size": found.size, "etag": found.etag, "modified": found.modified}
+        """Return size, and ETag and time of change as far as they prove something later; of a URL with a query also its check sum."""
+        address, found = self._found[file]
+        etag, modified = found.proof
+        query = {} if address.in_bucket else query_identity(found.key)
+        return {"size": found.size, "etag": etag, "modified": modified, **query}
 
     def read(self, file: int, offset: int, length: int) -> bytes:
         """Read exactly `length` bytes.
@@ -474,7 +478,7 @@ class RemoteStorage:
         address, found = self._found[file]
         endpoint = str(self._options.store.get("endpoint", ""))
         place = (address.scheme, address.host, str(address.port), endpoint, found.key)
-        return "\n".join((*place, found.etag, found.modified, str(found.size)))
+        return "\n".join((*place, *found.proof, str(found.size)))
 
     def client(self) -> Client:
         """Return the client of this process.
@@ -536,11 +540,12 @@ def open_remote(urls: Sequence[str], options: StorageOptions, caller: str) -> Re
 
 
 def _check_version(found: RemoteObject) -> None:
-    if not found.version and found.size:
+    if not any(found.proof) and found.size:
+        lacking = "was changed just now or has only a weak ETag" if found.version else "has neither ETag nor Last-Modified"
         raise SourceError(
-            f"{found.shown!r} has neither ETag nor Last-Modified: a cache could not tell when it changes",
+            f"{found.shown!r} {lacking}: a cache could not tell when it changes",
             where=found.shown,
-            fix="leave cache_dir out",
+            fix=f"leave cache_dir out{', or open it 2 s later' if found.modified else ''}",
         )
 
 
@@ -559,7 +564,15 @@ async def _find(client: Client, turn: Turn, address: Address, caller: str) -> li
     key = address.key
     if isinstance(transport, BucketTransport) and literal_prefix(key) is not None:
         bucket, matcher = transport, key_matcher(key)
-        found = await persist(lambda: bucket.find_all(key), transport, gate, lambda: repr(address.shown), turn)
+        listed = await persist(lambda: bucket.find_all(key), transport, gate, lambda: repr(address.shown), turn)
+        counts = Counter(item.key for item in listed)
+        found = [item for item in listed if item.size and counts[item.key] == 1]
+        # obstore lists "a/", a folder that a console made, and "/a" as "a": whether there is an "a", and which, only asking for it tells.
+        unsure = {item.key: item.shown for item in listed if not item.size or counts[item.key] > 1}
+        asked = await together(
+            [persist(partial(bucket.find_listed, name), transport, gate, partial(repr, shown), turn) for name, shown in unsure.items()]
+        )
+        found += filter(None, asked)
         if not found:
             raise SourceError(f"no object matches {address.shown!r}", where=caller, fix="check bucket, folder and pattern")
         for lacking in missing_shards([item.key for item in found]):

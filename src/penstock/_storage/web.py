@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock._contracts.storage import StorageOptions
-from penstock._storage.parts import RETRIED, AskAgain, CredentialsRefused, Part, RemoteObject, changed, not_there
+from penstock._storage.parts import CHECK_HOST, RETRIED, AskAgain, CredentialsRefused, Part, RemoteObject, changed, not_there
 from penstock._storage.urls import Address, check_host, is_loopback, parse_url
 from penstock.errors import PlanError, StorageError
 
@@ -29,6 +29,8 @@ _MAX_REMEMBERED = 10_000
 _LIMIT_BYTES = 1 << 20
 _SKIPPED_BYTES = 1 << 16
 _SHOWN = 80
+_YOUNG_S = 2
+_NO_PARTS = "download it, or ask another server: this one does not serve parts of files"
 _RANGE = re.compile(r"bytes\s+(?:(\d{1,18})-(\d{1,18})|\*)/(\d{1,18}|\*)", re.ASCII)
 _T = TypeVar("_T")
 
@@ -113,10 +115,9 @@ def retry_after_s(reply: Reply) -> float:
     if not text:
         return 0.0
     import time
-    from email.utils import mktime_tz, parsedate_tz
 
-    when = parsedate_tz(text)
-    return 0.0 if when is None else max(0.0, mktime_tz(when) - time.time())
+    when = _seconds(text)
+    return 0.0 if when is None else max(0.0, when - time.time())
 
 
 def check_partial(reply: Reply, part: Part) -> None:
@@ -127,11 +128,13 @@ def check_partial(reply: Reply, part: Part) -> None:
         ObjectChanged: it is of another object.
     """
     headers, found = reply.headers, part.found
-    if reply.status != 206:
+    is_all = reply.status == 200 and part.begin == 0 and part.end == found.size == reply.length  # as some answer a range of all bytes
+    if reply.status != 206 and not is_all:
         raise AskAgain(f"the server said {reply.status} {headers.get('content-type', '')!r} to a range, not 206")
     _check_same(reply, found)
-    if headers.get("content-encoding", "identity").lower() not in ("identity", "", "aws-chunked"):
-        raise AskAgain(f"the server sent Content-Encoding {headers['content-encoding'][:_SHOWN]!r}, which nobody asked for")
+    _check_plain(reply)
+    if is_all:
+        return
     given = _RANGE.fullmatch(headers.get("content-range", "").strip())
     if given is None or given[1] is None or (int(given[1]), int(given[2])) != (part.begin, part.end - 1):
         raise AskAgain(f"the server sent {headers.get('content-range', 'no range')[:_SHOWN]!r} for bytes {part.begin}-{part.end - 1}")
@@ -141,6 +144,12 @@ def check_partial(reply: Reply, part: Part) -> None:
         raise AskAgain(f"the server announces {reply.length} bytes for a range of {part.end - part.begin}")
 
 
+def _check_plain(reply: Reply, fix: str = "") -> None:
+    coding = reply.headers.get("content-encoding", "identity").lower()
+    if coding not in ("identity", "", "aws-chunked"):
+        raise AskAgain(f"the server sent Content-Encoding {coding[:_SHOWN]!r}, which nobody asked for", fix=fix)
+
+
 def _check_same(reply: Reply, found: RemoteObject) -> None:
     etag, modified = reply.headers.get("etag", ""), reply.headers.get("last-modified", "")
     # A part has the validators that the whole would have (RFC 9110, 15.3.7). Without them nothing shows that it is of the same object.
@@ -148,7 +157,7 @@ def _check_same(reply: Reply, found: RemoteObject) -> None:
         raise AskAgain("the server sent neither the ETag nor the Last-Modified that the object had")
     if found.etag and etag and etag != found.etag:
         raise changed(found, etag)
-    if not (found.etag and etag) and found.modified and modified and modified != found.modified:
+    if not (found.strong_etag and etag) and found.modified and modified and modified != found.modified:
         raise changed(found, modified)
 
 
@@ -158,13 +167,35 @@ def describe_object(reply: Reply, key: str, shown: str) -> RemoteObject:
     Raises:
         AskAgain: the server does not do ranges, or not now.
     """
-    given = _RANGE.fullmatch(reply.headers.get("content-range", "").strip())
-    is_empty = (reply.status == 416 and given is not None and given[3] == "0") or (reply.status == 200 and reply.length == 0)
-    if not is_empty and (reply.status != 206 or given is None or given[3] == "*" or given[1] != "0"):
-        raise AskAgain(f"the server said {reply.status} {reply.headers.get('content-range', 'without a range')[:_SHOWN]!r} to a range")
-    size = 0 if is_empty or given is None else int(given[3])
     headers = reply.headers
-    return RemoteObject(key=key, shown=shown, size=size, etag=headers.get("etag", ""), modified=headers.get("last-modified", ""))
+    given = _RANGE.fullmatch(headers.get("content-range", "").strip())
+    is_empty = reply.status == 416 and given is not None and given[3] == "0"
+    if reply.status == 200 and reply.length in (0, 1):  # all bytes that a range of one can have
+        size = reply.length or 0
+    elif is_empty or (reply.status == 206 and given is not None and given[3] != "*" and given[1] == "0"):
+        size = int(given[3]) if given is not None else 0
+    else:
+        said = f"{reply.status} {headers.get('content-type', '')[:_SHOWN]!r} {headers.get('content-range', 'without a range')[:_SHOWN]!r}"
+        raise AskAgain(f"the server said {said} to a range", fix=_NO_PARTS)
+    _check_plain(reply, _NO_PARTS)
+    modified = headers.get("last-modified", "")
+    is_young = _is_young(modified, headers.get("date", ""))
+    return RemoteObject(key=key, shown=shown, size=size, etag=headers.get("etag", ""), modified=modified, is_young=is_young)
+
+
+def _is_young(modified: str, date: str) -> bool:
+    """Tell whether a time of change is less than 2 s before the server's own time, behind it, or no time."""
+    import time
+
+    changed_s = _seconds(modified)
+    return changed_s is None or (_seconds(date) or time.time()) - changed_s < _YOUNG_S
+
+
+def _seconds(date: str) -> float | None:
+    from email.utils import mktime_tz, parsedate_tz
+
+    when = parsedate_tz(date)
+    return None if when is None else mktime_tz(when)
 
 
 def check_sums(reply: Reply, part: Part, begin: int) -> None:
@@ -363,6 +394,14 @@ async def _connect(host: str, port: int, context: Any, options: StorageOptions) 
     return Connection(reader, writer, options)
 
 
+def _fix(error: Exception) -> str:
+    """Return what to do about a name that is not known or a certificate that is not good; "" for what waiting may help."""
+    import socket
+
+    is_unknown = isinstance(error, UnicodeError) or (isinstance(error, socket.gaierror) and error.errno != socket.EAI_AGAIN)
+    return CHECK_HOST if is_unknown or hasattr(error, "verify_code") else ""
+
+
 async def _timed(work: Coroutine[Any, Any, _T], limit_s: float, late: str) -> _T:
     """Await something for so long at most.
 
@@ -376,8 +415,8 @@ async def _timed(work: Coroutine[Any, Any, _T], limit_s: float, late: str) -> _T
             return await work
     except TimeoutError:
         raise AskAgain(f"{late} for {limit_s:g} s") from None
-    except OSError as error:  # refused, reset, no route, name not found, TLS: Python's classes for all of these are OSErrors
-        raise AskAgain(f"the connection failed: {error}") from None
+    except (OSError, UnicodeError) as error:  # refused, reset, no route, name not found, TLS are OSErrors; UnicodeError: no name of a host
+        raise AskAgain(f"the connection failed: {error}", fix=_fix(error)) from None
 
 
 # -- requests ----------------------------------------------------------------------------------------------------------------------
@@ -399,6 +438,7 @@ class WebTransport:
         self._redirected: dict[str, Address] = {}
         self._headers: str | None = None
         self._context: Any = None
+        self._connected: set[tuple[str, str, int]] = set()
 
     async def find(self, key: str) -> RemoteObject:
         """Ask for the first byte: its answer holds the size and shows that there are ranges; HEAD shows neither to be relied on.
@@ -479,7 +519,9 @@ class WebTransport:
         from urllib.parse import urljoin
 
         try:
-            target = urljoin(f"{address.scheme}://{_host(address)}{address.key}", reply.headers.get("location", ""))
+            # Bytes that are no ASCII go back as they came.
+            place = re.sub(r"[^\x00-\x7f]", lambda found: f"%{ord(found[0]):02X}", reply.headers.get("location", ""))
+            target = urljoin(f"{address.scheme}://{_host(address)}{address.key}", place)
             found = parse_url(target, self._options, shown)
         except PlanError as error:
             raise _refused(shown, error.what) from None
@@ -509,7 +551,13 @@ class WebTransport:
             import ssl
 
             self._context = ssl.create_default_context()
-        connection = await _connect(address.host, address.port, self._context if address.scheme == "https" else None, self._options)
+        try:
+            connection = await _connect(address.host, address.port, self._context if address.scheme == "https" else None, self._options)
+        except AskAgain as fault:
+            if address.origin in self._connected:  # the name was known and the certificate good: waiting may help
+                fault.fix = ""
+            raise
+        self._connected.add(address.origin)
         self._open[connection] = address.origin
         try:
             check_host(connection.peer, address.shown)
