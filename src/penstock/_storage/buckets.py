@@ -43,7 +43,6 @@ _STATUS = re.compile(r"(?:status(?: code)?:?|HTTP Error) (\d{3})")
 _NO_HOST = re.compile(r"dns error.*not known|InvalidCertificate", re.DOTALL)
 _BAD_KEY = "Could not parse path"
 _EXPIRED = re.compile(r"ExpiredToken|TokenRefreshRequired|RequestExpired|InvalidToken")
-_RENAME = "give that object a key without empty parts, '.' and '..'; until then name the others without *, ? and ["
 _CHUNK_BYTES = 1 << 20
 _LIST_SIZE = 1000
 _PROBE_S = 5.0
@@ -74,7 +73,6 @@ class BucketTransport:
         self._options = options
         self._store: Any = self._new_store()
         self._is_probed = False
-        self._has_answered = False
 
     async def find(self, key: str) -> RemoteObject:
         """Ask for size and version.
@@ -120,8 +118,7 @@ class BucketTransport:
                 result = await self._asked(lambda: self._obstore.list_with_delimiter_async(self._store, folder or None), shown, None)
                 listed = list(result["objects"])
         except StorageError as error:
-            is_bad_key = isinstance(error.__context__, self._obstore.exceptions.InvalidPathError)
-            if not is_bad_key or self._origin.scheme != "s3" or self._options.store.keys() & {"prefix", "config"}:
+            if self._origin.scheme != "s3" or not isinstance(error.__context__, self._obstore.exceptions.InvalidPathError):
                 raise
             listed = await self._list_signed(f"{folder}/" if folder else "", is_deep, shown)
         named = [item for item in listed if item["path"] == pattern]
@@ -180,27 +177,25 @@ class BucketTransport:
         """
         import asyncio
 
-        base, query = self._sign(self._store, "key").partition("/key?")[0], {"list-type": "2", "encoding-type": "url", "prefix": prefix}
-        listed, last = [], "x-id" if is_deep else "delimiter"
-        while True:
-            url = self._sign(self._new_store(f"{base}?{urlencode(query)}&{last}="), "")
+        async def signed(store: Any, key: str) -> str:
+            url = await self._asked(lambda: self._obstore.sign_async(store, "GET", key, timedelta(minutes=10)), shown, None)
+            return str(url).partition("&X-Amz-")[0] if self._options.store.get("skip_signature") else str(url)
+
+        base, listed, last = (await signed(self._store, "key")).partition("/key?")[0], [], "x-id" if is_deep else "delimiter"
+        query = {"list-type": "2", "encoding-type": "url", "prefix": prefix}
+        while query.get("continuation-token", "first"):
+            url = await signed(self._new_store(f"{base}?{urlencode(query)}&{last}="), "")
             tree = await self._asked(partial(asyncio.to_thread, _page, url, self._options.timeout_s), shown, None)
             plain = unquote_plus if tree.findtext("{*}EncodingType") == "url" else str
             for item in tree.iterfind("{*}Contents"):
                 key, tag, size, when = (item.findtext(f"{{*}}{name}", "") for name in ("Key", "ETag", "Size", "LastModified"))
                 listed.append({"path": plain(key), "e_tag": tag, "size": int(size), "last_modified": datetime.fromisoformat(when)})
             query["continuation-token"] = tree.findtext("{*}NextContinuationToken", "")
-            if not query["continuation-token"]:
-                return listed
-
-    def _sign(self, store: Any, key: str) -> str:
-        url = str(self._obstore.sign(store, "GET", key, timedelta(minutes=10)))
-        return url.partition("&X-Amz-")[0] if self._options.store.get("skip_signature") else url
+        return listed
 
     def _check_readable(self, key: str) -> None:
         if not is_readable(key):
-            shown, why = self._shown(key), "it has a slash at an end, an empty part, '.', '..' or a control character"
-            raise _unreadable(shown, why, f"write '{shown}**' for all objects in that folder" if key.endswith("/") else _RENAME)
+            raise _unreadable(self._shown(key), "it has a slash at an end, an empty part, '.', '..' or a control character")
 
     async def _probe(self) -> None:
         """Find out whether obstore's threads run: they do not in a process that was forked behind their start, and nothing would say so."""
@@ -222,9 +217,7 @@ class BucketTransport:
         limit_s = max(self._options.timeout_s, num_bytes / slowest if slowest else 0.0)
         try:
             async with asyncio.timeout(limit_s):
-                result = await ask()
-            self._has_answered = True
-            return result
+                return await ask()
         except TimeoutError:
             raise AskAgain(f"nothing came for {limit_s:g} s") from None
         except (OSError, ValueError, self._obstore.exceptions.BaseError) as error:
@@ -250,7 +243,7 @@ class BucketTransport:
         lasting = (ValueError, known.NotSupportedError, known.UnknownConfigurationKeyError)
         is_lasting = isinstance(error, lasting) or "BareRedirect" in whole
         if (status is None and not is_lasting) or (status is not None and (int(status[1]) in RETRIED or "<Code>RequestTimeout<" in whole)):
-            raise AskAgain(text, fix="" if self._has_answered or not _NO_HOST.search(whole) else CHECK_HOST) from None
+            raise AskAgain(text, fix=CHECK_HOST if _NO_HOST.search(whole) else "") from None
         raise StorageError(f"{shown!r} cannot be read: {text}", where=shown, fix="check bucket, key and options") from None
 
     def _found(self, meta: Any) -> RemoteObject:
@@ -271,6 +264,8 @@ class BucketTransport:
 
         options = self._options
         given = dict(options.store)
+        if given.get("skip_signature"):
+            given = {"access_key_id": "none", "secret_access_key": "none", **given}  # else signing looks for some
         if signing:
             given = {name: value for name, value in given.items() if "endpoint" not in name and "virtual_hosted" not in name}
             given |= {"endpoint": signing, "virtual_hosted_style_request": True}
@@ -295,24 +290,20 @@ class BucketTransport:
             ) from None
 
 
-def _unreadable(shown: str, why: str, fix: str = _RENAME) -> StorageError:
-    return StorageError(f"{shown!r} names or lists a key that obstore cannot read: {why}", where=shown, fix=fix)
+def _unreadable(shown: str, why: str) -> StorageError:
+    return StorageError(
+        f"{shown!r} names or lists a key that obstore cannot read: {why}",
+        where=shown,
+        fix="give that object a key without empty parts, '.' and '..', and name a folder as folder/**",
+    )
 
 
 def _page(url: str, timeout_s: float) -> Element:
-    """Return a page of a listing."""
-    from urllib.error import HTTPError
     from urllib.request import urlopen
     from xml.etree import ElementTree
 
-    try:
-        with urlopen(url, timeout=timeout_s) as answer:
-            return ElementTree.fromstring(answer.read())
-    except HTTPError as error:
-        error.close()
-        raise
-    except ElementTree.ParseError as error:
-        raise OSError(f"the listing cannot be read: {error}") from None
+    with urlopen(url, timeout=timeout_s) as answer:
+        return ElementTree.fromstring(answer.read())
 
 
 def forked(shown: str) -> StorageError:
@@ -423,7 +414,7 @@ class Client:
             ObjectChanged: it is another object now.
         """
         transport = self.transport(address)
-        await persist(lambda: transport.fetch(part), transport, self.gate(address), lambda: part.shown, turn)
+        await persist(lambda: transport.fetch(part), transport, self.gate(address), lambda: part.shown, turn, is_found=True)
 
     async def limited(self, work: Work[_T], shown: str) -> _T:
         """Do `work(self, turn)` until the deadline; in the loop.

@@ -201,7 +201,7 @@ RETRIED = frozenset({408, 421, 425, 429, 500, 502, 503, 504, 507, 509, 520, 521,
 """Statuses after which the next try may succeed; those from 520 on are Cloudflare's for an origin that does not answer."""
 
 CHECK_HOST = "check the host in the URL or endpoint, the name service and the certificate"
-"""What to do about a name that is not known, or a certificate that is not good, where the host has never answered yet."""
+"""What to do about a name that is not known, or a certificate that is not good."""
 
 _LATER = "look at the store and the network; a later run may succeed; StorageOptions has retries, timeout_s and deadline_s"
 _JITTER = 0.25
@@ -270,7 +270,12 @@ def backoff_s(options: StorageOptions, num_failed: int) -> float:
 
 
 async def persist(
-    attempt: Callable[[], Coroutine[Any, Any, _T]], transport: Transport, gate: asyncio.Semaphore, shown: Callable[[], str], turn: Turn
+    attempt: Callable[[], Coroutine[Any, Any, _T]],
+    transport: Transport,
+    gate: asyncio.Semaphore,
+    shown: Callable[[], str],
+    turn: Turn,
+    is_found: bool = False,
 ) -> _T:
     """Make an attempt, and again, as often as the options allow. The deadline of the whole is the caller's to keep.
 
@@ -280,6 +285,7 @@ async def persist(
         gate: held by each try, and not while it waits for the next.
         shown: names the object or bytes, without secrets.
         turn: its limits.
+        is_found: the host has answered before: waiting may help against any failure, as of a name that is suddenly not known.
 
     Raises:
         StorageError: all tries failed, or another is no use.
@@ -300,10 +306,10 @@ async def persist(
             continue
         except AskAgain as fault:
             num_tries += 1
-            num_lasting += bool(fault.fix)
             turn.last = str(fault)
-            wait_s, fix = fault.wait_s, fault.fix
-        if num_tries > turn.options.retries or (fix and num_lasting > 1):
+            wait_s, fix = fault.wait_s, "" if is_found else fault.fix
+            num_lasting += bool(fix)
+        if num_tries > turn.options.retries or num_lasting > 1:
             raise exhausted(shown(), _tries(num_tries), turn.last, fix or _LATER)
         if wait_s and asyncio.get_running_loop().time() + wait_s > turn.deadline:
             raise exhausted(

@@ -541,11 +541,10 @@ def open_remote(urls: Sequence[str], options: StorageOptions, caller: str) -> Re
 
 def _check_version(found: RemoteObject) -> None:
     if not any(found.proof) and found.size:
-        lacking = "was changed just now or has only a weak ETag" if found.version else "has neither ETag nor Last-Modified"
         raise SourceError(
-            f"{found.shown!r} {lacking}: a cache could not tell when it changes",
+            f"{found.shown!r} has neither a strong ETag nor a Last-Modified 2 s old: a cache could not tell when it changes",
             where=found.shown,
-            fix=f"leave cache_dir out{', or open it 2 s later' if found.modified else ''}",
+            fix="leave cache_dir out, or open it again when it is older",
         )
 
 

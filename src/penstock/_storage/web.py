@@ -394,6 +394,24 @@ async def _connect(host: str, port: int, context: Any, options: StorageOptions) 
     return Connection(reader, writer, options)
 
 
+async def _timed(self, work: Coroutine[Any, Any, _T], late: str) -> _T:
+    return await _timed(work, self._options.timeout_s, late)
+
+
+async def _connect(host: str, port: int, context: Any, options: StorageOptions) -> Connection:
+    """Open a connection; with a TLS context, check the server's certificate.
+
+    Raises:
+        AskAgain: the name is not known, no server listens, the certificate is not good, or it takes too long.
+    """
+    import asyncio
+
+    name = host if context is not None else None
+    opening = asyncio.open_connection(host, port, ssl=context, server_hostname=name, limit=_LIMIT_BYTES)
+    reader, writer = await _timed(opening, options.timeout_s, f"no connection to {host}:{port}")
+    return Connection(reader, writer, options)
+
+
 def _fix(error: Exception) -> str:
     """Return what to do about a name that is not known or a certificate that is not good; "" for what waiting may help."""
     import socket
@@ -409,6 +427,7 @@ async def _timed(work: Coroutine[Any, Any, _T], limit_s: float, late: str) -> _T
         AskAgain: it took longer, or the connection broke.
     """
     import asyncio
+    import socket
 
     try:
         async with asyncio.timeout(limit_s):
@@ -416,7 +435,9 @@ async def _timed(work: Coroutine[Any, Any, _T], limit_s: float, late: str) -> _T
     except TimeoutError:
         raise AskAgain(f"{late} for {limit_s:g} s") from None
     except (OSError, UnicodeError) as error:  # refused, reset, no route, name not found, TLS are OSErrors; UnicodeError: no name of a host
-        raise AskAgain(f"the connection failed: {error}", fix=_fix(error)) from None
+        is_unknown = isinstance(error, socket.gaierror) and error.errno != socket.EAI_AGAIN
+        fix = CHECK_HOST if is_unknown or isinstance(error, UnicodeError) or hasattr(error, "verify_code") else ""
+        raise AskAgain(f"the connection failed: {error}", fix=fix) from None
 
 
 # -- requests ----------------------------------------------------------------------------------------------------------------------
@@ -438,7 +459,6 @@ class WebTransport:
         self._redirected: dict[str, Address] = {}
         self._headers: str | None = None
         self._context: Any = None
-        self._connected: set[tuple[str, str, int]] = set()
 
     async def find(self, key: str) -> RemoteObject:
         """Ask for the first byte: its answer holds the size and shows that there are ranges; HEAD shows neither to be relied on.
@@ -519,9 +539,7 @@ class WebTransport:
         from urllib.parse import urljoin
 
         try:
-            # Bytes that are no ASCII go back as they came.
-            place = re.sub(r"[^\x00-\x7f]", lambda found: f"%{ord(found[0]):02X}", reply.headers.get("location", ""))
-            target = urljoin(f"{address.scheme}://{_host(address)}{address.key}", place)
+            target = urljoin(f"{address.scheme}://{_host(address)}{address.key}", reply.headers.get("location", ""))
             found = parse_url(target, self._options, shown)
         except PlanError as error:
             raise _refused(shown, error.what) from None
@@ -551,13 +569,7 @@ class WebTransport:
             import ssl
 
             self._context = ssl.create_default_context()
-        try:
-            connection = await _connect(address.host, address.port, self._context if address.scheme == "https" else None, self._options)
-        except AskAgain as fault:
-            if address.origin in self._connected:  # the name was known and the certificate good: waiting may help
-                fault.fix = ""
-            raise
-        self._connected.add(address.origin)
+        connection = await _connect(address.host, address.port, self._context if address.scheme == "https" else None, self._options)
         self._open[connection] = address.origin
         try:
             check_host(connection.peer, address.shown)
