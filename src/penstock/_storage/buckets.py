@@ -9,11 +9,10 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import unquote_plus, urlencode
 
 from penstock._contracts.process import breakable
 from penstock._contracts.storage import StorageOptions
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
 
 _STATUS = re.compile(r"(?:status(?: code)?:?|HTTP Error) (\d{3})")
 _NO_HOST = re.compile(r"dns error.*not known|InvalidCertificate", re.DOTALL)
-_BAD_KEY = "Could not parse path"
 _EXPIRED = re.compile(r"ExpiredToken|TokenRefreshRequired|RequestExpired|InvalidToken")
 _CHUNK_BYTES = 1 << 20
 _LIST_SIZE = 1000
@@ -110,17 +108,12 @@ class BucketTransport:
         self._check_readable(pattern)
         folder, matcher = (literal_prefix(pattern) or "").rpartition("/")[0], key_matcher(pattern)
         is_deep = "/" in pattern[len(folder) + bool(folder) :] or "**" in pattern
-        shown = self._shown(pattern)
         try:
-            if is_deep:
-                listed = [item async for item in self._walk(folder, shown)]
-            else:  # folders below are not asked for
-                result = await self._asked(lambda: self._obstore.list_with_delimiter_async(self._store, folder or None), shown, None)
-                listed = list(result["objects"])
+            listed = await self._list(folder, is_deep, self._shown(pattern))
         except StorageError as error:
             if self._origin.scheme != "s3" or not isinstance(error.__context__, self._obstore.exceptions.InvalidPathError):
                 raise
-            listed = await self._list_signed(f"{folder}/" if folder else "", is_deep, shown)
+            listed = await self._list_signed(f"{folder}/" if folder else "", is_deep, self._shown(pattern))
         named = [item for item in listed if item["path"] == pattern]
         found = named or [item for item in listed if matcher.fullmatch(item["path"]) and not item["path"].endswith(_NOT_FOUND)]
         for item in found:
@@ -164,11 +157,15 @@ class BucketTransport:
             raise AskAgain(f"the store sent {len(data)} bytes at {begin}, which is more than it had announced")
         part.add(data)
 
-    async def _walk(self, folder: str, shown: str) -> AsyncIterator[Any]:
+    async def _list(self, folder: str, is_deep: bool, shown: str) -> list[Any]:
+        if not is_deep:
+            found = await self._asked(lambda: self._obstore.list_with_delimiter_async(self._store, folder or None), shown, None)
+            return list(found["objects"])
+        listed: list[Any] = []
         stream: Any = self._obstore.list(self._store, folder or None, chunk_size=_LIST_SIZE)
         while chunk := await self._asked(lambda: anext(stream, None), shown, None):
-            for item in chunk:
-                yield item
+            listed += chunk
+        return listed
 
     async def _list_signed(self, prefix: str, is_deep: bool, shown: str) -> list[dict[str, Any]]:
         """List objects with their keys as they are, over signed URLs: obstore's listing fails at a key that it cannot read.
@@ -176,6 +173,7 @@ class BucketTransport:
         obstore signs URLs of objects only. So the query stands in the endpoint, and its last field takes the slash in front of a key.
         """
         import asyncio
+        from urllib.parse import unquote_plus, urlencode
 
         async def signed(store: Any, key: str) -> str:
             url = await self._asked(lambda: self._obstore.sign_async(store, "GET", key, timedelta(minutes=10)), shown, None)
@@ -235,14 +233,14 @@ class BucketTransport:
             raise not_there(shown, text) from None
         if isinstance(error, known.PreconditionError) and found is not None:
             raise changed(found, "another") from None
-        status = _STATUS.search(whole)
-        if status is not None and int(status[1]) == 416 and found is not None:
+        number = _STATUS.search(whole)
+        status = int(number[1]) if number is not None else 0
+        if status == 416 and found is not None:
             raise changed(found, "shorter") from None
-        if isinstance(error, known.InvalidPathError) or _BAD_KEY in text:
+        if isinstance(error, known.InvalidPathError):
             raise _unreadable(shown, text) from None
         lasting = (ValueError, known.NotSupportedError, known.UnknownConfigurationKeyError)
-        is_lasting = isinstance(error, lasting) or "BareRedirect" in whole
-        if (status is None and not is_lasting) or (status is not None and (int(status[1]) in RETRIED or "<Code>RequestTimeout<" in whole)):
+        if _passes(status, whole) and (status or not isinstance(error, lasting)):
             raise AskAgain(text, fix=CHECK_HOST if _NO_HOST.search(whole) else "") from None
         raise StorageError(f"{shown!r} cannot be read: {text}", where=shown, fix="check bucket, key and options") from None
 
@@ -288,6 +286,11 @@ class BucketTransport:
                 where=f"{self._origin.scheme}://{self._origin.host}",
                 fix="see obstore's S3Store and GCSStore for their names",
             ) from None
+
+
+def _passes(status: int, text: str) -> bool:
+    """Tell whether waiting may help: by the status of an answer, or without one."""
+    return status in RETRIED or "<Code>RequestTimeout<" in text or not (status or "BareRedirect" in text)
 
 
 def _unreadable(shown: str, why: str) -> StorageError:

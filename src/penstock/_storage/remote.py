@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import weakref
 from bisect import bisect_left, bisect_right, insort
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -564,14 +563,12 @@ async def _find(client: Client, turn: Turn, address: Address, caller: str) -> li
     if isinstance(transport, BucketTransport) and literal_prefix(key) is not None:
         bucket, matcher = transport, key_matcher(key)
         listed = await persist(lambda: bucket.find_all(key), transport, gate, lambda: repr(address.shown), turn)
-        counts = Counter(item.key for item in listed)
-        found = [item for item in listed if item.size and counts[item.key] == 1]
+        by_key: dict[str, RemoteObject | None] = {item.key: item for item in listed}
         # obstore lists "a/", a folder that a console made, and "/a" as "a": whether there is an "a", and which, only asking for it tells.
-        unsure = {item.key: item.shown for item in listed if not item.size or counts[item.key] > 1}
-        asked = await together(
-            [persist(partial(bucket.find_listed, name), transport, gate, partial(repr, shown), turn) for name, shown in unsure.items()]
-        )
-        found += filter(None, asked)
+        unsure = {item.key: item.shown for item in listed if not item.size or by_key[item.key] is not item}
+        asks = [persist(partial(bucket.find_listed, name), transport, gate, partial(repr, shown), turn) for name, shown in unsure.items()]
+        by_key |= zip(unsure, await together(asks), strict=True)
+        found = [item for item in by_key.values() if item is not None]
         if not found:
             raise SourceError(f"no object matches {address.shown!r}", where=caller, fix="check bucket, folder and pattern")
         for lacking in missing_shards([item.key for item in found]):

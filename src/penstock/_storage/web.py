@@ -192,10 +192,12 @@ def _is_young(modified: str, date: str) -> bool:
 
 
 def _seconds(date: str) -> float | None:
-    from email.utils import mktime_tz, parsedate_tz
+    from email.utils import parsedate_to_datetime
 
-    when = parsedate_tz(date)
-    return None if when is None else mktime_tz(when)
+    try:
+        return parsedate_to_datetime(date).timestamp()
+    except (ValueError, OverflowError):
+        return None
 
 
 def check_sums(reply: Reply, part: Part, begin: int) -> None:
@@ -392,32 +394,6 @@ async def _connect(host: str, port: int, context: Any, options: StorageOptions) 
     opening = asyncio.open_connection(host, port, ssl=context, server_hostname=name, limit=_LIMIT_BYTES)
     reader, writer = await _timed(opening, options.timeout_s, f"no connection to {host}:{port}")
     return Connection(reader, writer, options)
-
-
-async def _timed(self, work: Coroutine[Any, Any, _T], late: str) -> _T:
-    return await _timed(work, self._options.timeout_s, late)
-
-
-async def _connect(host: str, port: int, context: Any, options: StorageOptions) -> Connection:
-    """Open a connection; with a TLS context, check the server's certificate.
-
-    Raises:
-        AskAgain: the name is not known, no server listens, the certificate is not good, or it takes too long.
-    """
-    import asyncio
-
-    name = host if context is not None else None
-    opening = asyncio.open_connection(host, port, ssl=context, server_hostname=name, limit=_LIMIT_BYTES)
-    reader, writer = await _timed(opening, options.timeout_s, f"no connection to {host}:{port}")
-    return Connection(reader, writer, options)
-
-
-def _fix(error: Exception) -> str:
-    """Return what to do about a name that is not known or a certificate that is not good; "" for what waiting may help."""
-    import socket
-
-    is_unknown = isinstance(error, UnicodeError) or (isinstance(error, socket.gaierror) and error.errno != socket.EAI_AGAIN)
-    return CHECK_HOST if is_unknown or hasattr(error, "verify_code") else ""
 
 
 async def _timed(work: Coroutine[Any, Any, _T], limit_s: float, late: str) -> _T:
