@@ -403,7 +403,6 @@ async def _timed(work: Coroutine[Any, Any, _T], limit_s: float, late: str) -> _T
         AskAgain: it took longer, or the connection broke.
     """
     import asyncio
-    import socket
 
     try:
         async with asyncio.timeout(limit_s):
@@ -411,6 +410,8 @@ async def _timed(work: Coroutine[Any, Any, _T], limit_s: float, late: str) -> _T
     except TimeoutError:
         raise AskAgain(f"{late} for {limit_s:g} s") from None
     except (OSError, UnicodeError) as error:  # refused, reset, no route, name not found, TLS are OSErrors; UnicodeError: no name of a host
+        import socket
+
         is_unknown = isinstance(error, socket.gaierror) and error.errno != socket.EAI_AGAIN
         fix = CHECK_HOST if is_unknown or isinstance(error, UnicodeError) or hasattr(error, "verify_code") else ""
         raise AskAgain(f"the connection failed: {error}", fix=fix) from None
