@@ -35,7 +35,7 @@ class RemoteObject:
         size: bytes.
         etag: its version as the store names it, or "".
         modified: when it was changed, as the store says it, or "".
-        is_young: it was changed within 2 s before it was found: another change in the same second would not show in `modified`.
+        is_young: that was seconds before it was found: it may be changed again within one second.
     """
 
     key: str
@@ -54,11 +54,6 @@ class RemoteObject:
     def strong_etag(self) -> str:
         """Return the ETag for If-Match, which never matches a weak one; or ""."""
         return "" if self.etag.startswith("W/") else self.etag
-
-    @property
-    def proof(self) -> tuple[str, str]:
-        """Return ETag and time of change as far as they prove later that the bytes are the same: an index or a cache relies on them."""
-        return self.strong_etag, self.modified if self.strong_etag or not self.is_young else ""
 
 
 class Part:

@@ -9,6 +9,7 @@ stream that lasts. Bytes fetched in vain are counted: above an eighth of the rea
 from __future__ import annotations
 
 import os
+import re
 import weakref
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Sequence
@@ -24,12 +25,17 @@ from penstock._contracts.transform import Scratch
 from penstock._storage.buckets import BucketTransport, Client, together
 from penstock._storage.cache import BlockCache
 from penstock._storage.parts import KeptPart, Part, RemoteObject, Turn, persist, plan_ranges
-from penstock._storage.urls import Address, expand_url, key_matcher, literal_prefix, missing_shards, parse_url, query_identity
+from penstock._storage.urls import Address, expand_url, key_matcher, literal_prefix, missing_shards, parse_url
 from penstock.errors import ObjectChanged, SourceError, StorageError
 from penstock.kernels.library import Ints, Uint8s
 
 if TYPE_CHECKING:
     import asyncio
+
+_SIGNING = re.compile(
+    r"(?i)(x-(amz|goog)-[^=]*|awsaccesskeyid|googleaccessid|key-pair-id|policy|expires|signature|token|sig|se|st|sp|sv|sr)="
+)
+"""What a signed URL adds to a query (S3, Google, CloudFront, Azure)."""
 
 _LEAST_READS = 4
 """So many reads that go on from each other, and between them hardly a hole, are an order; two, where there was one before."""
@@ -384,8 +390,8 @@ class RemoteStorage:
         self._here: dict[int, tuple[Client, ReadAhead]] = {}  # by process
         self._cache = BlockCache(options) if options.cache_dir is not None else None
         if self._cache is not None:
-            for _, item in found:
-                _check_version(item)
+            for file in range(len(found)):
+                self._check_version(file)
         if client is not None:
             self._adopt(client)
 
@@ -409,11 +415,16 @@ class RemoteStorage:
         return self._found[file][1].size
 
     def identity(self, file: int) -> dict[str, Any]:
-        """Return size, and ETag and time of change as far as they prove something later; of a URL with a query also its check sum."""
+        """Return size, ETag and time of change, as far as the store says them and no other version can have the same."""
+        found = self._found[file][1]
+        return {"size": found.size, "etag": found.strong_etag, "modified": "" if found.is_young else found.modified}
+
+    def place(self, file: int) -> str:
+        """Return the URL without secrets, and what its query asks for: not what signs or dates the request."""
         address, found = self._found[file]
-        etag, modified = found.proof
-        query = {} if address.in_bucket else query_identity(found.key)
-        return {"size": found.size, "etag": etag, "modified": modified, **query}
+        query = "" if address.in_bucket else found.key.partition("?")[2]
+        asked = "&".join(item for item in query.split("&") if item and not _SIGNING.match(item))
+        return f"{found.shown}\n{asked}" if asked else found.shown
 
     def read(self, file: int, offset: int, length: int) -> bytes:
         """Read exactly `length` bytes.
@@ -475,9 +486,10 @@ class RemoteStorage:
     def cache_key(self, file: int) -> str:
         """Return the name of this version of an object in a cache."""
         address, found = self._found[file]
+        identity = self.identity(file)
         endpoint = str(self._options.store.get("endpoint", ""))
         place = (address.scheme, address.host, str(address.port), endpoint, found.key)
-        return "\n".join((*place, *found.proof, str(found.size)))
+        return "\n".join((*place, identity["etag"], identity["modified"], str(found.size)))
 
     def client(self) -> Client:
         """Return the client of this process.
@@ -493,6 +505,15 @@ class RemoteStorage:
         here = self._here.get(os.getpid())
         if here is not None:
             here[0].close()
+
+    def _check_version(self, file: int) -> None:
+        size, *proofs = self.identity(file).values()
+        if size and not any(proofs):
+            raise SourceError(
+                f"{self.name(file)!r} has neither a strong ETag nor a Last-Modified 5 s old: a cache could not tell when it changes",
+                where=self.name(file),
+                fix="leave cache_dir out, or open it again when it is older",
+            )
 
     def _in_this_process(self) -> tuple[Client, ReadAhead]:
         here = self._here.get(os.getpid()) or self._adopt(Client(self._options))
@@ -536,15 +557,6 @@ def open_remote(urls: Sequence[str], options: StorageOptions, caller: str) -> Re
     except BaseException:
         client.close()
         raise
-
-
-def _check_version(found: RemoteObject) -> None:
-    if not any(found.proof) and found.size:
-        raise SourceError(
-            f"{found.shown!r} has neither a strong ETag nor a Last-Modified 2 s old: a cache could not tell when it changes",
-            where=found.shown,
-            fix="leave cache_dir out, or open it again when it is older",
-        )
 
 
 def take(scratch: Scratch | None, count: int) -> Uint8s:

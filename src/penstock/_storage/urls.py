@@ -6,7 +6,6 @@ messages are without secrets, quoted, and cut when they are long.
 
 from __future__ import annotations
 
-import hashlib
 import ipaddress
 import itertools
 import math
@@ -66,12 +65,6 @@ _PARTS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://[^/?#]*/)(.*)", re.DOTALL)
 _PORTS = {"https": 443, "http": 80}
 _WILDCARD = re.compile(r"[*?\[]")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
-_SIGNATURE = re.compile(r"(?i)(?:^|&)(?:x-(?:amz|goog)-signature|signature|sig)=")
-_SIGNED = re.compile(
-    r"(?i)(?:x-(?:amz|goog)-[a-z-]+|awsaccesskeyid|googleaccessid|signature|expires|policy|key-pair-id"
-    r"|s(?:ig|e|t|p|v|r|ip|pr|k(?:oid|tid|t|e|s|v)))="
-)
-"""Fields that come with a signature: of S3 and Google Cloud Storage, of CloudFront, and of Azure."""
 _NOT_HIDDEN = r"(?!\.)"
 _FOLDERS = rf"(?:{_NOT_HIDDEN}[^/]+/)*"
 _METADATA_NAMES = frozenset({"metadata", "metadata.google.internal", "instance-data"})
@@ -174,14 +167,6 @@ def is_readable(key: str) -> bool:
     It takes a slash off both ends, and refuses empty parts, `.`, `..` and control characters.
     """
     return not _CONTROL.search(key) and not {"", ".", ".."}.intersection(key.split("/"))
-
-
-def query_identity(key: str) -> dict[str, str]:
-    """Return {"query": check sum of the query of a URL}, without the fields of a signature, which differ each time; or {}."""
-    query = key.partition("?")[2]
-    if _SIGNATURE.search(query):
-        query = "&".join(field for field in query.split("&") if not _SIGNED.match(field))
-    return {"query": hashlib.sha256(query.encode()).hexdigest()[:16]} if query else {}
 
 
 def literal_prefix(pattern: str) -> str | None:

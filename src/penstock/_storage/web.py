@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+import time
 import zlib
 from collections.abc import Coroutine, Iterator, Mapping
 from dataclasses import dataclass
@@ -29,7 +30,7 @@ _MAX_REMEMBERED = 10_000
 _LIMIT_BYTES = 1 << 20
 _SKIPPED_BYTES = 1 << 16
 _SHOWN = 80
-_YOUNG_S = 2
+_YOUNG_S = 5.0
 _NO_PARTS = "download it, or ask another server: this one does not serve parts of files"
 _RANGE = re.compile(r"bytes\s+(?:(\d{1,18})-(\d{1,18})|\*)/(\d{1,18}|\*)", re.ASCII)
 _T = TypeVar("_T")
@@ -110,14 +111,7 @@ def refuse_status(reply: Reply, shown: str, found: RemoteObject | None) -> None:
 def retry_after_s(reply: Reply) -> float:
     """Return how many seconds the server wants to be left alone; 0 when it gives no number and no date."""
     text = reply.headers.get("retry-after", "")
-    if text.isascii() and text.isdigit():
-        return float(text[:9])
-    if not text:
-        return 0.0
-    import time
-
-    when = _seconds(text)
-    return 0.0 if when is None else max(0.0, when - time.time())
+    return float(text[:9]) if text.isascii() and text.isdigit() else max(0.0, _seconds(text) - time.time())
 
 
 def check_partial(reply: Reply, part: Part) -> None:
@@ -179,25 +173,18 @@ def describe_object(reply: Reply, key: str, shown: str) -> RemoteObject:
         raise AskAgain(f"the server said {said} to a range", fix=_NO_PARTS)
     _check_plain(reply, _NO_PARTS)
     modified = headers.get("last-modified", "")
-    is_young = _is_young(modified, headers.get("date", ""))
+    is_young = _seconds(headers.get("date", "")) - _seconds(modified) < _YOUNG_S
     return RemoteObject(key=key, shown=shown, size=size, etag=headers.get("etag", ""), modified=modified, is_young=is_young)
 
 
-def _is_young(modified: str, date: str) -> bool:
-    """Tell whether a time of change is less than 2 s before the server's own time, behind it, or no time."""
-    import time
-
-    changed_s = _seconds(modified)
-    return changed_s is None or (_seconds(date) or time.time()) - changed_s < _YOUNG_S
-
-
-def _seconds(date: str) -> float | None:
+def _seconds(date: str) -> float:
+    """Return the time of a header, or now where it is none."""
     from email.utils import parsedate_to_datetime
 
     try:
         return parsedate_to_datetime(date).timestamp()
-    except (ValueError, OverflowError):
-        return None
+    except ValueError:
+        return time.time()
 
 
 def check_sums(reply: Reply, part: Part, begin: int) -> None:
