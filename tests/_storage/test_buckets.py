@@ -78,15 +78,84 @@ def test_a_key_that_the_pattern_itself_is_comes_first_and_hidden_ones_are_not_fo
 def test_a_key_that_obstore_cannot_read_is_named_at_once_and_the_others_can_be_read(kind: str, key: str):
     with FaultServer({"bucket/p/a.txt": b"x", f"bucket/{key}": b"y"}) as server:
         for asked in ("p/*.txt", "p/**/*.txt", key):
+            if kind == "s3" and asked != key:
+                found = opened(kind, server, asked)
+                assert [found.name(file) for file in range(len(found))] == ["s3://bucket/p/a.txt"]
+                found.close()
+                continue
             with pytest.raises(StorageError) as caught:
                 opened(kind, server, asked)
             assert caught.value.what.startswith(f"'{kind}://bucket/{asked}' names or lists a key that obstore cannot read: ")
             assert key.removesuffix("double.txt").removesuffix("dot.txt") in caught.value.what
             assert "give that object a key without empty parts" in caught.value.fix
-        assert len(server.log) == 2, "nothing is asked again"
+        assert len(server.log) == (4 if kind == "s3" else 2), "nothing is asked again"
         storage = opened(kind, server, "p/a.txt")
         assert storage.read(0, 0, 1) == b"x"
         storage.close()
+
+
+@pytest.mark.parametrize("kind", ["s3", "gs"])
+def test_a_folder_as_consoles_mark_it_is_no_object_and_an_empty_one_is(kind: str):
+    with FaultServer(
+        {
+            "bucket/p/": b"",
+            "bucket/p/sub/": b"",
+            "bucket/p/sub/a": b"x",
+            "bucket/p/none": b"",
+            "bucket/p/both": b"y",
+            "bucket/p/both/": b"z",
+        }
+    ) as server:
+        storage = opened(kind, server, "p/**")
+        assert [storage.name(file).rpartition("bucket/")[2] for file in range(len(storage))] == ["p/both", "p/none", "p/sub/a"]
+        assert storage.read(0, 0, 1) == b"y"
+        storage.close()
+        for key in ("p/", "p/sub/", "/p/none"):
+            with pytest.raises(StorageError, match="names or lists a key that obstore cannot read: it has a slash at an end"):
+                opened(kind, server, key)
+
+
+def test_a_long_key_hides_no_status_of_the_answer(server: FaultServer):
+    server.fault = lambda request: Fault(status=501)
+    with pytest.raises(StorageError, match="cannot be read: "):
+        opened("s3", server, "long" * 200)
+    assert len(server.log) == 1
+
+
+LASTING = {
+    "NoSuchKey": Fault(status=404, body=b"<Error><Code>NoSuchKey</Code></Error>"),
+    "NoSuchBucket": Fault(status=404, body=b"<Error><Code>NoSuchBucket</Code></Error>"),
+    "PermanentRedirect": Fault(status=301, body=b"<Error><Code>PermanentRedirect</Code></Error>"),
+    "AuthorizationHeaderMalformed": Fault(status=400, body=b"<Error><Code>AuthorizationHeaderMalformed</Code></Error>"),
+    **{str(status): Fault(status=status) for status in (400, 405, 410, 411, 413, 414, 451, 501, 505)},
+}
+
+
+@pytest.mark.parametrize("fault", LASTING.values(), ids=LASTING.keys())
+def test_what_a_store_says_for_good_is_asked_once(server: FaultServer, fault: Fault):
+    storage = opened("s3", server, "big")
+    server.fault = lambda request: fault
+    before = len(server.log)
+    with pytest.raises(StorageError, match=r"cannot be read: |is not there: "):
+        storage.read(0, 0, 9)
+    assert len(server.log) == before + 1
+    storage.close()
+
+
+def test_a_request_that_timed_out_at_the_store_is_asked_again(server: FaultServer):
+    storage = opened("s3", server, "big")
+    faults = iter([Fault(status=400, body=b"<Error><Code>RequestTimeout</Code></Error>")])
+    server.fault = lambda request: next(faults, None)
+    assert storage.read(0, 0, 9) == DATA[:9]
+    storage.close()
+
+
+def test_an_endpoint_without_a_name_is_asked_twice():
+    store = {"endpoint": "https://no-such-host.invalid", **KEYS}
+    with pytest.raises(StorageError) as caught:
+        open_remote(["s3://bucket/big"], options(store=store), "read_test")
+    assert "did not come after 2 tries" in caught.value.what
+    assert caught.value.fix == "check the host in the URL or endpoint, the name service and the certificate"
 
 
 @pytest.mark.parametrize(("kind", "num_tries"), [("NotSupportedError", 1), ("UnknownConfigurationKeyError", 1), ("GenericError", 5)])

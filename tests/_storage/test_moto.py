@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 from _storage.remotes import noise
 
+import penstock as ps
 from penstock._contracts.storage import StorageOptions
 from penstock._storage import open_storage
+from penstock._storage.urls import is_readable
 from penstock.errors import ObjectChanged, StorageError
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("obstore_started")]
@@ -26,7 +28,8 @@ FILES = {f"folder/part-{number:05d}-of-00003": noise(200_000 + number, number) f
 def endpoint() -> Iterator[str]:
     pytest.importorskip("moto", reason="moto is not installed")
     command = [sys.executable, "-c", "from moto.server import main; main(['-H', '127.0.0.1', '-p', '0'])"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as server:
+    pages = {**os.environ, "MOTO_S3_DEFAULT_MAX_KEYS": "7"}  # short ones, so that listings have several
+    with subprocess.Popen(command, env=pages, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as server:
         assert server.stderr is not None
         for line in server.stderr:
             if "Running on http://" in line:
@@ -78,3 +81,91 @@ def test_objects_are_listed_read_in_parts_and_found_changed(store: dict[str, Any
     assert "is not there" in caught.value.what
     storage.close()
     assert os.listdir(tmp_path)
+
+
+HOSTILE = (
+    "/x", "x", "d/", "d", "a//b", "a/b", "//a", "a/./b", "a/../b", "./a", "../a", "a/.", "s/e//", "s/e/f",
+    "q?x", "qax", "h#x", "p%2Fx", "p/x", "p%2fx", "plus+x", "plus x", "plus%20x", "%", "%zz", " ", "end ",
+    "star*x", "br[x]", "brx", "{a,b}", "n@3", "pipe|^`<x>", "quote'\"x", "amp&x=y;z", "back\\slash", "c:x", "http://h/x",
+    "\u00e9", "e\u0301", "\u202fnarrow", "\U0001f600", "tab\tx", "del\x7fx",
+    "l" * 1024, "m/" + "l" * 1000, "m/status 404", "Signature=x",
+)  # fmt: skip
+"""Keys of which many are one when somebody quotes, unquotes, normalizes or strips them. Each holds its own name."""
+
+MARKS = ("p/", "p/sub/", "d/", "m/empty/", "p/old_$folder$")
+
+
+@pytest.fixture
+def hostile(store: dict[str, Any]) -> dict[str, Any]:
+    """Fill "hostile" by a client that sends keys as they are; return the options to read it."""
+    import boto3
+
+    client = boto3.client(
+        "s3", endpoint_url=store["endpoint"], region_name="us-east-1", aws_access_key_id="testing", aws_secret_access_key="testing"
+    )
+    client.create_bucket(Bucket="hostile")
+    for key in HOSTILE:
+        client.put_object(Bucket="hostile", Key=key, Body=key.encode(), ACL="public-read")
+    client.create_bucket(Bucket="marked")
+    for key in (*MARKS, "p/sub/a", "d", "m/a", "m/none"):
+        client.put_object(Bucket="marked", Key=key, Body=b"" if key in MARKS or key == "m/none" else key.encode())
+    client.close()
+    return store
+
+
+def read_all(pattern: str, store: dict[str, Any], **given: Any) -> dict[str, str]:
+    """Return the text of each object by its key."""
+    storage: Any = open_storage(f"s3://{pattern}", "read_test", StorageOptions(store=store, retries=1, **given))
+    bucket = pattern.partition("/")[0]
+    texts = {
+        storage.name(file).removeprefix(f"s3://{bucket}/"): storage.read(file, 0, storage.size(file)).decode()
+        for file in range(len(storage))
+    }
+    storage.close()
+    return texts
+
+
+def test_the_object_that_is_read_is_the_one_that_was_listed_or_named(hostile: dict[str, Any], tmp_path: Path):
+    readable = [key for key in HOSTILE if is_readable(key)]
+    assert len(HOSTILE) - len(readable) == 13
+    visible = {key: key for key in readable if not key.startswith(".")}
+    matching = {key: key for key in visible if "/" not in key}
+    for given in ({}, {"cache_dir": tmp_path}):
+        assert read_all("hostile/a/*", hostile, **given) == {"a/b": "a/b"}
+        assert read_all("hostile/m/**", hostile, **given) == {key: key for key in visible if key.startswith("m/")}
+        assert read_all("hostile/[!td]*", hostile, **given) == {key: key for key in matching if key[0] not in "td"}
+        assert read_all("hostile/**/[!td]*", hostile, **given) == {key: key for key in visible if key.rpartition("/")[2][0] not in "td"}
+    for key in HOSTILE:
+        if key not in readable:
+            with pytest.raises(
+                StorageError, match="names or lists a key that obstore cannot read: it has a slash at an end, an empty part"
+            ):
+                read_all(f"hostile/{key}", hostile)
+        elif "{" not in key and "@" not in key:
+            assert read_all(f"hostile/{key}", hostile) == {key: key}
+
+
+def test_an_index_is_of_the_object_that_was_listed(hostile: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    visible = sorted(key for key in HOSTILE if is_readable(key) and key[0] not in "td")
+    for _ in range(2):  # the second time from the indices
+        lines = ps.read_text(ps.RemoteFiles(["s3://hostile/[!td]*", "s3://hostile/**/[!td]*"], StorageOptions(store=hostile, retries=1)))
+        assert sorted(element["text"] for element in lines) == visible
+
+
+def test_a_key_that_cannot_be_read_is_an_error_for_a_pattern_that_matches_it(hostile: dict[str, Any]):
+    with pytest.raises(StorageError) as caught:
+        read_all("hostile/t*", hostile)
+    assert caught.value.what.startswith("'s3://hostile/tab\\tx' names or lists a key that obstore cannot read: it has a slash at an end")
+    assert caught.value.fix == "give that object a key without empty parts, '.' and '..', and name a folder as folder/**"
+
+
+def test_a_listing_beside_a_key_that_cannot_be_read_needs_no_credentials_where_the_bucket_needs_none(hostile: dict[str, Any]):
+    nameless = {"endpoint": hostile["endpoint"], "region": "us-east-1", "skip_signature": True}
+    assert read_all("hostile/a/*", nameless) == {"a/b": "a/b"}
+
+
+def test_folders_as_consoles_mark_them_are_no_objects(hostile: dict[str, Any]):
+    assert read_all("marked/**", hostile) == {"d": "d", "m/a": "m/a", "m/none": "", "p/sub/a": "p/sub/a"}
+    assert read_all("marked/*", hostile) == {"d": "d"}
+    assert read_all("marked/*/*", hostile) == {"m/a": "m/a", "m/none": ""}

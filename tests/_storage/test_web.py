@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from _storage.remotes import noise, opened, options
-from faults.server import Fault, FaultServer, Request
+from faults.server import Fault, FaultServer, Request, login_page
 
 from penstock._storage.remote import open_remote
-from penstock.errors import PlanError, StorageError
+from penstock.errors import ObjectChanged, PlanError, SourceError, StorageError
 
 DATA = noise(5000)
 
@@ -155,6 +155,115 @@ def test_the_query_of_a_signed_url_is_sent_and_not_shown(server: FaultServer):
     storage.close()
 
 
+NO_PARTS = {
+    "all of it": (Fault(whole=True), "the server said 200 '' 'without a range' to a range"),
+    "none of it": (Fault(whole=True, headers={"accept-ranges": "none"}), "200"),
+    "in chunks": (Fault(whole=True, chunked=True), "200"),
+    "page": (login_page(), "the server said 200 'text/html' 'without a range' to a range"),
+    "416": (Fault(status=416), "the server said 416 '' 'without a range' to a range"),
+    "416 *": (Fault(status=416, headers={"content-range": "bytes */5000"}), "the server said 416 '' 'bytes */5000' to a range"),
+    "of *": (Fault(headers={"content-range": "bytes 0-0/*"}), "the server said 206 '' 'bytes 0-0/*' to a range"),
+    "another": (Fault(shift=7), "the server said 206 '' 'bytes 7-7/5000' to a range"),
+    "several": (Fault(headers={"content-range": "", "content-type": "multipart/byteranges"}), "206 'multipart/byteranges' '' to a range"),
+    "coded": (Fault(headers={"content-encoding": "gzip"}), "the server sent Content-Encoding 'gzip', which nobody asked for"),
+}
+
+
+@pytest.mark.parametrize(("fault", "why"), NO_PARTS.values(), ids=NO_PARTS.keys())
+def test_a_server_without_ranges_is_asked_twice_and_named(server: FaultServer, fault: Fault, why: str):
+    server.fault = lambda request: fault
+    for retries in (8, 0):
+        before = len(server.log)
+        with pytest.raises(StorageError) as caught:
+            opened("http", server, "key", retries=retries)
+        assert why in caught.value.what
+        assert caught.value.fix == "download it, or ask another server: this one does not serve parts of files"
+        assert len(server.log) - before == min(2, retries + 1)
+
+
+def test_an_answer_of_all_bytes_to_a_range_of_all_bytes_is_right():
+    with FaultServer({"bucket/two": b"ab", "bucket/one": b"a"}) as server:
+        server.fault = lambda request: Fault(whole=request.path == "/bucket/one" or request.end == 2)
+        storage = opened("http", server, "two", "one")
+        assert [storage.read(file, 0, storage.size(file)) for file in range(2)] == [b"a", b"ab"]
+        assert len(server.log) == 4
+        storage.close()
+
+
+LASTING = (400, 404, 405, 410, 411, 413, 414, 451, 501, 505)
+
+
+@pytest.mark.parametrize("status", LASTING)
+def test_what_a_server_says_for_good_is_asked_once(server: FaultServer, status: int):
+    storage = opened("http", server, "key")
+    server.fault = lambda request: Fault(status=status)
+    before = len(server.log)
+    with pytest.raises(StorageError, match=f"the server said {status}"):
+        storage.read(0, 0, 9)
+    with pytest.raises(StorageError, match=f"the server said {status}"):
+        opened("http", server, "key")
+    assert len(server.log) == before + 2
+    storage.close()
+
+
+@pytest.mark.parametrize("host", ["no-such-host.invalid", "a..b", f"{'a' * 70}.example"])
+def test_a_host_without_a_name_is_asked_for_twice(host: str):
+    with pytest.raises(StorageError) as caught:
+        open_remote([f"https://{host}/key"], options(), "read_test")
+    assert "did not come after 2 tries: the connection failed: " in caught.value.what
+    assert caught.value.fix == "check the host in the URL or endpoint, the name service and the certificate"
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["a%2Fb", "a//b", "/a", "a/", "a/../b", "a+b", "a%20b", "a%2Bb", "a%23b", "a%3Fb", "e%CC%81", "%C3%A9", "a;b=c", "a%2Ab", "a%", "~a"],
+)
+def test_a_path_is_asked_for_as_it_is_written(path: str):
+    with FaultServer({}) as server:
+        server.fault = lambda request: Fault(headers={"content-range": "bytes 0-0/1"}, status=206, body=b"x")
+        for query in ("", "x=1&y=%2F+a//b", "?"):
+            storage = open_remote([f"{server.url}/{path}{'?' if query else ''}{query}#part"], options(), "read_test")
+            assert (server.log[-1].path, server.log[-1].query) == (f"/{path}", query)
+            storage.close()
+
+
+def test_an_identity_has_no_validator_that_proves_nothing():
+    now = "Wed, 21 Oct 2015 07:28:00 GMT"
+    given: dict[str, str] = {}
+
+    def identity(**headers: str) -> dict[str, str]:
+        given.clear()
+        given.update({"date": now, "etag": "", "last-modified": ""} | {name.replace("_", "-"): value for name, value in headers.items()})
+        storage = open_remote([f"{server.url}/bucket/key"], options(), "read_test")
+        storage.close()
+        return storage.identity(0)
+
+    with FaultServer({"bucket/key": DATA}) as server:
+        server.fault = lambda request: Fault(headers=given)
+        old, young = "Wed, 21 Oct 2015 07:27:55 GMT", "Wed, 21 Oct 2015 07:27:56 GMT"
+        assert identity(etag='"1"', last_modified=young) == {"size": 5000, "etag": '"1"', "modified": ""}
+        assert identity(etag='W/"1"', last_modified=old) == {"size": 5000, "etag": "", "modified": old}
+        for modified in (young, now, "Thu, 22 Oct 2015 07:28:00 GMT", "Monday", "Wed, 21 Oct 99999 07:28:00 GMT", ""):
+            assert identity(etag='W/"1"', last_modified=modified) == {"size": 5000, "etag": "", "modified": ""}
+
+
+def test_a_weak_etag_that_stays_does_not_hide_another_time_of_change(server: FaultServer):
+    times = ["Wed, 21 Oct 2015 07:28:00 GMT", "Wed, 21 Oct 2015 07:29:00 GMT"]
+    server.fault = lambda request: Fault(headers={"etag": 'W/"1"', "last-modified": times[len(server.log) > 1]})
+    storage = opened("http", server, "key")
+    with pytest.raises(ObjectChanged):
+        storage.read(0, 0, 9)
+    storage.close()
+
+
+def test_a_cache_needs_a_proof_of_the_version(server: FaultServer, tmp_path: Path):
+    server.fault = lambda request: Fault(headers={"etag": 'W/"1"', "last-modified": ""})
+    with pytest.raises(SourceError) as caught:
+        opened("http", server, "key", cache_dir=tmp_path)
+    assert "has neither a strong ETag nor a Last-Modified 5 s old: a cache could not tell when it changes" in caught.value.what
+    assert caught.value.fix == "leave cache_dir out, or open it again when it is older"
+
+
 @pytest.fixture
 def certificate(tmp_path: Path) -> Path:
     path = tmp_path / "both.pem"
@@ -172,6 +281,8 @@ def test_a_certificate_that_nobody_vouches_for_is_refused(certificate: Path):
     context.load_cert_chain(certificate)
     with FaultServer({"bucket/key": DATA}, tls=context) as server:
         with pytest.raises(StorageError) as caught:
-            open_remote([f"{server.url}/bucket/key"], options(retries=1), "read_test")
+            open_remote([f"{server.url}/bucket/key"], options(), "read_test")
+        assert "did not come after 2 tries: " in caught.value.what
         assert "certificate verify failed" in caught.value.what
+        assert caught.value.fix == "check the host in the URL or endpoint, the name service and the certificate"
         assert server.log == []

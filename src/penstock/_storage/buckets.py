@@ -9,28 +9,43 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine
-from datetime import timedelta
+from collections.abc import Callable, Coroutine
+from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock._contracts.process import breakable
 from penstock._contracts.storage import StorageOptions
-from penstock._storage.parts import RETRIED, AskAgain, CredentialsRefused, Part, RemoteObject, Turn, changed, exhausted, not_there, persist
-from penstock._storage.urls import Address, is_loopback, key_matcher, literal_prefix, redacted
+from penstock._storage.parts import (
+    CHECK_HOST,
+    RETRIED,
+    AskAgain,
+    CredentialsRefused,
+    Part,
+    RemoteObject,
+    Turn,
+    changed,
+    exhausted,
+    not_there,
+    persist,
+)
+from penstock._storage.urls import Address, is_loopback, is_readable, key_matcher, literal_prefix, redacted
 from penstock._storage.web import WebTransport
 from penstock.errors import MissingExtra, PlanError, StorageError
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
+    from xml.etree.ElementTree import Element
 
-_STATUS = re.compile(r"status(?: code)?:? (\d{3})")
-_BAD_KEY = "Could not parse path"
+_STATUS = re.compile(r"(?:status(?: code)?:?|HTTP Error) (\d{3})")
+_NO_HOST = re.compile(r"dns error.*not known|InvalidCertificate", re.DOTALL)
 _EXPIRED = re.compile(r"ExpiredToken|TokenRefreshRequired|RequestExpired|InvalidToken")
 _CHUNK_BYTES = 1 << 20
 _LIST_SIZE = 1000
 _PROBE_S = 5.0
-_INDEX = ".psidx"
+_NOT_FOUND = (".psidx", "/", "_$folder$")
+"""Endings of keys that patterns do not find: indices, and folders as consoles and Hadoop mark them."""
 _SHOWN = 300
 
 
@@ -64,27 +79,46 @@ class BucketTransport:
             AskAgain, CredentialsRefused, StorageError: as `fetch`.
         """
         await self._probe()
+        self._check_readable(key)
         return self._found(await self._asked(lambda: self._obstore.head_async(self._store, key), self._shown(key), None))
+
+    async def find_listed(self, key: str) -> RemoteObject | None:
+        """Ask for size and version of a key that a listing seems to hold; return None where it is another key.
+
+        Raises:
+            AskAgain, CredentialsRefused, StorageError: as `fetch`.
+        """
+        try:
+            return await self.find(key)
+        except StorageError as error:
+            if isinstance(error.__context__, FileNotFoundError):
+                return None
+            raise
 
     async def find_all(self, pattern: str) -> list[RemoteObject]:
         """List the objects whose keys a pattern matches: one listing of the folder in front of the first wildcard.
 
-        A key that the pattern itself is comes first, and indices are not found, as with files.
+        A key that the pattern itself is comes first, and indices are not found, as with files. A slash at an end of a key may be missing in
+        what is returned; such a key is of no bytes, or returned twice, or not there when it is read.
 
         Raises:
             AskAgain, CredentialsRefused, StorageError: as `fetch`.
         """
         await self._probe()
+        self._check_readable(pattern)
         folder, matcher = (literal_prefix(pattern) or "").rpartition("/")[0], key_matcher(pattern)
-        shown = self._shown(pattern)
-        if "/" in pattern[len(folder) + bool(folder) :] or "**" in pattern:
-            listed = [item async for item in self._walk(folder, shown)]
-        else:  # folders below are not asked for
-            found = await self._asked(lambda: self._obstore.list_with_delimiter_async(self._store, folder or None), shown, None)
-            listed = list(found["objects"])
+        is_deep = "/" in pattern[len(folder) + bool(folder) :] or "**" in pattern
+        try:
+            listed = await self._list(folder, is_deep, self._shown(pattern))
+        except StorageError as error:
+            if self._origin.scheme != "s3" or not isinstance(error.__context__, self._obstore.exceptions.InvalidPathError):
+                raise
+            listed = await self._list_signed(f"{folder}/" if folder else "", is_deep, self._shown(pattern))
         named = [item for item in listed if item["path"] == pattern]
-        matching = (item for item in listed if matcher.fullmatch(item["path"]) and not item["path"].endswith(_INDEX))
-        return [self._found(item) for item in named or matching]
+        found = named or [item for item in listed if matcher.fullmatch(item["path"]) and not item["path"].endswith(_NOT_FOUND)]
+        for item in found:
+            self._check_readable(item["path"])
+        return [self._found(item) for item in found]
 
     async def fetch(self, part: Part) -> None:
         """See `Transport`."""
@@ -123,11 +157,43 @@ class BucketTransport:
             raise AskAgain(f"the store sent {len(data)} bytes at {begin}, which is more than it had announced")
         part.add(data)
 
-    async def _walk(self, folder: str, shown: str) -> AsyncIterator[Any]:
+    async def _list(self, folder: str, is_deep: bool, shown: str) -> list[Any]:
+        if not is_deep:
+            found = await self._asked(lambda: self._obstore.list_with_delimiter_async(self._store, folder or None), shown, None)
+            return list(found["objects"])
+        listed: list[Any] = []
         stream: Any = self._obstore.list(self._store, folder or None, chunk_size=_LIST_SIZE)
         while chunk := await self._asked(lambda: anext(stream, None), shown, None):
-            for item in chunk:
-                yield item
+            listed += chunk
+        return listed
+
+    async def _list_signed(self, prefix: str, is_deep: bool, shown: str) -> list[dict[str, Any]]:
+        """List objects with their keys as they are, over signed URLs: obstore's listing fails at a key that it cannot read.
+
+        obstore signs URLs of objects only. So the query stands in the endpoint, and its last field takes the slash in front of a key.
+        """
+        import asyncio
+        from urllib.parse import unquote_plus, urlencode
+
+        async def signed(store: Any, key: str) -> str:
+            url = await self._asked(lambda: self._obstore.sign_async(store, "GET", key, timedelta(minutes=10)), shown, None)
+            return str(url).partition("&X-Amz-")[0] if self._options.store.get("skip_signature") else str(url)
+
+        base, listed, last = (await signed(self._store, "key")).partition("/key?")[0], [], "x-id" if is_deep else "delimiter"
+        query = {"list-type": "2", "encoding-type": "url", "prefix": prefix}
+        while query.get("continuation-token", "first"):
+            url = await signed(self._new_store(f"{base}?{urlencode(query)}&{last}="), "")
+            tree = await self._asked(partial(asyncio.to_thread, _page, url, self._options.timeout_s), shown, None)
+            plain = unquote_plus if tree.findtext("{*}EncodingType") == "url" else str
+            for item in tree.iterfind("{*}Contents"):
+                key, tag, size, when = (item.findtext(f"{{*}}{name}", "") for name in ("Key", "ETag", "Size", "LastModified"))
+                listed.append({"path": plain(key), "e_tag": tag, "size": int(size), "last_modified": datetime.fromisoformat(when)})
+            query["continuation-token"] = tree.findtext("{*}NextContinuationToken", "")
+        return listed
+
+    def _check_readable(self, key: str) -> None:
+        if not is_readable(key):
+            raise _unreadable(self._shown(key), "it has a slash at an end, an empty part, '.', '..' or a control character")
 
     async def _probe(self) -> None:
         """Find out whether obstore's threads run: they do not in a process that was forked behind their start, and nothing would say so."""
@@ -159,25 +225,23 @@ class BucketTransport:
     def _refuse(self, error: Exception, shown: str, found: RemoteObject | None) -> None:
         """Raise our error for one of obstore. Its text repeats the request, so little of it is shown."""
         known = self._obstore.exceptions
-        text = redacted(str(error).partition("\n\nDebug source")[0])[:_SHOWN]
-        if isinstance(error, (known.PermissionDeniedError, known.UnauthenticatedError)) or _EXPIRED.search(text):
+        whole = str(error)
+        text = redacted(whole.partition("\n\nDebug source")[0])[:_SHOWN]
+        if isinstance(error, (known.PermissionDeniedError, known.UnauthenticatedError)) or _EXPIRED.search(whole):
             raise CredentialsRefused(text) from None
         if isinstance(error, FileNotFoundError):
             raise not_there(shown, text) from None
         if isinstance(error, known.PreconditionError) and found is not None:
             raise changed(found, "another") from None
-        status = _STATUS.search(text)
-        if status is not None and int(status[1]) == 416 and found is not None:
+        number = _STATUS.search(whole)
+        status = int(number[1]) if number is not None else 0
+        if status == 416 and found is not None:
             raise changed(found, "shorter") from None
-        if isinstance(error, known.InvalidPathError) or _BAD_KEY in text:
-            raise StorageError(
-                f"{shown!r} names or lists a key that obstore cannot read: {text}",
-                where=shown,
-                fix="give that object a key without empty parts, '.' and '..'; until then name the others without *, ? and [",
-            ) from None
+        if isinstance(error, known.InvalidPathError):
+            raise _unreadable(shown, text) from None
         lasting = (ValueError, known.NotSupportedError, known.UnknownConfigurationKeyError)
-        if (status is None and not isinstance(error, lasting)) or (status is not None and int(status[1]) in RETRIED):
-            raise AskAgain(text) from None
+        if _passes(status, whole) and (status or not isinstance(error, lasting)):
+            raise AskAgain(text, fix=CHECK_HOST if _NO_HOST.search(whole) else "") from None
         raise StorageError(f"{shown!r} cannot be read: {text}", where=shown, fix="check bucket, key and options") from None
 
     def _found(self, meta: Any) -> RemoteObject:
@@ -192,11 +256,17 @@ class BucketTransport:
     def _shown(self, key: str) -> str:
         return f"{self._origin.scheme}://{self._origin.host}/{key}"
 
-    def _new_store(self) -> Any:
+    def _new_store(self, signing: str = "") -> Any:
+        """Make a store; with an endpoint in place of the user's, to sign URLs that begin with it."""
         from obstore import store
 
         options = self._options
         given = dict(options.store)
+        if given.get("skip_signature"):
+            given = {"access_key_id": "none", "secret_access_key": "none", **given}  # else signing looks for some
+        if signing:
+            given = {name: value for name, value in given.items() if "endpoint" not in name and "virtual_hosted" not in name}
+            given |= {"endpoint": signing, "virtual_hosted_style_request": True}
         endpoint = str(given.get("endpoint") or given.get("aws_endpoint") or given.get("base_url") or "")
         client: dict[str, Any] = {
             "connect_timeout": timedelta(seconds=options.timeout_s),
@@ -216,6 +286,27 @@ class BucketTransport:
                 where=f"{self._origin.scheme}://{self._origin.host}",
                 fix="see obstore's S3Store and GCSStore for their names",
             ) from None
+
+
+def _passes(status: int, text: str) -> bool:
+    """Tell whether waiting may help: by the status of an answer, or without one."""
+    return status in RETRIED or "<Code>RequestTimeout<" in text or not (status or "BareRedirect" in text)
+
+
+def _unreadable(shown: str, why: str) -> StorageError:
+    return StorageError(
+        f"{shown!r} names or lists a key that obstore cannot read: {why}",
+        where=shown,
+        fix="give that object a key without empty parts, '.' and '..', and name a folder as folder/**",
+    )
+
+
+def _page(url: str, timeout_s: float) -> Element:
+    from urllib.request import urlopen
+    from xml.etree import ElementTree
+
+    with urlopen(url, timeout=timeout_s) as answer:
+        return ElementTree.fromstring(answer.read())
 
 
 def forked(shown: str) -> StorageError:
@@ -326,7 +417,7 @@ class Client:
             ObjectChanged: it is another object now.
         """
         transport = self.transport(address)
-        await persist(lambda: transport.fetch(part), transport, self.gate(address), lambda: part.shown, turn)
+        await persist(lambda: transport.fetch(part), transport, self.gate(address), lambda: part.shown, turn, is_found=True)
 
     async def limited(self, work: Work[_T], shown: str) -> _T:
         """Do `work(self, turn)` until the deadline; in the loop.

@@ -35,6 +35,7 @@ class RemoteObject:
         size: bytes.
         etag: its version as the store names it, or "".
         modified: when it was changed, as the store says it, or "".
+        is_young: that was seconds before it was found: it may be changed again within one second.
     """
 
     key: str
@@ -42,6 +43,7 @@ class RemoteObject:
     size: int
     etag: str
     modified: str
+    is_young: bool = False
 
     @property
     def version(self) -> str:
@@ -193,6 +195,10 @@ def _join(files: Ints, offsets: Ints, lengths: Ints, max_gap: int) -> tuple[tupl
 RETRIED = frozenset({408, 421, 425, 429, 500, 502, 503, 504, 507, 509, 520, 521, 522, 523, 524})
 """Statuses after which the next try may succeed; those from 520 on are Cloudflare's for an origin that does not answer."""
 
+CHECK_HOST = "check the host in the URL or endpoint, the name service and the certificate"
+"""What to do about a name that is not known, or a certificate that is not good."""
+
+_LATER = "look at the store and the network; a later run may succeed; StorageOptions has retries, timeout_s and deadline_s"
 _JITTER = 0.25
 _T = TypeVar("_T")
 
@@ -209,11 +215,17 @@ class Turn:
 
 
 class AskAgain(Exception):
-    """A try failed in a way that the next one may not: the reason, without secrets, and how long the server wants to be left alone."""
+    """A try failed in a way that the next one may not: the reason, without secrets.
 
-    def __init__(self, reason: str, wait_s: float = 0.0) -> None:
+    Attributes:
+        wait_s: how long the server wants to be left alone.
+        fix: what to do about a failure that does not pass by waiting, which is asked again once; or "".
+    """
+
+    def __init__(self, reason: str, wait_s: float = 0.0, fix: str = "") -> None:
         super().__init__(redacted(reason))
         self.wait_s = wait_s
+        self.fix = fix
 
 
 class CredentialsRefused(Exception):
@@ -253,7 +265,12 @@ def backoff_s(options: StorageOptions, num_failed: int) -> float:
 
 
 async def persist(
-    attempt: Callable[[], Coroutine[Any, Any, _T]], transport: Transport, gate: asyncio.Semaphore, shown: Callable[[], str], turn: Turn
+    attempt: Callable[[], Coroutine[Any, Any, _T]],
+    transport: Transport,
+    gate: asyncio.Semaphore,
+    shown: Callable[[], str],
+    turn: Turn,
+    is_found: bool = False,
 ) -> _T:
     """Make an attempt, and again, as often as the options allow. The deadline of the whole is the caller's to keep.
 
@@ -263,6 +280,7 @@ async def persist(
         gate: held by each try, and not while it waits for the next.
         shown: names the object or bytes, without secrets.
         turn: its limits.
+        is_found: the host has answered before: waiting may help against any failure, as of a name that is suddenly not known.
 
     Raises:
         StorageError: all tries failed, or another is no use.
@@ -270,7 +288,7 @@ async def persist(
     """
     import asyncio
 
-    num_tries, is_fresh = 0, False
+    num_tries, num_lasting, is_fresh = 0, 0, False
     while True:
         try:
             async with gate:
@@ -284,9 +302,10 @@ async def persist(
         except AskAgain as fault:
             num_tries += 1
             turn.last = str(fault)
-            wait_s = fault.wait_s
-        if num_tries > turn.options.retries:
-            raise exhausted(shown(), _tries(num_tries), turn.last)
+            wait_s, fix = fault.wait_s, "" if is_found else fault.fix
+            num_lasting += bool(fix)
+        if num_tries > turn.options.retries or num_lasting > 1:
+            raise exhausted(shown(), _tries(num_tries), turn.last, fix or _LATER)
         if wait_s and asyncio.get_running_loop().time() + wait_s > turn.deadline:
             raise exhausted(
                 shown(), f"{num_tries} tries", f"{turn.last}; the server asks for {wait_s:.0f} s, which end behind the deadline"
@@ -298,13 +317,9 @@ def _tries(count: int) -> str:
     return "1 try" if count == 1 else f"{count} tries"
 
 
-def exhausted(shown: str, tries: str, reason: str) -> StorageError:
+def exhausted(shown: str, tries: str, reason: str, fix: str = _LATER) -> StorageError:
     """Return the error of bytes that did not come."""
-    return StorageError(
-        f"{shown} did not come after {tries}: {reason or 'no answer yet'}",
-        where=shown,
-        fix="look at the store and the network; a later run may succeed; StorageOptions has retries, timeout_s and deadline_s",
-    )
+    return StorageError(f"{shown} did not come after {tries}: {reason or 'no answer yet'}", where=shown, fix=fix)
 
 
 def denied(shown: str, reason: str) -> StorageError:

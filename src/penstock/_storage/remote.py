@@ -9,10 +9,12 @@ stream that lasts. Bytes fetched in vain are counted: above an eighth of the rea
 from __future__ import annotations
 
 import os
+import re
 import weakref
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -29,6 +31,11 @@ from penstock.kernels.library import Ints, Uint8s
 
 if TYPE_CHECKING:
     import asyncio
+
+_SIGNING = re.compile(
+    r"(?i)(x-(amz|goog)-[^=]*|awsaccesskeyid|googleaccessid|key-pair-id|policy|expires|signature|token|sig|se|st|sp|sv|sr)="
+)
+"""What a signed URL adds to a query (S3, Google, CloudFront, Azure)."""
 
 _LEAST_READS = 4
 """So many reads that go on from each other, and between them hardly a hole, are an order; two, where there was one before."""
@@ -383,8 +390,8 @@ class RemoteStorage:
         self._here: dict[int, tuple[Client, ReadAhead]] = {}  # by process
         self._cache = BlockCache(options) if options.cache_dir is not None else None
         if self._cache is not None:
-            for _, item in found:
-                _check_version(item)
+            for file in range(len(found)):
+                self._check_version(file)
         if client is not None:
             self._adopt(client)
 
@@ -408,9 +415,16 @@ class RemoteStorage:
         return self._found[file][1].size
 
     def identity(self, file: int) -> dict[str, Any]:
-        """Return size, ETag and time of change, as far as the store says them."""
+        """Return size, ETag and time of change, as far as the store says them and no other version can have the same."""
         found = self._found[file][1]
-        return {"size": found.size, "etag": found.etag, "modified": found.modified}
+        return {"size": found.size, "etag": found.strong_etag, "modified": "" if found.is_young else found.modified}
+
+    def place(self, file: int) -> str:
+        """Return the URL without secrets, and what its query asks for: not what signs or dates the request."""
+        address, found = self._found[file]
+        query = "" if address.in_bucket else found.key.partition("?")[2]
+        asked = "&".join(item for item in query.split("&") if item and not _SIGNING.match(item))
+        return f"{found.shown}\n{asked}" if asked else found.shown
 
     def read(self, file: int, offset: int, length: int) -> bytes:
         """Read exactly `length` bytes.
@@ -472,9 +486,10 @@ class RemoteStorage:
     def cache_key(self, file: int) -> str:
         """Return the name of this version of an object in a cache."""
         address, found = self._found[file]
+        identity = self.identity(file)
         endpoint = str(self._options.store.get("endpoint", ""))
         place = (address.scheme, address.host, str(address.port), endpoint, found.key)
-        return "\n".join((*place, found.etag, found.modified, str(found.size)))
+        return "\n".join((*place, identity["etag"], identity["modified"], str(found.size)))
 
     def client(self) -> Client:
         """Return the client of this process.
@@ -490,6 +505,15 @@ class RemoteStorage:
         here = self._here.get(os.getpid())
         if here is not None:
             here[0].close()
+
+    def _check_version(self, file: int) -> None:
+        size, *proofs = self.identity(file).values()
+        if size and not any(proofs):
+            raise SourceError(
+                f"{self.name(file)!r} has neither a strong ETag nor a Last-Modified 5 s old: a cache could not tell when it changes",
+                where=self.name(file),
+                fix="leave cache_dir out, or open it again when it is older",
+            )
 
     def _in_this_process(self) -> tuple[Client, ReadAhead]:
         here = self._here.get(os.getpid()) or self._adopt(Client(self._options))
@@ -535,15 +559,6 @@ def open_remote(urls: Sequence[str], options: StorageOptions, caller: str) -> Re
         raise
 
 
-def _check_version(found: RemoteObject) -> None:
-    if not found.version and found.size:
-        raise SourceError(
-            f"{found.shown!r} has neither ETag nor Last-Modified: a cache could not tell when it changes",
-            where=found.shown,
-            fix="leave cache_dir out",
-        )
-
-
 def take(scratch: Scratch | None, count: int) -> Uint8s:
     """Return room for bytes."""
     return np.empty(count, np.uint8) if scratch is None else scratch.take("spans", (count,), np.uint8)
@@ -559,7 +574,13 @@ async def _find(client: Client, turn: Turn, address: Address, caller: str) -> li
     key = address.key
     if isinstance(transport, BucketTransport) and literal_prefix(key) is not None:
         bucket, matcher = transport, key_matcher(key)
-        found = await persist(lambda: bucket.find_all(key), transport, gate, lambda: repr(address.shown), turn)
+        listed = await persist(lambda: bucket.find_all(key), transport, gate, lambda: repr(address.shown), turn)
+        by_key: dict[str, RemoteObject | None] = {item.key: item for item in listed}
+        # obstore lists "a/", a folder that a console made, and "/a" as "a": whether there is an "a", and which, only asking for it tells.
+        unsure = {item.key: item.shown for item in listed if not item.size or by_key[item.key] is not item}
+        asks = [persist(partial(bucket.find_listed, name), transport, gate, partial(repr, shown), turn) for name, shown in unsure.items()]
+        by_key |= zip(unsure, await together(asks), strict=True)
+        found = [item for item in by_key.values() if item is not None]
         if not found:
             raise SourceError(f"no object matches {address.shown!r}", where=caller, fix="check bucket, folder and pattern")
         for lacking in missing_shards([item.key for item in found]):

@@ -64,6 +64,7 @@ _SCHEMES = ("s3", "gs", "https", "http")
 _PARTS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://[^/?#]*/)(.*)", re.DOTALL)
 _PORTS = {"https": 443, "http": 80}
 _WILDCARD = re.compile(r"[*?\[]")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 _NOT_HIDDEN = r"(?!\.)"
 _FOLDERS = rf"(?:{_NOT_HIDDEN}[^/]+/)*"
 _METADATA_NAMES = frozenset({"metadata", "metadata.google.internal", "instance-data"})
@@ -105,11 +106,7 @@ class Address:
         """Return the URL without secrets, for people."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         port = f":{self.port}" if self.port not in (0, _PORTS.get(self.scheme)) else ""
-        return (
-            f"{self.scheme}://{host}{port}/{self.key.lstrip('/')}"
-            if self.in_bucket
-            else redacted(f"{self.scheme}://{host}{port}{self.key}")
-        )
+        return f"{self.scheme}://{host}/{self.key}" if self.in_bucket else redacted(f"{self.scheme}://{host}{port}{self.key}")
 
 
 def parse_url(url: str, options: StorageOptions, caller: str) -> Address:
@@ -162,6 +159,14 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def is_readable(key: str) -> bool:
+    """Tell whether obstore asks for a key, or lists what a pattern means, as it is written.
+
+    It takes a slash off both ends, and refuses empty parts, `.`, `..` and control characters.
+    """
+    return not _CONTROL.search(key) and not {"", ".", ".."}.intersection(key.split("/"))
 
 
 def literal_prefix(pattern: str) -> str | None:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+import time
 import zlib
 from collections.abc import Coroutine, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock._contracts.storage import StorageOptions
-from penstock._storage.parts import RETRIED, AskAgain, CredentialsRefused, Part, RemoteObject, changed, not_there
+from penstock._storage.parts import CHECK_HOST, RETRIED, AskAgain, CredentialsRefused, Part, RemoteObject, changed, not_there
 from penstock._storage.urls import Address, check_host, is_loopback, parse_url
 from penstock.errors import PlanError, StorageError
 
@@ -29,6 +30,8 @@ _MAX_REMEMBERED = 10_000
 _LIMIT_BYTES = 1 << 20
 _SKIPPED_BYTES = 1 << 16
 _SHOWN = 80
+_YOUNG_S = 5.0
+_NO_PARTS = "download it, or ask another server: this one does not serve parts of files"
 _RANGE = re.compile(r"bytes\s+(?:(\d{1,18})-(\d{1,18})|\*)/(\d{1,18}|\*)", re.ASCII)
 _T = TypeVar("_T")
 
@@ -108,15 +111,7 @@ def refuse_status(reply: Reply, shown: str, found: RemoteObject | None) -> None:
 def retry_after_s(reply: Reply) -> float:
     """Return how many seconds the server wants to be left alone; 0 when it gives no number and no date."""
     text = reply.headers.get("retry-after", "")
-    if text.isascii() and text.isdigit():
-        return float(text[:9])
-    if not text:
-        return 0.0
-    import time
-    from email.utils import mktime_tz, parsedate_tz
-
-    when = parsedate_tz(text)
-    return 0.0 if when is None else max(0.0, mktime_tz(when) - time.time())
+    return float(text[:9]) if text.isascii() and text.isdigit() else max(0.0, _seconds(text) - time.time())
 
 
 def check_partial(reply: Reply, part: Part) -> None:
@@ -127,11 +122,13 @@ def check_partial(reply: Reply, part: Part) -> None:
         ObjectChanged: it is of another object.
     """
     headers, found = reply.headers, part.found
-    if reply.status != 206:
+    is_all = reply.status == 200 and part.begin == 0 and part.end == found.size == reply.length  # as some answer a range of all bytes
+    if reply.status != 206 and not is_all:
         raise AskAgain(f"the server said {reply.status} {headers.get('content-type', '')!r} to a range, not 206")
     _check_same(reply, found)
-    if headers.get("content-encoding", "identity").lower() not in ("identity", "", "aws-chunked"):
-        raise AskAgain(f"the server sent Content-Encoding {headers['content-encoding'][:_SHOWN]!r}, which nobody asked for")
+    _check_plain(reply)
+    if is_all:
+        return
     given = _RANGE.fullmatch(headers.get("content-range", "").strip())
     if given is None or given[1] is None or (int(given[1]), int(given[2])) != (part.begin, part.end - 1):
         raise AskAgain(f"the server sent {headers.get('content-range', 'no range')[:_SHOWN]!r} for bytes {part.begin}-{part.end - 1}")
@@ -141,6 +138,12 @@ def check_partial(reply: Reply, part: Part) -> None:
         raise AskAgain(f"the server announces {reply.length} bytes for a range of {part.end - part.begin}")
 
 
+def _check_plain(reply: Reply, fix: str = "") -> None:
+    coding = reply.headers.get("content-encoding", "identity").lower()
+    if coding not in ("identity", "", "aws-chunked"):
+        raise AskAgain(f"the server sent Content-Encoding {coding[:_SHOWN]!r}, which nobody asked for", fix=fix)
+
+
 def _check_same(reply: Reply, found: RemoteObject) -> None:
     etag, modified = reply.headers.get("etag", ""), reply.headers.get("last-modified", "")
     # A part has the validators that the whole would have (RFC 9110, 15.3.7). Without them nothing shows that it is of the same object.
@@ -148,7 +151,7 @@ def _check_same(reply: Reply, found: RemoteObject) -> None:
         raise AskAgain("the server sent neither the ETag nor the Last-Modified that the object had")
     if found.etag and etag and etag != found.etag:
         raise changed(found, etag)
-    if not (found.etag and etag) and found.modified and modified and modified != found.modified:
+    if not (found.strong_etag and etag) and found.modified and modified and modified != found.modified:
         raise changed(found, modified)
 
 
@@ -158,13 +161,30 @@ def describe_object(reply: Reply, key: str, shown: str) -> RemoteObject:
     Raises:
         AskAgain: the server does not do ranges, or not now.
     """
-    given = _RANGE.fullmatch(reply.headers.get("content-range", "").strip())
-    is_empty = (reply.status == 416 and given is not None and given[3] == "0") or (reply.status == 200 and reply.length == 0)
-    if not is_empty and (reply.status != 206 or given is None or given[3] == "*" or given[1] != "0"):
-        raise AskAgain(f"the server said {reply.status} {reply.headers.get('content-range', 'without a range')[:_SHOWN]!r} to a range")
-    size = 0 if is_empty or given is None else int(given[3])
     headers = reply.headers
-    return RemoteObject(key=key, shown=shown, size=size, etag=headers.get("etag", ""), modified=headers.get("last-modified", ""))
+    given = _RANGE.fullmatch(headers.get("content-range", "").strip())
+    is_empty = reply.status == 416 and given is not None and given[3] == "0"
+    if reply.status == 200 and reply.length in (0, 1):  # all bytes that a range of one can have
+        size = reply.length or 0
+    elif is_empty or (reply.status == 206 and given is not None and given[3] != "*" and given[1] == "0"):
+        size = int(given[3]) if given is not None else 0
+    else:
+        said = f"{reply.status} {headers.get('content-type', '')[:_SHOWN]!r} {headers.get('content-range', 'without a range')[:_SHOWN]!r}"
+        raise AskAgain(f"the server said {said} to a range", fix=_NO_PARTS)
+    _check_plain(reply, _NO_PARTS)
+    modified = headers.get("last-modified", "")
+    is_young = _seconds(headers.get("date", "")) - _seconds(modified) < _YOUNG_S
+    return RemoteObject(key=key, shown=shown, size=size, etag=headers.get("etag", ""), modified=modified, is_young=is_young)
+
+
+def _seconds(date: str) -> float:
+    """Return the time of a header, or now where it is none."""
+    from email.utils import parsedate_to_datetime
+
+    try:
+        return parsedate_to_datetime(date).timestamp()
+    except ValueError:
+        return time.time()
 
 
 def check_sums(reply: Reply, part: Part, begin: int) -> None:
@@ -376,8 +396,12 @@ async def _timed(work: Coroutine[Any, Any, _T], limit_s: float, late: str) -> _T
             return await work
     except TimeoutError:
         raise AskAgain(f"{late} for {limit_s:g} s") from None
-    except OSError as error:  # refused, reset, no route, name not found, TLS: Python's classes for all of these are OSErrors
-        raise AskAgain(f"the connection failed: {error}") from None
+    except (OSError, UnicodeError) as error:  # refused, reset, no route, name not found, TLS are OSErrors; UnicodeError: no name of a host
+        import socket
+
+        is_unknown = isinstance(error, socket.gaierror) and error.errno != socket.EAI_AGAIN
+        fix = CHECK_HOST if is_unknown or isinstance(error, UnicodeError) or hasattr(error, "verify_code") else ""
+        raise AskAgain(f"the connection failed: {error}", fix=fix) from None
 
 
 # -- requests ----------------------------------------------------------------------------------------------------------------------
