@@ -12,7 +12,10 @@ image, bit for bit: two rows more than asked are decoded, because the smooth ups
 
 from __future__ import annotations
 
+import dataclasses
 import re
+import threading
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol, overload, runtime_checkable
@@ -23,6 +26,7 @@ from numpy.typing import NDArray
 from penstock import kernels
 from penstock._contracts.transform import FusedTransform, Scratch, Transform
 from penstock.errors import DecodeError, PlanError, SpecError
+from penstock.image import jpeg
 from penstock.image.flipping import RandomFlip
 from penstock.image.header import Header, damaged, orient, read_header, verify_png
 from penstock.image.normalizing import Normalize
@@ -154,6 +158,24 @@ Encoded = bytes | bytearray | memoryview | NDArray[np.uint8]
 _MAX_PIXELS = 89_478_485  # 256 MiB of RGB, the number that Pillow warns at
 
 
+class Oddities:
+    """Counts what was taken all the same, and warns of the first, tenth, hundredth and so on; each process on its own."""
+
+    def __init__(self) -> None:
+        self._num, self._mutex = 0, threading.Lock()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Oddities, ()
+
+    def add(self, text: str) -> None:
+        """Count one; `text` has a place for the number."""
+        with self._mutex:
+            self._num += 1
+            num = self._num
+        if num == 10 ** (len(str(num)) - 1):
+            warnings.warn(text.format(num), RuntimeWarning, stacklevel=2)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decode(ImageOperator):
     """Decode JPEG, PNG or WebP to uint8 (height, width, 3) or, for mode "GRAY", (height, width, 1). Made by `decode`."""
@@ -163,6 +185,12 @@ class Decode(ImageOperator):
     mode: Mode
     max_pixels: int
     crop_only: bool
+    oddities: Oddities = dataclasses.field(default_factory=Oddities, init=False, repr=False, compare=False)
+
+    @property
+    def made_by(self) -> str:
+        """The libraries that decode, for what is kept of their pixels: another version may give others."""
+        return ", ".join(f"{module.__name__} {module.__version__}" for module in (load_simplejpeg(), load_cv2()))
 
     def apply(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: NDArray[Any] | None) -> NDArray[Any]:
         """Decode one image; a JPEG that needs no turning goes straight into `out` or scratch.
@@ -225,17 +253,28 @@ class Decode(ImageOperator):
         direct = header.orientation == 1 and num_channels != 4
         buffer = place(self.tag, (header.height, header.width, num_channels), _UINT8, None, scratch, out if direct else None)
         space = "CMYK" if num_channels == 4 else self.mode
+        pixels = buffer
         try:
             # strict: libjpeg only warns when data end early, and would return an image that is grey from there on
             load_simplejpeg().decode_jpeg(data, space, buffer=buffer, strict=True)
         except ValueError as error:
-            raise damaged("JPEG", str(error), data, self.place_name()) from error
-        if direct:
+            pixels = self._jpeg_again(data, space, buffer, error)
+        if direct and pixels is buffer:
             return buffer
-        pixels = _cmyk_to_rgb(buffer) if num_channels == 4 else buffer
-        if num_channels == 4 and self.mode == "GRAY":
+        if pixels.shape[2] == 4:
+            pixels = _cmyk_to_rgb(pixels)
+        if pixels.shape[2] == 3 and self.mode == "GRAY":
             pixels = _luma(pixels)
         return hand_over(orient(pixels, header.orientation), scratch, out)
+
+    def _jpeg_again(self, data: bytes | memoryview, space: str, buffer: NDArray[np.uint8], error: ValueError) -> NDArray[np.uint8]:
+        try:
+            taken = jpeg.take(data, buffer, space, str(error))
+        except ValueError as final:
+            raise damaged("JPEG", str(final), data, self.place_name()) from error
+        if taken.harmless:
+            self.oddities.add(f"{self.place_name()} read every pixel of {{}} JPEG that libjpeg warns of: {taken.harmless}")
+        return taken.pixels
 
     def _other(self, data: bytes | memoryview, header: Header, scratch: Scratch | None, out: NDArray[Any] | None) -> NDArray[Any]:
         orientation = verify_png(data, header, self.place_name()) if header.kind == "PNG" else header.orientation

@@ -5,6 +5,7 @@ The orientation stands in EXIF bytes, where the camera wrote it.
 
 from __future__ import annotations
 
+import re
 import struct
 import zlib
 from typing import Any, Literal, NamedTuple
@@ -14,29 +15,39 @@ from numpy.typing import NDArray
 from penstock.errors import DecodeError
 
 _ORIENTATION = 0x0112
-_SHORT, _LONG = 3, 4
+_WHOLE = {3: ("H", 2), 4: ("I", 4), 8: ("h", 2), 9: ("i", 4)}
+"""For each TIFF type of whole numbers its letter for `struct` and its size."""
+_XMP = b"http://ns.adobe.com/xap/1.0/\0"
+_XMP_ORIENTATION = re.compile(rb'tiff:Orientation(?:="|>)([0-9])')
+_MAX_SCANS = 500  # libjpeg-turbo's own limit for files of strangers; encoders make about ten
 
 
-def read_orientation(exif: bytes) -> int:
-    """Return the EXIF orientation 1..8 of a TIFF structure.
+def read_orientation(exif: bytes, xmp: bytes = b"") -> int:
+    """Return the orientation 1..8 of EXIF, a TIFF structure; of XMP where EXIF has none: Pillow's rule.
 
-    EXIF is a note beside the pixels: one that is damaged, or has no valid orientation, means 1 (upright) and is no error.
+    Both are notes beside the pixels: one that is damaged, or has no valid orientation, means 1 (upright) and is no error.
     """
+    value = _exif_orientation(exif.removeprefix(b"Exif\0\0").removeprefix(b"Exif\0\0"))
+    if value is None and xmp:
+        found = _XMP_ORIENTATION.search(xmp)
+        value = int(found[1]) if found else None
+    return value if value is not None and 1 <= value <= 8 else 1
+
+
+def _exif_orientation(exif: bytes) -> int | None:
+    """Return what the first directory says, None where it says nothing: the second is of the thumbnail."""
     order = {b"II*\0": "<", b"MM\0*": ">"}.get(exif[:4])
-    if order is None or len(exif) < 10:
-        return 1
-    start = struct.unpack_from(order + "I", exif, 4)[0]
-    if start + 2 > len(exif):
-        return 1
-    num_entries = struct.unpack_from(order + "H", exif, start)[0]
-    for at in range(start + 2, min(start + 2 + 12 * num_entries, len(exif) - 11), 12):
+    start = struct.unpack_from(order + "I", exif, 4)[0] if order is not None and len(exif) >= 10 else len(exif)
+    if order is None or start + 2 > len(exif):
+        return None
+    value = None
+    for at in range(start + 2, min(start + 2 + 12 * struct.unpack_from(order + "H", exif, start)[0], len(exif) - 11), 12):
         tag, kind, count = struct.unpack_from(order + "HHI", exif, at)
-        if tag == _ORIENTATION:
-            if count != 1 or kind not in (_SHORT, _LONG):
-                return 1
-            value = int(struct.unpack_from(order + ("H" if kind == _SHORT else "I"), exif, at + 8)[0])
-            return value if 1 <= value <= 8 else 1
-    return 1
+        if tag == _ORIENTATION and kind in _WHOLE:
+            code, size = _WHOLE[kind]
+            place = at + 8 if count * size <= 4 else struct.unpack_from(order + "I", exif, at + 8)[0]
+            value = int(struct.unpack_from(order + code, exif, place)[0]) if count and place + size <= len(exif) else 0
+    return value
 
 
 def orient(pixels: NDArray[Any], orientation: int) -> NDArray[Any]:
@@ -103,23 +114,45 @@ def damaged(kind: str, what: str, data: Data, where: str) -> DecodeError:
 
 
 def _read_jpeg(data: Data, where: str) -> Header:
-    at, size, orientation = 2, len(data), 1
+    at, size, exif, xmp, frame = 2, len(data), b"", b"", 0
     while at + 10 <= size:
         marker = data[at + 1]
-        if data[at] != 0xFF:
-            raise damaged("JPEG", f"no marker at byte {at}", data, where)
-        if marker == 0xFF:  # a fill byte
+        if data[at] != 0xFF or marker in _NO_MARKERS:  # a fill byte, or one that belongs to nothing, which is left for the decoder to judge
             at += 1
             continue
-        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
-            return _jpeg_frame(data, at, orientation, where)
         length = data[at + 2] << 8 | data[at + 3]
+        if marker == 0xDA and frame:
+            if data[frame + 1] in _PROGRESSIVE or data[at + 4] < data[frame + 9]:
+                _check_scans(data, where)
+            return _jpeg_frame(data, frame, read_orientation(exif, xmp) if exif or xmp else 1, where)
         if marker in (0xD8, 0xD9, 0xDA) or length < 2:
-            raise damaged("JPEG", f"marker {marker:#04x} of length {length} at byte {at}, before any frame header", data, where)
-        if marker == 0xE1 and bytes(data[at + 4 : at + 10]) == b"Exif\0\0":
-            orientation = read_orientation(bytes(data[at + 10 : at + 2 + length]))
+            place = "behind the frame header" if frame else "before any frame header"
+            raise damaged("JPEG", f"marker {marker:#04x} of length {length} at byte {at}, {place}", data, where)
+        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
+            frame = frame or at
+        elif marker == 0xE1:
+            note = bytes(data[at + 4 : at + 2 + length])
+            if note.startswith(b"Exif\0\0"):  # one that is longer than 64 kB goes on in the next segment
+                exif += note[6:] if exif else note
+            elif note.startswith(_XMP):
+                xmp = note
         at += 2 + length
     raise damaged("JPEG", f"it is cut in its header, {size} bytes", data, where)
+
+
+_NO_MARKERS = frozenset((0x00, 0x01, *range(0xD0, 0xD8), 0xFF))
+_PROGRESSIVE = (0xC2, 0xCA)
+
+
+def _check_scans(data: Data, where: str) -> None:
+    """Refuse a file whose scans, each over the whole picture, are there to take time: 424 kB took 13 s."""
+    num_scans = bytes(data).count(b"\xff\xda")
+    if num_scans > _MAX_SCANS:
+        raise DecodeError(
+            f"JPEG image of {num_scans} scans is over the limit of {_MAX_SCANS}",
+            where=f"{where}, {len(data)} bytes",
+            fix="leave the file out of the list: each scan takes the time of a picture, and encoders make about ten",
+        )
 
 
 def _jpeg_frame(data: Data, at: int, orientation: int, where: str) -> Header:
