@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import threading
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,7 +29,18 @@ from penstock.image import jpeg
 from penstock.image.flipping import RandomFlip
 from penstock.image.header import Header, damaged, orient, read_header, verify_png
 from penstock.image.normalizing import Normalize
-from penstock.image.operator import BEFORE_BATCH, ImageOperator, hand_over, is_whole, load_cv2, load_simplejpeg, names, place, run_now
+from penstock.image.operator import (
+    BEFORE_BATCH,
+    ImageOperator,
+    hand_over,
+    imdecode,
+    is_whole,
+    load_cv2,
+    load_simplejpeg,
+    names,
+    place,
+    run_now,
+)
 from penstock.image.resizing import INTERPOLATIONS, RandomResizedCrop, Resize
 
 _UINT8, _FLOAT32 = np.dtype(np.uint8), np.dtype(np.float32)
@@ -158,34 +168,16 @@ Encoded = bytes | bytearray | memoryview | NDArray[np.uint8]
 _MAX_PIXELS = 89_478_485  # 256 MiB of RGB, the number that Pillow warns at
 
 
-class Oddities:
-    """Counts what was taken all the same, and warns of the first, tenth, hundredth and so on; each process on its own."""
-
-    def __init__(self) -> None:
-        self._num, self._mutex = 0, threading.Lock()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Oddities, ()
-
-    def add(self, text: str) -> None:
-        """Count one; `text` has a place for the number."""
-        with self._mutex:
-            self._num += 1
-            num = self._num
-        if num == 10 ** (len(str(num)) - 1):
-            warnings.warn(text.format(num), RuntimeWarning, stacklevel=2)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decode(ImageOperator):
-    """Decode JPEG, PNG or WebP to uint8 (height, width, 3) or, for mode "GRAY", (height, width, 1). Made by `decode`."""
+    """Decode an image file to uint8 (height, width, 3) or, for mode "GRAY", (height, width, 1). Made by `decode`."""
 
     name: ClassVar[str] = "decode"
 
     mode: Mode
     max_pixels: int
     crop_only: bool
-    oddities: Oddities = dataclasses.field(default_factory=Oddities, init=False, repr=False, compare=False)
+    num_odd: list[int] = dataclasses.field(default_factory=lambda: [0], init=False, repr=False, compare=False)
 
     @property
     def made_by(self) -> str:
@@ -269,20 +261,24 @@ class Decode(ImageOperator):
 
     def _jpeg_again(self, data: bytes | memoryview, space: str, buffer: NDArray[np.uint8], error: ValueError) -> NDArray[np.uint8]:
         try:
-            taken = jpeg.take(data, buffer, space, str(error))
+            pixels = jpeg.take(data, buffer, space, str(error))
         except ValueError as final:
             raise damaged("JPEG", str(final), data, self.place_name()) from error
-        if taken.harmless:
-            self.oddities.add(f"{self.place_name()} read every pixel of {{}} JPEG that libjpeg warns of: {taken.harmless}")
-        return taken.pixels
+        if pixels is buffer:
+            num = self.num_odd[0] = self.num_odd[0] + 1  # without a lock: two threads may count the same, and none leaves a number out
+            if num == 10 ** (len(str(num)) - 1):
+                text = f"{self.place_name()} read every pixel of {num} JPEG that libjpeg warns of, at last: {error}"
+                warnings.warn(text, RuntimeWarning, stacklevel=2)
+        return pixels
 
     def _other(self, data: bytes | memoryview, header: Header, scratch: Scratch | None, out: NDArray[Any] | None) -> NDArray[Any]:
         orientation = verify_png(data, header, self.place_name()) if header.kind == "PNG" else header.orientation
-        cv2 = load_cv2()
-        try:
-            pixels = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION)
-        except cv2.error as error:
-            raise damaged(header.kind, str(error), data, self.place_name()) from error
+        cv2, stored = load_cv2(), header.kind not in ("PNG", "WebP")
+        if header.kind == "GIF":
+            data = _OPAQUE.sub(lambda found: found[0][:3] + bytes([found[0][3] & 0xFE]), data, 1)
+        pixels = imdecode(data, cv2.IMREAD_UNCHANGED if stored else cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION)
+        if stored and pixels is not None:
+            pixels = _stored(pixels)
         if pixels is None or pixels.shape != (header.height, header.width, 3):
             raise damaged(header.kind, "the decoder rejects its pixel data", data, self.place_name())
         return hand_over(orient(pixels if self.mode == "RGB" else _luma(pixels), orientation), scratch, out)
@@ -355,6 +351,17 @@ def _cmyk_to_rgb(cmyk: NDArray[np.uint8]) -> NDArray[np.uint8]:
     product += 127
     product //= 255
     return product.astype(np.uint8)
+
+
+_OPAQUE = re.compile(rb"!\xf9\x04.", re.DOTALL)
+"""What says, before a picture of a GIF, whether one of its colours is transparent, in the lowest bit: OpenCV gives another for it."""
+
+
+def _stored(pixels: NDArray[Any]) -> NDArray[np.uint8]:
+    """Return what OpenCV read unchanged as RGB, without alpha."""
+    if pixels.dtype == np.uint16:
+        pixels = (pixels >> 8).astype(np.uint8)
+    return pixels[..., None].repeat(3, 2) if pixels.ndim == 2 else pixels[..., 2::-1]
 
 
 def _luma(rgb: NDArray[np.uint8]) -> NDArray[np.uint8]:

@@ -176,7 +176,8 @@ def check_image(operator: ImageOperator, value: Any, dtypes: tuple[np.dtype[Any]
             where=operator.place_name(),
             fix="give array.filled(value), and the mask as a field of its own",
         )
-    if isinstance(value, np.ndarray) and value.ndim == 3 and value.size and (dtypes is None or value.dtype in dtypes):
+    first = isinstance(value, np.ndarray) and is_channels_first(value.shape)
+    if isinstance(value, np.ndarray) and value.ndim == 3 and value.size and (dtypes is None or value.dtype in dtypes) and not first:
         return
     wanted = "an array" if dtypes is None else " or ".join(kind.name for kind in dtypes)
     if isinstance(value, np.ndarray):
@@ -184,6 +185,9 @@ def check_image(operator: ImageOperator, value: Any, dtypes: tuple[np.dtype[Any]
         fix = "add the channel axis: array[..., None]" if value.ndim == 2 else "convert the array before this operator"
         if value.ndim == 4 or value.dtype == object:
             fix = BEFORE_BATCH
+        elif first:
+            got += ", which looks like (channels, height, width)"
+            fix = "give array.transpose(1, 2, 0); normalize and to_layout, the last operators, make the channels come first"
     else:
         got = "bytes" if isinstance(value, memoryview) else type(value).__name__  # what a user gave as bytes may come as a view of them
         fix = "put ps.image.decode before this operator" if isinstance(value, (bytes, bytearray, memoryview)) else "give a NumPy array"
@@ -192,6 +196,20 @@ def check_image(operator: ImageOperator, value: Any, dtypes: tuple[np.dtype[Any]
         where=operator.place_name(),
         fix=fix,
     )
+
+
+_CHANNELS = (1, 3, 4)
+
+
+def is_channels_first(shape: tuple[int, ...]) -> bool:
+    """Tell whether a shape is unmistakably (channels, height, width)."""
+    return len(shape) == 3 and shape[0] in _CHANNELS and shape[2] not in _CHANNELS
+
+
+def is_block(values: NDArray[Any]) -> bool:
+    """Tell whether these are uint8 images (n, height, width, channels), one behind the other in memory."""
+    good = values.dtype == _UINT8 and values.ndim == 4 and values.size and values.flags.c_contiguous
+    return bool(good) and not is_channels_first(values.shape[1:])
 
 
 def place(
@@ -231,6 +249,15 @@ def load_cv2() -> ModuleType:
     module = _load("cv2", "OpenCV")
     module.setNumThreads(1)
     return module
+
+
+def imdecode(data: bytes | memoryview, flags: int) -> Any:
+    """Return what OpenCV decodes, None where it cannot."""
+    cv2 = load_cv2()
+    try:
+        return cv2.imdecode(np.frombuffer(data, np.uint8), flags)
+    except cv2.error:
+        return None
 
 
 @cache
