@@ -46,7 +46,8 @@ def _read_tags(tiff: Data) -> dict[int, int]:
         if kind in _WHOLE:
             code, size = _WHOLE[kind]
             place = at + 8 if count * size <= 4 else struct.unpack_from(order + "I", tiff, at + 8)[0]
-            tags[tag] = struct.unpack_from(order + code, tiff, place)[0] if count and place + size <= len(tiff) else 0
+            if count and place + count * size <= len(tiff):
+                tags.setdefault(tag, struct.unpack_from(order + code, tiff, place)[0])
     return tags
 
 
