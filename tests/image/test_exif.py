@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import struct
 import warnings
 import zlib
@@ -167,7 +168,7 @@ def test_any_exif_in_any_number_of_segments_turns_as_pillow_does(
     stream = io.BytesIO()
     Image.fromarray(np.arange(4 * 6 * 3, dtype=np.uint8).reshape(4, 6, 3)).save(stream, "JPEG")
     body, places = directories(order, *((tag, *kind, value) for tag, kind, value in entries), start=start), [0, *sorted(cuts), None]
-    notes = b"".join(segment(b"Exif\0\0" + body[begin:end]) for begin, end in zip(places, places[1:], strict=False))
+    notes = b"".join(segment(b"Exif\0\0" + body[begin:end]) for begin, end in itertools.pairwise(places))
     data = stream.getvalue()[:2] + notes + (segment(XAP + also) if also else b"") + stream.getvalue()[2:]
     assert np.array_equal(image.decode(data), seen(data))
 

@@ -260,10 +260,7 @@ class Decode(ImageOperator):
         return hand_over(orient(pixels, header.orientation), scratch, out)
 
     def _jpeg_again(self, data: bytes | memoryview, space: str, buffer: NDArray[np.uint8], error: ValueError) -> NDArray[np.uint8]:
-        try:
-            pixels = jpeg.take(data, buffer, space, str(error))
-        except ValueError as final:
-            raise damaged("JPEG", str(final), data, self.place_name()) from error
+        pixels = jpeg.take(data, buffer, space, error, self.place_name())
         if pixels is buffer:
             num = self.num_odd[0] = self.num_odd[0] + 1  # without a lock: two threads may count the same, and none leaves a number out
             if num == 10 ** (len(str(num)) - 1):
@@ -316,17 +313,16 @@ def decode(
     crop_only: bool = False,
     out: str | None = None,
 ) -> Decode | NDArray[np.uint8]:
-    """Decode JPEG, PNG or WebP, told apart by content, to uint8 pixels (height, width, channels).
+    """Decode JPEG, PNG, WebP, BMP, GIF, TIFF or AVIF, told apart by content, to uint8 pixels (height, width, channels).
 
-    The EXIF orientation is applied, alpha is dropped, 16 bits become 8 by `>> 8`; docs/image.md has all conversions.
+    The orientation of EXIF or XMP is applied, alpha is dropped, 16 bits become 8 by `>> 8`; docs/image.md has all conversions.
 
     Args:
         field: the field with the encoded bytes, or the bytes themselves (the pixels are then returned at once).
         mode: "RGB" for 3 channels, "GRAY" for 1.
         max_pixels: height x width above which the image is refused, read from the header before anything is decoded.
         crop_only: leave out the rows below the crop where `random_resized_crop` comes next: a tenth faster, the same pixels.
-            Of damaged JPEG files only those that end early are then still found as surely as before: most changed bytes show as data that
-            are left over behind the last row, which is what this looks like.
+            Of damaged JPEG files only those that end early are then still found as surely as before.
         out: the field for the pixels; the default is `field`.
 
     Raises:
