@@ -6,8 +6,10 @@ import io
 import struct
 import warnings
 from collections.abc import Callable
+from importlib.metadata import version
 from typing import Any
 
+import cv2
 import numpy as np
 import pytest
 from image.odd_jpegs import odd_jpeg
@@ -16,8 +18,10 @@ from PIL import Image, ImageOps
 
 import penstock as ps
 import penstock.image as image
+from penstock._plan.facts import identity
 from penstock.errors import DecodeError
 from penstock.image.header import read_header
+from penstock.jobs.digest import digest_of
 
 Encode = Callable[..., bytes]
 Photo = NDArray[np.uint8]
@@ -242,3 +246,18 @@ def test_the_scans_of_a_usual_file_are_not_counted(encode: Encode, photo: Photo)
     data = encode(photo, "JPEG")
     assert read_header(data + b"\xff\xda" * 600, "here").width == 100
     assert np.array_equal(image.decode(data + b"\xff\xda" * 600), image.decode(data))
+
+
+def test_what_a_cache_is_known_by_names_the_decoders() -> None:
+    (read, decoded) = identity(ps.from_source([{"image": b""}]).map(image.decode("image"))._root, "")["plan"]
+    assert decoded.endswith(f" simplejpeg {version('simplejpeg')}, cv2 {cv2.__version__}")
+    assert "simplejpeg" not in read
+
+
+def test_an_operator_that_has_counted_is_the_same_operator(encode: Encode, photo: Photo) -> None:
+    operator, other = image.decode("data"), image.decode("data")
+    clean = encode(photo, "JPEG")
+    with pytest.warns(RuntimeWarning):
+        operator({"data": HARMLESS["JFIF 0.00"](clean, parts(clean))})
+    assert (operator, hash(operator), repr(operator)) == (other, hash(other), repr(other))
+    assert digest_of(operator) == digest_of(other)

@@ -168,6 +168,15 @@ Encoded = bytes | bytearray | memoryview | NDArray[np.uint8]
 _MAX_PIXELS = 89_478_485  # 256 MiB of RGB, the number that Pillow warns at
 
 
+class _Count:
+    """How many files of an operator were odd in this process. A copy begins anew: an operator that has counted is still the same."""
+
+    num = 0
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Count, ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decode(ImageOperator):
     """Decode an image file to uint8 (height, width, 3) or, for mode "GRAY", (height, width, 1). Made by `decode`."""
@@ -177,7 +186,7 @@ class Decode(ImageOperator):
     mode: Mode
     max_pixels: int
     crop_only: bool
-    num_odd: list[int] = dataclasses.field(default_factory=lambda: [0], init=False, repr=False, compare=False)
+    odd: _Count = dataclasses.field(default_factory=_Count, init=False, repr=False, compare=False)
 
     @property
     def made_by(self) -> str:
@@ -262,7 +271,7 @@ class Decode(ImageOperator):
     def _jpeg_again(self, data: bytes | memoryview, space: str, buffer: NDArray[np.uint8], error: ValueError) -> NDArray[np.uint8]:
         pixels = jpeg.take(data, buffer, space, error, self.place_name())
         if pixels is buffer:
-            num = self.num_odd[0] = self.num_odd[0] + 1  # without a lock: two threads may count the same, and none leaves a number out
+            num = self.odd.num = self.odd.num + 1  # without a lock: two threads may count the same, and none leaves a number out
             if num == 10 ** (len(str(num)) - 1):
                 text = f"{self.place_name()} read every pixel of {num} JPEG that libjpeg warns of, at last: {error}"
                 warnings.warn(text, RuntimeWarning, stacklevel=2)
