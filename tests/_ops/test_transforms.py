@@ -18,6 +18,7 @@ from penstock._ops.map import Expected, Step, TransformsOp
 from penstock._ops.rows import Rows
 from penstock._ops.stack import BatchSpec
 from penstock._ops.worker import WorkerContext
+from penstock.errors import SpecError
 from penstock.sources import ArraySource
 
 NUM_ELEMENTS = 6
@@ -258,7 +259,9 @@ def test_a_failure_names_the_element_and_the_step() -> None:
 
 def test_a_missing_field_is_named_with_those_that_there_are() -> None:
     error = failure(fused(Brighten(), View(field="mask")), block("rows")).error
-    assert "step1 reads the field 'mask', but the element has ['image', 'label']" in str(error)
+    assert isinstance(error, SpecError)
+    assert error.what == "step1 reads the field 'mask', but the element has ['image', 'label']"
+    assert "name one of the fields that the element has" in error.fix
 
 
 def test_an_element_that_is_no_dict_is_named_with_its_type() -> None:

@@ -70,7 +70,7 @@ def test_every_cut_header_is_an_error_that_says_so(encode: Encode, photo: Photo,
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        (lambda data: data[:20] + b"\0" + data[21:], "no marker at byte 20"),
+        (lambda data: data.replace(b"\xff\xda", b"\xff\xd9", 1), "behind the frame header"),
         (lambda data: data[:2] + b"\xff\xda\0\x0c" + data[6:], "marker 0xda of length 12 at byte 2, before any frame header"),
         (lambda data: data[:4] + b"\0\0" + data[6:], "marker 0xe0 of length 0 at byte 2"),
     ],
@@ -81,6 +81,12 @@ def test_jpeg_markers_that_make_no_sense_are_errors_with_their_place(
     with pytest.raises(DecodeError) as caught:
         read_header(change(encode(photo, "JPEG")), "here")
     assert text in caught.value.what
+
+
+def test_bytes_before_a_jpeg_marker_are_left_for_the_decoder_to_judge(encode: Encode, photo: Photo) -> None:
+    data = encode(photo, "JPEG")
+    assert read_header(data[:20] + b"stray \xff\0 bytes" + data[20:], "here").width == 100
+    assert read_header(data[:20] + b"\0" + data[21:], "here").width == 100
 
 
 def test_a_jpeg_frame_of_height_0_or_12_bits_is_an_error(encode: Encode, photo: Photo) -> None:
@@ -124,19 +130,22 @@ def test_an_html_page_is_an_error_that_says_so_with_its_first_bytes(page: bytes)
     assert "get it again" in caught.value.fix
 
 
-@pytest.mark.parametrize("kind", ["GIF", "BMP", "TIFF"])
-def test_other_image_formats_are_errors_that_name_them_and_the_supported_ones(encode: Encode, photo: Photo, kind: str) -> None:
+READ = "JPEG, PNG, WebP, BMP, GIF, TIFF or AVIF"
+
+
+@pytest.mark.parametrize(("magic", "kind"), [(b"\0\0\0\x0cjP  ", "JPEG 2000"), (b"\xff\x0a", "JPEG XL"), (b"%PDF", "PDF")])
+def test_other_image_formats_are_errors_that_name_them_and_the_supported_ones(magic: bytes, kind: str) -> None:
     with pytest.raises(DecodeError) as caught:
-        read_header(encode(photo, kind), "here")
-    assert caught.value.what == f"{kind} data, not JPEG, PNG or WebP"
+        read_header(magic + bytes(40), "here")
+    assert caught.value.what == f"{kind} data, not {READ}"
     assert "convert the file to JPEG, PNG or WebP" in caught.value.fix
 
 
 def test_heic_gzip_zeros_and_noise_are_named_as_what_they_are() -> None:
     for data, text in (
-        (b"\0\0\0\x18ftypheic\0\0\0\0", "heic (AVIF or HEIC) data, not JPEG, PNG or WebP"),
-        (b"\x1f\x8b\x08\0\0\0", "gzip data, not JPEG, PNG or WebP"),
-        (bytes(100), f"unknown data, not JPEG, PNG or WebP; it begins with {bytes(16)!r}"),
+        (b"\0\0\0\x18ftypheic\0\0\0\0", f"heic (HEIC) data, not {READ}"),
+        (b"\x1f\x8b\x08\0\0\0", f"gzip data, not {READ}"),
+        (bytes(100), f"unknown data, not {READ}; it begins with {bytes(16)!r}"),
     ):
         with pytest.raises(DecodeError) as caught:
             read_header(data, "here")

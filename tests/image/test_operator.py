@@ -189,6 +189,33 @@ def test_what_is_not_an_image_is_a_spec_error_with_field_got_and_expected(
 
 
 @each
+@pytest.mark.parametrize("shape", [(3, 80, 90), (1, 80, 90), (4, 80, 90), (3, 80, 80), (3, 2, 2)])
+def test_an_image_with_its_channels_first_is_named(name: str, make: Callable[..., Any], shape: tuple[int, ...]) -> None:
+    pixels, operator = np.zeros(shape, np.uint8), make("photo")
+    got = f"field 'photo' is uint8{list(shape)}, which looks like (channels, height, width), expected "
+    for act in (
+        lambda: operator({"photo": pixels}, np.random.default_rng(0)),
+        lambda: list(ps.from_arrays({"photo": pixels[None]}).map(operator)),
+    ):
+        with pytest.raises(SpecError) as caught:
+            act()
+        assert caught.value.what.startswith(got)
+        assert caught.value.fix.startswith("give array.transpose(1, 2, 0)")
+
+
+@pytest.mark.parametrize("shape", [(3, 80, 3), (1, 1, 1), (4, 90, 1), (5, 80, 90)])
+def test_a_shape_that_may_be_height_width_channels_is_taken_as_such(shape: tuple[int, ...]) -> None:
+    assert image.to_layout(np.zeros(shape, np.uint8), "HWC").shape == shape
+
+
+@pytest.mark.parametrize("way", [{"num_workers": 0}, {"num_workers": 2}], ids=str)
+def test_a_missing_field_is_a_spec_error_in_a_feed_too(photo: Photo, way: dict[str, Any]) -> None:
+    dataset = ps.from_source([{"data": photo}]).map(image.resize("image", 8)).batch(1)
+    with pytest.raises(SpecError, match=r"reads the field 'image', but the element has \['data'\]"), dataset.feed(**way) as feed:
+        list(feed)
+
+
+@each
 def test_a_missing_field_is_a_spec_error_that_lists_those_there_are(name: str, make: Callable[..., Any]) -> None:
     with pytest.raises(SpecError) as caught:
         make("photo")({"data": b"", "label": 1})

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+import penstock as ps
 from penstock.errors import PlanError, SourceError
 from penstock.sources import ImageFolderSource
 
@@ -36,14 +37,39 @@ def test_classes_are_numbered_in_the_order_of_their_names_and_each_image_has_its
     assert source.describe(3) == f"image 'dog/1.jpg' of {str(tmp_path)!r}"
 
 
-def test_other_files_and_hidden_folders_are_left_out_and_counted(tmp_path: Path) -> None:
-    fill(tmp_path, "a/1.jpg", "a/notes.txt", "a/2.jpg.tmp", "readme", ".cache/x.jpg", "a/.thumbs/1.jpg")
+def test_other_files_are_left_out_and_counted_by_suffix_and_hidden_ones_are_nothing(tmp_path: Path) -> None:
+    names = (
+        "a/1.jpg",
+        "a/notes.txt",
+        "a/2.jpg.tmp",
+        "readme",
+        "list.TXT",
+        ".cache/x.jpg",
+        "a/.thumbs/1.jpg",
+        "a/._1.jpg",
+        "a/.DS_Store",
+        ".hidden",
+    )
+    fill(tmp_path, *names)
     source = ImageFolderSource(tmp_path)
-    assert source.label() == f"read_images({str(tmp_path)!r}, 1 elements, 1 classes, 3 other files ignored)"
-    (tmp_path / "readme").unlink()
-    for name in ("notes.txt", "2.jpg.tmp"):
-        (tmp_path / "a" / name).unlink()
-    assert ImageFolderSource(tmp_path).label() == f"read_images({str(tmp_path)!r}, 1 elements, 1 classes)"
+    assert [row["path"] for row in gathered(source)] == ["a/1.jpg"]
+    assert source.label() == f"read_images({str(tmp_path)!r}, 1 elements, 1 classes, 4 other files ignored)"
+    notice = f"read_images({str(tmp_path)!r}) left out files that are no images by their suffix: 2 .txt, 1 without a suffix, 1 .tmp"
+    assert sorted(source.notice) == sorted(notice)
+    with ps.read_images(tmp_path).feed(num_workers=0) as feed:
+        next(feed)
+        assert feed.stats().notices == (source.notice,)
+    for name in ("readme", "list.TXT", "a/notes.txt", "a/2.jpg.tmp"):
+        (tmp_path / name).unlink()
+    source = ImageFolderSource(tmp_path)
+    assert source.label() == f"read_images({str(tmp_path)!r}, 1 elements, 1 classes)"
+    assert source.notice == ""
+
+
+def test_every_suffix_of_a_format_that_decode_reads_is_an_image(tmp_path: Path) -> None:
+    names = [f"a/{suffix}.{suffix}" for suffix in ["JPG", "avif", "bmp", "gif", "jfif", "jpe", "jpeg", "jpg", "png", "tif", "tiff", "webp"]]
+    fill(tmp_path, *names)
+    assert [row["path"] for row in gathered(ImageFolderSource(tmp_path))] == sorted(names)
 
 
 def test_a_folder_link_to_its_own_parent_does_not_go_round(tmp_path: Path) -> None:
@@ -58,7 +84,7 @@ def test_a_class_folder_without_an_image_is_an_error_that_names_it(tmp_path: Pat
         ImageFolderSource(tmp_path)
     assert "class folder 'b' holds no image" in caught.value.what
     assert str(tmp_path) in caught.value.where
-    assert ".jpeg, .jpg, .png, .webp" in caught.value.fix
+    assert ".jpeg, .jpg, .png, .tif, .tiff, .webp" in caught.value.fix
 
 
 def test_a_folder_without_class_folders_is_an_error(tmp_path: Path) -> None:

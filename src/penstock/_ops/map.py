@@ -321,7 +321,11 @@ def _failing(step: Step, element: Any, draws: list[float], error: BaseException)
 def _named(error: BaseException, element: Any, step: Step) -> BaseException:
     """Say which fields there are when the one asked for is missing."""
     if isinstance(error, KeyError) and isinstance(element, dict) and step.transform.field not in element:
-        return KeyError(f"{step.name} reads the field {step.transform.field!r}, but the element has {sorted(map(str, element))}")
+        return SpecError(
+            f"{step.name} reads the field {step.transform.field!r}, but the element has {sorted(map(str, element))}",
+            where=f"stage {step.name!r}",
+            fix="name one of the fields that the element has, or map a function that makes this one first",
+        )
     return error
 
 

@@ -214,10 +214,10 @@ def no_async_generator(fn: Any, operator: str) -> None:
 
 
 def notices(root: Node) -> list[str]:
-    """Say what of the transforms in a plan does nothing, or is not what it looks like."""
+    """Say what of the transforms in a plan does nothing, or is not what it looks like, and what files its sources leave out."""
     nodes = walk(root)
     above = {id(child): node for node in nodes for child in node.children}
-    out: list[str] = rank_notes(root)
+    out: list[str] = [*rank_notes(root), *(getattr(getattr(node, "source", None), "notice", "") for node in nodes)]
     for node in nodes:
         if node.transform is None or not isinstance(node.transform[0], NoticingTransform):
             continue

@@ -147,7 +147,7 @@ class Map(UnaryNode):
         return f"map({fn}{seed}{'' if self.output_spec is None else f', output_spec={self.output_spec!r}'})"
 
     def identity(self) -> str:
-        return f"{self.line()} of {getattr(self.fn, '__module__', '')}"
+        return f"{self.line()} of {getattr(self.fn, '__module__', '')} {getattr(self.fn, 'made_by', '')}"
 
     @property
     def nameless(self) -> tuple[Function, str] | None:

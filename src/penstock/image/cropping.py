@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from penstock import kernels
 from penstock._contracts.transform import Scratch
 from penstock.errors import PlanError, SpecError
-from penstock.image.operator import ImageOperator, as_size, check_image, hand_over, is_whole, names, place, run_now
+from penstock.image.operator import ImageOperator, as_size, check_image, hand_over, is_block, is_whole, names, place, run_now
 
 _UINT8 = np.dtype(np.uint8)
 
@@ -81,7 +81,7 @@ class RandomCrop(ImageOperator):
         Raises:
             SpecError: the images with their border are smaller than the window.
         """
-        if values.dtype != _UINT8 or values.ndim != 4 or not values.size or not values.flags.c_contiguous:
+        if not is_block(values):
             return None
         num_images, rows, columns, num_channels = values.shape
         height, width = self.size

@@ -12,7 +12,9 @@ image, bit for bit: two rows more than asked are decoded, because the smooth ups
 
 from __future__ import annotations
 
+import dataclasses
 import re
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol, overload, runtime_checkable
@@ -23,10 +25,22 @@ from numpy.typing import NDArray
 from penstock import kernels
 from penstock._contracts.transform import FusedTransform, Scratch, Transform
 from penstock.errors import DecodeError, PlanError, SpecError
+from penstock.image import jpeg
 from penstock.image.flipping import RandomFlip
 from penstock.image.header import Header, damaged, orient, read_header, verify_png
 from penstock.image.normalizing import Normalize
-from penstock.image.operator import BEFORE_BATCH, ImageOperator, hand_over, is_whole, load_cv2, load_simplejpeg, names, place, run_now
+from penstock.image.operator import (
+    BEFORE_BATCH,
+    ImageOperator,
+    hand_over,
+    imdecode,
+    is_whole,
+    load_cv2,
+    load_simplejpeg,
+    names,
+    place,
+    run_now,
+)
 from penstock.image.resizing import INTERPOLATIONS, RandomResizedCrop, Resize
 
 _UINT8, _FLOAT32 = np.dtype(np.uint8), np.dtype(np.float32)
@@ -154,15 +168,30 @@ Encoded = bytes | bytearray | memoryview | NDArray[np.uint8]
 _MAX_PIXELS = 89_478_485  # 256 MiB of RGB, the number that Pillow warns at
 
 
+class _Count:
+    """How many files of an operator were odd in this process. A copy begins anew: an operator that has counted is still the same."""
+
+    num = 0
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Count, ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decode(ImageOperator):
-    """Decode JPEG, PNG or WebP to uint8 (height, width, 3) or, for mode "GRAY", (height, width, 1). Made by `decode`."""
+    """Decode an image file to uint8 (height, width, 3) or, for mode "GRAY", (height, width, 1). Made by `decode`."""
 
     name: ClassVar[str] = "decode"
 
     mode: Mode
     max_pixels: int
     crop_only: bool
+    odd: _Count = dataclasses.field(default_factory=_Count, init=False, repr=False, compare=False)
+
+    @property
+    def made_by(self) -> str:
+        """The libraries that decode, for what is kept of their pixels: another version may give others."""
+        return ", ".join(f"{module.__name__} {module.__version__}" for module in (load_simplejpeg(), load_cv2()))
 
     def apply(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: NDArray[Any] | None) -> NDArray[Any]:
         """Decode one image; a JPEG that needs no turning goes straight into `out` or scratch.
@@ -225,25 +254,37 @@ class Decode(ImageOperator):
         direct = header.orientation == 1 and num_channels != 4
         buffer = place(self.tag, (header.height, header.width, num_channels), _UINT8, None, scratch, out if direct else None)
         space = "CMYK" if num_channels == 4 else self.mode
+        pixels = buffer
         try:
             # strict: libjpeg only warns when data end early, and would return an image that is grey from there on
             load_simplejpeg().decode_jpeg(data, space, buffer=buffer, strict=True)
         except ValueError as error:
-            raise damaged("JPEG", str(error), data, self.place_name()) from error
-        if direct:
+            pixels = self._jpeg_again(data, space, buffer, error)
+        if direct and pixels is buffer:
             return buffer
-        pixels = _cmyk_to_rgb(buffer) if num_channels == 4 else buffer
-        if num_channels == 4 and self.mode == "GRAY":
+        if pixels.shape[2] == 4:
+            pixels = _cmyk_to_rgb(pixels)
+        if pixels.shape[2] == 3 and self.mode == "GRAY":
             pixels = _luma(pixels)
         return hand_over(orient(pixels, header.orientation), scratch, out)
 
+    def _jpeg_again(self, data: bytes | memoryview, space: str, buffer: NDArray[np.uint8], error: ValueError) -> NDArray[np.uint8]:
+        pixels = jpeg.take(data, buffer, space, error, self.place_name())
+        if pixels is buffer:
+            num = self.odd.num = self.odd.num + 1  # without a lock: two threads may count the same, and none leaves a number out
+            if num == 10 ** (len(str(num)) - 1):
+                text = f"{self.place_name()} read every pixel of {num} JPEG that libjpeg warns of, at last: {error}"
+                warnings.warn(text, RuntimeWarning, stacklevel=2)
+        return pixels
+
     def _other(self, data: bytes | memoryview, header: Header, scratch: Scratch | None, out: NDArray[Any] | None) -> NDArray[Any]:
         orientation = verify_png(data, header, self.place_name()) if header.kind == "PNG" else header.orientation
-        cv2 = load_cv2()
-        try:
-            pixels = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION)
-        except cv2.error as error:
-            raise damaged(header.kind, str(error), data, self.place_name()) from error
+        cv2, stored = load_cv2(), header.kind not in ("PNG", "WebP")
+        if header.kind == "GIF":
+            data = _OPAQUE.sub(lambda found: found[0][:3] + bytes([found[0][3] & 0xFE]), data, 1)
+        pixels = imdecode(data, cv2.IMREAD_UNCHANGED if stored else cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION)
+        if stored and pixels is not None:
+            pixels = _stored(pixels)
         if pixels is None or pixels.shape != (header.height, header.width, 3):
             raise damaged(header.kind, "the decoder rejects its pixel data", data, self.place_name())
         return hand_over(orient(pixels if self.mode == "RGB" else _luma(pixels), orientation), scratch, out)
@@ -281,17 +322,16 @@ def decode(
     crop_only: bool = False,
     out: str | None = None,
 ) -> Decode | NDArray[np.uint8]:
-    """Decode JPEG, PNG or WebP, told apart by content, to uint8 pixels (height, width, channels).
+    """Decode JPEG, PNG, WebP, BMP, GIF, TIFF or AVIF, told apart by content, to uint8 pixels (height, width, channels).
 
-    The EXIF orientation is applied, alpha is dropped, 16 bits become 8 by `>> 8`; docs/image.md has all conversions.
+    The orientation of EXIF or XMP is applied, alpha is dropped, 16 bits become 8 by `>> 8`; docs/image.md has all conversions.
 
     Args:
         field: the field with the encoded bytes, or the bytes themselves (the pixels are then returned at once).
         mode: "RGB" for 3 channels, "GRAY" for 1.
         max_pixels: height x width above which the image is refused, read from the header before anything is decoded.
         crop_only: leave out the rows below the crop where `random_resized_crop` comes next: a tenth faster, the same pixels.
-            Of damaged JPEG files only those that end early are then still found as surely as before: most changed bytes show as data that
-            are left over behind the last row, which is what this looks like.
+            Of damaged JPEG files only those that end early are then still found as surely as before.
         out: the field for the pixels; the default is `field`.
 
     Raises:
@@ -316,6 +356,17 @@ def _cmyk_to_rgb(cmyk: NDArray[np.uint8]) -> NDArray[np.uint8]:
     product += 127
     product //= 255
     return product.astype(np.uint8)
+
+
+_OPAQUE = re.compile(rb"!\xf9\x04.", re.DOTALL)
+"""What says, before a picture of a GIF, whether one of its colours is transparent, in the lowest bit: OpenCV gives another for it."""
+
+
+def _stored(pixels: NDArray[Any]) -> NDArray[np.uint8]:
+    """Return what OpenCV read unchanged as RGB, without alpha."""
+    if pixels.dtype == np.uint16:
+        pixels = (pixels >> 8).astype(np.uint8)
+    return pixels[..., None].repeat(3, 2) if pixels.ndim == 2 else pixels[..., 2::-1]
 
 
 def _luma(rgb: NDArray[np.uint8]) -> NDArray[np.uint8]:

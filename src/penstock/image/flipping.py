@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from penstock import kernels
 from penstock._contracts.transform import Scratch
 from penstock.errors import PlanError
-from penstock.image.operator import ImageOperator, check_image, hand_over, names, place, run_now
+from penstock.image.operator import ImageOperator, check_image, hand_over, is_block, names, place, run_now
 
 _UINT8 = np.dtype(np.uint8)
 
@@ -46,7 +46,7 @@ class RandomFlip(ImageOperator):
         self, values: NDArray[Any], draws: NDArray[np.float64], scratch: Scratch | None, out: NDArray[Any] | None
     ) -> NDArray[Any] | None:
         """Mirror some of `values` (n, height, width, channels), uint8 and contiguous; None for others."""
-        if values.dtype != _UINT8 or values.ndim != 4 or not values.size or not values.flags.c_contiguous:
+        if not is_block(values):
             return None
         target = place(self.tag + " block", values.shape, _UINT8, values, scratch, out)
         zeros = np.zeros(len(values), np.int64)

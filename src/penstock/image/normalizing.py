@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from penstock import kernels
 from penstock._contracts.transform import Scratch
 from penstock.errors import PlanError, SpecError
-from penstock.image.operator import ImageOperator, check_image, hand_over, names, place, run_now
+from penstock.image.operator import ImageOperator, check_image, hand_over, is_block, names, place, run_now
 
 Layout = Literal["CHW", "HWC"]
 
@@ -64,7 +64,7 @@ class Normalize(ImageOperator):
         Raises:
             SpecError: the number of channels is not that of the means.
         """
-        if values.dtype != _UINT8 or values.ndim != 4 or not values.size:
+        if not is_block(values):
             return None
         num_images, height, width, num_channels = values.shape
         self._check_channels(num_channels)

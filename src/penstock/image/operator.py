@@ -176,22 +176,44 @@ def check_image(operator: ImageOperator, value: Any, dtypes: tuple[np.dtype[Any]
             where=operator.place_name(),
             fix="give array.filled(value), and the mask as a field of its own",
         )
-    if isinstance(value, np.ndarray) and value.ndim == 3 and value.size and (dtypes is None or value.dtype in dtypes):
+    good = isinstance(value, np.ndarray) and value.ndim == 3 and value.size and (dtypes is None or value.dtype in dtypes)
+    if good and not is_channels_first(value.shape):
         return
     wanted = "an array" if dtypes is None else " or ".join(kind.name for kind in dtypes)
-    if isinstance(value, np.ndarray):
-        got = f"{value.dtype.name}{list(value.shape)}"
-        fix = "add the channel axis: array[..., None]" if value.ndim == 2 else "convert the array before this operator"
-        if value.ndim == 4 or value.dtype == object:
-            fix = BEFORE_BATCH
-    else:
-        got = "bytes" if isinstance(value, memoryview) else type(value).__name__  # what a user gave as bytes may come as a view of them
-        fix = "put ps.image.decode before this operator" if isinstance(value, (bytes, bytearray, memoryview)) else "give a NumPy array"
+    got, fix = _got_and_fix(value)
     raise SpecError(
         f"field {operator.field!r} is {got}, expected {wanted} of shape (height, width, channels) and not empty",
         where=operator.place_name(),
         fix=fix,
     )
+
+
+def _got_and_fix(value: Any) -> tuple[str, str]:
+    if not isinstance(value, np.ndarray):
+        if isinstance(value, (bytes, bytearray, memoryview)):  # what a user gave as bytes may come as a view of them
+            return "bytes" if isinstance(value, memoryview) else type(value).__name__, "put ps.image.decode before this operator"
+        return type(value).__name__, "give a NumPy array"
+    got = f"{value.dtype.name}{list(value.shape)}"
+    if value.ndim == 4 or value.dtype == object:
+        return got, BEFORE_BATCH
+    if is_channels_first(value.shape):
+        fix = "give array.transpose(1, 2, 0); normalize and to_layout, the last operators, make the channels come first"
+        return f"{got}, which looks like (channels, height, width)", fix
+    return got, "add the channel axis: array[..., None]" if value.ndim == 2 else "convert the array before this operator"
+
+
+_CHANNELS = (1, 3, 4)
+
+
+def is_channels_first(shape: tuple[int, ...]) -> bool:
+    """Tell whether a shape is unmistakably (channels, height, width)."""
+    return len(shape) == 3 and shape[0] in _CHANNELS and shape[2] not in _CHANNELS
+
+
+def is_block(values: NDArray[Any]) -> bool:
+    """Tell whether these are uint8 images (n, height, width, channels), one behind the other in memory."""
+    good = values.dtype == _UINT8 and values.ndim == 4 and values.size and values.flags.c_contiguous
+    return bool(good) and not is_channels_first(values.shape[1:])
 
 
 def place(
@@ -231,6 +253,15 @@ def load_cv2() -> ModuleType:
     module = _load("cv2", "OpenCV")
     module.setNumThreads(1)
     return module
+
+
+def imdecode(data: bytes | memoryview, flags: int) -> Any:
+    """Return what OpenCV decodes, None where it cannot."""
+    cv2 = load_cv2()
+    try:
+        return cv2.imdecode(np.frombuffer(data, np.uint8), flags)
+    except cv2.error:
+        return None
 
 
 @cache

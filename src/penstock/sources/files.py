@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import zlib
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -112,14 +113,15 @@ class FilesSource(WholeFiles):
 
 # -- images in one sub-folder per class -------------------------------------------------------------------------------------------
 
-_EXTENSIONS = frozenset((".jpg", ".jpeg", ".png", ".webp"))
+_EXTENSIONS = frozenset((".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".avif"))
 
 
 class ImageFolderSource(WholeFiles):
     """Serve {"path": str, "data": bytes, "label": int} of every image in the sub-folders of a folder.
 
-    The sub-folders are the classes, numbered in the order of the bytes of their names; images may lie deeper in them. Hidden
-    folders, and links to folders below a class, are not entered. Elements come sorted by the bytes of their path, relative to the folder.
+    The sub-folders are the classes, numbered in the order of the bytes of their names; images may lie deeper in them. Hidden files and
+    folders are left out, and links to folders below a class are not entered. Elements come sorted by the bytes of their path, relative to
+    the folder.
 
     Args:
         folder: the folder above the class folders.
@@ -135,7 +137,8 @@ class ImageFolderSource(WholeFiles):
         if not os.path.exists(self._folder):
             refuse_url(self._folder, "read_images")
         base = os.path.join(os.path.abspath(self._folder), "")
-        names, self._num_ignored = _class_folders(base)
+        self._ignored = Counter[str]()
+        names = sorted(self._class_folders(base), key=os.fsencode)
         if not names:
             raise SourceError(
                 f"no sub-folder in {shown(self._folder)}",
@@ -163,17 +166,35 @@ class ImageFolderSource(WholeFiles):
         """Return the folder above the class folders, as it was given."""
         return self._folder
 
-    def _images(self, base: str, relative: str) -> Iterator[str]:
-        with os.scandir(base + relative) as entries:
+    @property
+    def notice(self) -> str:
+        """What was left out, by suffix; empty where nothing was."""
+        counts = ", ".join(f"{count} {suffix or 'without a suffix'}" for suffix, count in self._ignored.most_common())
+        return f"read_images({shown(self._folder)}) left out files that are no images by their suffix: {counts}" if counts else ""
+
+    def _entries(self, folder: str) -> Iterator[tuple[os.DirEntry[str], str]]:
+        """Yield what lies in a folder and is not hidden, with its suffix."""
+        with os.scandir(folder) as entries:
             for entry in entries:
-                path = os.path.join(relative, entry.name)
-                if entry.is_dir(follow_symlinks=False):
-                    if not entry.name.startswith("."):
-                        yield from self._images(base, path)
-                elif os.path.splitext(entry.name)[1].lower() in _EXTENSIONS:
-                    yield path
-                else:
-                    self._num_ignored += 1
+                if not entry.name.startswith("."):
+                    yield entry, os.path.splitext(entry.name)[1].lower()
+
+    def _class_folders(self, base: str) -> Iterator[str]:
+        for entry, suffix in self._entries(base):
+            if entry.is_dir():
+                yield entry.name
+            else:
+                self._ignored[suffix] += 1
+
+    def _images(self, base: str, relative: str) -> Iterator[str]:
+        for entry, suffix in self._entries(base + relative):
+            path = os.path.join(relative, entry.name)
+            if entry.is_dir(follow_symlinks=False):
+                yield from self._images(base, path)
+            elif suffix in _EXTENSIONS:
+                yield path
+            else:
+                self._ignored[suffix] += 1
 
     def describe(self, index: int) -> str:
         """Name the file and its folder."""
@@ -185,22 +206,8 @@ class ImageFolderSource(WholeFiles):
 
     def label(self) -> str:
         """Return the call with the numbers of images, classes and ignored files."""
-        ignored = f", {self._num_ignored} other files ignored" if self._num_ignored else ""
+        ignored = f", {self._ignored.total()} other files ignored" if self._ignored else ""
         return f"read_images({shown(self._folder)}, {len(self)} elements, {len(self.class_names)} classes{ignored})"
-
-
-def _class_folders(base: str) -> tuple[list[str], int]:
-    """List the class folders in the order of the bytes of their names, and count the files beside them."""
-    names: list[str] = []
-    num_files = 0
-    with os.scandir(base) as entries:
-        for entry in entries:
-            if entry.is_dir():
-                if not entry.name.startswith("."):
-                    names.append(entry.name)
-            else:
-                num_files += 1
-    return sorted(names, key=os.fsencode), num_files
 
 
 _POLICIES = ("keep", "drop", "error")
