@@ -43,7 +43,7 @@ def numbers_of(batches: Any) -> list[int]:
 
 
 def test_a_map_style_dataset_keeps_the_laws_of_a_source() -> None:
-    expected = [{"x": np.int64(n), "v": np.arange(3 * n, 3 * n + 3, dtype=np.float32), "word": np.str_(f"word {n}")} for n in range(COUNT)]
+    expected = [{"x": np.int64(n), "v": np.arange(3 * n, 3 * n + 3, dtype=np.float32), "word": f"word {n}"} for n in range(COUNT)]
     check_source(mapped(), expected=expected, again=mapped, most_elements=32)
 
 

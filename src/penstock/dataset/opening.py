@@ -46,21 +46,23 @@ def _read(source: IndexedSource) -> Dataset:
 def from_arrays(tree: Any) -> Dataset:
     """Read elements from arrays: a tree of arrays whose first dimensions are equal; element i is the tree of their rows i.
 
-    Memory-mapped arrays are read as they are used. Whole blocks are gathered at once.
+    Memory-mapped arrays are read as they are used, and so are those of zarr and h5py. Whole blocks are gathered at once. A data frame or
+    Arrow table gives a dict of its columns for each row; columns may be leaves of a tree, too.
 
     Raises:
-        PlanError: when lengths differ or a field is no array.
+        PlanError: when lengths differ, a field is no array, or a number in a column is null.
     """
-    from penstock.sources import ArraySource
+    from penstock.sources.arrays import arrays_source
 
-    return _read(ArraySource(tree))
+    return _read(arrays_source(tree))
 
 
 def from_source(source: Any) -> Dataset:
     """Read elements from anything with `__len__` and `__getitem__`: a list, a torch map-style dataset, a Hugging Face dataset.
 
-    It is read from several threads at once. One with `__getitems__(indices) -> list` is asked for whole blocks. A `pyarrow.Table` or
-    `RecordBatch` is read by rows: {column: value} as `read_parquet` gives them. An object that satisfies `IndexedSource` is used as it is.
+    It is read from several threads at once. One with `__getitems__(indices) -> list` is asked for whole blocks. A Hugging Face dataset with
+    a format of NumPy, PyTorch or Arrow gives the values that its table has, not those of the formatter. A `pyarrow.Table` or `RecordBatch`
+    is read by rows: {column: value} as `read_parquet` gives them. An object that satisfies `IndexedSource` is used as it is.
     """
     from penstock.sources import indexed_source
 

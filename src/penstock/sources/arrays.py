@@ -25,6 +25,7 @@ from penstock.kernels.library import Ints
 from penstock.sources.paths import crc_of_array, crc_of_value, spread
 
 _SAMPLED = 64
+_STORED_MODULES = ("dask", "h5py", "tensorstore", "zarr")
 _PLAIN_MODULES = ("array", "builtins", "collections", "datasets", "numpy", "pyarrow")
 
 
@@ -55,6 +56,11 @@ class IndexableSource:
         self._obj = obj
         self._kind = type(obj).__qualname__
         self._many = getattr(obj, "__getitems__", None)
+        hugging_face = getattr(sys.modules.get("datasets"), "Dataset", ())
+        if isinstance(obj, hugging_face) and obj.format["type"] not in (None, "python", "custom"):
+            from penstock.sources.tables import DatasetRows
+
+            self._many = DatasetRows(obj)  # the formatter's elements depend on all that are in a block
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the attributes for pickle, with a `_PackedList` in place of a list."""
@@ -246,12 +252,33 @@ def indexed_source(obj: Any) -> IndexedSource:
     """
     if isinstance(obj, IndexedSource):
         return obj
+    if _is_stored(obj):
+        return ArraySource(obj)
     arrow = sys.modules.get("pyarrow")
     if isinstance(obj, (getattr(arrow, "Table", ()), getattr(arrow, "RecordBatch", ()))):  # their own obj[index] is a column
         from penstock.sources.parquet import table_source
 
         return table_source(obj)
     return IndexableSource(obj)
+
+
+def arrays_source(tree: Any) -> IndexedSource:
+    """Return the source of a tree of arrays, of a data frame or of an Arrow table.
+
+    Raises:
+        PlanError: as `ArraySource`, and where two columns of a frame have one name or one of a table has no conversion.
+    """
+    if not hasattr(tree, "columns") or not (hasattr(tree, "iloc") or hasattr(tree, "__arrow_c_stream__")):
+        return ArraySource(tree)
+    from penstock.sources.tables import columns_of_frame
+
+    columns = columns_of_frame(tree)
+    return ArraySource(columns) if isinstance(columns, dict) else indexed_source(columns)
+
+
+def _is_stored(thing: Any) -> bool:
+    """Tell whether an object is an array whose numbers are not in memory."""
+    return type(thing).__module__.partition(".")[0] in _STORED_MODULES and hasattr(thing, "dtype") and bool(thing.shape)
 
 
 def _check_kind(obj: Any, name: str) -> None:
@@ -265,11 +292,9 @@ def _check_kind(obj: Any, name: str) -> None:
     elif isinstance(obj, (str, bytes, bytearray)):
         fix = "give the elements themselves; for a file or folder use read_list, read_files or read_images"
     elif hasattr(obj, "iloc"):
-        fix = "give df.to_dict('records'), or from_arrays({name: df[name].to_numpy() for name in df})"
+        fix = "give from_arrays(df), or df.to_dict('records')"
     elif hasattr(kind, "columns") and (hasattr(kind, "__arrow_c_stream__") or hasattr(kind, "__dataframe__")):  # such as polars
-        fix = (
-            "give from_source(pyarrow.table(df)), which is read by rows, or from_arrays({name: df[name].to_numpy() for name in df.columns})"
-        )
+        fix = "give from_arrays(df), or from_source(pyarrow.table(df))"
     elif not hasattr(kind, "__getitem__") and hasattr(obj, "__iter__"):
         fix = "use from_stream(obj) for what can only be iterated, or list(obj)"
     elif not hasattr(kind, "__getitem__"):
@@ -306,7 +331,7 @@ class ArraySource:
         names = leaf_paths(self._structure)
         if not names or (isinstance(tree, list) and not tree):
             raise PlanError(f"from_arrays got an empty {type(tree).__name__}", where="from_arrays", fix="give at least one array")
-        self._arrays = [_as_rows(leaf, name) for leaf, name in zip(flatten(tree), names, strict=True)]
+        self._arrays: list[Any] = [_as_rows(leaf, name) for leaf, name in zip(flatten(tree), names, strict=True)]
         self._length = len(self._arrays[0])
         for array, name in zip(self._arrays, names, strict=True):
             if len(array) != self._length:
@@ -332,7 +357,7 @@ class ArraySource:
         index_array: Ints | None = None
         columns: list[list[Any]] = []
         for array in self._arrays:
-            if array.ndim == 1:
+            if array.ndim == 1 or not isinstance(array, np.ndarray):
                 if index_array is None:
                     index_array = np.asarray(indices, np.int64)
                 columns.append(list(array[index_array]))
@@ -354,9 +379,11 @@ class ArraySource:
                 fix=f"ask for rows 0..{self._length - 1}; when no code of yours did, report it as a fault of penstock",
             )
         if out is None:
-            return [array.take(indices, 0) if array.flags.c_contiguous else array[indices] for array in self._arrays]
+            return [array.take(indices, 0) if _is_contiguous(array) else array[indices] for array in self._arrays]
         for array, target in zip(self._arrays, out, strict=True):
-            if array.flags.c_contiguous and target.dtype == array.dtype:
+            if not isinstance(array, np.ndarray):
+                target[...] = array[indices]
+            elif array.flags.c_contiguous and target.dtype == array.dtype:
                 # mode="raise" would gather into a buffer first; the indices are known to be good.
                 np.take(array, indices, axis=0, out=target, mode="clip")
             else:
@@ -369,7 +396,7 @@ class ArraySource:
 
     @property
     def in_memory(self) -> bool:
-        """Whether no array is a memory map of a file."""
+        """Whether no array lies in files."""
         return len(self.held()) == len(self._arrays)
 
     def input_files(self) -> Iterator[str]:
@@ -377,14 +404,17 @@ class ArraySource:
         return (path for path in map(_mapped_file, self._arrays) if path is not None)
 
     def held(self) -> list[NDArray[Any]]:
-        """Return the arrays that are no memory maps of files."""
-        return [array for array in self._arrays if _mapped_file(array) is None]
+        """Return the arrays that do not lie in files."""
+        return [array for array in self._arrays if isinstance(array, np.ndarray) and _mapped_file(array) is None]
 
     def fingerprint(self) -> dict[str, Any]:
         """Return shapes, dtypes and a check sum of at most 256 kB: first, last and evenly spaced rows (all of a small array)."""
         crc = 0
         budget = _SAMPLE_BYTES // len(self._arrays)
         for array in self._arrays:
+            if not isinstance(array, np.ndarray):
+                crc = crc_of_array(array[np.array(spread(self._length, _SAMPLED), np.int64)], crc, budget)
+                continue
             row_bytes = max(1, array.nbytes // max(1, self._length)) if not array.dtype.hasobject else 1024
             num_rows = max(2, min(budget // row_bytes, _MAX_SAMPLED_ROWS))
             if self._length * row_bytes <= budget and not array.dtype.hasobject:
@@ -459,8 +489,21 @@ def _holds(dtype: np.dtype[Any], number: int) -> bool:
         return False
 
 
-def _as_rows(leaf: Any, name: str) -> NDArray[Any]:
-    """Return a read-only plain view of an array, so that no map function can write into the data through a row."""
+def _is_contiguous(array: Any) -> bool:
+    return isinstance(array, np.ndarray) and array.flags.c_contiguous
+
+
+def _as_rows(leaf: Any, name: str) -> Any:
+    """Return a read-only plain view of an array, so that no map function can write into the data through a row, or a `StoredRows`."""
+    if _is_stored(leaf):
+        from penstock.sources.tables import StoredRows
+
+        return StoredRows(leaf)
+    has_arrow = any(hasattr(leaf, f"__arrow_{name}__") for name in ("array", "c_array", "c_stream"))
+    if not isinstance(getattr(leaf, "dtype", None), np.dtype) and (has_arrow or hasattr(leaf, "iloc")):
+        from penstock.sources.tables import column_array
+
+        leaf = column_array(leaf, f"from_arrays, leaf {_shown(name)}")
     if is_masked(leaf):
         raise PlanError(
             f"leaf {_shown(name)} is a masked array, whose mask would be lost",

@@ -1,0 +1,185 @@
+"""What other libraries keep in columns or in files: Hugging Face datasets, data frames, Arrow arrays, arrays of zarr and h5py.
+
+A value is what is stored, dtype included, whatever stands beside it: no other library's formatter is asked, which looks at a whole block.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock._contracts.element import map_leaves
+from penstock.errors import PlanError, RecordError
+from penstock.formats.parquet import ColumnForm, Fixed, columns_of, pyarrow, row_group, storage_type
+from penstock.kernels.library import Ints
+
+
+def _form_of(kind: Any) -> ColumnForm | None:
+    """Return what values of a type of Arrow are; None where they are Python's."""
+    try:
+        return columns_of(pyarrow()[0].schema([("", kind)]), None, "")[0]
+    except PlanError:
+        return None
+
+
+def _values_of(column: Any, form: ColumnForm | None) -> tuple[Any, int | None]:
+    """Return the values of a column of Arrow, and the first row with a null in place of a number: NumPy has none. Other nulls are None."""
+    if form is None or form.form in ("str", "bytes"):
+        kind = column.type
+        while hasattr(storage_type(kind), "value_type"):
+            kind = storage_type(kind).value_type
+        inner = None if form else _form_of(kind)
+        values: list[Any] = column.to_pylist()
+        return [_shaped(value, inner.dtype) for value in values] if inner and inner.form == "array" else values, None
+    (found,) = row_group(pyarrow()[0].table({"": column}), [form], {}).values
+    if found.nulls is not None and found.nulls.any():
+        return [], int(np.flatnonzero(found.nulls)[0])
+    return found.array if isinstance(found, Fixed) else found.take(np.arange(len(column))), None
+
+
+def _shaped(value: Any, dtype: str) -> Any:
+    """Return lists of lists of numbers as an array, if they have one shape and no null."""
+    try:
+        array = np.array(value)
+    except ValueError:
+        return value
+    return value if array.dtype.hasobject else array.astype(dtype)
+
+
+class DatasetRows:
+    """Reads rows of a Hugging Face dataset with a format of NumPy, PyTorch or Arrow out of its table. Read-only; from any thread.
+
+    Features that are decoded, such as images, and a format with arguments are asked of the dataset, one row at a time.
+    """
+
+    def __init__(self, dataset: Any) -> None:
+        form, decodes = dataset.format, sys.modules["datasets"].features.features.require_decoding
+        self._dataset, self._is_torch = dataset, form["type"] == "torch"
+        self._names = list(dataset.column_names if form["output_all_columns"] else form["columns"])
+        asked = [name for name in self._names if form["format_kwargs"] or decodes(dataset.features[name])]
+        kind = None if form["type"] in ("arrow", "pandas", "polars") else form["type"]
+        self._asked = dataset.select_columns(asked).with_format(kind, **form["format_kwargs"]) if asked else None
+        self._data = dataset.data.select([name for name in self._names if name not in asked])
+        self._forms = {field.name: _form_of(field.type) for field in self._data.schema}
+        self._mapping = None if dataset._indices is None else dataset._indices.column(0).to_numpy()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return DatasetRows, (self._dataset,)
+
+    def __call__(self, indices: list[int]) -> list[Any]:
+        """Return a dict for each index.
+
+        Raises:
+            RecordError: a number is null.
+        """
+        if not indices:
+            return []
+        rows = indices if self._mapping is None else self._mapping[indices].tolist()
+        is_run = rows == list(range(rows[0], rows[0] + len(rows)))
+        part = self._data.fast_slice(rows[0], len(rows)) if is_run else self._data.fast_gather(rows)
+        table = part.combine_chunks()
+        columns: dict[str, Any] = {}
+        for name, form in self._forms.items():
+            values, null = _values_of(table[name], form)
+            if null is not None:
+                raise RecordError(
+                    f"the column {name!r} is null in row {indices[null]}, or holds a null, and NumPy has no null number",
+                    where=f"from_source(Dataset), row {indices[null]}",
+                    fix="give the dataset without a format, d.with_format(None), where it is None; or leave it out with on_error=ps.Skip()",
+                )
+            values = np.array(values) if isinstance(values, np.ndarray) else values  # of its own, not a view of the table
+            columns[name] = map_leaves(_tensor, values) if self._is_torch else values
+        if self._asked is not None:
+            found = [self._asked[index] for index in indices]
+            columns |= {name: [row[name] for row in found] for name in self._asked.column_names}
+        return [dict(zip(self._names, values, strict=True)) for values in zip(*map(columns.get, self._names), strict=True)]
+
+
+def _tensor(value: Any) -> Any:
+    is_number = isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in "biufc"
+    return sys.modules["torch"].from_numpy(np.asarray(value)) if is_number else value
+
+
+def columns_of_frame(frame: Any) -> Any:
+    """Return the columns of a frame of pandas by name, and a frame of another library as an Arrow table.
+
+    Raises:
+        PlanError: two columns have one name.
+    """
+    if not hasattr(frame, "iloc"):
+        return pyarrow()[0].table(frame)
+    columns = {name: frame[name] for name in frame.columns}
+    if len(columns) < len(frame.columns):
+        raise PlanError("two columns have one name", where=f"from_arrays({type(frame).__name__})", fix="rename them: df.columns = [...]")
+    return columns
+
+
+def column_array(leaf: Any, where: str) -> Any:
+    """Return a column of Arrow or polars, or one of pandas with a dtype that is not NumPy's, as an array.
+
+    Raises:
+        PlanError: a number is null, or Arrow has no type for the values.
+    """
+    pa, _ = pyarrow()
+    try:
+        array = pa.chunked_array(leaf) if hasattr(leaf, "__arrow_c_stream__") else pa.chunked_array([pa.array(leaf)])
+        is_period = hasattr(leaf, "isna") and isinstance(array.type, pa.BaseExtensionType)  # or an interval, which are numbers in Arrow
+        if is_period or str(getattr(leaf, "dtype", "")) == "Object":  # polars would give addresses
+            raise PlanError("it holds objects of Python", where=where, fix="give them as a list to from_source")
+        values, null = _values_of(array, _form_of(array.type))
+    except PlanError:
+        raise
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise PlanError(
+            f"a {type(leaf).__name__} cannot be read as it is: {error}", where=where, fix="give an array of NumPy, or a list to from_source"
+        ) from error
+    if null is not None:
+        raise PlanError(
+            f"row {null} is null, or holds a null, and NumPy has no null number",
+            where=where,
+            fix="fill it, leave such rows out, or give the values and a column that says which are null",
+        )
+    if isinstance(values, np.ndarray):
+        return values
+    found = np.empty(len(values), object)
+    found[:] = values
+    return found
+
+
+_GAP_BYTES = 64 << 10  # a shorter gap between two rows is read with them: each read opens a chunk
+
+
+class StoredRows:
+    """The rows of an array of zarr, h5py or dask, read when they are asked for. From any thread."""
+
+    def __init__(self, leaf: Any) -> None:
+        self._leaf = leaf
+        self.shape, self.dtype, self.ndim, self.nbytes = leaf.shape, leaf.dtype, leaf.ndim, leaf.size * leaf.dtype.itemsize
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Let another process open a dataset of h5py again: its objects cannot be sent."""
+        file = getattr(self._leaf, "file", None)
+        if file is not None and file.mode != "r":
+            where, fix = f"from_arrays, dataset {self._leaf.name}", "open it to read: h5py.File(path, 'r')"
+            raise PlanError(f"{file.filename!r} is open to write, so that another process cannot read it", where=where, fix=fix)
+        return (StoredRows, (self._leaf,)) if file is None else (_opened, (type(file), file.filename, self._leaf.name))
+
+    def __len__(self) -> int:
+        return int(self.shape[0])
+
+    def __getitem__(self, rows: Ints) -> NDArray[Any]:
+        """Return new memory. Rows that lie near each other are read with one call."""
+        out = np.empty((len(rows), *self.shape[1:]), self.dtype)
+        order = np.argsort(rows)
+        gap = 1 + _GAP_BYTES * len(self) // max(1, self.nbytes)
+        for members in np.split(order, np.flatnonzero(np.diff(rows[order]) > gap) + 1) if len(rows) else []:
+            first = rows[members[0]]
+            out[members] = np.asarray(self._leaf[first : rows[members[-1]] + 1])[rows[members] - first]
+        return out
+
+
+def _opened(file: Any, path: str, name: str) -> StoredRows:
+    return StoredRows(file(path, "r")[name])
