@@ -29,6 +29,7 @@ from penstock._executors.records import send_records
 from penstock._ops.block import ElementFailed
 from penstock._ops.rows import RowsElsewhere
 from penstock._ops.stack import BatchSpec
+from penstock._ops.draws import Drawn, Draws
 from penstock._ops.worker import WorkerContext
 from penstock._processes.arena import ArenaView
 from penstock._processes.executed import set_sizes_of_pools
@@ -128,6 +129,7 @@ class Reply(NamedTuple):
         cpu_ns: CPU time.
         busy_ns: elapsed time, without that in which the process was ready to run and got no CPU.
         packed: as `WorkerContext.take_packed`.
+        drawn: the functions that drew from generators which are not their own.
     """
 
     outcome: Outcome | None
@@ -136,6 +138,7 @@ class Reply(NamedTuple):
     cpu_ns: int
     busy_ns: int
     packed: tuple[int, int]
+    drawn: list[Drawn]
 
 
 class Begun(NamedTuple):
@@ -214,6 +217,7 @@ class RemoteComputer:
         self.words, self.fix = words, _FIX
         self.context = WorkerContext(index)
         self.context.announce_row = announce_row
+        self.context.draws = self._draws = Draws()
         self.context.errand = _not_here
         self._arena = arena
         self._specs: dict[int, BatchSpec] = {}
@@ -264,7 +268,7 @@ class RemoteComputer:
                 beside, columns = rows.beside_rows, rows.columns(item.begin, outcome.end)
         context.rest()
         cpu_ns, busy_ns = time.thread_time_ns() - begin_cpu, _unqueued_ns() - begin_ns
-        return Reply(outcome, beside, columns, cpu_ns, busy_ns, context.take_packed())
+        return Reply(outcome, beside, columns, cpu_ns, busy_ns, context.take_packed(), self._draws.take())
 
     def unsent(self, request: Request, error: SpecError) -> SpecError:
         """Return the error of a reply that cannot be sent, with the name of the stage."""

@@ -38,7 +38,8 @@ class MapOp(OneToOne):
 
     def apply(self, block: Block, epochs: Ints, positions: Ints, worker: WorkerContext) -> Block:
         out: list[Any] = []
-        append, fn, rows = out.append, self.fn, block.each()
+        append, rows = out.append, block.each()
+        fn = self.fn if worker.draws is None else worker.draws.watched(self.fn, self.name)
         left = room = block.room - block.num_bytes
         light: Any = None  # the type of elements that need not be measured
         all_light = WEIGHTLESS.issuperset
@@ -77,7 +78,8 @@ class MapOp(OneToOne):
         if small and self.random:
             values = self.apply(block, block.epochs, block.indices, worker).rows()
             return len(values), sink.put_rows(row, values)
-        rows, put, fn = block.each(), sink.put, self.fn
+        rows, put = block.each(), sink.put
+        fn = self.fn if worker.draws is None else worker.draws.watched(self.fn, self.name)
         if small:  # 64 bytes at most: measuring each would cost as much as handing it on
             append = values.append
             try:
