@@ -65,8 +65,8 @@ _AUTO_MEMORY_BYTES = 256 << 20
 _BORDERS = re.compile(r"(window_groups=\d+) of [0-9a-f]{8}")
 """The check sum of borders of groups in the line of a shuffle: above a shard they are other ones on each rank."""
 _SHARED_EPOCH = (
-    "two iterators share one epoch of this feed, and each element goes to one of them: zip(feed, feed) gives pairs of neighbours, and loses "
-    "a last one. For the same elements twice make a second feed; for pairs of two datasets use ds.zip(other)"
+    "two iterators share one epoch of this feed, and each element goes to one of them: zip(feed, feed) gives pairs of neighbours, and "
+    "loses an odd last one; for the same elements twice make a second feed, for pairs of two datasets use ds.zip(other)"
 )
 _ONE_PART_EACH = "ds.shard(num_shards, index) gives each process a part of its own"
 

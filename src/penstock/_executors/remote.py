@@ -27,9 +27,9 @@ from penstock._engine.error_policy import ErrorHandler
 from penstock._engine.program import Policies, SegmentPlan
 from penstock._executors.records import send_records
 from penstock._ops.block import ElementFailed
+from penstock._ops.draws import Draws
 from penstock._ops.rows import RowsElsewhere
 from penstock._ops.stack import BatchSpec
-from penstock._ops.draws import Drawn, Draws
 from penstock._ops.worker import WorkerContext
 from penstock._processes.arena import ArenaView
 from penstock._processes.executed import set_sizes_of_pools
@@ -40,6 +40,7 @@ from penstock._processes.sending import dumps_to_program, pickler_to_program
 from penstock._processes.settings import Settings, set_here
 from penstock._processes.shared_pickle import PickledOnce
 from penstock.errors import PlanError, SpecError
+from penstock.kernels import slow_twins
 from penstock.observe.stats import thread_times
 
 __all__ = [
@@ -129,7 +130,7 @@ class Reply(NamedTuple):
         cpu_ns: CPU time.
         busy_ns: elapsed time, without that in which the process was ready to run and got no CPU.
         packed: as `WorkerContext.take_packed`.
-        drawn: the functions that drew from generators which are not their own.
+        notices: kind and text of what is to be announced.
     """
 
     outcome: Outcome | None
@@ -138,7 +139,7 @@ class Reply(NamedTuple):
     cpu_ns: int
     busy_ns: int
     packed: tuple[int, int]
-    drawn: list[Drawn]
+    notices: list[tuple[str, str]]
 
 
 class Begun(NamedTuple):
@@ -267,6 +268,7 @@ class RemoteComputer:
             if rows is not None and outcome is not None:
                 beside, columns = rows.beside_rows, rows.columns(item.begin, outcome.end)
         context.rest()
+        self._draws.add("kernels", slow_twins())
         cpu_ns, busy_ns = time.thread_time_ns() - begin_cpu, _unqueued_ns() - begin_ns
         return Reply(outcome, beside, columns, cpu_ns, busy_ns, context.take_packed(), self._draws.take())
 

@@ -9,7 +9,19 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._contracts.element import LEAF, ArraySpec, EmptyList, Structure, array_of, entries_of, is_masked, leaf_paths, sizes_of, spec_of, unflatten
+from penstock._contracts.element import (
+    LEAF,
+    ArraySpec,
+    EmptyList,
+    Structure,
+    array_of,
+    entries_of,
+    is_masked,
+    leaf_paths,
+    sizes_of,
+    spec_of,
+    unflatten,
+)
 from penstock._ops.stack import BatchSpec, Names, columns_of_rows, flaw_of, let_go, stack_column, stack_rows, words_of
 from penstock.errors import SpecError
 

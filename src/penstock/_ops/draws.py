@@ -7,11 +7,11 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from penstock._contracts.failing import attempt
 
-__all__ = ["Drawn", "Draws"]
+__all__ = ["Draws"]
 
 _CALLS = 3
 
@@ -23,39 +23,28 @@ _STATES: Mapping[str, Callable[[Any], Any]] = {
 }
 
 
-class Drawn(NamedTuple):
-    """A function, by the name of its stage, that drew from a generator that is not its own."""
-
-    name: str
-    generator: str
-
-    def __str__(self) -> str:
-        return (
-            f"'{self.name}' draws from the generator of {self.generator}, which all functions of a process share: what it gives depends on "
-            "which worker runs it, and another run or a resume gives something else. Let it draw from an argument rng: "
-            f"map({self.name}) with `def {self.name}(element, rng)` gets a NumPy generator that depends on seed, epoch and element only"
-        )
-
-
 class Draws:
     """Compares the states of shared generators around the first three calls of each function. From any thread.
 
     A state may be moved by another thread meanwhile. So a call counts only while the training loop waits. Where several threads run
     functions, only the first that is found is named: it may be what moves the state during the calls of another one.
 
+    It also passes on what else a worker has to say of a function or of itself, in whatever process.
+
     Args:
         quiet: tells whether the training loop draws nothing at the moment.
     """
 
-    __slots__ = ("_found", "_left", "_lock", "_names", "_quiet", "_threads")
+    __slots__ = ("_found", "_has_found", "_left", "_lock", "_quiet", "_threads", "_told")
 
     def __init__(self, quiet: Callable[[], bool] = lambda: True) -> None:
         self._quiet = quiet
         self._lock = threading.Lock()
         self._left: dict[str, int] = {}
         self._threads: set[int] = set()
-        self._names: set[str] = set()
-        self._found: list[Drawn] = []
+        self._has_found = False
+        self._told: set[str] = set()
+        self._found: list[tuple[str, str]] = []
 
     def watched(self, fn: Callable[..., Any], name: str) -> Callable[..., Any]:
         """Return `fn`, or for its first calls what watches it. One that seeds these generators itself, as a DataLoader's, is left alone."""
@@ -64,14 +53,14 @@ class Draws:
             return fn
         return partial(self._call, fn, name)
 
-    def add(self, found: Drawn) -> None:
-        """Note what was found, of each function once."""
-        if found.name not in self._names:
-            self._names.add(found.name)
-            self._found.append(found)
+    def add(self, kind: str, text: str) -> None:
+        """Note a text that is no empty one, and of that kind of notice, once."""
+        if text and text not in self._told:
+            self._told.add(text)
+            self._found.append((kind, text))
 
-    def take(self) -> list[Drawn]:
-        """Return what was found since the last call."""
+    def take(self) -> list[tuple[str, str]]:
+        """Return what was noted since the last call."""
         found, self._found = self._found, []
         return found
 
@@ -83,13 +72,22 @@ class Draws:
         try:
             before = _states()
             result = fn(*arguments, **rng)
-            after = _states() if self._quiet() and not (self._names and len(self._threads) > 1) else before
+            after = _states() if self._quiet() and not (self._has_found and len(self._threads) > 1) else before
             moved = next((generator for generator, state in before.items() if state != after[generator]), None)
             if moved is not None:
-                self.add(Drawn(name, moved))
+                self._has_found = True
+                self.add("random", _words(name, moved))
             return result
         finally:
             self._lock.release()
+
+
+def _words(name: str, generator: str) -> str:
+    return (
+        f"'{name}' draws from the generator of {generator}, which all functions of a process share: what it gives depends on which worker "
+        "runs it, and another run or a resume gives something else. Let it draw from an argument rng: "
+        f"map({name}) with `def {name}(element, rng)` gets a NumPy generator that depends on seed, epoch and element only"
+    )
 
 
 def _states() -> dict[str, Any]:

@@ -219,9 +219,9 @@ def notices(root: Node, output: str = "numpy") -> list[str]:
     above = {id(child): node for node in nodes for child in node.children}
     out: list[str] = rank_notes(root)
     if any(node.operator == "shuffle" and _gives_batches(node) for node in nodes):
-        out.append("shuffle() stands after batch(): whole batches change places, and the elements of each stay together; put it before batch()")
+        out.append("shuffle() after batch() moves whole batches, and the elements of each stay together: put it before batch()")
     if output == "torch" and not any(node.makes_batches for node in nodes):
-        out.append('output="torch" and no batch(): the loop gets the elements one by one; put batch(n) last, unless each is a batch already')
+        out.append('output="torch" without batch() gives single elements: put batch(n) last, unless each element is a batch already')
     for node in nodes:
         if node.transform is None or not isinstance(node.transform[0], NoticingTransform):
             continue
