@@ -60,7 +60,7 @@ class Losses:
     def end(self, epoch: int, announce: Listener) -> None:
         """Say how many there were in an epoch, by stage, unless they were as many in the one before."""
         counts, self._counts = self._counts, Counter()
-        if counts == self._before:
+        if not counts or counts == self._before:
             return
         self._before = counts
         for action in sorted({action for action, _ in counts}):
