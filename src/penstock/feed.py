@@ -52,7 +52,7 @@ from penstock.observe.curves import Curves
 from penstock.observe.curves import tensorboard as curves_of
 from penstock.observe.diagnose import explain
 from penstock.observe.live import FeedPlace, Show, followed
-from penstock.observe.losses import Losses, texts_in
+from penstock.observe.losses import Losses
 from penstock.observe.stats import Snapshot, Stats, available_cpus, note_running, profilers
 from penstock.observe.ticker import Guarded
 from penstock.observe.trace import Trace
@@ -129,7 +129,7 @@ class Feed:
         self._options = options = options if self._profile is None else self._profile.options(options)
         keeping = [] if options.quarantine is None else [Quarantine(options.quarantine)]
         profile = [] if self._profile is None else [self._profile]
-        self._losses = Losses()
+        self._losses = Losses(finds_texts=options.output == "torch")
         self._listeners: list[Listener] = [*keeping, self._stats, self._losses, *profile, *listeners]
         self._lock = threading.Lock()
         self._policies = policies_of(root, options)
@@ -139,7 +139,6 @@ class Feed:
         self._folded = completion or self._policies.skips
         notices = [("policy", self._policies.notice), ("shard", check.shard_notice(root)), ("shard", rank_notice(root, self._policies))]
         self._notices = [*filter(itemgetter(1), notices), *(("plan", text) for text in check.notices(root, options.output))]
-        self._finds_texts = options.output == "torch"
         check_policies(root, self._policies, folded=self._folded)
         if completion:
             check_completion(root, recorded=(options.record, options.replay) != (None, None))
@@ -715,11 +714,7 @@ class Feed:
         self._announce(BatchDelivered(now_ns, waited_ns, engine.num_ready, num_items, ready.chunk_id, *engine.room()))
         if now_ns >= self._advice.due_ns and ready.items and (text := self._advice.text(now_ns, self.stats(), ready.items[0])):
             self._announce(Notice(now_ns, "advice", text))
-        if self._finds_texts and ready.items:
-            self._finds_texts = False
-            if text := texts_in(ready.items[-1]):
-                self._announce(Notice(now_ns, "plan", text))
-        self._losses.warn(self._announce)  # last: a program may have turned warnings into errors
+        self._losses.look(ready.items, self._announce)  # last: a program may have turned warnings into errors
 
     def _compare_ranks(self, agree: Callable[[Sequence[str]], None]) -> None:
         plan = [_BORDERS.sub(r"\1", line) for line in lines(self._root, saved=True)]

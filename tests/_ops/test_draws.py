@@ -75,27 +75,27 @@ def test_two_functions_in_one_thread_are_both_named() -> None:
 
 def test_a_draw_of_the_training_loop_is_not_one_of_the_function() -> None:
     draws = Draws(lambda: False)
-    assert [draws.watched(uniform, "uniform")(1) > 0 for _ in range(9)] == [True] * 9
+    assert [draws.watched(uniform, "uniform", 0)(1) > 0 for _ in range(9)] == [True] * 9
     assert draws.take() == []
 
 
 def test_a_function_is_itself_after_three_calls_and_one_that_seeds_at_once() -> None:
     draws = Draws()
     for _ in range(3):
-        assert draws.watched(nothing, "nothing") is not nothing
-        draws.watched(nothing, "nothing")(1)
-    assert draws.watched(nothing, "nothing") is nothing
+        assert draws.watched(nothing, "nothing", 0) is not nothing
+        draws.watched(nothing, "nothing", 0)(1)
+    assert draws.watched(nothing, "nothing", 0) is nothing
 
     class Fetch:
         seeds_generators = True
 
     fetch: Any = Fetch()
-    assert draws.watched(fetch, "fetch") is fetch
+    assert draws.watched(fetch, "fetch", 0) is fetch
 
 
 def test_calls_do_not_wait_for_each_other() -> None:
     draws, barrier = Draws(), threading.Barrier(2, timeout=30)
-    watched = [draws.watched(lambda x: barrier.wait() and x, name) for name in ("one", "two")]
+    watched = [draws.watched(lambda x: barrier.wait() and x, name, name) for name in ("one", "two")]
     threads = [threading.Thread(target=call, args=(1,)) for call in watched]
     for thread in threads:
         thread.start()
@@ -107,18 +107,16 @@ def test_calls_do_not_wait_for_each_other() -> None:
 def test_an_error_of_a_watched_call_is_its_own() -> None:
     draws = Draws()
     with pytest.raises(ZeroDivisionError):
-        draws.watched(lambda x: 1 / x, "divide")(0)
+        draws.watched(lambda x: 1 / x, "divide", 0)(0)
     assert draws.take() == []
 
 
-def test_where_several_threads_run_functions_the_first_that_draws_is_named_alone() -> None:
+def test_where_several_workers_run_functions_the_first_that_draws_is_named_alone() -> None:
     draws = Draws()
     for _ in range(2):  # NumPy loads the module at the first draw
-        draws.watched(uniform, "uniform")(1)
-    other = threading.Thread(target=lambda: draws.watched(nothing, "nothing")(1))
-    other.start()
-    other.join()
-    draws.watched(python, "python")(1)
+        draws.watched(uniform, "uniform", 0)(1)
+    draws.watched(nothing, "nothing", 1)(1)
+    draws.watched(python, "python", 0)(1)
     assert [text.partition(" ")[0] for _, text in draws.take()] == ["'uniform'"]
 
 

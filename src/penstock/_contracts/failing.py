@@ -19,6 +19,7 @@ __all__ = [
     "argument_of",
     "attempt",
     "cause_of",
+    "failure_of",
     "notes_of",
     "text_of",
     "traceback_of",
@@ -109,3 +110,12 @@ def attempt(function: Callable[..., _T], *arguments: Any) -> _T | None:
         return function(*arguments)
     except Exception:
         return None
+
+
+def failure_of(function: Callable[..., Any], *arguments: Any) -> Exception | None:
+    """Return what a function of another library raises; None where it returns."""
+    try:
+        function(*arguments)
+    except Exception as error:
+        return error
+    return None

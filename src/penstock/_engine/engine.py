@@ -325,8 +325,8 @@ class Engine:
             self._idle_workers.ring_all()
             self.announce(Notice(time.perf_counter_ns(), self._scheduler.active.subject, self._scheduler.active.notice))
         self.draws.add("kernels", slow_twins())
-        for notice in self.draws.take():
-            self.announce(Notice(time.perf_counter_ns(), *notice))
+        for kind, text in self.draws.take():
+            self.announce(Notice(time.perf_counter_ns(), kind, text))
         if event is not None:
             self.announce(event)
             used, places = worker.take_packed()

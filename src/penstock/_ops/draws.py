@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pickle
 import sys
-import threading
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 from penstock._contracts.failing import attempt
+from penstock._contracts.process import OwnLocks
 
 __all__ = ["Draws"]
 
@@ -26,7 +26,7 @@ _STATES: Mapping[str, Callable[[Any], Any]] = {
 class Draws:
     """Compares the states of shared generators around the first three calls of each function. From any thread.
 
-    A state may be moved by another thread meanwhile. So a call counts only while the training loop waits. Where several threads run
+    A state may be moved by another thread meanwhile. So a call counts only while the training loop waits. Where several workers run
     functions, only the first that is found is named: it may be what moves the state during the calls of another one.
 
     It also passes on what else a worker has to say of a function or of itself, in whatever process.
@@ -35,20 +35,20 @@ class Draws:
         quiet: tells whether the training loop draws nothing at the moment.
     """
 
-    __slots__ = ("_found", "_has_found", "_left", "_lock", "_quiet", "_threads", "_told")
+    __slots__ = ("_found", "_has_found", "_left", "_locks", "_quiet", "_told", "_workers")
 
     def __init__(self, quiet: Callable[[], bool] = lambda: True) -> None:
         self._quiet = quiet
-        self._lock = threading.Lock()
+        self._locks = OwnLocks()
         self._left: dict[str, int] = {}
-        self._threads: set[int] = set()
+        self._workers: set[int] = set()
         self._has_found = False
         self._told: set[str] = set()
         self._found: list[tuple[str, str]] = []
 
-    def watched(self, fn: Callable[..., Any], name: str) -> Callable[..., Any]:
+    def watched(self, fn: Callable[..., Any], name: str, worker: object) -> Callable[..., Any]:
         """Return `fn`, or for its first calls what watches it. One that seeds these generators itself, as a DataLoader's, is left alone."""
-        self._threads.add(threading.get_ident())
+        self._workers.add(id(worker))
         if self._left.setdefault(name, 0 if getattr(fn, "seeds_generators", False) else _CALLS) <= 0:
             return fn
         return partial(self._call, fn, name)
@@ -67,19 +67,20 @@ class Draws:
     def _call(self, fn: Callable[..., Any], name: str, *arguments: Any, **rng: Any) -> Any:
         self._left[name] -= 1
         # Another watched call may wait for this one: it must not be waited for.
-        if self._left[name] < 0 or not self._quiet() or not self._lock.acquire(blocking=False):
+        lock = self._locks.own()
+        if self._left[name] < 0 or not self._quiet() or not lock.acquire(blocking=False):
             return fn(*arguments, **rng)
         try:
             before = _states()
             result = fn(*arguments, **rng)
-            after = _states() if self._quiet() and not (self._has_found and len(self._threads) > 1) else before
+            after = _states() if self._quiet() and not (self._has_found and len(self._workers) > 1) else before
             moved = next((generator for generator, state in before.items() if state != after[generator]), None)
             if moved is not None:
                 self._has_found = True
                 self.add("random", _words(name, moved))
             return result
         finally:
-            self._lock.release()
+            lock.release()
 
 
 def _words(name: str, generator: str) -> str:

@@ -39,7 +39,7 @@ class MapOp(OneToOne):
     def apply(self, block: Block, epochs: Ints, positions: Ints, worker: WorkerContext) -> Block:
         out: list[Any] = []
         append, rows = out.append, block.each()
-        fn = self.fn if worker.draws is None else worker.draws.watched(self.fn, self.name)
+        fn = worker.function(self)
         left = room = block.room - block.num_bytes
         light: Any = None  # the type of elements that need not be measured
         all_light = WEIGHTLESS.issuperset
@@ -79,7 +79,7 @@ class MapOp(OneToOne):
             values = self.apply(block, block.epochs, block.indices, worker).rows()
             return len(values), sink.put_rows(row, values)
         rows, put = block.each(), sink.put
-        fn = self.fn if worker.draws is None else worker.draws.watched(self.fn, self.name)
+        fn = worker.function(self)
         if small:  # 64 bytes at most: measuring each would cost as much as handing it on
             append = values.append
             try:

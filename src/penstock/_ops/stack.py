@@ -25,6 +25,7 @@ from penstock._contracts.element import (
     structure_of,
     unflatten,
 )
+from penstock._contracts.failing import failure_of, text_of
 from penstock.errors import SpecError
 
 __all__ = [
@@ -241,11 +242,8 @@ def flaw_of(value: Any) -> tuple[str, str]:
 
 def _no_array(value: Any) -> str:
     """Say why a value with `__array__`, such as a tensor of bfloat16, gives none; "" of any other value."""
-    try:
-        np.asarray(value) if hasattr(value, "__array__") else None
-    except Exception as error:  # of its library: a TypeError, a RuntimeError...
-        return str(error).partition("\n")[0]
-    return ""
+    error = failure_of(np.asarray, value) if hasattr(value, "__array__") else None
+    return "" if error is None else text_of(error).partition("\n")[0]
 
 
 def _flaw_of_list(value: list[Any]) -> tuple[str, str]:

@@ -242,6 +242,11 @@ class WorkerContext:
             found = self._generators[seed, stage] = KeyedGenerator(seed, stage)
         return found
 
+    def function(self, operator: Any) -> Callable[..., Any]:
+        """Return the function of an operator; for its first calls one that is watched, where it is."""
+        fn: Callable[..., Any] = operator.fn
+        return fn if self.draws is None else self.draws.watched(fn, operator.name, self)
+
     def packed(self, used: int, places: int) -> None:
         """Count packed rows: so many of their places are in use."""
         self._packed = (self._packed[0] + used, self._packed[1] + places)

@@ -1,10 +1,11 @@
-"""Says which elements a feed leaves out, replaces, or gives as they are, while it runs."""
+"""Says while a feed runs which elements it leaves out or replaces, and which fields it gives as they are."""
 
 from __future__ import annotations
 
 import time
 import warnings
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,14 +22,18 @@ _MOST_LETTERS = 200
 
 
 class Losses:
-    """Warns of the first element that a policy leaves out or replaces, and counts all of them at the end of each run.
+    """Warns of the first element that a policy leaves out or replaces, and counts all of them at the end of each epoch.
 
-    From any thread. A warning that the program turns into an error is raised by `warn`, not where the element was lost.
+    From any thread. A warning that the program turns into an error is raised by `look`, not where the element was lost.
+
+    Args:
+        finds_texts: whether to name the fields of the first delivery that no tensor is made of.
     """
 
-    __slots__ = ("_before", "_counts", "_first", "_warned")
+    __slots__ = ("_before", "_counts", "_finds_texts", "_first", "_warned")
 
-    def __init__(self) -> None:
+    def __init__(self, *, finds_texts: bool) -> None:
+        self._finds_texts = finds_texts
         self._before: Counter[tuple[str, str]] = Counter()
         self._counts: Counter[tuple[str, str]] = Counter()
         self._first = ""
@@ -50,8 +55,12 @@ class Losses:
             "Further ones are counted, and told at the end of the epoch; a quarantine= file lists them all"
         )
 
-    def warn(self, announce: Listener) -> None:
-        """Warn of the first one, if that was not done; `announce` gets a notice."""
+    def look(self, items: Sequence[Any], announce: Listener) -> None:
+        """Look at a delivery, and warn of the first lost element if that was not done; `announce` gets notices."""
+        if self._finds_texts and items:
+            self._finds_texts = False
+            if text := texts_in(items[-1]):
+                announce(Notice(time.perf_counter_ns(), "plan", text))
         if self._first:
             text, self._first = self._first, ""
             announce(Notice(time.perf_counter_ns(), "policy", text))

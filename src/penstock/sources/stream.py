@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import inspect
 import json
 import os
 import weakref
@@ -169,9 +168,11 @@ def stream_source(stream: Any, fast_forward: bool = False, length: int | None = 
 
 def _takes(stream: Any, name: str, *arguments: Any) -> bool:
     """Tell whether it has a method of this name that can be called like that: MosaicML Streaming's state_dict wants other arguments."""
+    from inspect import signature  # 5 ms to import
+
     method = getattr(stream, name, None)
     try:
-        return callable(method) and inspect.signature(method).bind(*arguments) is not None
+        return callable(method) and signature(method).bind(*arguments) is not None
     except TypeError:
         return False
     except ValueError:  # one in C that does not say
