@@ -1,7 +1,8 @@
 """Build the optional C kernels as a plain shared library; everything else is in pyproject.toml.
 
 The library includes no Python.h and is opened with ctypes, so one build serves every Python version: the wheel is tagged
-py3-none-<platform>. Without a compiler, or where it fails, one line says so and the install goes on: the NumPy twins give the same bytes.
+py3-none-<platform>. Without a compiler, or where it fails, one line says so and the install goes on: the NumPy twins give the same bytes,
+and the wheel, which has no library, is tagged py3-none-any.
 """
 
 from __future__ import annotations
@@ -68,11 +69,12 @@ class BuildKernels(build_ext):
 
 
 class PlatformWheel(bdist_wheel):
-    """Tag the wheel for the platform and for no Python version in particular."""
+    """Tag the wheel for no Python version in particular, and for the platform if it has the library."""
 
     def get_tag(self) -> tuple[str, str, str]:
-        """Return py3-none-<platform>."""
-        return "py3", "none", super().get_tag()[2]
+        """Return py3-none-<platform>, or py3-none-any; called when all is built."""
+        built = Path(self.get_finalized_command("build_ext").get_ext_fullpath(KERNELS.name)).exists()
+        return "py3", "none", super().get_tag()[2] if built else "any"
 
 
 setup(ext_modules=[KERNELS], cmdclass={"build_ext": BuildKernels, "bdist_wheel": PlatformWheel})

@@ -50,6 +50,7 @@ SCRIPTS = (
     ("outputs.py",),
     ("loaders.py",),
     ("advice.py",),
+    ("waiting.py",),
 )
 
 

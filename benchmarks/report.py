@@ -165,6 +165,7 @@ LINES = (
             ("a filter", "filter"),
         )
     ),
+    Line("Elements that wait 4 ms, threads by default, of 16, elements/s", "waiting", "penstock_16", "penstock", "", ""),
     Line("W1 with events beside W1 without, images/s", "observing", "w1_silent", "w1_events", "", ""),
     Line("A no-op with events beside one without, elements/s", "observing", "noop_silent", "noop_events", "", ""),
     Line("W1 with TensorBoard curves, images/s", "observing", "w1_events", "w1_curves", "", ""),

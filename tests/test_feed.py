@@ -7,7 +7,9 @@ import pickle
 import signal
 import threading
 import weakref
+from collections import ChainMap, UserDict
 from collections.abc import Callable, Iterator
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -784,3 +786,34 @@ def test_between_two_epochs_a_feed_is_not_closed_for_a_moment() -> None:
         for _ in range(10):
             assert len(list(feed)) == 5
     assert seen == [False] * 10
+
+
+def shared_notices(feed: ps.Feed) -> list[str]:
+    return [text for text in feed.stats().notices if text.startswith("two iterators share one epoch of this feed")]
+
+
+def test_two_living_iterators_of_one_epoch_are_told_once() -> None:
+    with ps.from_source(range(6)).feed() as feed:
+        assert list(zip(feed, feed, strict=True)) == [(0, 1), (2, 3), (4, 5)]
+        assert list(zip(feed, feed, strict=True)) == [(0, 1), (2, 3), (4, 5)]
+        (text,) = shared_notices(feed)
+        assert "zip(feed, feed) gives pairs of neighbours, and loses an odd last one" in text
+
+
+def test_an_iterator_that_was_dropped_shares_nothing() -> None:
+    with ps.from_source(range(6)).feed() as feed:
+        iter(feed)
+        for _ in range(2):
+            assert list(feed) == [0, 1, 2, 3, 4, 5]
+        assert shared_notices(feed) == []
+
+
+@pytest.mark.parametrize("kind", [UserDict, ChainMap, MappingProxyType])
+@pytest.mark.parametrize("options", [{}, {"executor": "threads"}, {"num_workers": 1}], ids=str)
+def test_any_mapping_that_a_function_returns_is_a_dict_in_a_batch(kind: Any, options: dict[str, Any]) -> None:
+    ds = ps.from_source(range(4)).map(lambda number: kind({"ids": [number, 2], "inner": kind({"text": str(number)})}))
+    with ds.batch(4).feed(**options) as feed:
+        (batch,) = list(feed)
+    assert type(batch) is type(batch["inner"]) is dict
+    assert batch["ids"].tolist() == [[0, 2], [1, 2], [2, 2], [3, 2]]
+    assert batch["inner"]["text"].tolist() == ["0", "1", "2", "3"]

@@ -1,6 +1,6 @@
 """Run every Python snippet of README.md and docs/: those of one page in order, in one namespace, in an empty folder of their own.
 
-A snippet that starts with `# no-run: REASON` is listed and not run. Warnings are errors. Each page runs in a process of its own.
+A snippet that starts with `# no-run: REASON` is listed and not run. Warnings are errors, but for that of a skipped element. Each page runs in a process of its own.
 A translation (`PAGE.zh.md` beside `PAGE.md`) is not run: its snippets must be those of the original.
 """
 
@@ -106,7 +106,7 @@ def run_page(name: str, to_run: Sequence[Snippet]) -> list[str]:
     # Empty lines in front make the line numbers of a traceback those of the page.
     program = _SEPARATOR.join("\n" * (snippet.line - 1) + snippet.text for snippet in to_run)
     with tempfile.TemporaryDirectory(prefix="snippets-") as folder, tempfile.TemporaryDirectory(prefix="snippets-tmp-") as temporary:
-        command = [sys.executable, "-W", "error", "-c", _RUNNER, name, _SEPARATOR]
+        command = [sys.executable, "-W", "error", "-W", "ignore:element epoch", "-c", _RUNNER, name, _SEPARATOR]
         # Temporary files stand in a folder of the page's own: a snippet that checks for leaks must not see those of other programs.
         environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": temporary}
         try:

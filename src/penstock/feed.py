@@ -62,6 +62,7 @@ from penstock.observe.curves import Curves
 from penstock.observe.curves import tensorboard as curves_of
 from penstock.observe.diagnose import explain
 from penstock.observe.live import FeedPlace, Show, followed
+from penstock.observe.losses import Losses
 from penstock.observe.stats import Snapshot, Stats, available_cpus, note_running, profilers
 from penstock.observe.ticker import Guarded
 from penstock.observe.trace import Trace
@@ -73,13 +74,17 @@ __all__ = ["Feed"]
 _AUTO_MEMORY_BYTES = 256 << 20
 _BORDERS = re.compile(r"(window_groups=\d+) of [0-9a-f]{8}")
 """The check sum of borders of groups in the line of a shuffle: above a shard they are other ones on each rank."""
+_SHARED_EPOCH = (
+    "two iterators share one epoch of this feed, and each element goes to one of them: zip(feed, feed) gives pairs of neighbours, and "
+    "loses an odd last one; for the same elements twice make a second feed, for pairs of two datasets use ds.zip(other)"
+)
 _ONE_PART_EACH = "ds.shard(num_shards, index) gives each process a part of its own"
 
 
 class _Epoch:
     """Iterates over the rest of one epoch of a feed."""
 
-    __slots__ = ("_feed", "_serial")
+    __slots__ = ("__weakref__", "_feed", "_serial")
 
     def __init__(self, feed: Feed, serial: int) -> None:
         self._feed, self._serial = feed, serial
@@ -130,7 +135,8 @@ class Feed:
         self._options = options = options if self._profile is None else self._profile.options(options)
         keeping = [] if options.quarantine is None else [Quarantine(options.quarantine)]
         profile = [] if self._profile is None else [self._profile]
-        self._listeners: list[Listener] = [*keeping, self._stats, *profile, *listeners]
+        self._losses = Losses(finds_texts=options.output == "torch")
+        self._listeners: list[Listener] = [*keeping, self._stats, self._losses, *profile, *listeners]
         self._lock = threading.Lock()
         self._policies = policies_of(root, options)
         completion = not options.ordered or options.replay is not None
@@ -138,7 +144,7 @@ class Feed:
         self._advice = Advice(wanted=options.executor == options.num_workers == "auto")
         self._folded = completion or self._policies.skips
         notices = [("policy", self._policies.notice), ("shard", check.shard_notice(root)), ("shard", rank_notice(root, self._policies))]
-        self._notices = [*filter(itemgetter(1), notices), *(("plan", text) for text in check.notices(root))]
+        self._notices = [*filter(itemgetter(1), notices), *(("plan", text) for text in check.notices(root, options.output))]
         check_policies(root, self._policies, folded=self._folded)
         if completion:
             check_completion(root, recorded=(options.record, options.replay) != (None, None))
@@ -150,7 +156,8 @@ class Feed:
         self._begun: Literal["", "next", "for", "state"] = ""  # by what the epoch was begun
         self._serial = 0  # counts the epochs that were begun, a resumed one included
         self._left: set[int] = set()  # those of them that were left before their end
-        self._told_left = self._closed = False
+        self._told_left = self._told_shared = self._closed = False
+        self._last_iterator: Callable[[], _Epoch | None] = lambda: None
         self._loss_counts: LossCounts = ()
         self._engine: Engine | None = None
         self._make_executor = make_executor
@@ -213,8 +220,13 @@ class Feed:
                 self._leave_epoch()
             elif self._is_over() and not (self._begun == "state" and self._condition == "new"):
                 self._begin_epoch(delivery.epoch + 1)
+            elif self._begun == "for" and self._last_iterator() is not None and not self._told_shared:
+                self._told_shared = True
+                self._announce(Notice(time.perf_counter_ns(), "epoch", _SHARED_EPOCH))
             self._begun = "for"
-            return _Epoch(self, self._serial)
+            iterator = _Epoch(self, self._serial)
+            self._last_iterator = weakref.ref(iterator)
+            return iterator
 
     def __next__(self) -> Any:
         """Return the next element or batch of the running epoch; block until it is there.
@@ -586,6 +598,7 @@ class Feed:
         if recorder is not None:
             recorder.close()
         alive = [] if engine is None or executor is None else executor.join(self._options.grace_period_s)
+        self._losses.end(self._delivery.epoch, self._announce)
         if engine is not None and not alive:
             engine.dispose()
         if self._closed or condition == "failed":
@@ -751,6 +764,7 @@ class Feed:
         self._announce(BatchDelivered(now_ns, waited_ns, engine.num_ready, num_items, ready.chunk_id, *engine.room()))
         if now_ns >= self._advice.due_ns and ready.items and (text := self._advice.text(now_ns, self.stats(), ready.items[0])):
             self._announce(Notice(now_ns, "advice", text))
+        self._losses.look(ready.items, self._announce)  # last: a program may have turned warnings into errors
 
     def _compare_ranks(self, agree: Callable[[Sequence[str]], None]) -> None:
         plan = [_BORDERS.sub(r"\1", line) for line in lines(self._root, saved=True)]

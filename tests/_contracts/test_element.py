@@ -4,7 +4,9 @@ import enum
 import subprocess
 import sys
 import time
-from collections import OrderedDict, defaultdict, namedtuple
+from collections import ChainMap, OrderedDict, UserDict, defaultdict, namedtuple
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -15,8 +17,11 @@ from hypothesis import strategies as st
 from penstock._contracts.element import (
     LEAF,
     ArraySpec,
+    bytes_of,
+    entries_of,
     flatten,
     is_masked,
+    items_of,
     kind_of,
     leaf_paths,
     map_leaves,
@@ -83,6 +88,45 @@ def test_a_function_on_the_leaves_keeps_keys_their_order_and_named_tuples() -> N
 def test_a_dict_of_another_class_has_the_structure_of_a_dict() -> None:
     assert structure_of(OrderedDict(a=1, b=2)) == structure_of({"a": 3, "b": 4})
     assert structure_of({"b": 4, "a": 3}) != structure_of({"a": 3, "b": 4})
+
+
+class Entries(Mapping[Any, Any]):
+    """A Mapping whose iterator gives something else, as that of a TensorDict gives its rows."""
+
+    def __init__(self, entries: dict[Any, Any]) -> None:
+        self.entries = entries
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.entries[key]
+
+    def __iter__(self) -> Any:
+        return iter([0, 1])
+
+    def __len__(self) -> int:
+        return 2
+
+    def keys(self) -> Any:
+        return self.entries.keys()
+
+    def items(self) -> Any:
+        return self.entries.items()
+
+
+MAPPINGS = [dict, OrderedDict, UserDict, MappingProxyType, ChainMap, Entries]
+
+
+@pytest.mark.parametrize("kind", MAPPINGS)
+@given(TREES)
+def test_every_mapping_is_the_dict_of_its_entries(kind: Any, tree: Any) -> None:
+    plain = {"one": tree, "inner": {"two": [tree, "text"]}}
+    made = kind({"one": tree, "inner": kind({"two": [tree, "text"]})})
+    assert structure_of(made) == structure_of(plain)
+    assert kind_of(made) is dict
+    assert entries_of(made) == made if kind is dict else list(entries_of(made) or {}) == ["one", "inner"]
+    assert repr(flatten(made)) == repr(flatten(plain))
+    assert repr(items_of(made)) == repr(items_of(plain))
+    assert bytes_of(made) == bytes_of(plain)
+    assert repr(map_leaves(lambda leaf: leaf, made)) == repr(map_leaves(lambda leaf: leaf, plain))
 
 
 class Row(list[Any]):

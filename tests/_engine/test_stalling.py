@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import pdb
+import threading
 import warnings
 from typing import Any
 
@@ -51,3 +54,29 @@ def test_who_has_gone_on_when_the_facts_are_gathered_is_no_stall() -> None:
     engine._report_stall("stuck")
     assert engine.poll() is None
     assert events == []
+
+
+class Slow(io.StringIO):
+    """What a user types, after five times the limit."""
+
+    def readline(self, *size: Any) -> str:
+        threading.Event().wait(1.0)
+        return "continue\n"
+
+
+def stops(number: int) -> int:
+    if number == 3:
+        pdb.Pdb(stdin=Slow(), stdout=io.StringIO(), nosigint=True, readrc=False).set_trace()
+    return number
+
+
+async def stops_in_a_call(number: int) -> int:
+    return stops(number)
+
+
+@pytest.mark.parametrize("fn", [stops, stops_in_a_call])
+@pytest.mark.parametrize("on_stall", ["raise", "warn"])
+def test_a_function_in_a_debugger_is_no_stall(fn: Any, on_stall: Any) -> None:
+    with ps.from_source(range(6)).map(fn).feed(stall_timeout_s=0.2, on_stall=on_stall) as feed:
+        assert list(feed) == [0, 1, 2, 3, 4, 5]
+        assert [text for text in feed.stats().notices if "nothing has arrived" in text or "has been with one" in text] == []

@@ -64,6 +64,8 @@ def test_shapes_and_values_may_be_given_for_each_field() -> None:
     assert batch["label"].tolist() == [2, 3]
     batch = padded(rows, None, {"label": 0, "tokens": -1})  # in another order
     assert batch["tokens"].tolist() == [[0, 1, -1], [0, 1, 2]]
+    batch = padded(rows, None, {"tokens": -1})  # the other field has the default
+    assert batch["tokens"].tolist() == [[0, 1, -1], [0, 1, 2]]
     assert padded([np.zeros((1, 2)), np.zeros((3, 2))], (None, 4)).shape == (2, 3, 4)
     assert padded([np.zeros((1, 2)), np.zeros((3, 2))], (-1, -1)).shape == (2, 3, 2)
 
@@ -92,7 +94,6 @@ def test_a_padded_shape_of_another_number_of_dimensions_is_refused() -> None:
 def test_padding_values_and_shapes_of_another_structure_are_refused() -> None:
     rows = [{"a": np.zeros(1), "b": np.zeros(1)}]
     for values, shapes, what in (
-        ({"a": 1}, None, "padding_values has nothing for ['b']"),
         ({"a": 1, "c": 1}, None, "padding_values names ['c'], which the elements do not have"),
         ((1, 1), None, "padding_values gives the element (1, 1), but it is {'a': array, 'b': array}"),
         (None, {"typo": (4,)}, "padded_shapes names ['typo'], which the elements do not have"),
@@ -233,9 +234,13 @@ def test_texts_of_any_length_are_joined_uncut() -> None:
 @pytest.mark.parametrize(
     ("other", "found", "fix"),
     [
-        (np.zeros((3, 5), "f4"), "float32[3, 5]", "the first of its ragged fields for ragged_batch"),
+        (
+            np.zeros((3, 5), "f4"),
+            "float32[3, 5]",
+            "but for the first dimension of its ragged fields; images of several sizes are for padded_batch",
+        ),
         (np.zeros((3, 4)), "float64[3, 4]", "cast to one dtype in a map, such as np.asarray(value, np.float64)"),
-        (np.zeros(3, "f4"), "float32[3]", "the first of its ragged fields for ragged_batch"),
+        (np.zeros(3, "f4"), "float32[3]", "but for the first dimension of its ragged fields; images of several sizes are for padded_batch"),
     ],
 )
 def test_only_the_first_dimension_may_differ_in_a_ragged_batch(other: Any, found: str, fix: str) -> None:
@@ -243,6 +248,30 @@ def test_only_the_first_dimension_may_differ_in_a_ragged_batch(other: Any, found
     assert error.what == f"two elements of one batch differ: ['tokens'] is float32[2, 4] in one and {found} in the other"
     assert error.where == "stage 'batch', element number 0 and element number 2"
     assert fix in error.fix
+
+
+@pytest.mark.parametrize("kind", [Stack(), Ragged()], ids=["stacked", "ragged"])
+@pytest.mark.parametrize(("one", "other"), [(np.zeros((2, 3, 3)), np.zeros((2, 4, 3))), ([{"x": 1}], [{"x": 1}, {"x": 2}])])
+def test_what_no_batch_holds_may_stay_a_list_of_elements(kind: Collation, one: Any, other: Any) -> None:
+    assert "batch(n, collate_fn=list)" in refused(kind, [{"boxes": one}, {"boxes": other}]).fix
+
+
+class Tensor:
+    """As a tensor of bfloat16, or one that needs a gradient."""
+
+    shape = (2,)
+
+    def __array__(self, *arguments: Any, **more: Any) -> Any:
+        raise TypeError("Got unsupported ScalarType BFloat16\nsecond line")
+
+
+@pytest.mark.parametrize("kind", [Stack(), Pad(), Ragged()], ids=["stacked", "padded", "ragged"])
+@pytest.mark.parametrize("rows", [[Tensor(), Tensor()], [np.zeros(2), Tensor()]])
+def test_a_tensor_that_gives_no_array_is_refused_with_its_field_and_the_reason(kind: Collation, rows: list[Any]) -> None:
+    error = refused(kind, [{"image": row} for row in rows])
+    assert error.what == "['image'] is a Tensor that gives no array: Got unsupported ScalarType BFloat16"
+    assert error.where.startswith("stage 'batch', element number ")
+    assert error.fix == "return a NumPy array from a map before batch; of a tensor, for example, value.detach().cpu().float().numpy()"
 
 
 def test_a_field_that_is_not_joined_must_be_equal_in_shape() -> None:

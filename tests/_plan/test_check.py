@@ -298,3 +298,26 @@ def test_an_async_generator_is_no_function_of_one_element() -> None:
 
     with pytest.raises(PlanError, match="an async generator gives no single element"):
         check.no_async_generator(gives_two, "map")
+
+
+def notices_of(ds: ps.Dataset, output: str = "numpy") -> list[str]:
+    return check.notices(ds._root, output)
+
+
+def test_a_shuffle_of_batches_is_told_and_one_before_batch_or_behind_unbatch_is_not() -> None:
+    numbers = ps.from_source(range(20))
+    said = ["shuffle() after batch() moves whole batches, and the elements of each stay together: put it before batch()"]
+    for made in (numbers.batch(4), numbers.padded_batch(4), numbers.batch(4).map(keep).take(3), numbers.batch(4).filter(bool)):
+        assert notices_of(made.shuffle(4, seed=1)) == said
+    for plain in (
+        numbers.shuffle(seed=1).batch(4), numbers.batch(4).unbatch().shuffle(4, seed=1), numbers.batch(4).flat_map(list).shuffle(4, seed=1),
+        numbers.batch(4).zip(numbers.shuffle(seed=1)),
+    ):  # fmt: skip
+        assert notices_of(plain) == []
+
+
+def test_tensors_without_a_batch_are_told() -> None:
+    numbers = ps.from_source(range(20))
+    (text,) = notices_of(numbers, "torch")
+    assert text == 'output="torch" without batch() gives single elements: put batch(n) last, unless each element is a batch already'
+    assert notices_of(numbers) == notices_of(numbers.batch(4), "torch") == notices_of(numbers.batch(4).map(keep), "torch") == []

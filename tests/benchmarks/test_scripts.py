@@ -49,6 +49,7 @@ CLAIMS = {
     "outputs": ["outputs.py"],
     "loaders": ["loaders.py"],
     "advice": ["advice.py"],
+    "waiting": ["waiting.py"],
     "tar": ["tar.py"],
     "text": ["text.py"],
 }

@@ -12,7 +12,7 @@ import pytest
 
 import penstock.kernels
 from penstock.kernels import backend
-from penstock.kernels.library import SIGNATURES, chosen, chosen_library, load_library
+from penstock.kernels.library import SIGNATURES, WITHOUT_LIBRARY, chosen, chosen_library, load_library
 from penstock.kernels.lines import find_lines_twin
 
 PROGRAM = """
@@ -63,7 +63,29 @@ def test_the_choice_is_made_once_and_for_all_functions() -> None:
     library = chosen_library()
     assert chosen_library() is library
     assert backend() == ("numpy" if library is None else "c")
-    assert chosen("find_lines", find_lines_twin) is (find_lines_twin if library is None else library.find_lines)
+    found = chosen("find_lines", find_lines_twin)
+    assert found.args == (find_lines_twin,) if library is None else found is library.find_lines
+
+
+LONG = """
+import numpy as np
+from penstock import kernels
+from penstock.kernels.framing import crc32c
+before = kernels.slow_twins()
+for _ in range(200):
+    crc32c(bytes(100_000))
+print(before == "", kernels.slow_twins() == kernels.WITHOUT_LIBRARY, kernels.backend())
+"""
+
+
+@pytest.mark.parametrize("switch", ["numpy", "c"])
+def test_more_than_a_little_work_of_a_twin_is_told(switch: str) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", LONG], env={**os.environ, "PENSTOCK_KERNELS": switch}, capture_output=True, text=True, check=True
+    )
+    before, told, used = ran.stdout.split()
+    assert (before, told) == ("True", str(used == "numpy"))
+    assert "Install a C compiler" in WITHOUT_LIBRARY
 
 
 def test_a_file_that_is_no_library_or_not_there_gives_none(tmp_path: Path) -> None:

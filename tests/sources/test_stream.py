@@ -39,6 +39,34 @@ def test_only_an_object_that_gives_and_takes_states_has_them() -> None:
     assert stream_source(Again()).fingerprint()["stateful"] is False
 
 
+class Counted(Again):
+    """As MosaicML's StreamingDataset: its state is asked for with what was delivered."""
+
+    def state_dict(self, num_samples: int, from_beginning: bool) -> Any:
+        raise AssertionError
+
+    def load_state_dict(self, state: Any) -> None:
+        raise AssertionError
+
+
+class NamedEpochs(Again):
+    def set_epoch(self, epoch: int, *, step: int) -> None:
+        raise AssertionError
+
+
+class Optional(Numbers):
+    def state_dict(self, deep: bool = False) -> Any:
+        return super().state_dict()
+
+
+def test_methods_that_want_other_arguments_are_not_those_of_the_protocol() -> None:
+    for stream in (Counted(), NamedEpochs()):
+        source = stream_source(stream)
+        assert type(source) is IterableSource
+        assert list(source.open()) == [1, 2]
+    assert isinstance(stream_source(Optional(2)), StatefulStream)
+
+
 def test_a_stream_that_is_callable_too_is_iterated() -> None:
     class Both(Again):
         def __call__(self) -> Any:

@@ -20,6 +20,7 @@ __all__ = [
     "attempt",
     "cause_of",
     "context_of",
+    "failure_of",
     "notes_of",
     "text_of",
     "traceback_of",
@@ -116,3 +117,12 @@ def attempt(function: Callable[..., _T], *arguments: Any) -> _T | None:
         return function(*arguments)
     except Exception:
         return None
+
+
+def failure_of(function: Callable[..., Any], *arguments: Any) -> Exception | None:
+    """Return what a function of another library raises; None where it returns."""
+    try:
+        function(*arguments)
+    except Exception as error:
+        return error
+    return None

@@ -28,10 +28,12 @@ from penstock._engine.tuning import TuningCache, awaited_ns
 from penstock._engine.turns import Errands, Gate, Turns
 from penstock._engine.watchdog import Glances, Watch
 from penstock._ops.block import Block
+from penstock._ops.draws import Draws
 from penstock._ops.map import AwaitedOp, CallResult
 from penstock._ops.worker import WorkerContext
 from penstock._order.runs import Recording
 from penstock.errors import FeedStalled
+from penstock.kernels import slow_twins
 from penstock.queues import ParkingLot
 from penstock.queues.standing import level_of_caller
 
@@ -100,6 +102,7 @@ class Engine:
         self._turns = Turns(program)
         self.gate = Gate(lambda: not self.stopping) if program.policies.verify else None
         self._unknown: frozenset[str] = frozenset()
+        self.draws = Draws(lambda: self._delivered == 0 or self.occupied or self._scheduler.waiting > 0)
         self._errands = Errands(self._waiters.get(IN_PROGRAM.pool), lambda: not self.stopping)
         pause = partial(self._waits.park, lambda: not self.stopping)
         self.error_handler = ErrorHandler(policies=program.policies, pause=pause, retrying=partial(tell_retry, self.announce))
@@ -323,6 +326,9 @@ class Engine:
         if self._scheduler.active.notice != notice:
             self._idle_workers.ring_all()
             self.announce(Notice(time.perf_counter_ns(), self._scheduler.active.subject, self._scheduler.active.notice))
+        self.draws.add("kernels", slow_twins())
+        for kind, text in self.draws.take():
+            self.announce(Notice(time.perf_counter_ns(), kind, text))
         if event is not None:
             self.announce(event)
             used, places = worker.take_packed()

@@ -394,6 +394,12 @@ class LoopWatch:
         before, self._marker = self._marker, [(lanes.num_started, len(lanes)) for lanes in self._lanes]
         return bool(before != self._marker)
 
+    def restart(self) -> None:
+        """Begin anew with all calls: their time so far does not count."""
+        self._monitor.restart()
+        for _, _, call in self._flying():
+            call.age_ns = call.watched_ns = 0
+
     def overdue(self, timeout_ns: int) -> bool:
         """Tell whether a call, or the silence of the loop, has lasted too long; again when it has lasted twice as long."""
         oldest_ns = self.oldest_ns
@@ -472,6 +478,9 @@ def _frame_of(task: asyncio.Task[Any]) -> Any:
 
 
 OnStall = Literal["raise", "warn", "skip"]
+
+_DEBUGGERS = frozenset({"bdb.py", "pydevd.py"})
+"""Files of Python's debugger, on which pdb, ipdb and pudb are built, and of that of PyCharm and Visual Studio Code."""
 
 _GLANCE_S = 0.02
 _GLANCE_SHARE = 0.25  # of the wait so far: the time of a slow element is known that well
@@ -612,7 +621,24 @@ class Watch:
         self._still_ns = 0 if moves else self._still_ns + waited_ns
         works = any(monitor.task is not None for monitor in self.monitors) or any(loop.busy for loop in self.loops)
         self._idle_ns = 0 if moves or works else self._idle_ns + waited_ns
-        return self._verdict()
+        kind = self._verdict()
+        if kind is not None and self._is_debugged():
+            for monitor in self.monitors:
+                monitor.restart()
+            for loop in self.loops:
+                loop.restart()
+            self.restart()
+            return None
+        return kind
+
+    def _is_debugged(self) -> bool:
+        """Tell whether a thread of the program, or a worker process, stands in a debugger, such as at a `breakpoint()`."""
+        frames = current_frames()
+        files = {frame.f_code.co_filename for top in frames.values() for frame in frames_of(top)}
+        frames.clear()
+        elsewhere = [monitor.worker.calls() for monitor in self.monitors if monitor.task is not None]
+        files |= {file for calls in elsewhere for file, _, _ in calls or ()}
+        return not _DEBUGGERS.isdisjoint(map(os.path.basename, files))
 
     def _verdict(self) -> Kind | None:
         overdue = [

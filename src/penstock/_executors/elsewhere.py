@@ -91,6 +91,8 @@ class RemoteWorker(ABC):
                 reply = self._exchange(number, item, slot, error_handler, at)
                 worker.cpu_ns, worker.busy_ns = worker.cpu_ns + reply.cpu_ns, reply.busy_ns
                 worker.packed(*reply.packed)
+                for notice in reply.notices:
+                    self.engine.draws.add(*notice)
                 self._num_failed_starts = 0
                 return reply
             except WorkerDied as died:

@@ -23,6 +23,7 @@ class InlineExecutor:
         self._engine = engine
         self._loop = PrivateLoop()
         self._worker = WorkerContext(0)
+        self._worker.draws = engine.draws
 
     def start(self) -> bool:
         """Start nothing; return True: there is always a thread to run in."""

@@ -28,6 +28,7 @@ from penstock._engine.error_policy import ErrorHandler
 from penstock._engine.program import Policies, SegmentPlan
 from penstock._executors.records import send_records
 from penstock._ops.block import ElementFailed
+from penstock._ops.draws import Draws
 from penstock._ops.rows import RowsElsewhere
 from penstock._ops.stack import BatchSpec
 from penstock._ops.worker import WorkerContext
@@ -40,6 +41,7 @@ from penstock._processes.sending import dumps_to_program, pickler_to_program
 from penstock._processes.settings import Settings, set_here
 from penstock._processes.shared_pickle import PickledOnce
 from penstock.errors import PlanError, SpecError
+from penstock.kernels import slow_twins
 from penstock.observe.stats import thread_times
 
 __all__ = [
@@ -129,6 +131,7 @@ class Reply(NamedTuple):
         cpu_ns: CPU time.
         busy_ns: elapsed time, without that in which the process was ready to run and got no CPU.
         packed: as `WorkerContext.take_packed`.
+        notices: kind and text of what is to be announced.
     """
 
     outcome: Outcome | None
@@ -137,6 +140,7 @@ class Reply(NamedTuple):
     cpu_ns: int
     busy_ns: int
     packed: tuple[int, int]
+    notices: list[tuple[str, str]]
 
 
 class Begun(NamedTuple):
@@ -218,6 +222,7 @@ class RemoteComputer:
         self.words, self.fix = words, _FIX
         self.context = WorkerContext(index)
         self.context.announce_row = announce_row
+        self.context.draws = self._draws = Draws()
         self.context.errand = _not_here
         self._arena = arena
         self._specs: dict[int, BatchSpec] = {}
@@ -266,8 +271,9 @@ class RemoteComputer:
             if rows is not None and outcome is not None:
                 beside, columns = rows.beside_rows, rows.columns(item.begin, outcome.end)
         context.rest()
+        self._draws.add("kernels", slow_twins())
         cpu_ns, busy_ns = time.thread_time_ns() - begin_cpu, _unqueued_ns() - begin_ns
-        return Reply(outcome, beside, columns, cpu_ns, busy_ns, context.take_packed())
+        return Reply(outcome, beside, columns, cpu_ns, busy_ns, context.take_packed(), self._draws.take())
 
     def answer(self, request: Request, send: Callable[[Reply], _T], dumps: Callable[[object], object]) -> _T:
         """Compute a request, and return what `send` returns for the reply. Rows, or batches, that cannot be sent fail as others do.

@@ -94,7 +94,7 @@ def work(engine: Engine, pool: str, index: int, computer: Computer = HERE, worke
     """Claim and run tasks until the engine stops. An error that is not a user function's goes to the consumer."""
     worker = worker or WorkerContext(index)
     worker.errand = None if pool == IN_PROGRAM.pool else engine.errand
-    worker.gate = engine.gate
+    worker.gate, worker.draws = engine.gate, engine.draws
     monitor = engine.watch.enlist(pool, worker)
     with engine.breaker.attached():
         try:

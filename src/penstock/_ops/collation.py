@@ -9,7 +9,19 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._contracts.element import LEAF, ArraySpec, EmptyList, Structure, array_of, is_masked, leaf_paths, sizes_of, spec_of, unflatten
+from penstock._contracts.element import (
+    LEAF,
+    ArraySpec,
+    EmptyList,
+    Structure,
+    array_of,
+    entries_of,
+    is_masked,
+    leaf_paths,
+    sizes_of,
+    spec_of,
+    unflatten,
+)
 from penstock._ops.stack import BatchSpec, Names, columns_of_rows, flaw_of, let_go, stack_column, stack_rows, words_of
 from penstock.errors import SpecError
 
@@ -30,9 +42,10 @@ __all__ = [
 
 
 _OBJECT = np.dtype(object)
-_ONLY_SIZES = (
-    "give both the same number of dimensions in a map before; only sizes may differ: any of them for padded_batch, the first of its ragged "
-    "fields for ragged_batch"
+_ONLY_SIZES = "give both the same number of dimensions in a map before padded_batch; only sizes may differ"
+_ONLY_FIRST = (
+    "make them equal in a map before ragged_batch, but for the first dimension of its ragged fields; images of several sizes are for "
+    "padded_batch, or for batch(n, collate_fn=list), which gives a list of elements as they are"
 )
 _AT_ONCE = 1 << 20  # bytes of padding that are written before the items
 
@@ -84,7 +97,7 @@ class Pad:
     """Leaves that differ in length, each dimension padded to the longest of the batch or to what `shapes` says.
 
     `shapes` and `values` are None or a tree of the elements' structure, `values` also one for all leaves. A shape may hold None or -1 for
-    "the longest of this batch", and one that is left out is None.
+    "the longest of this batch". A key that is left out, or None, has the default.
     """
 
     words: ClassVar[str] = "padded batches"
@@ -125,7 +138,7 @@ class Ragged:
             free = 1 if ragged[number] else 0
             return len(found.shape) == len(leaf.shape) and found.shape[free:] == leaf.shape[free:]
 
-        columns = columns_of_rows(rows, spec, names, fits, _ONLY_SIZES)
+        columns = columns_of_rows(rows, spec, names, fits, _ONLY_FIRST)
         rows.clear()
         out = [(_join if ragged[number] else stack_column)(column, spec.leaves[number]) for number, column in enumerate(columns)]
         return unflatten(spec.structure, iter(out))
@@ -290,7 +303,9 @@ def _other(given: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any] | None:
 
 
 def values_of(given: Any, structure: Structure) -> list[Any]:
-    """Return the padding value of each leaf, None for the default. A value in the place of a dict, tuple or list is that of all its leaves.
+    """Return the padding value of each leaf, None for the default: of a key that is left out, too.
+
+    A value in the place of a dict, tuple or list is that of all its leaves.
 
     Raises:
         SpecError: `given` has another structure.
@@ -331,7 +346,7 @@ def _is_shape(given: Any) -> bool:
 
 
 def _check_keys(given: Any, keys: Any, structure: Structure, argument: str, path: str) -> None:
-    """Refuse other names than the elements have, and values that are not given for all of them."""
+    """Refuse other names than the elements have."""
     if structure[0] != "dict":
         if not isinstance(given, (tuple, list)) or len(given) != len(keys):
             raise _refusal(given, structure, argument, path)
@@ -339,12 +354,9 @@ def _check_keys(given: Any, keys: Any, structure: Structure, argument: str, path
     if not isinstance(given, dict):
         raise _refusal(given, structure, argument, path)
     unknown = [f"{path}[{key!r}]" for key in given if key not in keys]
-    missing = [f"{path}[{key!r}]" for key in keys if key not in given] if argument == "padding_values" else []
-    if unknown or missing:
+    if unknown:
         raise SpecError(
-            f"{argument} names {', '.join(unknown)}, which the elements do not have"
-            if unknown
-            else f"{argument} has nothing for {', '.join(missing)}",
+            f"{argument} names {', '.join(unknown)}, which the elements do not have",
             where="padded_batch()",
             fix=f"give the structure of one element: {path or 'it'} is {words_of(structure)}",
         )
@@ -374,8 +386,9 @@ def sequence_length(element: Any) -> int:
     """
     if _is_sequence(_array(element)):
         return len(element)
-    if isinstance(element, dict) and element and not any(name in element for name in _RESERVED):
-        lengths = {len(value) if _is_sequence(_array(value)) else -1 for value in element.values()}
+    fields = entries_of(element)
+    if fields and not any(name in fields for name in _RESERVED):
+        lengths = {len(value) if _is_sequence(_array(value)) else -1 for value in fields.values()}
         if len(lengths) == 1 and -1 not in lengths:
             return lengths.pop()
     raise SpecError(
@@ -453,7 +466,8 @@ def places_in_use(row: Row) -> tuple[int, int]:
 
 
 def _fields(value: Any) -> dict[str, NDArray[Any]]:
-    return {name: _array(one) for name, one in value.items()} if isinstance(value, dict) else {"tokens": _array(value)}
+    fields = entries_of(value)
+    return {"tokens": _array(value)} if fields is None else {name: _array(one) for name, one in fields.items()}
 
 
 def _dtype_of(name: str, sequences: list[dict[str, NDArray[Any]]]) -> np.dtype[Any]:
@@ -488,8 +502,9 @@ def _words(spec: dict[str, np.dtype[Any]]) -> str:
 
 
 def _shown(element: Any) -> str:
-    if isinstance(element, dict):
-        return "a dict of " + (", ".join(f"{name}: {_shown(value)}" for name, value in element.items()) or "nothing")
+    fields = entries_of(element)
+    if fields is not None:
+        return "a dict of " + (", ".join(f"{name}: {_shown(value)}" for name, value in fields.items()) or "nothing")
     element = _array(element)
     if isinstance(element, list) and array_of(element) is not None:
         return flaw_of(element)[0].removeprefix("is ")

@@ -12,7 +12,7 @@ from numpy import ndarray
 from numpy.typing import NDArray
 
 from penstock import kernels
-from penstock._contracts.element import LEAF, WEIGHTLESS, ArraySpec, bytes_of, flatten, kind_of, map_leaves, spec_of
+from penstock._contracts.element import LEAF, WEIGHTLESS, ArraySpec, bytes_of, entries_of, flatten, kind_of, map_leaves, spec_of
 from penstock._contracts.failing import cause_of
 from penstock._contracts.policy import Policy
 from penstock._contracts.transform import BlockTransform, Scratch, Transform
@@ -38,7 +38,8 @@ class MapOp(OneToOne):
 
     def apply(self, block: Block, epochs: Ints, positions: Ints, worker: WorkerContext) -> Block:
         out: list[Any] = []
-        append, fn, rows = out.append, self.fn, block.each()
+        append, rows = out.append, block.each()
+        fn = worker.function(self)
         left = room = block.room - block.num_bytes
         light: Any = None  # the type of elements that need not be measured
         all_light = WEIGHTLESS.issuperset
@@ -77,7 +78,8 @@ class MapOp(OneToOne):
         if small and self.random:
             values = self.apply(block, block.epochs, block.indices, worker).rows()
             return len(values), sink.put_rows(row, values)
-        rows, put, fn = block.each(), sink.put, self.fn
+        rows, put = block.each(), sink.put
+        fn = worker.function(self)
         if small:  # 64 bytes at most: measuring each would cost as much as handing it on
             append = values.append
             try:
@@ -295,8 +297,9 @@ def _stored(keys: tuple[Any, ...], columns: list[NDArray[Any]], targets: dict[An
 
 
 def _as_dict(element: Any, step: Step) -> dict[str, Any]:
-    if isinstance(element, dict):
-        return dict(element)
+    entries = entries_of(element)
+    if entries is not None:
+        return dict(entries)
     raise SpecError(
         f"{step.name} reads the field {step.transform.field!r} of a dict, but the element is a {type(element).__name__}",
         where=f"stage {step.name!r}",
@@ -418,7 +421,9 @@ def _dict(children: dict[Any, Fits], tree: dict[Any, Any]) -> Fits:
     parts = [(key, _whole(tree[key]), child) for key, child in children.items()]
 
     def fits(value: Any) -> bool:
-        if not isinstance(value, dict) or len(value) != count:
+        if type(value) is not dict:
+            value = entries_of(value)
+        if value is None or len(value) != count:
             return False
         for key, wanted, child in parts:
             item = value.get(key, nothing)
@@ -501,8 +506,8 @@ def _part(path: str, key: Any, tree: Any, value: Any) -> str:
 def _parts(tree: Any, value: Any) -> list[tuple[Any, Any, Any]] | None:
     """Return (key, declared, found) of each child; None when there are no children to compare one by one."""
     if isinstance(tree, dict):
-        same = isinstance(value, dict) and value.keys() == tree.keys()
-        return [(key, child, value[key]) for key, child in tree.items()] if same else None
+        entries = entries_of(value) or {}
+        return [(key, child, entries[key]) for key, child in tree.items()] if entries.keys() == tree.keys() else None
     if isinstance(tree, ArraySpec) or kind_of(value) is not kind_of(tree) or len(value) != len(tree):
         return None
     return [(place, *pair) for place, pair in enumerate(zip(tree, value, strict=True))]

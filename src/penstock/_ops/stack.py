@@ -14,6 +14,7 @@ from penstock._contracts.element import (
     EmptyList,
     Structure,
     array_of,
+    entries_of,
     flatten,
     is_masked,
     items_of,
@@ -24,6 +25,7 @@ from penstock._contracts.element import (
     structure_of,
     unflatten,
 )
+from penstock._contracts.failing import failure_of, text_of
 from penstock.errors import SpecError
 
 __all__ = [
@@ -197,10 +199,10 @@ def _ordered(tree: Any, structure: Structure) -> Any:
         return tree
     children = structure[-1]
     if structure[0] == "dict":
-        keys = structure[1]
-        if not isinstance(tree, dict) or tree.keys() != set(keys):
+        keys, entries = structure[1], entries_of(tree)
+        if entries is None or entries.keys() != set(keys):
             return tree
-        return {key: tree[key] if child is LEAF else _ordered(tree[key], child) for key, child in zip(keys, children, strict=True)}
+        return {key: entries[key] if child is LEAF else _ordered(entries[key], child) for key, child in zip(keys, children, strict=True)}
     kind = list if structure[0] == "list" else structure[1]
     if kind_of(tree) is not kind or len(tree) != len(children):
         return tree
@@ -222,6 +224,12 @@ def flaw_of(value: Any) -> tuple[str, str]:
     if isinstance(value, list):
         return _flaw_of_list(value)
     if type(value) is not int:
+        reason = _no_array(value)
+        if reason:
+            return (
+                f"is a {type(value).__name__} that gives no array: {reason}",
+                "return a NumPy array from a map before batch; of a tensor, for example, value.detach().cpu().float().numpy()",
+            )
         return (
             f"is a {type(value).__name__}, which cannot stand in a batch",
             "return arrays, numbers, str or bytes; drop or convert this field in a map before batch",
@@ -230,6 +238,12 @@ def flaw_of(value: Any) -> tuple[str, str]:
         f"= {_shown_int(value)} does not fit int64",
         "declare the field as np.uint64 or np.float64 where it is read, or return such a number from a map before batch",
     )
+
+
+def _no_array(value: Any) -> str:
+    """Say why a value with `__array__`, such as a tensor of bfloat16, gives none; "" of any other value."""
+    error = failure_of(np.asarray, value) if hasattr(value, "__array__") else None
+    return "" if error is None else text_of(error).partition("\n")[0]
 
 
 def _flaw_of_list(value: list[Any]) -> tuple[str, str]:
@@ -323,7 +337,10 @@ def stack_rows(rows: list[Any], names: Names) -> Any:
     return unflatten(spec.structure, map(stack_column, columns, spec.leaves))
 
 
-_EQUAL = "make them equal before batch (resize, crop, cast), or use padded_batch or ragged_batch for lengths that vary"
+_EQUAL = (
+    "make them equal before batch (resize, crop, cast), or use padded_batch or ragged_batch for lengths that vary, or "
+    "batch(n, collate_fn=list) for a list of elements as they are, as detection has them"
+)
 
 
 def stack_column(column: list[Any], leaf: ArraySpec) -> NDArray[Any]:
@@ -417,7 +434,7 @@ def _refuse_structure(structure: Structure, other: Structure, element: Any, row:
         f"two elements of one batch differ: the structure is {words_of(structure)} in one and {words_of(other)} in the other",
         where=f"stage 'batch', element {names(0)} and element {names(row)}",
         fix="make them equal before batch: the same keys, and tuples and lists of the same lengths; only arrays may differ in length, in "
-        "padded_batch and ragged_batch, and a list of numbers is one",
+        "padded_batch and ragged_batch, and a list of numbers is one; batch(n, collate_fn=list) gives a list of elements as they are",
     )
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from penstock._contracts.transform import Scratch
 from penstock._ops.block import UNLIMITED, Block, Ints
+from penstock._ops.draws import Draws
 from penstock._order.arithmetic import Length
 
 __all__ = ["KeyedGenerator", "WorkerContext", "generator_of"]
@@ -119,11 +120,12 @@ class WorkerContext:
         errand: has the thread of the user's functions make a call, and returns its result; None in that thread, and where there is none.
         gate: of the feed, where elements are computed twice and threads compute side by side; None elsewhere.
         trace: notes what each step gives; None but for an element that is computed twice.
+        draws: watches the first calls of functions; None where nobody asks.
     """
 
     __slots__ = (
-        "_generators", "_packed", "_scratch", "announce_row", "began", "block", "busy_ns", "cpu_ns", "errand", "finishing", "gate", "index",
-        "kept", "mend", "most_bytes", "operator", "origins", "piece", "room", "trace",
+        "_generators", "_packed", "_scratch", "announce_row", "began", "block", "busy_ns", "cpu_ns", "draws", "errand", "finishing", "gate",
+        "index", "kept", "mend", "most_bytes", "operator", "origins", "piece", "room", "trace",
     )  # fmt: skip
 
     def __init__(self, index: int) -> None:
@@ -137,6 +139,7 @@ class WorkerContext:
         self.errand: Callable[[Callable[[], Any]], Any] | None = None
         self.gate: Any = None
         self.trace: Any = None
+        self.draws: Draws | None = None
         self._packed = (0, 0)
         self._scratch: dict[tuple[int, int], Scratch] = {}
         self._generators: dict[tuple[int, int], KeyedGenerator] = {}
@@ -238,6 +241,11 @@ class WorkerContext:
         if found is None:
             found = self._generators[seed, stage] = KeyedGenerator(seed, stage)
         return found
+
+    def function(self, operator: Any) -> Callable[..., Any]:
+        """Return the function of an operator; for its first calls one that is watched, where it is."""
+        fn: Callable[..., Any] = operator.fn
+        return fn if self.draws is None else self.draws.watched(fn, operator.name, self)
 
     def packed(self, used: int, places: int) -> None:
         """Count packed rows: so many of their places are in use."""

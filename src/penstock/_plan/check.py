@@ -213,11 +213,15 @@ def no_async_generator(fn: Any, operator: str) -> None:
         )
 
 
-def notices(root: Node) -> list[str]:
-    """Say what of the transforms in a plan does nothing, or is not what it looks like, and what files its sources leave out."""
+def notices(root: Node, output: str = "numpy") -> list[str]:
+    """Say what in a plan does nothing, is not what it looks like, or is most likely not meant, with the output that a feed gives."""
     nodes = walk(root)
     above = {id(child): node for node in nodes for child in node.children}
     out: list[str] = [*rank_notes(root), *(getattr(getattr(node, "source", None), "notice", "") for node in nodes)]
+    if any(node.operator == "shuffle" and _gives_batches(node) for node in nodes):
+        out.append("shuffle() after batch() moves whole batches, and the elements of each stay together: put it before batch()")
+    if output == "torch" and not any(node.makes_batches for node in nodes):
+        out.append('output="torch" without batch() gives single elements: put batch(n) last, unless each element is a batch already')
     for node in nodes:
         if node.transform is None or not isinstance(node.transform[0], NoticingTransform):
             continue
@@ -229,6 +233,13 @@ def notices(root: Node) -> list[str]:
             parent = above.get(id(parent))
         out.append(node.transform[0].notice(node.transform[1], maps, right_behind))
     return list(dict.fromkeys(filter(None, out)))
+
+
+def _gives_batches(node: Node) -> bool:
+    """Tell whether elements are batches, perhaps mapped, in another order or number."""
+    while node.selects or node.aligned:
+        node = node.children[0]
+    return node.makes_batches
 
 
 def indexable(node: Node, operator: str, fix: str) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from penstock._contracts.element import entries_of
 from penstock._contracts.frameworks import Output
 from penstock._contracts.options import Options
 from penstock.errors import MissingExtra, PlanError
@@ -87,16 +88,13 @@ def mapped(tree: Any, convert: Callable[[Any], Any], kinds: type | tuple[type, .
     """Return a tree with `convert` applied to the leaves of some types, the others as they are."""
     if isinstance(tree, kinds):
         return convert(tree)
-    if isinstance(tree, dict):
-        return {key: mapped(value, convert, kinds) for key, value in tree.items()}
     if isinstance(tree, tuple):
         values = (mapped(value, convert, kinds) for value in tree)
         return type(tree)(*values) if hasattr(tree, "_fields") else tuple(values)
     if isinstance(tree, list):
         return [mapped(value, convert, kinds) for value in tree]
-    if isinstance(tree, Mapping):  # such as the BatchEncoding of a tokenizer
-        return {key: mapped(value, convert, kinds) for key, value in tree.items()}
-    return tree
+    entries = entries_of(tree)
+    return tree if entries is None else {key: mapped(value, convert, kinds) for key, value in entries.items()}
 
 
 class HostOutput:

@@ -66,7 +66,7 @@ _KEYWORDS = {
     "function": _FN,
     "generator": _SEED,
     "map_func": _FN,
-    "multiprocessing_context": "leave it out: the workers of a feed are threads",
+    "multiprocessing_context": "leave it out: feed(num_workers=N) forks its worker processes from a process of their own",
     "num_parallel_calls": _WORKERS,
     "num_parallel_reads": _WORKERS,
     "num_proc": _WORKERS,

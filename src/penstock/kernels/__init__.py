@@ -17,9 +17,10 @@ from penstock.kernels.checked import (
     philox_uniform,
     read_file,
 )
-from penstock.kernels.library import backend
+from penstock.kernels.library import WITHOUT_LIBRARY, backend, slow_twins
 
 __all__ = [
+    "WITHOUT_LIBRARY",
     "backend",
     "copy_images",
     "crop_images",
@@ -31,4 +32,5 @@ __all__ = [
     "permute",
     "philox_uniform",
     "read_file",
+    "slow_twins",
 ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from penstock.kernels import WITHOUT_LIBRARY
 from penstock.observe.advice import STAYS, in_workers, num_workers_for
 from penstock.observe.stats import FailureStats, SlowSample, Snapshot, StageStats
 
@@ -77,7 +78,9 @@ class Verdict:
 
 def explain(snapshot: Snapshot) -> str:
     """Return the bottleneck of a run and what to change as the first line, and the figures of its stages below it."""
-    return "\n".join([judge(snapshot).headline, *figures(snapshot), *(f"  notice: {text}" for text in snapshot.notices[-3:])])
+    first = [WITHOUT_LIBRARY] if WITHOUT_LIBRARY in snapshot.notices else []
+    last = [f"  notice: {text}" for text in snapshot.notices[-3:] if text not in first]
+    return "\n".join([*first, judge(snapshot).headline, *figures(snapshot), *last])
 
 
 def summary(snapshot: Snapshot) -> str:

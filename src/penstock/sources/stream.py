@@ -162,8 +162,21 @@ def stream_source(stream: Any, fast_forward: bool = False, length: int | None = 
     """
     if has_iterator_states(stream):
         stream = IteratorStates(stream)
-    has_states = all(callable(getattr(stream, name, None)) for name in ("state_dict", "load_state_dict"))
+    has_states = _takes(stream, "state_dict") and _takes(stream, "load_state_dict", {})
     return (StatefulSource if has_states else IterableSource)(stream, fast_forward, length)
+
+
+def _takes(stream: Any, name: str, *arguments: Any) -> bool:
+    """Tell whether it has a method of this name that can be called like that: MosaicML Streaming's state_dict wants other arguments."""
+    from inspect import signature  # 5 ms to import
+
+    method = getattr(stream, name, None)
+    try:
+        return callable(method) and signature(method).bind(*arguments) is not None
+    except TypeError:
+        return False
+    except ValueError:  # one in C that does not say
+        return True
 
 
 class IterableSource(GeneratorSource):
@@ -209,9 +222,8 @@ class IterableSource(GeneratorSource):
         return self._stream
 
     def _tell(self, pass_number: int) -> None:
-        set_epoch = getattr(self._stream, "set_epoch", None)
-        if callable(set_epoch):
-            set_epoch(pass_number)
+        if _takes(self._stream, "set_epoch", pass_number):
+            self._stream.set_epoch(pass_number)
 
 
 class StatefulSource(IterableSource):

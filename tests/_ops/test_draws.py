@@ -1,0 +1,128 @@
+"""A function that draws from a generator of the process is named, with the generator, wherever it runs; any other is not."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import penstock as ps
+from penstock._ops.draws import Draws
+
+PLACES: list[dict[str, Any]] = [{}, {"executor": "inline"}, {"executor": "threads", "num_workers": 2}, {"num_workers": 1}]
+
+
+def uniform(x: Any) -> Any:
+    return x + np.random.rand()
+
+
+def normal(x: Any) -> Any:
+    return x + np.random.normal()
+
+
+def python(x: Any) -> Any:
+    return x + random.random()
+
+
+def own(x: Any, rng: np.random.Generator) -> Any:
+    return x + rng.random()
+
+
+def seeded(x: Any) -> Any:
+    return x + np.random.default_rng(int(np.sum(x))).random()
+
+
+def nothing(x: Any) -> Any:
+    return x
+
+
+GENERATORS = {uniform: "numpy.random", normal: "numpy.random", python: "random", own: "", seeded: "", nothing: ""}
+
+
+def named(ds: ps.Dataset, **options: Any) -> list[str]:
+    with ds.feed(**options) as feed:
+        for _ in range(2):
+            list(feed)
+        return [text for text in feed.stats().notices if "draws from the generator" in text]
+
+
+@pytest.mark.parametrize("options", PLACES, ids=str)
+@pytest.mark.parametrize("fn", GENERATORS)
+def test_one_notice_names_the_function_and_the_generator(fn: Callable[..., Any], options: dict[str, Any]) -> None:
+    found = named(ps.from_source(range(40)).map(nothing).map(fn).batch(8), **options)
+    if not GENERATORS[fn]:
+        assert found == []
+        return
+    (text,) = found
+    assert text == (
+        f"'{fn.__name__}' draws from the generator of {GENERATORS[fn]}, which all functions of a process share: what it gives depends on "
+        "which worker runs it, and another run or a resume gives something else. Let it draw from an argument rng: "
+        f"map({fn.__name__}) with `def {fn.__name__}(element, rng)` gets a NumPy generator that depends on seed, epoch and element only"
+    )
+
+
+def test_a_map_of_batches_is_watched_too() -> None:
+    assert len(named(ps.from_source(range(40)).batch(8).map(uniform))) == 1
+
+
+def test_two_functions_in_one_thread_are_both_named() -> None:
+    assert len(named(ps.from_source(range(40)).map(uniform).map(python).map(nothing).batch(8))) == 2
+
+
+def test_a_draw_of_the_training_loop_is_not_one_of_the_function() -> None:
+    draws = Draws(lambda: False)
+    assert [draws.watched(uniform, "uniform", 0)(1) > 0 for _ in range(9)] == [True] * 9
+    assert draws.take() == []
+
+
+def test_a_function_is_itself_after_three_calls_and_one_that_seeds_at_once() -> None:
+    draws = Draws()
+    for _ in range(3):
+        assert draws.watched(nothing, "nothing", 0) is not nothing
+        draws.watched(nothing, "nothing", 0)(1)
+    assert draws.watched(nothing, "nothing", 0) is nothing
+
+    class Fetch:
+        seeds_generators = True
+
+    fetch: Any = Fetch()
+    assert draws.watched(fetch, "fetch", 0) is fetch
+
+
+def test_calls_do_not_wait_for_each_other() -> None:
+    draws, barrier = Draws(), threading.Barrier(2, timeout=30)
+    watched = [draws.watched(lambda x: barrier.wait() and x, name, name) for name in ("one", "two")]
+    threads = [threading.Thread(target=call, args=(1,)) for call in watched]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not barrier.broken
+
+
+def test_an_error_of_a_watched_call_is_its_own() -> None:
+    draws = Draws()
+    with pytest.raises(ZeroDivisionError):
+        draws.watched(lambda x: 1 / x, "divide", 0)(0)
+    assert draws.take() == []
+
+
+def test_where_several_workers_run_functions_the_first_that_draws_is_named_alone() -> None:
+    draws = Draws()
+    for _ in range(2):  # NumPy loads the module at the first draw
+        draws.watched(uniform, "uniform", 0)(1)
+    draws.watched(nothing, "nothing", 1)(1)
+    draws.watched(python, "python", 0)(1)
+    assert [text.partition(" ")[0] for _, text in draws.take()] == ["'uniform'"]
+
+
+def test_a_text_is_passed_on_once() -> None:
+    draws = Draws()
+    for text in ("", "a", "a", "b"):
+        draws.add("kind", text)
+    assert draws.take() == [("kind", "a"), ("kind", "b")]
+    assert draws.take() == []
