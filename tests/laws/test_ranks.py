@@ -32,7 +32,11 @@ def _tokens(x: Any) -> Any:
 
 
 def _same(x: Any) -> Any:
-    return x + 0
+    return {**x} if isinstance(x, dict) else x + 0
+
+
+def _named(x: Any) -> Any:
+    return x if isinstance(x, dict) else {"value": x}
 
 
 PLANS: dict[str, Plan] = {
@@ -81,7 +85,7 @@ def _rows(items: list[Any], *, batched: bool) -> list[Any]:
 
 
 def _is_batched(name: str) -> bool:
-    return name not in ("positions", "batches by rank", "filter", "batches of a filter", "buckets")
+    return name not in ("positions", "batches by rank", "filter", "batches of a filter", "buckets", "columns, filter", "whole batches")
 
 
 def _by_rank(rank: int, num_ranks: int, even: Any = "drop") -> Callable[[ps.Dataset], ps.Dataset]:
@@ -136,6 +140,64 @@ def test_padding_repeats_the_first_elements_of_the_last_round(name: str, num_ran
     left = len(whole) % num_ranks
     last = whole[len(whole) - left :]
     assert together == whole + [last[n % left] for n in range(left, num_ranks) if left]
+
+
+def _masked(rank: int, num_ranks: int) -> Callable[[ps.Dataset], ps.Dataset]:
+    return lambda ds: ds.map(_named).shard_by_rank("mask", rank=rank, num_ranks=num_ranks)
+
+
+def _named_columns(rank: int, num_ranks: int) -> Callable[[ps.Dataset], ps.Dataset]:
+    """Without a map: the field is added to columns, or right behind a fold."""
+    return lambda ds: ds.shard_by_rank("mask", rank=rank, num_ranks=num_ranks)
+
+
+MASKED: dict[str, tuple[Plan, Any]] = {
+    **{name: (plan, _masked) for name, plan in PLANS.items()},
+    "packs, no map": (PLANS["packs"], _named_columns),
+    "columns": (lambda shard: shard(ps.from_arrays({"value": np.arange(101)}).shuffle(seed=3)).batch(4), _named_columns),
+    "columns, filter": (lambda shard: shard(ps.from_arrays({"value": np.arange(101)}).filter(lambda x: _odd(x["value"]))), _named_columns),
+    "whole batches": (lambda shard: shard(ps.from_arrays({"value": np.arange(101)}).batch(4)).map(_same), _named_columns),
+}
+
+
+def _valid(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    assert {row[-1] for row in rows} <= {True, False}
+    return [row[:-1] for row in rows if row[-1]]
+
+
+@pytest.mark.parametrize("num_ranks", [2, 7, *(pytest.param(number, marks=pytest.mark.slow) for number in (1, 5, 150))])
+@pytest.mark.parametrize("name", MASKED)
+def test_each_element_is_valid_once_over_all_ranks(name: str, num_ranks: int) -> None:
+    plan, shard = MASKED[name]
+    batched = _is_batched(name)
+    whole = _valid(_rows(list(plan(shard(0, 1)).feed(num_workers=0)), batched=batched))
+    parts = []
+    for rank in range(num_ranks):
+        with plan(shard(rank, num_ranks)).feed(executor="threads", num_workers=rank % 2) as feed:
+            parts.append(_rows(list(feed), batched=batched))
+    together = _interleaved(parts)
+    assert _valid(together) == whole
+    assert len(together) - len(whole) < num_ranks * PASSES.get(name, 1)
+    assert all(row[:-1] in whole for row in together)  # the others are copies
+
+
+@pytest.mark.parametrize("moved_to", [1, 2, *(pytest.param(number, marks=pytest.mark.slow) for number in (3, 5))])
+@pytest.mark.parametrize("name", MASKED)
+def test_each_element_is_valid_once_also_when_other_ranks_go_on(name: str, moved_to: int) -> None:
+    num_ranks, (plan, shard), batched = 3, MASKED[name], _is_batched(name)
+    whole = _valid(_rows(list(plan(shard(0, 1)).feed(num_workers=0)), batched=batched))
+    num_steps = len(list(plan(shard(0, num_ranks)).feed(num_workers=0)))
+    for at in sorted({1, num_steps // 2, num_steps - 1} - {0}):
+        before, after, state = [], [], None
+        for rank in range(num_ranks):
+            with plan(shard(rank, num_ranks)).feed(executor="threads", num_workers=rank % 2) as feed:
+                before.append(_rows([next(feed) for _ in range(at)], batched=batched))
+                state = feed.state_dict()
+        for rank in range(moved_to):
+            with plan(shard(rank, moved_to)).feed(executor="threads", num_workers=rank % 2) as feed:
+                feed.load_state_dict(state)
+                after.append(_rows(list(feed), batched=batched))
+        assert _valid(_interleaved(before)) + _valid(_interleaved(after)) == whole, at
 
 
 @pytest.mark.parametrize("moved_to", [1, *(pytest.param(number, marks=pytest.mark.slow) for number in (2, 3)), 5])

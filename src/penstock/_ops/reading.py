@@ -12,14 +12,16 @@ from typing import Any, ClassVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._contracts.element import bytes_of_all
+from penstock._contracts.element import LEAF, bytes_of_all
 from penstock._contracts.source import ColumnSource, DistantSource, IndexedSource, SubscriptedSource, TransientSource
+from penstock._contracts.policy import Raise
 from penstock._contracts.storage import RecordStore
 from penstock._ops.block import UNLIMITED, Block, ElementFailed, Ints, Keys
 from penstock._ops.collation import Collation
 from penstock._ops.operator import ChainOp, Leaf, OneToOne
 from penstock._ops.worker import WorkerContext
 from penstock._order.arithmetic import (
+    INFINITE,
     GroupOrders,
     Length,
     batch_rows,
@@ -31,7 +33,9 @@ from penstock._order.arithmetic import (
     shuffled,
     window_shuffled,
 )
+from penstock._order.folds import marked
 from penstock._order.mixing import InterleaveFold, MixFold, interleaved, mixed_parts, mixed_turns
+from penstock.errors import PlanError
 from penstock.formats.cache_stores import pack, unpack
 
 __all__ = [
@@ -42,6 +46,7 @@ __all__ = [
     "EnumerateOp",
     "GroupShuffleOp",
     "InterleaveLeaf",
+    "MarkOp",
     "MixLeaf",
     "Moves",
     "Part",
@@ -106,10 +111,40 @@ class ShardOp(Moves):
     padded_length: int | None = None
 
     def source_positions(self, epochs: Ints, positions: Ints) -> tuple[Ints, Ints]:
-        below = sharded(positions, self.num_shards, self.index) + self.first
+        below = self._below(positions)
         if self.padded_length is not None:
             below = padded_round(below, self.padded_length, self.num_shards, self.first)
         return epochs, below
+
+    def valid(self, positions: Ints) -> NDArray[np.bool_]:
+        """Tell which positions are no padding."""
+        return self._below(positions) < (INFINITE if self.padded_length is None else self.padded_length)
+
+    def _below(self, positions: Ints) -> Ints:
+        return sharded(positions, self.num_shards, self.index) + self.first
+
+
+@dataclass(frozen=True, slots=True)
+class MarkOp(OneToOne):
+    """Elements with the field `valid`: whether they are no padding of the shard right before it."""
+
+    name: ClassVar[str] = ""
+
+    shard: ShardOp
+
+    def apply(self, block: Block, epochs: Ints, positions: Ints, worker: WorkerContext) -> Block:
+        valid = self.shard.valid(positions)
+        structure = block.structure() if block.columnar else LEAF
+        if structure is not LEAF and structure[0] == "dict" and "valid" not in structure[1]:
+            structure = ("dict", (*structure[1], "valid"), (*structure[2], LEAF))
+            return block.with_columns(structure, [*block.columns(), valid])
+        rows: list[Any] = []
+        try:
+            for element, is_valid in zip(block.rows(), valid.tolist(), strict=False):  # perhaps fewer than there are positions
+                rows.append(marked(element, is_valid))
+        except PlanError as error:
+            raise ElementFailed(len(rows), "shard_by_rank", error, Raise()) from error
+        return block.with_rows(rows, block.num_bytes)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
