@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._contracts.element import LEAF, bytes_of_all
-from penstock._contracts.source import ColumnSource, DistantSource, IndexedSource, SubscriptedSource, TransientSource
 from penstock._contracts.policy import Raise
+from penstock._contracts.source import ColumnSource, DistantSource, IndexedSource, SubscriptedSource, TransientSource
 from penstock._contracts.storage import RecordStore
 from penstock._ops.block import UNLIMITED, Block, ElementFailed, Ints, Keys
 from penstock._ops.collation import Collation

@@ -124,9 +124,9 @@ class ShardFold:
 class RankFold:
     """The item number `rank` of each round of `num_ranks` items, when the round is complete: all ranks give as many.
 
-    Of a last round that is not complete "drop" gives nothing, and "pad" gives the first items again to the ranks that have none. "mask" does
-    so too, and makes a `pair` of each item and whether it comes for the first time. State: the items of the round, none whenever something
-    comes out. So a saved state is a place between rounds, and any number of ranks can go on.
+    Of a last round that is not complete "drop" gives nothing, and "pad" gives the first items again to the ranks that have none. So does
+    "mask", which makes a `pair` of each item and whether it is none of these. State: the items of the round, none whenever something comes
+    out. So a saved state is a place between rounds, and any number of ranks can go on.
     """
 
     num_ranks: int
@@ -182,9 +182,9 @@ def marked(element: Any, valid: Any) -> dict[Any, Any]:
     """
     if isinstance(element, Mapping) and "valid" not in element:
         return {**element, "valid": valid}
-    what = "has a field 'valid' already" if isinstance(element, Mapping) else f"is a {type(element).__name__}, not a dict"
+    what = "has this field already" if isinstance(element, Mapping) else "is no dict"
     raise PlanError(
-        f"even='mask' adds the field 'valid' to each element, but the element {what}",
+        f"even='mask' adds the field 'valid' to each element, but an element {what}",
         where="shard_by_rank(even='mask')",
         fix="call map() with a function that returns a dict without 'valid' before shard_by_rank()",
     )

@@ -276,8 +276,8 @@ class Shard(SelectingNode):
 
     With `equal_steps`, a policy that skips an element replaces it by another one of the shard: all shards make as many steps. With `even`,
     all shards have as many elements: of a last round of fewer than num_shards positions "drop" gives none, "pad" gives the first of the
-    round again to the shards that have none, "mask" marks these as well, and "error" is an error. The rounds begin at position `first`. `found` tells that the
-    numbers are those of the process, not given.
+    round again to the shards that have none, "mask" marks these too, and "error" is an error. The rounds begin at position `first`.
+    `found` tells that the numbers are those of the process, not given.
     """
 
     num_shards: int
@@ -299,8 +299,7 @@ class Shard(SelectingNode):
         return self.even in ("pad", "mask")
 
     def spec(self, of: Callable[[Node], Any]) -> Any:
-        below = of(self.child)
-        return marked(below, ArraySpec((), np.dtype(bool))) if self.even == "mask" else below
+        return marked(of(self.child), ArraySpec((), np.dtype(bool))) if self.even == "mask" else of(self.child)
 
     def num_elements(self, below: Sequence[Length]) -> Length:
         if self.even is not None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from penstock.errors import PlanError
 
-__all__ = ["agree", "comparison", "current_rank", "gatherer", "rank_of_environment"]
+__all__ = ["agree", "comparison", "current_rank", "gatherer", "rank_of_environment", "unsharded_notice"]
 
 _LAUNCHERS = (
     ("torchrun", "RANK", "WORLD_SIZE"),
@@ -57,6 +57,20 @@ def rank_of_environment(environment: Mapping[str, str]) -> tuple[int, int]:
             fix=f"start the program with {launcher}, set both variables, or give rank= and num_ranks=",
         )
     return 0, 1
+
+
+def unsharded_notice() -> str:
+    """Say that each rank gets everything of a plan without a shard; "" where this process is alone."""
+    try:
+        rank, count = current_rank()
+    except PlanError:  # half a rank in the environment is no business of a plan that does not ask
+        return ""
+    if count == 1:
+        return ""
+    return (
+        f"this process is rank {rank} of {count}, and the pipeline has no shard_by_rank(): each rank trains on everything, unless the "
+        "source gives it a part. Call shard_by_rank() before batch()"
+    )
 
 
 def gatherer() -> Callable[[Any], list[Any]] | None:

@@ -176,7 +176,7 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods, metaclass=_DatasetKind
         options = locals()
         from penstock._engine.tuning import TuningCache
         from penstock.adapters import output_of
-        from penstock.adapters.ranks import comparison
+        from penstock.adapters.ranks import comparison, unsharded_notice
         from penstock.feed import Feed
 
         if self._tuning_cache is None:
@@ -187,7 +187,8 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods, metaclass=_DatasetKind
         heard = check.listeners_argument(listeners)
         ranks = ranks_of(self._root)
         agree = None if ranks is None else comparison(ranks)
-        return Feed(self._root, chosen, heard, tuning_cache=tuning_cache, output=made, agree=agree)
+        notice = "" if plan.shards_of(self._root) else unsharded_notice()
+        return Feed(self._root, chosen, heard, tuning_cache=tuning_cache, output=made, agree=agree, notice=notice)
 
     def to_tf(self, feed: Feed | None = None, *, output_signature: Any = None) -> Any:
         """Return a `tf.data.Dataset` of whole batches: its iterations are the epochs of a feed. TensorFlow copies no array.
