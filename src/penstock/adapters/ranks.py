@@ -7,9 +7,12 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
+from penstock._contracts.element import map_leaves
 from penstock.errors import PlanError
 
-__all__ = ["agree", "comparison", "current_rank", "gatherer", "rank_of_environment", "unsharded_notice"]
+__all__ = ["agree", "comparison", "current_rank", "gatherer", "rank_of_environment", "unsharded_notice", "valid_rows"]
 
 _LAUNCHERS = (
     ("torchrun", "RANK", "WORLD_SIZE"),
@@ -71,6 +74,19 @@ def unsharded_notice() -> str:
         f"this process is rank {rank} of {count}, and the pipeline has no shard_by_rank(): each rank trains on everything, unless the "
         "source gives it a part. Call shard_by_rank() before batch()"
     )
+
+
+def valid_rows(batch: Any) -> Any:
+    """Return a batch of `shard_by_rank(even="mask")` without its padded rows and without the field `valid`: it may have no row left.
+
+    A feed does so with `device_transform=valid_rows`.
+    """
+    valid = batch["valid"]
+    rows = {key: value for key, value in batch.items() if key != "valid"}
+    if bool(valid.all()):
+        return rows
+    places = np.flatnonzero(valid.cpu() if hasattr(valid, "cpu") else valid)  # none for the one `valid` of a whole batch
+    return map_leaves(lambda leaf: leaf[places] if getattr(leaf, "ndim", 0) else leaf, rows)
 
 
 def gatherer() -> Callable[[Any], list[Any]] | None:
