@@ -207,8 +207,7 @@ def items_of(node: plan.Node, counter: Counter) -> list[Item]:
             places = np.array(node.places, np.int64).reshape(-1, 2)
             return [PickOp(places[:, 0].copy(), places[:, 1].copy())]
         case plan.Shard():
-            shard = ShardOp(node.num_shards, node.index, node.first, _padded_length(node, below))
-            return [shard, MarkOp(shard)] if node.even == "mask" else [shard]
+            return _shard_items(node, below)
         case plan.Skip():
             return [SkipOp(node.count)]
         case plan.Repeat():
@@ -220,8 +219,10 @@ def items_of(node: plan.Node, counter: Counter) -> list[Item]:
     raise _not_lowered(node)
 
 
-def _padded_length(node: plan.Shard, below: Length) -> int | None:
-    return int(below) if node.pads and below not in (None, INFINITE) else None
+def _shard_items(node: plan.Shard, below: Length) -> list[Item]:
+    length = int(below) if node.pads and below not in (None, INFINITE) else None
+    shard = ShardOp(node.num_shards, node.index, node.first, length)
+    return [shard, MarkOp(shard)] if node.even == "mask" else [shard]
 
 
 def map_item(node: plan.Map, counter: Counter) -> Item:
@@ -513,8 +514,6 @@ class _Builder:
                     self._fold(ResampleFold(node.target, node.initial, node.seed, size_of, unmeasured))
                 case _ if node.children and not node.is_hint:
                     self._number(_fold_of(node, chain[place + 1 :]))
-                    if isinstance(node, plan.Shard) and node.even == "mask":
-                        self._place(MapOp(_marked, "shard_by_rank", 0, 0, False, Raise()), None)
 
     def finish(self) -> list[SegmentPlan]:
         """Close the last segment: it delivers."""
@@ -621,11 +620,8 @@ class _Builder:
 
     def _number(self, fold: Fold) -> None:
         """Add a numbering fold; below maps it moves into the fold runner before them, because it commutes with them."""
-        # Where elements may be left out, what counts them stays, and so does an endless repeat, which must see whether any came.
-        # So does one that makes pairs: the maps below it take elements.
-        stays = self.skips and bool(self.steps) and not (isinstance(fold, RepeatFold) and fold.count is not None)
-        stays = stays or (isinstance(fold, RankFold) and fold.even == "mask")
-        if not self.folds and self.done and not self._filter_steps() and not stays:
+        marks = isinstance(fold, RankFold) and fold.even == "mask"  # it makes pairs, and the maps below it take elements
+        if not self.folds and self.done and not self._filter_steps() and not marks and not self._stays(fold):
             place = len(self.done) - 1
             while place and self.done[place].transparent:
                 place -= 1
@@ -640,6 +636,12 @@ class _Builder:
         if isinstance(fold, RankFold) and _holds(self.folds):
             self._close(tuple(self.folds))
         self.folds.append(fold)
+        if marks:
+            self._place(MapOp(_marked, "shard_by_rank", 0, 0, False, Raise()), None)
+
+    def _stays(self, fold: Fold) -> bool:
+        """Tell whether a fold must see which elements the maps below it leave out: what counts them, and an endless repeat."""
+        return self.skips and bool(self.steps) and not (isinstance(fold, RepeatFold) and fold.count is not None)
 
 
 def _holds(folds: Sequence[Fold]) -> bool:
