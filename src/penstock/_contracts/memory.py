@@ -160,19 +160,13 @@ _LOCAL_RANKS = (
 
 def _local_ranks(environment: Mapping[str, str]) -> int:
     """Return how many ranks share the CPUs of this process, as the first launcher says whose variable is there; 1 where there is none."""
-    # The one process of a batch script has the variables of SLURM too. What srun has bound to CPUs has its own.
+    # The one process of a batch script has the variables of SLURM too.
     in_batch = "SLURM_PROCID" in environment and "SLURM_STEP_NUM_TASKS" not in environment
-    alone = in_batch or environment.get("SLURM_CPU_BIND_TYPE", "").startswith(("mask_cpu", "map_cpu"))
     for name in _LOCAL_RANKS:
-        # One number, or those of all nodes: 4(x2),3
-        counts = [int(count) for count, times in _COUNTS.findall(environment.get(name, "")) for _ in range(int(times or 1))]
-        if counts and not (alone and name.startswith("SLURM")):
-            node = environment.get("SLURM_NODEID", "0") if len(counts) > 1 else "0"
-            return max(1, counts[int(node)] if node.isdecimal() and int(node) < len(counts) else max(counts))
+        count = re.match(r"[1-9]\d*", environment.get(name, ""))  # SLURM lists all nodes, 4(x2),3: the first stands for them
+        if count and not (in_batch and name.startswith("SLURM")):
+            return int(count[0])
     return 1
-
-
-_COUNTS = re.compile(r"(\d+)(?:\(x(\d+)\))?")
 
 
 def meminfo(root: Path = Path("/")) -> dict[str, int]:

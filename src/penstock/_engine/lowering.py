@@ -31,7 +31,6 @@ from penstock._ops.reading import (
     EnumerateOp,
     GroupShuffleOp,
     InterleaveLeaf,
-    MarkOp,
     MixLeaf,
     PickOp,
     ReadLeaf,
@@ -39,6 +38,7 @@ from penstock._ops.reading import (
     ShardOp,
     ShuffleOp,
     SkipOp,
+    ValidOp,
     ZipLeaf,
     in_turn,
 )
@@ -222,7 +222,7 @@ def items_of(node: plan.Node, counter: Counter) -> list[Item]:
 def _shard_items(node: plan.Shard, below: Length) -> list[Item]:
     length = int(below) if node.pads and below not in (None, INFINITE) else None
     shard = ShardOp(node.num_shards, node.index, node.first, length)
-    return [shard, MarkOp(shard)] if node.even == "mask" else [shard]
+    return [shard, ValidOp(shard), _MARK] if node.even == "mask" else [shard]
 
 
 def map_item(node: plan.Map, counter: Counter) -> Item:
@@ -468,7 +468,7 @@ class _Builder:
     def _place_batch_ops(self, batch_ops: list[Item]) -> None:
         """Give maps above the batch that have workers of their own a segment each; arithmetic on positions goes below them."""
         cut = next(place for place, item in enumerate(batch_ops) if getattr(item, "workers", None) is not None)
-        number = next((item for item in batch_ops[cut:] if isinstance(item, (EnumerateOp, MarkOp))), None)
+        number = next((item for item in batch_ops[cut:] if isinstance(item, (EnumerateOp, ValidOp))), None)
         if number is not None:
             name = "enumerate" if isinstance(number, EnumerateOp) else "shard_by_rank(even='mask')"
             raise PlanError(
@@ -637,7 +637,7 @@ class _Builder:
             self._close(tuple(self.folds))
         self.folds.append(fold)
         if marks:
-            self._place(MapOp(_marked, "shard_by_rank", 0, 0, False, Raise()), None)
+            self._place(_MARK, None)
 
     def _stays(self, fold: Fold) -> bool:
         """Tell whether a fold must see which elements the maps below it leave out: what counts them, and an endless repeat."""
@@ -676,6 +676,10 @@ def _numbered(number: int, piece: KeyedElement) -> KeyedElement:
 
 def _marked(pair: tuple[bool, Any]) -> Any:
     return marked(pair[1], pair[0])
+
+
+_MARK = MapOp(_marked, "shard_by_rank", 0, 0, False, Raise())
+"""Makes elements of the pairs that `even="mask"` gives."""
 
 
 def _fold_of(node: plan.Node, above: list[plan.Node]) -> Fold:

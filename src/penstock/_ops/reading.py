@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from operator import getitem
 from typing import Any, ClassVar, cast
@@ -12,8 +12,7 @@ from typing import Any, ClassVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._contracts.element import LEAF, bytes_of_all
-from penstock._contracts.policy import Raise
+from penstock._contracts.element import bytes_of_all
 from penstock._contracts.source import ColumnSource, DistantSource, IndexedSource, SubscriptedSource, TransientSource
 from penstock._contracts.storage import RecordStore
 from penstock._ops.block import UNLIMITED, Block, ElementFailed, Ints, Keys
@@ -33,9 +32,7 @@ from penstock._order.arithmetic import (
     shuffled,
     window_shuffled,
 )
-from penstock._order.folds import marked
 from penstock._order.mixing import InterleaveFold, MixFold, interleaved, mixed_parts, mixed_turns
-from penstock.errors import PlanError
 from penstock.formats.cache_stores import pack, unpack
 
 __all__ = [
@@ -46,7 +43,6 @@ __all__ = [
     "EnumerateOp",
     "GroupShuffleOp",
     "InterleaveLeaf",
-    "MarkOp",
     "MixLeaf",
     "Moves",
     "Part",
@@ -56,6 +52,7 @@ __all__ = [
     "ShardOp",
     "ShuffleOp",
     "SkipOp",
+    "ValidOp",
     "ZipLeaf",
     "in_turn",
     "rows_at_once",
@@ -111,40 +108,10 @@ class ShardOp(Moves):
     padded_length: int | None = None
 
     def source_positions(self, epochs: Ints, positions: Ints) -> tuple[Ints, Ints]:
-        below = self._below(positions)
+        below = sharded(positions, self.num_shards, self.index) + self.first
         if self.padded_length is not None:
             below = padded_round(below, self.padded_length, self.num_shards, self.first)
         return epochs, below
-
-    def valid(self, positions: Ints) -> NDArray[np.bool_]:
-        """Tell which positions are no padding."""
-        return self._below(positions) < (INFINITE if self.padded_length is None else self.padded_length)
-
-    def _below(self, positions: Ints) -> Ints:
-        return sharded(positions, self.num_shards, self.index) + self.first
-
-
-@dataclass(frozen=True, slots=True)
-class MarkOp(OneToOne):
-    """Elements with the field `valid`: whether they are no padding of the shard right before it."""
-
-    name: ClassVar[str] = ""
-
-    shard: ShardOp
-
-    def apply(self, block: Block, epochs: Ints, positions: Ints, worker: WorkerContext) -> Block:
-        valid = self.shard.valid(positions)
-        structure = block.structure() if block.columnar else LEAF
-        if structure is not LEAF and structure[0] == "dict" and "valid" not in structure[1]:
-            structure = ("dict", (*structure[1], "valid"), (*structure[2], LEAF))
-            return block.with_columns(structure, [*block.columns(), valid])
-        rows: list[Any] = []
-        try:
-            for element, is_valid in zip(block.rows(), valid.tolist(), strict=False):  # perhaps fewer than there are positions
-                rows.append(marked(element, is_valid))
-        except PlanError as error:
-            raise ElementFailed(len(rows), "shard_by_rank", error, Raise()) from error
-        return block.with_rows(rows, block.num_bytes)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -193,6 +160,21 @@ class EnumerateOp(OneToOne):
         rows = block.rows()  # perhaps fewer than there are positions
         numbers = (positions[: len(rows)] + self.start).tolist()
         return block.with_rows(list(zip(numbers, rows, strict=True)), block.num_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class ValidOp(OneToOne):
+    """Pairs (valid, element): whether an element is no padding of the shard before it."""
+
+    name: ClassVar[str] = ""
+
+    shard: ShardOp
+
+    def apply(self, block: Block, epochs: Ints, positions: Ints, worker: WorkerContext) -> Block:
+        unpadded = replace(self.shard, padded_length=None).source_positions(epochs, positions)[1]
+        valid = unpadded < (INFINITE if self.shard.padded_length is None else self.shard.padded_length)
+        rows = block.rows()  # perhaps fewer than there are positions
+        return block.with_rows(list(zip(valid[: len(rows)].tolist(), rows, strict=True)), block.num_bytes)
 
 
 # -- several branches -------------------------------------------------------------------------------------------------------------

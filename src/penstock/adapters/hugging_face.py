@@ -36,7 +36,7 @@ class _Evaluation(_Epochs):
     def __init__(self, feed: Any, accelerator: Any) -> None:
         super().__init__(feed)
         self._accelerator, self._counts, self._num_rows = accelerator, [0], 0
-        self.num_examples, self.has_loss = 0, False
+        self.num_examples = 0
 
     def __iter__(self) -> Iterator[Any]:
         import torch
@@ -54,13 +54,13 @@ class _Evaluation(_Epochs):
         """Return the rows of all ranks, of tensors whose first dimension is that of the batch."""
         from accelerate.utils import recursively_apply
 
-        if self.has_loss:  # of a batch, given first and once for each row of the largest batch
-            self.has_loss, results = False, results[:1].repeat(max(1, self._num_rows))
         return recursively_apply(self._gathered, results)
 
     def _gathered(self, rows: Any) -> Any:
         import torch
 
+        if rows.ndim == 1 and len(rows) != self._num_rows:  # the loss of a batch, as often as the largest batch has rows
+            rows = rows[:1].repeat(max(1, self._num_rows))
         every = self._accelerator.gather(self._accelerator.pad_across_processes(rows, dim=0))
         parts = every.chunk(len(self._counts))
         return torch.cat([part[:count] for part, count in zip(parts, self._counts, strict=True)])
@@ -82,7 +82,6 @@ class FeedTrainerMixin:
     train_dataset: Any
     eval_dataset: Any
     gather_function: Any
-    _evaluation: _Evaluation | None = None
 
     def get_train_dataloader(self) -> Any:
         """Return the epochs of the feed."""
@@ -103,18 +102,10 @@ class FeedTrainerMixin:
     def evaluation_loop(self, dataloader: Any, *others: Any, **options: Any) -> Any:
         """Evaluate, with a feed's own way to gather results and to count samples."""
         evaluate = super().evaluation_loop  # type: ignore[misc]
-        self._evaluation = dataloader if isinstance(dataloader, _Evaluation) else None
-        if self._evaluation is None:
+        if not isinstance(dataloader, _Evaluation):
             return evaluate(dataloader, *others, **options)
-        self.gather_function = self._evaluation.gathered
-        return evaluate(dataloader, *others, **options)._replace(num_samples=self._evaluation.num_examples)
-
-    def prediction_step(self, *others: Any, **options: Any) -> Any:
-        """Compute a batch, and note whether its loss is the first thing to be gathered."""
-        results = super().prediction_step(*others, **options)  # type: ignore[misc]
-        if self._evaluation is not None:
-            self._evaluation.has_loss = results[0] is not None
-        return results
+        self.gather_function = dataloader.gathered
+        return evaluate(dataloader, *others, **options)._replace(num_samples=dataloader.num_examples)
 
     def train(self, resume_from_checkpoint: Any = None, **options: Any) -> Any:
         """Train, from the state in a checkpoint's `feed.json` where one is given."""

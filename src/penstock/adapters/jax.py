@@ -62,11 +62,10 @@ class JaxOutput:
         """Copy a tree to one sharding, or each field of it to its own; a field that is not named goes where JAX puts arrays by default."""
         if not isinstance(sharding, Mapping):
             return mapped(tree, lambda value: self._put(value, sharding), (np.ndarray, np.generic))
-        unknown = sorted(map(str, sharding if not isinstance(tree, Mapping) else sharding.keys() - tree.keys()))
-        if unknown:
-            fields = sorted(map(str, tree)) if isinstance(tree, Mapping) else f"no fields: it is a {type(tree).__name__}"
+        fields = tree.keys() if isinstance(tree, Mapping) else set[Any]()
+        if sharding.keys() - fields:
             raise SpecError(
-                f"sharding= names the fields {unknown}, and the batch has {fields}",
+                f"sharding= names the fields {sorted(map(str, sharding))}, and the batch has {sorted(map(str, fields)) or 'none'}",
                 where="feed options, sharding=",
                 fix="name the fields of the batch, or give one sharding for all arrays",
             )
