@@ -16,6 +16,7 @@ PACKAGE = "src/penstock"
 
 EXTRAS = {
     "PIL": ("cli", "image"),
+    "accelerate": ("adapters",),
     "cv2": ("cli", "image"),
     "jax": ("adapters", "cli"),
     "keras": ("adapters", "cli"),
@@ -50,8 +51,8 @@ UNSEEN = {"_engine": ("formats", "image", "observe", "sources")}
 """Rooms below that a room must not see all the same: the engine announces events and asks protocols."""
 
 READS_ENVIRONMENT = ("cli", "kernels")
-ASKS_ENVIRONMENT = ("sources/indexing.py", "adapters/ranks.py", "_processes/executed.py")
-"""Modules that may ask the environment where the user's folders are, which rank a launcher gave this process, and what a child gets."""
+ASKS_ENVIRONMENT = ("_contracts/memory.py", "sources/indexing.py", "adapters/ranks.py", "_processes/executed.py")
+"""Modules that may ask the environment where the user's folders are, which rank of how many this process is, and what a child gets."""
 
 
 def main(arguments: Sequence[str]) -> int:

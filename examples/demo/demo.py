@@ -20,10 +20,10 @@ import numpy as np
 import penstock as ps
 import photographs
 from model import PatchNet
+from penstock._contracts.memory import available_cpus
 from penstock.cli.screen import Screen, percent, seconds, size
 from penstock.errors import PenstockError
 from penstock.observe.diagnose import judge
-from penstock.observe.stats import available_cpus
 from timeline import draw, require_matplotlib
 from trial import Batch, InLine, ThroughPenstock, Trial, digest_of, run_trial
 

@@ -19,7 +19,7 @@ from typing import Any, Literal, Self, TextIO
 from penstock._contracts.event import BatchDelivered, Event, Fill, Listener, Notice
 from penstock._contracts.failing import add_note, cause_of, words_of
 from penstock._contracts.frameworks import Output, refuse_loader_around, refuse_loader_worker
-from penstock._contracts.memory import FeedMemory
+from penstock._contracts.memory import FeedMemory, available_cpus
 from penstock._contracts.options import Options
 from penstock._contracts.process import call_in_forked, leak, refuse_while_imported, uninterrupted
 from penstock._contracts.version import VERSION
@@ -63,7 +63,7 @@ from penstock.observe.curves import tensorboard as curves_of
 from penstock.observe.diagnose import explain
 from penstock.observe.live import FeedPlace, Show, followed
 from penstock.observe.losses import Losses
-from penstock.observe.stats import Snapshot, Stats, available_cpus, note_running, profilers
+from penstock.observe.stats import Snapshot, Stats, note_running, profilers
 from penstock.observe.ticker import Guarded
 from penstock.observe.trace import Trace
 from penstock.observe.trace import trace as trace_of
@@ -121,16 +121,17 @@ class Feed:
         tuning_cache: TuningCache | None = None,
         output: Output | None = None,
         agree: Callable[[Sequence[str]], None] | None = None,
+        notice: str = "",
     ) -> None:
         """Prepare a feed of the plan `root`. Use `Dataset.feed()`; `make_executor` replaces the options' executor in tests of one.
 
-        `agree` is called with what must be the same on all ranks, before the first element.
+        `agree` is called with what must be the same on all ranks, before the first element. `notice` is announced, about ranks.
         """
         check.steps_of_ranks(root)
         self._root, self._tuning_cache, self._agree, self._has_agreed = root, tuning_cache, agree, False
         self._outgoing = None if output is None else Outgoing(output)
         self._allocate = (output and output.allocate) or anonymous_memory
-        self._stats = Stats()
+        self._stats = Stats(num_cpus := available_cpus())
         self._profile = next((profiler(root, self._stats) for profiler in profilers()), None)
         self._options = options = options if self._profile is None else self._profile.options(options)
         keeping = [] if options.quarantine is None else [Quarantine(options.quarantine)]
@@ -140,10 +141,11 @@ class Feed:
         self._lock = threading.Lock()
         self._policies = policies_of(root, options)
         completion = not options.ordered or options.replay is not None
-        self._choice = Placement(self, options, available_cpus())
+        self._choice = Placement(self, options, num_cpus)
         self._advice = Advice(wanted=options.executor == options.num_workers == "auto")
         self._folded = completion or self._policies.skips
-        notices = [("policy", self._policies.notice), ("shard", check.shard_notice(root)), ("shard", rank_notice(root, self._policies))]
+        shards = check.shard_notice(root), rank_notice(root, self._policies), notice
+        notices = [("policy", self._policies.notice), *(("shard", text) for text in shards)]
         self._notices = [*filter(itemgetter(1), notices), *(("plan", text) for text in check.notices(root, options.output))]
         check_policies(root, self._policies, folded=self._folded)
         if completion:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import platform
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from penstock._contracts.memory import (
+    available_cpus,
     cgroup_limits,
     free_memory,
     freed_memory,
@@ -68,6 +73,81 @@ def test_no_limits(tmp_path: Path) -> None:
     )
     assert cgroup_limits(tmp_path) == (None, None)
     assert cgroup_limits(tmp_path / "none") == (None, None)
+
+
+CPUS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@pytest.mark.parametrize(
+    ("quota", "cpus"),
+    [("50000 100000", 1), ("150000 100000", min(2, CPUS)), ("100000 100000", 1), ("max 100000", CPUS), ("6400000 100000", CPUS)],
+)
+def test_workers_are_as_many_as_the_cpus_of_the_quota_a_part_of_one_as_one(tmp_path: Path, quota: str, cpus: int) -> None:
+    write(tmp_path, {"proc/self/cgroup": "0::/job\n", "sys/fs/cgroup/job/cpu.max": f"{quota}\n"})
+    assert available_cpus(tmp_path, {}) == cpus
+    number, period = quota.split()
+    (tmp_path / "proc/self/cgroup").write_text("3:cpu,cpuacct:/\n", "ascii")
+    write(tmp_path, {"sys/fs/cgroup/cpu/cpu.cfs_quota_us": number.replace("max", "-1"), "sys/fs/cgroup/cpu/cpu.cfs_period_us": period})
+    assert available_cpus(tmp_path, {}) == cpus
+
+
+@pytest.mark.parametrize(
+    ("environment", "ranks"),
+    [
+        ({}, 1),
+        ({"LOCAL_WORLD_SIZE": "2"}, 2),
+        ({"OMPI_COMM_WORLD_LOCAL_SIZE": "4"}, 4),
+        ({"MPI_LOCALNRANKS": "3"}, 3),
+        ({"MV2_COMM_WORLD_LOCAL_SIZE": "2"}, 2),
+        ({"PMI_LOCAL_SIZE": "2"}, 2),
+        ({"SLURM_NTASKS_PER_NODE": "4"}, 4),
+        ({"SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "8", "SLURM_STEP_TASKS_PER_NODE": "4(x2)", "SLURM_NODEID": "0"}, 4),
+        ({"SLURM_TASKS_PER_NODE": "4,3"}, 4),  # of the first node
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS_PER_NODE": "8"}, 1),  # the one process of a batch script
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS_PER_NODE": "8", "LOCAL_WORLD_SIZE": "2"}, 2),  # torchrun in a batch script
+        ({"LOCAL_WORLD_SIZE": "0"}, 1),
+        ({"LOCAL_WORLD_SIZE": "many"}, 1),
+        ({"LOCAL_WORLD_SIZE": "1000"}, 1000),  # and one worker for each all the same
+    ],
+)
+def test_ranks_on_one_machine_share_its_cpus(tmp_path: Path, environment: dict[str, str], ranks: int) -> None:
+    assert available_cpus(tmp_path, environment) == max(1, CPUS // ranks)
+
+
+def test_a_feed_of_a_process_with_a_quota_starts_as_many_workers(cpu_group: Path) -> None:
+    program = (
+        "import numpy as np, penstock as ps\n"
+        "with ps.from_arrays(np.arange(64)).batch(4).feed() as feed:\n"
+        "    list(feed); print(feed.stats().num_cpus)"
+    )
+    join = 'echo $$ > "$0/cgroup.procs" && exec "$@"'
+    out = subprocess.run(["sh", "-c", join, str(cpu_group), sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert out.stdout == "1\n"
+
+
+@pytest.fixture
+def cpu_group() -> Iterator[Path]:
+    """A cgroup of version 1 or 2 that allows 0.8 CPUs."""
+    group, quota = Path(), ""
+    for line in Path("/proc/self/cgroup").read_text().splitlines() if Path("/proc/self/cgroup").exists() else ():
+        number, names, path = line.split(":", 2)
+        if number == "0" or "cpu" in names.split(","):
+            group = Path("/sys/fs/cgroup", "" if number == "0" else "cpu", path.lstrip("/"), f"penstock-test-{os.getpid()}")
+            quota = "cpu.max" if number == "0" else "cpu.cfs_quota_us"
+            if (group.parent / "cgroup.procs").exists():
+                break
+    try:
+        group.mkdir()
+    except OSError as error:
+        pytest.skip(f"no cgroup can be made here: {error}")
+    try:
+        try:
+            (group / quota).write_text("80000", "ascii")
+        except OSError as error:
+            pytest.skip(f"no cgroup here limits CPUs: {error}")
+        yield group
+    finally:
+        group.rmdir()
 
 
 def test_what_is_free_is_the_least_of_the_machine_and_of_each_group(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.adapters.ranks import agree, comparison, current_rank, rank_of_environment
+from penstock.adapters.ranks import agree, comparison, current_rank, rank_of_environment, valid_rows
 from penstock.errors import MissingExtra, PlanError
 
 
@@ -45,6 +45,38 @@ def test_the_environment_of_this_process_is_read(monkeypatch: pytest.MonkeyPatch
     ds = ps.from_arrays(np.arange(10)).shard_by_rank()
     assert list(ds) == [1, 4, 7]
     assert "shard_by_rank(even='drop', rank=1, num_ranks=3)" in repr(ds)
+
+
+@pytest.mark.parametrize(
+    ("environment", "words"),
+    [
+        ({"RANK": "1", "WORLD_SIZE": "3"}, "rank 1 of 3, and the pipeline has no shard_by_rank(): each rank trains on everything"),
+        ({"RANK": "0", "WORLD_SIZE": "1"}, ""),
+        ({"RANK": "1"}, ""),  # half a rank: no business of a pipeline that does not ask
+    ],
+)
+def test_a_pipeline_without_a_shard_in_a_group_of_ranks_is_one_notice(
+    environment: dict[str, str], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    numbers = ps.from_arrays(np.arange(10))
+    with numbers.batch(5).feed() as feed:
+        list(feed)
+        found = [text for text in feed.stats().notices if "shard_by_rank" in text]
+    assert [words in text for text in found] == ([True] if words else [])
+    for sharded in (numbers.shard(2, 0), numbers.shard_by_rank(rank=0, num_ranks=2)):
+        with sharded.batch(5).feed() as feed:
+            list(feed)
+            assert not any("each rank trains on everything" in text for text in feed.stats().notices)
+
+
+def test_valid_rows_are_those_that_are_no_padding() -> None:
+    batch = {"x": np.arange(6).reshape(3, 2), "names": np.array(["a", "b", "c"], object), "valid": np.array([True, False, True])}
+    rows = valid_rows(batch)
+    assert {name: array.tolist() for name, array in rows.items()} == {"x": [[0, 1], [4, 5]], "names": ["a", "c"]}
+    assert valid_rows({"x": batch["x"], "valid": np.ones(3, bool)})["x"] is batch["x"]
+    assert valid_rows({"x": (np.arange(3), 7), "valid": np.bool_(False)})["x"][0].shape == (0,)  # a batch that is a copy as a whole
 
 
 def _gathered(*others: Any) -> Callable[[Any], list[Any]]:

@@ -17,6 +17,7 @@ MORE_PAGES = [
     "docs/how-it-works.md",
     "docs/looking.md",
     "docs/policies.md",
+    "docs/ranks.md",
     "docs/enqueuer.md",
     "docs/jobs.md",
     "docs/classic.md",

@@ -48,6 +48,29 @@ def test_a_sharding_lays_each_batch_over_the_devices() -> None:
     assert len({shard.device for shard in array.addressable_shards}) == 4
 
 
+def test_each_field_has_a_sharding_of_its_own_and_the_others_are_laid_out_by_jax() -> None:
+    whole = jax.sharding.NamedSharding(_over_devices().mesh, jax.sharding.PartitionSpec())
+    element = {"image": np.zeros((4, 3), np.float32), "label": {"a": np.arange(4), "b": np.arange(4)}, "rest": np.arange(4)}
+    by_field = {"image": _over_devices(), "label": {"a": whole}}
+    with ps.from_source([element] * 2).feed(output="jax", sharding=by_field) as feed:
+        batch = next(feed)
+    shards = {name: [shard.data.shape for shard in array.addressable_shards] for name, array in (*batch.items(), *batch["label"].items())
+              if name != "label"}  # fmt: skip
+    assert shards == {"image": [(1, 3)] * 4, "rest": [(4,)], "a": [(4,)] * 4, "b": [(4,)]}
+
+
+@pytest.mark.parametrize(
+    ("batch", "words"),
+    [
+        ({"x": np.zeros(4)}, r"names the fields \['image'\], and the batch has \['x'\](.|\n)*fix: +name the fields of the batch"),
+        (np.zeros(4), r"names the fields \['image'\], and the batch has none"),
+    ],
+)
+def test_a_sharding_of_a_field_that_is_not_there_is_an_error(batch: Any, words: str) -> None:
+    with ps.from_source([batch]).feed(output="jax", sharding={"image": _over_devices()}) as feed, pytest.raises(SpecError, match=words):
+        next(feed)
+
+
 def test_a_batch_that_devices_cannot_share_is_an_error_with_its_shape() -> None:
     words = r"shape \(3, 2\) cannot be laid out as NamedSharding(.|\n)*fix: +choose a batch size that the number of devices(.|\n)*divides"
     with (

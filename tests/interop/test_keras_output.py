@@ -93,6 +93,8 @@ numbers = ps.from_arrays(np.arange(30)).shuffle(seed=7)
 if sys.argv[1] == "filter":
     numbers = numbers.filter(lambda n: n % 5 > 0)
 ds = numbers.map(lambda n: {"x": np.full(3, n, np.float32), "y": np.float32(3 * n), "w": np.float32(1)}).batch(4)
+if sys.argv[1] == "batches":  # elements are whole batches, of which the last is short
+    ds = ps.from_source(list(ds))
 model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(1)])
 model.compile(optimizer=keras.optimizers.SGD(1e-4), loss="mse")
 train = ds.to_keras("x", "y", "w")
@@ -120,7 +122,7 @@ print(json.dumps({
 """
 
 
-@pytest.mark.parametrize("length", ["known", "filter"])
+@pytest.mark.parametrize("length", ["known", "filter", "batches"])
 @pytest.mark.parametrize("backend", ["tensorflow", "torch", "jax"])
 def test_keras_fits_evaluates_and_predicts(backend: str, length: str, tmp_path: Path) -> None:
     own = {"KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3", "TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}
@@ -146,3 +148,28 @@ def test_an_enqueuer_feeds_keras_and_tf_as_it_is() -> None:
     data = tf.data.Dataset.from_generator(enqueuer.get, output_signature=signature)
     assert [x.shape.as_list() for x, _ in data.take(3)] == [[4, 3]] * 3
     enqueuer.stop()
+
+
+_SIGNATURES = """
+import numpy as np
+import tensorflow as tf
+import penstock as ps
+
+batches = [{"x": np.zeros((4, 3), np.float32), "y": np.zeros(4)}, {"x": np.zeros((2, 3), np.float32), "y": np.zeros(2)}]
+rows = ps.from_arrays({"x": np.zeros((6, 3), np.float32), "y": np.zeros(6)})
+own = {"x": tf.TensorSpec((None, None), tf.float32), "y": tf.TensorSpec((None,), tf.float64)}
+for data in (
+    ps.from_source(batches).to_keras("x", "y"),
+    rows.batch(4, drop_remainder=True).to_keras("x", "y"),
+    rows.batch(4, drop_remainder=True).flat_map(lambda batch: [batch]).to_keras("x", "y"),
+    ps.from_source(batches).to_keras(["x"], "y", output_signature=own),
+):
+    spec = data.get_tf_dataset().element_spec
+    print([None if one is None else one.shape.as_list() for one in tf.nest.flatten(spec)])
+"""
+
+
+def test_the_first_dimension_of_a_batch_is_open_unless_the_remainder_is_dropped() -> None:
+    environment = {**os.environ, "KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    out = subprocess.run([sys.executable, "-c", _SIGNATURES], env=environment, capture_output=True, text=True, check=True).stdout
+    assert out.splitlines() == ["[[None, 3], [None]]", "[[4, 3], [4]]", "[[None, 3], [None]]", "[[None, None], [None]]"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -237,3 +238,150 @@ def test_the_trainer_goes_on_in_the_right_epoch_where_the_length_is_not_known(tm
     first = _trainer_run(tmp_path, 10, ds=ds, max_steps=18)
     rest = _trainer_run(tmp_path, None, str(tmp_path / "checkpoint-10"), ds=ds, max_steps=18)
     assert first + rest == want
+
+
+# -- validation on several ranks --------------------------------------------------------------------------------------------------------
+
+_EVALUATE = """
+import json, sys
+import numpy as np, torch
+import penstock as ps
+from penstock.adapters.hugging_face import FeedTrainerMixin
+from transformers import PretrainedConfig, PreTrainedModel, Trainer, TrainingArguments
+
+count, batch_size, folder, is_filtered = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4] == "filtered"
+
+class Config(PretrainedConfig):
+    model_type = "one-layer"
+
+class Model(PreTrainedModel):
+    config_class = Config
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.layer = torch.nn.Linear(1, 1)
+        self.post_init()
+
+    def forward(self, x, labels=None):
+        logits = self.layer(x)[:, 0] * 0 + 2 * x[:, 0]
+        return {"loss": ((logits - labels) ** 2).mean(), "logits": logits}
+
+class FeedTrainer(FeedTrainerMixin, Trainer):
+    pass
+
+def pipeline(even):
+    numbers = np.arange(count, dtype=np.float32)
+    ds = ps.from_arrays({"x": numbers[:, None], "labels": numbers}).shuffle(seed=7)
+    return (ds.filter(lambda row: row["labels"] >= 0) if is_filtered else ds).shard_by_rank(even).batch(batch_size)
+
+def metrics(found):
+    return {"labels": sorted(found.label_ids.tolist()), "right": bool((found.predictions == 2 * found.label_ids).all())}
+
+arguments = TrainingArguments(
+    output_dir=folder, report_to=[], use_cpu=True, disable_tqdm=True, remove_unused_columns=False, max_steps=2, save_strategy="no",
+    logging_strategy="no", label_names=["labels"], eval_strategy="steps", eval_steps=2,
+)
+with pipeline("mask").feed(output="torch") as feed, pipeline("drop").feed(output="torch") as train:
+    trainer = FeedTrainer(
+        model=Model(Config()), args=arguments, train_dataset=train, eval_dataset={"own": feed}, compute_metrics=metrics
+    )
+    trainer.train()
+    found = trainer.evaluate()
+    out = {"loss": found["eval_own_loss"], "labels": found["eval_own_labels"], "right": found["eval_own_right"]}
+    out["number"] = round(found["eval_own_samples_per_second"] * found["eval_own_runtime"])
+    out["loss again"] = trainer.evaluate(feed)["eval_loss"]
+    predicted = trainer.predict(feed)
+    out["predicted"] = sorted((predicted.predictions / 2).tolist())
+if trainer.accelerator.num_processes == 1:
+    columns = [{"x": np.float32([n]), "labels": np.float32(n)} for n in range(8)]
+    out["others"] = len(trainer.get_eval_dataloader(columns)), len(trainer.get_test_dataloader(columns))
+print(json.dumps(out))
+"""
+
+_VALIDATE = """
+import json, sys
+import lightning, torch, torchmetrics
+import numpy as np
+import penstock as ps
+from penstock.adapters.ranks import valid_rows
+
+count, batch_size = int(sys.argv[1]), int(sys.argv[2])
+seen = []
+
+class Model(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.mean = torchmetrics.MeanMetric()  # exact over ranks; the mean of log(sync_dist=True) divides by a rounded number of rows
+        self.norm = torch.nn.BatchNorm1d(1)  # its buffers are sent to all ranks at each step: ranks wait for one that makes fewer
+
+    def validation_step(self, batch, index):
+        self.norm(batch["x"])
+        seen.extend(batch["number"].tolist())
+        if len(batch["x"]):  # a batch of a rank may be padding alone
+            self.mean.update(batch["x"])
+        self.log("mean", self.mean, on_epoch=True, on_step=False, batch_size=1)
+
+    def val_dataloader(self):  # Lightning's processes know their ranks here
+        numbers = np.arange(count)
+        ds = ps.from_arrays({"x": numbers.astype(np.float32)[:, None], "number": numbers}).shard_by_rank("mask").batch(batch_size)
+        return ds.feed(output="torch", device_transform=valid_rows)
+
+trainer = lightning.Trainer(
+    accelerator="cpu", devices=int(sys.argv[3]), strategy="ddp" if int(sys.argv[3]) > 1 else "auto", logger=False,
+    enable_progress_bar=False, enable_model_summary=False, enable_checkpointing=False,
+)
+found = trainer.validate(Model(), verbose=False)
+print(json.dumps({"seen": seen, "mean": found[0]["mean"]}))
+"""
+
+
+def _on_ranks(program: str, num_ranks: int, *arguments: Any) -> list[Any]:
+    """Run a program on several ranks, as torchrun would; return what each printed."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        shared = {
+            "WORLD_SIZE": num_ranks, "LOCAL_WORLD_SIZE": num_ranks, "GROUP_RANK": 0, "TORCHELASTIC_RUN_ID": "one",
+            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": probe.getsockname()[1], "ACCELERATE_USE_CPU": "true",
+        }  # fmt: skip
+    own = {name: str(value) for name, value in shared.items()} if num_ranks > 1 else {}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-c", program, *map(str, arguments)],
+            env={**os.environ, **own, **({"RANK": str(rank), "LOCAL_RANK": str(rank)} if own else {})},
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+        for rank in range(num_ranks)
+    ]  # fmt: skip
+    out = []
+    for rank in ranks:
+        printed, errors = rank.communicate(timeout=120)
+        assert rank.returncode == 0, errors
+        out.append(json.loads(printed.splitlines()[-1]))
+    return out
+
+
+@pytest.mark.parametrize(
+    ("count", "batch_size", "num_ranks", "how"),
+    [
+        (51, 5, 2, "plain"),  # the last batch of rank 1 is padding alone
+        (51, 8, 2, "filtered"),
+        (40, 5, 3, "plain"),
+        (30, 4, 1, "plain"),
+    ],
+)
+def test_the_trainer_evaluates_and_predicts_each_sample_once(count: int, batch_size: int, num_ranks: int, how: str, tmp_path: Path) -> None:
+    want = [float(n) for n in range(count)]
+    for found in _on_ranks(_EVALUATE, num_ranks, count, batch_size, tmp_path, how):
+        assert found["labels"] == found["predicted"] == want
+        assert found["right"]
+        assert found["loss"] == pytest.approx(np.mean(np.square(want)))
+        assert found["loss again"] == pytest.approx(found["loss"])
+        assert found["number"] == pytest.approx(count, abs=1)
+        assert found.get("others", [1, 1]) == [1, 1]  # datasets of the Trainer's own are its business
+
+
+@pytest.mark.parametrize(("count", "batch_size", "num_ranks"), [(51, 5, 2), (51, 8, 2), (30, 4, 1)])
+def test_lightning_validates_each_sample_once(count: int, batch_size: int, num_ranks: int) -> None:
+    found = _on_ranks(_VALIDATE, num_ranks, count, batch_size, num_ranks)
+    assert sorted(number for one in found for number in one["seen"]) == list(range(count))
+    assert [one["mean"] for one in found] == pytest.approx([np.mean(np.arange(count))] * num_ranks)

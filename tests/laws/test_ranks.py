@@ -32,7 +32,15 @@ def _tokens(x: Any) -> Any:
 
 
 def _same(x: Any) -> Any:
-    return x + 0
+    return {**x} if isinstance(x, dict) else x + 0
+
+
+def _valid_field(x: Any) -> Any:
+    return {"valid": x}
+
+
+def _named(x: Any) -> Any:
+    return x if isinstance(x, dict) else {"value": x}
 
 
 PLANS: dict[str, Plan] = {
@@ -81,7 +89,7 @@ def _rows(items: list[Any], *, batched: bool) -> list[Any]:
 
 
 def _is_batched(name: str) -> bool:
-    return name not in ("positions", "batches by rank", "filter", "batches of a filter", "buckets")
+    return name not in ("positions", "batches by rank", "filter", "batches of a filter", "buckets", "columns, filter", "whole batches")
 
 
 def _by_rank(rank: int, num_ranks: int, even: Any = "drop") -> Callable[[ps.Dataset], ps.Dataset]:
@@ -136,6 +144,64 @@ def test_padding_repeats_the_first_elements_of_the_last_round(name: str, num_ran
     left = len(whole) % num_ranks
     last = whole[len(whole) - left :]
     assert together == whole + [last[n % left] for n in range(left, num_ranks) if left]
+
+
+def _masked(rank: int, num_ranks: int) -> Callable[[ps.Dataset], ps.Dataset]:
+    return lambda ds: ds.map(_named).shard_by_rank("mask", rank=rank, num_ranks=num_ranks)
+
+
+def _named_columns(rank: int, num_ranks: int) -> Callable[[ps.Dataset], ps.Dataset]:
+    """Without a map: the field is added to columns, or right behind a fold."""
+    return lambda ds: ds.shard_by_rank("mask", rank=rank, num_ranks=num_ranks)
+
+
+MASKED: dict[str, tuple[Plan, Any]] = {
+    **{name: (plan, _masked) for name, plan in PLANS.items()},
+    "packs, no map": (PLANS["packs"], _named_columns),
+    "columns": (lambda shard: shard(ps.from_arrays({"value": np.arange(101)}).shuffle(seed=3)).batch(4), _named_columns),
+    "columns, filter": (lambda shard: shard(ps.from_arrays({"value": np.arange(101)}).filter(lambda x: _odd(x["value"]))), _named_columns),
+    "whole batches": (lambda shard: shard(ps.from_arrays({"value": np.arange(101)}).batch(4)).map(_same), _named_columns),
+}
+
+
+def _valid(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    assert {row[-1] for row in rows} <= {True, False}
+    return [row[:-1] for row in rows if row[-1]]
+
+
+@pytest.mark.parametrize("num_ranks", [2, 7, *(pytest.param(number, marks=pytest.mark.slow) for number in (1, 5, 150))])
+@pytest.mark.parametrize("name", MASKED)
+def test_each_element_is_valid_once_over_all_ranks(name: str, num_ranks: int) -> None:
+    plan, shard = MASKED[name]
+    batched = _is_batched(name)
+    whole = _valid(_rows(list(plan(shard(0, 1)).feed(num_workers=0)), batched=batched))
+    parts = []
+    for rank in range(num_ranks):
+        with plan(shard(rank, num_ranks)).feed(executor="threads", num_workers=rank % 2) as feed:
+            parts.append(_rows(list(feed), batched=batched))
+    together = _interleaved(parts)
+    assert _valid(together) == whole
+    assert len(together) - len(whole) < num_ranks * PASSES.get(name, 1)
+    assert all(row[:-1] in whole for row in together)  # the others are copies
+
+
+@pytest.mark.parametrize("moved_to", [1, 2, *(pytest.param(number, marks=pytest.mark.slow) for number in (3, 5))])
+@pytest.mark.parametrize("name", MASKED)
+def test_each_element_is_valid_once_also_when_other_ranks_go_on(name: str, moved_to: int) -> None:
+    num_ranks, (plan, shard), batched = 3, MASKED[name], _is_batched(name)
+    whole = _valid(_rows(list(plan(shard(0, 1)).feed(num_workers=0)), batched=batched))
+    num_steps = len(list(plan(shard(0, num_ranks)).feed(num_workers=0)))
+    for at in sorted({1, num_steps // 2, num_steps - 1} - {0}):
+        before, after, state = [], [], None
+        for rank in range(num_ranks):
+            with plan(shard(rank, num_ranks)).feed(executor="threads", num_workers=rank % 2) as feed:
+                before.append(_rows([next(feed) for _ in range(at)], batched=batched))
+                state = feed.state_dict()
+        for rank in range(moved_to):
+            with plan(shard(rank, moved_to)).feed(executor="threads", num_workers=rank % 2) as feed:
+                feed.load_state_dict(state)
+                after.append(_rows(list(feed), batched=batched))
+        assert _valid(_interleaved(before)) + _valid(_interleaved(after)) == whole, at
 
 
 @pytest.mark.parametrize("moved_to", [1, *(pytest.param(number, marks=pytest.mark.slow) for number in (2, 3)), 5])
@@ -252,3 +318,89 @@ def test_states_of_what_counts_above_the_shard_keep_their_ranks() -> None:
         state = feed.state_dict()
     with plan(3).feed() as feed, pytest.raises(StateMismatch, match="nothing but map, batch, repeat and prefetch"):
         feed.load_state_dict(state)
+
+
+_ONLY_DICTS = (
+    r"even='mask' adds the field 'valid' to each element, but an element {}(.|\n)*shard_by_rank\(even='mask'\)(.|\n)*"
+    r"call map\(\) with a function"
+)
+
+
+@pytest.mark.parametrize(
+    ("words", "ds"),
+    [
+        ("is no dict", _numbers(5)),
+        ("is no dict", _numbers(5).filter(_odd)),
+        ("is no dict", _numbers(5).batch(2)),
+        ("is no dict", _numbers(5).map(_same, output_spec=ps.ArraySpec((), np.int64))),
+        ("has this field already", ps.from_arrays({"valid": np.arange(5)})),
+    ],
+)
+def test_elements_that_take_no_mark_are_refused_at_once_where_their_fields_are_known(words: str, ds: ps.Dataset) -> None:
+    with pytest.raises(PlanError, match=_ONLY_DICTS.format(words)):
+        ds.shard_by_rank("mask", rank=0, num_ranks=2)
+
+
+@pytest.mark.parametrize("options", [{"num_workers": 0}, {"executor": "threads"}, {"executor": "processes", "num_workers": 1}], ids=str)
+@pytest.mark.parametrize("filtered", [False, True])
+@pytest.mark.parametrize(("words", "fn"), [("is no dict", _same), ("has this field already", _valid_field)])
+def test_elements_that_take_no_mark_are_refused_at_the_first_of_them(words: str, fn: Any, filtered: bool, options: dict[str, Any]) -> None:
+    ds = _numbers(5).filter(_odd).map(fn) if filtered else _numbers(5).map(fn)
+    with ds.shard_by_rank("mask", rank=0, num_ranks=2).batch(2).feed(**options) as feed:
+        with pytest.raises(PlanError, match=_ONLY_DICTS.format(words)) as caught:
+            next(feed)
+        assert any("shard_by_rank" in note for note in caught.value.__notes__)
+
+
+@pytest.mark.parametrize(
+    ("where", "make"),
+    [
+        (r"batch\(drop_remainder=True\)", lambda ds, shard: shard(ds).batch(2, drop_remainder=True)),
+        (r"padded_batch\(drop_remainder=True\)", lambda ds, shard: shard(ds).padded_batch(2, drop_remainder=True)),
+        (r"window\(drop_remainder=True\)", lambda ds, shard: shard(ds).window(2, drop_remainder=True)),
+        (r"drop_remainder=True before shard_by_rank\(\)", lambda ds, shard: shard(ds.batch(2, drop_remainder=True))),
+    ],
+)
+def test_a_mask_and_what_leaves_elements_out_exclude_each_other(where: str, make: Any) -> None:
+    ds = ps.from_arrays({"x": np.arange(5)})
+    with pytest.raises(
+        PlanError, match=rf"even='mask' is for giving each of them once\n +where: {where}\n +fix: +leave drop_remainder= out"
+    ):
+        make(ds, _named_columns(0, 2))
+
+
+@pytest.mark.parametrize("policy", [ps.Skip(), ps.Replace(), ps.Retry(1, then=ps.Skip())])
+def test_a_mask_refuses_policies_that_put_another_element_in_the_place_of_one(policy: Any) -> None:
+    ds = ps.from_arrays({"x": np.arange(5)}).map(_same).shard_by_rank("mask", rank=0, num_ranks=2)
+    with pytest.raises(
+        PlanError, match=r"(Skip|Replace) puts another element in the place(.|\n)*would then be valid twice(.|\n)*use Raise or Retry"
+    ):
+        ds.batch(2).feed(on_error=policy)
+    with ds.feed(on_error=ps.Retry(1)) as feed:
+        assert len(list(feed)) == 3
+
+
+def test_below_a_filter_a_mask_lets_skip_leave_elements_out() -> None:
+    def fails(x: Any) -> Any:
+        return {"x": _fails_at_50(x)}
+
+    parts = []
+    for rank in range(2):
+        with _numbers().filter(_odd).map(fails, on_error=ps.Skip()).shard_by_rank("mask", rank=rank, num_ranks=2).feed() as feed:
+            parts.append([(row["x"], row["valid"]) for row in feed])
+    assert [x for x, valid in _interleaved(parts) if valid] == [n for n in range(101) if n % 3 and n != 50]
+
+
+def test_a_mask_says_how_many_are_no_samples_and_is_in_the_spec() -> None:
+    ds = ps.from_arrays({"x": np.arange(5)}).shard_by_rank("mask", rank=1, num_ranks=2)
+    assert str(ds.batch(3).spec()) == "{'x': int64[3], 'valid': bool[3]}"
+    assert ds[2] == {"x": 4, "valid": False}
+    assert "has 1 elements, and repeats some for 1 of the ranks, marked as not valid" in ds.explain()
+
+
+def test_a_mask_of_batches_cannot_stand_above_a_map_with_workers_of_its_own() -> None:
+    ds = ps.from_arrays({"x": np.arange(5)}).batch(2).map(_same, concurrency=2).shard_by_rank("mask", rank=0, num_ranks=2)
+    with pytest.raises(
+        PlanError, match=r"shard_by_rank\(even='mask'\) above a map with concurrency=(.|\n)*put shard_by_rank\(\) below the batch"
+    ):
+        list(ds)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from penstock._contracts.memory import available_cpus
 from penstock.errors import PlanError
-from penstock.observe.stats import available_cpus
 from penstock.packing.options import PackOptions, destination, options_of, workers_of
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
 import os
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,6 +15,7 @@ from typing import Any, NamedTuple
 __all__ = [
     "FeedMemory",
     "MemoryGroup",
+    "available_cpus",
     "cgroup_limits",
     "free_memory",
     "freed_memory",
@@ -108,6 +111,15 @@ def cgroup_limits(root: Path = Path("/")) -> tuple[float | None, int | None]:
     Args:
         root: where `proc` and `sys` lie.
     """
+    sizes = [
+        size
+        for version, folder in _groups(root, "memory")
+        for size in _sizes(folder / ("memory.max" if version == 2 else "memory.limit_in_bytes"))
+    ]
+    return _cpu_limit(root), min(sizes, default=None)
+
+
+def _cpu_limit(root: Path) -> float | None:
     cpus: list[float] = []
     for version, folder in _groups(root, "cpu"):
         if version == 2:
@@ -116,12 +128,45 @@ def cgroup_limits(root: Path = Path("/")) -> tuple[float | None, int | None]:
         else:
             quotas, periods = _numbers(folder / "cpu.cfs_quota_us"), _numbers(folder / "cpu.cfs_period_us")
             cpus += [quota / period for quota, period in zip(quotas, periods, strict=False)]
-    sizes = [
-        size
-        for version, folder in _groups(root, "memory")
-        for size in _sizes(folder / ("memory.max" if version == 2 else "memory.limit_in_bytes"))
-    ]
-    return min(cpus, default=None), min(sizes, default=None)
+    return min(cpus, default=None)
+
+
+def available_cpus(root: Path = Path("/"), environment: Mapping[str, str] = os.environ) -> int:
+    """Return how many CPUs this process may use: those that it may run on and its cgroups allow, shared with the ranks on this machine.
+
+    A part of a CPU counts as one: a quota of 1.5 is 2.
+
+    Args:
+        root: where `proc` and `sys` lie.
+        environment: in which launchers say how many ranks they started here.
+    """
+    affinity = getattr(os, "sched_getaffinity", None)
+    cpus = len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+    quota = _cpu_limit(root)
+    return max(1, (cpus if quota is None else min(cpus, math.ceil(quota))) // _local_ranks(environment))
+
+
+_LOCAL_RANKS = (
+    "LOCAL_WORLD_SIZE",  # torchrun
+    "SLURM_STEP_TASKS_PER_NODE",
+    "SLURM_NTASKS_PER_NODE",
+    "SLURM_TASKS_PER_NODE",
+    "OMPI_COMM_WORLD_LOCAL_SIZE",
+    "MPI_LOCALNRANKS",  # MPICH and Intel MPI
+    "MV2_COMM_WORLD_LOCAL_SIZE",  # MVAPICH
+    "PMI_LOCAL_SIZE",  # Cray
+)
+
+
+def _local_ranks(environment: Mapping[str, str]) -> int:
+    """Return how many ranks share the CPUs of this process, as the first launcher says whose variable is there; 1 where there is none."""
+    # The one process of a batch script has the variables of SLURM too.
+    in_batch = "SLURM_PROCID" in environment and "SLURM_STEP_NUM_TASKS" not in environment
+    for name in _LOCAL_RANKS:
+        count = re.match(r"[1-9]\d*", environment.get(name, ""))  # SLURM lists all nodes, 4(x2),3: the first stands for them
+        if count and not (in_batch and name.startswith("SLURM")):
+            return int(count[0])
+    return 1
 
 
 def meminfo(root: Path = Path("/")) -> dict[str, int]:

@@ -118,7 +118,7 @@ class Options:
         depth: how many batches are copied ahead of the one that the loop takes, beyond memory_bytes. Not on a CPU with "torch".
         device_transform: called with each batch of tensors or JAX arrays when the loop takes it, for example to make float32 of uint8 on
             the device; the loop gets what it returns.
-        sharding: with output="jax", the `jax.sharding.Sharding` of each array; every process gives its own part of it.
+        sharding: with output="jax", the `jax.sharding.Sharding` of each array, or a dict of them by field; each process gives its part.
     """
 
     num_workers: int | Literal["auto"] = "auto"

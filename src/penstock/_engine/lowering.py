@@ -11,6 +11,7 @@ from typing import Any, cast
 import numpy as np
 
 from penstock._contracts.element import bytes_of
+from penstock._contracts.policy import Raise
 from penstock._contracts.source import ColumnSource, IndexedSource, TransientSource
 from penstock._contracts.transform import BlockTransform, FusingTransform, Transform
 from penstock._engine.async_calls import gather_alone
@@ -37,6 +38,7 @@ from penstock._ops.reading import (
     ShardOp,
     ShuffleOp,
     SkipOp,
+    ValidOp,
     ZipLeaf,
     in_turn,
 )
@@ -44,7 +46,7 @@ from penstock._ops.stack import stack_rows
 from penstock._ops.streams import FilterOp, FlatMapOp, GatherOp, UnbatchOp, WeighOp, whole_number
 from penstock._ops.worker import WorkerContext
 from penstock._order.arithmetic import INFINITE, GroupOrders, Length
-from penstock._order.folds import BatchFold, EnumerateFold, Fold, RankFold, RepeatFold, ResampleFold, ShardFold, SkipFold, TakeFold
+from penstock._order.folds import BatchFold, EnumerateFold, Fold, RankFold, RepeatFold, ResampleFold, ShardFold, SkipFold, TakeFold, marked
 from penstock._order.holding import BucketFold, ConcatenateFold, PackFold, ShuffleBufferFold, WindowFold
 from penstock._order.mixing import interleaving
 from penstock._plan import node as plan
@@ -205,7 +207,7 @@ def items_of(node: plan.Node, counter: Counter) -> list[Item]:
             places = np.array(node.places, np.int64).reshape(-1, 2)
             return [PickOp(places[:, 0].copy(), places[:, 1].copy())]
         case plan.Shard():
-            return [ShardOp(node.num_shards, node.index, node.first, _padded_length(node, below))]
+            return _shard_items(node, below)
         case plan.Skip():
             return [SkipOp(node.count)]
         case plan.Repeat():
@@ -217,8 +219,10 @@ def items_of(node: plan.Node, counter: Counter) -> list[Item]:
     raise _not_lowered(node)
 
 
-def _padded_length(node: plan.Shard, below: Length) -> int | None:
-    return int(below) if node.even == "pad" and below not in (None, INFINITE) else None
+def _shard_items(node: plan.Shard, below: Length) -> list[Item]:
+    length = int(below) if node.pads and below not in (None, INFINITE) else None
+    shard = ShardOp(node.num_shards, node.index, node.first, length)
+    return [shard, ValidOp(shard), _MARK] if node.even == "mask" else [shard]
 
 
 def map_item(node: plan.Map, counter: Counter) -> Item:
@@ -464,11 +468,13 @@ class _Builder:
     def _place_batch_ops(self, batch_ops: list[Item]) -> None:
         """Give maps above the batch that have workers of their own a segment each; arithmetic on positions goes below them."""
         cut = next(place for place, item in enumerate(batch_ops) if getattr(item, "workers", None) is not None)
-        if any(isinstance(item, EnumerateOp) for item in batch_ops[cut:]):
+        number = next((item for item in batch_ops[cut:] if isinstance(item, (EnumerateOp, ValidOp))), None)
+        if number is not None:
+            name = "enumerate" if isinstance(number, EnumerateOp) else "shard_by_rank(even='mask')"
             raise PlanError(
-                "enumerate above a map with concurrency= above batch() is not possible",
+                f"{name} above a map with concurrency= above batch() is not possible",
                 where="map(concurrency=...) above batch()",
-                fix="put enumerate() below the batch or below this map",
+                fix=f"put {name.partition('(')[0]}() below the batch or below this map",
             )
         maps = [item for item in batch_ops[cut:] if isinstance(item, (Fusible, Placed, MapOp))]
         moves = [item for item in batch_ops[cut:] if not isinstance(item, (Fusible, Placed, MapOp))]
@@ -614,9 +620,8 @@ class _Builder:
 
     def _number(self, fold: Fold) -> None:
         """Add a numbering fold; below maps it moves into the fold runner before them, because it commutes with them."""
-        # Where elements may be left out, what counts them stays, and so does an endless repeat, which must see whether any came.
-        stays = self.skips and bool(self.steps) and not (isinstance(fold, RepeatFold) and fold.count is not None)
-        if not self.folds and self.done and not self._filter_steps() and not stays:
+        marks = isinstance(fold, RankFold) and fold.even == "mask"  # it makes pairs, and the maps below it take elements
+        if not self.folds and self.done and not self._filter_steps() and not marks and not self._stays(fold):
             place = len(self.done) - 1
             while place and self.done[place].transparent:
                 place -= 1
@@ -631,6 +636,12 @@ class _Builder:
         if isinstance(fold, RankFold) and _holds(self.folds):
             self._close(tuple(self.folds))
         self.folds.append(fold)
+        if marks:
+            self._place(_MARK, None)
+
+    def _stays(self, fold: Fold) -> bool:
+        """Tell whether a fold must see which elements the maps below it leave out: what counts them, and an endless repeat."""
+        return self.skips and bool(self.steps) and not (isinstance(fold, RepeatFold) and fold.count is not None)
 
 
 def _holds(folds: Sequence[Fold]) -> bool:
@@ -663,6 +674,14 @@ def _numbered(number: int, piece: KeyedElement) -> KeyedElement:
     return piece if isinstance(piece.value, LateFailure) else KeyedElement((number, piece.value), piece.key)
 
 
+def _marked(pair: tuple[bool, Any]) -> Any:
+    return marked(pair[1], pair[0])
+
+
+_MARK = MapOp(_marked, "shard_by_rank", 0, 0, False, Raise())
+"""Makes elements of the pairs that `even="mask"` gives."""
+
+
 def _fold_of(node: plan.Node, above: list[plan.Node]) -> Fold:
     match node:
         case plan.Take():
@@ -670,7 +689,8 @@ def _fold_of(node: plan.Node, above: list[plan.Node]) -> Fold:
         case plan.Skip():
             return SkipFold(node.count)
         case plan.Shard():
-            return ShardFold(node.num_shards, node.index) if node.even is None else RankFold(node.num_shards, node.index, node.even)
+            whole = node.num_shards, node.index
+            return ShardFold(*whole) if node.even is None else RankFold(*whole, node.even, _numbered)
     if not isinstance(node, plan.Repeat):
         raise _not_lowered(node)
     empty = is_indexable(node.child) and length_of(node.child) == 0  # stays empty however often it is repeated

@@ -57,6 +57,8 @@ def check_policies(root: Node, policies: Policies, *, folded: bool) -> None:
     Raises:
         PlanError: a Replace where no positions are known, a Skip there beside a shard, or a Skip above a shard by rank.
     """
+    if any(node.even == "mask" for node in shards_of(root)):
+        _check_masks(root, policies)
     if not policies_in(root) and not policies.skips:
         return
     _check_ranks(root, policies)
@@ -109,6 +111,18 @@ def _check_ranks(root: Node, policies: Policies) -> None:
                 where=f"on_error= of stage {node.name!r}, above shard_by_rank()",
                 fix=f"put {node.name!r} below shard_by_rank(), or use Retry or Raise there",
             )
+
+
+def _check_masks(root: Node, policies: Policies) -> None:
+    """Refuse what gives an element a second time, in the place of a failing one: it would be valid twice."""
+    every = [final(policy) for policy in (policies.on_error, policies.on_read_error, *policies_in(root)) if policy is not None]
+    stands_in = next((policy for policy in every if isinstance(policy, (Skip, Replace) if policies.keeps_positions else Replace)), None)
+    if stands_in is not None:
+        raise PlanError(
+            f"{type(stands_in).__name__} puts another element in the place of one that fails, which would then be valid twice",
+            where="on_error= with shard_by_rank(even='mask')",
+            fix="use Raise or Retry, or leave out with filter() what cannot be used, before shard_by_rank()",
+        )
 
 
 def _without_positions(segment: SegmentPlan, number: int) -> Iterator[tuple[str, Policy]]:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from penstock._contracts.memory import available_cpus
 from penstock._contracts.options import Options
 from penstock._contracts.process import why_no_processes
 from penstock._engine.engine import Engine
@@ -18,7 +19,6 @@ from penstock._executors.inline import InlineExecutor
 from penstock._executors.sharing import Sharing, Survey
 from penstock._executors.threads import Stopped, ThreadsExecutor
 from penstock.errors import PlanError
-from penstock.observe.stats import available_cpus
 
 if TYPE_CHECKING:
     from penstock._executors.processes import WorkerProcesses

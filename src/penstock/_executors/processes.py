@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from penstock._contracts.event import Notice
-from penstock._contracts.memory import free_memory, release_freed_memory
+from penstock._contracts.memory import available_cpus, free_memory, release_freed_memory
 from penstock._contracts.process import uninterrupted, why_no_processes
 from penstock._engine.chunk import BatchItem, WorkItem
 from penstock._engine.engine import Engine
@@ -38,7 +38,6 @@ from penstock._processes.pipe import NO_SIGNAL, not_sendable, pickled
 from penstock._processes.sending import digest, dumps_to_worker
 from penstock._processes.shared_pickle import PickledOnce, TooLarge, Unsent, pickle_apart
 from penstock.errors import PlanError, WorkerDied
-from penstock.observe.stats import available_cpus
 from penstock.queues.standing import level_of_caller
 
 __all__ = ["WorkerProcesses"]

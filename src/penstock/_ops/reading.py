@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from operator import getitem
 from typing import Any, ClassVar, cast
@@ -20,6 +20,7 @@ from penstock._ops.collation import Collation
 from penstock._ops.operator import ChainOp, Leaf, OneToOne
 from penstock._ops.worker import WorkerContext
 from penstock._order.arithmetic import (
+    INFINITE,
     GroupOrders,
     Length,
     batch_rows,
@@ -51,6 +52,7 @@ __all__ = [
     "ShardOp",
     "ShuffleOp",
     "SkipOp",
+    "ValidOp",
     "ZipLeaf",
     "in_turn",
     "rows_at_once",
@@ -158,6 +160,21 @@ class EnumerateOp(OneToOne):
         rows = block.rows()  # perhaps fewer than there are positions
         numbers = (positions[: len(rows)] + self.start).tolist()
         return block.with_rows(list(zip(numbers, rows, strict=True)), block.num_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class ValidOp(OneToOne):
+    """Pairs (valid, element): whether an element is no padding of the shard before it."""
+
+    name: ClassVar[str] = ""
+
+    shard: ShardOp
+
+    def apply(self, block: Block, epochs: Ints, positions: Ints, worker: WorkerContext) -> Block:
+        unpadded = replace(self.shard, padded_length=None).source_positions(epochs, positions)[1]
+        valid = unpadded < (INFINITE if self.shard.padded_length is None else self.shard.padded_length)
+        rows = block.rows()  # perhaps fewer than there are positions
+        return block.with_rows(list(zip(valid[: len(rows)].tolist(), rows, strict=True)), block.num_bytes)
 
 
 # -- several branches -------------------------------------------------------------------------------------------------------------

@@ -5,9 +5,9 @@ A fold sees one item at a time and the ends of passes. Its state is a JSON value
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeAlias
 
 from penstock import kernels
 from penstock.errors import PlanError
@@ -15,6 +15,7 @@ from penstock.errors import PlanError
 __all__ = [
     "BatchFold",
     "EnumerateFold",
+    "Even",
     "Fold",
     "RankFold",
     "RepeatFold",
@@ -23,11 +24,13 @@ __all__ = [
     "SkipFold",
     "TakeFold",
     "acceptance",
+    "marked",
     "uneven",
 ]
 
 
 Item = Any
+Even: TypeAlias = Literal["drop", "pad", "mask", "error"]
 
 
 class Fold(Protocol):
@@ -121,31 +124,37 @@ class ShardFold:
 class RankFold:
     """The item number `rank` of each round of `num_ranks` items, when the round is complete: all ranks give as many.
 
-    Of a last round that is not complete "drop" gives nothing, and "pad" gives the first items again to the ranks that have none. State: the
-    items of the round, none whenever something comes out. So a saved state is a place between rounds, and any number of ranks can go on.
+    Of a last round that is not complete "drop" gives nothing, and "pad" gives the first items again to the ranks that have none. So does
+    "mask", which makes a `pair` of each item and whether it is none of these. State: the items of the round, none whenever something comes
+    out. So a saved state is a place between rounds, and any number of ranks can go on.
     """
 
     num_ranks: int
     rank: int
-    even: Literal["drop", "pad", "error"]
+    even: Even
+    pair: Callable[[bool, Item], Item] = lambda valid, item: (valid, item)
 
     def initial(self) -> list[Item]:
         return []
 
     def push(self, state: list[Item], item: Item) -> tuple[list[Item], Sequence[Item]]:
         state.append(item)
-        return ([], (state[self.rank],)) if len(state) == self.num_ranks else (state, ())
+        return ([], self._own(state)) if len(state) == self.num_ranks else (state, ())
 
     def end(self, state: list[Item]) -> tuple[list[Item], Sequence[Item], bool]:
         """Raise a PlanError for a last round that is not complete, where `even` says so."""
         if state and self.even == "error":
             raise uneven(self.num_ranks, len(state))
-        return [], ((state[self.rank % len(state)],) if state and self.even == "pad" else ()), True
+        return [], (self._own(state) if state and self.even != "drop" else ()), True
+
+    def _own(self, state: list[Item]) -> tuple[Item]:
+        item = state[self.rank % len(state)]
+        return (self.pair(self.rank < len(state), item) if self.even == "mask" else item,)
 
     def padding(self, state: list[Item]) -> str:
         """Say how many ranks are given an element again at the end of a pass; "" for none."""
         num_left = len(state)
-        if not num_left or self.even != "pad":
+        if not num_left or self.even not in ("pad", "mask"):
             return ""
         return f"the last round of a pass had {num_left} elements, and repeated some of them for {self.num_ranks - num_left} of the ranks"
 
@@ -162,6 +171,22 @@ def uneven(num_ranks: int, num_left: int) -> PlanError:
         f"the elements are no multiple of {num_ranks} ranks: {num_left} are left behind the last whole round",
         where="shard_by_rank(even='error')",
         fix="give even='drop' to leave them out, or even='pad' to repeat some of them",
+    )
+
+
+def marked(element: Any, valid: Any) -> dict[Any, Any]:
+    """Return an element with the field that tells that it is no padding.
+
+    Raises:
+        PlanError: it has no fields, or has this one.
+    """
+    if isinstance(element, Mapping) and "valid" not in element:
+        return {**element, "valid": valid}
+    what = "has this field already" if isinstance(element, Mapping) else "is no dict"
+    raise PlanError(
+        f"even='mask' adds the field 'valid' to each element, but an element {what}",
+        where="shard_by_rank(even='mask')",
+        fix="call map() with a function that returns a dict without 'valid' before shard_by_rank()",
     )
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 from penstock._contracts.arguments import flag, listed, path_name, real_number, whole_number
 from penstock._contracts.transform import NoticingTransform, Transform
-from penstock._order.folds import uneven
+from penstock._order.folds import Even, uneven
 from penstock._plan.base import Node, function_name, is_async, is_async_generator, length_of, never_ends, substituted, walk, wants_rng
-from penstock._plan.facts import INFINITE, ROOM, highest_number, is_indexable
+from penstock._plan.facts import INFINITE, ROOM, highest_number, is_indexable, known_spec
 from penstock._plan.node import RaggedBatch, Shard, shards_of
 from penstock.errors import PlanError
 
@@ -20,6 +20,7 @@ __all__ = [
     "callable_argument",
     "count_argument",
     "counts_argument",
+    "drop_remainder_argument",
     "finite",
     "flag_argument",
     "index_argument",
@@ -316,8 +317,8 @@ def bounded(node: Node) -> None:
 
 def rank_shard(node: Shard) -> Shard:
     """Return a shard by rank, or refuse one that cannot keep what it promises."""
-    if node.even not in ("drop", "pad", "error"):
-        raise PlanError(f"even={node.even!r} is not known", where="shard_by_rank()", fix="give 'drop', 'pad' or 'error'")
+    if node.even not in get_args(Even):
+        raise PlanError(f"even={node.even!r} is not known", where="shard_by_rank()", fix="give 'drop', 'pad', 'mask' or 'error'")
     if node.num_shards > 1 and any(part.num_shards > 1 for part in shards_of(node.child)):
         raise PlanError(
             "a shard stands below already, so a rank would have a part of a part, and most elements would belong to no rank",
@@ -327,7 +328,27 @@ def rank_shard(node: Shard) -> Shard:
     length = length_of(node.child)
     if node.even == "error" and length not in (None, INFINITE) and int(length or 0) % node.num_shards:
         raise uneven(node.num_shards, int(length or 0) % node.num_shards)
+    if node.even == "mask":
+        known_spec(node)  # which refuses elements without fields, where it is known
+        if any(part.makes_batches and getattr(part, "drop_remainder", False) for part in walk(node.child)):
+            raise _drops_samples("drop_remainder=True before shard_by_rank()")
     return node
+
+
+def drop_remainder_argument(value: Any, operator: str, below: Node) -> bool:
+    """Return the flag; refuse it where each sample is to come once."""
+    drops = flag_argument(value, "drop_remainder", operator)
+    if drops and any(part.even == "mask" for part in shards_of(below)):
+        raise _drops_samples(f"{operator}(drop_remainder=True)")
+    return drops
+
+
+def _drops_samples(where: str) -> PlanError:
+    return PlanError(
+        "drop_remainder=True leaves elements out, and even='mask' is for giving each of them once",
+        where=where,
+        fix="leave drop_remainder= out, or give even='drop'",
+    )
 
 
 def steps_of_ranks(root: Node) -> None:
@@ -363,7 +384,9 @@ def _rank_note(node: Shard) -> str:
             f"the last {num_left} of {length} elements of each pass are left out, so that {node.num_shards} ranks have equally many"
         )
     elif num_left:
-        notes.append(f"the last round of each pass has {num_left} elements, and repeats some for {node.num_shards - num_left} of the ranks")
+        mark = ", marked as not valid" if node.even == "mask" else ""
+        repeats = f"repeats some for {node.num_shards - num_left} of the ranks{mark}"
+        notes.append(f"the last round of each pass has {num_left} elements, and {repeats}")
     costly = next((part for part in walk(node.child) if part.streams), None)
     if costly is not None:
         notes.append(

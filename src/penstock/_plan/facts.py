@@ -215,11 +215,18 @@ def _known(node: Node) -> Any:
     return node.spec(_known)
 
 
-def free_dimensions(root: Node) -> Callable[[int], bool]:
-    """Return what tells whether dimension d of an array may differ between the elements of a plan."""
+def free_dimensions(root: Node, *, of_batches: bool = False) -> Callable[[int], bool]:
+    """Return what tells whether dimension d of an array may differ between the elements of a plan.
+
+    With `of_batches` the elements are batches, whatever made them: the last one may be short unless an operator says otherwise.
+    """
     nodes = walk(root)
     if any(node.any_shape for node in nodes):
         return lambda place: True
-    short = [node.may_be_short for node in nodes if node.may_be_short is not None]
-    may_be_short = bool(short and short[-1])
+    may_be_short = of_batches
+    for node in nodes:
+        if node.may_be_short is not None:
+            may_be_short = node.may_be_short
+        elif node.streams and not node.selects:  # a flat_map makes others of them
+            may_be_short = of_batches
     return lambda place: place == 0 and may_be_short

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, Self, TypeAlias
+from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from penstock._contracts.source import ChunkedSource, ColumnSource, GroupedSourc
 from penstock._contracts.storage import RecordStore
 from penstock._contracts.transform import Transform
 from penstock._order.arithmetic import INFINITE, Length, batch_length, rank_length, repeat_length, shard_length, window_length
+from penstock._order.folds import Even, marked
 from penstock._order.mixing import History, MixFold, mixing
 from penstock._plan.base import (
     BranchingNode,
@@ -275,14 +276,14 @@ class Shard(SelectingNode):
 
     With `equal_steps`, a policy that skips an element replaces it by another one of the shard: all shards make as many steps. With `even`,
     all shards have as many elements: of a last round of fewer than num_shards positions "drop" gives none, "pad" gives the first of the
-    round again to the shards that have none, and "error" is an error. The rounds begin at position `first`. `found` tells that the
-    numbers are those of the process, not given.
+    round again to the shards that have none, "mask" marks these too, and "error" is an error. The rounds begin at position `first`.
+    `found` tells that the numbers are those of the process, not given.
     """
 
     num_shards: int
     index: int
     equal_steps: bool = True
-    even: Literal["drop", "pad", "error"] | None = None
+    even: Even | None = None
     first: int = 0
     found: bool = False
 
@@ -292,9 +293,17 @@ class Shard(SelectingNode):
             return f"shard_by_rank(even={self.even!r}{rank})"
         return "shard(num_shards, index)" if saved else f"shard({self.num_shards}, {self.index})"
 
+    @property
+    def pads(self) -> bool:
+        """Whether a shard that would have no element of the last round is given one again."""
+        return self.even in ("pad", "mask")
+
+    def spec(self, of: Callable[[Node], Any]) -> Any:
+        return marked(of(self.child), ArraySpec((), np.dtype(bool))) if self.even == "mask" else of(self.child)
+
     def num_elements(self, below: Sequence[Length]) -> Length:
         if self.even is not None:
-            return rank_length(below[0], self.num_shards, self.first, padded=self.even == "pad")
+            return rank_length(below[0], self.num_shards, self.first, padded=self.pads)
         return shard_length(below[0], self.num_shards, self.index)
 
     def reached(self, position: int) -> tuple[int, int]:
@@ -303,7 +312,7 @@ class Shard(SelectingNode):
 
     def group_starts(self) -> Ints | None:
         below = self.child.group_starts()
-        if below is None or self.even == "pad":
+        if below is None or self.pads:
             return None
         ends = np.maximum((below - self.first - self.index + self.num_shards - 1) // self.num_shards, 0)
         return np.unique(ends if self.even is None else np.minimum(ends, (int(below[-1]) - self.first) // self.num_shards))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -50,13 +50,26 @@ class JaxOutput:
     allocate: Callable[[int], Any] | None = None
 
     def __init__(self, jax: Any, sharding: Any, device: Any, depth: int, transform: Callable[[Any], Any] | None) -> None:
-        """Copy to `sharding` or to `device`, or where JAX puts arrays by default."""
+        """Copy to `sharding`, one or a dict by field, or to `device`, or where JAX puts arrays by default."""
         self._jax, self._sharding, self._device = jax, sharding, device
         self.depth, self._transform = depth, transform
 
     def send(self, batch: Any) -> Any:
         """Copy a batch; JAX brings the copy to other devices than CPUs in the background."""
-        return mapped(batch, self._put, (np.ndarray, np.generic))
+        return self._laid_out(batch, self._sharding)
+
+    def _laid_out(self, tree: Any, sharding: Any) -> Any:
+        """Copy a tree to one sharding, or each field of it to its own; a field that is not named goes where JAX puts arrays by default."""
+        if not isinstance(sharding, Mapping):
+            return mapped(tree, lambda value: self._put(value, sharding), (np.ndarray, np.generic))
+        fields = tree.keys() if isinstance(tree, Mapping) else set[Any]()
+        if sharding.keys() - fields:
+            raise SpecError(
+                f"sharding= names the fields {sorted(map(str, sharding))}, and the batch has {sorted(map(str, fields)) or 'none'}",
+                where="feed options, sharding=",
+                fix="name the fields of the batch, or give one sharding for all arrays",
+            )
+        return {key: self._laid_out(value, sharding.get(key)) for key, value in tree.items()}
 
     def receive(self, sent: Any) -> Any:
         """Return the transformed batch."""
@@ -65,17 +78,17 @@ class JaxOutput:
     def finish(self) -> None:
         """Do nothing: JAX has copies of its own."""
 
-    def _put(self, value: Any) -> Any:
+    def _put(self, value: Any, sharding: Any) -> Any:
         if value.dtype.kind in "OUSMm" or value.dtype.type is np.void:
             return value  # JAX has no texts, dates, objects and records
         jax = self._jax
-        if self._sharding is None:
+        if sharding is None:
             return jax.numpy.array(value, copy=True, device=self._device)
         try:
-            return jax.make_array_from_process_local_data(self._sharding, np.array(value, copy=True))
+            return jax.make_array_from_process_local_data(sharding, np.array(value, copy=True))
         except ValueError as error:
             raise SpecError(
-                f"an array of shape {value.shape} cannot be laid out as {self._sharding}: {str(error).splitlines()[0]}",
+                f"an array of shape {value.shape} cannot be laid out as {sharding}: {str(error).splitlines()[0]}",
                 where="feed options, sharding=",
                 fix="choose a batch size that the number of devices of this process divides, with drop_remainder=True",
             ) from error

@@ -47,14 +47,13 @@ def _tensorflow() -> Any:
     return tensorflow
 
 
-def keras_data(feed: Any, spec: Any, free: Callable[[int], bool], pick: Callable[[Any], Any]) -> Any:
+def keras_data(feed: Any, signature: Callable[[], Any], pick: Callable[[Any], Any]) -> Any:
     """Return a data adapter of Keras over a feed: each epoch of `fit`, and each `evaluate` or `predict`, is an epoch of it.
 
     Args:
         feed: of NumPy batches; `.feed` of what is returned.
-        spec: the tree of `ArraySpec` of a batch.
-        free: tells which dimensions of a leaf may be of any size.
-        pick: makes what Keras is given of a batch, or of its spec: (inputs,), (inputs, targets) or (inputs, targets, weights).
+        signature: returns the tree of `tf.TensorSpec` of a batch, for the TensorFlow backend.
+        pick: makes what Keras is given of a batch, or of its signature: (inputs,), (inputs, targets) or (inputs, targets, weights).
 
     Raises:
         MissingExtra: Keras 3 is not installed.
@@ -87,7 +86,7 @@ def keras_data(feed: Any, spec: Any, free: Callable[[int], bool], pick: Callable
         get_jax_iterator = get_numpy_iterator
 
         def get_tf_dataset(self) -> Any:
-            return tf_dataset(self.get_numpy_iterator, signature_of(pick(spec), free))
+            return tf_dataset(self.get_numpy_iterator, pick(signature()))
 
         def get_torch_dataloader(self) -> Any:
             return _torch_loader(self.get_numpy_iterator)

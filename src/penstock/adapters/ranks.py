@@ -7,9 +7,12 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
+from penstock._contracts.element import map_leaves
 from penstock.errors import PlanError
 
-__all__ = ["agree", "comparison", "current_rank", "gatherer", "rank_of_environment"]
+__all__ = ["agree", "comparison", "current_rank", "gatherer", "rank_of_environment", "unsharded_notice", "valid_rows"]
 
 _LAUNCHERS = (
     ("torchrun", "RANK", "WORLD_SIZE"),
@@ -57,6 +60,33 @@ def rank_of_environment(environment: Mapping[str, str]) -> tuple[int, int]:
             fix=f"start the program with {launcher}, set both variables, or give rank= and num_ranks=",
         )
     return 0, 1
+
+
+def unsharded_notice() -> str:
+    """Say that each rank gets everything of a plan without a shard; "" where this process is alone."""
+    try:
+        rank, count = current_rank()
+    except PlanError:  # half a rank in the environment is no business of a plan that does not ask
+        return ""
+    if count == 1:
+        return ""
+    return (
+        f"this process is rank {rank} of {count}, and the pipeline has no shard_by_rank(): each rank trains on everything, unless the "
+        "source gives it a part. Call shard_by_rank() before batch()"
+    )
+
+
+def valid_rows(batch: Any) -> Any:
+    """Return a batch of `shard_by_rank(even="mask")` without its padded rows and without the field `valid`: it may have no row left.
+
+    A feed does so with `device_transform=valid_rows`.
+    """
+    valid = batch["valid"]
+    rows = {key: value for key, value in batch.items() if key != "valid"}
+    if bool(valid.all()):
+        return rows
+    places = np.flatnonzero(valid.cpu() if hasattr(valid, "cpu") else valid)  # none for the one `valid` of a whole batch
+    return map_leaves(lambda leaf: leaf[places] if getattr(leaf, "ndim", 0) else leaf, rows)
 
 
 def gatherer() -> Callable[[Any], list[Any]] | None:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from penstock._contracts.element import flatten
+from penstock._contracts.memory import available_cpus
 from penstock._contracts.transform import Transform
 from penstock.cli.bench_source import Opened, open_source
 from penstock.cli.screen import Screen, percent, seconds
@@ -26,7 +27,6 @@ from penstock.errors import SourceError
 from penstock.observe import Snapshot, Stats
 from penstock.observe.diagnose import judge
 from penstock.observe.progress import Progress
-from penstock.observe.stats import available_cpus
 
 _MAX_SAMPLED = 300
 _MAX_STACKED = 64

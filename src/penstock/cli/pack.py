@@ -12,13 +12,13 @@ from typing import Any, Literal
 
 from penstock import image
 from penstock._contracts.failing import add_note, notes_of
+from penstock._contracts.memory import available_cpus
 from penstock._contracts.policy import Policy, Raise, Skip
 from penstock.cli.bench_source import TFRECORD, imported, open_plain, open_records, write_a_module
 from penstock.cli.screen import Screen, seconds
 from penstock.dataset.builder import Dataset
 from penstock.errors import PlanError, SourceError, SpecError
 from penstock.formats.sizes import size_words
-from penstock.observe.stats import available_cpus
 from penstock.packing import Manifest, estimate, pack, read_packed
 from penstock.packing.reencode import reencoded
 from penstock.packing.sampling import has_positions

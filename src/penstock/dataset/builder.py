@@ -170,13 +170,13 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods, metaclass=_DatasetKind
             pin_memory: whether they lie in pinned memory; "auto" does so for a CUDA device.
             depth: how many batches are copied ahead.
             device_transform: called with each batch on the device.
-            sharding: the `jax.sharding.Sharding` of each JAX array.
+            sharding: the `jax.sharding.Sharding` of each JAX array, or a dict of them by field.
             **unknown: refused.
         """
         options = locals()
         from penstock._engine.tuning import TuningCache
         from penstock.adapters import output_of
-        from penstock.adapters.ranks import comparison
+        from penstock.adapters.ranks import comparison, unsharded_notice
         from penstock.feed import Feed
 
         if self._tuning_cache is None:
@@ -187,7 +187,8 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods, metaclass=_DatasetKind
         heard = check.listeners_argument(listeners)
         ranks = ranks_of(self._root)
         agree = None if ranks is None else comparison(ranks)
-        return Feed(self._root, chosen, heard, tuning_cache=tuning_cache, output=made, agree=agree)
+        notice = "" if plan.shards_of(self._root) else unsharded_notice()
+        return Feed(self._root, chosen, heard, tuning_cache=tuning_cache, output=made, agree=agree, notice=notice)
 
     def to_tf(self, feed: Feed | None = None, *, output_signature: Any = None) -> Any:
         """Return a `tf.data.Dataset` of whole batches: its iterations are the epochs of a feed. TensorFlow copies no array.
@@ -208,26 +209,33 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods, metaclass=_DatasetKind
         signature = signature_of(self.spec(), free_dimensions(self._root)) if output_signature is None else output_signature
         return tf_dataset((self.feed(output="numpy") if feed is None else feed).__iter__, signature)
 
-    def to_keras(self, inputs: Any, targets: Any = None, weights: Any = None, *, feed: Feed | None = None) -> Any:
+    def to_keras(
+        self, inputs: Any, targets: Any = None, weights: Any = None, *, feed: Feed | None = None, output_signature: Any = None
+    ) -> Any:
         """Return what `fit`, `evaluate` and `predict` of Keras 3 take as data: `model.fit(ds.to_keras("image", "label"), epochs=9)`.
 
         Each epoch of Keras is one of the feed, which is its attribute `feed`; `steps_per_epoch` is not needed. It works with the
-        TensorFlow, PyTorch and JAX backends.
+        TensorFlow, PyTorch and JAX backends. Elements that are batches already are taken as they are: the first dimension of their arrays
+        is the number of rows, and the last batch may be short.
 
         Args:
             inputs: what the model is given: a key of the batch, or a place in it, or a list of keys, for a dict of these.
             targets: the same for the targets; None for none.
             weights: the same for sample weights.
             feed: a feed of this dataset with NumPy output, whose state you save; a new one by default.
+            output_signature: the tree of `tf.TensorSpec` of a batch, if you know better; only the TensorFlow backend asks for it.
 
         Raises:
             MissingExtra: Keras is not installed.
         """
-        from penstock.adapters.keras import keras_data
+        from penstock.adapters.keras import keras_data, signature_of
 
         parts = [part for part in (inputs, targets, weights) if part is not None]
         own = self.feed(output="numpy") if feed is None else feed
-        return keras_data(own, self.spec(), free_dimensions(self._root), lambda batch: tuple(_part(batch, part) for part in parts))
+        free = free_dimensions(self._root, of_batches=True)
+        spec = self.spec() if output_signature is None else None
+        signature = (lambda: signature_of(spec, free)) if output_signature is None else lambda: output_signature
+        return keras_data(own, signature, lambda batch: tuple(_part(batch, part) for part in parts))
 
     def __iter__(self) -> Iterator[Any]:
         """Run it: epoch 0 of a new feed with default options, each time the same.

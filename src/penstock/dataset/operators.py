@@ -369,7 +369,7 @@ class OrderMethods(Chaining):
         return self._with(plan.Shard(child=self._root, num_shards=num_shards, index=index))
 
     def shard_by_rank(
-        self, even: Literal["drop", "pad", "error"] = "drop", *, rank: int | None = None, num_ranks: int | None = None
+        self, even: Literal["drop", "pad", "mask", "error"] = "drop", *, rank: int | None = None, num_ranks: int | None = None
     ) -> Dataset:
         """Keep this rank's part: of each round of `num_ranks` elements the one number `rank`. All ranks have equally many, in any pipeline.
 
@@ -382,14 +382,16 @@ class OrderMethods(Chaining):
 
         Args:
             even: what becomes of a last round that is not complete, in each pass: "drop" leaves it out, "pad" gives its first elements to
-                the ranks that would have none, and "error" raises: here where the length is known, else at the end.
+                the ranks that would have none, "mask" does so too and adds a field `valid` to each element, which is False for these
+                copies alone, and "error" raises: here where the length is known, else at the end.
             rank: this process's number, from 0. By default it is that of torch.distributed or JAX where one of them is initialized, else
                 that of the environment: torchrun, SLURM (srun), Open MPI, MPICH. Where none of these tells, there is one rank.
             num_ranks: how many there are; with `rank`. Nothing is compared then: give the numbers where only some processes take batches,
                 or where several need the same ones, as with tensor parallelism.
 
         Raises:
-            PlanError: a `rank` without `num_ranks` or beyond it; a shard below already; with "error", a length that is no multiple.
+            PlanError: a `rank` without `num_ranks` or beyond it; a shard below already; with "error", a length that is no multiple;
+                with "mask", elements that are no dicts or have a field `valid`, or a `drop_remainder=True`.
         """
         from penstock.adapters.ranks import current_rank
 
@@ -572,7 +574,7 @@ class GroupMethods(Chaining):
         size = check.count_argument(batch_size, "batch_size", "batch", least=1)
         if collate_fn is not None:
             check.callable_argument(collate_fn, "batch")
-        drops = _drops(drop_remainder, "batch")
+        drops = check.drop_remainder_argument(drop_remainder, "batch", self._root)
         return self._with(plan.Batch(child=self._root, batch_size=size, drop_remainder=drops, collate_fn=collate_fn))
 
     def padded_batch(self, batch_size: int, padded_shapes: Any = None, padding_values: Any = None, drop_remainder: bool = False) -> Dataset:
@@ -594,7 +596,7 @@ class GroupMethods(Chaining):
         node = plan.PaddedBatch(
             child=self._root,
             batch_size=size,
-            drop_remainder=_drops(drop_remainder, "padded_batch"),
+            drop_remainder=check.drop_remainder_argument(drop_remainder, "padded_batch", self._root),
             padded_shapes=padded_shapes,
             padding_values=padding_values,
         )
@@ -642,7 +644,7 @@ class GroupMethods(Chaining):
             name=name or function_name(length_fn),
             boundaries=boundaries,
             batch_sizes=sizes,
-            drop_remainder=_drops(drop_remainder, "bucket_by_length"),
+            drop_remainder=check.drop_remainder_argument(drop_remainder, "bucket_by_length", self._root),
             padded_shapes=padded_shapes,
             padding_values=padding_values,
         )
@@ -691,7 +693,7 @@ class GroupMethods(Chaining):
         """
         size = check.count_argument(batch_size, "batch_size", "ragged_batch", least=1)
         fields = None if ragged is None else _fields(ragged)
-        drops = _drops(drop_remainder, "ragged_batch")
+        drops = check.drop_remainder_argument(drop_remainder, "ragged_batch", self._root)
         return self._with(plan.RaggedBatch(child=self._root, batch_size=size, drop_remainder=drops, ragged=fields))
 
     def window(self, size: int, shift: int | None = None, stride: int = 1, drop_remainder: bool = False) -> Dataset:
@@ -715,13 +717,9 @@ class GroupMethods(Chaining):
             size=size,
             shift=size if shift is None else check.count_argument(shift, "shift", "window", least=1),
             stride=check.count_argument(stride, "stride", "window", least=1),
-            drop_remainder=_drops(drop_remainder, "window"),
+            drop_remainder=check.drop_remainder_argument(drop_remainder, "window", self._root),
         )
         return self._with(node)
-
-
-def _drops(drop_remainder: Any, operator: str) -> bool:
-    return check.flag_argument(drop_remainder, "drop_remainder", operator)
 
 
 def _fields(ragged: Any) -> tuple[str | int, ...]:

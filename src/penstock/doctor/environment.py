@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from penstock import kernels
-from penstock._contracts.memory import cgroup_limits, meminfo
+from penstock._contracts.memory import available_cpus, cgroup_limits, meminfo
 from penstock._contracts.version import VERSION
 from penstock.kernels.library import LIBRARY
-from penstock.observe.stats import available_cpus
 
 _LIBRARIES = (
     "numpy", "torch", "jax", "tensorflow", "keras", "pillow", "opencv-python", "opencv-python-headless", "simplejpeg", "pyarrow", "obstore",

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from penstock._contracts.event import Listener
+from penstock._contracts.memory import available_cpus
 from penstock._contracts.policy import Policy, Raise, Replace, checked_policy, final
 from penstock._contracts.process import refuse_while_imported
 from penstock._plan.base import function_name
@@ -24,7 +25,6 @@ from penstock.jobs.results import Results
 from penstock.jobs.starting import packed_function, starter
 from penstock.jobs.worker_pool import run_in_processes
 from penstock.observe.progress import Progress
-from penstock.observe.stats import available_cpus
 from penstock.observe.ticker import Guarded
 from penstock.observe.trace import Trace
 from penstock.queues.standing import SHORT_INTERRUPTS

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from penstock._contracts.event import BatchDelivered, BlockDone, ElementLost, ElementRetried, Event, Notice, RowsPacked, SlowElement
+from penstock._contracts.memory import available_cpus
 from penstock._contracts.process import OwnLocks
 from penstock.observe.memory import MemoryStats, RunMemory
 
@@ -635,9 +636,3 @@ def _machine_share(before: tuple[int, int] | None) -> float | None:
     used, total = (now - then for now, then in zip(_machine_ticks(), before, strict=True))
     # A tick is 10 ms: below a tenth of a second on each of two CPUs the share says nothing.
     return used / total if total >= 20 else None
-
-
-def available_cpus() -> int:
-    """Return how many CPUs this process may use."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1

@@ -11,11 +11,11 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from penstock._contracts.event import Listener
+from penstock._contracts.memory import available_cpus
 from penstock._plan import check
 from penstock._storage.urls import redacted
 from penstock.errors import PlanError
 from penstock.observe.progress import Progress
-from penstock.observe.stats import available_cpus
 from penstock.observe.trace import Trace
 from penstock.packing.encoders import COMPRESSIONS, FORMATS, SUFFIXES
 
