@@ -17,7 +17,7 @@ from sources.memory import growth, needs_proc
 
 from penstock import read_text
 from penstock._storage import open_storage
-from penstock._storage.local import sampled_spans
+from penstock._storage.sameness import sampled_spans
 from penstock.errors import RecordError, SourceError
 from penstock.formats.index import Index, decode, encode
 from penstock.kernels.framing import crc32c

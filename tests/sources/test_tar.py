@@ -18,7 +18,7 @@ from formats.archives import END, header, member, sample
 
 import penstock as ps
 from penstock._storage import open_storage
-from penstock._storage.local import sampled_spans
+from penstock._storage.sameness import sampled_spans
 from penstock.errors import IndexStale, PlanError, RecordError, SourceError
 from penstock.formats.index import decode
 from penstock.formats.tar import TarWriter

@@ -35,6 +35,7 @@ class RemoteObject:
         size: bytes.
         etag: its version as the store names it, or "".
         modified: when it was changed, as the store says it, or "".
+        is_young: that was seconds before it was found: it may be changed again within one second.
     """
 
     key: str
@@ -42,6 +43,7 @@ class RemoteObject:
     size: int
     etag: str
     modified: str
+    is_young: bool = False
 
     @property
     def version(self) -> str:

@@ -9,6 +9,7 @@ stream that lasts. Bytes fetched in vain are counted: above an eighth of the rea
 from __future__ import annotations
 
 import os
+import re
 import weakref
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Sequence
@@ -29,6 +30,11 @@ from penstock.kernels.library import Ints, Uint8s
 
 if TYPE_CHECKING:
     import asyncio
+
+_SIGNING = re.compile(
+    r"(?i)(x-(amz|goog)-[^=]*|awsaccesskeyid|googleaccessid|key-pair-id|policy|expires|signature|token|sig|se|st|sp|sv|sr)="
+)
+"""What a signed URL adds to a query (S3, Google, CloudFront, Azure)."""
 
 _LEAST_READS = 4
 """So many reads that go on from each other, and between them hardly a hole, are an order; two, where there was one before."""
@@ -408,9 +414,16 @@ class RemoteStorage:
         return self._found[file][1].size
 
     def identity(self, file: int) -> dict[str, Any]:
-        """Return size, ETag and time of change, as far as the store says them."""
+        """Return size, ETag and time of change, as far as the store says them and no other version can have the same."""
         found = self._found[file][1]
-        return {"size": found.size, "etag": found.etag, "modified": found.modified}
+        return {"size": found.size, "etag": found.strong_etag, "modified": "" if found.is_young else found.modified}
+
+    def place(self, file: int) -> str:
+        """Return the URL without secrets, and what its query asks for: not what signs or dates the request."""
+        address, found = self._found[file]
+        query = "" if address.in_bucket else found.key.partition("?")[2]
+        asked = "&".join(item for item in query.split("&") if item and not _SIGNING.match(item))
+        return f"{found.shown}\n{asked}" if asked else found.shown
 
     def read(self, file: int, offset: int, length: int) -> bytes:
         """Read exactly `length` bytes.

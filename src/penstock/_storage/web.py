@@ -9,9 +9,11 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+import time
 import zlib
 from collections.abc import Coroutine, Iterator, Mapping
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock._contracts.storage import StorageOptions
@@ -29,6 +31,7 @@ _MAX_REMEMBERED = 10_000
 _LIMIT_BYTES = 1 << 20
 _SKIPPED_BYTES = 1 << 16
 _SHOWN = 80
+_YOUNG_S = 5.0
 _RANGE = re.compile(r"bytes\s+(?:(\d{1,18})-(\d{1,18})|\*)/(\d{1,18}|\*)", re.ASCII)
 _T = TypeVar("_T")
 
@@ -164,7 +167,17 @@ def describe_object(reply: Reply, key: str, shown: str) -> RemoteObject:
         raise AskAgain(f"the server said {reply.status} {reply.headers.get('content-range', 'without a range')[:_SHOWN]!r} to a range")
     size = 0 if is_empty or given is None else int(given[3])
     headers = reply.headers
-    return RemoteObject(key=key, shown=shown, size=size, etag=headers.get("etag", ""), modified=headers.get("last-modified", ""))
+    modified = headers.get("last-modified", "")
+    is_young = _seconds(headers.get("date", "")) - _seconds(modified) < _YOUNG_S
+    return RemoteObject(key=key, shown=shown, size=size, etag=headers.get("etag", ""), modified=modified, is_young=is_young)
+
+
+def _seconds(date: str) -> float:
+    """Return the time of a header, or now where it is none."""
+    try:
+        return parsedate_to_datetime(date).timestamp()
+    except ValueError:
+        return time.time()
 
 
 def check_sums(reply: Reply, part: Part, begin: int) -> None:

@@ -19,7 +19,7 @@ from penstock._contracts.storage import RecordStore
 from penstock._plan import check
 from penstock._plan import node as plan
 from penstock._plan.base import function_name, groups_of, is_async, walk, wants_rng
-from penstock._plan.facts import declared, identity, is_indexable, length_of, unnamed
+from penstock._plan.facts import declared, identity_with_files, is_indexable, length_of, unnamed
 from penstock.dataset.foreign import checked_keywords
 from penstock.errors import PlanError
 
@@ -264,7 +264,7 @@ def _store(root: plan.Node, folder: str | None, max_bytes: int | None, version: 
         return MemoryStore(_MEMORY_BYTES if max_bytes is None else max_bytes)
     from penstock.formats.cache_stores import DiskStore
 
-    return DiskStore(folder, partial(identity, root, version), max_bytes)
+    return DiskStore(folder, partial(identity_with_files, root, version), max_bytes)
 
 
 def _check_cache(root: plan.Node, folder: str | None, version: str) -> None:
