@@ -229,7 +229,7 @@ class LocalStorage:
         """Return the pool of open files, for kernels that read them in a way of their own."""
         return self._descriptors
 
-    def trust(self, samples: NDArray[np.uint32], *, only_whole: bool) -> None:
+    def trust(self, samples: NDArray[np.uint32], *, only_whole: bool = False) -> None:
         """Say what the files' sampled check sums are: then a file that only looks new (touched, copied back) is still read.
 
         Args:
@@ -250,8 +250,12 @@ class LocalStorage:
         data, begins = self.read_spans(one, begin, count, None)
         return data[begins[0] : begins[0] + length].tobytes()
 
-    def read_spans(self, files: Ints, offsets: Ints, lengths: Ints, scratch: Scratch | None) -> tuple[Uint8s, Ints]:
+    def read_spans(
+        self, files: Ints, offsets: Ints, lengths: Ints, scratch: Scratch | None, *, keeps_open: bool = True
+    ) -> tuple[Uint8s, Ints]:
         """Read many spans with one call that holds no GIL: in the order of files and offsets, near ones together.
+
+        With `keeps_open`, files stay open as far as there is room: they will be read again.
 
         Raises:
             IndexStale: a file is no longer the one that it was.
@@ -263,7 +267,7 @@ class LocalStorage:
         out, sink = self._room(total, scratch)
         begins = np.empty(len(files), np.int64)
         mended: set[tuple[int, int]] = set()
-        most_kept = min(self._descriptors.capacity, len(files))
+        most_kept = min(self._descriptors.capacity, len(files)) if keeps_open else 0
         while len(files):
             ticket, descriptors, maps = self._descriptors.enter(files)
             kept: list[list[int]] = []

@@ -241,11 +241,12 @@ class _Scan:
     def _keep(self, begins: Ints, lengths: Ints, at: Ints | int) -> None:
         """Keep records that begin in the lines `at`; of a number, in that one and those behind it."""
         if isinstance(at, int):
-            numbers, further = np.array([self.count]), np.array([at - self.count])
-        else:
+            if at - self.count != self.further:
+                self.further = at - self.count
+                self.shifts.append((np.array([self.count]), np.array([self.further])))
+        elif len(begins):
             numbers = np.arange(self.count, self.count + len(begins))
             further = at - numbers
-        if len(further):
             places = np.flatnonzero(np.diff(further, prepend=self.further))
             if len(places):
                 self.shifts.append((numbers[places], further[places]))

@@ -228,22 +228,51 @@ class _Builder:
 
     def __init__(self, storage: Storage, format: RecordFormat, keeping: _Keeping, on_file: Callable[[IndexReport], None] | None) -> None:
         self._storage, self._format, self._keeping, self._on_file = storage, format, keeping, on_file
+        # With as many files as processors, all of them have enough to do.
+        self._reads_ahead = len(storage) < (os.cpu_count() or 1)
         self._lock = threading.Lock()
         self._own = threading.local()
 
     def open_all(self, files: Sequence[int] | Ints) -> list[Index]:
         """Open the indices of some files."""
-        return [self._open(int(file)) for file in files]
+        if self._keeping.keeps_small or not isinstance(self._storage, LocalStorage):
+            return [self._open(int(file)) for file in files]
+        files = np.asarray(files)
+        small = files[self._storage.sizes[files] <= WHOLE_BYTES]
+        ends = np.cumsum(self._storage.sizes[small])
+        found: dict[int, Index] = {}
+        for some in np.split(small, np.flatnonzero(np.diff(ends // _PIECE_BYTES)) + 1):
+            found.update(self._built_together(self._storage, some))
+        return [found[file] if file in found else self._open(file) for file in files.tolist()]
+
+    def _built_together(self, storage: LocalStorage, files: Ints) -> dict[int, Index]:
+        """Build the indices of small files with one read; those where something is wrong are left to `_open`."""
+        sizes = storage.sizes[files]
+        try:
+            data, begins = storage.read_spans(files, np.zeros_like(files), sizes, self._scratch(), keeps_open=False)
+        except (OSError, SourceError):
+            return {}
+        found = {}
+        for file, begin, size in zip(files.tolist(), begins.tolist(), sizes.tolist(), strict=True):
+            piece = data[begin : begin + size]
+            crc = crc32c(piece)
+            scanned = self._format.scan(iter((piece,)), size, storage.name(file))
+            found[file] = _index_of(self._format, scanned, _noted(storage, file), size=size, crc32c=crc, samples=crc)
+        return found
 
     def _open(self, file: int) -> Index:
-        own = self._own.__dict__
-        if "scratch" not in own:
-            own["scratch"] = Scratch()
-        index, report = _open_one(self._storage, file, self._format, self._keeping, own["scratch"])
+        index, report = _open_one(self._storage, file, self._format, self._keeping, self._scratch(), self._reads_ahead)
         if self._on_file is not None:
             with self._lock:
                 self._on_file(report)
         return index
+
+    def _scratch(self) -> Scratch:
+        own = self._own.__dict__
+        if "scratch" not in own:
+            own["scratch"] = Scratch()
+        scratch: Scratch = own["scratch"]
+        return scratch
 
 
 def build(storage: Storage, file: int, format: RecordFormat, scratch: Scratch | None = None, *, read_ahead: bool = True) -> Index:
@@ -269,25 +298,21 @@ def build(storage: Storage, file: int, format: RecordFormat, scratch: Scratch | 
             pass  # what the format had no need of belongs to the check sum all the same
     finally:
         pieces.close()
+    samples = 0  # of remote files the store tells versions apart, for less than a read
+    if isinstance(storage, LocalStorage):
+        samples = sample(storage, file)
+    return _index_of(format, found, identity, size=size, crc32c=reader.crc, samples=samples)
+
+
+def _index_of(format: RecordFormat, found: dict[str, Any], identity: dict[str, Any], **facts: int) -> Index:
+    """Make an index of what a format found."""
     meta = found.pop("meta", {})
     columns = {key: np.asarray(value) for key, value in found.items()}
     columns["offsets"] = columns["offsets"].astype(np.int64, copy=False)
     lengths = columns["lengths"]
     short = not len(lengths) or int(lengths.max()) < 1 << 32
     columns["lengths"] = lengths.astype(np.uint32 if short else np.int64, copy=False)
-    samples = 0  # of remote files the store tells versions apart, for less than a read
-    if isinstance(storage, LocalStorage):
-        samples = reader.crc if size <= WHOLE_BYTES else sample(storage, file)
-    return Index(
-        kind=format.kind,
-        options=format.options,
-        size=size,
-        crc32c=reader.crc,
-        samples=samples,
-        identity=identity,
-        meta=meta,
-        columns=columns,
-    )
+    return Index(kind=format.kind, options=format.options, identity=identity, meta=meta, columns=columns, **facts)
 
 
 class _Pieces:
@@ -327,22 +352,20 @@ class _Pieces:
         return data
 
 
-def _open_one(storage: Storage, file: int, format: RecordFormat, keeping: _Keeping, scratch: Scratch) -> tuple[Index, IndexReport]:
+def _open_one(
+    storage: Storage, file: int, format: RecordFormat, keeping: _Keeping, scratch: Scratch, reads_ahead: bool
+) -> tuple[Index, IndexReport]:
     reason, free = "asked for" if keeping.rebuild else "missing", []
-    is_kept = keeping.keeps_small or storage.size(file) > WHOLE_BYTES
     versioned = _is_versioned(storage, file)
     places, old = _places(storage, file, format, keeping.folder)
-    for path in (*places[:1], *old, *places[1:]) if versioned and is_kept else ():
+    for path in (*places[:1], *old, *places[1:]) if versioned else ():
         verdict = None if keeping.rebuild else _look(path, storage, file, format, scratch)
         if isinstance(verdict, tuple):
             return verdict[0], IndexReport(file=file, path=path, count=len(verdict[0]), index_bytes=verdict[1], reason=None)
         reason = verdict or reason
         if verdict != _FOREIGN and path in places:
             free.append(path)
-    # With as many files as processors, all of them have enough to do.
-    index = build(storage, file, format, scratch, read_ahead=len(storage) < (os.cpu_count() or 1))
-    if not is_kept:
-        return index, IndexReport(file=file, path=None, count=len(index), index_bytes=0, reason=reason)
+    index = build(storage, file, format, scratch, read_ahead=reads_ahead)
     body = parts(index)
     num_bytes = sum(map(len, body))
     written = next((path for path in free if published(path, body)), None)
