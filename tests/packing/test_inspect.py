@@ -13,8 +13,8 @@ from packing.small import bad_at_7, dataset
 
 import penstock as ps
 from penstock.errors import RecordError, SourceError
-from penstock.formats.tfrecord import frame
 from penstock.formats.index import beside
+from penstock.formats.tfrecord import frame
 from penstock.packing.inspect import (
     NO_COUNT,
     NO_SUM,

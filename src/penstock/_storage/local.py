@@ -20,7 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._contracts.process import OwnLocks
-from penstock._contracts.storage import Storage
 from penstock._contracts.transform import Scratch
 from penstock._storage.sameness import WHOLE_BYTES, marks, sample
 from penstock.errors import IndexStale, SourceError

@@ -13,7 +13,6 @@ import time
 import zlib
 from collections.abc import Coroutine, Iterator, Mapping
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock._contracts.storage import StorageOptions
@@ -174,6 +173,8 @@ def describe_object(reply: Reply, key: str, shown: str) -> RemoteObject:
 
 def _seconds(date: str) -> float:
     """Return the time of a header, or now where it is none."""
+    from email.utils import parsedate_to_datetime
+
     try:
         return parsedate_to_datetime(date).timestamp()
     except ValueError:

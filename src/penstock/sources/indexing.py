@@ -25,7 +25,19 @@ from penstock._storage.remote import RemoteStorage
 from penstock._storage.sameness import CLOCK_NS, TICK_NS, WHOLE_BYTES, is_young, sample
 from penstock._storage.urls import shown
 from penstock.errors import RecordError, SourceError
-from penstock.formats.index import SUFFIX, Index, Indices, beside, catalogue_parts, decode, is_index, is_seamless, joined, parts, read_catalogue
+from penstock.formats.index import (
+    SUFFIX,
+    Index,
+    Indices,
+    beside,
+    catalogue_parts,
+    decode,
+    is_index,
+    is_seamless,
+    joined,
+    parts,
+    read_catalogue,
+)
 from penstock.kernels.framing import crc32c
 from penstock.kernels.library import Ints, Uint8s
 from penstock.sources.paths import FileNames, read_file
@@ -430,11 +442,13 @@ def _judge(data: Any, path: str, storage: Storage, file: int, format: RecordForm
             was = f"had {len(index)} records in {index.size} bytes when it was indexed, and has {size} bytes now"
             warnings.warn(f"{name} {was}: it was cut, or written again; it is indexed as it is", stacklevel=2)
         return f"the file has {size} bytes and had {index.size}"
-    now = _identity(storage, file)
-    if dict(index.identity) == now:
+    if dict(index.identity) == _identity(storage, file):
         return index
-    if not isinstance(storage, LocalStorage):
-        return "the file has changed"
+    return _judge_contents(index, path, storage, file, format, scratch) if isinstance(storage, LocalStorage) else "the file has changed"
+
+
+def _judge_contents(index: Index, path: str, storage: LocalStorage, file: int, format: RecordFormat, scratch: Scratch) -> Index | str:
+    """Do as `_judge` for a file of the same size with another stamp: touched, copied, replaced, or written to."""
     if index.samples != sample(storage, file):
         return _OTHER_CONTENTS
     # Check sums of the index's own would refuse a record that was corrected where no sample looks, for as long as the index is there.
@@ -443,7 +457,9 @@ def _judge(data: Any, path: str, storage: Storage, file: int, format: RecordForm
         return index
     # With the time that it had, it is a copy, or what replaced it is made to look like one. What no sample sees is seen when it is read, as
     # each record is checked: by check sums, or where records stand side by side at both ends.
-    if index.identity.get("mtime_ns") == now["mtime_ns"] and (format.checks_records or (format.separator is not None and is_seamless(index))):
+    if index.identity.get("mtime_ns") == storage.mtimes[file] and (
+        format.checks_records or (format.separator is not None and is_seamless(index))
+    ):
         return index
     return _compared(index, path, storage, file, scratch)
 
