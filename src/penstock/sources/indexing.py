@@ -1,5 +1,6 @@
-"""Finds, checks, builds and publishes the indices of files: one for each file, in `.penstock` beside it or in the cache folder, and a
-catalogue of many. Large ones are mapped, so that all processes of a machine share them.
+"""Finds, checks, builds and publishes indices: one for each file, in `.penstock` beside it or in the cache folder; a catalogue of many.
+
+Large ones are mapped, so that all processes of a machine share them.
 """
 
 from __future__ import annotations

@@ -192,16 +192,19 @@ class RecordSource:
         if separator is None:
             data, begins = self._storage.read_spans(files, offsets, lengths, scratch)
             return data, begins, begins + lengths
-        before, behind = offsets > 0, offsets + lengths < self.table.indices.sizes[files]
-        data, begins = self._storage.read_spans(files, offsets - before, lengths + before + behind, scratch)
-        ahead, begins = data.take(begins, mode="clip"), begins + before
-        ends = begins + lengths
-        bad = before & (ahead != separator) | behind & (data.take(ends, mode="clip") != separator)
-        if bad.any():
-            bad &= (offsets != len(BOM)) | (ahead != BOM[-1])
+        low, ends = np.maximum(offsets - 1, 0), offsets + lengths
+        high = np.minimum(ends + 1, self.table.indices.sizes.take(files))
+        data, begins = self._storage.read_spans(files, low, high - low, scratch)
+        begins += offsets - low
+        shift = begins - offsets
+        for around, is_end in ((data.take(begins - 1, mode="clip"), low == offsets), (data.take(ends + shift, mode="clip"), high == ends)):
+            bad = around != separator
             if bad.any():
-                raise moved(self.table, int(indices[np.argmax(bad)]))
-        return data, begins, ends
+                # Others are the beginning and the end of a file, and the last byte of a mark before its first line.
+                bad &= ~is_end & ((offsets != len(BOM)) | (around != BOM[-1]))
+                if bad.any():
+                    raise moved(self.table, int(indices[np.argmax(bad)]))
+        return data, begins, ends + shift
 
     def stream(self, indices: Ints, scratch: Scratch, pieces: tuple[int, int], taker: Taker) -> int:
         """Have records taken as they are read, where the storage can do that: see `LocalStorage.stream_spans`.

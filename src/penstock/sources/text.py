@@ -95,7 +95,10 @@ class TextLines:
             RecordError: it is no UTF-8.
             IndexStale: it is not one line any more.
         """
-        return {"text": _line(data, table, index).removesuffix("\r")}
+        text = decoded(data, table, index)
+        if "\n" in text:
+            raise moved(table, index)
+        return {"text": text.removesuffix("\r")}
 
 
 def text_source(patterns: Patterns, *, skip_blank: bool = False, max_line_bytes: int = MAX_LINE_BYTES) -> LineSource:
@@ -134,19 +137,6 @@ def decoded(data: memoryview, table: RecordTable, index: int) -> str:
             f"byte {error.start} of the line is {data[error.start]:#04x}, which is no UTF-8 ({error.reason})",
             "save the file as UTF-8 (iconv -f LATIN1 -t UTF-8), or leave such lines out with on_error=",
         ) from error
-
-
-def _line(data: memoryview, table: RecordTable, index: int) -> str:
-    """Return the text of a record that is one line.
-
-    Raises:
-        RecordError: it is no UTF-8.
-        IndexStale: it is not one line any more.
-    """
-    text = decoded(data, table, index)
-    if "\n" in text:
-        raise moved(table, index)
-    return text
 
 
 _ALWAYS_FITS = 65504.0
@@ -329,7 +319,9 @@ class JsonLines:
                 fit.
             IndexStale: it is not one line any more.
         """
-        text = _line(data, table, index)
+        text = decoded(data, table, index)
+        if "\n" in text:
+            raise moved(table, index)
         try:
             value = self._decoder.decode(text)
         except json.JSONDecodeError as error:
