@@ -21,6 +21,7 @@ from penstock._storage.urls import shown
 from penstock.errors import IndexStale, LengthMismatch, PenstockError
 from penstock.formats.index import Indices
 from penstock.formats.linescan import BOM
+from penstock.kernels import lines
 from penstock.kernels.library import Ints, Uint8s
 from penstock.kernels.spans import Places, Taker
 from penstock.sources.paths import FileNames, common_folder, local_files
@@ -187,24 +188,16 @@ class RecordSource:
             IndexStale: a record does not begin or end where it did when its file was indexed.
             SourceError, OSError: as the storage says it; which record it was is not known.
         """
-        files, offsets, lengths = self._spans(indices)
-        separator = self._format.separator
+        spans, separator = self._spans(indices), self._format.separator
         if separator is None:
-            data, begins = self._storage.read_spans(files, offsets, lengths, scratch)
-            return data, begins, begins + lengths
-        low, ends = np.maximum(offsets - 1, 0), offsets + lengths
-        high = np.minimum(ends + 1, self.table.indices.sizes.take(files))
-        data, begins = self._storage.read_spans(files, low, high - low, scratch)
-        begins += offsets - low
-        shift = begins - offsets
-        for around, is_end in ((data.take(begins - 1, mode="clip"), low == offsets), (data.take(ends + shift, mode="clip"), high == ends)):
-            bad = around != separator
-            if bad.any():
-                # Others are the beginning and the end of a file, and the last byte of a mark before its first line.
-                bad &= ~is_end & ((offsets != len(BOM)) | (around != BOM[-1]))
-                if bad.any():
-                    raise moved(self.table, int(indices[np.argmax(bad)]))
-        return data, begins, ends + shift
+            data, begins = self._storage.read_spans(*spans, scratch)
+            return data, begins, begins + spans[2]
+        sizes = self.table.indices.sizes
+        data, begins = self._storage.read_spans(spans[0], *lines.widened(spans, sizes), scratch)
+        row, places = lines.check_ends(data, spans, sizes, begins, separator, BOM)
+        if row >= 0:
+            raise moved(self.table, int(indices[row]))
+        return data, places[0], places[1]
 
     def stream(self, indices: Ints, scratch: Scratch, pieces: tuple[int, int], taker: Taker) -> int:
         """Have records taken as they are read, where the storage can do that: see `LocalStorage.stream_spans`.
