@@ -227,10 +227,9 @@ class ElementMethods(Chaining):
         can change what is kept, and a function that writes into its argument must copy first.
 
         In memory it belongs to this dataset: all feeds of it share it, and it is freed with it. In a folder it is found again by the plan
-        below it, with functions by name and module, by the fingerprints of the data, and by size, times and inode of each input file. The
-        code of a function is not looked at, nor data that a fingerprint does not show: after such a change give another `version`. Several
-        processes may use one folder at once. Records that are damaged are computed again; when the folder cannot be written, the run goes
-        on without storing, with one warning.
+        below it, with functions by name and module, by the fingerprints of the data, and by size, times and inode of each input file. For
+        a change of a function's code, or of data that shows in none of these, give another `version`. Several processes may use one
+        folder. Records that are damaged are computed again; when the folder cannot be written, the run warns once and does not store.
 
         Args:
             path: the folder; several plans may share it. None for memory.

@@ -190,10 +190,11 @@ class RecordSource:
         """
         spans, separator = self._spans(indices), self._format.separator
         if separator is None:
-            data, begins = self._storage.read_spans(*spans, scratch)
+            data, begins = self._storage.read_spans(spans[0], spans[1], spans[2], scratch)
             return data, begins, begins + spans[2]
         sizes = self.table.indices.sizes
-        data, begins = self._storage.read_spans(spans[0], *lines.widened(spans, sizes), scratch)
+        wide = lines.widened(spans, sizes)
+        data, begins = self._storage.read_spans(spans[0], wide[0], wide[1], scratch)
         row, places = lines.check_ends(data, spans, sizes, begins, separator, BOM)
         if row >= 0:
             raise moved(self.table, int(indices[row]))
