@@ -46,8 +46,8 @@ def _catalogue(given: bytes, index: Index, again: Index) -> None:
     indices, times = joined([index, again], ["one", "two"]), np.array([1, -1])
     if len(index):
         RecordTable(indices=indices, names=["one", "two"]).describe(0)
-    written = b"".join(catalogue_parts(indices, times, index.kind, index.options, {}))
-    found, versions, _ = read_catalogue(written, "catalogue", index.kind, index.options)
+    written = b"".join(catalogue_parts(indices, times, index.kind, index.options))
+    found, versions = read_catalogue(written, "catalogue", index.kind, index.options)
     assert versions.tolist() == times.tolist()
     for file in range(2):
         assert encode(found.index(file, index.kind, index.options)) == encode(indices.index(file, index.kind, index.options))

@@ -19,7 +19,8 @@ import pytest
 
 from penstock._contracts.storage import Storage
 from penstock._contracts.transform import Scratch
-from penstock._storage.local import LocalStorage, sample
+from penstock._storage.local import LocalStorage
+from penstock._storage.sameness import sample
 from penstock.errors import IndexStale, SourceError
 from penstock.formats.example import encode_example
 from penstock.formats.tfrecord import frame

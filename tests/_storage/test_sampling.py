@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock._storage.local import LocalStorage, sample, sampled_spans
+from penstock._storage.local import LocalStorage
+from penstock._storage.sameness import sample, sampled_spans
 from penstock.kernels.framing import crc32c
 
 

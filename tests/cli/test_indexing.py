@@ -32,14 +32,14 @@ def test_a_name_that_does_not_say_the_format_needs_it_said(capsys: pytest.Captur
     assert main(["index", str(tmp_path / "data")]) == 1
     assert "--format" in capsys.readouterr().err
     assert main(["index", str(tmp_path / "data"), "--format", "text"]) == 0
-    assert (tmp_path / "data.psidx").exists()
+    assert (tmp_path / ".penstock" / "data.psidx").exists()
 
 
 def test_indices_that_cannot_stand_beside_their_data_go_to_the_folder_that_is_given(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     (tmp_path / "a.txt").write_text("x\n")
-    (tmp_path / "a.txt.psidx").mkdir()
+    (tmp_path / ".penstock").write_bytes(b"")
     assert main(["index", str(tmp_path / "a.txt"), "--index-folder", str(tmp_path / "there")]) == 0
     assert len(list((tmp_path / "there").rglob("*.psidx"))) == 1
     assert "built 1" in capsys.readouterr().out

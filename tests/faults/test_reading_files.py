@@ -153,8 +153,8 @@ def test_a_process_that_is_killed_around_the_rename_leaves_no_index_or_a_whole_o
     (tmp_path / "a").write_bytes(b"one\ntwo\n")
     done = subprocess.run([sys.executable, "-c", BUILD, str(tmp_path / "a"), step], check=False, timeout=100)
     assert done.returncode == -9
-    assert (tmp_path / "a.psidx").exists() == there
+    assert (tmp_path / ".penstock" / "a.psidx").exists() == there
     if there:
-        assert len(decode((tmp_path / "a.psidx").read_bytes(), "x")) == 2
+        assert len(decode((tmp_path / ".penstock" / "a.psidx").read_bytes(), "x")) == 2
     assert len(penstock.read_text(tmp_path / "a")) == 2
-    assert len(decode((tmp_path / "a.psidx").read_bytes(), "x")) == 2
+    assert len(decode((tmp_path / ".penstock" / "a.psidx").read_bytes(), "x")) == 2

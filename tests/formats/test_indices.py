@@ -26,7 +26,7 @@ def given() -> list[Index]:
 
 
 def written(indices: Indices) -> bytes:
-    return b"".join(catalogue_parts(indices, VERSIONS, "k", {"x": 1}, {"a": 5}))
+    return b"".join(catalogue_parts(indices, VERSIONS, "k", {"x": 1}))
 
 
 def check(indices: Indices) -> None:
@@ -51,9 +51,9 @@ def test_columns_are_joined_and_those_of_a_file_stay_with_it() -> None:
 
 
 def test_a_catalogue_is_read_as_it_was_written() -> None:
-    indices, versions, notes = read_catalogue(written(joined(given(), NAMES)), "c", "k", {"x": 1})
+    indices, versions = read_catalogue(written(joined(given(), NAMES)), "c", "k", {"x": 1})
     check(indices)
-    assert (versions.tolist(), notes) == (VERSIONS.tolist(), {"a": 5})
+    assert versions.tolist() == VERSIONS.tolist()
 
 
 def test_etags_of_remote_files_are_kept() -> None:
@@ -92,7 +92,6 @@ WRONG: dict[str, Callable[[], bytes]] = {
     "no starts": lambda: changed({"file_starts": None}),
     "columns without ends": lambda: changed({"file_ends_of_file_notes": None}),
     "no notes": lambda: changed({}, meta={}),
-    "no notes of its own": lambda: changed({}, meta={"metas": [{}, {}]}),
     "notes that are none": lambda: changed({}, meta={"metas": [1, 2]}),
     "notes of others": lambda: changed({"file_meta_of": np.array([0, 1, 2], np.int32)}),
     "a record beyond its file": lambda: changed({"file_sizes": np.array([100, 0, 5])}),

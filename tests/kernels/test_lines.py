@@ -144,3 +144,31 @@ def test_the_twin_finds_lines_and_records_of_one_text() -> None:
     assert (lines.find_lines_twin(data, 0, ends[:1], done), done[0]) == (1, 2)
     assert (lines.find_records_twin(data, 0, (COMMA, QUOTE), ends[:1], state, done), done[0], state[0]) == (1, 2, lines.BEFORE)
     assert (lines.find_lines_twin(data, 0, ends[:0], done), done[0]) == (0, 0)
+
+
+CHECKERS = {"numpy": (lines.widened_twin, lines.check_ends_twin), **({} if LIBRARY is None else {"c": (LIBRARY.widen, LIBRARY.check_ends)})}
+
+
+@pytest.mark.parametrize("version", CHECKERS)
+@given(text=texts(b"a\n\xbf", max_size=60), other=texts(b"a\n\xbf", max_size=60), data=st.data())
+def test_both_ends_of_records_are_looked_at(version: str, text: bytes, other: bytes, data: st.DataObject) -> None:
+    widen, check = CHECKERS[version]
+    files = [text, other]
+    spans = np.array(data.draw(st.lists(st.integers(0, 1).flatmap(lambda file: span_of(file, files[file])), min_size=1)), np.int64).T.copy()
+    sizes, wide, out = np.array([len(text), len(other)]), np.empty((2, spans.shape[1]), np.int64), np.empty((2, spans.shape[1]), np.int64)
+    widen(spans, sizes, wide)
+    parts = [files[file][low : low + length] for file, low, length in zip(spans[0], *wide, strict=True)]
+    begins = np.cumsum([0, *map(len, parts)])[:-1].astype(np.int64)
+    row = check(array(b"".join(parts)), spans, sizes, begins, (10, 0xBF, 3), out)
+    good = []
+    for (file, offset, length), begin, end, part in zip(spans.T.tolist(), *out.tolist(), parts, strict=True):
+        whole = files[file]
+        assert b"".join(parts)[begin:end] == whole[offset : offset + length]
+        assert part in whole
+        before, behind = whole[max(0, offset - 1) : offset], whole[offset + length : offset + length + 1]
+        good.append((before in (b"", b"\n") or (offset == 3 and before == b"\xbf")) and behind in (b"", b"\n"))
+    assert row == (good.index(False) if False in good else -1)
+
+
+def span_of(file: int, text: bytes) -> st.SearchStrategy[tuple[int, int, int]]:
+    return st.integers(0, len(text)).flatmap(lambda low: st.tuples(st.just(file), st.just(low), st.integers(0, len(text) - low)))

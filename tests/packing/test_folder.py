@@ -13,7 +13,7 @@ from penstock.errors import PackError
 from penstock.packing.disk import Disk, Folder, Origin, lock_folder, sha256_of
 
 RUN: dict[str, Any] = {"format": "tar", "options": {"on_error": "Raise()", "name": "data"}, "id": "1"}
-ORIGIN = Origin(record={"form": 2, "inputs": "a", "functions": "b", "data": "c"})
+ORIGIN = Origin(record={"form": 3, "inputs": "a", "functions": "b", "data": "c"})
 
 
 @pytest.fixture

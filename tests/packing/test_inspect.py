@@ -13,6 +13,7 @@ from packing.small import bad_at_7, dataset
 
 import penstock as ps
 from penstock.errors import RecordError, SourceError
+from penstock.formats.index import beside
 from penstock.formats.tfrecord import frame
 from penstock.packing.inspect import (
     NO_COUNT,
@@ -103,7 +104,7 @@ def test_a_cut_between_two_records_is_found_by_manifest_or_index_and_else_is_sai
     found = problems(alone)
     assert "9 records were found, and the index says 10" in found
 
-    Path(f"{alone}.psidx").unlink()
+    Path(beside(str(alone))).unlink()
     (report,) = inspect(alone, verify=True)
     assert report.problems == []
     assert NO_COUNT in report.remarks
@@ -113,7 +114,7 @@ def test_an_index_in_the_users_cache_folder_is_compared_too(tmp_path: Path, monk
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     path = tmp_path / "alone.tfrecord"
     path.write_bytes(frame(b"x") * 5)
-    Path(f"{path}.psidx").mkdir()  # nothing can be written there
+    (tmp_path / ".penstock").write_bytes(b"")  # nothing can be written there
     assert len(ps.read_tfrecord(str(path))) == 5
     assert "verified: as many records as the index says" in inspect(path, verify=True)[0].remarks
     path.write_bytes(frame(b"x") * 4)
@@ -193,7 +194,7 @@ def test_elements_that_were_left_out_are_a_remark(tmp_path: Path) -> None:
 def test_an_index_is_shown_and_compared_with_its_file(packed: Path) -> None:
     path = packed / "data-00000-of-00002.tfrecord"
     list(ps.read_tfrecord(str(path)))
-    index = Path(f"{path}.psidx")
+    index = Path(beside(str(path)))
     (report,) = inspect(index, verify=True)
     assert (report.kind, report.count, report.problems) == ("index", 10, [])
     assert report.fields[0] == "column 'offsets': int64 [10]"

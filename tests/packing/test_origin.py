@@ -256,7 +256,7 @@ def opened(folder: Path) -> dict[str, tuple[Any, int]]:
 def test_files_that_stay_as_they_are_are_no_error(folder: Path, name: str) -> None:
     dataset, count = opened(folder)[name]
     before = look(dataset._root)
-    assert before.num_files == len(before.marks) == count
+    assert before.num_files == len(before.stamps) == count
     assert changed(dataset._root, before) is None
 
 

@@ -126,7 +126,7 @@ def test_every_changed_bit_of_a_small_file_is_found(tmp_path: Path) -> None:
         changed = bytearray(data)
         changed[bit // 8] ^= 1 << bit % 8
         path.write_bytes(changed)
-        for index in tmp_path.glob("*.psidx"):
+        for index in tmp_path.glob(".penstock/*.psidx"):
             index.unlink()
         with pytest.raises(RecordError):
             list(ps.read_packed(tmp_path))

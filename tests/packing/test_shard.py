@@ -17,7 +17,7 @@ from penstock.packing.options import PackOptions
 from penstock.packing.packer import Task
 from penstock.packing.sampling import split, take_sample
 
-ORIGIN = Origin(record={"form": 2, "inputs": None, "functions": None, "data": None})
+ORIGIN = Origin(record={"form": 3, "inputs": None, "functions": None, "data": None})
 
 
 def task(folder: Path, ds: ps.Dataset | None = None, **changes: Any) -> Task:

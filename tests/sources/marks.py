@@ -20,6 +20,7 @@ class Marked:
     kind: str = "marked"
     options: dict[str, Any] = field(default_factory=dict)
     checks_records: bool = False
+    separator: None = None
     scanned: list[str] = field(default_factory=list)
 
     def scan(self, pieces: Iterator[NDArray[np.uint8]], size: int, name: str) -> dict[str, Any]:

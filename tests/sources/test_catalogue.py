@@ -13,6 +13,7 @@ from sources.marks import Marked, marked
 from sources.memory import growth, needs_proc
 
 import penstock as ps
+from penstock._processes.shared_pickle import FilePart, pickle_apart
 from penstock._storage import open_storage
 from penstock.errors import RecordError
 from penstock.formats.index import Indices
@@ -53,7 +54,7 @@ class Opened:
         with monkeypatch.context() as patch:
             patch.setattr(indexing, "open_indices", watched)
             self.indices = open_all(storage, self.format, "read_x")
-        one_by_one = open_indices(storage, self.format, "read_x")
+        one_by_one = open_indices(storage, Marked(), "read_x")
         same(self.indices, one_by_one)
 
 
@@ -77,13 +78,29 @@ def test_the_second_start_opens_no_index(folder: Path, monkeypatch: pytest.Monke
     assert (again.asked, again.format.scanned) == ([], [])
 
 
-def test_indices_that_are_removed_are_built_again_and_the_catalogue_with_them(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    Opened(folder, monkeypatch)
-    for path in folder.glob("*.psidx"):
-        path.unlink()
-    again = Opened(folder, monkeypatch)
-    assert (again.asked, len(again.format.scanned)) == (list(range(NUM_FILES)), NUM_FILES)
-    assert Opened(folder, monkeypatch).asked == []
+def test_small_files_of_a_catalogue_have_no_index_of_their_own(folder: Path) -> None:
+    (folder / "100.x").write_bytes(marked(*[b"abc"] * 100_000))
+    assert len(open_all(open_storage(folder / "*.x", "read_x"), Marked(), "read_x")) == NUM_FILES
+    assert os.listdir(folder / ".penstock") == ["100.x.psidx"]
+
+
+def test_few_files_with_many_records_share_a_mapped_catalogue(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(3):
+        write_many(folder / f"{number}.y", 50_000 + number)
+    for given in range(2):
+        indices = open_all(open_storage(folder / "*.y", "read_x"), Marked(), "read_x")
+        monkeypatch.setattr(indexing, "open_indices", None)
+        assert indices.starts.tolist() == [0, 50_000, 100_001, 150_003]
+        assert len(catalogues(folder)) == 1, given
+        offsets = indices.columns["offsets"]
+        sent = pickle_apart(indices).buffers
+        assert any(isinstance(part, FilePart) and part.path == str(catalogues(folder)[0]) for part in sent)
+        assert offsets[50_000:50_002].tolist() == [1, 5]
+
+
+def write_many(path: Path, count: int) -> None:
+    path.write_bytes(marked(*[b"abc"] * count))
+    os.utime(path, ns=(PAST_NS, PAST_NS))
 
 
 def test_a_path_that_leads_elsewhere_gives_what_is_there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,7 +161,7 @@ def test_a_file_that_was_just_written_is_looked_at_again_until_its_time_can_be_t
     write(folder / "007.x", 8, time.time_ns())
     Opened(folder, monkeypatch)
     again = Opened(folder, monkeypatch)
-    assert (again.asked, again.format.scanned) == ([7], [])
+    assert (again.asked, again.format.scanned) == ([7], [str(folder / "007.x")])
     write(folder / "007.x", 8, time.time_ns() - 10 * 10**9)
     Opened(folder, monkeypatch)
     assert Opened(folder, monkeypatch).asked == []
@@ -170,7 +187,7 @@ def test_a_damaged_catalogue_is_made_again(folder: Path, monkeypatch: pytest.Mon
     told = [str(one.message) for one in caught]
     assert len(told) == bool(spoil(good))
     assert all(one.startswith("the catalogue '") and " is damaged (" in one and one.endswith("and is made again") for one in told)
-    assert (again.asked, again.format.scanned) == (list(range(NUM_FILES)), [])
+    assert (again.asked, len(again.format.scanned)) == (list(range(NUM_FILES)), NUM_FILES)
     assert path.read_bytes() == good
     assert Opened(folder, monkeypatch).asked == []
 

@@ -15,9 +15,8 @@ import pytest
 from sources.marks import Marked, marked
 from sources.memory import growth, needs_proc
 
-from penstock import read_text
 from penstock._storage import open_storage
-from penstock._storage.local import sampled_spans
+from penstock._storage.sameness import sampled_spans
 from penstock.errors import RecordError, SourceError
 from penstock.formats.index import Index, decode, encode
 from penstock.kernels.framing import crc32c
@@ -52,7 +51,7 @@ def test_what_is_missing_is_built_beside_the_file_and_used_the_next_time(tmp_pat
     first = Opening(tmp_path)
     assert first.reasons == ["missing", "missing"]
     assert [report.path for report in sorted(first.reports, key=lambda report: report.file)] == [
-        f"{tmp_path}/{name}.x.psidx" for name in "ab"
+        f"{tmp_path}/.penstock/{name}.x.psidx" for name in "ab"
     ]
     assert [report.count for report in first.reports] == [2, 2]
     second = Opening(tmp_path)
@@ -172,8 +171,8 @@ def test_a_large_file_that_only_looks_new_is_compared_once_and_its_time_noted(tm
     Opening(tmp_path)
     os.utime(path, ns=(PAST_NS, PAST_NS + 7))
     assert Opening(tmp_path).reasons == [None]
-    noted = decode((tmp_path / "a.x.psidx").read_bytes(), "x")
-    assert noted.identity == {"size": 1_000_000, "mtime_ns": PAST_NS + 7}
+    noted = decode((tmp_path / ".penstock" / "a.x.psidx").read_bytes(), "x")
+    assert noted.identity.items() >= {"size": 1_000_000, "mtime_ns": PAST_NS + 7}.items()
     assert (len(noted), noted.crc32c) == (250_000, crc32c(path.read_bytes()))
 
 
@@ -234,7 +233,7 @@ def other_version(data: bytes) -> bytes:
 def test_an_index_that_is_none_is_built_again_and_a_damaged_one_with_a_warning(tmp_path: Path, damage: Any, warned: bool) -> None:
     old(tmp_path / "a.x", marked(b"one"))
     Opening(tmp_path)
-    sidecar = tmp_path / "a.x.psidx"
+    sidecar = tmp_path / ".penstock" / "a.x.psidx"
     good = sidecar.read_bytes()
     sidecar.write_bytes(damage(good))
     with warnings.catch_warnings(record=True) as caught:
@@ -250,7 +249,7 @@ def test_an_index_of_another_file_is_not_trusted(tmp_path: Path) -> None:
     old(tmp_path / "b.x", marked(b"t", b"w"))
     os.utime(tmp_path / "b.x", ns=(PAST_NS + 1, PAST_NS + 1))
     Opening(tmp_path)
-    (tmp_path / "a.x.psidx").write_bytes((tmp_path / "b.x.psidx").read_bytes())
+    (tmp_path / ".penstock" / "a.x.psidx").write_bytes((tmp_path / ".penstock" / "b.x.psidx").read_bytes())
     again = Opening(tmp_path)
     assert again.reasons == ["the file has other contents than it had", None]
     assert len(again.indices[0]) == 1
@@ -259,19 +258,19 @@ def test_an_index_of_another_file_is_not_trusted(tmp_path: Path) -> None:
 def test_formats_that_share_a_file_do_not_take_each_others_index(tmp_path: Path) -> None:
     old(tmp_path / "a.x", marked(b"one"))
     Opening(tmp_path)
-    beside = (tmp_path / "a.x.psidx").read_bytes()
+    beside = (tmp_path / ".penstock" / "a.x.psidx").read_bytes()
     others = [Marked(kind="other"), Marked(options={"key": 1})]
     for _ in range(2):
         for format in others:
             Opening(tmp_path, format)
-    assert (tmp_path / "a.x.psidx").read_bytes() == beside
+    assert (tmp_path / ".penstock" / "a.x.psidx").read_bytes() == beside
     assert [Opening(tmp_path, format).reasons for format in others] == [[None], [None]]
     assert len(list((tmp_path / "cache").rglob("*.psidx"))) == 2
 
 
 def test_a_folder_that_cannot_be_written_has_its_indices_in_the_cache_folder(tmp_path: Path) -> None:
     old(tmp_path / "a.x", marked(b"one"))
-    (tmp_path / "a.x.psidx").mkdir()
+    (tmp_path / ".penstock").write_bytes(b"no folder")
     first = Opening(tmp_path)
     assert first.reports[0].path is not None
     assert first.reports[0].path.startswith(str(tmp_path / "cache" / "index"))
@@ -280,7 +279,7 @@ def test_a_folder_that_cannot_be_written_has_its_indices_in_the_cache_folder(tmp
 
 def test_where_nothing_can_be_written_the_index_is_kept_in_memory_with_a_warning(tmp_path: Path) -> None:
     old(tmp_path / "a.x", marked(b"one"))
-    (tmp_path / "a.x.psidx").mkdir()
+    (tmp_path / ".penstock").write_bytes(b"no folder")
     (tmp_path / "cache").write_bytes(b"no folder")
     with pytest.warns(UserWarning, match="can be written neither beside it nor"):
         opened = Opening(tmp_path)
@@ -294,7 +293,7 @@ def test_the_first_file_that_is_not_of_the_format_is_the_error(tmp_path: Path) -
     with pytest.raises(RecordError) as caught:
         Opening(tmp_path)
     assert "07.x, record 0, offset 0" in caught.value.where
-    assert not (tmp_path / "07.x.psidx").exists()
+    assert not (tmp_path / ".penstock" / "07.x.psidx").exists()
 
 
 def test_a_file_that_changes_while_it_is_indexed_is_an_error(tmp_path: Path) -> None:
@@ -309,7 +308,7 @@ def test_a_file_that_changes_while_it_is_indexed_is_an_error(tmp_path: Path) -> 
     with pytest.raises(SourceError) as caught:
         Opening(tmp_path, Touching())
     assert "since it was opened" in caught.value.what
-    assert not (tmp_path / "a.x.psidx").exists()
+    assert not (tmp_path / ".penstock" / "a.x.psidx").exists()
 
 
 def test_an_empty_file_is_a_file_of_no_records(tmp_path: Path) -> None:
@@ -350,9 +349,9 @@ def test_processes_that_build_the_same_indices_at_once_all_get_them(tmp_path: Pa
         run.stdin.write("go\n")
         run.stdin.flush()
     assert [run.communicate(timeout=100)[0].strip() for run in runs] == ["1500"] * 3
-    assert len(os.listdir(tmp_path)) == 60
+    assert (len(os.listdir(tmp_path)), len(os.listdir(tmp_path / ".penstock"))) == (31, 30)
     for number in range(30):
-        assert len(decode((tmp_path / f"{number}.x.psidx").read_bytes(), "x")) == 50
+        assert len(decode((tmp_path / ".penstock" / f"{number}.x.psidx").read_bytes(), "x")) == 50
 
 
 def test_many_threads_build_one_storage_once_each(tmp_path: Path) -> None:
@@ -369,7 +368,7 @@ def test_an_index_says_which_records_lie_where(tmp_path: Path) -> None:
     index = Opening(tmp_path).indices[0]
     assert isinstance(index, Index)
     assert (index.columns["offsets"].tolist(), index.columns["lengths"].tolist()) == ([1, 5], [3, 0])
-    assert index.identity == {"size": 5, "mtime_ns": PAST_NS}
+    assert index.identity.items() >= {"size": 5, "mtime_ns": PAST_NS}.items()
     assert index.meta == {"records": 2}
 
 
@@ -386,10 +385,8 @@ def test_a_hundred_thousand_shards_are_opened_and_read_in_bounded_memory(tmp_pat
     folder.mkdir()
     for first in range(0, 100_000, 1000):  # file systems limit the links to one file
         kept = old(folder / f"{first:05d}.x", b"%d\n" % first)
-        read_text(kept)
         for number in range(first + 1, first + 1000):
-            for suffix in ("", ".psidx"):
-                os.link(f"{kept}{suffix}", folder / f"{number:05d}.x{suffix}")
+            os.link(kept, folder / f"{number:05d}.x")
     kept = old(tmp_path / "small", b"one\n")
     lines, peak, _ = growth("from penstock import read_text; read_text(arguments[1])[0]", OPEN, folder, kept)
     assert lines == ["100000 0 50000 99000"]

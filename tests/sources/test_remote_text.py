@@ -10,6 +10,8 @@ from _storage.remotes import KEYS
 from faults.server import Fault, FaultServer, Request
 
 import penstock as ps
+from penstock._storage import open_storage
+from penstock._storage.remote import RemoteStorage
 
 LINES = [f"line {number} of a file far away" for number in range(5000)]
 
@@ -73,3 +75,36 @@ def test_of_a_server_that_tells_no_version_no_index_is_kept(server: FaultServer,
     server.put("bucket/part-0.txt", "\n".join(LINES[: len(LINES) // 2][::-1]).encode())
     with pytest.warns(UserWarning, match="built each time"):
         assert ps.read_text(urls)[0]["text"] == LINES[2499]
+
+
+OLD, NOW = "Thu, 01 Jan 2026 00:00:00 GMT", "Thu, 01 Jan 2026 00:00:03 GMT"
+
+
+@pytest.mark.parametrize(
+    ("headers", "is_kept"),
+    [
+        ({"etag": 'W/"1"', "last-modified": ""}, False),
+        ({"etag": 'W/"1"', "last-modified": OLD, "date": NOW}, False),
+        ({"etag": "", "last-modified": OLD, "date": NOW}, False),
+        ({"etag": "", "last-modified": OLD, "date": "Thu, 01 Jan 2026 00:00:05 GMT"}, True),
+        ({"last-modified": OLD, "date": NOW}, True),
+    ],
+    ids=["weak", "weak and young", "young", "old", "strong"],
+)
+@pytest.mark.filterwarnings("ignore:the index of")
+def test_an_index_is_kept_where_no_other_version_can_look_the_same(
+    server: FaultServer, tmp_path: Path, headers: dict[str, str], is_kept: bool
+) -> None:
+    server.fault = lambda request: Fault(headers=headers)
+    ps.read_text(ps.RemoteFiles(f"{server.url}/bucket/part-0.txt", given(server, "http")))
+    assert bool(list(tmp_path.rglob("*.psidx"))) == is_kept
+
+
+def test_an_index_of_a_url_is_that_of_its_query_but_for_what_signs_it(server: FaultServer, tmp_path: Path) -> None:
+    urls = ["?id=1", "?id=2", "?id=1&X-Amz-Signature=abc&sig=d", "", "?X-Amz-Signature=abc", "?sigma=1"]
+    counts = []
+    for url in urls:
+        storage = open_storage(ps.RemoteFiles(f"{server.url}/bucket/part-0.txt{url}", given(server, "http")), "read_text")
+        assert isinstance(storage, RemoteStorage)
+        counts.append(storage.place(0).partition("\n")[2])
+    assert counts == ["id=1", "id=2", "id=1", "", "", "sigma=1"]

@@ -18,7 +18,7 @@ from formats.archives import END, header, member, sample
 
 import penstock as ps
 from penstock._storage import open_storage
-from penstock._storage.local import sampled_spans
+from penstock._storage.sameness import sampled_spans
 from penstock.errors import IndexStale, PlanError, RecordError, SourceError
 from penstock.formats.index import decode
 from penstock.formats.tar import TarWriter
@@ -251,7 +251,7 @@ def test_names_are_data_and_nothing_is_written_but_the_index(tmp_path: Path) -> 
     keys, made = done.stdout.splitlines()
     assert keys == repr([os.fsdecode(name[:-4]) for name in names])
     assert made == "[]"
-    assert sorted(os.listdir(folder)) == ["a.tar", "a.tar.psidx"]
+    assert sorted(os.listdir(folder)) == [".penstock", "a.tar"]
     assert os.listdir(outside) == []
 
 
@@ -278,14 +278,14 @@ def test_a_sample_that_was_corrected_where_no_sampled_check_sum_looks_is_read_as
         rows.clear()
         source(path).gather([one], rows)
         assert rows[0]["cls"] == b"7"
-    assert decode((tmp_path / "a.tar.psidx").read_bytes(), "a").identity["mtime_ns"] == past + 2
+    assert decode((tmp_path / ".penstock" / "a.tar.psidx").read_bytes(), "a").identity["mtime_ns"] == past + 2
 
 
 def test_the_index_is_used_again_and_built_again_for_another_file(shards: str, tmp_path: Path) -> None:
     before = source(shards).fingerprint()
-    stamps = [os.stat(tmp_path / f"train-{shard}.tar.psidx").st_mtime_ns for shard in range(3)]
+    stamps = [os.stat(tmp_path / ".penstock" / f"train-{shard}.tar.psidx").st_mtime_ns for shard in range(3)]
     assert source(shards).fingerprint() == before
-    assert [os.stat(tmp_path / f"train-{shard}.tar.psidx").st_mtime_ns for shard in range(3)] == stamps
+    assert [os.stat(tmp_path / ".penstock" / f"train-{shard}.tar.psidx").st_mtime_ns for shard in range(3)] == stamps
     (tmp_path / "train-1.tar").write_bytes(sample(b"new", {b"x": b"1"}) + END)
     with pytest.warns(UserWarning, match="had 20 records in 51200 bytes when it was indexed, and has 2048 bytes now"):
         assert len(source(shards)) == 41

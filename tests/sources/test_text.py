@@ -105,7 +105,7 @@ def test_a_line_beyond_the_limit_is_an_error_also_where_an_index_is_there(tmp_pa
     data = b"x\n" * 5 + b"y" * 100 + b"\nz\n"
     with pytest.raises(RecordError, match="line 6 is longer than 99 bytes"):
         lines_of(tmp_path / "a.txt", data, max_line_bytes=99)
-    assert not (tmp_path / "a.txt.psidx").exists()
+    assert not (tmp_path / ".penstock" / "a.txt.psidx").exists()
     assert len(lines_of(tmp_path / "a.txt", data, max_line_bytes=100)) == 7
     with pytest.raises(RecordError, match="the line has 100 bytes, more than 99") as caught:
         text_source(tmp_path / "a.txt", max_line_bytes=99)
@@ -180,4 +180,4 @@ def test_ten_million_lines_take_twelve_bytes_each(tmp_path: Path, num_files: int
         assert lines == ["10000000 9999999 0 5000000"]
         assert peak < most * 10_000_000
     assert held < 13 * 10_000_000
-    assert sum(path.stat().st_size for path in tmp_path.glob("a*.psidx")) < 12 * 10_000_000 + 1000 * num_files
+    assert sum(path.stat().st_size for path in tmp_path.glob(".penstock/a*.psidx")) < 12 * 10_000_000 + 1000 * num_files

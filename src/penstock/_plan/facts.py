@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from penstock._contracts.element import ArraySpec
+from penstock._contracts.source import FileSource
 from penstock._order.arithmetic import INFINITE
 from penstock._plan.base import Node, OnlyByComputing, batch_leaf, length_of, never_ends, sources, walk
 from penstock._plan.node import shards_of
+from penstock._storage.sameness import stamps
 from penstock.errors import LengthUnknown, PlanError
 
 __all__ = [
@@ -21,6 +24,8 @@ __all__ = [
     "free_dimensions",
     "highest_number",
     "identity",
+    "identity_with_files",
+    "input_files",
     "is_indexable",
     "known_length",
     "known_spec",
@@ -134,6 +139,17 @@ def identity(root: Node, version: str) -> dict[str, Any]:
         "plan": [node.identity() for node in walk(root) if not node.is_hint],
         "dataset": [node.source.fingerprint() for node in sources(root)],
     }
+
+
+def input_files(root: Node) -> Iterator[str]:
+    """Give the full path of each file of this machine that the sources read."""
+    return (path for node in sources(root) if isinstance(node.source, FileSource) for path in node.source.input_files())
+
+
+def identity_with_files(root: Node, version: str) -> dict[str, Any]:
+    """Return the record of `identity`, and what shows that an input file was written to or replaced: 3 us a file."""
+    found = stamps(input_files(root))
+    return {**identity(root, version), "inputs": hashlib.sha256(found.tobytes()).hexdigest()[:32]}
 
 
 def unnamed(root: Node) -> tuple[Callable[..., Any], str] | None:

@@ -17,13 +17,13 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from penstock._contracts.process import OwnLocks
-from penstock._contracts.storage import Storage
 from penstock._contracts.transform import Scratch
+from penstock._storage.sameness import WHOLE_BYTES, marks, sample
 from penstock.errors import IndexStale, SourceError
 from penstock.kernels import spans
-from penstock.kernels.framing import crc32c
 from penstock.kernels.library import Ints, Uint8s
 from penstock.kernels.spans import Taker, known_of, map_file, unmap_file
 
@@ -125,10 +125,6 @@ _OFTEN, _SELDOM = 32, 512
 
 _MOST, _LEAST, _SHARE = 128, 4, 8
 _LEAST_BYTES = 1 << 20
-_BLOCKS = 64
-_BLOCK_BYTES = 4096
-WHOLE_BYTES = _BLOCKS * _BLOCK_BYTES
-"""Of a file of at most this size, the samples are all bytes."""
 
 _KINDS = {
     stat.S_IFDIR: "a directory",
@@ -140,7 +136,7 @@ _KINDS = {
 
 
 class LocalStorage:
-    """See `Storage`. Holds at most 128 files open, and 50 bytes and the path of each file, no Python object.
+    """See `Storage`. Holds at most 128 files open, and 58 bytes and the path of each file, no Python object.
 
     A file is the one that it was when the storage was made, or reading it is an error: size, modification time and inode are compared
     at each read of a block. A new modification time alone is no error where `trust` has given check sums.
@@ -148,6 +144,9 @@ class LocalStorage:
     Args:
         paths: of regular files; relative ones are resolved against the working directory of now.
         caller: the function that the user called, for errors.
+
+    Attributes:
+        marks: of each file, as `penstock._storage.sameness` has it: int64 [files].
 
     Raises:
         SourceError: a path leads to something else than a regular file.
@@ -158,7 +157,7 @@ class LocalStorage:
         base = os.path.join(os.getcwd(), "")
         self._caller = caller
         self._base_bytes = len(os.fsencode(base))
-        versions, sizes, relative = list[tuple[int, int, int]](), list[int](), np.zeros(len(paths), bool)
+        versions, changed_ns, sizes, relative = list[tuple[int, int, int]](), list[int](), list[int](), np.zeros(len(paths), bool)
         blob = bytearray()
         for file, path in enumerate(paths):
             try:
@@ -169,6 +168,7 @@ class LocalStorage:
             if not stat.S_ISREG(status.st_mode):
                 raise self._not_regular(path, status.st_mode)
             versions.append(known_of(status))
+            changed_ns.append(status.st_ctime_ns)
             if not os.path.isabs(path):
                 relative[file], path = True, base + path
             blob += os.fsencode(path)
@@ -177,7 +177,8 @@ class LocalStorage:
         known, ends = np.array(versions, np.int64).reshape(-1, 3), np.array(sizes, np.int64)
         starts = np.concatenate((np.zeros(min(1, len(ends)), np.int64), ends[:-1]))
         self._files, self._known, self._relative = spans.Files(bytes(blob), starts, known), known, relative
-        self._samples: Ints | None = None
+        self.marks = marks(known, changed_ns)
+        self._samples, self._most_trusted = np.zeros(0, np.uint32), -1
         self._maps, self._every = can_sink(), _OFTEN
         self._descriptors = Descriptors(len(paths), most_open(), known[:, 0] if self._maps else None)
 
@@ -213,11 +214,6 @@ class LocalStorage:
         """Modification time of each file in nanoseconds, int64 [files]."""
         return self._known[:, 1]
 
-    def versions(self) -> Ints:
-        """Return numbers that differ between versions of a file, beside its size, int64 [files] from 0 on: time and inode, mixed."""
-        mixed = self._known[:, 1].view(np.uint64) * np.uint64(0x9E3779B97F4A7C15) ^ self._known[:, 2].view(np.uint64)
-        return (mixed * np.uint64(0xD6E8FEB86659FD93) >> np.uint64(1)).view(np.int64)
-
     def size(self, file: int) -> int:
         """Return the bytes."""
         return int(self._known[file, 0])
@@ -232,14 +228,14 @@ class LocalStorage:
         """Return the pool of open files, for kernels that read them in a way of their own."""
         return self._descriptors
 
-    def trust(self, samples: Ints) -> None:
+    def trust(self, samples: NDArray[np.uint32], *, only_whole: bool = False) -> None:
         """Say what the files' sampled check sums are: then a file that only looks new (touched, copied back) is still read.
 
         Args:
-            samples: int64 [files], what `sample` gave for each; -1 for one whose bytes have to be known for sure, more than
-                samples of a large file tell: then another time alone is an error too.
+            samples: uint32 [files], what `sample` gave for each.
+            only_whole: of a large file samples tell too little: then another time alone is an error.
         """
-        self._samples = samples
+        self._samples, self._most_trusted = samples, WHOLE_BYTES if only_whole else 1 << 62
 
     def read(self, file: int, offset: int, length: int) -> bytes:
         """Read exactly `length` bytes.
@@ -253,8 +249,12 @@ class LocalStorage:
         data, begins = self.read_spans(one, begin, count, None)
         return data[begins[0] : begins[0] + length].tobytes()
 
-    def read_spans(self, files: Ints, offsets: Ints, lengths: Ints, scratch: Scratch | None) -> tuple[Uint8s, Ints]:
+    def read_spans(
+        self, files: Ints, offsets: Ints, lengths: Ints, scratch: Scratch | None, *, keeps_open: bool = True
+    ) -> tuple[Uint8s, Ints]:
         """Read many spans with one call that holds no GIL: in the order of files and offsets, near ones together.
+
+        With `keeps_open`, files stay open as far as there is room: they will be read again.
 
         Raises:
             IndexStale: a file is no longer the one that it was.
@@ -266,7 +266,7 @@ class LocalStorage:
         out, sink = self._room(total, scratch)
         begins = np.empty(len(files), np.int64)
         mended: set[tuple[int, int]] = set()
-        most_kept = min(self._descriptors.capacity, len(files))
+        most_kept = min(self._descriptors.capacity, len(files)) if keeps_open else 0
         while len(files):
             ticket, descriptors, maps = self._descriptors.enter(files)
             kept: list[list[int]] = []
@@ -361,12 +361,12 @@ class LocalStorage:
         now = LocalStorage([self.path(file)], self._caller)
         size, before = now.size(0), self.size(file)
         what = f"has {size} bytes and had {before}" if size != before else "has other contents than it had"
-        samples = -1 if self._samples is None else int(self._samples[file])
-        if size == before and samples >= 0 and sample(now, 0) == samples:
+        is_trusted = size == before <= self._most_trusted
+        if is_trusted and sample(now, 0) == int(self._samples[file]):
             self._descriptors.forget(file)  # the path may lead to another inode than the descriptor
             self._known[file] = now._known[0]
             return
-        if size == before and samples < 0:
+        if size == before and not is_trusted:
             what = "was written to, or replaced, since it was opened"
         raise IndexStale(
             f"{self.name(file)!r} {what}",
@@ -392,31 +392,6 @@ class LocalStorage:
 def kind_of_file(mode: int) -> str:
     """Name the kind of a file that is no regular one, by its mode of `stat`."""
     return _KINDS.get(stat.S_IFMT(mode), "of an unknown kind")
-
-
-# -- whether a file is the same ----------------------------------------------------------------------------------------------------
-
-
-def sampled_spans(size: int) -> tuple[Ints, int]:
-    """Return where the blocks of a file of `size` bytes begin, and their length: all of a small file, else 64 of 4 kB, with both ends."""
-    if size <= WHOLE_BYTES:
-        return np.zeros(1, np.int64), size
-    places = np.array([number * (size - _BLOCK_BYTES) // (_BLOCKS - 1) for number in range(_BLOCKS)], np.int64)
-    return places, _BLOCK_BYTES
-
-
-def sample(storage: Storage, file: int) -> int:
-    """Return the check sum of the sampled blocks of a file. Blocks for one read of them all.
-
-    Raises:
-        SourceError, OSError: as `Storage.read`.
-    """
-    offsets, length = sampled_spans(storage.size(file))
-    data, begins = storage.read_spans(np.full(len(offsets), file, np.int64), offsets, np.full(len(offsets), length, np.int64), None)
-    crc = 0
-    for begin in begins.tolist():
-        crc = crc32c(data[begin : begin + length], crc)
-    return crc
 
 
 # -- open files --------------------------------------------------------------------------------------------------------------------

@@ -79,7 +79,7 @@ def _stem_end(lower: str, ending: str) -> str:
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the arguments of the command."""
     parser.description = (
-        "Build the index of each file (NAME.psidx, beside it or in the cache folder), so that any record can be read at any time."
+        "Build the index of each file (.penstock/NAME.psidx beside it, or in the cache folder), so that any record can be read at any time."
     )
     parser.add_argument(
         "patterns", nargs="+", metavar="PATTERN", help="paths or quoted patterns: 'train-*.tfrecord', 'a-{000..146}.tar', name@10"

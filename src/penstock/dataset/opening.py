@@ -349,7 +349,7 @@ def read_tfrecord(
     Files come in the order of the bytes of their paths. With `features` elements are dicts with one entry for each; where all are
     FixedLenFeature of numbers, whole blocks are read, checked and parsed straight into the rows of batches.
 
-    Uncompressed files are read by an index, which is kept beside them as `NAME.psidx` (or in the user's cache folder) and built when it is
+    Uncompressed files are read by an index, which is kept in `.penstock` beside them (or in the user's cache folder) and built when it is
     missing or stale: any record at any time, `len`, `shuffle` without a buffer. Both check sums of a record are checked at every read.
     Compressed files are a stream that one thread reads; a resume decompresses at most one file again, and an error in one ends the reading.
 

@@ -19,7 +19,7 @@ from penstock._contracts.storage import RecordStore
 from penstock._plan import check
 from penstock._plan import node as plan
 from penstock._plan.base import function_name, groups_of, is_async, walk, wants_rng
-from penstock._plan.facts import declared, identity, is_indexable, length_of, unnamed
+from penstock._plan.facts import declared, identity_with_files, is_indexable, length_of, unnamed
 from penstock.dataset.foreign import checked_keywords
 from penstock.errors import PlanError
 
@@ -227,9 +227,9 @@ class ElementMethods(Chaining):
         can change what is kept, and a function that writes into its argument must copy first.
 
         In memory it belongs to this dataset: all feeds of it share it, and it is freed with it. In a folder it is found again by the plan
-        below it, with functions by name and module, and by the fingerprints of the data. The code of a function is not looked at, nor data
-        that a fingerprint does not show: after such a change give another `version`. Several processes may use one folder at once. Records
-        that are damaged are computed again; when the folder cannot be written, the run goes on without storing, with one warning.
+        below it, with functions by name and module, by the fingerprints of the data, and by size, times and inode of each input file. For
+        a change of a function's code, or of data that shows in none of these, give another `version`. Several processes may use one
+        folder. Records that are damaged are computed again; when the folder cannot be written, the run warns once and does not store.
 
         Args:
             path: the folder; several plans may share it. None for memory.
@@ -264,7 +264,7 @@ def _store(root: plan.Node, folder: str | None, max_bytes: int | None, version: 
         return MemoryStore(_MEMORY_BYTES if max_bytes is None else max_bytes)
     from penstock.formats.cache_stores import DiskStore
 
-    return DiskStore(folder, partial(identity, root, version), max_bytes)
+    return DiskStore(folder, partial(identity_with_files, root, version), max_bytes)
 
 
 def _check_cache(root: plan.Node, folder: str | None, version: str) -> None:

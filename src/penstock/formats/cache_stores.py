@@ -32,7 +32,7 @@ import time
 import warnings
 import zlib
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -311,7 +311,7 @@ class DiskStore:
             max_bytes: bound on everything in the folder, to within one block of elements for each process that writes.
         """
         self._folder = folder
-        self._identify = identify
+        self._identify = cache(identify)  # a look at a million files takes seconds
         self._max_bytes = max_bytes
         self._locks = OwnLocks()
         self._writing = OwnLocks()  # apart, and taken first: readers do not wait for a disk that is slow to write

@@ -6,6 +6,7 @@ Pure: bytes in, arrays out. Nothing is allocated for a number that a header clai
 from __future__ import annotations
 
 import json
+import os
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +21,8 @@ from penstock.kernels.library import Ints
 
 SUFFIX = ".psidx"
 """Stands behind the name of the described file."""
+FOLDER = ".penstock"
+"""Holds the indices of the files that it lies beside."""
 
 _MAGIC = b"PSINDEX\n"
 _VERSION = 1
@@ -30,6 +33,7 @@ _CHECK = struct.Struct("<I")
 _START = _HEADER.size + _CHECK.size
 _DTYPES = frozenset(("|u1", "<u2", "<u4", "<u8", "|i1", "<i2", "<i4", "<i8", "<f4", "<f8"))
 _MOST_JSON = 1 << 28
+_MOST_AHEAD = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -59,6 +63,25 @@ class Index:
 
     def __len__(self) -> int:
         return len(self.columns["offsets"])
+
+
+def beside(path: str, *, old: bool = False) -> str:
+    """Return where the index of a file stands beside it; with `old`, where earlier versions put it."""
+    folder, name = os.path.split(path)
+    return os.path.join(folder, "" if old else FOLDER, name + SUFFIX)
+
+
+def described(path: str) -> str:
+    """Return the file that an index beside it is of."""
+    folder, name = os.path.split(path.removesuffix(SUFFIX))
+    return os.path.join(os.path.dirname(folder) if os.path.basename(folder) == FOLDER else folder, name)
+
+
+def is_seamless(index: Index) -> bool:
+    """Tell whether between the records of a file there is one byte each and nothing else, from its first sampled block to its end."""
+    ends = index.columns["offsets"] + index.columns["lengths"]
+    begins = index.columns["offsets"]
+    return len(ends) > 0 and begins[0] <= _MOST_AHEAD and ends[-1] >= index.size - 1 and bool((begins[1:] == ends[:-1] + 1).all())
 
 
 def encode(index: Index) -> bytes:
@@ -314,9 +337,7 @@ def _file_columns(indices: Sequence[Index]) -> dict[str, tuple[NDArray[Any], Int
     return out
 
 
-def catalogue_parts(
-    indices: Indices, versions: Ints, kind: str, options: Mapping[str, Any], notes: Mapping[str, Any]
-) -> list[bytes | memoryview]:
+def catalogue_parts(indices: Indices, versions: Ints, kind: str, options: Mapping[str, Any]) -> list[bytes | memoryview]:
     """Return the bytes of one file that holds all of them, in pieces. It is an `Index` in form, of all records of all files.
 
     Args:
@@ -324,7 +345,6 @@ def catalogue_parts(
         versions: int64 [files], what tells one version of each from another, when it was found to fit its index; -1 where nothing does.
         kind: of the format.
         options: of the format.
-        notes: whatever else is to be kept, JSON-able.
     """
     columns: dict[str, NDArray[Any]] = dict(indices.columns)
     columns["file_starts"] = indices.starts
@@ -338,14 +358,14 @@ def catalogue_parts(
         options={"kind": kind, "options": dict(options)},
         size=int(indices.sizes.max()),
         crc32c=0,
-        meta={"metas": [dict(meta) for meta in indices.metas], "notes": dict(notes)},
+        meta={"metas": [dict(meta) for meta in indices.metas]},
         columns=columns,
     )
     return parts(whole)
 
 
-def read_catalogue(data: bytes, where: str, kind: str, options: Mapping[str, Any]) -> tuple[Indices, Ints, dict[str, Any]]:
-    """Read what `catalogue_parts` wrote: the indices, the versions and the notes. The arrays are views of `data`.
+def read_catalogue(data: Any, where: str, kind: str, options: Mapping[str, Any]) -> tuple[Indices, Ints]:
+    """Read what `catalogue_parts` wrote: the indices and the versions. The arrays are views of `data`.
 
     Raises:
         RecordError: as `decode`, or it is none, or of another format, or does not fit together.
@@ -357,10 +377,7 @@ def read_catalogue(data: bytes, where: str, kind: str, options: Mapping[str, Any
     facts, starts = {name: given.get(f"file_{name}", np.zeros(0)) for name in _FACTS}, given.get("file_starts", np.zeros(0, np.int64))
     names = [name.removeprefix(_OWN) for name in given if name.startswith(_OWN)]
     own = {name: (given[_OWN + name], given.get(_OWN_ENDS + name, np.zeros(0, np.int64))) for name in names}
-    notes = whole.meta.get("notes")
     _check_facts(facts, metas, where)
-    if not isinstance(notes, dict):
-        raise _no_fit("has no notes of its own", where)
     if len(starts) != len(facts["sizes"]) + 1 or starts[0] != 0:
         raise _no_fit("has no start for each file", where)
     for values, ends in [(given["offsets"], starts[1:]), *own.values()]:
@@ -381,7 +398,7 @@ def read_catalogue(data: bytes, where: str, kind: str, options: Mapping[str, Any
         meta_of=facts["meta_of"],
         etags=None,
     )
-    return indices, facts["versions"], notes
+    return indices, facts["versions"]
 
 
 def _check_facts(facts: Mapping[str, NDArray[Any]], metas: Any, where: str) -> None:

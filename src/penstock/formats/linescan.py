@@ -80,7 +80,7 @@ FROM, BY = "file_line_from", "file_line_by"
 """Columns: record FROM[k] of a file and those behind it stand BY[k] lines further down than their numbers say."""
 
 _ROOM = 1 << 16
-_NEWLINE = 10
+NEWLINE = 10
 _WHITE = b" \t\r\n\v\f"
 _LAST_WHITE = max(_WHITE)
 _Lengths = NDArray[np.uint32] | Ints
@@ -200,11 +200,11 @@ class _Scan:
             num_newlines = found
         else:
             found, consumed, self.state = lines.find_records(rest, self.done, rules.delimiter, rules.quote, self.state, self.room)
-            num_newlines = int(np.count_nonzero(rest[:consumed] == _NEWLINE))
+            num_newlines = int(np.count_nonzero(rest[:consumed] == NEWLINE))
         if found:
             ends, upto = self.room[:found], None
             if num_newlines != found or self.newlines != self.line:
-                upto = self.newlines + 1 + np.searchsorted(np.flatnonzero(rest[:consumed] == _NEWLINE) + (self.done + 1), ends)
+                upto = self.newlines + 1 + np.searchsorted(np.flatnonzero(rest[:consumed] == NEWLINE) + (self.done + 1), ends)
             self._note(ends, upto, piece, origin)
         self.newlines += num_newlines
         self.done += consumed
@@ -241,11 +241,12 @@ class _Scan:
     def _keep(self, begins: Ints, lengths: Ints, at: Ints | int) -> None:
         """Keep records that begin in the lines `at`; of a number, in that one and those behind it."""
         if isinstance(at, int):
-            numbers, further = np.array([self.count]), np.array([at - self.count])
-        else:
+            if at - self.count != self.further:
+                self.further = at - self.count
+                self.shifts.append((np.array([self.count]), np.array([self.further])))
+        elif len(begins):
             numbers = np.arange(self.count, self.count + len(begins))
             further = at - numbers
-        if len(further):
             places = np.flatnonzero(np.diff(further, prepend=self.further))
             if len(places):
                 self.shifts.append((numbers[places], further[places]))

@@ -224,6 +224,12 @@ SIGNATURES: Final[dict[str, Signature]] = {
         (IN, INT64, INT64, INT, INT, OUT, OUT, INT64, OUT),
         lambda c: lambda data, base, marks, ends, state, done: c(data, data.size, base, *marks, state, ends, ends.size, done),
     ),
+    "widen": Signature(None, (IN, INT64, IN, OUT), lambda c: lambda spans, sizes, out: c(spans, spans.shape[1], sizes, out)),
+    "check_ends": Signature(
+        INT64,
+        (IN, INT64, IN, INT64, IN, IN, INT, INT, INT64, OUT),
+        lambda c: lambda data, spans, sizes, begins, marks, out: c(data, data.size, spans, spans.shape[1], sizes, begins, *marks, out),
+    ),
     # tokens.py
     "read_windows": Signature(
         INT64,

@@ -184,3 +184,31 @@ API int64_t penstock_find_records(const uint8_t *data, int64_t size, int64_t bas
 #endif
     return records_any(data, size, base, (uint8_t)delimiter, (uint8_t)quote, state, ends, capacity, consumed);
 }
+
+/* spans is [3, num]: file, offset and length of records. Writes to out, [2, num], where each begins and how long it is with the byte before and
+ * the one behind it, as far as its file, of `sizes`, has them. */
+API void penstock_widen(const int64_t *spans, int64_t num, const int64_t *sizes, int64_t *out) {
+    for (int64_t row = 0; row < num; row++) {
+        const int64_t offset = spans[num + row], end = offset + spans[2 * num + row];
+        out[row] = offset > 0 ? offset - 1 : offset;
+        out[num + row] = (end < sizes[spans[row]] ? end + 1 : end) - out[row];
+    }
+}
+
+/* Looks at these bytes, which were read to `begins` in data: each is to be the separator, or the last of a mark of `mark_size` bytes in front of
+ * the first record. Writes to out, [2, num], where each record begins and ends in data. Returns the first row with another byte, or -1. */
+API int64_t penstock_check_ends(const uint8_t *data, int64_t size, const int64_t *spans, int64_t num, const int64_t *sizes,
+                                const int64_t *begins, int separator, int mark, int64_t mark_size, int64_t *out) {
+    int64_t bad = -1;
+    for (int64_t row = 0; row < num; row++) {
+        const int64_t offset = spans[num + row], length = spans[2 * num + row];
+        const int64_t begin = begins[row] + (offset > 0), end = begin + length;
+        const int behind = offset + length < sizes[spans[row]];
+        int good = begins[row] >= 0 && length >= 0 && end + behind <= size;
+        if (good && offset > 0) good = data[begin - 1] == separator || (offset == mark_size && data[begin - 1] == mark);
+        if (good && behind) good = data[end] == separator;
+        if (!good && bad < 0) bad = row;
+        out[row] = begin, out[num + row] = end;
+    }
+    return bad;
+}

@@ -111,3 +111,55 @@ def _keep(places: Ints, size: int, base: int, ends: Ints) -> tuple[int, int]:
     if found == len(places):
         return found, size
     return found, int(places[found - 1]) if found else 0
+
+
+def widened(spans: Ints, sizes: Ints) -> Ints:
+    """Return where records begin and how long they are with the byte before and the one behind, where there is one: int64 [2, n].
+
+    Args:
+        spans: int64 [3, n], file, offset and length of each.
+        sizes: int64 [files].
+    """
+    out = np.empty((2, spans.shape[1]), np.int64)
+    chosen("widen", widened_twin)(spans, sizes, out)
+    return out
+
+
+def widened_twin(spans: Ints, sizes: Ints, out: Ints) -> None:
+    """Do what the C function does, with NumPy."""
+    files, offsets, lengths = spans
+    np.maximum(offsets - 1, 0, out=out[0])
+    out[1] = np.minimum(offsets + lengths + 1, sizes.take(files)) - out[0]
+
+
+def check_ends(data: Uint8s, spans: Ints, sizes: Ints, begins: Ints, separator: int, mark: bytes) -> tuple[int, Ints]:
+    """Look at both ends of records that were read as `widened` says: a separator, or the end of a file, or of the mark at its beginning.
+
+    Args:
+        data: what was read.
+        spans: as for `widened`.
+        sizes: likewise.
+        begins: int64 [n], where each is in `data`, with the byte before it.
+        separator: the byte between records.
+        mark: the bytes that may stand in front of the first.
+
+    Returns:
+        (int, int64 [2, n]): the first row with another byte or -1, and where each record begins and ends in `data`.
+    """
+    out = np.empty((2, spans.shape[1]), np.int64)
+    row: int = chosen("check_ends", check_ends_twin)(data, spans, sizes, begins, (separator, mark[-1], len(mark)), out)
+    return row, out
+
+
+def check_ends_twin(data: Uint8s, spans: Ints, sizes: Ints, begins: Ints, marks: tuple[int, int, int], out: Ints) -> int:
+    """Do what the C function does, with NumPy; return what it returns."""
+    separator, mark, mark_size = marks
+    files, offsets, lengths = spans
+    np.add(begins, offsets > 0, out=out[0])
+    np.add(out[0], lengths, out=out[1])
+    if not data.size:
+        return -1
+    before, behind = data.take(out[0] - 1, mode="clip"), data.take(out[1], mode="clip")
+    bad = (offsets > 0) & (before != separator) & ((offsets != mark_size) | (before != mark))
+    bad |= (offsets + lengths < sizes.take(files)) & (behind != separator)
+    return int(np.argmax(bad)) if bad.any() else -1

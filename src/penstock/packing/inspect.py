@@ -289,7 +289,8 @@ def _index_path(report: Inspection) -> str | None:
     """Return the path of a file's index: beside it, or in the user's cache folder."""
     kind = "tar" if report.kind == "WebDataset tar" else "tfrecord"
     cached = cached_index(user_folder(), os.path.abspath(report.path), kind, {})
-    return next((path for path in (report.path + sidecar.SUFFIX, cached) if os.path.isfile(path)), None)
+    places = sidecar.beside(report.path), sidecar.beside(report.path, old=True), cached
+    return next(filter(os.path.isfile, places), None)
 
 
 def _index_of(report: Inspection, verify: bool) -> sidecar.Index | None:
@@ -322,7 +323,7 @@ def _look_index(report: Inspection, verify: bool, num_samples: int) -> None:
     report.lengths = index.columns["lengths"].astype(np.int64)
     report.remarks.append(f"of a {index.kind} file of {index.size:,} bytes")
     report.fields = [f"column {name!r}: {values.dtype.name} [{len(values)}]" for name, values in index.columns.items()]
-    described = report.path.removesuffix(sidecar.SUFFIX)
+    described = sidecar.described(report.path)
     if not os.path.isfile(described):
         report.remarks.append(f"the file that it describes, {os.path.basename(described)!r}, is not beside it")
     elif os.path.getsize(described) != index.size:

@@ -18,10 +18,10 @@ from penstock._storage import Patterns, open_storage
 from penstock._storage.urls import shown
 from penstock.errors import LengthMismatch, PlanError, RecordError
 from penstock.formats.index import Indices
-from penstock.formats.linescan import MAX_LINE_BYTES, Rules, scan_lines
+from penstock.formats.linescan import MAX_LINE_BYTES, NEWLINE, Rules, scan_lines
 from penstock.kernels.library import Ints
 from penstock.sources.indexing import open_all
-from penstock.sources.records import RecordTable
+from penstock.sources.records import RecordTable, moved
 from penstock.sources.text import DoesNotFit, LineSource, bad_line, declared_dtype, decoded, number_in, number_of, numbers_into
 
 _CALLER = "read_csv"
@@ -59,6 +59,7 @@ class CsvRecords:
     kind: ClassVar[str] = "csv"
     checks_records: ClassVar[bool] = False
     """False: nothing in a record tells whether it is one."""
+    separator: ClassVar[int] = NEWLINE
 
     columns: tuple[CsvColumn, ...] | None = None
     num_fields: int = 0
@@ -130,11 +131,14 @@ class CsvRecords:
 
         Raises:
             RecordError: no UTF-8, quotes in the wrong place, or another number of fields.
+            IndexStale: it is not one record any more.
         """
         text = decoded(data, table, index)
         try:
             fields = self.fields_of(text)
         except Unsplittable as error:
+            if "\n" in text and self.quote not in text:
+                raise moved(table, index) from error
             raise bad_line(table, index, f"the record cannot be split: {error}", error.fix) from error
         if len(fields) != self.num_fields:
             what = f"the record has {len(fields)} fields, not {self.num_fields}: {shown(text)}"

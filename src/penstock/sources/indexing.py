@@ -1,15 +1,19 @@
-"""Finds, checks, builds and publishes the indices of files: one for each file, beside it or in the cache folder; one catalogue for many."""
+"""Finds, checks, builds and publishes indices: one for each file, in `.penstock` beside it or in the cache folder; a catalogue of many.
+
+Large ones are mapped, so that all processes of a machine share them.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
 import json
+import mmap
 import os
 import threading
 import time
 import warnings
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -17,27 +21,40 @@ import numpy as np
 
 from penstock._contracts.storage import Storage
 from penstock._contracts.transform import Scratch
-from penstock._storage.local import WHOLE_BYTES, LocalStorage, publish, sample
+from penstock._storage.local import LocalStorage, publish
+from penstock._storage.remote import RemoteStorage
+from penstock._storage.sameness import CLOCK_NS, TICK_NS, WHOLE_BYTES, is_young, sample
 from penstock._storage.urls import shown
 from penstock.errors import RecordError, SourceError
-from penstock.formats.index import SUFFIX, Index, Indices, catalogue_parts, decode, is_index, joined, parts, read_catalogue
+from penstock.formats.index import (
+    SUFFIX,
+    Index,
+    Indices,
+    beside,
+    catalogue_parts,
+    decode,
+    is_index,
+    is_seamless,
+    joined,
+    parts,
+    read_catalogue,
+)
 from penstock.kernels.framing import crc32c
 from penstock.kernels.library import Ints, Uint8s
 from penstock.sources.paths import FileNames, read_file
 from penstock.sources.records import RECORD_SUMS, RecordFormat
 
 _FEWEST_FILES = 256
-_MOST_BYTES = 256 << 20
-"""A larger catalogue is not written: beside reading so many records, opening the indices one by one costs little."""
-_MOST_KEPT_BYTES = 512 << 20
-_CLOCK_NS = 20_000_000
-"""The times of files are that much behind the clock, at most."""
+"""So many files have a catalogue, and the small ones among them no index of their own: reading one takes as long as the file itself."""
+_SHARED_BYTES = 1 << 20
+"""A larger index is mapped, and files that have so much together have a catalogue for that."""
+_MOST_BYTES = 2 << 30
+_MOST_KEPT_BYTES = 4 << 30
 
 
 class _Known(NamedTuple):
     indices: Indices
     versions: Ints
-    notes: dict[str, Any]
 
 
 def open_all(storage: Storage, format: RecordFormat, caller: str) -> Indices:
@@ -49,28 +66,27 @@ def open_all(storage: Storage, format: RecordFormat, caller: str) -> Indices:
         RecordError: a file that is not of this format; the first such one.
         SourceError, OSError: a file that cannot be read.
     """
-    if not isinstance(storage, LocalStorage) or len(storage) < _FEWEST_FILES:
+    if not isinstance(storage, LocalStorage) or len(storage) < 2:
         return joined(open_indices(storage, format, caller), FileNames(storage))
-    began, folders, versions = time.time_ns(), _folders(storage), storage.versions()
-    path = cached_catalogue(storage.all_paths(), format.kind, format.options)
-    known = _read(path, format)
-    if known is not None and known.notes.get("folders") != folders:
-        known = None  # an index may have been added or removed
-    stale = np.arange(len(storage))
+    began, path = time.time_ns(), cached_catalogue(storage.all_paths(), format.kind, format.options)
+    known, stale = _read(path, format), np.arange(len(storage))
     if known is not None:
-        stale = np.flatnonzero((known.indices.sizes != storage.sizes) | (known.versions != versions))
+        stale = np.flatnonzero((known.indices.sizes != storage.sizes) | (known.versions != storage.marks))
         if not len(stale):
             return known.indices
-    reports: list[IndexReport] = []
-    opened = open_indices(storage, format, caller, files=stale, on_file=reports.append)
+    is_many = len(storage) >= _FEWEST_FILES
+    opened = open_indices(storage, format, caller, files=stale, keeps_small=not is_many)
     indices = _merged(storage, format, known, dict(zip(stale.tolist(), opened, strict=True)))
-    own = any(report.reason is not None for report in reports)  # we have written indices there: the folders are as we left them
-    notes = {"folders": _folders(storage) if own else folders}
+    num_bytes = sum(values.nbytes for values in indices.columns.values())
+    if not (is_many or num_bytes >= _SHARED_BYTES) or num_bytes > _MOST_BYTES or _rebuilt_ns() >= began - CLOCK_NS:
+        return indices
     # Of a file that was written to in these seconds, another change may leave no trace in its time: it is looked at again.
-    versions = np.where(storage.mtimes > began - TICK_NS, -1, versions)
-    body = catalogue_parts(indices, versions, format.kind, format.options, notes)
-    if sum(map(len, body)) <= _MOST_BYTES and _rebuilt_ns() < began - _CLOCK_NS and published(path, body):
+    versions = np.where(storage.mtimes > began - TICK_NS, -1, storage.marks)
+    if published(path, catalogue_parts(indices, versions, format.kind, format.options)):
         _prune(path)
+        known = _read(path, format) if num_bytes >= _SHARED_BYTES else None
+        if known is not None and np.array_equal(known.versions, versions):
+            return known.indices
     return indices  # where no catalogue can be written, the indices are opened one by one again
 
 
@@ -82,30 +98,30 @@ def _merged(storage: LocalStorage, format: RecordFormat, known: _Known | None, o
     return joined([opened[file] if file in opened else known.indices.index(file, kind, options) for file in files], FileNames(storage))
 
 
-def _folders(storage: LocalStorage) -> dict[str, int]:
-    """Return the modification time of each folder that files stand in: it changes when an index comes, goes or is replaced there."""
-    names = {path[: path.rfind(os.fsencode(os.sep)) + 1] for path in storage.all_paths().split(b"\0")[:-1]}
-    times = {}
-    for name in sorted(names):
-        try:
-            times[os.fsdecode(name)] = os.stat(name).st_mtime_ns
-        except OSError:
-            times[os.fsdecode(name)] = -1  # who reads a file there says what is wrong
-    return times
-
-
 def _read(path: str, format: RecordFormat) -> _Known | None:
     """Return a catalogue that is there and whole, and not older than the last time that the user had indices built again."""
     try:
         if os.stat(path).st_mtime_ns <= _rebuilt_ns():
             return None
-        data: Any = read_file(path)
+        data = _contents(path)
         return _Known(*read_catalogue(data, path, format.kind, format.options)) if is_index(data) else None
     except RecordError as error:
         warnings.warn(f"the catalogue {shown(path)} is damaged ({error.what}) and is made again", stacklevel=4)
         return None
     except (OSError, SourceError):
         return None
+
+
+def _contents(path: str) -> Any:
+    """Return the bytes of an index; of a large one as a map of the file.
+
+    Raises:
+        SourceError, OSError: it cannot be read.
+    """
+    if os.stat(path).st_size >= _SHARED_BYTES:
+        with contextlib.suppress(ValueError), open(path, "rb") as file:  # it was cut
+            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    return read_file(path)
 
 
 def _rebuilt_ns() -> int:
@@ -132,8 +148,6 @@ def _prune(newest: str) -> None:
 _PIECE_BYTES = 2 << 20
 """Larger ones leave the cache before they are scanned."""
 _MOST_PER_TASK = 64
-TICK_NS = 2_000_000_000
-"""The coarsest clock of a file system in use."""
 _FOREIGN = "of another format"
 _OTHER_CONTENTS = "the file has other contents than it had"
 
@@ -163,6 +177,7 @@ def open_indices(
     caller: str,
     *,
     files: Sequence[int] | Ints | None = None,
+    keeps_small: bool = True,
     rebuild: bool = False,
     cache_folder: str | None = None,
     on_file: Callable[[IndexReport], None] | None = None,
@@ -176,6 +191,7 @@ def open_indices(
         format: finds records.
         caller: the function that the user called, for errors.
         files: their numbers; None: all of them.
+        keeps_small: keep indices of small files of this machine too: False where there is a catalogue of them.
         rebuild: trust no index that is there.
         cache_folder: for indices that cannot stand beside their data; None is "penstock" in the user's cache folder.
         on_file: called for each file, from the threads that build, one call at a time.
@@ -185,7 +201,7 @@ def open_indices(
         SourceError, OSError: a file that cannot be read.
     """
     folder = cache_folder or user_folder()
-    builder = _Builder(storage, format, folder, rebuild, on_file)
+    builder = _Builder(storage, format, _Keeping(folder, rebuild, keeps_small), on_file)
     wanted = range(len(storage)) if files is None else files
     if rebuild:
         published(rebuilt_mark(), [])  # and at the end: who reads the old ones meanwhile may not keep them
@@ -212,29 +228,64 @@ def _opened(builder: _Builder, wanted: Sequence[int] | Ints, threads: int) -> li
         pool.shutdown(cancel_futures=True)
 
 
+class _Keeping(NamedTuple):
+    """See `open_indices`."""
+
+    folder: str
+    rebuild: bool
+    keeps_small: bool
+
+
 class _Builder:
     """Opens the indices of one storage, each thread with working memory of its own."""
 
-    def __init__(
-        self, storage: Storage, format: RecordFormat, folder: str, rebuild: bool, on_file: Callable[[IndexReport], None] | None
-    ) -> None:
-        self._storage, self._format, self._folder, self._rebuild, self._on_file = storage, format, folder, rebuild, on_file
+    def __init__(self, storage: Storage, format: RecordFormat, keeping: _Keeping, on_file: Callable[[IndexReport], None] | None) -> None:
+        self._storage, self._format, self._keeping, self._on_file = storage, format, keeping, on_file
+        # With as many files as processors, all of them have enough to do.
+        self._reads_ahead = len(storage) < (os.cpu_count() or 1)
         self._lock = threading.Lock()
         self._own = threading.local()
 
     def open_all(self, files: Sequence[int] | Ints) -> list[Index]:
         """Open the indices of some files."""
-        return [self._open(int(file)) for file in files]
+        if self._keeping.keeps_small or not isinstance(self._storage, LocalStorage):
+            return [self._open(int(file)) for file in files]
+        files = np.asarray(files)
+        small = files[self._storage.sizes[files] <= WHOLE_BYTES]
+        ends = np.cumsum(self._storage.sizes[small])
+        found: dict[int, Index] = {}
+        for some in np.split(small, np.flatnonzero(np.diff(ends // _PIECE_BYTES)) + 1):
+            found.update(self._built_together(self._storage, some))
+        return [found[file] if file in found else self._open(file) for file in files.tolist()]
+
+    def _built_together(self, storage: LocalStorage, files: Ints) -> dict[int, Index]:
+        """Build the indices of small files with one read; those where something is wrong are left to `_open`."""
+        sizes = storage.sizes[files]
+        try:
+            data, begins = storage.read_spans(files, np.zeros_like(files), sizes, self._scratch(), keeps_open=False)
+        except (OSError, SourceError):
+            return {}
+        found = {}
+        for file, begin, size in zip(files.tolist(), begins.tolist(), sizes.tolist(), strict=True):
+            piece = data[begin : begin + size]
+            crc = crc32c(piece)
+            scanned = self._format.scan(iter((piece,)), size, storage.name(file))
+            found[file] = _index_of(self._format, scanned, _noted(storage, file), size=size, crc32c=crc, samples=crc)
+        return found
 
     def _open(self, file: int) -> Index:
-        own = self._own.__dict__
-        if "scratch" not in own:
-            own["scratch"] = Scratch()
-        index, report = _open_one(self._storage, file, self._format, self._folder, self._rebuild, own["scratch"])
+        index, report = _open_one(self._storage, file, self._format, self._keeping, self._scratch(), self._reads_ahead)
         if self._on_file is not None:
             with self._lock:
                 self._on_file(report)
         return index
+
+    def _scratch(self) -> Scratch:
+        own = self._own.__dict__
+        if "scratch" not in own:
+            own["scratch"] = Scratch()
+        scratch: Scratch = own["scratch"]
+        return scratch
 
 
 def build(storage: Storage, file: int, format: RecordFormat, scratch: Scratch | None = None, *, read_ahead: bool = True) -> Index:
@@ -251,7 +302,7 @@ def build(storage: Storage, file: int, format: RecordFormat, scratch: Scratch | 
         RecordError: it is not of this format.
         SourceError, OSError: it cannot be read.
     """
-    size, name, identity = storage.size(file), storage.name(file), _identity(storage, file)
+    size, name, identity = storage.size(file), storage.name(file), _noted(storage, file)
     reader = _Pieces(storage, file, size, scratch or Scratch())
     pieces = reader.ahead() if read_ahead and size > _PIECE_BYTES else reader.plain()
     try:
@@ -260,23 +311,21 @@ def build(storage: Storage, file: int, format: RecordFormat, scratch: Scratch | 
             pass  # what the format had no need of belongs to the check sum all the same
     finally:
         pieces.close()
+    samples = 0  # of remote files the store tells versions apart, for less than a read
+    if isinstance(storage, LocalStorage):
+        samples = sample(storage, file)
+    return _index_of(format, found, identity, size=size, crc32c=reader.crc, samples=samples)
+
+
+def _index_of(format: RecordFormat, found: dict[str, Any], identity: dict[str, Any], **facts: int) -> Index:
+    """Make an index of what a format found."""
     meta = found.pop("meta", {})
     columns = {key: np.asarray(value) for key, value in found.items()}
     columns["offsets"] = columns["offsets"].astype(np.int64, copy=False)
     lengths = columns["lengths"]
     short = not len(lengths) or int(lengths.max()) < 1 << 32
     columns["lengths"] = lengths.astype(np.uint32 if short else np.int64, copy=False)
-    return Index(
-        kind=format.kind,
-        options=format.options,
-        size=size,
-        crc32c=reader.crc,
-        # Of remote files the store tells versions apart, for less than a read.
-        samples=sample(storage, file) if isinstance(storage, LocalStorage) else 0,
-        identity=identity,
-        meta=meta,
-        columns=columns,
-    )
+    return Index(kind=format.kind, options=format.options, identity=identity, meta=meta, columns=columns, **facts)
 
 
 class _Pieces:
@@ -316,33 +365,40 @@ class _Pieces:
         return data
 
 
-def _open_one(storage: Storage, file: int, format: RecordFormat, folder: str, rebuild: bool, scratch: Scratch) -> tuple[Index, IndexReport]:
-    reason, free = "asked for" if rebuild else "missing", []
+def _open_one(
+    storage: Storage, file: int, format: RecordFormat, keeping: _Keeping, scratch: Scratch, reads_ahead: bool
+) -> tuple[Index, IndexReport]:
+    reason, free = "asked for" if keeping.rebuild else "missing", []
     versioned = _is_versioned(storage, file)
-    for path in _places(storage, file, format, folder) if versioned else ():
-        verdict = None if rebuild else _look(path, storage, file, format, scratch)
+    places, old = _places(storage, file, format, keeping.folder)
+    for path in (*places[:1], *old, *places[1:]) if versioned else ():
+        verdict = None if keeping.rebuild else _look(path, storage, file, format, scratch)
         if isinstance(verdict, tuple):
             return verdict[0], IndexReport(file=file, path=path, count=len(verdict[0]), index_bytes=verdict[1], reason=None)
         reason = verdict or reason
-        if verdict != _FOREIGN:
+        if verdict != _FOREIGN and path in places:
             free.append(path)
-    # With as many files as processors, all of them have enough to do.
-    index = build(storage, file, format, scratch, read_ahead=len(storage) < (os.cpu_count() or 1))
+    index = build(storage, file, format, scratch, read_ahead=reads_ahead)
     body = parts(index)
+    num_bytes = sum(map(len, body))
     written = next((path for path in free if published(path, body)), None)
     if not versioned:
         reason = "the server tells no version of the file"
     if written is None:
-        why = "can be written neither beside it nor to " + shown(folder) if versioned else f"is not kept, as {reason} (ETag, Last-Modified)"
+        why = "can be written neither beside it nor to " + shown(keeping.folder)
+        if not versioned:
+            why = f"is not kept, as {reason} that lasts (a strong ETag, or a Last-Modified of some seconds ago)"
         warnings.warn(f"the index of {shown(storage.name(file))} {why}; it is built each time", stacklevel=2)
-    num_bytes = sum(len(part) for part in body)
+    elif num_bytes >= _SHARED_BYTES:
+        with contextlib.suppress(SourceError, OSError):
+            index = decode(_contents(written), written)
     return index, IndexReport(file=file, path=written, count=len(index), index_bytes=num_bytes, reason=reason)
 
 
 def _look(path: str, storage: Storage, file: int, format: RecordFormat, scratch: Scratch) -> tuple[Index, int] | str | None:
     """Return an index that can be trusted, with its size; why one cannot; None where there is none, or none that can be read."""
     try:
-        data = read_file(path)
+        data = _contents(path)
     except (OSError, SourceError):
         return None
     verdict = _judge(data, path, storage, file, format, scratch)
@@ -360,16 +416,16 @@ def published(path: str, body: list[bytes | memoryview]) -> bool:
     return True
 
 
-def _places(storage: Storage, file: int, format: RecordFormat, folder: str) -> Iterator[str]:
-    """Give where the index of a file may stand: beside it, if it is local, and in the cache folder."""
-    full = storage.name(file)
+def _places(storage: Storage, file: int, format: RecordFormat, folder: str) -> tuple[list[str], list[str]]:
+    """Return where the index of a file may stand: beside it, if it is local, and in the cache folder; and where earlier versions put it."""
     if isinstance(storage, LocalStorage):
         full = os.path.abspath(storage.path(file))
-        yield full + SUFFIX
-    yield cached_index(folder, full, format.kind, format.options)
+        return [beside(full), cached_index(folder, full, format.kind, format.options)], [beside(full, old=True)]
+    full = storage.place(file) if isinstance(storage, RemoteStorage) else storage.name(file)
+    return [cached_index(folder, full, format.kind, format.options)], []
 
 
-def _judge(data: bytes, path: str, storage: Storage, file: int, format: RecordFormat, scratch: Scratch) -> Index | str:
+def _judge(data: Any, path: str, storage: Storage, file: int, format: RecordFormat, scratch: Scratch) -> Index | str:
     """Return the index in `data` if it can be trusted, else why not."""
     if not is_index(data):
         return "of another version, or no index"
@@ -387,22 +443,31 @@ def _judge(data: bytes, path: str, storage: Storage, file: int, format: RecordFo
             was = f"had {len(index)} records in {index.size} bytes when it was indexed, and has {size} bytes now"
             warnings.warn(f"{name} {was}: it was cut, or written again; it is indexed as it is", stacklevel=2)
         return f"the file has {size} bytes and had {index.size}"
-    if dict(index.identity) == storage.identity(file):
+    if dict(index.identity) == _identity(storage, file):
         return index
-    if not isinstance(storage, LocalStorage):
-        return "the file has changed"
+    return _judge_contents(index, path, storage, file, format, scratch) if isinstance(storage, LocalStorage) else "the file has changed"
+
+
+def _judge_contents(index: Index, path: str, storage: LocalStorage, file: int, format: RecordFormat, scratch: Scratch) -> Index | str:
+    """Do as `_judge` for a file of the same size with another stamp: touched, copied, replaced, or written to."""
     if index.samples != sample(storage, file):
         return _OTHER_CONTENTS
     # Check sums of the index's own would refuse a record that was corrected where no sample looks, for as long as the index is there.
     checks_by_file = format.checks_records and RECORD_SUMS not in index.columns
     if checks_by_file or index.size <= WHOLE_BYTES:
         return index
+    # With the time that it had, it is a copy, or what replaced it is made to look like one. What no sample sees is seen when it is read, as
+    # each record is checked: by check sums, or where records stand side by side at both ends.
+    if index.identity.get("mtime_ns") == storage.mtimes[file] and (
+        format.checks_records or (format.separator is not None and is_seamless(index))
+    ):
+        return index
     return _compared(index, path, storage, file, scratch)
 
 
 def _compared(index: Index, path: str, storage: Storage, file: int, scratch: Scratch) -> Index | str:
     """Return an index whose file has another time, if all bytes of the file are those that it was built of; it notes the new time then."""
-    reader, identity = _Pieces(storage, file, index.size, scratch), _identity(storage, file)
+    reader, identity = _Pieces(storage, file, index.size, scratch), _noted(storage, file)
     for _ in reader.plain():
         pass
     if reader.crc != index.crc32c:
@@ -420,15 +485,15 @@ def _is_versioned(storage: Storage, file: int) -> bool:
 
 
 def _identity(storage: Storage, file: int) -> dict[str, Any]:
-    """Return what the index notes of its file's version.
-
-    A file that was written to in these seconds, or in the future, may be written to again within one tick of the clock of its file system
-    without a trace in size and time. Its time is not noted, so that its samples are compared next time.
-    """
+    """Return what tells one version of a file from another."""
     identity = storage.identity(file)
-    if identity.get("mtime_ns", 0) > time.time_ns() - TICK_NS:
-        del identity["mtime_ns"]
-    return identity
+    return {**identity, "mark": int(storage.marks[file])} if isinstance(storage, LocalStorage) else identity
+
+
+def _noted(storage: Storage, file: int) -> dict[str, Any]:
+    """Return what an index notes of that. A time that may stay the same is left out, so that the samples are compared next time."""
+    identity = _identity(storage, file)
+    return {key: value for key, value in identity.items() if key != "mtime_ns"} if is_young(identity) else identity
 
 
 # -- where indices stand ----------------------------------------------------------------------------------------------------------

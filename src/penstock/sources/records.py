@@ -16,10 +16,12 @@ from numpy.typing import NDArray
 from penstock._contracts.failing import add_note
 from penstock._contracts.storage import Storage
 from penstock._contracts.transform import Scratch
-from penstock._storage.local import WHOLE_BYTES, LocalStorage
+from penstock._storage.local import LocalStorage
 from penstock._storage.urls import shown
-from penstock.errors import LengthMismatch, PenstockError
+from penstock.errors import IndexStale, LengthMismatch, PenstockError
 from penstock.formats.index import Indices
+from penstock.formats.linescan import BOM
+from penstock.kernels import lines
 from penstock.kernels.library import Ints, Uint8s
 from penstock.kernels.spans import Places, Taker
 from penstock.sources.paths import FileNames, common_folder, local_files
@@ -81,6 +83,10 @@ class RecordFormat(Protocol):
         all of the file was read.
         """
 
+    @property
+    def separator(self) -> int | None:
+        """Return the byte that stands between records, where one does: it is looked for at both ends of each that is read."""
+
     def scan(self, pieces: Iterator[Uint8s], size: int, name: str) -> dict[str, Any]:
         """Find the records of one file.
 
@@ -111,6 +117,15 @@ class RecordFormat(Protocol):
         """
 
 
+def moved(table: RecordTable, index: int) -> IndexStale:
+    """Return the error of a record that is not where its file's index says."""
+    return IndexStale(
+        "the file changed since it was indexed: a record does not begin or end where it did",
+        where=table.describe(index),
+        fix="open the dataset again; if this error stays, its size and time tell nothing: build the index again (penstock index --rebuild)",
+    )
+
+
 _AT_ONCE_BYTES = 16 << 20
 
 
@@ -138,8 +153,7 @@ class RecordSource:
             indices = open_all(storage, format, caller)
         if isinstance(storage, LocalStorage):
             # Samples of a large file may miss what moved a record; where nothing in the record would show it, they are not enough.
-            known = True if format.checks_records else indices.sizes <= WHOLE_BYTES
-            storage.trust(np.where(known, indices.samples.astype(np.int64), -1))
+            storage.trust(indices.samples, only_whole=not format.checks_records)
         self._storage, self._format, self._caller, self._noun = storage, format, caller, noun
         self.table = RecordTable(indices=indices, names=FileNames(storage))
         self._count = int(self.table.starts[-1])
@@ -171,11 +185,20 @@ class RecordSource:
 
         Raises:
             LengthMismatch: an index is not in 0..len-1.
+            IndexStale: a record does not begin or end where it did when its file was indexed.
             SourceError, OSError: as the storage says it; which record it was is not known.
         """
-        files, offsets, lengths = self._spans(indices)
-        data, begins = self._storage.read_spans(files, offsets, lengths, scratch)
-        return data, begins, begins + lengths
+        spans, separator = self._spans(indices), self._format.separator
+        if separator is None:
+            data, begins = self._storage.read_spans(spans[0], spans[1], spans[2], scratch)
+            return data, begins, begins + spans[2]
+        sizes = self.table.indices.sizes
+        wide = lines.widened(spans, sizes)
+        data, begins = self._storage.read_spans(spans[0], wide[0], wide[1], scratch)
+        row, places = lines.check_ends(data, spans, sizes, begins, separator, BOM)
+        if row >= 0:
+            raise moved(self.table, int(indices[row]))
+        return data, places[0], places[1]
 
     def stream(self, indices: Ints, scratch: Scratch, pieces: tuple[int, int], taker: Taker) -> int:
         """Have records taken as they are read, where the storage can do that: see `LocalStorage.stream_spans`.

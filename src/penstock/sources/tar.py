@@ -34,6 +34,7 @@ class TarFormat:
     kind: ClassVar[str] = "tar"
     options: ClassVar[dict[str, Any]] = {}
     """Nothing: where samples lie depends on the file alone."""
+    separator: ClassVar[None] = None
 
     fields: tuple[tuple[str, ...], ...] | None = None
     decode_by: str | None = None

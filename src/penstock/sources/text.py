@@ -20,9 +20,9 @@ from penstock._storage import Patterns, open_storage
 from penstock._storage.urls import shown
 from penstock.errors import PlanError, RecordError
 from penstock.formats.index import Indices
-from penstock.formats.linescan import MAX_LINE_BYTES, Rules, line_number, scan_lines
+from penstock.formats.linescan import MAX_LINE_BYTES, NEWLINE, Rules, line_number, scan_lines
 from penstock.kernels.library import Uint8s
-from penstock.sources.records import RecordFormat, RecordSource, RecordTable
+from penstock.sources.records import RecordFormat, RecordSource, RecordTable, moved
 
 
 class LineSource(RecordSource):
@@ -70,6 +70,7 @@ class TextLines:
     kind: ClassVar[str] = "text"
     checks_records: ClassVar[bool] = False
     """False: nothing in a line tells whether it is one."""
+    separator: ClassVar[int] = NEWLINE
 
     max_line_bytes: int = MAX_LINE_BYTES
     skip_blank: bool = False
@@ -92,8 +93,12 @@ class TextLines:
 
         Raises:
             RecordError: it is no UTF-8.
+            IndexStale: it is not one line any more.
         """
-        return {"text": decoded(data, table, index).removesuffix("\r")}
+        text = decoded(data, table, index)
+        if "\n" in text:
+            raise moved(table, index)
+        return {"text": text.removesuffix("\r")}
 
 
 def text_source(patterns: Patterns, *, skip_blank: bool = False, max_line_bytes: int = MAX_LINE_BYTES) -> LineSource:
@@ -283,6 +288,7 @@ class JsonLines:
     """Nothing: where lines begin and end depends on no option."""
     checks_records: ClassVar[bool] = False
     """False: nothing in a line tells whether it is one."""
+    separator: ClassVar[int] = NEWLINE
 
     fields: tuple[tuple[str, np.dtype[Any] | None], ...] | None = None
     allow_nan: bool = False
@@ -311,8 +317,11 @@ class JsonLines:
         Raises:
             RecordError: no UTF-8, no JSON, a key that comes twice, nesting beyond Python's limit, or a field that is missing or does not
                 fit.
+            IndexStale: it is not one line any more.
         """
         text = decoded(data, table, index)
+        if "\n" in text:
+            raise moved(table, index)
         try:
             value = self._decoder.decode(text)
         except json.JSONDecodeError as error:

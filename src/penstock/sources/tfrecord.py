@@ -53,6 +53,7 @@ class TFRecordFormat:
     kind: ClassVar[str] = "tfrecord"
     checks_records: ClassVar[bool] = True
     """True: the check sum of a frame's header is always looked at, and its length compared with the index."""
+    separator: ClassVar[None] = None
 
     check_crc: bool = True
     resync: bool = False
