@@ -12,8 +12,9 @@ import pytest
 from formats.tables import everything, numbers, opened, spoil, write
 
 from penstock.errors import IndexStale, PlanError, RecordError
-from penstock.formats import parquet
-from penstock.formats.parquet import ColumnForm, check_unchanged, columns_of, read_footer, same_columns
+from penstock.formats import arrow, parquet
+from penstock.formats.arrow import ColumnForm, columns_of
+from penstock.formats.parquet import check_unchanged, read_footer, same_columns
 
 
 def refused(path: Path, fragment: str) -> RecordError:
@@ -203,5 +204,5 @@ def test_without_pyarrow_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(MissingExtra) as caught:
-        parquet.pyarrow()
+        arrow.pyarrow()
     assert caught.value.fix == "pip install 'penstock[parquet]'"

@@ -10,7 +10,8 @@ from formats.tables import numbers, opened, write
 
 from penstock._contracts.transform import Scratch
 from penstock.errors import RecordError
-from penstock.formats.parquet import ParquetReader, _joined, columns_of, read_footer
+from penstock.formats.arrow import columns_of
+from penstock.formats.parquet import ParquetReader, _joined, read_footer
 
 
 def reader_of(path: Path, columns: list[str] | None = None, coded: frozenset[str] = frozenset()) -> ParquetReader:

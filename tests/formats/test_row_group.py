@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import RecordError
-from penstock.formats.parquet import Coded, ColumnForm, Fixed, RowGroup, Text, columns_of, row_group
+from penstock.formats.arrow import Coded, ColumnForm, Fixed, RowGroup, Text, columns_of, row_group
 
 
 def group_of(table: Any, **null_values: Any) -> RowGroup:

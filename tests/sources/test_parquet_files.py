@@ -17,7 +17,7 @@ from formats.tables import numbers, opened, spoil, write
 
 from penstock._storage.local import LocalStorage
 from penstock.errors import IndexStale, PlanError, RecordError
-from penstock.formats.parquet import Coded
+from penstock.formats.arrow import Coded
 from penstock.sources.parquet import ParquetFiles
 
 MOST = 4 << 30

@@ -20,21 +20,8 @@ from penstock._contracts.process import OwnLocks
 from penstock._contracts.storage import Storage
 from penstock._contracts.transform import Scratch
 from penstock.errors import LengthMismatch, PenstockError, PlanError, RecordError
-from penstock.formats.parquet import (
-    ColumnForm,
-    Footer,
-    Layout,
-    ParquetReader,
-    RowGroup,
-    check_unchanged,
-    columns_of,
-    one_line,
-    pyarrow,
-    read_footer,
-    row_group,
-    same_columns,
-    storage_type,
-)
+from penstock.formats.arrow import ColumnForm, RowGroup, columns_of, one_line, pyarrow, row_group, storage_type
+from penstock.formats.parquet import Footer, Layout, ParquetReader, check_unchanged, read_footer, same_columns
 from penstock.kernels import columns
 from penstock.kernels.library import Ints
 from penstock.sources.paths import crc_of_value, spread
