@@ -14,7 +14,7 @@ from formats.tables import everything, numbers, opened, spoil, write
 from penstock.errors import IndexStale, PlanError, RecordError
 from penstock.formats import arrow, parquet
 from penstock.formats.arrow import ColumnForm, columns_of
-from penstock.formats.parquet import check_unchanged, read_footer, same_columns
+from penstock.formats.parquet import check_unchanged, read_footer, common_columns
 
 
 def refused(path: Path, fragment: str) -> RecordError:
@@ -165,7 +165,7 @@ def test_two_columns_of_one_name_are_an_error() -> None:
 
 def test_the_first_difference_of_two_schemas_is_named() -> None:
     a, b, c = ColumnForm("a", "array", (), "<i4"), ColumnForm("b", "str"), ColumnForm("c", "array", (3,), "<f4")
-    same_columns([a, b], [b, a], "one", "two")
+    common_columns([a, b], [b, a], "one", "two")
     for other, fragment in [
         ([a], "it has no column 'b', which is str there"),
         ([a, ColumnForm("b", "bytes")], "the column 'b' is bytes, and str there"),
@@ -173,7 +173,7 @@ def test_the_first_difference_of_two_schemas_is_named() -> None:
         ([a, b, c], "it has a column 'c' (float32[3]) that is not there"),
     ]:
         with pytest.raises(RecordError) as caught:
-            same_columns([a, b], other, "one", "two")
+            common_columns([a, b], other, "one", "two")
         assert caught.value.what == f"'two' has another schema than 'one': {fragment}"
 
 

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from penstock._contracts.storage import Storage
 from penstock._contracts.transform import Scratch
 from penstock.errors import IndexStale, RecordError
-from penstock.formats.arrow import ColumnForm, one_line, pyarrow, storage_type
+from penstock.formats.arrow import ColumnForm, common_form, one_line, pyarrow, storage_type
 
 _MAGIC = b"PAR1"
 _TAIL_BYTES = 8
@@ -110,22 +111,24 @@ def _no_parquet(name: str, why: str, fix: str = "take it out of the pattern, or 
     return RecordError(f"{name!r} is no whole Parquet file: {why}", where=f"read_parquet, {name!r}", fix=fix)
 
 
-def same_columns(first: Sequence[ColumnForm], other: Sequence[ColumnForm], first_name: str, other_name: str) -> None:
-    """Refuse a file whose columns are not those of the first.
+def common_columns(first: Sequence[ColumnForm], other: Sequence[ColumnForm], first_name: str, other_name: str) -> tuple[ColumnForm, ...]:
+    """Return columns that hold the values of two files as they are: int64 for int32 beside int64.
 
     Raises:
-        RecordError: naming the first difference.
+        RecordError: there are none, naming the first difference.
     """
     by_name = {column.name: column for column in other}
-    what = ""
+    out, what = [], ""
     for column in first:
         found = by_name.pop(column.name, None)
-        if found is None:
-            what = f"it has no column {column.name!r}, which is {column.words} there"
-        elif found != column:
+        both = found and common_form(column, found)
+        if both:
+            out.append(both)
+            continue
+        what = f"it has no column {column.name!r}, which is {column.words} there"
+        if found is not None:
             what = f"the column {column.name!r} is {found.words}, and {column.words} there"
-        if what:
-            break
+        break
     if not what and by_name:
         extra = next(iter(by_name.values()))
         what = f"it has a column {extra.name!r} ({extra.words}) that is not there"
@@ -135,12 +138,31 @@ def same_columns(first: Sequence[ColumnForm], other: Sequence[ColumnForm], first
             where=f"read_parquet, {other_name!r}",
             fix="write both with one schema, or read them as two datasets",
         )
+    return tuple(out)
+
+
+def arrow_schema(footer: Footer, int96_unit: str) -> Any:
+    """Return pyarrow's schema of a file, with INT96 timestamps in a unit.
+
+    Raises:
+        pyarrow.ArrowException, OSError, ValueError, KeyError: it cannot be read.
+    """
+    pa, pq = pyarrow()
+    schema = footer.metadata.schema.to_arrow_schema()
+    if not any(pa.types.is_timestamp(leaf) and leaf.unit == "ns" for field in schema for leaf in _leaves(field.type)):
+        return schema
+    empty = pa.BufferReader(b"")
+    return pq.ParquetFile(
+        empty, metadata=footer.metadata, coerce_int96_timestamp_unit=int96_unit, arrow_extensions_enabled=False
+    ).schema_arrow
 
 
 # -- one file at a time -----------------------------------------------------------------------------------------------------------
 
 _GAP_BYTES = 64 << 10  # a shorter gap between two columns is read with them: a request costs more
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
+_LARGE_BYTES = 1 << 30  # a column from here on is read in parts: pyarrow makes no struct or list of 2 GiB
+_PART_BYTES = 256 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,12 +172,14 @@ class Layout:
     Attributes:
         spans: (begin, end) of its bytes, ascending; those with short gaps between them joined.
         num_bytes: what its columns take decoded, at most about.
-        coded: columns of strings that are to be read as numbers of a dictionary: as strings, a small page may be terabytes.
+        coded: leaves of strings that are to be read as numbers of a dictionary: as strings, a small page may be terabytes.
+        num_parts: in how many it is to be read.
     """
 
     spans: list[tuple[int, int]]
     num_bytes: int
-    coded: frozenset[str]
+    coded: frozenset[int]
+    num_parts: int
 
 
 class ParquetReader:
@@ -165,31 +189,42 @@ class ParquetReader:
         RecordError: the footer contradicts itself about a column.
     """
 
-    def __init__(self, storage: Storage, file: int, footer: Footer, columns: Sequence[ColumnForm], coded_columns: frozenset[str]) -> None:
-        pa, pq = pyarrow()
-        self.file, self.footer, self.coded_columns = file, footer, coded_columns
+    def __init__(
+        self, storage: Storage, file: int, footer: Footer, columns: Sequence[ColumnForm], coded: frozenset[int], int96_unit: str = "us"
+    ) -> None:
+        self.file, self.footer, self.coded = file, footer, coded
         self.metadata_bytes = storage.size(file) - footer.offset
-        self._storage, self._spans = storage, _Spans(storage, file)
+        self._storage, self._spans, self._unit = storage, _Spans(storage, file), int96_unit
         # By number: names with dots may be those of a field in a struct as well.
-        leaves, place = {}, 0
-        for field in footer.metadata.schema.to_arrow_schema():
-            leaves[field.name] = place
-            place += _num_leaves(field.type)
-        self._file = pq.ParquetFile(
-            pa.PythonFile(self._spans, mode="r"),
-            metadata=footer.metadata,
-            read_dictionary=sorted(leaves[name] for name in coded_columns),
+        schema = footer.metadata.schema.to_arrow_schema()
+        starts, place = {}, 0
+        for number, field in enumerate(schema):
+            starts[field.name] = place, number
+            place += len(_leaves(field.type))
+        self._leaves = []
+        for column in columns:
+            path = column.path or (column.name,)
+            if path[0] in starts:  # else the name of a folder says what it is
+                place, number = starts[path[0]]
+                skipped, kind = _inside(schema.field(number).type, path[1:])
+                for leaf, of in enumerate(_leaves(kind), place + skipped):
+                    self._leaves.append((column.name, leaf, _width(footer.metadata.schema.column(leaf), of)))
+        self._numbers = sorted({leaf for _, leaf, _ in self._leaves})
+        self.int96 = [leaf for leaf in self._numbers if footer.metadata.schema.column(leaf).physical_type == "INT96"]
+        self._file = self._opened(self._spans, int96_unit)
+        self._check_chunks()
+
+    def _opened(self, spans: _Spans, int96_unit: str, *, pre_buffer: bool = False) -> Any:
+        pa, pq = pyarrow()
+        return pq.ParquetFile(
+            pa.PythonFile(spans, mode="r"),
+            metadata=self.footer.metadata,
+            read_dictionary=sorted(self.coded),
             page_checksum_verification=True,
             arrow_extensions_enabled=False,
-            pre_buffer=False,
-        )
-        widths = {}
-        for column in columns:
-            leaf = footer.metadata.schema.column(leaves[column.name])
-            width = leaf.length if leaf.physical_type == "FIXED_LEN_BYTE_ARRAY" else _WIDTHS.get(leaf.physical_type, 0)
-            widths[column.name] = max(width, np.dtype(column.dtype).itemsize if column.dtype else 0)
-        self._leaves = [(column.name, leaves[column.name], widths[column.name], column.form) for column in columns]
-        self._check_chunks()
+            pre_buffer=pre_buffer,
+            coerce_int96_timestamp_unit=int96_unit,
+        ).reader
 
     def _check_chunks(self) -> None:
         """Have pyarrow look at what the footer says of each column of each row group, where an error of it can be caught.
@@ -198,15 +233,12 @@ class ParquetReader:
         which ends the process. `read_row_groups` catches it; with `pre_buffer` it looks at all before it reads the first. It costs 120 us
         a file and 0.4 us for each column of a group.
         """
-        pa, pq = pyarrow()
+        pa, _ = pyarrow()
         name, metadata = self._storage.name(self.file), self.footer.metadata
         empty = _Empty(self._storage, self.file)
         try:
-            reader = pq.ParquetFile(
-                pa.PythonFile(empty, mode="r"), metadata=metadata, pre_buffer=True, arrow_extensions_enabled=False
-            ).reader
-            leaves = [leaf for _, leaf, _, _ in self._leaves]
-            reader.read_row_groups(list(range(metadata.num_row_groups)), column_indices=leaves, use_threads=False)
+            reader = self._opened(empty, self._unit, pre_buffer=True)
+            reader.read_row_groups(list(range(metadata.num_row_groups)), column_indices=self._numbers, use_threads=False)
         except (pa.ArrowException, OSError, ValueError) as error:
             if empty.was_read:
                 return
@@ -221,16 +253,17 @@ class ParquetReader:
             RecordError: a column lies outside its file.
         """
         data = self.footer.metadata.row_group(group)
-        spans, coded, num_bytes = [], [], 0
-        for name, leaf, width, form in self._leaves:
+        spans, coded, num_bytes, largest = [], [], 0, 0
+        for name, leaf, width in self._leaves:
             chunk = data.column(leaf)
             count, begin, length = chunk.num_values, chunk.data_page_offset, chunk.total_compressed_size
-            num_bytes += count * (width + 4 * (form == "ragged")) if width else chunk.total_uncompressed_size + 8 * count
+            num_bytes += count * width if width else chunk.total_uncompressed_size + 8 * count
+            largest = max(largest, 0 if width else chunk.total_uncompressed_size)
             if chunk.has_dictionary_page:
                 if 0 < chunk.dictionary_page_offset < begin:
                     begin = chunk.dictionary_page_offset
-                if form in ("str", "bytes"):
-                    coded.append(name)
+                if not width and chunk.total_uncompressed_size < _LARGE_BYTES:
+                    coded.append(leaf)
             if begin < 4 or length < 0 or begin + length > self.footer.offset or count < 0:
                 file = self._storage.name(self.file)
                 raise RecordError(
@@ -240,7 +273,8 @@ class ParquetReader:
                     fix="write the file again",
                 )
             spans.append((begin, begin + length))
-        return Layout(spans=_joined(spans), num_bytes=num_bytes, coded=frozenset(coded))
+        num_parts = 1 if largest < _LARGE_BYTES else -(-largest // _PART_BYTES)
+        return Layout(spans=_joined(spans), num_bytes=num_bytes, coded=frozenset(coded), num_parts=num_parts)
 
     def fetch(self, spans: Sequence[tuple[int, int]], scratch: Scratch) -> None:
         """Read spans into working memory, with one call of the storage. It is needed until `forget`.
@@ -250,18 +284,47 @@ class ParquetReader:
         """
         self._spans.fill(spans, scratch)
 
-    def table(self, group: int, *, use_threads: bool = False) -> Any:
+    def table(self, group: int, *, num_parts: int = 1, most_bytes: int = 1 << 62, use_threads: bool = False) -> Any:
         """Decode the columns of a row group, which pyarrow returns as a table in the order of the file.
 
         Args:
             group: number of the row group.
+            num_parts: in how many to read it.
+            most_bytes: of all parts.
             use_threads: Arrow's threads may help.
 
         Raises:
             pyarrow.ArrowException, OSError: they cannot be decoded.
             SourceError: what was not fetched cannot be read.
         """
-        return self._file.reader.read_row_group(group, column_indices=[leaf for _, leaf, _, _ in self._leaves], use_threads=use_threads)
+        pa, _ = pyarrow()
+        if self.int96 and not self.int96_units(group)[self._unit]:
+            raise pa.ArrowInvalid(f"a timestamp of its INT96 columns is none of datetime64[{self._unit}]")
+        if num_parts == 1:
+            return self._file.read_row_group(group, column_indices=self._numbers, use_threads=use_threads)
+        rows = -(-self.footer.metadata.row_group(group).num_rows // num_parts)
+        batches, num_bytes = [], 0
+        for batch in self._file.iter_batches(rows, [group], self._numbers, use_threads):
+            batches.append(batch)
+            num_bytes += batch.nbytes
+            if num_bytes > most_bytes:
+                raise pa.ArrowCapacityError(f"more than {most_bytes} bytes")
+        return pa.Table.from_batches(batches)
+
+    def int96_units(self, group: int) -> dict[str, bool]:
+        """Tell which units hold the INT96 timestamps of a row group as they are: nanoseconds wrap around beyond 2262, microseconds cut.
+
+        Whatever wraps, the difference of the two, modulo 2**64, is what microseconds cut.
+        """
+        held = {"us": True, "ns": True}
+        coarse, fine = (
+            self._opened(self._spans, unit).read_row_group(group, column_indices=self.int96, use_threads=False).columns for unit in held
+        )
+        for pair in zip(coarse, fine, strict=True):
+            micros, nanos = (_int64s(column) for column in pair)
+            held["us"] &= not (nanos - micros * 1000).any()
+            held["ns"] &= bool((nanos // 1000 == micros).all())
+        return held
 
     def forget(self) -> None:
         """Let go of the bytes."""
@@ -354,14 +417,44 @@ def _joined(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return out
 
 
-def _num_leaves(kind: Any) -> int:
-    """Count the columns of the file that a column of the schema has."""
+def _leaves(kind: Any) -> list[Any]:
+    """Return the types of the columns of the file that a column of the schema has."""
     types = pyarrow()[0].types
     kind = storage_type(kind)
     if types.is_map(kind):
-        return _num_leaves(kind.key_type) + _num_leaves(kind.item_type)
+        return _leaves(kind.key_type) + _leaves(kind.item_type)
     if types.is_struct(kind):
-        return sum(_num_leaves(kind.field(place).type) for place in range(kind.num_fields))
-    if types.is_nested(kind):
-        return _num_leaves(kind.value_type)
-    return 1
+        return [leaf for field in kind for leaf in _leaves(field.type)]
+    return _leaves(kind.value_type) if types.is_nested(kind) else [kind]
+
+
+def _inside(kind: Any, path: Sequence[str]) -> tuple[int, Any]:
+    """Return a field of a struct: how many leaves are before it, and its type."""
+    skipped = 0
+    for name in path:
+        kind = storage_type(kind)
+        place = kind.get_field_index(name)
+        skipped += sum(len(_leaves(kind.field(before).type)) for before in range(place))
+        kind = kind.field(place).type
+    return skipped, kind
+
+
+def _width(leaf: Any, kind: Any) -> int:
+    """Return how many bytes a value takes decoded, at most, with its place in a list; 0 where its length says it."""
+    width = leaf.length if leaf.physical_type == "FIXED_LEN_BYTE_ARRAY" else _WIDTHS.get(leaf.physical_type, 0)
+    try:
+        return width and max(width, kind.bit_width // 8) + 4 * leaf.max_repetition_level
+    except ValueError:  # of a dictionary, whatever it holds
+        return width
+
+
+def _int64s(column: Any) -> NDArray[np.int64]:
+    """Return the timestamps of a column of one leaf, however nested, that are not null."""
+    pa, _ = pyarrow()
+    found = []
+    for chunk in column.chunks:
+        array = chunk
+        while pa.types.is_nested(array.type):
+            array = array.flatten()[0] if pa.types.is_struct(array.type) else array.flatten()
+        found.append(array.drop_null().view(pa.int64()).to_numpy())
+    return np.concatenate([np.empty(0, np.int64), *found])
