@@ -14,7 +14,7 @@ from formats.tables import everything, numbers, opened, spoil, write
 from penstock.errors import IndexStale, PlanError, RecordError
 from penstock.formats import arrow, parquet
 from penstock.formats.arrow import ColumnForm, columns_of
-from penstock.formats.parquet import check_unchanged, read_footer, common_columns
+from penstock.formats.parquet import check_unchanged, common_columns, read_footer
 
 
 def refused(path: Path, fragment: str) -> RecordError:
