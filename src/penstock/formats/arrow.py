@@ -44,7 +44,7 @@ class ColumnForm:
     @property
     def is_single(self) -> bool:
         """Tell whether a value is one number, date or string: only for null among those can another value stand."""
-        return self.form in ("array", "str", "bytes", "decimal") and not self.shape
+        return self.form in ("array", "str", "bytes", "decimal", "null") and not self.shape
 
     @property
     def words(self) -> str:
