@@ -5,6 +5,7 @@ Columns are NumPy arrays over Arrow's memory, and strings Arrow arrays.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -240,7 +241,7 @@ _LISTED = 4096
 _LISTED_BYTES = 1 << 20
 
 
-class Values:
+class Values(ABC):
     """A decoded column. Read-only, for any thread.
 
     Attributes:
@@ -249,8 +250,9 @@ class Values:
         fill: what `take` gives for null.
     """
 
-    def __init__(self, nulls: NDArray[np.bool_] | None, fill: Any = None) -> None:
-        self.nulls, self.fill, self.nbytes = nulls, fill, 0
+    nbytes: int
+    nulls: NDArray[np.bool_] | None = None
+    fill: Any = None
 
     @property
     def has_nulls(self) -> bool:
@@ -270,8 +272,9 @@ class Values:
                 found[place] = self.fill
         return found
 
+    @abstractmethod
     def _take(self, rows: Ints) -> list[Any]:
-        raise NotImplementedError
+        """Return the values, anything where there is a null."""
 
 
 class Fixed(Values):
@@ -289,7 +292,7 @@ class Fixed(Values):
             array = array.copy()
             array[nulls] = fill
             nulls = None
-        self.array, self.nulls, self.fill, self.nbytes, self._lists = array, nulls, None, array.nbytes, lists
+        self.array, self.nulls, self.nbytes, self._lists = array, nulls, array.nbytes, lists
 
     def take(self, rows: Ints) -> list[Any]:
         """Return the values of some rows."""
@@ -339,7 +342,7 @@ class Struct(Values):
     """Dicts of the values of fields; tuples of them where there are no names."""
 
     def __init__(self, names: Sequence[str] | None, fields: Sequence[Values], nulls: NDArray[np.bool_] | None) -> None:
-        self._names, self._fields, self.nulls, self.fill = names, fields, nulls, None
+        self._names, self._fields, self.nulls = names, fields, nulls
         self.nbytes = sum(field.nbytes for field in fields)
 
     @property
@@ -375,7 +378,7 @@ class Lists(Values):
     """
 
     def __init__(self, items: Values, begins: NDArray[Any], ends: NDArray[Any], nulls: NDArray[np.bool_] | None, form: ColumnForm) -> None:
-        self._items, self._begins, self.nulls, self.fill = items, begins, nulls, None
+        self._items, self._begins, self.nulls = items, begins, nulls
         self._ends = ends if nulls is None else np.where(nulls, begins, ends)
         self._dtype = np.dtype(form.dtype) if form.dtype else None
         self._shape = form.shape[form.form == "array" :]
@@ -421,7 +424,7 @@ class Joined(Values):
 
     def __init__(self, parts: Sequence[Values], counts: Sequence[int]) -> None:
         self._parts, self._starts = parts, np.cumsum([0, *counts])
-        self.nulls, self.fill, self.nbytes = None, None, sum(part.nbytes for part in parts)
+        self.nbytes = sum(part.nbytes for part in parts)
 
     @property
     def has_nulls(self) -> bool:

@@ -9,7 +9,6 @@ import hashlib
 import os
 import re
 import threading
-import urllib.parse
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -274,6 +273,8 @@ def _parts(name: str) -> list[str]:
 
 def hive_values(names: Iterable[str]) -> list[dict[str, Any]]:
     """Return what the folders of each file say, such as `year=2024`, as scalars of Arrow: integers where all values are, else texts."""
+    from urllib.parse import unquote
+
     pa, _ = pyarrow()
     folders = [dict(part.split("=", 1) for part in _parts(name)[:-1] if part.find("=") > 0) for name in names]
     texts: dict[str, set[str]] = {}
@@ -282,7 +283,7 @@ def hive_values(names: Iterable[str]) -> list[dict[str, Any]]:
             texts.setdefault(key, set()).add(text)
     scalars: dict[str, dict[str, Any]] = {}
     for key, found in texts.items():
-        values = {text: None if text == "__HIVE_DEFAULT_PARTITION__" else urllib.parse.unquote(text) for text in found}
+        values = {text: None if text == "__HIVE_DEFAULT_PARTITION__" else unquote(text) for text in found}
         known = [value for value in values.values() if value is not None]
         kind = pa.string()
         if known and all(re.fullmatch(r"-?[0-9]{1,18}", value) for value in known):
