@@ -59,8 +59,10 @@ class ColumnForm:
 
 def common_form(one: ColumnForm, other: ColumnForm) -> ColumnForm | None:
     """Return the form that holds the values of both as they are: the wider of two integers or of two floats, what is not null; or None."""
-    if one.form == "null" or other.form == "null":
-        return other if one.form == "null" else one
+    if one == other or other.form == "null":
+        return one
+    if one.form == "null":
+        return other
     dtype = _common_dtype(one.dtype, other.dtype)
     alike = [replace(form, dtype="", parts=(ColumnForm("", ""),) * len(form.parts)) for form in (one, other)]
     if dtype is None or alike[0] != alike[1]:
@@ -158,12 +160,12 @@ def _form(name: str, kind: Any) -> ColumnForm | None:
     kind = storage_type(kind)
     if types.is_dictionary(kind):
         return _form(name, kind.value_type)
+    dtype = plain_types().get(kind.id) or _dtype(kind)
+    if dtype is not None:
+        return ColumnForm(name, "array", (), dtype)
     for form, tells in {"str": is_text, "bytes": is_bytes, "decimal": types.is_decimal, "null": types.is_null}.items():
         if tells(kind):
             return ColumnForm(name, form)
-    dtype = _dtype(kind)
-    if dtype is not None:
-        return ColumnForm(name, "array", (), dtype)
     is_fixed = types.is_fixed_size_list(kind)
     if is_fixed or is_list(kind):
         item = _form(name, kind.value_type)
@@ -516,14 +518,14 @@ def _plain(chunked: Any, column: ColumnForm) -> Fixed | None:
     if chunked.num_chunks != 1 or column.form != "array" or column.shape or column.path:
         return None
     array = chunked.chunk(0)
-    if _plain_types().get(array.type.id) != column.dtype or array.null_count or not len(array):
+    if plain_types().get(array.type.id) != column.dtype or array.null_count or not len(array):
         return None
     kind = np.dtype(column.dtype)
     return Fixed(np.frombuffer(array.buffers()[1], kind, len(array), array.offset * kind.itemsize), None)
 
 
 @cache
-def _plain_types() -> dict[int, str]:
+def plain_types() -> dict[int, str]:
     """Return the dtype of each type of Arrow that NumPy has as well, by its number."""
     pa, _ = pyarrow()
     numbers = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64")
@@ -590,7 +592,7 @@ def _arrays(array: Any, nulls: NDArray[np.bool_] | None, form: ColumnForm, fill:
         own = nulls
         fixed, nulls = _fixed(array)
         lists = _lists(array, own, form) if form.shape and nulls is not None else None
-    if fixed.shape[1:] != form.shape or not np.can_cast(fixed.dtype, form.dtype):
+    if fixed.shape[1:] != form.shape or _common_dtype(fixed.dtype.str, form.dtype) != form.dtype:
         raise RecordError(
             f"the column {form.name!r} is {fixed.dtype.name}{list(fixed.shape[1:])}, and {form.words} by its schema",
             where=f"column {form.name!r}",

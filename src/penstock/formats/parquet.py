@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from penstock._contracts.storage import Storage
 from penstock._contracts.transform import Scratch
 from penstock.errors import IndexStale, RecordError
-from penstock.formats.arrow import ColumnForm, common_form, one_line, pyarrow, storage_type
+from penstock.formats.arrow import ColumnForm, common_form, one_line, plain_types, pyarrow, storage_type
 
 _MAGIC = b"PAR1"
 _TAIL_BYTES = 8
@@ -149,7 +149,7 @@ def arrow_schema(footer: Footer, int96_unit: str) -> Any:
     """
     pa, pq = pyarrow()
     schema = footer.metadata.schema.to_arrow_schema()
-    if not any(pa.types.is_timestamp(leaf) and leaf.unit == "ns" for field in schema for leaf in _leaves(field.type)):
+    if "ns" not in [getattr(leaf, "unit", "") for field in schema for leaf in _leaves(field.type)]:
         return schema
     empty = pa.BufferReader(b"")
     return pq.ParquetFile(
@@ -419,6 +419,8 @@ def _joined(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 def _leaves(kind: Any) -> list[Any]:
     """Return the types of the columns of the file that a column of the schema has."""
+    if kind.id in plain_types():
+        return [kind]
     types = pyarrow()[0].types
     kind = storage_type(kind)
     if types.is_map(kind):

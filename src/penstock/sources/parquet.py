@@ -421,7 +421,9 @@ class ParquetFiles:
             groups = _counts(footer, name)
             if first is None:
                 first, first_footer = file, footer
-                self._int96_unit = self._unit_of(file, footer, columns, groups)
+                schema = self._schema(file, footer)
+                if schema != self._schema(file, footer, "ns"):
+                    self._int96_unit = self._unit_of(file, footer, columns_of(schema, columns, f"read_parquet, {name!r}"), groups)
             schema = self._schema(file, footer)
             found = columns_of(schema, columns, f"read_parquet, {name!r}")
             if file == first:
@@ -444,12 +446,12 @@ class ParquetFiles:
         groups = [group for file, group in self._places[:64].tolist() if file == first]
         self.group_bytes = max((self._idle[0].layout(group).num_bytes for group in groups), default=1)
 
-    def _schema(self, file: int, footer: Footer) -> Any:
+    def _schema(self, file: int, footer: Footer, int96_unit: str | None = None) -> Any:
         """Return the schema of a file, with the columns that its folders give."""
         pa, _ = pyarrow()
         name = self.names[file]
         try:
-            schema = arrow_schema(footer, self._int96_unit)
+            schema = arrow_schema(footer, int96_unit or self._int96_unit)
         except (pa.ArrowException, OSError, ValueError, KeyError) as error:
             raise RecordError(
                 f"the schema of {name!r} cannot be read: {one_line(error)}", where=f"read_parquet, {name!r}", fix="write the file again"
@@ -459,12 +461,11 @@ class ParquetFiles:
                 schema = schema.append(pa.field(key, scalar.type))
         return schema
 
-    def _unit_of(self, file: int, footer: Footer, columns: Sequence[str] | None, groups: Sequence[int]) -> str:
+    def _unit_of(self, file: int, footer: Footer, columns: Sequence[ColumnForm], groups: Sequence[int]) -> str:
         """Return the unit of INT96 timestamps: microseconds, which hold all years, unless the first row group has digits beyond them."""
         pa, _ = pyarrow()
         group = next((group for group, count in enumerate(groups) if count), None)
-        found = columns_of(self._schema(file, footer), columns, f"read_parquet, {self.names[file]!r}")
-        reader = ParquetReader(self._storage, file, footer, found, frozenset())
+        reader = ParquetReader(self._storage, file, footer, columns, frozenset())
         with contextlib.suppress(pa.ArrowException, OSError):  # raised when the group is read
             if reader.int96 and group is not None and not reader.int96_units(group)["us"]:
                 return "ns"
