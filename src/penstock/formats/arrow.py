@@ -125,7 +125,7 @@ def _path(fields: Iterable[Any], name: str) -> tuple[str, ...]:
         if field.name == name:
             return (field.name,)
         kind = storage_type(field.type)
-        if name.startswith(f"{field.name}.") and pyarrow()[0].types.is_struct(kind):
+        if str(name).startswith(f"{field.name}.") and pyarrow()[0].types.is_struct(kind):
             inner = _path(kind, name[len(field.name) + 1 :])
             if inner:
                 return (field.name, *inner)

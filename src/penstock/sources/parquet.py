@@ -248,13 +248,14 @@ def data_files(storage: Storage, patterns: Sequence[str]) -> list[int]:
     """
 
     @functools.cache
-    def named() -> list[str]:
-        return [part for pattern in patterns for one in expand(pattern, "read_parquet") for part in _parts(one)]
+    def named() -> tuple[set[str], list[str]]:
+        parts = {part for pattern in patterns for one in expand(pattern, "read_parquet") for part in _parts(one) if part[:1] in ("_", ".")}
+        return parts, [part for part in parts if any(mark in part for mark in "*?[")]
 
     def is_data(part: str) -> bool:
         if part[:1] not in ("_", ".") or "=" in part or part in (".", ".."):
             return True
-        return any(one[:1] == part[0] and (one == part or fnmatch.fnmatchcase(part, one)) for one in named())
+        return part in named()[0] or any(fnmatch.fnmatchcase(part, one) for one in named()[1])
 
     names = [storage.name(file) for file in range(len(storage))]
     found = [file for file, name in enumerate(names) if all(map(is_data, _parts(name)))]
