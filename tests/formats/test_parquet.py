@@ -12,8 +12,9 @@ import pytest
 from formats.tables import everything, numbers, opened, spoil, write
 
 from penstock.errors import IndexStale, PlanError, RecordError
-from penstock.formats import parquet
-from penstock.formats.parquet import ColumnForm, check_unchanged, columns_of, read_footer, same_columns
+from penstock.formats import arrow, parquet
+from penstock.formats.arrow import ColumnForm, columns_of, common_form
+from penstock.formats.parquet import check_unchanged, common_columns, read_footer
 
 
 def refused(path: Path, fragment: str) -> RecordError:
@@ -127,16 +128,32 @@ def test_views_are_what_they_show(kind: Any, words: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        (pa.struct([("a", pa.int32()), ("b", pa.string())]), "{a: int32[], b: str}"),
+        (pa.list_(pa.list_(pa.int32())), "list[int32[None]]"),
+        (pa.list_(pa.list_(pa.float32(), 4)), "float32[None, 4]"),
+        (pa.list_(pa.string()), "list[str]"),
+        (pa.list_(pa.string(), 2), "list[str]"),
+        (pa.decimal128(10, 2), "decimal"),
+        (pa.time32("s"), "timedelta64[s][]"),
+        (pa.map_(pa.string(), pa.int32()), "map[str, int32[]]"),
+        (pa.null(), "null"),
+    ],
+)
+def test_what_is_nested_has_the_forms_of_its_parts(kind: Any, words: str) -> None:
+    (column,) = columns_of(pa.schema([("a", kind)]), None, "a")
+    assert column.words == words
+
+
+@pytest.mark.parametrize(
     "kind",
     [
-        pa.struct([("a", pa.int32())]),
-        pa.list_(pa.list_(pa.int32())),
-        pa.list_(pa.string()),
-        pa.decimal128(10, 2),
-        pa.time32("s"),
-        pa.map_(pa.string(), pa.int32()),
-        pa.null(),
-        pa.list_(pa.string(), 2),
+        pa.month_day_nano_interval(),
+        pa.list_(pa.month_day_nano_interval()),
+        pa.struct([("a", pa.month_day_nano_interval())]),
+        pa.struct([("a", pa.int8()), ("a", pa.int8())]),
+        pa.dense_union([pa.field("a", pa.int8())]),
     ],
 )
 def test_a_type_without_a_conversion_is_an_error_that_names_the_column(kind: Any) -> None:
@@ -162,17 +179,44 @@ def test_two_columns_of_one_name_are_an_error() -> None:
         columns_of(pa.schema([("a", pa.int32()), ("b", pa.int32()), ("a", pa.int64())]), ["b"], "a.parquet")
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "both"),
+    [
+        (pa.int32(), pa.int64(), "int64[]"),
+        (pa.int8(), pa.uint8(), "int16[]"),
+        (pa.float32(), pa.float16(), "float32[]"),
+        (pa.string(), pa.dictionary(pa.int8(), pa.large_string()), "str"),
+        (pa.null(), pa.list_(pa.string()), "list[str]"),
+        (pa.list_(pa.int32()), pa.list_(pa.int64()), "int64[None]"),
+        (pa.list_(pa.int32(), 2), pa.list_(pa.int64(), 2), "int64[2]"),
+        (pa.struct([("a", pa.int32())]), pa.struct([("a", pa.int64())]), "{a: int64[]}"),
+        (pa.int64(), pa.uint64(), None),
+        (pa.int32(), pa.float64(), None),
+        (pa.bool_(), pa.int8(), None),
+        (pa.timestamp("us"), pa.timestamp("ns"), None),
+        (pa.string(), pa.binary(), None),
+        (pa.list_(pa.int32(), 2), pa.list_(pa.int32(), 3), None),
+        (pa.struct([("a", pa.int32())]), pa.struct([("b", pa.int32())]), None),
+    ],
+    ids=str,
+)
+def test_columns_of_two_files_are_the_wider_one_if_it_holds_both(one: Any, other: Any, both: str | None) -> None:
+    (first,), (second,) = (columns_of(pa.schema([("x", kind)]), None, "a") for kind in (one, other))
+    for found in (common_form(first, second), common_form(second, first)):
+        assert (None if found is None else found.words) == both
+
+
 def test_the_first_difference_of_two_schemas_is_named() -> None:
     a, b, c = ColumnForm("a", "array", (), "<i4"), ColumnForm("b", "str"), ColumnForm("c", "array", (3,), "<f4")
-    same_columns([a, b], [b, a], "one", "two")
+    assert common_columns([a, b], [b, a], "one", "two") == (a, b)
     for other, fragment in [
         ([a], "it has no column 'b', which is str there"),
         ([a, ColumnForm("b", "bytes")], "the column 'b' is bytes, and str there"),
-        ([ColumnForm("a", "array", (), "<i8"), b], "the column 'a' is int64[], and int32[] there"),
+        ([ColumnForm("a", "array", (), "<f8"), b], "the column 'a' is float64[], and int32[] there"),
         ([a, b, c], "it has a column 'c' (float32[3]) that is not there"),
     ]:
         with pytest.raises(RecordError) as caught:
-            same_columns([a, b], other, "one", "two")
+            common_columns([a, b], other, "one", "two")
         assert caught.value.what == f"'two' has another schema than 'one': {fragment}"
 
 
@@ -203,5 +247,5 @@ def test_without_pyarrow_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(MissingExtra) as caught:
-        parquet.pyarrow()
+        arrow.pyarrow()
     assert caught.value.fix == "pip install 'penstock[parquet]'"

@@ -6,18 +6,22 @@ import math
 import os
 import pickle
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from _storage.forks import forked, held_by_another_thread
 from formats.tables import numbers, opened, spoil, write
 
+import penstock as ps
 from penstock._storage.local import LocalStorage
-from penstock.errors import IndexStale, PlanError, RecordError
-from penstock.formats.parquet import Coded
+from penstock.errors import IndexStale, PlanError, RecordError, SourceError
+from penstock.formats import parquet
+from penstock.formats.arrow import Coded
 from penstock.sources.parquet import ParquetFiles
 
 MOST = 4 << 30
@@ -322,3 +326,125 @@ def test_nothing_that_is_decoded_lies_in_memory_that_is_used_again(tmp_path: Pat
             rows = np.flatnonzero(~(values.nulls if values.nulls is not None else np.zeros(1000, bool)))
             found, other = values.take(rows), wanted.take(rows)
             assert all(np.array_equal(one, two) for one, two in zip(found, other, strict=True)), (number, column.name)
+
+
+# -- timestamps, fields of structs, folders, names, files of several widths -----------------------------------------------------------
+
+FAR = [datetime.datetime(9999, 12, 31), datetime.datetime(1, 1, 1), DAY]
+
+
+def int96(path: Path, moments: list[Any], unit: str) -> Path:
+    kind = pa.timestamp(unit)
+    rows = [[{"at": moment, "x": 1}, None] for moment in moments]
+    table = pa.table({"t": pa.array(moments, kind), "in": pa.array(rows, pa.list_(pa.struct([("at", kind), ("x", pa.int8())])))})
+    return write(path, table, use_deprecated_int96_timestamps=True)
+
+
+def test_dates_of_int96_are_those_that_were_written(tmp_path: Path) -> None:
+    exactly = np.datetime64("2262-01-01T00:00:00.123456789", "ns")
+    for moments, unit in [([*FAR, None], "us"), ([exactly, np.datetime64("1700-01-01", "ns")], "ns")]:
+        rows = list(ps.read_parquet(int96(tmp_path / "a.parquet", moments, unit), nulls="none"))
+        assert [row["t"] for row in rows] == moments
+        assert [row["in"][0]["at"] for row in rows] == moments
+        assert all(row["t"].dtype == f"M8[{unit}]" for row in rows if row["t"] is not None)
+    for first, second, unit, known in [([exactly], FAR, "ns", exactly), (FAR, [exactly], "us", FAR[0])]:
+        one = int96(tmp_path / "0.parquet", first, "us" if first is FAR else "ns")
+        two = int96(tmp_path / "1.parquet", second, "us" if second is FAR else "ns")
+        files = files_of(one, two, columns=["t"])
+        assert files.load(0).values[0].take(np.array([0])) == [known]
+        with pytest.raises(RecordError, match=rf"a timestamp of its INT96 columns is none of datetime64\[{unit}\]"):
+            files.load(1)
+
+
+def test_fields_of_structs_are_read_alone(tmp_path: Path) -> None:
+    images = [{"bytes": b"\0", "path": "p", "size": {"h": 1, "w": 2}}, None, {"bytes": b"a\0", "path": None, "size": None}]
+    path = write(tmp_path / "a.parquet", pa.table({"n": [0, 1, 2], "image": images, "image.path": ["x", "y", "z"]}))
+    names = ["image.size.w", "image.bytes", "n", "image.path"]
+    rows = list(ps.read_parquet(path, columns=names, nulls="none"))
+    assert [list(row.values()) for row in rows] == [[2, b"\0", 0, "x"], [None, None, 1, "y"], [None, b"a\0", 2, "z"]]
+    assert list(rows[0]) == names
+    assert [row["image"] for row in ps.read_parquet(path, columns=["image"], nulls="none")] == images
+    assert [row["image.bytes"] for row in ps.read_parquet(path, columns=["image.bytes"], nulls=b"-")] == [b"\0", b"-", b"a\0"]
+    with pytest.raises(RecordError, match=r"the column 'image.path' is null in row 2") as caught:
+        ps.read_parquet(path, columns=["image"])[2]
+    assert caught.value.fix.startswith('give read_parquet nulls="none" to have None, or leave such elements out')
+
+
+def test_folders_with_an_equals_sign_are_columns(tmp_path: Path) -> None:
+    table = pa.table({"x": [1, 2, 3], "year": [2020, None, 2021], "name": ["a b/c", "_d", "é=1"], "id": [10**12, 2, 3]})
+    keys = ["year", "name", "id"]
+    pq.write_to_dataset(table, tmp_path / "hive", partition_cols=keys)
+    (tmp_path / "hive" / "_SUCCESS").touch()
+    rows = sorted(ps.read_parquet(tmp_path / "hive" / "**" / "*", nulls="none"), key=lambda row: row["x"])
+    assert rows == table.to_pylist()
+    assert [type(rows[0][key]) for key in keys] == [np.int32, str, np.int64]
+    with ps.read_parquet(tmp_path / "hive" / "**" / "*.parquet", columns=["x", "year"], nulls={"year": -1}).batch(3).feed() as feed:
+        assert [sorted(batch["year"].tolist()) for batch in feed] == [[-1, 2020, 2021]]
+    assert sorted(row["id"] for row in ps.read_parquet(tmp_path / "hive" / "**" / "*.parquet", columns=["id"])) == [2, 3, 10**12]
+    write(tmp_path / "hive" / "a.parquet", table.select(["x"]))
+    with pytest.raises(RecordError, match=r"has a column 'year' \(int32\[\]\) that is not there"):
+        ps.read_parquet(tmp_path / "hive" / "**" / "*.parquet")
+    own = tmp_path / "year=7"
+    own.mkdir()
+    assert ps.read_parquet(write(own / "a.parquet", pa.table({"year": ["own"]})))[0] == {"year": "own"}
+
+
+def test_other_folders_are_other_data(tmp_path: Path) -> None:
+    prints = []
+    for year in ("2020", "2021"):
+        folder = tmp_path / f"year={year}"
+        folder.mkdir()
+        prints.append(files_of(write(folder / "a.parquet", numbers(3))).crc32)
+    assert prints[0] != prints[1]
+
+
+def test_what_other_programs_put_beside_data_is_left_out(tmp_path: Path) -> None:
+    for name in ["part-0.parquet", "_x.parquet", ".part-0.parquet.crc", "_SUCCESS", "_temporary/0/part-1.parquet", "_key=1/b.parquet"]:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write(path, pa.table({"x": [name]}))
+
+    def found(pattern: str) -> list[str]:
+        return [row["x"] for row in ps.read_parquet(tmp_path / pattern, columns=["x"])]
+
+    assert found("*") == ["part-0.parquet"]
+    assert found("**/*") == ["_key=1/b.parquet", "part-0.parquet"]
+    assert found("_x.parquet") == found("_*.parquet") == found("_{x,x}.parquet") == ["_x.parquet"]
+    assert found("_temporary/**/*.parquet") == ["_temporary/0/part-1.parquet"]
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "_SUCCESS").touch()
+    with pytest.raises(
+        SourceError, match=r"of 1 files such as '.*_SUCCESS' each has a name, or is in a folder, that begins with _ or \."
+    ) as caught:
+        ps.read_parquet(tmp_path / "empty" / "*")
+    assert caught.value.fix == "look whether the job that writes them has ended; to read such files name them with that character"
+
+
+def test_files_of_several_widths_are_read_as_the_widest(tmp_path: Path) -> None:
+    kinds = [pa.null(), pa.int32(), pa.int64(), pa.int8()]
+    paths = [write(tmp_path / f"{place}.parquet", pa.table({"x": pa.array([None, None], kind)})) for place, kind in enumerate(kinds)]
+    write(paths[2], pa.table({"x": [2**53 + 1, None]}))
+    ds = ps.read_parquet(tmp_path / "*.parquet", nulls=2**40)
+    rows = list(ds)
+    assert [row["x"] for row in rows] == [2**40] * 4 + [2**53 + 1] + [2**40] * 3
+    assert {type(row["x"]) for row in rows} == {np.int64}
+    with ds.batch(8).feed() as feed:
+        assert next(feed)["x"].tolist() == [row["x"] for row in rows]
+    assert [row["x"] for row in ps.read_parquet(tmp_path / "*.parquet", nulls="none")][4:] == [2**53 + 1, None, None, None]
+
+
+@pytest.mark.parametrize("wrapped", [lambda part: part, lambda part: {"inner": part}, lambda part: [part]], ids=["bytes", "struct", "list"])
+def test_a_column_too_large_for_one_array_is_read_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrapped: Any) -> None:
+    monkeypatch.setattr(parquet, "_LARGE_BYTES", 1000)  # for 2 GiB, of which a test should not make files
+    monkeypatch.setattr(parquet, "_PART_BYTES", 250)
+    data = [bytes([number]) * 90 for number in range(40)]
+    path = write(tmp_path / "a.parquet", pa.table({"x": [wrapped(part) for part in data], "n": range(40)}), group=100)
+    files = files_of(path)
+    assert files._idle[0].layout(0).num_parts > 10
+    group = files.load(0)
+    rows = np.array([39, 0, 7, 7])
+    assert [values.take(rows) for values in group.values] == [[wrapped(data[row]) for row in rows], rows.tolist()]
+    true = files._idle[0].layout(0)
+    monkeypatch.setattr(parquet.ParquetReader, "layout", lambda *_: replace(true, num_bytes=0))  # as of a footer that lies
+    with pytest.raises(RecordError, match=r"row group 0 of .* cannot be decoded: more than 2000 bytes"):
+        files_of(path, most=2000).load(0)

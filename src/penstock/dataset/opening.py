@@ -396,42 +396,54 @@ def read_parquet(
     pattern: Any,
     *,
     columns: Sequence[str] | None = None,
+    nulls: Any = "error",
     null_values: Mapping[str, Any] | None = None,
     cache_bytes: int = 512 << 20,
     max_group_bytes: int = 4 << 30,
 ) -> Dataset:
     """Read the rows of Parquet files: {column: value}, files in the order of the bytes of their paths. Needs pyarrow (extra `parquet`).
 
-    Numbers and booleans are NumPy scalars; dates, timestamps (UTC where they have a zone) and durations datetime64 and timedelta64; strings
-    str; binary bytes; lists of one size arrays of that shape; lists of numbers one-dimensional arrays. Dictionary columns are what they
-    stand for. A row costs its row group, unless that is still at hand: shuffle with `shuffle(seed=..., window_groups=k)`, which decodes
-    each row group once per epoch if k of them fit `cache_bytes`; `shuffle(seed=...)` decodes them again and again unless all fit.
+    Numbers and booleans are NumPy scalars; dates and timestamps (UTC where they have a zone) datetime64; durations and times of day
+    timedelta64; strings str; binary bytes; decimals `decimal.Decimal`; structs dicts; lists of numbers arrays, of one shape where all have
+    one size; other lists lists; maps lists of pairs. Dictionary columns are what they stand for. A folder `year=2024` gives a column
+    `year`. A row costs its row group, unless that is still at hand: shuffle with `shuffle(seed=..., window_groups=k)`, which decodes each
+    row group once per epoch if k of them fit `cache_bytes`; `shuffle(seed=...)` decodes them again and again unless all fit.
 
     Args:
-        pattern: a path, a glob (`**` for any depth), or a list of them.
-        columns: those to read, in this order; None for all. Others are not read from disk.
-        null_values: what stands for null, by column of numbers or strings. Without it an element with a null is an error of that element.
+        pattern: a path, a glob (`**` for any depth), or a list of them. Names that begin with `_` or `.`, such as `_SUCCESS`, are left out.
+        columns: those to read, in this order; None for all. "image.bytes" is a field of a struct. Others are not read from disk.
+        nulls: "error": a null is an error of its element; "none": it is None; or a value, in each column that holds it as it is. A dict
+            gives these by column.
+        null_values: the same as a dict for `nulls`.
         cache_bytes: bound on decoded row groups in memory; one more may be there for each worker.
         max_group_bytes: bound on one row group decoded: a larger one is an error before anything is allocated for it.
 
     Raises:
         MissingExtra: pyarrow is not installed.
-        PlanError: a column that is not there or has no conversion (structs, lists of lists, decimals, times of day), or a wrong argument.
-        RecordError: a file is no Parquet file, or has another schema than the first; the first difference is named.
+        PlanError: a column that is not there or has no conversion, or a wrong argument.
+        RecordError: a file is no Parquet file, or has another schema than the first; the first difference is named. Integers of several
+            widths become the widest, and floats, and columns without any value.
         SourceError, OSError: no file, or one that cannot be read.
     """
+    from penstock._contracts.storage import RemoteFiles
     from penstock._storage import open_storage
+    from penstock._storage.listing import patterns_of
     from penstock.sources.parquet import parquet_source
 
     if isinstance(columns, str):
         raise PlanError(f"columns={columns!r} is a str", where="read_parquet()", fix=f"give a list: columns=[{columns!r}]")
+    if null_values is not None:
+        if nulls != "error":
+            raise PlanError(
+                "nulls= and null_values= are both given", where="read_parquet()", fix="give nulls= alone; it takes a dict by column"
+            )
+        nulls = check.mapping_argument(null_values, "null_values", "read_parquet")
     kept = check.count_argument(cache_bytes, "cache_bytes", "read_parquet")
     most = check.count_argument(max_group_bytes, "max_group_bytes", "read_parquet", least=1)
-    names, nulls = (
-        check.names_argument(columns, "columns", "read_parquet"),
-        check.mapping_argument(null_values, "null_values", "read_parquet"),
-    )
-    return _read(parquet_source(open_storage(pattern, "read_parquet"), names, nulls, kept, most))
+    names = check.names_argument(columns, "columns", "read_parquet")
+    storage = open_storage(pattern, "read_parquet")
+    patterns = patterns_of(pattern.urls if isinstance(pattern, RemoteFiles) else pattern, "read_parquet")
+    return _read(parquet_source(storage, patterns, names, nulls, kept, most))
 
 
 # -- what was left out ------------------------------------------------------------------------------------------------------------

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from penstock.formats.arrow import pyarrow
 from penstock.formats.example import encode_example
-from penstock.formats.parquet import pyarrow
 from penstock.formats.tar import TarWriter
 from penstock.formats.tfrecord import RecordWriter
 from penstock.packing.disk import OutFile

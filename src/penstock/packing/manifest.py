@@ -334,7 +334,7 @@ def _versions(root: Node, options: PackOptions) -> dict[str, str]:
 
     versions = {"penstock": VERSION, "numpy": np.__version__}
     if options.format == "parquet":
-        from penstock.formats.parquet import pyarrow
+        from penstock.formats.arrow import pyarrow
 
         versions["pyarrow"] = pyarrow()[0].__version__
     if options.compression == "GZIP":

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import fnmatch
+import functools
 import hashlib
-import math
 import os
+import re
 import threading
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -19,22 +21,11 @@ from penstock._contracts.element import LEAF, Structure
 from penstock._contracts.process import OwnLocks
 from penstock._contracts.storage import Storage
 from penstock._contracts.transform import Scratch
-from penstock.errors import LengthMismatch, PenstockError, PlanError, RecordError
-from penstock.formats.parquet import (
-    ColumnForm,
-    Footer,
-    Layout,
-    ParquetReader,
-    RowGroup,
-    check_unchanged,
-    columns_of,
-    one_line,
-    pyarrow,
-    read_footer,
-    row_group,
-    same_columns,
-    storage_type,
-)
+from penstock._storage.urls import expand
+from penstock.errors import LengthMismatch, PenstockError, RecordError, SourceError
+from penstock.formats.arrow import ColumnForm, RowGroup, columns_of, one_line, pyarrow, row_group
+from penstock.formats.nulls import fills_of
+from penstock.formats.parquet import Footer, Layout, ParquetReader, arrow_schema, check_unchanged, common_columns, read_footer
 from penstock.kernels import columns
 from penstock.kernels.library import Ints
 from penstock.sources.paths import crc_of_value, spread
@@ -153,7 +144,8 @@ class ParquetSource:
 
     def _without_null(self, name: str) -> str:
         is_single = any(column.name == name and column.is_single for column in self._files.columns)
-        return f"give read_parquet null_values={{{name!r}: ...}}" if is_single else "leave the column out with columns="
+        value = f", or nulls={{{name!r}: value}}" if is_single else ""
+        return f'give read_parquet nulls="none" to have None{value}'
 
     def describe(self, index: int) -> str:
         """Name row, row group and file."""
@@ -234,16 +226,72 @@ class _Gathered:
 
 
 def parquet_source(
-    storage: Storage, columns: Sequence[str] | None, null_values: Mapping[str, Any], cache_bytes: int, max_group_bytes: int
+    storage: Storage, patterns: Sequence[str], columns: Sequence[str] | None, nulls: Any, cache_bytes: int, max_group_bytes: int
 ) -> ParquetSource:
     """Open files, as a source of columns where the columns allow it.
 
     Raises:
         MissingExtra, PlanError, RecordError, SourceError, OSError: as `ParquetFiles`.
     """
-    files = ParquetFiles(storage, columns, null_values, max_group_bytes)
-    kind = ParquetColumns if all(column.form == "array" for column in files.columns) else ParquetSource
-    return kind([storage.name(file) for file in range(len(storage))], files, cache_bytes)
+    files = ParquetFiles(storage, columns, nulls, max_group_bytes, data_files(storage, patterns))
+    is_plain = all(column.form == "array" and files.fills.get(column.name, 0) is not None for column in files.columns)
+    return (ParquetColumns if is_plain else ParquetSource)(list(files.names.values()), files, cache_bytes)
+
+
+def data_files(storage: Storage, patterns: Sequence[str]) -> list[int]:
+    """Return the files of a storage without what other programs put beside data: `_SUCCESS`, `_temporary/...`, hidden files.
+
+    As for pyarrow, these begin with "_" or "."; a folder with "=" holds data, and so does what a pattern names with its first character.
+
+    Raises:
+        SourceError: there are no others.
+    """
+
+    @functools.cache
+    def named() -> tuple[set[str], list[str]]:
+        parts = {part for pattern in patterns for one in expand(pattern, "read_parquet") for part in _parts(one) if part[:1] in ("_", ".")}
+        return parts, [part for part in parts if any(mark in part for mark in "*?[")]
+
+    def is_data(part: str) -> bool:
+        if part[:1] not in ("_", ".") or "=" in part or part in (".", ".."):
+            return True
+        return part in named()[0] or any(fnmatch.fnmatchcase(part, one) for one in named()[1])
+
+    names = [storage.name(file) for file in range(len(storage))]
+    found = [file for file, name in enumerate(names) if all(map(is_data, _parts(name)))]
+    if not found:
+        raise SourceError(
+            f"of {len(names)} files such as {names[0]!r} each has a name, or is in a folder, that begins with _ or .",
+            where="read_parquet",
+            fix="look whether the job that writes them has ended; to read such files name them with that character",
+        )
+    return found
+
+
+def _parts(name: str) -> list[str]:
+    return name.replace(os.sep, "/").split("/")
+
+
+def hive_values(names: Iterable[str]) -> list[dict[str, Any]]:
+    """Return what the folders of each file say, such as `year=2024`, as scalars of Arrow: integers where all values are, else texts."""
+    from urllib.parse import unquote
+
+    pa, _ = pyarrow()
+    folders = [dict(part.split("=", 1) for part in _parts(name)[:-1] if part.find("=") > 0) for name in names]
+    texts: dict[str, set[str]] = {}
+    for folder in folders:
+        for key, text in folder.items():
+            texts.setdefault(key, set()).add(text)
+    scalars: dict[str, dict[str, Any]] = {}
+    for key, found in texts.items():
+        values = {text: None if text == "__HIVE_DEFAULT_PARTITION__" else unquote(text) for text in found}
+        known = [value for value in values.values() if value is not None]
+        kind = pa.string()
+        if known and all(re.fullmatch(r"-?[0-9]{1,18}", value) for value in known):
+            kind = pa.int32() if all(abs(int(value)) < 2**31 for value in known) else pa.int64()
+        as_type = str if kind == pa.string() else int
+        scalars[key] = {text: pa.scalar(None if value is None else as_type(value), kind) for text, value in values.items()}
+    return [{key: scalars[key][text] for key, text in folder.items()} for folder in folders]
 
 
 class _Batches:
@@ -338,11 +386,14 @@ class ParquetFiles:
     Args:
         storage: the files.
         columns: names of the columns wanted; None for all of the first file.
-        null_values: by column: what stands for null.
+        nulls: what stands for null: "error", "none" or a value; or a dict of these by column.
         max_group_bytes: bound on one decoded row group.
+        files: which of the storage; None for all.
 
     Attributes:
+        names: of the files, by their numbers in the storage.
         columns: what each is.
+        fills: by column: what stands for null.
         group_starts: int64 [groups + 1], the first row of each row group that has rows, and the number of rows.
         crc32: check sum of all footers.
         group_bytes: about how many bytes a row group has decoded: the largest of the first in the first file.
@@ -353,40 +404,76 @@ class ParquetFiles:
         SourceError, OSError: a file cannot be read.
     """
 
-    def __init__(self, storage: Storage, columns: Sequence[str] | None, null_values: Mapping[str, Any], max_group_bytes: int) -> None:
-        self._storage, self._null_values, self._max_group_bytes = storage, dict(null_values), max_group_bytes
+    def __init__(
+        self, storage: Storage, columns: Sequence[str] | None, nulls: Any, max_group_bytes: int, files: Sequence[int] | None = None
+    ) -> None:
+        self._storage, self._max_group_bytes = storage, max_group_bytes
         self._begin()
-        self._footer_crcs: list[int] = []
+        self.names = {file: storage.name(file) for file in (range(len(storage)) if files is None else files)}
+        self._hive = dict(zip(self.names, hive_values(self.names.values()), strict=True))
+        self._int96_unit = "us"
+        self._footer_crcs: dict[int, int] = {}
         places: list[tuple[int, int]] = []
         counts: list[int] = []
         self.columns: tuple[ColumnForm, ...] = ()
-        for file in range(len(storage)):
+        first = first_footer = first_schema = None
+        for file, name in self.names.items():
             footer = read_footer(storage, file)
-            name, schema = storage.name(file), _schema(footer, storage.name(file))
+            groups = _counts(footer, name)
+            if first is None:
+                first, first_footer = file, footer
+                schema = self._schema(file, footer)
+                if schema != self._schema(file, footer, "ns"):
+                    self._int96_unit = self._unit_of(file, footer, columns_of(schema, columns, f"read_parquet, {name!r}"), groups)
+            schema = self._schema(file, footer)
             found = columns_of(schema, columns, f"read_parquet, {name!r}")
-            if file:
-                same_columns(self.columns, found, storage.name(0), name)
+            if file == first:
+                self.columns, first_schema = found, schema
             else:
-                self.columns = found
-                _check_null_values(self._null_values, schema, found, name)
-            groups = [footer.metadata.row_group(group).num_rows for group in range(footer.metadata.num_row_groups)]
-            if min(groups, default=0) < 0 or sum(groups) != footer.metadata.num_rows:
-                raise RecordError(
-                    f"{name!r} has {footer.metadata.num_rows} rows by its footer, and {sum(groups)} in its row groups",
-                    where=f"read_parquet, {name!r}",
-                    fix="write the file again",
-                )
-            self._footer_crcs.append(footer.crc32)
+                self.columns = common_columns(self.columns, found, self.names[first], name)
+            self._footer_crcs[file] = footer.crc32
             places += [(file, group) for group, count in enumerate(groups) if count]
             counts += [count for count in groups if count]
-            if file == 0:
-                self._idle.append(ParquetReader(storage, file, footer, self.columns, frozenset()))
+        assert first is not None
+        assert first_footer is not None
+        self.fills = fills_of(nulls, first_schema, self.columns, f"read_parquet, {self.names[first]!r}")
+        self._idle.append(self._reader(first, first_footer))
         self._places = np.array(places, np.int32).reshape(-1, 2)
         self.group_starts = np.zeros(len(counts) + 1, np.int64)
         np.cumsum(counts, out=self.group_starts[1:])
-        self.crc32 = zlib.crc32(np.array(self._footer_crcs, "<u4").tobytes())
-        groups = [group for file, group in self._places[:64].tolist() if file == 0]
+        self.crc32 = zlib.crc32(np.array(list(self._footer_crcs.values()), "<u4").tobytes())
+        if any(self._hive.values()) or self.fills:
+            self.crc32 = zlib.crc32(repr((list(self._hive.values()), self.fills)).encode("utf-8", "surrogateescape"), self.crc32)
+        groups = [group for file, group in self._places[:64].tolist() if file == first]
         self.group_bytes = max((self._idle[0].layout(group).num_bytes for group in groups), default=1)
+
+    def _schema(self, file: int, footer: Footer, int96_unit: str | None = None) -> Any:
+        """Return the schema of a file, with the columns that its folders give."""
+        pa, _ = pyarrow()
+        name = self.names[file]
+        try:
+            schema = arrow_schema(footer, int96_unit or self._int96_unit)
+        except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+            raise RecordError(
+                f"the schema of {name!r} cannot be read: {one_line(error)}", where=f"read_parquet, {name!r}", fix="write the file again"
+            ) from error
+        for key, scalar in self._hive[file].items():
+            if schema.get_field_index(key) < 0:
+                schema = schema.append(pa.field(key, scalar.type))
+        return schema
+
+    def _unit_of(self, file: int, footer: Footer, columns: Sequence[ColumnForm], groups: Sequence[int]) -> str:
+        """Return the unit of INT96 timestamps: microseconds, which hold all years, unless the first row group has digits beyond them."""
+        pa, _ = pyarrow()
+        group = next((group for group, count in enumerate(groups) if count), None)
+        reader = ParquetReader(self._storage, file, footer, columns, frozenset())
+        with contextlib.suppress(pa.ArrowException, OSError):  # raised when the group is read
+            if reader.int96 and group is not None and not reader.int96_units(group)["us"]:
+                return "ns"
+        return "us"
+
+    def _reader(self, file: int, footer: Footer, coded: frozenset[int] = frozenset()) -> ParquetReader:
+        return ParquetReader(self._storage, file, footer, self.columns, coded, self._int96_unit)
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in self.__dict__.items() if key not in _OWN}
@@ -422,8 +509,8 @@ class ParquetFiles:
         reader = self._take_reader(file)
         try:
             layout = reader.layout(group)
-            if layout.coded != reader.coded_columns:
-                reader = ParquetReader(self._storage, file, reader.footer, self.columns, layout.coded)
+            if layout.coded != reader.coded:
+                reader = self._reader(file, reader.footer, layout.coded)
             with self._working(sum(end - begin for begin, end in layout.spans)) as (scratch, is_alone):
                 return self._decoded(reader, number, group, layout, scratch, is_alone)
         finally:
@@ -442,12 +529,13 @@ class ParquetFiles:
         reader.fetch(layout.spans, scratch)
         try:
             # Where other threads decode other groups, Arrow's would only be in their way.
-            table = reader.table(group, use_threads=is_alone)
-            if table.num_rows != count or table.num_columns != len(self.columns):
-                raise pa.ArrowInvalid(
-                    f"{table.num_rows} rows of {table.num_columns} columns where {count} of {len(self.columns)} should be"
-                )
-            decoded = row_group(table, self.columns, self._null_values)
+            table = reader.table(group, num_parts=layout.num_parts, most_bytes=self._max_group_bytes, use_threads=is_alone)
+            if table.num_rows != count and table.num_columns:
+                raise pa.ArrowInvalid(f"{table.num_rows} rows where {count} should be")
+            for name, scalar in self._hive[reader.file].items():
+                if name not in table.column_names:
+                    table = table.append_column(name, pa.repeat(scalar, count))
+            decoded = row_group(table, self.columns, self.fills)
         except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
             if isinstance(error, PenstockError) and not isinstance(error, RecordError):
                 raise
@@ -488,7 +576,7 @@ class ParquetFiles:
                 if self._idle[place].file == file:
                     return self._idle.pop(place)
         footer = read_footer(self._storage, file, self._footer_crcs[file])
-        return ParquetReader(self._storage, file, footer, self.columns, frozenset())
+        return self._reader(file, footer)
 
     def _give_back(self, reader: ParquetReader) -> None:
         with self._locks.own():
@@ -499,55 +587,16 @@ class ParquetFiles:
                 self._idle.pop(0)
 
 
-def _schema(footer: Footer, name: str) -> Any:
-    pa, _ = pyarrow()
-    try:
-        return footer.metadata.schema.to_arrow_schema()
-    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+def _counts(footer: Footer, name: str) -> list[int]:
+    """Return the rows of each row group."""
+    groups = [footer.metadata.row_group(group).num_rows for group in range(footer.metadata.num_row_groups)]
+    if min(groups, default=0) < 0 or sum(groups) != footer.metadata.num_rows:
         raise RecordError(
-            f"the schema of {name!r} cannot be read: {one_line(error)}", where=f"read_parquet, {name!r}", fix="write the file again"
-        ) from error
-
-
-def _check_null_values(values: Mapping[str, Any], schema: Any, columns: Sequence[ColumnForm], name: str) -> None:
-    pa, _ = pyarrow()
-    scalars = {column.name for column in columns if column.is_single}
-    for column, value in values.items():
-        where = f"read_parquet, {name!r}, null_values[{column!r}]"
-        if column not in scalars:
-            raise PlanError(f"{column!r} is no column of single values that is read", where=where, fix="name columns of numbers or strings")
-        kind = storage_type(schema.field(column).type)
-        kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-        try:
-            scalar = pa.scalar(value, kind)
-            good = scalar.is_valid and _is_kept(value, scalar)
-        except (pa.ArrowException, ValueError, TypeError, OverflowError):
-            good = False
-        if not good:
-            raise PlanError(f"{value!r} is no value of the column, which is {kind}", where=where, fix="give one that it holds as it is")
-
-
-def _is_kept(value: Any, scalar: Any) -> bool:
-    """Tell whether Arrow made a scalar that is the value given: it cuts off fractions, hours and zones without a word.
-
-    Only a float may be rounded, to the nearest that the type has, if that is neither an infinity nor a zero made of another number.
-    """
-    pa, _ = pyarrow()
-    if pa.types.is_temporal(scalar.type):
-        given = pa.scalar(value)
-        if not pa.types.is_temporal(given.type) or (_zone(given.type) and not _zone(scalar.type)):
-            return False
-        return bool(scalar.cast(given.type).equals(given))
-    given, kept = value.item() if isinstance(value, np.generic) else value, scalar.as_py()
-    if isinstance(given, float) and pa.types.is_floating(scalar.type):
-        return all(of(given) == of(float(kept)) for of in (math.isnan, math.isinf, bool))
-    return isinstance(given, bool) == isinstance(kept, bool) and bool(kept == given)
-
-
-def _zone(kind: Any) -> str | None:
-    """Return the time zone of a type, if it has one."""
-    zone: str | None = getattr(kind, "tz", None)
-    return zone
+            f"{name!r} has {footer.metadata.num_rows} rows by its footer, and {sum(groups)} in its row groups",
+            where=f"read_parquet, {name!r}",
+            fix="write the file again",
+        )
+    return groups
 
 
 # -- decoded parts of files in memory, each decoded by one thread while others wait for it ----------------------------------------
