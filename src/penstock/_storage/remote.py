@@ -36,6 +36,7 @@ _SIGNING = re.compile(
     r"(?i)(x-(amz|goog)-[^=]*|awsaccesskeyid|googleaccessid|key-pair-id|policy|expires|signature|token|sig|se|st|sp|sv|sr)="
 )
 """What a signed URL adds to a query (S3, Google, CloudFront, Azure)."""
+_SIGNED = re.compile(r"(?i)(^|&)(x-(amz|goog)-signature|signature|sig)=")
 
 _LEAST_READS = 4
 """So many reads that go on from each other, and between them hardly a hole, are an order; two, where there was one before."""
@@ -423,7 +424,8 @@ class RemoteStorage:
         """Return the URL without secrets, and what its query asks for: not what signs or dates the request."""
         address, found = self._found[file]
         query = "" if address.in_bucket else found.key.partition("?")[2]
-        asked = "&".join(item for item in query.split("&") if item and not _SIGNING.match(item))
+        signing = _SIGNING.match if _SIGNED.search(query) else lambda item: None
+        asked = "&".join(item for item in query.split("&") if item and not signing(item))
         return f"{found.shown}\n{asked}" if asked else found.shown
 
     def read(self, file: int, offset: int, length: int) -> bytes:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from penstock._contracts.element import map_leaves
 from penstock.errors import PlanError, RecordError
-from penstock.formats.parquet import ColumnForm, Fixed, columns_of, pyarrow, row_group, storage_type
+from penstock.formats.arrow import ColumnForm, Fixed, column_values, columns_of, pyarrow
 from penstock.kernels.library import Ints
 
 
@@ -28,25 +28,13 @@ def _form_of(kind: Any) -> ColumnForm | None:
 def _values_of(column: Any, form: ColumnForm | None) -> tuple[Any, int | None]:
     """Return the values of a column of Arrow, and the first row with a null in place of a number: NumPy has none. Other nulls are None."""
     if form is None or form.form in ("str", "bytes"):
-        kind = column.type
-        while hasattr(storage_type(kind), "value_type"):
-            kind = storage_type(kind).value_type
-        inner = None if form else _form_of(kind)
-        values: list[Any] = column.to_pylist()
-        return [_shaped(value, inner.dtype) for value in values] if inner and inner.form == "array" else values, None
-    (found,) = row_group(pyarrow()[0].table({"": column}), [form], {}).values
-    if found.nulls is not None and found.nulls.any():
-        return [], int(np.flatnonzero(found.nulls)[0])
-    return found.array if isinstance(found, Fixed) else found.take(np.arange(len(column))), None
-
-
-def _shaped(value: Any, dtype: str) -> Any:
-    """Return lists of lists of numbers as an array, if they have one shape and no null."""
-    try:
-        array = np.array(value)
-    except ValueError:
-        return value
-    return value if array.dtype.hasobject else array.astype(dtype)
+        return column.to_pylist(), None
+    found = column_values(column, form)
+    rows = np.arange(len(column))
+    null = found.null_at(rows) if form.form in ("array", "ragged") else None
+    if null is not None:
+        return [], null[0]
+    return found.array if isinstance(found, Fixed) and found.nulls is None else found.take(rows), None
 
 
 class DatasetRows:
