@@ -249,23 +249,26 @@ def read_csv(
     return _read(csv_source(pattern, **options, max_line_bytes=limit))
 
 
-def read_tokens(pattern: Any, length: int, *, dtype: Any = None, stride: int | None = None, vocab_size: int | None = None) -> Dataset:
+def read_tokens(
+    pattern: Any, length: int, *, dtype: Any = None, offset: int | None = None, stride: int | None = None, vocab_size: int | None = None
+) -> Dataset:
     """Read windows of token ids: {"tokens": int64 [length + 1]}, whose first `length` are inputs and whose last `length` are targets.
 
-    Files are .npy (one dimension, integers) or raw binary. No window lies in two files, and the tokens behind the last whole window of a
-    file are left out (`print(ds)` counts them). Memory does not grow with the files; they are read with `pread`, so a file that is cut
-    while it is read is an error.
+    Files are .npy (one dimension, integers), shards of llm.c or lit-gpt, which have headers as well, or raw binary. No window lies in two
+    files, and the tokens behind the last whole window of a file are left out (`print(ds)` counts them). Memory does not grow with the
+    files; they are read with `pread`, so a file that is cut while it is read is an error.
 
     Args:
         pattern: a path, a glob pattern, or several; files in the order of the bytes of their paths.
         length: tokens of the inputs; each window has one more, the last target.
-        dtype: of the tokens of raw files, such as np.uint16; .npy files say it themselves.
+        dtype: of the tokens of raw files, such as np.uint16; headers say it themselves.
+        offset: bytes of a header before the tokens, in files of other writers; 0 for none, whatever a file begins with.
         stride: tokens from the beginning of one window to that of the next. None is `length`: each token is a target once in an epoch.
             1 with `shuffle` takes random places, as nanoGPT does, but none twice in an epoch.
         vocab_size: if given, a token outside 0..vocab_size-1 is an error when its window is read.
 
     Raises:
-        PlanError: an argument out of range, no dtype for a raw file, another one than an .npy file says, or files of several kinds.
+        PlanError: an argument out of range, no dtype for a raw file, another one than a header says, or files of several kinds.
         RecordError: a damaged file, a file that holds something else than tokens (objects, floats, two dimensions, another byte order), or
             none as long as a window.
         SourceError, OSError: no file, or one that cannot be read.
@@ -275,10 +278,12 @@ def read_tokens(pattern: Any, length: int, *, dtype: Any = None, stride: int | N
 
     length = _count("read_tokens", "length", length)
     stride = length if stride is None else _count("read_tokens", "stride", stride)
+    if offset is not None:
+        offset = check.count_argument(offset, "offset", "read_tokens")
     if vocab_size is not None:
         vocab_size = _count("read_tokens", "vocab_size", vocab_size)
     storage = open_storage(pattern, "read_tokens")
-    source = TokenSource(storage, find_tokens(storage, dtype), length=length, stride=stride, vocab_size=vocab_size)
+    source = TokenSource(storage, find_tokens(storage, dtype, offset), length=length, stride=stride, vocab_size=vocab_size)
     return _read(source)
 
 

@@ -53,6 +53,8 @@ _KNOWN = (
     Foreign("UTF-16", _UTF_16, b"\xff\xfe", None),
     Foreign("UTF-16", _UTF_16, b"\xfe\xff", None),
     Foreign("Parquet", "use read_parquet", b"PAR1", rb"\x15[\x00-\x06]\x15"),
+    Foreign("an Arrow file", "use from_source(pyarrow.feather.read_table(path))", b"ARROW1", rb"\x00\x00"),
+    Foreign("HDF5", "use from_source or from_arrays with the dataset that h5py gives", b"\x89HDF", rb"\r\n\x1a\n"),
     Foreign("an .npy file", "use read_tokens, or from_arrays(np.load(path))", b"\x93NUMPY", b""),
 )
 
