@@ -163,7 +163,7 @@ def _plain(number: Any) -> Any:
 # -- files of text and tokens -----------------------------------------------------------------------------------------------------
 
 
-def read_text(pattern: Any, *, skip_blank: bool = False, max_line_bytes: int = 64 << 20) -> Dataset:
+def read_text(pattern: Any, *, skip_blank: bool = False, encoding: str = "utf-8", max_line_bytes: int = 64 << 20) -> Dataset:
     """Read the lines of text files: {"text": str}, without line ends. Any line at any time, so `shuffle` needs no buffer.
 
     UTF-8 with or without a byte order mark; LF or CRLF, also missing at the end of a file. An index of 12 bytes a line is built when a file
@@ -172,17 +172,19 @@ def read_text(pattern: Any, *, skip_blank: bool = False, max_line_bytes: int = 6
     Args:
         pattern: a path, a glob pattern, or several; files in the order of the bytes of their paths.
         skip_blank: leave lines out that hold nothing but white space; otherwise they are elements.
+        encoding: of the text, one in which ASCII is ASCII: "latin-1", "cp1252", "gb18030"; not UTF-16.
         max_line_bytes: a longer line is an error, found before it is read whole.
 
     Raises:
         PlanError: an argument out of range.
-        RecordError: a line beyond the limit, or a file that is no text (compressed, UTF-16); when a line is read: it is no UTF-8.
+        RecordError: a line beyond the limit, or a file that is no text (compressed, UTF-16); when a line is read: it has another encoding
+            or NUL bytes.
         SourceError, OSError: no file, or one that cannot be read.
     """
     from penstock.sources.text import text_source
 
     blank, limit = check.flag_argument(skip_blank, "skip_blank", "read_text"), _limit("read_text", max_line_bytes)
-    return _read(text_source(pattern, skip_blank=blank, max_line_bytes=limit))
+    return _read(text_source(pattern, skip_blank=blank, encoding=encoding, max_line_bytes=limit))
 
 
 def read_jsonl(pattern: Any, *, fields: Any = None, allow_nan: bool = False, max_line_bytes: int = 64 << 20) -> Dataset:
@@ -218,6 +220,8 @@ def read_csv(
     delimiter: str = ",",
     quote: str = '"',
     missing: Mapping[str, Any] | None = None,
+    null_values: Sequence[str] | None = None,
+    encoding: str = "utf-8",
     max_line_bytes: int = 64 << 20,
 ) -> Dataset:
     """Read CSV files (RFC 4180, LF or CRLF): one dict a record, its columns as text or as numbers of declared dtypes.
@@ -231,7 +235,10 @@ def read_csv(
         names: of the fields, for files without a header; otherwise the first record of each file is one, and all must be alike.
         delimiter: between fields, one ASCII character.
         quote: around fields, another one.
-        missing: what stands for an empty field, by column; without it an empty number is an error, and empty text is "".
+        missing: what stands for a field that is missing, by column; without it an empty number is an error, and empty text is "".
+        null_values: the texts of fields that are missing, beside empty ones, in the columns of `missing`. By default NA, N/A, NULL, None
+            and the like, and nan where it is no number: in columns of numbers, not of text.
+        encoding: as `read_text`.
         max_line_bytes: of a record; as `read_text`.
 
     Raises:
@@ -246,6 +253,7 @@ def read_csv(
     columns, names = (check.names_argument(given, name, "read_csv") for given, name in ((columns, "columns"), (names, "names")))
     options: dict[str, Any] = {"columns": columns, "names": names, "delimiter": delimiter, "quote": quote}
     options["missing"] = check.mapping_argument(missing, "missing", "read_csv")
+    options |= {"null_values": check.names_argument(null_values, "null_values", "read_csv"), "encoding": encoding}
     return _read(csv_source(pattern, **options, max_line_bytes=limit))
 
 

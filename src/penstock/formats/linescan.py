@@ -82,6 +82,7 @@ FROM, BY = "file_line_from", "file_line_by"
 """Columns: record FROM[k] of a file and those behind it stand BY[k] lines further down than their numbers say."""
 
 _ROOM = 1 << 16
+_LOOK_BYTES = 4096
 _NEWLINE = 10
 _WHITE = b" \t\r\n\v\f"
 _LAST_WHITE = max(_WHITE)
@@ -175,7 +176,7 @@ class _Scan:
         """Find what ends in a piece."""
         origin = self.done
         if origin == 0:
-            self._look(piece[:8].tobytes())
+            self._look(piece[:_LOOK_BYTES].tobytes())
         while self.done < origin + len(piece):
             self._step(piece, origin)
         self._check_length(self.done - self.begin, self.begin, self.line)
@@ -191,6 +192,10 @@ class _Scan:
         other = foreign(head)
         if other is not None:
             raise RecordError(f"the file looks like {other.kind}, not like text", where=f"{self.name!r}, offset 0", fix=other.fix)
+        if b"\0" in head[:4] or b"\n\0" in head or b"\0\n" in head:
+            what = f"there is a NUL byte at {head.index(0)}: the file looks like UTF-16 without a mark, or like no text"
+            fix = f"{_UTF_16}, with UTF-16LE or UTF-16BE where there is no mark"
+            raise RecordError(what, where=f"{self.name!r}, offset {head.index(0)}", fix=fix)
         if head.startswith(BOM):
             self.begin = self.done = len(BOM)  # no part of a line, nor of a field
 

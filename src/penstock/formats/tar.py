@@ -6,7 +6,6 @@ behind the dot is the name of a field. Nothing is ever extracted, and names are 
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -16,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import RecordError, SpecError
+from penstock.formats.values import integer_in, json_decoder, text_in
 from penstock.kernels.tar import (
     MAX_BYTES,
     MAX_EXTENDED,
@@ -312,15 +312,15 @@ def _wrong(field: str, data: memoryview | bytes, why: str) -> RecordError:
 
 
 def _integer(data: memoryview | bytes) -> int:
-    return int(bytes(data))
+    return integer_in(text_in(data, "utf-8-sig"))
 
 
 def _text(data: memoryview | bytes) -> str:
-    return str(data, "utf-8")
+    return text_in(data, "utf-8-sig")
 
 
 def _json(data: memoryview | bytes) -> Any:
-    return json.loads(bytes(data))
+    return json_decoder().decode(text_in(data, "utf-8-sig"))
 
 
 def _array(data: memoryview | bytes) -> Any:

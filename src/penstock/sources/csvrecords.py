@@ -19,23 +19,27 @@ from penstock._storage.urls import shown
 from penstock.errors import LengthMismatch, PlanError, RecordError
 from penstock.formats.index import Indices
 from penstock.formats.linescan import MAX_LINE_BYTES, Rules, scan_lines
+from penstock.formats.values import DoesNotFit, number_in, numbers_into
 from penstock.kernels.library import Ints
 from penstock.sources.indexing import open_all
 from penstock.sources.records import RecordTable
-from penstock.sources.text import DoesNotFit, LineSource, bad_line, declared_dtype, decoded, number_in, number_of, numbers_into
+from penstock.sources.text import LineSource, bad_line, checked_encoding, declared_dtype, decoded, encoding_option, number_of
 
 _CALLER = "read_csv"
 _SHOWN = 20
+_NULL_WORDS = frozenset(("NA", "N/A", "n/a", "#N/A", "#NA", "<NA>", "NULL", "null", "None", "nan", "NaN", "-nan", "-NaN"))
+"""Texts that stand for no number in what R, pandas, databases and spreadsheets write."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)  # for np.dtype(np.float64) == None is True
 class CsvColumn:
-    """One field of an element: its name, where it stands in a record, what it becomes, and what stands for an empty field."""
+    """One field of an element: its name, where it stands in a record, what it becomes, what is missing, and what stands for that."""
 
     name: str
     place: int = -1
     dtype: np.dtype[Any] | None = None
     default: Any = None
+    nulls: frozenset[str] = frozenset()
 
     @property
     def as_it_stands(self) -> bool:
@@ -53,6 +57,7 @@ class CsvRecords:
         delimiter: one ASCII character.
         quote: another one.
         header: whether the first record of each file names the fields.
+        encoding: of the text.
         max_line_bytes: a longer record is an error when the file is indexed, before it is ever read whole.
     """
 
@@ -65,6 +70,7 @@ class CsvRecords:
     delimiter: str = ","
     quote: str = '"'
     header: bool = True
+    encoding: str = "utf-8"
     max_line_bytes: int = MAX_LINE_BYTES
     _texts: tuple[str, ...] | None = field(init=False, repr=False, compare=False)
     """The names of the columns where these are all fields of a record, in their order, as they stand there."""
@@ -78,7 +84,7 @@ class CsvRecords:
     @property
     def options(self) -> dict[str, Any]:
         """Return what decides where records begin and end, and whether the first is one."""
-        return {"delimiter": self.delimiter, "quote": self.quote, "header": self.header}
+        return {"delimiter": self.delimiter, "quote": self.quote, "header": self.header} | encoding_option(self.encoding)
 
     def scan(self, pieces: Iterator[NDArray[np.uint8]], size: int, name: str) -> dict[str, Any]:
         """Find the records of one file, and its header.
@@ -91,9 +97,9 @@ class CsvRecords:
         def first(head: bytes) -> dict[str, Any]:
             where = f"the header of {name!r}"
             try:
-                names = self.fields_of(head.decode())
+                names = self.fields_of(head.decode(self.encoding))
             except (UnicodeDecodeError, Unsplittable) as error:
-                fix = error.fix if isinstance(error, Unsplittable) else "save the file as UTF-8 (iconv -f LATIN1 -t UTF-8)"
+                fix = error.fix if isinstance(error, Unsplittable) else "give encoding='latin-1' or the like"
                 raise RecordError(f"the header cannot be read: {error}", where=where, fix=fix) from error
             twice = [one for one, count in Counter(names).items() if count > 1]
             if twice:
@@ -131,7 +137,7 @@ class CsvRecords:
         Raises:
             RecordError: no UTF-8, quotes in the wrong place, or another number of fields.
         """
-        text = decoded(data, table, index)
+        text = decoded(data, table, index, self.encoding)
         try:
             fields = self.fields_of(text)
         except Unsplittable as error:
@@ -142,7 +148,7 @@ class CsvRecords:
         return fields
 
     def _value(self, text: str, column: CsvColumn, table: RecordTable, index: int) -> Any:
-        if not text and column.default is not None:
+        if column.default is not None and (not text or text in column.nulls):
             return column.default
         if column.dtype is None:
             return text
@@ -153,7 +159,8 @@ class CsvRecords:
             return number_in(text, column.dtype)
         except ValueError as error:
             what = f"column {column.name!r} is {shown(text)}, which is no {column.dtype}: {error}"
-            raise bad_line(table, index, what, "declare another dtype, or None for text") from error
+            fix = f"give missing={{{column.name!r}: value}} for it" if text in _NULL_WORDS else "declare another dtype, or None for text"
+            raise bad_line(table, index, what, fix) from error
 
 
 class CsvColumns(LineSource):
@@ -195,14 +202,18 @@ class CsvColumns(LineSource):
     def _all_at_once(self, indices: Ints, arrays: list[NDArray[Any]]) -> bool:
         """Convert column by column: a tenth of the time. False where something is out of the ordinary, which `gather` then looks into."""
         data, begins, ends = self.read(indices, self._scratch())
-        view, fields_of = data.data, self._csv.fields_of
+        view, fields_of, encoding = data.data, self._csv.fields_of, self._csv.encoding
         try:
-            rows = [fields_of(str(view[begin:end], "utf-8")) for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)]
+            rows = [fields_of(str(view[begin:end], encoding)) for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)]
         except (UnicodeDecodeError, Unsplittable):
             return False
         if any(len(row) != self._csv.num_fields for row in rows):
             return False
-        return all(numbers_into([row[column.place] for row in rows], array) for column, array in zip(self._columns, arrays, strict=True))
+        for column, array in zip(self._columns, arrays, strict=True):
+            texts = [row[column.place] for row in rows]
+            if not column.nulls.isdisjoint(texts) or not numbers_into(texts, array):
+                return False
+        return True
 
 
 def csv_source(
@@ -213,6 +224,8 @@ def csv_source(
     delimiter: str = ",",
     quote: str = '"',
     missing: Mapping[str, Any] | None = None,
+    null_values: Sequence[str] | None = None,
+    encoding: str = "utf-8",
     max_line_bytes: int = MAX_LINE_BYTES,
 ) -> LineSource:
     """Open CSV files as one source.
@@ -225,11 +238,15 @@ def csv_source(
     _check_characters(delimiter, quote)
     if names is not None:
         names = _checked_names(names)
-    plain = CsvRecords(delimiter=delimiter, quote=quote, header=names is None, max_line_bytes=max_line_bytes)
+    if null_values is not None and not missing:
+        what = "null_values= says which fields are missing, and nothing says what stands for them"
+        raise PlanError(what, where=_CALLER, fix="give missing={column: value} as well")
+    encoding = checked_encoding(encoding, _CALLER, "\n\r" + delimiter + quote)
+    plain = CsvRecords(delimiter=delimiter, quote=quote, header=names is None, encoding=encoding, max_line_bytes=max_line_bytes)
     storage = open_storage(patterns, _CALLER)
     indices = open_all(storage, plain, _CALLER)
     found = list(names) if names is not None else _common_header(storage, indices)
-    chosen = _columns(columns, found, dict(missing or {}))
+    chosen = _columns(columns, found, dict(missing or {}), null_values)
     format = replace(plain, columns=chosen, num_fields=len(found))
     numeric = all(column.dtype is not None for column in chosen)
     kind = CsvColumns if numeric else LineSource
@@ -266,7 +283,7 @@ def _common_header(storage: Storage, indices: Indices) -> list[str]:
     return headers[0]
 
 
-def _columns(declared: Any, names: list[str], missing: dict[str, Any]) -> tuple[CsvColumn, ...]:
+def _columns(declared: Any, names: list[str], missing: dict[str, Any], null_values: Sequence[str] | None) -> tuple[CsvColumn, ...]:
     """Return what an element has."""
     if declared is None:
         pairs: list[tuple[str, Any]] = [(name, None) for name in names]
@@ -287,9 +304,17 @@ def _columns(declared: Any, names: list[str], missing: dict[str, Any]) -> tuple[
     columns = []
     for name, dtype in pairs:
         kind = None if dtype is None or dtype is str else declared_dtype(dtype, name, _CALLER)
-        default = missing.get(name)
-        columns.append(CsvColumn(name=name, place=names.index(name), dtype=kind, default=_default(default, kind, name)))
+        default = _default(missing.get(name), kind, name)
+        nulls = frozenset() if default is None else _nulls(kind) if null_values is None else frozenset(null_values)
+        columns.append(CsvColumn(name=name, place=names.index(name), dtype=kind, default=default, nulls=nulls))
     return tuple(columns)
+
+
+def _nulls(dtype: np.dtype[Any] | None) -> frozenset[str]:
+    """Return the texts that mean that nothing is there, unless the user says which: none of a column of text, and no nan of floats."""
+    if dtype is None:
+        return frozenset()
+    return frozenset(word for word in _NULL_WORDS if dtype.kind != "f" or "nan" not in word.lower())
 
 
 def _default(value: Any, dtype: np.dtype[Any] | None, name: str) -> Any:
