@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import RecordError
-from penstock.formats.tfrecord import Compressor, Decompressed, looks_like
+from penstock.formats.compression import Compressor, Decompressed, looks_like
 
 TEXT = bytes(range(256)) * 40
 

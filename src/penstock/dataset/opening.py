@@ -19,6 +19,7 @@ from penstock.formats.quarantine import QuarantinedLine, read_lines
 
 if TYPE_CHECKING:
     from penstock.formats.features import Feature
+    from penstock.sources.compressed import RecordStream
 
 __all__ = [
     "from_arrays",
@@ -39,8 +40,10 @@ __all__ = [
 ]
 
 
-def _read(source: IndexedSource) -> Dataset:
-    return Dataset(plan.Read(source=source))
+def _read(source: IndexedSource | RecordStream) -> Dataset:
+    if isinstance(source, IndexedSource):
+        return Dataset(plan.Read(source=source))
+    return Dataset(plan.ReadStream(source=source)).map(source.decoder, name="decode")
 
 
 def from_arrays(tree: Any) -> Dataset:
@@ -339,11 +342,11 @@ def read_tar(
         SourceError, OSError: no file, or one that cannot be read.
     """
     from penstock._storage import open_storage
-    from penstock.sources import TarSource
+    from penstock.sources.tar import tar_source
 
     verify = check.flag_argument(verify, "verify", "read_tar")
     storage = open_storage(pattern, "read_tar")
-    return _read(TarSource(storage, fields=fields, decode=decode, verify=verify, missing_end=missing_end, links=links))
+    return _read(tar_source(storage, fields=fields, decode=decode, verify=verify, missing_end=missing_end, links=links))
 
 
 def read_tfrecord(

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import RecordError
+from penstock.formats.compression import STREAM_FIX, Part, compression_of_head
 from penstock.kernels import lines
 from penstock.kernels.library import Ints, Uint8s
 
@@ -136,6 +137,28 @@ def scan_lines(pieces: Iterator[Uint8s], size: int, name: str, rules: Rules, fir
     return scan.finish()
 
 
+def stream_lines(pieces: Iterator[Uint8s], name: str, rules: Rules, first: Callable[[bytes], Any] | None = None) -> Iterator[Part]:
+    """Find the records of one file as `scan_lines` does, and give them as they are found; memory is bounded by a record and a piece.
+
+    Raises:
+        RecordError: as `scan_lines`; the records before have been given.
+    """
+    scan = _Scan(name=name, size=0, rules=rules, first=first)
+    held: list[bytes] = []
+    base = 0
+    for piece in pieces:
+        held.append(piece.tobytes())
+        scan.size += len(piece)
+        scan.add(piece)
+        if scan.parts:
+            data = b"".join(held)
+            yield Part(base, data, *scan.taken())
+            held, base = [data[scan.begin - base :]], scan.begin
+    scan.end()
+    if scan.parts:
+        yield Part(base, b"".join(held), *scan.taken())
+
+
 @dataclass(slots=True, kw_only=True)
 class _Scan:
     """A scan in progress.
@@ -191,7 +214,8 @@ class _Scan:
     def _look(self, head: bytes) -> None:
         other = foreign(head)
         if other is not None:
-            raise RecordError(f"the file looks like {other.kind}, not like text", where=f"{self.name!r}, offset 0", fix=other.fix)
+            fix = f"{other.fix}; {STREAM_FIX}" if compression_of_head(head) else other.fix
+            raise RecordError(f"the file looks like {other.kind}, not like text", where=f"{self.name!r}, offset 0", fix=fix)
         if b"\0" in head[:4] or b"\n\0" in head or b"\0\n" in head:
             what = f"there is a NUL byte at {head.index(0)}: the file looks like UTF-16 without a mark, or like no text"
             fix = f"{_UTF_16}, with UTF-16LE or UTF-16BE where there is no mark"
@@ -296,8 +320,22 @@ class _Scan:
                 fix="a quote that is not closed makes all behind it one field" if open_quote else "check the file, or give max_line_bytes=",
             )
 
+    def taken(self) -> tuple[Ints, Ints, Ints]:
+        """Return where the records found since the last call begin and end, and the lines that they begin in; forget them."""
+        begins, lengths = (np.concatenate([part[column].astype(np.int64) for part in self.parts]) for column in range(2))
+        self.parts.clear()
+        numbers = np.arange(self.count - len(begins), self.count)
+        froms, further = (np.concatenate([np.zeros(1, np.int64), *(shift[column] for shift in self.shifts)]) for column in range(2))
+        self.shifts = [(np.zeros(1, np.int64), further[-1:])]
+        return begins, begins + lengths, numbers + 1 + further[np.searchsorted(froms, numbers, "right") - 1]
+
     def finish(self) -> dict[str, Any]:
         """Return what was found."""
+        self.end()
+        return self._found()
+
+    def end(self) -> None:
+        """Note what ends with the file."""
         if self.state == lines.QUOTED:
             raise RecordError(
                 "the file ends inside quotes",
@@ -308,6 +346,8 @@ class _Scan:
             self._note_last()
         if self.first is not None:
             raise RecordError("the file has no header", where=f"{self.name!r}, {self.size} bytes", fix="give names=[...] if it has none")
+
+    def _found(self) -> dict[str, Any]:
         offsets = np.empty(self.count, np.int64)
         lengths = np.empty(self.count, np.uint32 if self.rules.max_line_bytes < 1 << 32 else np.int64)
         done = 0

@@ -5,8 +5,9 @@ from __future__ import annotations
 import csv
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,10 +18,12 @@ from penstock._contracts.storage import Storage
 from penstock._storage import Patterns, open_storage
 from penstock._storage.urls import shown
 from penstock.errors import LengthMismatch, PlanError, RecordError
+from penstock.formats.compression import Part
 from penstock.formats.index import Indices
-from penstock.formats.linescan import MAX_LINE_BYTES, Rules, scan_lines
+from penstock.formats.linescan import MAX_LINE_BYTES, Rules, scan_lines, stream_lines
 from penstock.formats.values import DoesNotFit, number_in, numbers_into
 from penstock.kernels.library import Ints
+from penstock.sources.compressed import RecordStream, is_compressed, pieces_of
 from penstock.sources.indexing import open_all
 from penstock.sources.records import RecordTable
 from penstock.sources.text import LineSource, bad_line, checked_encoding, declared_dtype, decoded, encoding_option, number_of
@@ -59,6 +62,7 @@ class CsvRecords:
         header: whether the first record of each file names the fields.
         encoding: of the text.
         max_line_bytes: a longer record is an error when the file is indexed, before it is ever read whole.
+        names: of the fields, and first_file: whose header they are, where all files are read as streams and must have the same.
     """
 
     kind: ClassVar[str] = "csv"
@@ -72,6 +76,8 @@ class CsvRecords:
     header: bool = True
     encoding: str = "utf-8"
     max_line_bytes: int = MAX_LINE_BYTES
+    names: list[str] = field(default_factory=list)
+    first_file: str = ""
     _texts: tuple[str, ...] | None = field(init=False, repr=False, compare=False)
     """The names of the columns where these are all fields of a record, in their order, as they stand there."""
 
@@ -92,21 +98,36 @@ class CsvRecords:
         Raises:
             RecordError: a record is longer than the limit, quotes that are not closed, no header, or the file is no text.
         """
-        rules = Rules(skip="empty", max_line_bytes=self.max_line_bytes, delimiter=ord(self.delimiter), quote=ord(self.quote))
+        return scan_lines(pieces, size, name, self._rules, self._first(name))
 
-        def first(head: bytes) -> dict[str, Any]:
-            where = f"the header of {name!r}"
-            try:
-                names = self.fields_of(head.decode(self.encoding))
-            except (UnicodeDecodeError, Unsplittable) as error:
-                fix = error.fix if isinstance(error, Unsplittable) else "give encoding='latin-1' or the like"
-                raise RecordError(f"the header cannot be read: {error}", where=where, fix=fix) from error
-            twice = [one for one, count in Counter(names).items() if count > 1]
-            if twice:
-                raise RecordError(f"the header has {min(twice)!r} twice", where=where, fix="give each column a name of its own")
-            return {"header": names}
+    def stream(self, pieces: Iterator[NDArray[np.uint8]], name: str) -> Iterator[Part]:
+        """Find the records of a file piece by piece.
 
-        return scan_lines(pieces, size, name, rules, first if self.header else None)
+        Raises:
+            RecordError: as `scan`, or its header is not `names`.
+        """
+        return stream_lines(pieces, name, self._rules, self._first(name))
+
+    @property
+    def _rules(self) -> Rules:
+        return Rules(skip="empty", max_line_bytes=self.max_line_bytes, delimiter=ord(self.delimiter), quote=ord(self.quote))
+
+    def _first(self, name: str) -> Callable[[bytes], dict[str, Any]] | None:
+        return partial(self._header, name) if self.header else None
+
+    def _header(self, name: str, head: bytes) -> dict[str, Any]:
+        try:
+            names = self.fields_of(head.decode(self.encoding))
+        except (UnicodeDecodeError, Unsplittable) as error:
+            fix = error.fix if isinstance(error, Unsplittable) else "give encoding='latin-1' or the like"
+            raise RecordError(f"the header cannot be read: {error}", where=f"the header of {name!r}", fix=fix) from error
+        twice = [one for one, count in Counter(names).items() if count > 1]
+        if twice:
+            what, where = f"the header has {min(twice)!r} twice", f"the header of {name!r}"
+            raise RecordError(what, where=where, fix="give each column a name of its own")
+        if self.first_file and names != self.names:
+            raise _other_header(name, names, self.first_file, self.names)
+        return {"header": names}
 
     def fields_of(self, text: str) -> list[str]:
         """Split a record.
@@ -227,8 +248,8 @@ def csv_source(
     null_values: Sequence[str] | None = None,
     encoding: str = "utf-8",
     max_line_bytes: int = MAX_LINE_BYTES,
-) -> LineSource:
-    """Open CSV files as one source.
+) -> LineSource | RecordStream:
+    """Open CSV files as one source, a stream where some are compressed.
 
     Raises:
         PlanError: an argument that cannot be, or a column that the files do not have.
@@ -244,10 +265,16 @@ def csv_source(
     encoding = checked_encoding(encoding, _CALLER, "\n\r" + delimiter + quote)
     plain = CsvRecords(delimiter=delimiter, quote=quote, header=names is None, encoding=encoding, max_line_bytes=max_line_bytes)
     storage = open_storage(patterns, _CALLER)
-    indices = open_all(storage, plain, _CALLER)
-    found = list(names) if names is not None else _common_header(storage, indices)
+    streams = is_compressed(storage)
+    indices = None if streams else open_all(storage, plain, _CALLER)
+    if names is not None:
+        found = list(names)
+    else:
+        found = _first_header(storage, plain) if indices is None else _common_header(storage, indices)
     chosen = _columns(columns, found, dict(missing or {}), null_values)
     format = replace(plain, columns=chosen, num_fields=len(found))
+    if streams:
+        return RecordStream(storage, replace(format, names=found, first_file=storage.name(0)), _CALLER)
     numeric = all(column.dtype is not None for column in chosen)
     kind = CsvColumns if numeric else LineSource
     return kind(storage, format, _CALLER, max_line_bytes=max_line_bytes, indices=indices)
@@ -274,13 +301,32 @@ def _common_header(storage: Storage, indices: Indices) -> list[str]:
     for number, header in enumerate(headers):
         if header != headers[0]:
             file = int(np.argmax(indices.meta_of == number))
-            raise RecordError(
-                f"the header of {shown(storage.name(file))} is {shown(','.join(header))}, and that of {shown(storage.name(0))} is "
-                f"{shown(','.join(headers[0]))}",
-                where=_CALLER,
-                fix="read files of one kind at a time, and join the datasets with concatenate",
-            )
+            raise _other_header(storage.name(file), header, storage.name(0), headers[0])
     return headers[0]
+
+
+def _other_header(name: str, header: list[str], first: str, expected: list[str]) -> RecordError:
+    return RecordError(
+        f"the header of {shown(name)} is {shown(','.join(header))}, and that of {shown(first)} is {shown(','.join(expected))}",
+        where=_CALLER,
+        fix="read files of one kind at a time, and join the datasets with concatenate",
+    )
+
+
+def _first_header(storage: Storage, format: CsvRecords) -> list[str]:
+    """Return the header of the first file of a stream.
+
+    Raises:
+        RecordError: there is none, or the file cannot be read.
+    """
+    found: list[list[str]] = []
+
+    def first(head: bytes) -> None:
+        found.append(format._header(storage.name(0), head)["header"])
+
+    for _ in stream_lines(pieces_of(storage, 0), storage.name(0), format._rules, first):
+        break
+    return found[0]
 
 
 def _columns(declared: Any, names: list[str], missing: dict[str, Any], null_values: Sequence[str] | None) -> tuple[CsvColumn, ...]:

@@ -19,10 +19,12 @@ from penstock._contracts.storage import Storage
 from penstock._storage import Patterns, open_storage
 from penstock._storage.urls import shown
 from penstock.errors import PlanError, RecordError
+from penstock.formats.compression import Part
 from penstock.formats.index import Indices
-from penstock.formats.linescan import MAX_LINE_BYTES, Rules, line_number, scan_lines
+from penstock.formats.linescan import MAX_LINE_BYTES, Rules, line_number, scan_lines, stream_lines
 from penstock.formats.values import DoesNotFit, json_decoder, json_fix, text_in
 from penstock.kernels.library import Uint8s
+from penstock.sources.compressed import RecordStream, StreamFormat, is_compressed
 from penstock.sources.records import RecordFormat, RecordSource, RecordTable
 
 
@@ -88,7 +90,19 @@ class TextLines:
         Raises:
             RecordError: a line is longer than the limit, or the file is no text.
         """
-        return scan_lines(pieces, size, name, Rules(skip="blank" if self.skip_blank else "none", max_line_bytes=self.max_line_bytes))
+        return scan_lines(pieces, size, name, self._rules)
+
+    def stream(self, pieces: Iterator[Uint8s], name: str) -> Iterator[Part]:
+        """Find the lines of a file piece by piece.
+
+        Raises:
+            RecordError: as `scan`.
+        """
+        return stream_lines(pieces, name, self._rules)
+
+    @property
+    def _rules(self) -> Rules:
+        return Rules(skip="blank" if self.skip_blank else "none", max_line_bytes=self.max_line_bytes)
 
     def decode(self, data: memoryview, table: RecordTable, index: int) -> dict[str, str]:
         """Return {"text": str}.
@@ -101,14 +115,19 @@ class TextLines:
 
 def text_source(
     patterns: Patterns, *, skip_blank: bool = False, encoding: str = "utf-8", max_line_bytes: int = MAX_LINE_BYTES
-) -> LineSource:
-    """Open text files as one source of lines.
+) -> LineSource | RecordStream:
+    """Open text files as one source of lines, a stream where some are compressed.
 
     Raises:
         PlanError, RecordError, SourceError, OSError: as `open_storage` and `LineSource`.
     """
     format = TextLines(max_line_bytes=max_line_bytes, skip_blank=skip_blank, encoding=checked_encoding(encoding, "read_text"))
-    return LineSource(open_storage(patterns, "read_text"), format, "read_text", max_line_bytes=max_line_bytes)
+    return line_source(open_storage(patterns, "read_text"), format, "read_text", max_line_bytes=max_line_bytes)
+
+
+def line_source(storage: Storage, format: StreamFormat, caller: str, **options: Any) -> LineSource | RecordStream:
+    """Return the source for lines of files: a stream where the name of one says that it is compressed."""
+    return RecordStream(storage, format, caller) if is_compressed(storage) else LineSource(storage, format, caller, **options)
 
 
 def encoding_option(encoding: str) -> dict[str, str]:
@@ -155,6 +174,7 @@ def checked_encoding(encoding: Any, caller: str, ends: str = "\n") -> str:
     Raises:
         PlanError: it is no such encoding.
     """
+    name = ""
     try:
         name = codecs.lookup(encoding).name.removesuffix("-sig")
         plain = bytes(range(128)).decode(name) == bytes(range(128)).decode("ascii")
@@ -288,6 +308,14 @@ class JsonLines:
         """
         return scan_lines(pieces, size, name, Rules(skip="blank", max_line_bytes=self.max_line_bytes))
 
+    def stream(self, pieces: Iterator[Uint8s], name: str) -> Iterator[Part]:
+        """Find the lines of a file piece by piece.
+
+        Raises:
+            RecordError: as `scan`.
+        """
+        return stream_lines(pieces, name, Rules(skip="blank", max_line_bytes=self.max_line_bytes))
+
     def decode(self, data: memoryview, table: RecordTable, index: int) -> Any:
         """Return the line's value, or a dict of the declared fields.
 
@@ -327,15 +355,17 @@ class JsonLines:
             raise bad_line(table, index, what, "declare another dtype, or None to get the value as it is") from error
 
 
-def jsonl_source(patterns: Patterns, *, fields: Any = None, allow_nan: bool = False, max_line_bytes: int = MAX_LINE_BYTES) -> LineSource:
-    """Open files of JSON lines as one source.
+def jsonl_source(
+    patterns: Patterns, *, fields: Any = None, allow_nan: bool = False, max_line_bytes: int = MAX_LINE_BYTES
+) -> LineSource | RecordStream:
+    """Open files of JSON lines as one source, a stream where some are compressed.
 
     Raises:
         PlanError: `fields` names nothing, or a dtype is none.
         RecordError, SourceError, OSError: as `open_storage` and `LineSource`.
     """
     format = JsonLines(_declared(fields), bool(allow_nan), max_line_bytes)
-    return LineSource(open_storage(patterns, "read_jsonl"), format, "read_jsonl", max_line_bytes=max_line_bytes)
+    return line_source(open_storage(patterns, "read_jsonl"), format, "read_jsonl", max_line_bytes=max_line_bytes)
 
 
 def _declared(fields: Any) -> tuple[tuple[str, np.dtype[Any] | None], ...] | None:

@@ -397,8 +397,8 @@ def _refuse_foreign(head: bytes, name: str) -> None:
     mark = next((mark for mark in _INDEX_MARKS if head.startswith(mark)), b"")
     if mark:
         code = head[len(mark) + 8] if len(head) > len(mark) + 8 else 0
-        dtype = f"np.{np.dtype(_CODES[code])}" if code in _CODES else "what it was written with"
-        kind, fix = "an index of Megatron", f"the tokens are in the .bin file beside it: give that, and dtype={dtype}"
+        found = f"np.{np.dtype(_CODES[code])}" if code in _CODES else "what it was written with"
+        kind, fix = "an index of Megatron", f"the tokens are in the .bin file beside it: give that, and dtype={found}"
     elif name.endswith(".mds"):
         kind, fix = "a shard of Mosaic Streaming", "read the folder with streaming.LocalDataset, and that with from_source"
     elif (other := linescan.foreign(head, surely=True)) is not None:
@@ -410,7 +410,7 @@ def _refuse_foreign(head: bytes, name: str) -> None:
 def _headed(head: bytes, size: int, name: str) -> _Told | None:
     """Return what the header of a shard says, if it is one of a known writer; its first bytes are tokens by no chance."""
     if head.startswith(_LIT_MARK) and len(head) > _LIT_BYTES and head[15] in _CODES:
-        dtype = np.dtype(_CODES[head[15]])
+        dtype: np.dtype[Any] = np.dtype(_CODES[head[15]])
         return dtype, _LIT_BYTES, _whole(dtype, name, size, _LIT_BYTES)
     magic, version, count = np.frombuffer(head, "<i4", 3).tolist() if len(head) >= 12 else (0, 0, 0)
     if magic not in _LLM_C or not 0 < version < 256 or any(head[12:]):
