@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -73,3 +74,19 @@ def test_of_a_server_that_tells_no_version_no_index_is_kept(server: FaultServer,
     server.put("bucket/part-0.txt", "\n".join(LINES[: len(LINES) // 2][::-1]).encode())
     with pytest.warns(UserWarning, match="built each time"):
         assert ps.read_text(urls)[0]["text"] == LINES[2499]
+
+
+@pytest.mark.parametrize("kind", ["http", "s3"])
+def test_compressed_files_of_urls_are_streams_that_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    half = len(LINES) // 2
+    with FaultServer({f"bucket/part-{n}.txt.gz": gzip.compress("\n".join(LINES[n * half :][:half]).encode()) for n in (0, 1)}) as server:
+        url = f"{server.url}/bucket/part-{{0..1}}.txt.gz" if kind == "http" else "s3://bucket/part-*.txt.gz"
+        dataset = ps.read_text(ps.RemoteFiles(url, given(server, kind))).batch(100)
+        server.fault = lambda request: Fault(status=503) if request.number % 3 == 0 else None
+        with dataset.feed() as feed:
+            batches, states = zip(*((batch["text"].tolist(), feed.state_dict()) for batch in feed), strict=True)
+        assert [line for batch in batches for line in batch] == LINES
+        with dataset.feed() as feed:
+            feed.load_state_dict(states[30])
+            assert [batch["text"].tolist() for batch in feed] == list(batches[31:])

@@ -11,6 +11,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -118,7 +119,7 @@ def scan_lines(pieces: Iterator[Uint8s], size: int, name: str, rules: Rules, fir
     """Find the records of one file.
 
     Args:
-        pieces: its bytes, in order, each valid until the next is asked for.
+        pieces: its bytes, in order, each valid until the next is asked for; the first begins with 4 kB at least, or is the only one.
         size: how many there are.
         name: of the file, for errors.
         rules: what is a record.
@@ -146,17 +147,18 @@ def stream_lines(pieces: Iterator[Uint8s], name: str, rules: Rules, first: Calla
     scan = _Scan(name=name, size=0, rules=rules, first=first)
     held: list[bytes] = []
     base = 0
-    for piece in pieces:
-        held.append(piece.tobytes())
-        scan.size += len(piece)
-        scan.add(piece)
+    for piece in chain(pieces, [None]):
+        if piece is None:
+            scan.end()
+        else:
+            held.append(piece.tobytes())
+            scan.size += len(piece)
+            scan.add(piece)
         if scan.parts:
-            data = b"".join(held)
-            yield Part(base, data, *scan.taken())
+            data, found = b"".join(held), scan.taken()
+            if len(found[0]):
+                yield Part(base, data, *found)
             held, base = [data[scan.begin - base :]], scan.begin
-    scan.end()
-    if scan.parts:
-        yield Part(base, b"".join(held), *scan.taken())
 
 
 @dataclass(slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from penstock._contracts.failing import add_note
 from penstock._contracts.storage import Storage
 from penstock._storage.urls import shown
 from penstock.errors import RecordError, StateDamaged, StateUnavailable
-from penstock.formats.compression import Decompressed, Part, compression_of_head, compression_of_name
+from penstock.formats.compression import Decompressed, Part, Readable, compression_of_head, compression_of_name
 from penstock.formats.index import Index, joined
 from penstock.formats.linescan import BY, FROM
 from penstock.kernels.library import Uint8s
@@ -230,11 +230,19 @@ def pieces_of(storage: Storage, file: int) -> Iterator[Uint8s]:
     name, size = storage.name(file), storage.size(file)
     by_name = compression_of_name(name)
     kind = compression_of_head(storage.read(file, 0, min(size, 8))) or by_name if by_name else None
-    stream: Any = StoredFile(storage, file)
+    stream: Readable = StoredFile(storage, file)
     if kind is not None:
         stream = Decompressed(stream, kind, name, "get another copy of the file; if it is not compressed, take the suffix off its name")
-    while piece := stream.read(_PIECE_BYTES):
+    while piece := b"".join(_reads(stream)):
         yield np.frombuffer(piece, np.uint8)
+
+
+def _reads(stream: Readable) -> Iterator[bytes]:
+    """Read a whole piece, of which a stream of small members gives little at a time."""
+    left = _PIECE_BYTES
+    while left and (data := stream.read(left)):
+        yield data
+        left -= len(data)
 
 
 class Decoder:
