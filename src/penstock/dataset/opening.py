@@ -170,7 +170,8 @@ def read_text(pattern: Any, *, skip_blank: bool = False, encoding: str = "utf-8"
     """Read the lines of text files: {"text": str}, without line ends. Any line at any time, so `shuffle` needs no buffer.
 
     UTF-8 with or without a byte order mark; LF or CRLF, also missing at the end of a file. An index of 12 bytes a line is built when a file
-    is first read, and kept beside it or in the user's cache folder.
+    is first read, and kept beside it or in the user's cache folder. Compressed files (.gz, .zst, .bz2, .xz) are a stream: no `len`, no
+    `ds[i]`.
 
     Args:
         pattern: a path, a glob pattern, or several; files in the order of the bytes of their paths.
@@ -180,7 +181,7 @@ def read_text(pattern: Any, *, skip_blank: bool = False, encoding: str = "utf-8"
 
     Raises:
         PlanError: an argument out of range.
-        RecordError: a line beyond the limit, or a file that is no text (compressed, UTF-16); when a line is read: it has another encoding
+        RecordError: a line beyond the limit, or a file that is no text (UTF-16, an archive); when a line is read: it has another encoding
             or NUL bytes.
         SourceError, OSError: no file, or one that cannot be read.
     """
@@ -324,7 +325,8 @@ def read_tar(
     """Read tar files in WebDataset's convention, any sample at any time: {"__key__": str, extension: bytes, ...}.
 
     Members side by side with one name up to its first dot are a sample; what is behind the dot names the field. The first call reads each
-    file once and writes an index beside it (or into the user's cache folder); it blocks for that. Nothing is extracted.
+    file once and writes an index beside it (or into the user's cache folder); it blocks for that. Nothing is extracted. Compressed archives
+    (.tar.gz, .tgz, .tar.zst and the like) are a stream: no `len`, no `ds[i]`.
 
     Args:
         pattern: a path, a glob pattern (`**` for any depth), or a list of them; files in the order of the bytes of their paths.
@@ -338,7 +340,7 @@ def read_tar(
 
     Raises:
         PlanError: an argument that is not known.
-        RecordError: a file that is cut, damaged, compressed as a whole, or holds what is not read; with file and offset.
+        RecordError: a file that is cut, damaged, or holds what is not read; with file and offset.
         SourceError, OSError: no file, or one that cannot be read.
     """
     from penstock._storage import open_storage

@@ -61,6 +61,9 @@ class FileStream:
         note: what the label says of the files.
     """
 
+    _blocks: Callable[[int], Iterator[Block]]
+    """Gives all elements of a file, by blocks: a method of each kind of stream."""
+
     def __init__(self, storage: Storage, caller: str, kind: str, note: str) -> None:
         self._storage, self._caller, self._kind, self._note = storage, caller, kind, note
         self._own = threading.local()
@@ -70,10 +73,6 @@ class FileStream:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _own=threading.local())
-
-    def _blocks(self, file: int) -> Iterator[Block]:
-        """Give all elements of a file, by blocks."""
-        raise NotImplementedError
 
     def open(self, pass_number: int) -> Iterator[Any]:
         """Start a pass; all are alike."""

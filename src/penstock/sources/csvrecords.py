@@ -242,28 +242,25 @@ def csv_source(
     *,
     columns: Any = None,
     names: Sequence[str] | None = None,
-    delimiter: str = ",",
-    quote: str = '"',
     missing: Mapping[str, Any] | None = None,
     null_values: Sequence[str] | None = None,
-    encoding: str = "utf-8",
-    max_line_bytes: int = MAX_LINE_BYTES,
+    **rules: Any,
 ) -> LineSource | RecordStream:
-    """Open CSV files as one source, a stream where some are compressed.
+    """Open CSV files as one source, a stream where some are compressed. `rules` are those of `CsvRecords`.
 
     Raises:
         PlanError: an argument that cannot be, or a column that the files do not have.
         RecordError: files whose headers differ, or as `LineSource`.
         SourceError, OSError: as `open_storage` and `LineSource`.
     """
-    _check_characters(delimiter, quote)
+    plain = CsvRecords(header=names is None, **rules)
+    _check_characters(plain.delimiter, plain.quote)
+    plain = replace(plain, encoding=checked_encoding(plain.encoding, _CALLER, "\n\r" + plain.delimiter + plain.quote))
     if names is not None:
         names = _checked_names(names)
     if null_values is not None and not missing:
         what = "null_values= says which fields are missing, and nothing says what stands for them"
         raise PlanError(what, where=_CALLER, fix="give missing={column: value} as well")
-    encoding = checked_encoding(encoding, _CALLER, "\n\r" + delimiter + quote)
-    plain = CsvRecords(delimiter=delimiter, quote=quote, header=names is None, encoding=encoding, max_line_bytes=max_line_bytes)
     storage = open_storage(patterns, _CALLER)
     streams = is_compressed(storage)
     indices = None if streams else open_all(storage, plain, _CALLER)
@@ -277,7 +274,7 @@ def csv_source(
         return RecordStream(storage, replace(format, names=found, first_file=storage.name(0)), _CALLER)
     numeric = all(column.dtype is not None for column in chosen)
     kind = CsvColumns if numeric else LineSource
-    return kind(storage, format, _CALLER, max_line_bytes=max_line_bytes, indices=indices)
+    return kind(storage, format, _CALLER, max_line_bytes=plain.max_line_bytes, indices=indices)
 
 
 def _check_characters(delimiter: Any, quote: Any) -> None:
