@@ -149,10 +149,11 @@ def test_a_file_that_changes_while_the_dataset_is_open_is_an_error_that_names_it
     assert any("line 300 of" in note for note in caught.value.__notes__)
 
 
-def test_a_compressed_file_is_refused_with_what_to_do(tmp_path: Path) -> None:
+def test_a_compressed_file_without_its_suffix_is_refused_with_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(RecordError, match="the file looks like gzip") as caught:
-        lines_of(tmp_path / "a.txt.gz", b"\x1f\x8b\x08\x00rest")
+        lines_of(tmp_path / "a.txt", b"\x1f\x8b\x08\x00rest")
     assert "gunzip" in caught.value.fix
+    assert "or let its name say so (.gz, .zst, .bz2, .xz): then it is read as a stream" in caught.value.fix
 
 
 ASCII_CODECS = ["utf-8", "utf-8-sig", "latin-1", "cp1252", "cp1251", "koi8-r", "gb18030", "euc-jp", "shift_jis", "big5", "mac-roman"]

@@ -373,15 +373,15 @@ def _wrong(field: str, data: memoryview | bytes, why: str) -> RecordError:
 
 
 def _integer(data: memoryview | bytes) -> int:
-    return integer_in(text_in(data, "utf-8-sig"))
+    return integer_in(text_in(data))
 
 
 def _text(data: memoryview | bytes) -> str:
-    return text_in(data, "utf-8-sig")
+    return text_in(data)
 
 
 def _json(data: memoryview | bytes) -> Any:
-    return json_decoder().decode(text_in(data, "utf-8-sig"))
+    return json_decoder().decode(text_in(data))
 
 
 def _array(data: memoryview | bytes) -> Any:

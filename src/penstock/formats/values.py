@@ -19,17 +19,21 @@ class DoesNotFit(ValueError):
     """A value is no number of the dtype, or no text; the message says why."""
 
 
-def text_in(data: memoryview | bytes, encoding: str = "utf-8") -> str:
-    """Return the text that bytes are.
+def text_in(data: memoryview | bytes) -> str:
+    """Return the text that UTF-8 is, without a byte order mark.
 
     Raises:
-        UnicodeDecodeError: they are of another encoding.
-        DoesNotFit: they have NUL bytes, as those of UTF-16 without a mark have.
+        ValueError: it is none, or has NUL bytes.
     """
-    text = str(data, encoding)
+    text = str(data, "utf-8-sig")
     if "\0" in text:
-        raise DoesNotFit(f"character {text.index(chr(0))} is a NUL byte, which is in no text of this encoding; UTF-16 looks so")
+        raise DoesNotFit(nul_in(text))
     return text
+
+
+def nul_in(text: str) -> str:
+    """Say where a NUL byte is, which UTF-16 without a mark is full of."""
+    return f"character {text.index(chr(0))} is a NUL byte, which is in no text of this encoding; UTF-16 looks so"
 
 
 def integer_in(text: str) -> int:

@@ -190,6 +190,7 @@ class CsvColumns(LineSource):
     def __init__(self, storage: Storage, format: CsvRecords, caller: str, **options: Any) -> None:
         super().__init__(storage, format, caller, **options)
         self._csv, self._columns = format, format.columns or ()
+        self._hidden = [frozenset(word for word in column.nulls if _is_number(word, column)) for column in self._columns]
 
     def structure(self) -> Structure:
         """Return the structure that `element.unflatten` needs."""
@@ -230,11 +231,16 @@ class CsvColumns(LineSource):
             return False
         if any(len(row) != self._csv.num_fields for row in rows):
             return False
-        for column, array in zip(self._columns, arrays, strict=True):
+        for column, hidden, array in zip(self._columns, self._hidden, arrays, strict=True):
             texts = [row[column.place] for row in rows]
-            if not column.nulls.isdisjoint(texts) or not numbers_into(texts, array):
+            if (hidden and not hidden.isdisjoint(texts)) or not numbers_into(texts, array):
                 return False
         return True
+
+
+def _is_number(word: str, column: CsvColumn) -> bool:
+    """Tell whether a text that means nothing would be a number of the column otherwise."""
+    return numbers_into([word], np.empty(1, column.dtype))
 
 
 def csv_source(

@@ -22,7 +22,7 @@ from penstock.errors import PlanError, RecordError
 from penstock.formats.compression import Part
 from penstock.formats.index import Indices
 from penstock.formats.linescan import MAX_LINE_BYTES, Rules, line_number, scan_lines, stream_lines
-from penstock.formats.values import DoesNotFit, json_decoder, json_fix, text_in
+from penstock.formats.values import DoesNotFit, json_decoder, json_fix, nul_in
 from penstock.kernels.library import Uint8s
 from penstock.sources.compressed import RecordStream, StreamFormat, is_compressed
 from penstock.sources.records import RecordFormat, RecordSource, RecordTable
@@ -153,14 +153,15 @@ def decoded(data: memoryview, table: RecordTable, index: int, encoding: str = "u
         RecordError: it is of another encoding, or has NUL bytes.
     """
     try:
-        return text_in(data, encoding)
+        text = str(data, encoding)
     except UnicodeDecodeError as error:
         named = "UTF-8" if encoding == "utf-8" else encoding
         what = f"byte {error.start} of the line is {data[error.start]:#04x}, which is no {named} ({error.reason})"
         fix = "give encoding='latin-1' or the like (read_jsonl: save the file as UTF-8), or leave such lines out with on_error="
         raise bad_line(table, index, what, fix) from error
-    except DoesNotFit as error:
-        raise bad_line(table, index, str(error), "take them out (tr -d '\\0'), or leave such lines out with on_error=") from error
+    if "\0" in text:
+        raise bad_line(table, index, nul_in(text), "take them out (tr -d '\\0'), or leave such lines out with on_error=")
+    return text
 
 
 def checked_encoding(encoding: Any, caller: str, ends: str = "\n") -> str:
