@@ -8,7 +8,8 @@ import numpy as np
 import running
 
 from penstock.errors import RecordError
-from penstock.formats.tfrecord import Decompressed, read_blocks, read_records, scan_headers
+from penstock.formats.compression import Decompressed
+from penstock.formats.tfrecord import read_blocks, read_records, scan_headers
 
 _LIMIT = 1 << 16
 

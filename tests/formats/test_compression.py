@@ -1,21 +1,29 @@
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
+import lzma
 import zlib
 from typing import Any
 
 import pytest
+import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import RecordError
-from penstock.formats.tfrecord import Compressor, Decompressed, looks_like
+from penstock.formats.compression import Compressor, Decompressed, compression_of_head, compression_of_name, looks_like
 
 TEXT = bytes(range(256)) * 40
 
 
+MEMBERS = {"BZIP2": bz2.compress, "XZ": lzma.compress, "ZSTD": zstandard.compress}
+
+
 def compressed(data: bytes, compression: str) -> bytes:
+    if compression in MEMBERS:
+        return MEMBERS[compression](data)
     stream = Compressor(compression)
     return stream.add(data) + stream.finish()
 
@@ -25,17 +33,19 @@ def everything(data: bytes, compression: str, size: int = 1000) -> bytes:
     return b"".join(iter(lambda: stream.read(size), b""))
 
 
-@pytest.mark.parametrize("compression", ["GZIP", "ZLIB"])
+@pytest.mark.parametrize("compression", ["GZIP", "ZLIB", *MEMBERS])
 @given(data=st.binary(max_size=2000), repeat=st.integers(1, 2000), size=st.integers(1, 100_000))
 def test_what_was_compressed_comes_back_in_pieces_of_any_size(compression: str, data: bytes, repeat: int, size: int) -> None:
     whole = (data * repeat)[: 50 * size]
     packed = compressed(whole, compression)
     assert everything(packed, compression, size) == whole
-    assert (gzip if compression == "GZIP" else zlib).decompress(packed) == whole
+    if compression not in MEMBERS:
+        assert (gzip if compression == "GZIP" else zlib).decompress(packed) == whole
 
 
-def test_no_read_gives_more_than_was_asked_for() -> None:
-    stream = Decompressed(io.BytesIO(compressed(bytes(10_000_000), "ZLIB")), "ZLIB", "f")
+@pytest.mark.parametrize("compression", ["ZLIB", *MEMBERS])
+def test_no_read_gives_more_than_was_asked_for(compression: str) -> None:
+    stream = Decompressed(io.BytesIO(compressed(bytes(10_000_000), compression)), compression, "f")
     sizes = {len(stream.read(size)) for size in (1, 7, 1 << 16, 1 << 30)}
     assert sizes <= {1, 7, 1 << 16, *range((1 << 20) + 1)}
     assert stream.num_out == sum(sizes)
@@ -48,8 +58,21 @@ def test_the_end_may_be_asked_for_again() -> None:
     assert stream.read(5) == stream.read(5) == b""
 
 
-def test_several_members_are_one_stream() -> None:
-    assert everything(gzip.compress(TEXT) + gzip.compress(b"") + gzip.compress(b"more"), "GZIP") == TEXT + b"more"
+@pytest.mark.parametrize("compression", ["GZIP", *MEMBERS])
+def test_several_members_are_one_stream(compression: str) -> None:
+    members = [compressed(text, compression) for text in (TEXT, b"", b"more")]
+    assert everything(b"".join(members), compression) == TEXT + b"more"
+    for size in range(1, len(members[2])):
+        with pytest.raises(RecordError, match="it ends before its own end mark: the file is cut"):
+            everything(b"".join(members)[:-size], compression)
+
+
+def test_names_and_first_bytes_tell_the_compression() -> None:
+    names = ["a.jsonl.gz", "A.TGZ", "a.tar.zst", "b.bz2", "b.txz", "https://host/a.csv.xz", "a.gz.txt", "gz", ".gz", "a.zip"]
+    kinds = ["GZIP", "GZIP", "ZSTD", "BZIP2", "XZ", "XZ", None, None, None, None]
+    assert [compression_of_name(name) for name in names] == kinds
+    assert [compression_of_head(compressed(b"x", kind)) for kind in ("GZIP", *MEMBERS)] == ["GZIP", *MEMBERS]
+    assert [compression_of_head(head) for head in (b"", b"text", compressed(b"x", "ZLIB"), b"PK\x03\x04")] == [None] * 4
 
 
 @pytest.mark.parametrize(

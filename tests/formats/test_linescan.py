@@ -54,7 +54,7 @@ def numbers(found: dict[str, Any]) -> list[int]:
         (b"a\nb", [b"a", b"b"]),
         (b"a\r\n\nb\n", [b"a\r", b"", b"b"]),
         (BOM + b"a\n", [b"a"]),
-        (b"\x00\n\xff\n", [b"\x00", b"\xff"]),
+        (b"\x01\n\xff\n", [b"\x01", b"\xff"]),
     ],
 )
 def test_lines_end_at_line_feeds_and_at_the_end_of_the_file(data: bytes, expected: list[bytes]) -> None:

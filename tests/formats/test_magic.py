@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow.feather import write_feather
 
 from penstock.formats.linescan import HEAD_BYTES, foreign
 
@@ -44,6 +45,7 @@ FILES = {
     "a zip archive": [written(zipped), *(written(partial(save, ids=TOKENS)) for save in (np.savez, np.savez_compressed))],
     "Parquet": [written(partial(pq.write_table, TABLE, use_dictionary=False, **how)) for how in ({}, {"data_page_version": "2.0"})]
     + [written(partial(pq.write_table, TABLE))],
+    "an Arrow file": [written(partial(write_feather, TABLE)), written(partial(write_feather, TABLE, compression="zstd"))],
     "an .npy file": [written(partial(np.save, arr=TOKENS))],
 }
 

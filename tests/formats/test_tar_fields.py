@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import penstock as ps
 from penstock.errors import RecordError
 from penstock.formats.tar import decode_field, stays_bytes
 
@@ -43,6 +44,33 @@ def test_numbers_texts_and_json_by_the_last_part_of_the_extension() -> None:
     assert decode("meta.json", b'{"a": [1, 2.5, null]}') == {"a": [1, 2.5, None]}
     assert decode("jpg", b"\xff\xd8") == b"\xff\xd8"
     assert decode("", b"x") == b"x"
+
+
+TEXTS = [
+    *('{"a": NaN}', "[Infinity]", "-Infinity", '{"a": 1, "a": 2}', "1e400", '{"a": 1}', " [1] ", "1 2", '"\0"', "nul\0l", '"é"', "١"),
+    *("1_000", " 5", "+5", "5\n", "-3", "5.0", "٣", "0x5", "5 5", "\ufeff7", "9" * 30, "null", "true", "-0", "007"),
+]
+
+
+def last_column(path: Path) -> Any:
+    return ps.read_csv(path, names=["n"], columns={"n": np.int64}).map(lambda row: row["n"])
+
+
+def lines(path: Path) -> Any:
+    return ps.read_text(path).map(lambda row: row["text"])
+
+
+@pytest.mark.parametrize(("field", "read"), [("json", ps.read_jsonl), ("cls", last_column), ("txt", lines)])
+@pytest.mark.parametrize("text", TEXTS)
+def test_a_field_of_a_sample_is_read_by_the_rule_of_files_of_its_format(tmp_path: Path, field: str, read: Any, text: str) -> None:
+    (tmp_path / "x").write_text(text)
+    try:
+        (expected,) = read(tmp_path / "x")
+    except RecordError as error:
+        if "only -9223372036854775808 to" not in str(error):  # a column has a dtype; here an int may be of any size
+            assert "is not what its name says" in refusal(field, text.encode())
+    else:
+        assert decode(field, text.rstrip("\n").encode()) == expected
 
 
 ARRAYS = [

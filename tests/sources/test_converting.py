@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import PlanError
-from penstock.sources.text import DoesNotFit, declared_dtype, number_in, number_of, numbers_into
+from penstock.formats.values import DoesNotFit, number_in, numbers_into
+from penstock.sources.text import declared_dtype, number_of
 
 
 @given(st.floats(allow_nan=False), st.sampled_from([np.float32, np.float64]))

@@ -112,6 +112,56 @@ def test_an_empty_field_is_an_error_or_what_stands_for_it(tmp_path: Path) -> Non
             csv_source(tmp_path / "a.csv", columns=columns, missing={"n": value})
 
 
+WORDS = ["", "NA", "N/A", "#N/A", "NULL", "null", "None", "<NA>"]
+
+
+@pytest.mark.parametrize("columns", [{"n": np.int32}, {"n": np.float32}, {"n": bool}, {"n": np.float32, "t": None}])
+def test_words_that_mean_nothing_are_missing_numbers_and_texts_like_others(tmp_path: Path, columns: dict[str, Any]) -> None:
+    text = "t,n\n" + "".join(f"{word},{word}\n" for word in [*WORDS, "1"])
+    missing = {"n": True if columns["n"] is bool else 7}
+    (tmp_path / "a.csv").write_text(text)
+    source = csv_source(tmp_path / "a.csv", columns=columns, missing=missing)
+    (batch,) = ps.read_csv(tmp_path / "a.csv", columns=columns, missing=missing).batch(9)
+    assert batch["n"].tolist() == [row["n"] for row in gathered(source)] == [missing["n"]] * 8 + [1]
+    if "t" in columns:
+        assert batch["t"].tolist() == [*WORDS, "1"]
+    with pytest.raises(RecordError, match="column 'n' is 'NA', which is no") as caught:
+        gathered(records_of(tmp_path / "b.csv", "n\n1\nNA\n", columns={"n": columns["n"]}))
+    assert caught.value.fix == "give missing={'n': value} for it"
+
+
+def test_nan_is_a_float_and_no_integer_and_the_words_can_be_given(tmp_path: Path) -> None:
+    text = "x,n,t\nnan,nan,-\nNA,-999,NA\n-999,1,-999\n"
+    columns = {"x": np.float64, "n": np.int64, "t": None}
+    missing = {"x": 0.5, "n": -1, "t": "?"}
+    source = records_of(tmp_path / "a.csv", text.replace("-999", "2"), columns=columns, missing=missing)
+    assert [list(row.values()) for row in gathered(source)][1:] == [[0.5, 2, "NA"], [2.0, 1, "2"]]
+    assert gathered(source)[0]["n"] == -1
+    assert np.isnan(gathered(source)[0]["x"])
+    given = {"null_values": ["-999", "nan", "NA"], "missing": missing, "columns": columns}
+    source = records_of(tmp_path / "b.csv", text, **given)
+    assert [list(row.values()) for row in gathered(source)] == [[0.5, -1, "-"], [0.5, -1, "?"], [0.5, 1, "?"]]
+    numbers = ps.read_csv(tmp_path / "b.csv", **(given | {"columns": {"x": float, "n": int}, "missing": {"x": 0.5, "n": -1}}))
+    assert [batch["n"].tolist() for batch in numbers.batch(3)] == [[-1, -1, 1]]
+    with pytest.raises(PlanError, match="null_values= says which fields are missing, and nothing says what stands for them"):
+        ps.read_csv(tmp_path / "b.csv", null_values=["NA"])
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "cp1251", "gb18030", "shift_jis"])
+def test_records_of_other_encodings_are_text_numbers_and_names(tmp_path: Path, encoding: str) -> None:
+    letter = {"latin-1": "é", "cp1251": "ж", "gb18030": "表", "shift_jis": "ソ"}[encoding]
+    (tmp_path / "a.csv").write_bytes(f'{letter},x\n"{letter}, {letter}",1\n{letter},2\n'.encode(encoding))
+    rows = gathered(csv_source(tmp_path / "a.csv", encoding=encoding))
+    assert rows == [{letter: f"{letter}, {letter}", "x": "1"}, {letter: letter, "x": "2"}]
+    (batch,) = ps.read_csv(tmp_path / "a.csv", columns={"x": np.int8}, encoding=encoding).batch(2)
+    assert batch["x"].tolist() == [1, 2]
+    with pytest.raises(RecordError, match="the header cannot be read: 'utf-8' codec"):
+        csv_source(tmp_path / "a.csv")
+    if encoding == "shift_jis":
+        with pytest.raises(PlanError, match="encoding='shift_jis' is none in which lines and fields end with bytes of ASCII"):
+            csv_source(tmp_path / "a.csv", encoding=encoding, delimiter="|")
+
+
 @pytest.mark.parametrize(
     ("line", "match"),
     [
@@ -159,7 +209,7 @@ def test_a_file_without_a_good_header_is_refused(tmp_path: Path, text: str, matc
 
 @pytest.mark.parametrize(
     ("text", "fix"),
-    [("x,y\r1,2\r", "end the lines with LF or CRLF"), ('x,"y"z\n', "double the quotes"), ("x,\udcff\n", "save the file as UTF-8")],
+    [("x,y\r1,2\r", "end the lines with LF or CRLF"), ('x,"y"z\n', "double the quotes"), ("x,\udcff\n", "give encoding='latin-1'")],
 )
 def test_the_error_says_how_to_mend_the_file(tmp_path: Path, text: str, fix: str) -> None:
     for options in ({}, {"names": ["x", "y"]}):

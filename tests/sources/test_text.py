@@ -12,7 +12,7 @@ import pytest
 from sources.memory import growth, needs_proc
 
 import penstock as ps
-from penstock.errors import IndexStale, RecordError, SourceError
+from penstock.errors import IndexStale, PlanError, RecordError, SourceError
 from penstock.sources.text import LineSource, text_source
 from penstock.testing import check_source
 
@@ -55,7 +55,6 @@ def test_lines_come_without_their_ends_and_blank_ones_are_kept_or_left_out(tmp_p
         (b"\xef\xbb\xbf", []),
         (b"\xef\xbb\xbf\n", [""]),
         ("é😀\n\u2028x".encode(), ["é😀", "\u2028x"]),
-        (b"\x00\n", ["\x00"]),
     ],
 )
 def test_lines_end_at_lf_or_crlf(tmp_path: Path, data: bytes, lines: list[str]) -> None:
@@ -115,7 +114,7 @@ def test_a_line_beyond_the_limit_is_an_error_also_where_an_index_is_there(tmp_pa
 @needs_proc
 def test_a_sparse_file_of_one_gigabyte_without_a_newline_is_refused_in_bounded_memory(tmp_path: Path) -> None:
     path = tmp_path / "big.txt"
-    path.touch()
+    path.write_text("x" * 4096)
     os.truncate(path, 1 << 30)
     opening = """
         try:
@@ -150,10 +149,53 @@ def test_a_file_that_changes_while_the_dataset_is_open_is_an_error_that_names_it
     assert any("line 300 of" in note for note in caught.value.__notes__)
 
 
-def test_a_compressed_file_is_refused_with_what_to_do(tmp_path: Path) -> None:
+def test_a_compressed_file_without_its_suffix_is_refused_with_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(RecordError, match="the file looks like gzip") as caught:
-        lines_of(tmp_path / "a.txt.gz", b"\x1f\x8b\x08\x00rest")
+        lines_of(tmp_path / "a.txt", b"\x1f\x8b\x08\x00rest")
     assert "gunzip" in caught.value.fix
+    assert "or let its name say so (.gz, .zst, .bz2, .xz): then it is read as a stream" in caught.value.fix
+
+
+ASCII_CODECS = ["utf-8", "utf-8-sig", "latin-1", "cp1252", "cp1251", "koi8-r", "gb18030", "euc-jp", "shift_jis", "big5", "mac-roman"]
+
+
+@pytest.mark.parametrize("encoding", ASCII_CODECS)
+def test_lines_of_any_encoding_with_ascii_in_it_are_those_that_python_reads(tmp_path: Path, encoding: str) -> None:
+    known = [letter for letter in "éßжЯ表ソ日本°€" if letter.encode(encoding, "ignore").decode(encoding) == letter]
+    lines = ["plain", "".join(known), *(f"{letter}|{letter}" for letter in known), ""]
+    source = lines_of(tmp_path / "a.txt", "\r\n".join(lines).encode(encoding), encoding=encoding)
+    assert [row["text"] for row in gathered(source)] == lines[:-1]
+    assert text_source(tmp_path / "a.txt", encoding="cp437").fingerprint() != source.fingerprint()
+    with pytest.raises(RecordError, match=r"byte 0 of the line is 0x.., which is no ascii") as caught:
+        gathered(text_source(tmp_path / "a.txt", encoding="ascii"))
+    assert "give encoding='latin-1' or the like" in caught.value.fix
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-32", "utf-7", "iso2022_jp", "hz", "cp037", "rot13", "none", 5, None])
+def test_an_encoding_whose_lines_end_with_other_bytes_is_refused(tmp_path: Path, encoding: Any) -> None:
+    (tmp_path / "a.txt").write_text("x\n")
+    for read in (ps.read_text, ps.read_csv):
+        with pytest.raises(PlanError, match=f"encoding={encoding!r} is none in which lines and fields end with bytes of ASCII"):
+            read(tmp_path / "a.txt", encoding=encoding)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
+@pytest.mark.parametrize("text", ["a\nb\n", "a", "жж\nж", "\na"])
+def test_utf_16_without_a_mark_is_no_text(tmp_path: Path, encoding: str, text: str) -> None:
+    (tmp_path / "a.txt").write_bytes(text.encode(encoding))
+    for read in (ps.read_text, ps.read_jsonl, ps.read_csv):
+        with pytest.raises(RecordError, match="the file looks like UTF-16 without a mark, or like no text") as caught:
+            read(tmp_path / "a.txt")
+        assert "iconv -f UTF-16 -t UTF-8" in caught.value.fix
+
+
+def test_a_line_with_a_nul_byte_is_an_error_of_that_line_alone(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one\nt\0o\nfour\n")
+    with pytest.raises(RecordError, match="character 1 is a NUL byte, which is in no text") as caught:
+        list(ps.read_text(tmp_path / "a.txt"))
+    assert caught.value.where == f"line 2 of {str(tmp_path / 'a.txt')!r}, offset 4"
+    with ps.read_csv(tmp_path / "a.txt").feed(on_error=ps.Skip(limit=1)) as feed:
+        assert list(feed) == [{"one": "four"}]
 
 
 def test_empty_files_hold_no_lines(tmp_path: Path) -> None:

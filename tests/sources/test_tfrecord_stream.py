@@ -101,7 +101,7 @@ def test_before_its_first_element_a_pass_is_where_it_was_started(pattern: str, c
 
 
 def test_a_bad_record_ends_the_pass_with_its_place(tmp_path: Path, compression: str) -> None:
-    from penstock.formats.tfrecord import Compressor
+    from penstock.formats.compression import Compressor
 
     data = bytearray(tfrecord(FIVE))
     data[21 + 16 + 13] ^= 1
@@ -127,7 +127,7 @@ def cut(data: bytearray) -> None:
 
 @pytest.mark.parametrize("harm", [bad_data, bad_length, cut])
 def test_nobody_is_told_to_go_on_behind_a_bad_record(tmp_path: Path, compression: str, harm: Any) -> None:
-    from penstock.formats.tfrecord import Compressor
+    from penstock.formats.compression import Compressor
 
     data = bytearray(tfrecord(FIVE))
     harm(data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import struct
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+import penstock as ps
 from penstock._contracts.transform import Scratch
 from penstock._storage import open_storage
 from penstock.errors import PlanError, RecordError
@@ -207,6 +209,78 @@ def test_kinds_that_do_not_fit_each_other_are_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "b.npy", np.zeros(4, np.uint32))
     with pytest.raises(PlanError, match=r"a.npy' holds uint16 and .*b.npy' holds uint32"):
         found(tmp_path)
+
+
+def shard(dtype: str, count: int, *, magic: int = 0, version: int = 1) -> bytes:
+    """A shard of llm.c, of fewer or more tokens than its header says."""
+    header = np.zeros(256, "<i4")
+    header[:3] = magic or {"u2": 20240520, "u4": 20240801}[dtype], version, 1000
+    return header.tobytes() + np.arange(count, dtype=dtype).tobytes()
+
+
+@pytest.mark.parametrize(("dtype", "version"), [("u2", 1), ("u4", 7)])
+def test_the_header_of_a_shard_of_llm_c_is_no_token(tmp_path: Path, dtype: str, version: int) -> None:
+    for number in range(2):
+        (tmp_path / f"{number}.bin").write_bytes(shard(dtype, 1000, version=version))
+    for declared in (None, dtype):
+        files = found(tmp_path, declared)
+        assert (files.dtype, files.offsets.tolist(), files.counts.tolist()) == (np.dtype(dtype), [1024] * 2, [1000] * 2)
+    tokens = ps.read_tokens(tmp_path / "*.bin", 99)
+    assert [tokens[k]["tokens"].tolist() for k in (0, 10)] == [list(range(100))] * 2
+    assert tokens[0]["tokens"].tolist() == ps.read_tokens(tmp_path / "0.bin", 99, dtype=dtype, offset=1024)[0]["tokens"].tolist()
+    with pytest.raises(PlanError, match=f"dtype=int32 was given, and the header says {np.dtype(dtype)}"):
+        found(tmp_path, "int32")
+    (tmp_path / "0.bin").write_bytes(shard(dtype, 999, version=version))
+    with pytest.raises(RecordError, match=r"the header says 1000 .* tokens, which end at byte .*, and the file has ") as caught:
+        found(tmp_path)
+    assert caught.value.where.endswith("0.bin', offset 8")
+
+
+def test_tokens_that_only_begin_like_a_shard_are_tokens(tmp_path: Path) -> None:
+    for data in (shard("u2", 0, version=1000), shard("u2", 0)[:8], b"LITPKDS!" * 8):
+        (tmp_path / "a.bin").write_bytes(data)
+        assert found(tmp_path, "u1").counts.tolist() == [len(data)]
+
+
+@pytest.mark.parametrize(("code", "dtype"), [(1, "u1"), (2, "i1"), (3, "i2"), (4, "i4"), (5, "i8"), (8, "u2")])
+def test_a_chunk_of_lit_gpt_says_its_dtype_and_the_index_of_megatron_that_of_its_data(tmp_path: Path, code: int, dtype: str) -> None:
+    head = b"LITPKDS" + struct.pack("<QBQ", 1, code, 50)
+    (tmp_path / "a.bin").write_bytes(head + np.arange(100, dtype=dtype).tobytes())
+    assert ps.read_tokens(tmp_path / "a.bin", 99)[0]["tokens"].tolist() == list(range(100))
+    (tmp_path / "a.bin").unlink()
+    for mark, kind in ((b"MMIDIDX", "<QBQQ"), (b"TNTIDX", "<QQQQ")):
+        (tmp_path / "a.idx").write_bytes(mark + bytes(2) + struct.pack(kind, 1, code, 1, 2) + bytes(40))
+        with pytest.raises(RecordError, match="the file looks like an index of Megatron, not like tokens") as caught:
+            found(tmp_path, np.uint8)
+        assert caught.value.fix == f"the tokens are in the .bin file beside it: give that, and dtype=np.{np.dtype(dtype)}"
+
+
+@pytest.mark.parametrize("offset", [0, 1, 7, 24, 1000])
+def test_a_header_of_another_writer_is_left_out_by_its_bytes(tmp_path: Path, offset: int) -> None:
+    (tmp_path / "a.npy").write_bytes(b"h" * offset + np.arange(100, dtype=np.uint32).tobytes())
+    tokens = ps.read_tokens(tmp_path / "a.npy", 9, dtype=np.uint32, offset=offset)
+    assert [element["tokens"].tolist() for element in tokens] == [list(range(k, k + 10)) for k in range(0, 91, 9)]
+    with pytest.raises(RecordError, match="bytes, 1 more than a whole number of uint32 tokens behind the first"):
+        ps.read_tokens(tmp_path / "a.npy", 9, dtype=np.uint32, offset=offset + 3)
+    with pytest.raises(RecordError, match=f"the file has {offset + 400} bytes, and its tokens begin at 2000"):
+        ps.read_tokens(tmp_path / "a.npy", 9, dtype=np.uint32, offset=2000)
+    np.save(tmp_path / "a.npy", np.arange(100))
+    with pytest.raises(PlanError, match=r"offset=24 is given for an \.npy file"):
+        ps.read_tokens(tmp_path / "a.npy", 9, offset=24)
+    with pytest.raises(PlanError, match="offset=-1 is not a whole number >= 0"):
+        ps.read_tokens(tmp_path / "a.npy", 9, offset=-1)
+
+
+@pytest.mark.parametrize("dtype", [np.uint16, np.int32, None])
+def test_text_and_shards_of_other_libraries_are_no_tokens(tmp_path: Path, dtype: Any) -> None:
+    (tmp_path / "index.json").write_text('{"shards": [{"column_names": ["tokens"], "basename": "shard.00000.mds"}]}')
+    with pytest.raises(RecordError, match="the file looks like text, not like tokens") as caught:
+        found(tmp_path, dtype)
+    assert "offset=0 reads this one all the same" in caught.value.fix
+    assert found(tmp_path, np.uint8).counts.tolist() == [73]
+    (tmp_path / "index.json").rename(tmp_path / "shard.00000.mds")
+    with pytest.raises(RecordError, match="the file looks like a shard of Mosaic Streaming, not like tokens"):
+        found(tmp_path, dtype)
 
 
 class Elsewhere:

@@ -19,6 +19,7 @@ from penstock.formats.quarantine import QuarantinedLine, read_lines
 
 if TYPE_CHECKING:
     from penstock.formats.features import Feature
+    from penstock.sources.compressed import RecordStream
 
 __all__ = [
     "from_arrays",
@@ -39,8 +40,10 @@ __all__ = [
 ]
 
 
-def _read(source: IndexedSource) -> Dataset:
-    return Dataset(plan.Read(source=source))
+def _read(source: IndexedSource | RecordStream) -> Dataset:
+    if isinstance(source, IndexedSource):
+        return Dataset(plan.Read(source=source))
+    return Dataset(plan.ReadStream(source=source)).map(source.decoder, name="decode")
 
 
 def from_arrays(tree: Any) -> Dataset:
@@ -163,26 +166,29 @@ def _plain(number: Any) -> Any:
 # -- files of text and tokens -----------------------------------------------------------------------------------------------------
 
 
-def read_text(pattern: Any, *, skip_blank: bool = False, max_line_bytes: int = 64 << 20) -> Dataset:
+def read_text(pattern: Any, *, skip_blank: bool = False, encoding: str = "utf-8", max_line_bytes: int = 64 << 20) -> Dataset:
     """Read the lines of text files: {"text": str}, without line ends. Any line at any time, so `shuffle` needs no buffer.
 
     UTF-8 with or without a byte order mark; LF or CRLF, also missing at the end of a file. An index of 12 bytes a line is built when a file
-    is first read, and kept beside it or in the user's cache folder.
+    is first read, and kept beside it or in the user's cache folder. Compressed files (.gz, .zst, .bz2, .xz) are a stream: no `len`, no
+    `ds[i]`.
 
     Args:
         pattern: a path, a glob pattern, or several; files in the order of the bytes of their paths.
         skip_blank: leave lines out that hold nothing but white space; otherwise they are elements.
+        encoding: of the text, one in which ASCII is ASCII: "latin-1", "cp1252", "gb18030"; not UTF-16.
         max_line_bytes: a longer line is an error, found before it is read whole.
 
     Raises:
         PlanError: an argument out of range.
-        RecordError: a line beyond the limit, or a file that is no text (compressed, UTF-16); when a line is read: it is no UTF-8.
+        RecordError: a line beyond the limit, or a file that is no text (UTF-16, an archive); when a line is read: it has another encoding
+            or NUL bytes.
         SourceError, OSError: no file, or one that cannot be read.
     """
     from penstock.sources.text import text_source
 
     blank, limit = check.flag_argument(skip_blank, "skip_blank", "read_text"), _limit("read_text", max_line_bytes)
-    return _read(text_source(pattern, skip_blank=blank, max_line_bytes=limit))
+    return _read(text_source(pattern, skip_blank=blank, encoding=encoding, max_line_bytes=limit))
 
 
 def read_jsonl(pattern: Any, *, fields: Any = None, allow_nan: bool = False, max_line_bytes: int = 64 << 20) -> Dataset:
@@ -218,6 +224,8 @@ def read_csv(
     delimiter: str = ",",
     quote: str = '"',
     missing: Mapping[str, Any] | None = None,
+    null_values: Sequence[str] | None = None,
+    encoding: str = "utf-8",
     max_line_bytes: int = 64 << 20,
 ) -> Dataset:
     """Read CSV files (RFC 4180, LF or CRLF): one dict a record, its columns as text or as numbers of declared dtypes.
@@ -231,7 +239,10 @@ def read_csv(
         names: of the fields, for files without a header; otherwise the first record of each file is one, and all must be alike.
         delimiter: between fields, one ASCII character.
         quote: around fields, another one.
-        missing: what stands for an empty field, by column; without it an empty number is an error, and empty text is "".
+        missing: what stands for a field that is missing, by column; without it an empty number is an error, and empty text is "".
+        null_values: the texts of fields that are missing, beside empty ones, in the columns of `missing`. By default NA, N/A, NULL, None
+            and the like, and nan where it is no number: in columns of numbers, not of text.
+        encoding: as `read_text`.
         max_line_bytes: of a record; as `read_text`.
 
     Raises:
@@ -246,26 +257,30 @@ def read_csv(
     columns, names = (check.names_argument(given, name, "read_csv") for given, name in ((columns, "columns"), (names, "names")))
     options: dict[str, Any] = {"columns": columns, "names": names, "delimiter": delimiter, "quote": quote}
     options["missing"] = check.mapping_argument(missing, "missing", "read_csv")
+    options |= {"null_values": check.names_argument(null_values, "null_values", "read_csv"), "encoding": encoding}
     return _read(csv_source(pattern, **options, max_line_bytes=limit))
 
 
-def read_tokens(pattern: Any, length: int, *, dtype: Any = None, stride: int | None = None, vocab_size: int | None = None) -> Dataset:
+def read_tokens(
+    pattern: Any, length: int, *, dtype: Any = None, offset: int | None = None, stride: int | None = None, vocab_size: int | None = None
+) -> Dataset:
     """Read windows of token ids: {"tokens": int64 [length + 1]}, whose first `length` are inputs and whose last `length` are targets.
 
-    Files are .npy (one dimension, integers) or raw binary. No window lies in two files, and the tokens behind the last whole window of a
-    file are left out (`print(ds)` counts them). Memory does not grow with the files; they are read with `pread`, so a file that is cut
-    while it is read is an error.
+    Files are .npy (one dimension, integers), shards of llm.c or lit-gpt, which have headers as well, or raw binary. No window lies in two
+    files, and the tokens behind the last whole window of a file are left out (`print(ds)` counts them). Memory does not grow with the
+    files; they are read with `pread`, so a file that is cut while it is read is an error.
 
     Args:
         pattern: a path, a glob pattern, or several; files in the order of the bytes of their paths.
         length: tokens of the inputs; each window has one more, the last target.
-        dtype: of the tokens of raw files, such as np.uint16; .npy files say it themselves.
+        dtype: of the tokens of raw files, such as np.uint16; headers say it themselves.
+        offset: bytes of a header before the tokens, in files of other writers; 0 for none, whatever a file begins with.
         stride: tokens from the beginning of one window to that of the next. None is `length`: each token is a target once in an epoch.
             1 with `shuffle` takes random places, as nanoGPT does, but none twice in an epoch.
         vocab_size: if given, a token outside 0..vocab_size-1 is an error when its window is read.
 
     Raises:
-        PlanError: an argument out of range, no dtype for a raw file, another one than an .npy file says, or files of several kinds.
+        PlanError: an argument out of range, no dtype for a raw file, another one than a header says, or files of several kinds.
         RecordError: a damaged file, a file that holds something else than tokens (objects, floats, two dimensions, another byte order), or
             none as long as a window.
         SourceError, OSError: no file, or one that cannot be read.
@@ -275,10 +290,12 @@ def read_tokens(pattern: Any, length: int, *, dtype: Any = None, stride: int | N
 
     length = _count("read_tokens", "length", length)
     stride = length if stride is None else _count("read_tokens", "stride", stride)
+    if offset is not None:
+        offset = check.count_argument(offset, "offset", "read_tokens")
     if vocab_size is not None:
         vocab_size = _count("read_tokens", "vocab_size", vocab_size)
     storage = open_storage(pattern, "read_tokens")
-    source = TokenSource(storage, find_tokens(storage, dtype), length=length, stride=stride, vocab_size=vocab_size)
+    source = TokenSource(storage, find_tokens(storage, dtype, offset), length=length, stride=stride, vocab_size=vocab_size)
     return _read(source)
 
 
@@ -308,7 +325,8 @@ def read_tar(
     """Read tar files in WebDataset's convention, any sample at any time: {"__key__": str, extension: bytes, ...}.
 
     Members side by side with one name up to its first dot are a sample; what is behind the dot names the field. The first call reads each
-    file once and writes an index beside it (or into the user's cache folder); it blocks for that. Nothing is extracted.
+    file once and writes an index beside it (or into the user's cache folder); it blocks for that. Nothing is extracted. Compressed archives
+    (.tar.gz, .tgz, .tar.zst and the like) are a stream: no `len`, no `ds[i]`.
 
     Args:
         pattern: a path, a glob pattern (`**` for any depth), or a list of them; files in the order of the bytes of their paths.
@@ -322,15 +340,15 @@ def read_tar(
 
     Raises:
         PlanError: an argument that is not known.
-        RecordError: a file that is cut, damaged, compressed as a whole, or holds what is not read; with file and offset.
+        RecordError: a file that is cut, damaged, or holds what is not read; with file and offset.
         SourceError, OSError: no file, or one that cannot be read.
     """
     from penstock._storage import open_storage
-    from penstock.sources import TarSource
+    from penstock.sources.tar import tar_source
 
     verify = check.flag_argument(verify, "verify", "read_tar")
     storage = open_storage(pattern, "read_tar")
-    return _read(TarSource(storage, fields=fields, decode=decode, verify=verify, missing_end=missing_end, links=links))
+    return _read(tar_source(storage, fields=fields, decode=decode, verify=verify, missing_end=missing_end, links=links))
 
 
 def read_tfrecord(

@@ -11,12 +11,14 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import RecordError
+from penstock.formats.compression import STREAM_FIX, Part, compression_of_head
 from penstock.kernels import lines
 from penstock.kernels.library import Ints, Uint8s
 
@@ -53,6 +55,8 @@ _KNOWN = (
     Foreign("UTF-16", _UTF_16, b"\xff\xfe", None),
     Foreign("UTF-16", _UTF_16, b"\xfe\xff", None),
     Foreign("Parquet", "use read_parquet", b"PAR1", rb"\x15[\x00-\x06]\x15"),
+    Foreign("an Arrow file", "use from_source(pyarrow.feather.read_table(path))", b"ARROW1", rb"\x00\x00"),
+    Foreign("HDF5", "use from_source or from_arrays with the dataset that h5py gives", b"\x89HDF", rb"\r\n\x1a\n"),
     Foreign("an .npy file", "use read_tokens, or from_arrays(np.load(path))", b"\x93NUMPY", b""),
 )
 
@@ -81,6 +85,7 @@ FROM, BY = "file_line_from", "file_line_by"
 
 _ROOM = 1 << 16
 NEWLINE = 10
+_LOOK_BYTES = 4096
 _WHITE = b" \t\r\n\v\f"
 _LAST_WHITE = max(_WHITE)
 _Lengths = NDArray[np.uint32] | Ints
@@ -114,7 +119,7 @@ def scan_lines(pieces: Iterator[Uint8s], size: int, name: str, rules: Rules, fir
     """Find the records of one file.
 
     Args:
-        pieces: its bytes, in order, each valid until the next is asked for.
+        pieces: its bytes, in order, each valid until the next is asked for; the first begins with 4 kB at least, or is the only one.
         size: how many there are.
         name: of the file, for errors.
         rules: what is a record.
@@ -131,6 +136,29 @@ def scan_lines(pieces: Iterator[Uint8s], size: int, name: str, rules: Rules, fir
         if len(piece):
             scan.add(piece)
     return scan.finish()
+
+
+def stream_lines(pieces: Iterator[Uint8s], name: str, rules: Rules, first: Callable[[bytes], Any] | None = None) -> Iterator[Part]:
+    """Find the records of one file as `scan_lines` does, and give them as they are found; memory is bounded by a record and a piece.
+
+    Raises:
+        RecordError: as `scan_lines`; the records before have been given.
+    """
+    scan = _Scan(name=name, size=0, rules=rules, first=first)
+    held: list[bytes] = []
+    base = 0
+    for piece in chain(pieces, [None]):
+        if piece is None:
+            scan.end()
+        else:
+            held.append(piece.tobytes())
+            scan.size += len(piece)
+            scan.add(piece)
+        if scan.parts:
+            data, found = b"".join(held), scan.taken()
+            if len(found[0]):
+                yield Part(base, data, *found)
+            held, base = [data[scan.begin - base :]], scan.begin
 
 
 @dataclass(slots=True, kw_only=True)
@@ -173,7 +201,7 @@ class _Scan:
         """Find what ends in a piece."""
         origin = self.done
         if origin == 0:
-            self._look(piece[:8].tobytes())
+            self._look(piece[:_LOOK_BYTES].tobytes())
         while self.done < origin + len(piece):
             self._step(piece, origin)
         self._check_length(self.done - self.begin, self.begin, self.line)
@@ -188,7 +216,12 @@ class _Scan:
     def _look(self, head: bytes) -> None:
         other = foreign(head)
         if other is not None:
-            raise RecordError(f"the file looks like {other.kind}, not like text", where=f"{self.name!r}, offset 0", fix=other.fix)
+            fix = f"{other.fix}; {STREAM_FIX}" if compression_of_head(head) else other.fix
+            raise RecordError(f"the file looks like {other.kind}, not like text", where=f"{self.name!r}, offset 0", fix=fix)
+        if b"\0" in head[:4] or b"\n\0" in head or b"\0\n" in head:
+            what = f"there is a NUL byte at {head.index(0)}: the file looks like UTF-16 without a mark, or like no text"
+            fix = f"{_UTF_16}, with UTF-16LE or UTF-16BE where there is no mark"
+            raise RecordError(what, where=f"{self.name!r}, offset {head.index(0)}", fix=fix)
         if head.startswith(BOM):
             self.begin = self.done = len(BOM)  # no part of a line, nor of a field
 
@@ -290,8 +323,22 @@ class _Scan:
                 fix="a quote that is not closed makes all behind it one field" if open_quote else "check the file, or give max_line_bytes=",
             )
 
+    def taken(self) -> tuple[Ints, Ints, Ints]:
+        """Return where the records found since the last call begin and end, and the lines that they begin in; forget them."""
+        begins, lengths = (np.concatenate([part[column].astype(np.int64) for part in self.parts]) for column in range(2))
+        self.parts.clear()
+        numbers = np.arange(self.count - len(begins), self.count)
+        froms, further = (np.concatenate([np.zeros(1, np.int64), *(shift[column] for shift in self.shifts)]) for column in range(2))
+        self.shifts = [(np.zeros(1, np.int64), further[-1:])]
+        return begins, begins + lengths, numbers + 1 + further[np.searchsorted(froms, numbers, "right") - 1]
+
     def finish(self) -> dict[str, Any]:
         """Return what was found."""
+        self.end()
+        return self._found()
+
+    def end(self) -> None:
+        """Note what ends with the file."""
         if self.state == lines.QUOTED:
             raise RecordError(
                 "the file ends inside quotes",
@@ -302,6 +349,8 @@ class _Scan:
             self._note_last()
         if self.first is not None:
             raise RecordError("the file has no header", where=f"{self.name!r}, {self.size} bytes", fix="give names=[...] if it has none")
+
+    def _found(self) -> dict[str, Any]:
         offsets = np.empty(self.count, np.int64)
         lengths = np.empty(self.count, np.uint32 if self.rules.max_line_bytes < 1 << 32 else np.int64)
         done = 0

@@ -6,16 +6,18 @@ behind the dot is the name of a field. Nothing is ever extracted, and names are 
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import RecordError, SpecError
+from penstock.formats.compression import STREAM_FIX, Part
+from penstock.formats.values import integer_in, json_decoder, text_in
 from penstock.kernels.tar import (
     MAX_BYTES,
     MAX_EXTENDED,
@@ -30,7 +32,18 @@ from penstock.kernels.tar import (
     scan_samples,
 )
 
-__all__ = ["LEFT_OUT", "Names", "TarSample", "TarWriter", "decode_field", "find_samples", "name_of", "split_samples", "stays_bytes"]
+__all__ = [
+    "LEFT_OUT",
+    "Names",
+    "TarSample",
+    "TarWriter",
+    "decode_field",
+    "find_samples",
+    "name_of",
+    "split_samples",
+    "stays_bytes",
+    "stream_samples",
+]
 
 
 LEFT_OUT = {
@@ -45,6 +58,8 @@ LEFT_OUT = {
 
 _END_BYTES = 2 * UNIT
 _HEAD_BYTES = 8
+_UNKNOWN = 1 << 62
+"""The size of a file that is read as a stream, until it ends."""
 
 
 def find_samples(pieces: Iterator[NDArray[np.uint8]], size: int, name: str) -> dict[str, Any]:
@@ -69,6 +84,36 @@ def find_samples(pieces: Iterator[NDArray[np.uint8]], size: int, name: str) -> d
     return scan.finish()
 
 
+def stream_samples(pieces: Iterator[NDArray[np.uint8]], name: str, check: Callable[[Mapping[str, Any]], None]) -> Iterator[Part]:
+    """Find the samples of one file as `find_samples` does, and give them as they are found.
+
+    Args:
+        pieces: likewise.
+        name: likewise.
+        check: called with the "meta" of what came so far, before its samples are given, and at the end; may raise.
+
+    Raises:
+        RecordError: as `find_samples`; the samples before have been given.
+    """
+    scan = _Scan(_UNKNOWN, name)
+    held: list[bytes] = []
+    base = count = 0
+    for piece in chain(pieces, [None]):
+        if piece is None:
+            meta = scan.finish()["meta"]
+        else:
+            held.append(piece.tobytes())
+            scan.take(piece)
+            meta = scan.meta()
+        check(meta)
+        found = scan.taken()
+        if len(found):
+            data, begins, ends = b"".join(held), found[:, 0], found[:, 1]
+            yield Part(base, data, begins, ends, np.arange(count, count + len(found)))
+            count += len(found)
+            held, base = [data[int(ends[-1]) - base :]], int(ends[-1])
+
+
 class _Scan:
     """One file on its way through."""
 
@@ -81,6 +126,7 @@ class _Scan:
         self._head = b""
         self._ended = False
         self._found: list[NDArray[np.int64]] = []
+        self._num_taken = 0
 
     def take(self, piece: NDArray[np.uint8]) -> None:
         """Go on with the next bytes."""
@@ -110,6 +156,10 @@ class _Scan:
     def finish(self) -> dict[str, Any]:
         """Return what was found, when all bytes came."""
         state = self._table.state
+        if self._size == _UNKNOWN:
+            self._size = self._taken
+        if not self._ended and self._position > self._taken:
+            raise tar_error(_WORDS[ScanOutcome.CUT][0], self._name, self._taken, fix=WRITE_AGAIN)
         if not self._ended and (self._tail.size or self._size == 0):
             what = "unexpected end: the file is cut in a header" if self._size else "the file is empty, which a tar file never is"
             cut = tar_error(what, self._name, self._position, fix=WRITE_AGAIN)
@@ -118,10 +168,21 @@ class _Scan:
         found = np.concatenate(self._found) if self._found else np.empty((0, 5), np.int64)
         offsets, ends, crcs = found[:, 0], found[:, 1], found[:, 2]
         self._check_keys(offsets, found[:, 3:])
+        return {"offsets": offsets, "lengths": ends - offsets, "crc32c": crcs.astype(np.uint32), "meta": self.meta()}
+
+    def meta(self) -> dict[str, Any]:
+        """Return what is noted of the file, or of what came of it."""
+        state = self._table.state
         meta: dict[str, Any] = {key: int(state[place]) for key, place in LEFT_OUT.items()}
         meta["end"] = "blocks" if self._ended and self._size - self._position >= _END_BYTES else "missing"
         meta["first_odd"] = int(state[StatePlace.FIRST_ODD])
-        return {"offsets": offsets, "lengths": ends - offsets, "crc32c": crcs.astype(np.uint32), "meta": meta}
+        return meta
+
+    def taken(self) -> NDArray[np.int64]:
+        """Return what was found since the last call, as `_collect` notes it."""
+        found = self._found[self._num_taken :]
+        self._num_taken = len(self._found)
+        return np.concatenate(found) if found else np.empty((0, 5), np.int64)
 
     def _collect(self, num_rows: int) -> None:
         """Note the samples of the first rows, which are complete, and forget these."""
@@ -312,15 +373,15 @@ def _wrong(field: str, data: memoryview | bytes, why: str) -> RecordError:
 
 
 def _integer(data: memoryview | bytes) -> int:
-    return int(bytes(data))
+    return integer_in(text_in(data))
 
 
 def _text(data: memoryview | bytes) -> str:
-    return str(data, "utf-8")
+    return text_in(data)
 
 
 def _json(data: memoryview | bytes) -> Any:
-    return json.loads(bytes(data))
+    return json_decoder().decode(text_in(data))
 
 
 def _array(data: memoryview | bytes) -> Any:
@@ -631,7 +692,7 @@ def compressed_error(name: str, head: bytes) -> RecordError | None:
                 f"the file is compressed with {kind} as a whole, so nothing in it can be read without all before it",
                 name,
                 0,
-                fix=f"decompress it once (`{program} FILE`), or convert it with `penstock pack`; compress members, if at all",
+                fix=f"decompress it once (`{program} FILE`), {STREAM_FIX}; compress members, if at all",
             )
     return None
 

@@ -15,9 +15,10 @@ from penstock import image
 from penstock.errors import DecodeError, PenstockError, RecordError, SourceError
 from penstock.formats import index as sidecar
 from penstock.formats.arrow import pyarrow
+from penstock.formats.compression import Decompressed
 from penstock.formats.example import decode_example
 from penstock.formats.tar import Names, find_samples, split_samples
-from penstock.formats.tfrecord import Decompressed, RecordBlock, frame_error, read_blocks
+from penstock.formats.tfrecord import RecordBlock, frame_error, read_blocks
 from penstock.image.header import read_header
 from penstock.image.operator import load_cv2
 from penstock.kernels.framing import FOOTER_BYTES, FrameStatus, crc32c, masked

@@ -5,8 +5,9 @@ from __future__ import annotations
 import csv
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,25 +18,31 @@ from penstock._contracts.storage import Storage
 from penstock._storage import Patterns, open_storage
 from penstock._storage.urls import shown
 from penstock.errors import LengthMismatch, PlanError, RecordError
+from penstock.formats.compression import Part
 from penstock.formats.index import Indices
-from penstock.formats.linescan import MAX_LINE_BYTES, NEWLINE, Rules, scan_lines
+from penstock.formats.linescan import MAX_LINE_BYTES, NEWLINE, Rules, scan_lines, stream_lines
+from penstock.formats.values import DoesNotFit, number_in, numbers_into
 from penstock.kernels.library import Ints
+from penstock.sources.compressed import RecordStream, is_compressed, pieces_of
 from penstock.sources.indexing import open_all
 from penstock.sources.records import RecordTable, moved
-from penstock.sources.text import DoesNotFit, LineSource, bad_line, declared_dtype, decoded, number_in, number_of, numbers_into
+from penstock.sources.text import LineSource, bad_line, checked_encoding, declared_dtype, decoded, encoding_option, number_of
 
 _CALLER = "read_csv"
 _SHOWN = 20
+_NULL_WORDS = frozenset(("NA", "N/A", "n/a", "#N/A", "#NA", "<NA>", "NULL", "null", "None", "nan", "NaN", "-nan", "-NaN"))
+"""Texts that stand for no number in what R, pandas, databases and spreadsheets write."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)  # for np.dtype(np.float64) == None is True
 class CsvColumn:
-    """One field of an element: its name, where it stands in a record, what it becomes, and what stands for an empty field."""
+    """One field of an element: its name, where it stands in a record, what it becomes, what is missing, and what stands for that."""
 
     name: str
     place: int = -1
     dtype: np.dtype[Any] | None = None
     default: Any = None
+    nulls: frozenset[str] = frozenset()
 
     @property
     def as_it_stands(self) -> bool:
@@ -53,7 +60,9 @@ class CsvRecords:
         delimiter: one ASCII character.
         quote: another one.
         header: whether the first record of each file names the fields.
+        encoding: of the text.
         max_line_bytes: a longer record is an error when the file is indexed, before it is ever read whole.
+        names: of the fields, and first_file: whose header they are, where all files are read as streams and must have the same.
     """
 
     kind: ClassVar[str] = "csv"
@@ -66,7 +75,10 @@ class CsvRecords:
     delimiter: str = ","
     quote: str = '"'
     header: bool = True
+    encoding: str = "utf-8"
     max_line_bytes: int = MAX_LINE_BYTES
+    names: list[str] = field(default_factory=list)
+    first_file: str = ""
     _texts: tuple[str, ...] | None = field(init=False, repr=False, compare=False)
     """The names of the columns where these are all fields of a record, in their order, as they stand there."""
 
@@ -79,7 +91,7 @@ class CsvRecords:
     @property
     def options(self) -> dict[str, Any]:
         """Return what decides where records begin and end, and whether the first is one."""
-        return {"delimiter": self.delimiter, "quote": self.quote, "header": self.header}
+        return {"delimiter": self.delimiter, "quote": self.quote, "header": self.header} | encoding_option(self.encoding)
 
     def scan(self, pieces: Iterator[NDArray[np.uint8]], size: int, name: str) -> dict[str, Any]:
         """Find the records of one file, and its header.
@@ -87,21 +99,36 @@ class CsvRecords:
         Raises:
             RecordError: a record is longer than the limit, quotes that are not closed, no header, or the file is no text.
         """
-        rules = Rules(skip="empty", max_line_bytes=self.max_line_bytes, delimiter=ord(self.delimiter), quote=ord(self.quote))
+        return scan_lines(pieces, size, name, self._rules, self._first(name))
 
-        def first(head: bytes) -> dict[str, Any]:
-            where = f"the header of {name!r}"
-            try:
-                names = self.fields_of(head.decode())
-            except (UnicodeDecodeError, Unsplittable) as error:
-                fix = error.fix if isinstance(error, Unsplittable) else "save the file as UTF-8 (iconv -f LATIN1 -t UTF-8)"
-                raise RecordError(f"the header cannot be read: {error}", where=where, fix=fix) from error
-            twice = [one for one, count in Counter(names).items() if count > 1]
-            if twice:
-                raise RecordError(f"the header has {min(twice)!r} twice", where=where, fix="give each column a name of its own")
-            return {"header": names}
+    def stream(self, pieces: Iterator[NDArray[np.uint8]], name: str) -> Iterator[Part]:
+        """Find the records of a file piece by piece.
 
-        return scan_lines(pieces, size, name, rules, first if self.header else None)
+        Raises:
+            RecordError: as `scan`, or its header is not `names`.
+        """
+        return stream_lines(pieces, name, self._rules, self._first(name))
+
+    @property
+    def _rules(self) -> Rules:
+        return Rules(skip="empty", max_line_bytes=self.max_line_bytes, delimiter=ord(self.delimiter), quote=ord(self.quote))
+
+    def _first(self, name: str) -> Callable[[bytes], dict[str, Any]] | None:
+        return partial(self._header, name) if self.header else None
+
+    def _header(self, name: str, head: bytes) -> dict[str, Any]:
+        try:
+            names = self.fields_of(head.decode(self.encoding))
+        except (UnicodeDecodeError, Unsplittable) as error:
+            fix = error.fix if isinstance(error, Unsplittable) else "give encoding='latin-1' or the like"
+            raise RecordError(f"the header cannot be read: {error}", where=f"the header of {name!r}", fix=fix) from error
+        twice = [one for one, count in Counter(names).items() if count > 1]
+        if twice:
+            what, where = f"the header has {min(twice)!r} twice", f"the header of {name!r}"
+            raise RecordError(what, where=where, fix="give each column a name of its own")
+        if self.first_file and names != self.names:
+            raise _other_header(name, names, self.first_file, self.names)
+        return {"header": names}
 
     def fields_of(self, text: str) -> list[str]:
         """Split a record.
@@ -133,7 +160,7 @@ class CsvRecords:
             RecordError: no UTF-8, quotes in the wrong place, or another number of fields.
             IndexStale: it is not one record any more.
         """
-        text = decoded(data, table, index)
+        text = decoded(data, table, index, self.encoding)
         try:
             fields = self.fields_of(text)
         except Unsplittable as error:
@@ -146,7 +173,7 @@ class CsvRecords:
         return fields
 
     def _value(self, text: str, column: CsvColumn, table: RecordTable, index: int) -> Any:
-        if not text and column.default is not None:
+        if column.default is not None and (not text or text in column.nulls):
             return column.default
         if column.dtype is None:
             return text
@@ -157,7 +184,8 @@ class CsvRecords:
             return number_in(text, column.dtype)
         except ValueError as error:
             what = f"column {column.name!r} is {shown(text)}, which is no {column.dtype}: {error}"
-            raise bad_line(table, index, what, "declare another dtype, or None for text") from error
+            fix = f"give missing={{{column.name!r}: value}} for it" if text in _NULL_WORDS else "declare another dtype, or None for text"
+            raise bad_line(table, index, what, fix) from error
 
 
 class CsvColumns(LineSource):
@@ -166,6 +194,7 @@ class CsvColumns(LineSource):
     def __init__(self, storage: Storage, format: CsvRecords, caller: str, **options: Any) -> None:
         super().__init__(storage, format, caller, **options)
         self._csv, self._columns = format, format.columns or ()
+        self._hidden = [frozenset(word for word in column.nulls if _is_number(word, column)) for column in self._columns]
 
     def structure(self) -> Structure:
         """Return the structure that `element.unflatten` needs."""
@@ -199,14 +228,23 @@ class CsvColumns(LineSource):
     def _all_at_once(self, indices: Ints, arrays: list[NDArray[Any]]) -> bool:
         """Convert column by column: a tenth of the time. False where something is out of the ordinary, which `gather` then looks into."""
         data, begins, ends = self.read(indices, self._scratch())
-        view, fields_of = data.data, self._csv.fields_of
+        view, fields_of, encoding = data.data, self._csv.fields_of, self._csv.encoding
         try:
-            rows = [fields_of(str(view[begin:end], "utf-8")) for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)]
+            rows = [fields_of(str(view[begin:end], encoding)) for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)]
         except (UnicodeDecodeError, Unsplittable):
             return False
         if any(len(row) != self._csv.num_fields for row in rows):
             return False
-        return all(numbers_into([row[column.place] for row in rows], array) for column, array in zip(self._columns, arrays, strict=True))
+        for column, hidden, array in zip(self._columns, self._hidden, arrays, strict=True):
+            texts = [row[column.place] for row in rows]
+            if (hidden and not hidden.isdisjoint(texts)) or not numbers_into(texts, array):
+                return False
+        return True
+
+
+def _is_number(word: str, column: CsvColumn) -> bool:
+    """Tell whether a text that means nothing would be a number of the column otherwise."""
+    return numbers_into([word], np.empty(1, column.dtype))
 
 
 def csv_source(
@@ -214,30 +252,39 @@ def csv_source(
     *,
     columns: Any = None,
     names: Sequence[str] | None = None,
-    delimiter: str = ",",
-    quote: str = '"',
     missing: Mapping[str, Any] | None = None,
-    max_line_bytes: int = MAX_LINE_BYTES,
-) -> LineSource:
-    """Open CSV files as one source.
+    null_values: Sequence[str] | None = None,
+    **rules: Any,
+) -> LineSource | RecordStream:
+    """Open CSV files as one source, a stream where some are compressed. `rules` are those of `CsvRecords`.
 
     Raises:
         PlanError: an argument that cannot be, or a column that the files do not have.
         RecordError: files whose headers differ, or as `LineSource`.
         SourceError, OSError: as `open_storage` and `LineSource`.
     """
-    _check_characters(delimiter, quote)
+    plain = CsvRecords(header=names is None, **rules)
+    _check_characters(plain.delimiter, plain.quote)
+    plain = replace(plain, encoding=checked_encoding(plain.encoding, _CALLER, "\n\r" + plain.delimiter + plain.quote))
     if names is not None:
         names = _checked_names(names)
-    plain = CsvRecords(delimiter=delimiter, quote=quote, header=names is None, max_line_bytes=max_line_bytes)
+    if null_values is not None and not missing:
+        what = "null_values= says which fields are missing, and nothing says what stands for them"
+        raise PlanError(what, where=_CALLER, fix="give missing={column: value} as well")
     storage = open_storage(patterns, _CALLER)
-    indices = open_all(storage, plain, _CALLER)
-    found = list(names) if names is not None else _common_header(storage, indices)
-    chosen = _columns(columns, found, dict(missing or {}))
+    streams = is_compressed(storage)
+    indices = None if streams else open_all(storage, plain, _CALLER)
+    if names is not None:
+        found = list(names)
+    else:
+        found = _first_header(storage, plain) if indices is None else _common_header(storage, indices)
+    chosen = _columns(columns, found, dict(missing or {}), null_values)
     format = replace(plain, columns=chosen, num_fields=len(found))
+    if streams:
+        return RecordStream(storage, replace(format, names=found, first_file=storage.name(0)), _CALLER)
     numeric = all(column.dtype is not None for column in chosen)
     kind = CsvColumns if numeric else LineSource
-    return kind(storage, format, _CALLER, max_line_bytes=max_line_bytes, indices=indices)
+    return kind(storage, format, _CALLER, max_line_bytes=plain.max_line_bytes, indices=indices)
 
 
 def _check_characters(delimiter: Any, quote: Any) -> None:
@@ -261,16 +308,35 @@ def _common_header(storage: Storage, indices: Indices) -> list[str]:
     for number, header in enumerate(headers):
         if header != headers[0]:
             file = int(np.argmax(indices.meta_of == number))
-            raise RecordError(
-                f"the header of {shown(storage.name(file))} is {shown(','.join(header))}, and that of {shown(storage.name(0))} is "
-                f"{shown(','.join(headers[0]))}",
-                where=_CALLER,
-                fix="read files of one kind at a time, and join the datasets with concatenate",
-            )
+            raise _other_header(storage.name(file), header, storage.name(0), headers[0])
     return headers[0]
 
 
-def _columns(declared: Any, names: list[str], missing: dict[str, Any]) -> tuple[CsvColumn, ...]:
+def _other_header(name: str, header: list[str], first: str, expected: list[str]) -> RecordError:
+    return RecordError(
+        f"the header of {shown(name)} is {shown(','.join(header))}, and that of {shown(first)} is {shown(','.join(expected))}",
+        where=_CALLER,
+        fix="read files of one kind at a time, and join the datasets with concatenate",
+    )
+
+
+def _first_header(storage: Storage, format: CsvRecords) -> list[str]:
+    """Return the header of the first file of a stream.
+
+    Raises:
+        RecordError: there is none, or the file cannot be read.
+    """
+    found: list[list[str]] = []
+
+    def first(head: bytes) -> None:
+        found.append(format._header(storage.name(0), head)["header"])
+
+    for _ in stream_lines(pieces_of(storage, 0), storage.name(0), format._rules, first):
+        break
+    return found[0]
+
+
+def _columns(declared: Any, names: list[str], missing: dict[str, Any], null_values: Sequence[str] | None) -> tuple[CsvColumn, ...]:
     """Return what an element has."""
     if declared is None:
         pairs: list[tuple[str, Any]] = [(name, None) for name in names]
@@ -291,9 +357,17 @@ def _columns(declared: Any, names: list[str], missing: dict[str, Any]) -> tuple[
     columns = []
     for name, dtype in pairs:
         kind = None if dtype is None or dtype is str else declared_dtype(dtype, name, _CALLER)
-        default = missing.get(name)
-        columns.append(CsvColumn(name=name, place=names.index(name), dtype=kind, default=_default(default, kind, name)))
+        default = _default(missing.get(name), kind, name)
+        nulls = frozenset() if default is None else _nulls(kind) if null_values is None else frozenset(null_values)
+        columns.append(CsvColumn(name=name, place=names.index(name), dtype=kind, default=default, nulls=nulls))
     return tuple(columns)
+
+
+def _nulls(dtype: np.dtype[Any] | None) -> frozenset[str]:
+    """Return the texts that mean that nothing is there, unless the user says which: none of a column of text, and no nan of floats."""
+    if dtype is None:
+        return frozenset()
+    return frozenset(word for word in _NULL_WORDS if dtype.kind != "f" or "nan" not in word.lower())
 
 
 def _default(value: Any, dtype: np.dtype[Any] | None, name: str) -> Any:

@@ -12,10 +12,12 @@ import numpy as np
 from penstock._contracts.storage import Storage
 from penstock._storage.urls import shown
 from penstock.errors import PlanError, RecordError
+from penstock.formats.compression import Part
 from penstock.formats.index import Indices
-from penstock.formats.tar import LEFT_OUT, Names, TarSample, decode_field, find_samples, split_samples, stays_bytes
+from penstock.formats.tar import LEFT_OUT, Names, TarSample, decode_field, find_samples, split_samples, stays_bytes, stream_samples
 from penstock.kernels.columns import LARGE_BYTES, copies
 from penstock.kernels.library import Ints, Uint8s
+from penstock.sources.compressed import RecordStream, is_compressed
 from penstock.sources.records import RECORD_SUMS, RecordSource, RecordTable
 
 _DECODE = (None, "basic")
@@ -29,6 +31,8 @@ class TarFormat:
         fields: the extensions wanted, each a tuple of alternatives the first of which names the field; None: all that are there.
         decode: "basic", or None for bytes.
         verify: compare each sample with its check sum in the index.
+        missing_end: as `TarSource`, of files that are read as a stream.
+        links: likewise.
     """
 
     kind: ClassVar[str] = "tar"
@@ -39,6 +43,8 @@ class TarFormat:
     fields: tuple[tuple[str, ...], ...] | None = None
     decode_by: str | None = None
     verify: bool = True
+    missing_end: str = "warn"
+    links: str = "error"
     names: Names = field(default_factory=Names, compare=False, repr=False)
 
     @property
@@ -53,6 +59,23 @@ class TarFormat:
             RecordError: see docs/formats/tar.md.
         """
         return find_samples(pieces, size, name)
+
+    def stream(self, pieces: Iterator[Uint8s], name: str) -> Iterator[Part]:
+        """Find the samples of a file piece by piece.
+
+        Raises:
+            RecordError: as `scan`; links, or a missing end, where these are to be errors.
+        """
+
+        def check(meta: Mapping[str, Any]) -> None:
+            last.update(meta)
+            if self.links == "error" and (meta["links"] or meta["special"]):
+                raise _odd_members(name, meta)
+
+        last: dict[str, Any] = {}
+        yield from stream_samples(pieces, name, check)
+        if last["end"] != "blocks":
+            _judge_end(f"{shown(name)}", f"read_tar, {shown(name)}", self.missing_end)
 
     def decode(self, data: memoryview, table: RecordTable, index: int) -> dict[str, Any]:
         """Return one sample.
@@ -152,10 +175,7 @@ class TarSource(RecordSource):
         missing_end: str = "warn",
         links: str = "error",
     ) -> None:
-        _one_of("decode", decode, _DECODE)
-        _one_of("missing_end", missing_end, ("warn", "error", "accept"))
-        _one_of("links", links, ("error", "skip"))
-        self._tar = TarFormat(fields=_alternatives(fields), decode_by=decode, verify=verify)
+        self._tar = tar_format(fields=fields, decode=decode, verify=verify, missing_end=missing_end, links=links)
         super().__init__(storage, self._tar, "read_tar", noun="sample")
         _judge_ends(self.table, missing_end)
         if links == "error":
@@ -185,6 +205,31 @@ class TarSource(RecordSource):
         """Return the call with the numbers of elements and files, and what is left out."""
         left = ", ".join(f"{count} {kind.replace('_', ' ')}" for kind, count in self.left_out().items())
         return super().label().removesuffix(")") + (f"; left out: {left})" if left else ")")
+
+
+def tar_format(
+    *, fields: Sequence[str] | None = None, decode: str | None = None, verify: bool = True, missing_end: str = "warn", links: str = "error"
+) -> TarFormat:
+    """Return the format for what a user gave.
+
+    Raises:
+        PlanError: an argument that is not known.
+    """
+    _one_of("decode", decode, _DECODE)
+    _one_of("missing_end", missing_end, ("warn", "error", "accept"))
+    _one_of("links", links, ("error", "skip"))
+    return TarFormat(fields=_alternatives(fields), decode_by=decode, verify=verify, missing_end=missing_end, links=links)
+
+
+def tar_source(storage: Storage, *, verify: bool = True, **options: Any) -> TarSource | RecordStream:
+    """Return the source for tar files: a stream where the name of one says that it is compressed, in which nothing has a check sum.
+
+    Raises:
+        PlanError, RecordError, SourceError, OSError: as `TarSource`.
+    """
+    if is_compressed(storage):
+        return RecordStream(storage, tar_format(verify=False, **options), "read_tar")
+    return TarSource(storage, verify=verify, **options)
 
 
 def _one_of(argument: str, value: Any, known: tuple[str | None, ...]) -> None:
@@ -217,23 +262,29 @@ def _judge_ends(table: RecordTable, missing_end: str) -> None:
         return
     name, size = table.names[open_files[0]], table.indices.sizes[open_files[0]]
     more = "" if len(open_files) == 1 else f" and {len(open_files) - 1} more files"
-    what = f"{shown(name)}{more}: there are no two blocks of zeros at the end, so the archive may have been cut where a member ends"
+    _judge_end(f"{shown(name)}{more}", f"read_tar, {shown(name)}, offset {size}", missing_end)
+
+
+def _judge_end(whose: str, where: str, missing_end: str) -> None:
+    what = f"{whose}: there are no two blocks of zeros at the end, so the archive may have been cut where a member ends"
     if missing_end == "error":
-        raise RecordError(
-            what, where=f"read_tar, {shown(name)}, offset {size}", fix='get another copy, or give missing_end="accept" if all is there'
-        )
-    warnings.warn(f'{what}; missing_end="accept" says that all is there', stacklevel=2)
+        raise RecordError(what, where=where, fix='get another copy, or give missing_end="accept" if all is there')
+    if missing_end == "warn":
+        warnings.warn(f'{what}; missing_end="accept" says that all is there', stacklevel=3)
 
 
 def _refuse_links(table: RecordTable) -> None:
     for file in _noted(table.indices, lambda meta: meta.get("links", 0) or meta.get("special", 0)):
-        meta = table.indices.meta(file)
-        raise RecordError(
-            f"there are {meta.get('links', 0)} links and {meta.get('special', 0)} devices or other special members, whose data are not in "
-            "the archive",
-            where=f"read_tar, {shown(table.names[file])}, the first one at offset {meta.get('first_odd')}",
-            fix='write it with `tar --dereference --hard-dereference`, or give links="skip" if samples are whole without them',
-        )
+        raise _odd_members(table.names[file], table.indices.meta(file))
+
+
+def _odd_members(name: str, meta: Mapping[str, Any]) -> RecordError:
+    return RecordError(
+        f"there are {meta.get('links', 0)} links and {meta.get('special', 0)} devices or other special members, whose data are not in "
+        "the archive",
+        where=f"read_tar, {shown(name)}, the first one at offset {meta.get('first_odd')}",
+        fix='write it with `tar --dereference --hard-dereference`, or give links="skip" if samples are whole without them',
+    )
 
 
 def _noted(indices: Indices, wanted: Callable[[Mapping[str, Any]], Any]) -> list[int]:

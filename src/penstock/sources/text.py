@@ -1,27 +1,30 @@
-"""Text files, one element per line, and JSON lines, one value per line; declared types of values of JSON and CSV.
+"""Text files, one element per line, and JSON lines, one value per line; declared types of JSON values.
 
 Values become integers exactly or not at all, and floats rounded to their dtype.
 """
 
 from __future__ import annotations
 
+import codecs
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from penstock._contracts.element import ArraySpec
 from penstock._contracts.storage import Storage
 from penstock._storage import Patterns, open_storage
 from penstock._storage.urls import shown
 from penstock.errors import PlanError, RecordError
+from penstock.formats.compression import Part
 from penstock.formats.index import Indices
-from penstock.formats.linescan import MAX_LINE_BYTES, NEWLINE, Rules, line_number, scan_lines
+from penstock.formats.linescan import MAX_LINE_BYTES, NEWLINE, Rules, line_number, scan_lines, stream_lines
+from penstock.formats.values import DoesNotFit, json_decoder, json_fix, nul_in
 from penstock.kernels.library import Uint8s
+from penstock.sources.compressed import RecordStream, StreamFormat, is_compressed
 from penstock.sources.records import RecordFormat, RecordSource, RecordTable, moved
 
 
@@ -57,7 +60,7 @@ class LineSource(RecordSource):
 
 @dataclass(frozen=True, slots=True)
 class TextLines:
-    """Lines of UTF-8 text, as {"text": str}.
+    """Lines of text, as {"text": str}.
 
     A line ends at LF or CRLF, or at the end of the file; the end is not part of it, nor is a CR at the very end of the file. A byte order
     mark at the beginning is not part of the text.
@@ -65,6 +68,7 @@ class TextLines:
     Attributes:
         max_line_bytes: a longer line is an error when the file is indexed, before it is ever read whole.
         skip_blank: leave lines out that hold nothing but white space; otherwise they are elements.
+        encoding: of the text.
     """
 
     kind: ClassVar[str] = "text"
@@ -74,11 +78,12 @@ class TextLines:
 
     max_line_bytes: int = MAX_LINE_BYTES
     skip_blank: bool = False
+    encoding: str = "utf-8"
 
     @property
     def options(self) -> dict[str, Any]:
-        """Return which lines are left out, if any are."""
-        return {"skip": "blank"} if self.skip_blank else {}
+        """Return which lines are left out, if any are, and another encoding than UTF-8."""
+        return ({"skip": "blank"} if self.skip_blank else {}) | encoding_option(self.encoding)
 
     def scan(self, pieces: Iterator[Uint8s], size: int, name: str) -> dict[str, Any]:
         """Find the lines of one file.
@@ -86,7 +91,19 @@ class TextLines:
         Raises:
             RecordError: a line is longer than the limit, or the file is no text.
         """
-        return scan_lines(pieces, size, name, Rules(skip="blank" if self.skip_blank else "none", max_line_bytes=self.max_line_bytes))
+        return scan_lines(pieces, size, name, self._rules)
+
+    def stream(self, pieces: Iterator[Uint8s], name: str) -> Iterator[Part]:
+        """Find the lines of a file piece by piece.
+
+        Raises:
+            RecordError: as `scan`.
+        """
+        return stream_lines(pieces, name, self._rules)
+
+    @property
+    def _rules(self) -> Rules:
+        return Rules(skip="blank" if self.skip_blank else "none", max_line_bytes=self.max_line_bytes)
 
     def decode(self, data: memoryview, table: RecordTable, index: int) -> dict[str, str]:
         """Return {"text": str}.
@@ -95,20 +112,32 @@ class TextLines:
             RecordError: it is no UTF-8.
             IndexStale: it is not one line any more.
         """
-        text = decoded(data, table, index)
+        text = decoded(data, table, index, self.encoding)
         if "\n" in text:
             raise moved(table, index)
         return {"text": text.removesuffix("\r")}
 
 
-def text_source(patterns: Patterns, *, skip_blank: bool = False, max_line_bytes: int = MAX_LINE_BYTES) -> LineSource:
-    """Open text files as one source of lines.
+def text_source(
+    patterns: Patterns, *, skip_blank: bool = False, encoding: str = "utf-8", max_line_bytes: int = MAX_LINE_BYTES
+) -> LineSource | RecordStream:
+    """Open text files as one source of lines, a stream where some are compressed.
 
     Raises:
         PlanError, RecordError, SourceError, OSError: as `open_storage` and `LineSource`.
     """
-    format = TextLines(max_line_bytes=max_line_bytes, skip_blank=skip_blank)
-    return LineSource(open_storage(patterns, "read_text"), format, "read_text", max_line_bytes=max_line_bytes)
+    format = TextLines(max_line_bytes=max_line_bytes, skip_blank=skip_blank, encoding=checked_encoding(encoding, "read_text"))
+    return line_source(open_storage(patterns, "read_text"), format, "read_text", max_line_bytes=max_line_bytes)
+
+
+def line_source(storage: Storage, format: StreamFormat, caller: str, **options: Any) -> LineSource | RecordStream:
+    """Return the source for lines of files: a stream where the name of one says that it is compressed."""
+    return RecordStream(storage, format, caller) if is_compressed(storage) else LineSource(storage, format, caller, **options)
+
+
+def encoding_option(encoding: str) -> dict[str, str]:
+    """Return the part of an index's options that says the encoding; that of UTF-8 is none, as in indices of before."""
+    return {} if encoding == "utf-8" else {"encoding": encoding}
 
 
 def place_of(table: RecordTable, index: int) -> str:
@@ -122,32 +151,62 @@ def bad_line(table: RecordTable, index: int, what: str, fix: str) -> RecordError
     return RecordError(what, where=f"{place_of(table, index)}, offset {int(table.columns['offsets'][index])}", fix=fix)
 
 
-def decoded(data: memoryview, table: RecordTable, index: int) -> str:
+def decoded(data: memoryview, table: RecordTable, index: int, encoding: str = "utf-8") -> str:
     """Return the text of a record.
 
     Raises:
-        RecordError: it is no UTF-8.
+        RecordError: it is of another encoding, or has NUL bytes.
     """
     try:
-        return str(data, "utf-8")
+        text = str(data, encoding)
     except UnicodeDecodeError as error:
-        raise bad_line(
-            table,
-            index,
-            f"byte {error.start} of the line is {data[error.start]:#04x}, which is no UTF-8 ({error.reason})",
-            "save the file as UTF-8 (iconv -f LATIN1 -t UTF-8), or leave such lines out with on_error=",
-        ) from error
+        named = "UTF-8" if encoding == "utf-8" else encoding
+        what = f"byte {error.start} of the line is {data[error.start]:#04x}, which is no {named} ({error.reason})"
+        fix = "give encoding='latin-1' or the like (read_jsonl: save the file as UTF-8), or leave such lines out with on_error="
+        raise bad_line(table, index, what, fix) from error
+    if "\0" in text:
+        raise bad_line(table, index, nul_in(text), "take them out (tr -d '\\0'), or leave such lines out with on_error=")
+    return text
 
 
-_ALWAYS_FITS = 65504.0
-"""The largest float16: no float of at most this size is too large for any dtype."""
+def checked_encoding(encoding: Any, caller: str, ends: str = "\n") -> str:
+    """Return the name of an encoding in whose texts every byte of ASCII is what it is in ASCII.
+
+    Args:
+        encoding: as the user gave it.
+        caller: the function that the user called.
+        ends: the characters by whose bytes records and fields are told apart.
+
+    Raises:
+        PlanError: it is no such encoding.
+    """
+    name = ""
+    try:
+        name = codecs.lookup(encoding).name.removesuffix("-sig")
+        plain = bytes(range(128)).decode(name) == bytes(range(128)).decode("ascii")
+        plain = plain and b"\x1b" not in "é表한".encode(name, "ignore") and not any(_is_second(end, name) for end in ends)
+    except (LookupError, TypeError, UnicodeError):
+        plain = False
+    if plain:
+        return name
+    raise PlanError(
+        f"encoding={encoding!r} is none in which lines and fields end with bytes of ASCII",
+        where=caller,
+        fix="give 'latin-1', 'cp1252', 'gb18030' or the like; save UTF-16 as UTF-8: iconv -f UTF-16 -t UTF-8",
+    )
+
+
+def _is_second(end: str, encoding: str) -> bool:
+    """Tell whether the byte of a character can be the second of another one, as that of | in Shift-JIS."""
+    for lead in range(128, 256):
+        with suppress(UnicodeDecodeError):
+            if not bytes((lead, ord(end))).decode(encoding).endswith(end):
+                return True
+    return False
+
+
 _FITS = {"b": "b", "i": "iu", "u": "iu", "f": "iuf"}
 _UNBOUNDED: dict[str, set[type]] = {"b": set(), "i": {int}, "u": {int}, "f": {int, float}}
-_TRUE, _FALSE = frozenset(("true", "True", "TRUE", "1")), frozenset(("false", "False", "FALSE", "0"))
-
-
-class DoesNotFit(ValueError):
-    """A value is no number of the dtype; the text says why."""
 
 
 def declared_dtype(dtype: Any, name: str, caller: str) -> np.dtype[Any]:
@@ -216,59 +275,6 @@ def _cast(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, 
     return cast
 
 
-def number_in(text: str, dtype: np.dtype[Any]) -> Any:
-    """Return the number that a field of a CSV file is.
-
-    White space around it does not count. nan and inf are floats.
-
-    Raises:
-        ValueError: it is none, or (DoesNotFit) does not fit.
-    """
-    if "_" in text or not text.isascii():  # which Python's int and float would take
-        raise DoesNotFit("it is no number")
-    if dtype.kind == "b":
-        word = text.strip()
-        if word not in _TRUE and word not in _FALSE:
-            raise DoesNotFit("it is neither true nor false, 1 nor 0")
-        return np.bool_(word in _TRUE)
-    if dtype.kind == "f":
-        number = float(text)
-        if abs(number) < _ALWAYS_FITS:  # errstate would take longer than all the rest
-            return dtype.type(number)
-        with np.errstate(over="ignore"):
-            value = dtype.type(number)
-        if np.isinf(value) and "inf" not in text.lower():
-            raise DoesNotFit("it is too large")
-        return value
-    whole = int(text)
-    limits = np.iinfo(dtype)
-    if not limits.min <= whole <= limits.max:
-        raise DoesNotFit(f"only {limits.min} to {limits.max} fit")
-    return dtype.type(whole)
-
-
-def numbers_into(texts: list[str], out: NDArray[Any]) -> bool:
-    """Write what `number_in` gives for each text into `out`; False where one of them needs a closer look, or is no number."""
-    joined = "".join(texts)
-    if "_" in joined or not joined.isascii():
-        return False
-    try:
-        if out.dtype.kind == "f":
-            with np.errstate(over="ignore"):
-                out[:] = list(map(float, texts))
-            return not np.isinf(out).any()
-        if out.dtype.kind == "b":
-            out[:] = [number_in(text, out.dtype) for text in texts]
-            return True
-        values, limits = list(map(int, texts)), np.iinfo(out.dtype)
-    except ValueError:
-        return False  # number_in names the one that is none
-    if values and (min(values) < limits.min or max(values) > limits.max):
-        return False
-    out[:] = values
-    return True
-
-
 _SHOWN_CHARS = 80
 
 
@@ -296,9 +302,7 @@ class JsonLines:
     _decoder: json.JSONDecoder = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        constant, number = (None, None) if self.allow_nan else (_refuse_constant, _finite)
-        decoder = json.JSONDecoder(object_pairs_hook=_object, parse_constant=constant, parse_float=number)
-        object.__setattr__(self, "_decoder", decoder)
+        object.__setattr__(self, "_decoder", json_decoder(allow_nan=self.allow_nan))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return JsonLines, (self.fields, self.allow_nan, self.max_line_bytes)
@@ -310,6 +314,14 @@ class JsonLines:
             RecordError: a line is longer than the limit, or the file is no text.
         """
         return scan_lines(pieces, size, name, Rules(skip="blank", max_line_bytes=self.max_line_bytes))
+
+    def stream(self, pieces: Iterator[Uint8s], name: str) -> Iterator[Part]:
+        """Find the lines of a file piece by piece.
+
+        Raises:
+            RecordError: as `scan`.
+        """
+        return stream_lines(pieces, name, Rules(skip="blank", max_line_bytes=self.max_line_bytes))
 
     def decode(self, data: memoryview, table: RecordTable, index: int) -> Any:
         """Return the line's value, or a dict of the declared fields.
@@ -326,9 +338,9 @@ class JsonLines:
             value = self._decoder.decode(text)
         except json.JSONDecodeError as error:
             what = f"the line is no JSON: {error.msg} at character {error.pos}, near {text[error.pos : error.pos + 20]!r}"
-            raise bad_line(table, index, what, _hint(text)) from error
+            raise bad_line(table, index, what, json_fix(error, text)) from error
         except ValueError as error:
-            raise bad_line(table, index, str(error), _hint_of(error)) from error
+            raise bad_line(table, index, str(error), json_fix(error, text)) from error
         except RecursionError as error:
             raise bad_line(table, index, "the line is nested too deep", "flatten it: Python reads about 1,000 levels of JSON") from error
         if self.fields is None:
@@ -353,15 +365,17 @@ class JsonLines:
             raise bad_line(table, index, what, "declare another dtype, or None to get the value as it is") from error
 
 
-def jsonl_source(patterns: Patterns, *, fields: Any = None, allow_nan: bool = False, max_line_bytes: int = MAX_LINE_BYTES) -> LineSource:
-    """Open files of JSON lines as one source.
+def jsonl_source(
+    patterns: Patterns, *, fields: Any = None, allow_nan: bool = False, max_line_bytes: int = MAX_LINE_BYTES
+) -> LineSource | RecordStream:
+    """Open files of JSON lines as one source, a stream where some are compressed.
 
     Raises:
         PlanError: `fields` names nothing, or a dtype is none.
         RecordError, SourceError, OSError: as `open_storage` and `LineSource`.
     """
     format = JsonLines(_declared(fields), bool(allow_nan), max_line_bytes)
-    return LineSource(open_storage(patterns, "read_jsonl"), format, "read_jsonl", max_line_bytes=max_line_bytes)
+    return line_source(open_storage(patterns, "read_jsonl"), format, "read_jsonl", max_line_bytes=max_line_bytes)
 
 
 def _declared(fields: Any) -> tuple[tuple[str, np.dtype[Any] | None], ...] | None:
@@ -378,57 +392,6 @@ def _declared(fields: Any) -> tuple[tuple[str, np.dtype[Any] | None], ...] | Non
             f"fields={fields!r} declares nothing", where="read_jsonl", fix='give names, ["text"], or names and dtypes, {"label": np.int64}'
         )
     return tuple((name, None if dtype is None else declared_dtype(dtype, name, "read_jsonl")) for name, dtype in pairs)
-
-
-class _Twice(ValueError):
-    """A key stands twice in an object."""
-
-
-class _NoNumber(ValueError):
-    """NaN or Infinity."""
-
-
-class _TooLarge(ValueError):
-    """A number that would be infinite."""
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the object; one that has a key twice would lose a value without a word."""
-    value = dict(pairs)
-    if len(value) < len(pairs):
-        seen: set[str] = set()
-        for key, _ in pairs:
-            if key in seen:
-                raise _Twice(f"the key {key[:_SHOWN_CHARS]!r} stands twice in one object")
-            seen.add(key)
-    return value
-
-
-def _refuse_constant(name: str) -> Any:
-    raise _NoNumber(f"{name} is no JSON")
-
-
-def _finite(text: str) -> float:
-    number = float(text)
-    if math.isinf(number):
-        raise _TooLarge(f"{text[:_SHOWN_CHARS]} is too large for a float")
-    return number
-
-
-def _hint(text: str) -> str:
-    if text[:1] == "[" and not text.rstrip().endswith("]"):
-        return "this looks like one array over many lines: write one value a line (jq -c '.[]')"
-    if text.rstrip() in ("{", "["):
-        return "this looks like one value over many lines: write each on one line (jq -c .)"
-    return "mend the line, or leave such lines out with on_error="
-
-
-def _hint_of(error: ValueError) -> str:
-    if isinstance(error, _NoNumber):
-        return "give allow_nan=True to take what Python's json writes"
-    if isinstance(error, _TooLarge):
-        return "mend the number, or give allow_nan=True to take it as infinite"
-    return "give each key once" if isinstance(error, _Twice) else "mend the line"
 
 
 def _kind(value: Any) -> str:

@@ -1,15 +1,16 @@
-"""Windows of token ids in files: element i is `length + 1` tokens, read where they lie. The files are .npy or raw integers."""
+"""Windows of token ids in files: element i is `length + 1` tokens, read where they lie. Files are .npy or raw integers."""
 
 from __future__ import annotations
 
 import io
 import math
 import os
+import re
 import sys
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.lib import format as npy
@@ -213,6 +214,16 @@ class TokenSource:
 _FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOCTTY", 0)
 _CALLER = "read_tokens"
 _NPY_HEAD_BYTES = 16_384
+_HEAD_BYTES = 64
+_LLM_C: Final[dict[int, np.dtype[Any]]] = {20240520: np.dtype(np.uint16), 20240801: np.dtype(np.uint32)}
+"""The magic numbers of the shards of llm.c and modded-nanogpt: 256 int32 (magic, version, number of tokens, zeros), then the tokens."""
+_LLM_C_BYTES, _LIT_BYTES = 1024, 24
+_LIT_MARK = b"LITPKDS\x01" + bytes(7)
+_INDEX_MARKS = b"MMIDIDX\0\0", b"TNTIDX\0\0"
+"""Of Megatron and of fairseq before it; a version of 8 bytes and the code of the dtype stand behind."""
+_CODES: Final[dict[int, np.dtype[Any]]] = dict(enumerate(map(np.dtype, ("u1", "i1", "i2", "i4", "i8")), 1)) | {8: np.dtype("u2")}
+"""The dtypes in headers of lit-gpt and Megatron."""
+_TEXT = re.compile(rb"[\t\n\r -~]{%d}" % _HEAD_BYTES)
 _NPY_VERSIONS = ((1, 0), (2, 0), (3, 0))
 _SAVE = "write it with np.save"
 
@@ -233,6 +244,10 @@ class Outside(NamedTuple):
     place: int
 
 
+_Told: TypeAlias = tuple["np.dtype[Any]", int, int]
+"""The dtype of a file's tokens, where the first begins, and how many there are."""
+
+
 class TokenReader(Protocol):
     """Reads windows; from any thread."""
 
@@ -244,12 +259,17 @@ class TokenReader(Protocol):
         """
 
 
-def find_tokens(storage: Storage, dtype: Any) -> TokenFiles:
-    """Look at the beginning of each file: .npy by its header, anything else is raw tokens of `dtype`.
+def find_tokens(storage: Storage, dtype: Any, offset: int | None = None) -> TokenFiles:
+    """Look at the beginning of each file: .npy and shards of known writers by their headers, anything else is raw tokens of `dtype`.
+
+    Args:
+        storage: the files.
+        dtype: of raw tokens; None where headers say it.
+        offset: where the tokens of each file begin, in bytes: no header is looked for then. None: behind a known header, or at 0.
 
     Raises:
-        PlanError: no dtype for a raw file, or one that tokens cannot have.
-        RecordError: a file is no whole number of tokens, an archive, or an .npy file that is damaged or holds something else.
+        PlanError: no dtype for a raw file, or one that tokens cannot have; an offset into an .npy file.
+        RecordError: a file is no whole number of tokens, an archive, or has a header that is damaged or of something else.
         SourceError, OSError: a file that cannot be read.
     """
     given = None if dtype is None else _given(dtype)
@@ -258,18 +278,21 @@ def find_tokens(storage: Storage, dtype: Any) -> TokenFiles:
     first: np.dtype[Any] | None = None
     for file in range(num_files):
         name, size = storage.name(file), storage.size(file)
-        head = storage.read(file, 0, min(size, linescan.HEAD_BYTES)) if size else b""
-        if head.startswith(npy.MAGIC_PREFIX) or name.endswith(".npy"):
+        head = storage.read(file, 0, min(size, _HEAD_BYTES)) if size else b""
+        if head.startswith(npy.MAGIC_PREFIX) or (name.endswith(".npy") and offset is None):
             head = storage.read(file, 0, min(size, _NPY_HEAD_BYTES)) if size else b""
-            found, offsets[file], counts[file] = _npy(head, size, name)
-            if given is not None and found != given:
-                raise PlanError(
-                    f"dtype={given} was given, and the header says {found}", where=f"{_CALLER}, {shown(name)}", fix="leave dtype= out"
-                )
+            told: _Told | None = _npy(head, size, name)
         else:
             _refuse_foreign(head, name)
-            found = _raw(given, name, size)
-            counts[file] = size // found.itemsize
+            told = _headed(head, size, name) if offset is None else None
+        if told is None:
+            told = _raw(given, name, size, head, offset)
+        elif offset is not None:
+            raise PlanError(f"offset={offset} is given for an .npy file", where=f"{_CALLER}, {shown(name)}", fix="leave offset= out")
+        elif given is not None and told[0] != given:
+            what = f"dtype={given} was given, and the header says {told[0]}"
+            raise PlanError(what, where=f"{_CALLER}, {shown(name)}", fix="leave dtype= out")
+        found, offsets[file], counts[file] = told
         if first is not None and found != first:
             raise PlanError(
                 f"{shown(storage.name(0))} holds {first} and {shown(name)} holds {found}",
@@ -295,7 +318,7 @@ def _given(dtype: Any) -> np.dtype[Any]:
     return found
 
 
-def _npy(head: bytes, size: int, name: str) -> tuple[np.dtype[Any], int, int]:
+def _npy(head: bytes, size: int, name: str) -> _Told:
     """Return dtype, offset of the first token and number of tokens of an .npy file. Nothing is unpickled."""
     shape, in_fortran_order, dtype, offset = _npy_header(head, name)
     if dtype.hasobject:
@@ -365,29 +388,76 @@ def _npy_hint(head: bytes) -> str:
         return "this looks like an .npz archive: save each array with np.save, or read it with from_arrays(dict(np.load(path)))"
     if head.startswith(b"\x1f\x8b"):
         return "this looks like gzip: unpack it first"
-    return "check the path; a raw binary file needs dtype=, and a name that does not end in .npy"
+    return "check the path; a raw binary file needs dtype=, and offset=0 if its name ends in .npy"
 
 
 def _refuse_foreign(head: bytes, name: str) -> None:
-    other = linescan.foreign(head, surely=True)
-    if other is not None:
-        raise RecordError(f"the file looks like {other.kind}, not like tokens", where=f"{shown(name)}, offset 0", fix=other.fix)
+    """Refuse what is surely no file of tokens: archives, tables, and what other libraries keep beside tokens or around them."""
+    kind, fix = "", ""
+    mark = next((mark for mark in _INDEX_MARKS if head.startswith(mark)), b"")
+    if mark:
+        code = head[len(mark) + 8] if len(head) > len(mark) + 8 else 0
+        found = f"np.{_CODES[code]}" if code in _CODES else "what it was written with"
+        kind, fix = "an index of Megatron", f"the tokens are in the .bin file beside it: give that, and dtype={found}"
+    elif name.endswith(".mds"):
+        kind, fix = "a shard of Mosaic Streaming", "read the folder with streaming.LocalDataset, and that with from_source"
+    elif (other := linescan.foreign(head, surely=True)) is not None:
+        kind, fix = other.kind, other.fix
+    if kind:
+        raise RecordError(f"the file looks like {kind}, not like tokens", where=f"{shown(name)}, offset 0", fix=fix)
 
 
-def _raw(given: np.dtype[Any] | None, name: str, size: int) -> np.dtype[Any]:
+def _headed(head: bytes, size: int, name: str) -> _Told | None:
+    """Return what the header of a shard says, if it is one of a known writer; its first bytes are tokens by no chance."""
+    if head.startswith(_LIT_MARK) and len(head) > _LIT_BYTES and head[15] in _CODES:
+        dtype = _CODES[head[15]]
+        return dtype, _LIT_BYTES, _whole(dtype, name, size, _LIT_BYTES)
+    magic, version, count = np.frombuffer(head, "<i4", 3).tolist() if len(head) >= 12 else (0, 0, 0)
+    if magic not in _LLM_C or not 0 < version < 256 or any(head[12:]):
+        return None
+    dtype = _LLM_C[magic]
+    if size != _LLM_C_BYTES + count * dtype.itemsize:
+        raise RecordError(
+            f"the header says {count} {dtype} tokens, which end at byte {_LLM_C_BYTES + count * dtype.itemsize}, and the file has {size}",
+            where=f"{shown(name)}, offset 8",
+            fix="get the whole file again",
+        )
+    return dtype, _LLM_C_BYTES, count
+
+
+def _raw(given: np.dtype[Any] | None, name: str, size: int, head: bytes, offset: int | None) -> _Told:
+    if offset is None and _TEXT.fullmatch(head) and (given is None or given.itemsize > 1):
+        raise RecordError(
+            "the file looks like text, not like tokens",
+            where=f"{shown(name)}, offset 0",
+            fix="give a pattern that fits the files of tokens alone; offset=0 reads this one all the same",
+        )
     if given is None:
         raise PlanError(
             f"{shown(name)} is no .npy file, so it does not say what its tokens are",
             where=_CALLER,
             fix="give dtype=np.uint16, or what the file was written with",
         )
-    if size % given.itemsize:
+    return given, offset or 0, _whole(given, name, size, offset or 0)
+
+
+def _whole(dtype: np.dtype[Any], name: str, size: int, begin: int) -> int:
+    """Return how many tokens there are from a byte on.
+
+    Raises:
+        RecordError: they are no whole number, or the file ends before.
+    """
+    count, rest = divmod(size - begin, dtype.itemsize)
+    if count < 0:
+        raise RecordError(f"the file has {size} bytes, and its tokens begin at {begin}", where=shown(name), fix="give another offset=")
+    if rest:
+        behind = f" behind the first {begin}" if begin else ""
         raise RecordError(
-            f"the file has {size} bytes, {size % given.itemsize} more than a whole number of {given} tokens",
-            where=f"{shown(name)}, offset {size - size % given.itemsize}",
-            fix="get the whole file again, or give the dtype that it was written with",
+            f"the file has {size} bytes, {rest} more than a whole number of {dtype} tokens{behind}",
+            where=f"{shown(name)}, offset {size - rest}",
+            fix="get the whole file again, or give the dtype that it was written with; offset= leaves a header out",
         )
-    return given
+    return count
 
 
 def token_reader(storage: Storage, dtype: np.dtype[Any]) -> TokenReader:

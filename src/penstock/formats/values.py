@@ -1,0 +1,169 @@
+"""Values as texts say them: numbers, JSON, and text itself. One rule for a format, wherever it stands: a file of its own, or in a tar."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+_ALWAYS_FITS = 65504.0
+"""The largest float16: no float of at most this size is too large for any dtype."""
+_TRUE, _FALSE = frozenset(("true", "True", "TRUE", "1")), frozenset(("false", "False", "FALSE", "0"))
+_SHOWN_CHARS = 80
+
+
+class DoesNotFit(ValueError):
+    """A value is no number of the dtype, or no text; the message says why."""
+
+
+def text_in(data: memoryview | bytes) -> str:
+    """Return the text that UTF-8 is, without a byte order mark.
+
+    Raises:
+        ValueError: it is none, or has NUL bytes.
+    """
+    text = str(data, "utf-8-sig")
+    if "\0" in text:
+        raise DoesNotFit(nul_in(text))
+    return text
+
+
+def nul_in(text: str) -> str:
+    """Say where a NUL byte is, which UTF-16 without a mark is full of."""
+    return f"character {text.index(chr(0))} is a NUL byte, which is in no text of this encoding; UTF-16 looks so"
+
+
+def integer_in(text: str) -> int:
+    """Return the integer of any size that a text is; white space around it does not count.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if "_" in text or not text.isascii():  # which Python's int would take
+        raise DoesNotFit("it is no number")
+    return int(text)
+
+
+def number_in(text: str, dtype: np.dtype[Any]) -> Any:
+    """Return the number that a field of a CSV file is.
+
+    White space around it does not count. nan and inf are floats.
+
+    Raises:
+        ValueError: it is none, or (DoesNotFit) does not fit.
+    """
+    if "_" in text or not text.isascii():  # which Python's int and float would take
+        raise DoesNotFit("it is no number")
+    if dtype.kind == "b":
+        word = text.strip()
+        if word not in _TRUE and word not in _FALSE:
+            raise DoesNotFit("it is neither true nor false, 1 nor 0")
+        return np.bool_(word in _TRUE)
+    if dtype.kind == "f":
+        number = float(text)
+        if abs(number) < _ALWAYS_FITS:  # errstate would take longer than all the rest
+            return dtype.type(number)
+        with np.errstate(over="ignore"):
+            value = dtype.type(number)
+        if np.isinf(value) and "inf" not in text.lower():
+            raise DoesNotFit("it is too large")
+        return value
+    whole = int(text)
+    limits = np.iinfo(dtype)
+    if not limits.min <= whole <= limits.max:
+        raise DoesNotFit(f"only {limits.min} to {limits.max} fit")
+    return dtype.type(whole)
+
+
+def numbers_into(texts: list[str], out: NDArray[Any]) -> bool:
+    """Write what `number_in` gives for each text into `out`; False where one of them needs a closer look, or is no number."""
+    joined = "".join(texts)
+    if "_" in joined or not joined.isascii():
+        return False
+    try:
+        if out.dtype.kind == "f":
+            with np.errstate(over="ignore"):
+                out[:] = list(map(float, texts))
+            return not np.isinf(out).any()
+        if out.dtype.kind == "b":
+            out[:] = [number_in(text, out.dtype) for text in texts]
+            return True
+        values, limits = list(map(int, texts)), np.iinfo(out.dtype)
+    except ValueError:
+        return False  # number_in names the one that is none
+    if values and (min(values) < limits.min or max(values) > limits.max):
+        return False
+    out[:] = values
+    return True
+
+
+# -- JSON -------------------------------------------------------------------------------------------------------------------------
+
+
+def json_decoder(*, allow_nan: bool = False) -> json.JSONDecoder:
+    """Return the decoder of JSON; what it refuses is a ValueError, for which `json_fix` knows what to do.
+
+    Args:
+        allow_nan: take NaN, Infinity and -Infinity, and numbers beyond the floats as infinite.
+    """
+    constant, number = (None, None) if allow_nan else (_refuse_constant, _finite)
+    return json.JSONDecoder(object_pairs_hook=_object, parse_constant=constant, parse_float=number)
+
+
+class _Twice(ValueError):
+    """A key stands twice in an object."""
+
+
+class _NoNumber(ValueError):
+    """NaN or Infinity."""
+
+
+class _TooLarge(ValueError):
+    """A number that would be infinite."""
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the object; one that has a key twice would lose a value without a word."""
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise _Twice(f"the key {key[:_SHOWN_CHARS]!r} stands twice in one object")
+            seen.add(key)
+    return value
+
+
+def _refuse_constant(name: str) -> Any:
+    raise _NoNumber(f"{name} is no JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise _TooLarge(f"{text[:_SHOWN_CHARS]} is too large for a float")
+    return number
+
+
+def json_fix(error: ValueError, text: str) -> str:
+    """Return what to do about an error of the decoder."""
+    return _hint(text) if isinstance(error, json.JSONDecodeError) else _hint_of(error)
+
+
+def _hint(text: str) -> str:
+    if text[:1] == "[" and not text.rstrip().endswith("]"):
+        return "this looks like one array over many lines: write one value a line (jq -c '.[]')"
+    if text.rstrip() in ("{", "["):
+        return "this looks like one value over many lines: write each on one line (jq -c .)"
+    return "mend the line, or leave such lines out with on_error="
+
+
+def _hint_of(error: ValueError) -> str:
+    if isinstance(error, _NoNumber):
+        return "give allow_nan=True to take what Python's json writes"
+    if isinstance(error, _TooLarge):
+        return "mend the number, or give allow_nan=True to take it as infinite"
+    return "give each key once" if isinstance(error, _Twice) else "mend the line"
