@@ -1,6 +1,7 @@
 """Run every Python snippet of README.md and docs/: those of one page in order, in one namespace, in an empty folder of their own.
 
-A snippet that starts with `# no-run: REASON` is listed and not run. Warnings are errors, but for that of a skipped element. Each page runs in a process of its own.
+A snippet that starts with `# no-run: REASON` is listed and not run. Warnings are errors, but for that of a skipped element. Each page
+runs in a process of its own.
 A translation (`PAGE.zh.md` beside `PAGE.md`) is not run: its snippets must be those of the original.
 """
 

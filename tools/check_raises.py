@@ -19,6 +19,7 @@ PACKAGE = "src/penstock"
 
 BROAD_HANDLERS = (
     "_contracts/failing.py",
+    "_contracts/process.py",
     "_executors/processes.py",
     "_executors/threads.py",
     "_engine/error_policy.py",
@@ -40,7 +41,7 @@ BROAD_HANDLERS = (
 """Where a broad handler may end without `raise`: the worker loop and its kin hand errors to the consumer, a child process sends them, those
 of jobs are booked, the laws compare them, those of a script are printed as Python prints them, an error of several operators in one is
 looked for by running them again one by one, what an odd exception of the user's raises while it is looked at may not take its place, and a
-listener that fails is switched off with a warning."""
+listener that fails is switched off with a warning; a call that is made in another thread hands its error over."""
 
 LANGUAGE = {
     ("__next__", "StopIteration"),

@@ -12,9 +12,8 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from operator import itemgetter
-from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self, TextIO
+from typing import Any, Literal, Self
 
 from penstock._contracts.event import BatchDelivered, Event, Fill, Listener, Notice
 from penstock._contracts.failing import add_note, cause_of, words_of
@@ -59,14 +58,11 @@ from penstock.errors import FeedClosed, PlanError, SpecError, StateUnavailable, 
 from penstock.formats.quarantine import Quarantine
 from penstock.observe.advice import Advice
 from penstock.observe.curves import Curves
-from penstock.observe.curves import tensorboard as curves_of
-from penstock.observe.diagnose import explain
-from penstock.observe.live import FeedPlace, Show, followed
+from penstock.observe.live import FeedPlace, Show
 from penstock.observe.losses import Losses
-from penstock.observe.stats import Snapshot, Stats, note_running, profilers
-from penstock.observe.ticker import Guarded
+from penstock.observe.observed import Observed
+from penstock.observe.stats import Stats, note_running, profilers
 from penstock.observe.trace import Trace
-from penstock.observe.trace import trace as trace_of
 from penstock.queues.standing import SHORT_INTERRUPTS, level_of_caller, shorten
 
 __all__ = ["Feed"]
@@ -78,6 +74,7 @@ _SHARED_EPOCH = (
     "two iterators share one epoch of this feed, and each element goes to one of them: zip(feed, feed) gives pairs of neighbours, and "
     "loses an odd last one; for the same elements twice make a second feed, for pairs of two datasets use ds.zip(other)"
 )
+_END: Any = object()
 _ONE_PART_EACH = "ds.shard(num_shards, index) gives each process a part of its own"
 
 
@@ -93,10 +90,13 @@ class _Epoch:
         return self
 
     def __next__(self) -> Any:
-        return self._feed._next(self._serial)
+        item = self._feed._next(self._serial)
+        if item is _END:
+            raise StopIteration
+        return item
 
 
-class Feed:
+class Feed(Observed):
     """Delivers a dataset, element by element or batch by batch, in its order.
 
     Each `for` over it is the next epoch: another order and other random numbers, where the dataset shuffles or uses random numbers. An
@@ -240,15 +240,18 @@ class Feed:
             FeedStalled: an element ran longer than `stall_timeout_s` while this call waited, or nothing ran at all.
         """
         self._begun = self._begun or "next"
-        return self._next(self._serial)
+        item = self._next(self._serial)
+        if item is _END:
+            raise StopIteration
+        return item
 
     def _next(self, serial: int) -> Any:
-        """Take the next item of an epoch. A signal handler may raise at any call in it: then the item is still in hand afterwards."""
+        """Take the next item of an epoch, or return _END. A signal handler may raise at any call in it: then the item is still in hand."""
         item = taken_from = None
         try:
             with self._lock:
                 if not self._fill(serial):
-                    raise StopIteration
+                    return _END
                 items = self._delivery.items
                 item = items[-1]
                 out = item if self._outgoing is None else self._converted(self._outgoing)
@@ -423,14 +426,6 @@ class Feed:
 
     # -- figures ------------------------------------------------------------------------------------------------------------------
 
-    def stats(self) -> Snapshot:
-        """Return what was measured so far: work per stage, waiting of the consumer, notices."""
-        return self._stats.snapshot()
-
-    def report(self) -> str:
-        """Say in words what limited the run so far, by how much, and what to change."""
-        return explain(self.stats())
-
     def fills(self) -> list[Fill]:
         """Return how full its buffers are now: batches that are ready, and blocks that wait for a stage. Empty while nothing runs."""
         engine = self._engine
@@ -447,80 +442,12 @@ class Feed:
         """Return whether it was closed, or has stopped at an error. Between two epochs it is not."""
         return self._closed or self._condition not in ("new", "running", "ended")
 
-    def progress(self, *, stream: TextIO | None = None) -> Iterator[Any]:
-        """Return an iterator of the next epoch, as `iter(feed)`, that writes one line about it while it runs.
-
-        The line says how many batches of how many are done, the time left, the rate, and how long the training loop waited in the last
-        30 s; from 5 % on with the stage that is the bottleneck. On a terminal it is drawn again 5 times a second at most, when a batch is
-        delivered; in a notebook it is a line below the cell; elsewhere, as in a log file, there is a line every 30 s. The last one, with
-        the rate of the whole epoch, stays. A batch costs 0.5 us more.
-
-        Args:
-            stream: where to write; None for the notebook that this runs in, else stderr.
-
-        Raises:
-            FeedClosed: after `close()` or after an error; in a process forked from the one that made the feed.
-        """
-        return followed(iter(self), self._place, self.stats, stream)
-
-    def show(self, *, stream: TextIO | None = None) -> Show:
-        """Draw the feed while it runs, 4 times a second: its stages, the buffers between them, and the bottleneck.
-
-        Each stage has a bar of how busy its workers are, and its rate; each buffer one of how full it is. Below stands the first sentence
-        of `report()`. It needs the extra `live`. A thread draws it, on a terminal or in a notebook, until the feed or what is returned
-        here is closed, or a `with` ends.
-
-        Args:
-            stream: where to write; None for the notebook that this runs in, else stderr.
-
-        Raises:
-            MissingExtra: rich is not installed.
-        """
-        shown = Show(self, self._place, stream)
-        self._observers.append(shown)
-        return shown
-
     def _place(self) -> FeedPlace:
         delivery = self._delivery
         batch_size = self._root.batch_size_each()
         unit = "elements" if batch_size == 1 else "batches"
         total = None if self._length == INFINITE else int(self._length)
         return FeedPlace(delivery.epoch, self.step - delivery.first_step, total, unit, None if batch_size == 1 else batch_size)
-
-    def observe(self, *, tensorboard: str | Path, step: Callable[[], int] | None = None) -> Curves:
-        """Write how full its buffers are to a TensorBoard log directory, from now until it is closed; see `observe.tensorboard`.
-
-        Args:
-            tensorboard: the log directory.
-            step: returns the training step; by default its own.
-
-        Raises:
-            OSError: the file cannot be made.
-        """
-        curves = curves_of(self, tensorboard, step=step)
-        self._observers.append(curves)
-        return curves
-
-    def trace(self, path: str | Path, *, last_s: float | None = None) -> Trace:
-        """Write a timeline of the run from now until it is closed, for Perfetto and chrome://tracing; see `observe.trace`.
-
-        Args:
-            path: the file; replaced when it exists.
-            last_s: keep so many seconds, and write them at the end; None writes all of the run.
-
-        Raises:
-            OSError: the file cannot be made.
-        """
-        timeline = trace_of(path, self, last_s=last_s)
-        self._observers.append(timeline)
-        return timeline
-
-    def add_listener(self, listener: Listener) -> None:
-        """Announce every event to one more listener, in the thread where it happens.
-
-        A listener that raises is switched off, with one warning; training goes on.
-        """
-        self._listeners.append(Guarded(listener))
 
     # -- spec ---------------------------------------------------------------------------------------------------------------------
 

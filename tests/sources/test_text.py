@@ -211,6 +211,8 @@ def test_ten_million_lines_take_twelve_bytes_each(tmp_path: Path, num_files: int
     for begin in range(0, 10_000_000, 1_000_000):
         with open(tmp_path / f"a{begin * num_files // 10_000_000}", "ab") as file:
             file.write(b"".join(b"%d\n" % number for number in range(begin, begin + 1_000_000)))
+    for path in tmp_path.glob("a*"):
+        os.utime(path, (1e9, 1e9))  # a catalogue is trusted at once for files that are not of this moment
     first = "from penstock import read_text; read_text(arguments[1])[0]"
     read = """
         lines = read_text(arguments[0])

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 import numpy as np
 
 from penstock._contracts.element import sizes_of
+from penstock._contracts.failing import attempt
 from penstock._contracts.process import worker_place
 from penstock._engine.chunk import BatchItem, Outcome, WorkItem
 from penstock._engine.compute import compute, compute_batches
@@ -286,12 +287,9 @@ class RemoteComputer:
             return send(reply)
         except SpecError as error:
             told, item = error, self._item(request)
-        unsent = {}
-        for row, result in _results(item, reply):
-            try:
-                dumps(result)
-            except Exception as error:
-                unsent[row] = self._unsent(request, not_sendable(result, error, "", dumps_to_program))
+        bad = {row: result for row, result in _results(item, reply) if attempt(dumps, result) is None}
+        why = cast(Exception, told.__cause__ or told)
+        unsent = {row: self._unsent(request, not_sendable(result, why, "", dumps_to_program)) for row, result in bad.items()}
         reply = self.compute(request._replace(item=item._replace(fatal={**(item.fatal or {}), **unsent}))) if unsent else reply
         try:
             return send(reply)
