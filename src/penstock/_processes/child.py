@@ -106,8 +106,8 @@ class Child:
             target: a function; except with `fork` it and `args` are pickled.
             args: its arguments behind the pipe.
             name: what errors call the child.
-            method: "forkserver", "spawn", or "fork", which copies this process as it is and warns when other threads run, because whatever
-                lock they hold stays locked in the copy. "exec" starts a fresh interpreter.
+            method: "forkserver", which is "exec" where there can be no such server; "spawn"; "exec", a fresh interpreter; or "fork", which
+                copies this process as it is and warns when other threads run, because whatever lock they hold stays locked in the copy.
             forks: whether the child forks processes itself, with "exec"; see `Post`.
 
         Raises:
@@ -139,6 +139,11 @@ class Child:
                     _preload(target.__module__)
                 with _without_program(name):
                     _start(process, method)
+            except OSError:
+                if method != "forkserver":
+                    raise
+                # The server is gone, belongs to the process that this one was forked from, or has no folder or socket here.
+                return cls.start(target, args, name=name, method="exec")
             except (pickle.PicklingError, AttributeError, TypeError) as error:
                 if forked:
                     raise

@@ -17,6 +17,7 @@ from typing import Any
 
 from penstock._processes.entry import Post, run_as_child
 from penstock._processes.pipe import Pipe, pickled
+from penstock._processes.sending import dumps_to_worker
 
 __all__ = ["POOLS", "UNKNOWN", "Executed", "main", "set_sizes_of_pools", "sizes_of_pools"]
 
@@ -82,7 +83,7 @@ class Executed:
             "sys_argv": sys.argv,
             "orig_dir": vars(process)["ORIGINAL_DIR"],
         }
-        return pickled((given, pickled((target, args), f"an argument of {name}")), name)
+        return pickled((given, pickled((target, args), f"an argument of {name}", dumps_to_worker)), name)
 
     def join(self, timeout_s: float | None = None) -> None:
         """Wait for its end and take its exit status. Without a pidfd, it is looked for every 10 ms."""
