@@ -41,7 +41,7 @@ _ZSTD_BYTES = 4096
 """Of input at a time: 128 MB of output at most, for zeros."""
 
 
-class Part(NamedTuple):
+class PlainPart(NamedTuple):
     """Records of a stream that were found side by side.
 
     Attributes:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import RecordError
-from penstock.formats.compression import STREAM_FIX, Part, compression_of_head
+from penstock.formats.compression import STREAM_FIX, PlainPart, compression_of_head
 from penstock.kernels import lines
 from penstock.kernels.library import Ints, Uint8s
 
@@ -138,7 +138,7 @@ def scan_lines(pieces: Iterator[Uint8s], size: int, name: str, rules: Rules, fir
     return scan.finish()
 
 
-def stream_lines(pieces: Iterator[Uint8s], name: str, rules: Rules, first: Callable[[bytes], Any] | None = None) -> Iterator[Part]:
+def stream_lines(pieces: Iterator[Uint8s], name: str, rules: Rules, first: Callable[[bytes], Any] | None = None) -> Iterator[PlainPart]:
     """Find the records of one file as `scan_lines` does, and give them as they are found; memory is bounded by a record and a piece.
 
     Raises:
@@ -157,7 +157,7 @@ def stream_lines(pieces: Iterator[Uint8s], name: str, rules: Rules, first: Calla
         if scan.parts:
             data, found = b"".join(held), scan.taken()
             if len(found[0]):
-                yield Part(base, data, *found)
+                yield PlainPart(base, data, *found)
             held, base = [data[scan.begin - base :]], scan.begin
 
 

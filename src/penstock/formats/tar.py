@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import RecordError, SpecError
-from penstock.formats.compression import STREAM_FIX, Part
+from penstock.formats.compression import STREAM_FIX, PlainPart
 from penstock.formats.values import integer_in, json_decoder, text_in
 from penstock.kernels.tar import (
     MAX_BYTES,
@@ -84,7 +84,7 @@ def find_samples(pieces: Iterator[NDArray[np.uint8]], size: int, name: str) -> d
     return scan.finish()
 
 
-def stream_samples(pieces: Iterator[NDArray[np.uint8]], name: str, check: Callable[[Mapping[str, Any]], None]) -> Iterator[Part]:
+def stream_samples(pieces: Iterator[NDArray[np.uint8]], name: str, check: Callable[[Mapping[str, Any]], None]) -> Iterator[PlainPart]:
     """Find the samples of one file as `find_samples` does, and give them as they are found.
 
     Args:
@@ -109,7 +109,7 @@ def stream_samples(pieces: Iterator[NDArray[np.uint8]], name: str, check: Callab
         found = scan.taken()
         if len(found):
             data, begins, ends = b"".join(held), found[:, 0], found[:, 1]
-            yield Part(base, data, begins, ends, np.arange(count, count + len(found)))
+            yield PlainPart(base, data, begins, ends, np.arange(count, count + len(found)))
             count += len(found)
             held, base = [data[int(ends[-1]) - base :]], int(ends[-1])
 

@@ -18,7 +18,7 @@ from penstock._contracts.failing import add_note
 from penstock._contracts.storage import Storage
 from penstock._storage.urls import shown
 from penstock.errors import RecordError, StateDamaged, StateUnavailable
-from penstock.formats.compression import Decompressed, Part, Readable, compression_of_head, compression_of_name
+from penstock.formats.compression import Decompressed, PlainPart, Readable, compression_of_head, compression_of_name
 from penstock.formats.index import Index, joined
 from penstock.formats.linescan import BY, FROM
 from penstock.kernels.library import Uint8s
@@ -165,7 +165,7 @@ class FileStream:
 class StreamFormat(RecordFormat, Protocol):
     """A format whose records can be found piece by piece."""
 
-    def stream(self, pieces: Iterator[Uint8s], name: str) -> Iterator[Part]:
+    def stream(self, pieces: Iterator[Uint8s], name: str) -> Iterator[PlainPart]:
         """Find the records of one file, as `scan` does.
 
         Raises:
@@ -196,9 +196,9 @@ class RecordStream(FileStream):
         self._format = format
 
     @property
-    def decoder(self) -> Decoder:
+    def decoder(self) -> RecordDecoder:
         """Return the function for a `map` that makes elements of records."""
-        return Decoder(self._format, FileNames(self._storage))
+        return RecordDecoder(self._format, FileNames(self._storage))
 
     def fingerprint(self) -> dict[str, Any]:
         """Return what a stream of files does, and how records are found."""
@@ -209,7 +209,7 @@ class RecordStream(FileStream):
             yield len(part.begins), partial(_raw_records, part, file)
 
 
-def _raw_records(part: Part, file: int, begin: int) -> Iterator[RawRecord]:
+def _raw_records(part: PlainPart, file: int, begin: int) -> Iterator[RawRecord]:
     spans = zip(*(column[begin:].tolist() for column in (part.begins, part.ends, part.numbers)), strict=True)
     return (RawRecord(part.data[at - part.base : end - part.base], file, number, at) for at, end, number in spans)
 
@@ -244,7 +244,7 @@ def _reads(stream: Readable) -> Iterator[bytes]:
         left -= len(data)
 
 
-class Decoder:
+class RecordDecoder:
     """The function that makes elements of raw records. From any thread; it can be pickled."""
 
     def __init__(self, format: RecordFormat, names: FileNames) -> None:

@@ -18,7 +18,7 @@ from penstock._contracts.storage import Storage
 from penstock._storage import Patterns, open_storage
 from penstock._storage.urls import shown
 from penstock.errors import LengthMismatch, PlanError, RecordError
-from penstock.formats.compression import Part
+from penstock.formats.compression import PlainPart
 from penstock.formats.index import Indices
 from penstock.formats.linescan import MAX_LINE_BYTES, NEWLINE, Rules, scan_lines, stream_lines
 from penstock.formats.values import DoesNotFit, number_in, numbers_into
@@ -101,7 +101,7 @@ class CsvRecords:
         """
         return scan_lines(pieces, size, name, self._rules, self._first(name))
 
-    def stream(self, pieces: Iterator[NDArray[np.uint8]], name: str) -> Iterator[Part]:
+    def stream(self, pieces: Iterator[NDArray[np.uint8]], name: str) -> Iterator[PlainPart]:
         """Find the records of a file piece by piece.
 
         Raises:

@@ -12,7 +12,7 @@ import numpy as np
 from penstock._contracts.storage import Storage
 from penstock._storage.urls import shown
 from penstock.errors import PlanError, RecordError
-from penstock.formats.compression import Part
+from penstock.formats.compression import PlainPart
 from penstock.formats.index import Indices
 from penstock.formats.tar import LEFT_OUT, Names, TarSample, decode_field, find_samples, split_samples, stays_bytes, stream_samples
 from penstock.kernels.columns import LARGE_BYTES, copies
@@ -60,7 +60,7 @@ class TarFormat:
         """
         return find_samples(pieces, size, name)
 
-    def stream(self, pieces: Iterator[Uint8s], name: str) -> Iterator[Part]:
+    def stream(self, pieces: Iterator[Uint8s], name: str) -> Iterator[PlainPart]:
         """Find the samples of a file piece by piece.
 
         Raises:

@@ -19,7 +19,7 @@ from penstock._contracts.storage import Storage
 from penstock._storage import Patterns, open_storage
 from penstock._storage.urls import shown
 from penstock.errors import PlanError, RecordError
-from penstock.formats.compression import Part
+from penstock.formats.compression import PlainPart
 from penstock.formats.index import Indices
 from penstock.formats.linescan import MAX_LINE_BYTES, NEWLINE, Rules, line_number, scan_lines, stream_lines
 from penstock.formats.values import DoesNotFit, json_decoder, json_fix, nul_in
@@ -93,7 +93,7 @@ class TextLines:
         """
         return scan_lines(pieces, size, name, self._rules)
 
-    def stream(self, pieces: Iterator[Uint8s], name: str) -> Iterator[Part]:
+    def stream(self, pieces: Iterator[Uint8s], name: str) -> Iterator[PlainPart]:
         """Find the lines of a file piece by piece.
 
         Raises:
@@ -315,7 +315,7 @@ class JsonLines:
         """
         return scan_lines(pieces, size, name, Rules(skip="blank", max_line_bytes=self.max_line_bytes))
 
-    def stream(self, pieces: Iterator[Uint8s], name: str) -> Iterator[Part]:
+    def stream(self, pieces: Iterator[Uint8s], name: str) -> Iterator[PlainPart]:
         """Find the lines of a file piece by piece.
 
         Raises:
