@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Sequence
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from penstock.sources import indexed_source
 from penstock.testing.runs import exact, plain
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+pq = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
 
 BEYOND = 2**53 + 1
 ROWS = [{"x": 1, "word": "a"}, {"x": 2, "word": "b"}, {"x": 3, "word": "c"}]
@@ -56,6 +58,8 @@ COLUMNS: dict[str, tuple[Any, list[Any], list[Any]]] = {
     "bool": (pa.bool_(), [True, False, True], list(np.array([True, False, True]))),
     "string": (pa.string(), ["a\0", None, ""], ["a\0", None, ""]),
     "large string": (pa.large_string(), ["\0", "é", None], ["\0", "é", None]),
+    "string view": (pa.string_view(), ["a\0", None, "more than twelve bytes"], ["a\0", None, "more than twelve bytes"]),
+    "category": (pa.dictionary(pa.int8(), pa.string()), ["a\0", None, ""], ["a\0", None, ""]),
     "binary": (pa.binary(), [b"a\0\0", b"", None], [b"a\0\0", b"", None]),
     "binary of one size": (pa.binary(2), [b"a\0", b"\0\0", b"bc"], [b"a\0", b"\0\0", b"bc"]),
     "timestamp in s": (pa.timestamp("s"), [10**12, -(10**12), 0], dates(10**12, -(10**12), 0, unit="s")),
@@ -63,7 +67,8 @@ COLUMNS: dict[str, tuple[Any, list[Any], list[Any]]] = {
     "timestamp of a zone": (pa.timestamp("us", "Asia/Tokyo"), [2**60, -(2**60), 0], dates(2**60, -(2**60), 0, unit="us")),
     "date": (pa.date32(), [2**31 - 1, -(2**31), 0], dates(2**31 - 1, -(2**31), 0, unit="D")),
     "duration": (pa.duration("ms"), [2**62, -1, 0], list(np.array([2**62, -1, 0], "m8[ms]"))),
-    "time": (pa.time64("us"), [1, 2, 3], [datetime.time(0, 0, 0, number) for number in (1, 2, 3)]),
+    "time": (pa.time64("ns"), [2**46 + 1, 2, 3], list(np.array([2**46 + 1, 2, 3], "m8[ns]"))),
+    "time in ms": (pa.time32("ms"), [1, 2, 3], list(np.array([1, 2, 3], "m8[ms]"))),
     "decimal": (pa.decimal128(20, 3), *[[Decimal("12345678901234567.123"), None, Decimal("0.000")]] * 2),
     "null": (pa.null(), [None, None, None], [None, None, None]),
     "list": (pa.list_(pa.int32()), [[2**31 - 1, 1], [], [5]], arrays("i4", [2**31 - 1, 1], [], [5])),
@@ -72,23 +77,35 @@ COLUMNS: dict[str, tuple[Any, list[Any], list[Any]]] = {
     "list of bools": (pa.list_(pa.bool_()), [[True], [], [False, True]], arrays("?", [True], [], [False, True])),
     "list of dates": (pa.list_(pa.timestamp("s")), [[10**12], [], [0, 1]], arrays("M8[s]", [10**12], [], [0, 1])),
     "list of strings": (pa.list_(pa.string()), [["a\0"], [None, ""], []], [["a\0"], [None, ""], []]),
-    "matrix": (pa.list_(pa.list_(pa.int64())), [[[1, 2], [BEYOND, 4]], [], None], arrays("i8", [[1, 2], [BEYOND, 4]], [], None)),
+    "lists of one length": (
+        pa.list_(pa.list_(pa.int64())),
+        [[[1, 2], [BEYOND, 4]], [], None],
+        [arrays("i8", [1, 2], [BEYOND, 4]), [], None],
+    ),
+    "matrix": (pa.list_(pa.list_(pa.int8(), 2), 1), [[[1, 2]], [[3, 4]], [[5, 6]]], arrays("i1", [[1, 2]], [[3, 4]], [[5, 6]])),
     "lists of lists": (
         pa.list_(pa.list_(pa.int16())),
         [[[1], [2, 3]], [[1], None], [[4, 5]]],
-        [[[1], [2, 3]], [[1], None], np.array([[4, 5]], np.int16)],
+        [arrays("i2", [1], [2, 3]), arrays("i2", [1], None), arrays("i2", [4, 5])],
     ),
     "struct": (
         pa.struct({"a": pa.int64(), "b": pa.string()}),
-        [{"a": BEYOND, "b": "x\0"}, None, {"a": 1, "b": None}],
-        [{"a": BEYOND, "b": "x\0"}, None, {"a": 1, "b": None}],
+        [{"a": BEYOND, "b": "x\0"}, None, {"a": None, "b": None}],
+        [{"a": np.int64(BEYOND), "b": "x\0"}, None, {"a": None, "b": None}],
     ),
     "list of structs": (
         pa.list_(pa.struct({"a": pa.float32(), "l": pa.list_(pa.int16())})),
         [[{"a": 0.5, "l": [1]}, {"a": 2, "l": None}], [], None],
-        [[{"a": 0.5, "l": [1]}, {"a": 2.0, "l": None}], [], None],
+        [[{"a": np.float32(0.5), "l": np.array([1], np.int16)}, {"a": np.float32(2), "l": None}], [], None],
+    ),
+    "map": (
+        pa.map_(pa.string(), pa.int8()),
+        [[("a", 1), ("b", None)], [], None],
+        [[("a", np.int8(1)), ("b", None)], [], None],
     ),
 }
+
+OF_HUGGING_FACE = [name for name in COLUMNS if name != "map"]
 
 
 @pytest.fixture(scope="module")
@@ -109,13 +126,13 @@ def in_pieces(values: Any) -> Any:
 
 @pytest.mark.slow
 def test_a_hugging_face_dataset_gives_what_is_stored_for_every_executor(datasets: Any) -> None:
-    table = pa.table({name: in_pieces(pa.array(values, kind)) for name, (kind, values, _) in COLUMNS.items()})
-    rows = [{name: stored[row] for name, (_, _, stored) in COLUMNS.items()} for row in range(3)]
+    table = pa.table({name: in_pieces(pa.array(COLUMNS[name][1], COLUMNS[name][0])) for name in OF_HUGGING_FACE})
+    rows = [{name: COLUMNS[name][2][row] for name in OF_HUGGING_FACE} for row in range(3)]
     require_stored(ps.from_source(datasets.Dataset(table).with_format("numpy")), rows)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", COLUMNS)
+@pytest.mark.parametrize("name", OF_HUGGING_FACE)
 def test_a_view_of_a_hugging_face_dataset_in_any_format_gives_what_is_stored(datasets: Any, name: str) -> None:
     kind, values, stored = COLUMNS[name]
     made = datasets.Dataset(pa.table({"value": in_pieces(pa.array(values, kind)), "number": pa.array([0, 1, 2])}))
@@ -130,6 +147,30 @@ def test_a_view_of_a_hugging_face_dataset_in_any_format_gives_what_is_stored(dat
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", COLUMNS)
+def test_a_table_gives_the_same_values_as_a_file_of_parquet_and_as_a_hugging_face_dataset(datasets: Any, name: str, tmp_path: Path) -> None:
+    kind, values, _ = COLUMNS[name]
+    path = tmp_path / "table.parquet"
+    pq.write_table(pa.table({"value": in_pieces(pa.array(values, kind)), "number": pa.array([0, 1, 2])}), path)
+    table = pq.read_table(path)  # Parquet has no seconds
+    wanted = list(ps.read_parquet(path, nulls="none"))
+    with_null = [False, False, False]
+    for row in range(3):
+        try:
+            assert exact(ps.from_arrays(table)[row]) == exact(wanted[row])
+        except RecordError:
+            with_null[row] = True
+    assert with_null == [has_null(value) for value in values]
+    for form in ("numpy", "arrow") if name in OF_HUGGING_FACE else ():
+        assert exact(list(ps.from_source(datasets.Dataset(table).with_format(form)))) == exact(wanted)
+
+
+def has_null(value: Any) -> bool:
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
+    return value is None or any(map(has_null, parts))
+
+
+@pytest.mark.slow
 def test_a_format_of_torch_gives_tensors_of_the_stored_dtype(datasets: Any) -> None:
     torch = pytest.importorskip("torch", reason="torch is not installed")
     made = datasets.Dataset.from_dict({"x": [0.1, 0.2], "ids": [[BEYOND], [1, 2]], "word": ["a\0", None]}).with_format("torch")
@@ -137,6 +178,12 @@ def test_a_format_of_torch_gives_tensors_of_the_stored_dtype(datasets: Any) -> N
     assert (first["x"].dtype, second["ids"].dtype) == (torch.float64, torch.int64)
     assert (first["x"].item(), first["ids"].tolist(), second["ids"].tolist()) == (0.1, [BEYOND], [1, 2])
     assert [first["word"], second["word"]] == ["a\0", None]
+    nested = datasets.Dataset.from_dict({"lists": [[[1], []], []], "tree": [{"a": 1, "b": ["x"]}, {"a": None, "b": []}]}).with_format(
+        "torch"
+    )
+    first, second = ps.from_source(nested)
+    assert ([part.tolist() for part in first["lists"]], second["lists"]) == ([[1], []], [])
+    assert (first["tree"]["a"].dtype, first["tree"]["b"], second["tree"]) == (torch.int64, ["x"], {"a": None, "b": []})
 
 
 @pytest.mark.slow
@@ -177,6 +224,27 @@ def test_decoded_features_are_those_of_the_dataset_and_the_columns_beside_them_a
     assert np.array_equal(np.asarray(ps.from_source(made)[1]["image"]), pixels)
     assert ps.from_source(made.with_format("arrow"))[1]["image"].size == (4, 4)
     assert ps.from_source(made.select_columns("image").with_format("numpy"))[0]["image"].shape == (4, 4, 3)
+
+
+@pytest.mark.slow
+def test_an_array_has_the_shape_of_its_feature_and_the_stored_numbers(datasets: Any) -> None:
+    features = datasets.Features({"fixed": datasets.Array2D((2, 1), "float64"), "any": datasets.Array2D((None, 2), "int64")})
+    rows = {"fixed": [[[0.1], [2]], [[1], [2]], [[1, 2], [3, 4]], None], "any": [[[BEYOND, 2]], [], [[1, 2], [3, 4]], [[1, 2]]]}
+    made = datasets.Dataset.from_dict(rows, features=features)
+    ds = ps.from_source(made.with_format("numpy"))
+    wanted = [
+        {"fixed": np.array([[0.1], [2]]), "any": np.array([[BEYOND, 2]])},
+        {"fixed": np.array([[1.0], [2]]), "any": np.zeros((0, 2), np.int64)},
+    ]
+    assert exact([ds[0], ds[1]]) == exact(wanted)
+    assert exact(list(ps.from_source(made.select([1, 0]).with_format("numpy")))) == exact(wanted[::-1])
+    with pytest.raises(RecordError) as caught:
+        ds[2]
+    assert caught.value.what.startswith("the column 'fixed' holds an array that has another shape than its feature says: ")
+    assert caught.value.where == "from_source(Dataset)"
+    assert caught.value.fix.startswith("correct the shape of the feature, such as Array2D((2, 2), 'float32'), or ")
+    with pytest.raises(RecordError, match="the column 'fixed' is null in row 3"):
+        ds[3]
 
 
 @pytest.mark.slow
@@ -284,13 +352,24 @@ def test_a_column_of_polars_gives_its_values() -> None:
         (polars.Series(["x", "y"], dtype=polars.Categorical), ["x", "y"]),
         (polars.Series([[1.5], [2, 3]]), arrays("f8", [1.5], [2, 3])),
         (polars.Series([[1, 2], [3, 4]], dtype=polars.Array(polars.Int8, 2)), arrays("i1", [1, 2], [3, 4])),
-        (polars.Series([{"a": BEYOND}, {"a": 1}]), [{"a": BEYOND}, {"a": 1}]),
+        (polars.Series([{"a": BEYOND}, {"a": 1}]), [{"a": np.int64(BEYOND)}, {"a": np.int64(1)}]),
+        (polars.Series([2**46 + 1]).cast(polars.Time), list(np.array([2**46 + 1], "m8[ns]"))),
+        (polars.Series(["1.5"]).cast(polars.Decimal(20, 3)), [Decimal("1.500")]),
     ):
         assert exact(list(ps.from_arrays(column))) == exact(stored)
-    with pytest.raises(PlanError) as caught:
-        ps.from_arrays({"x": polars.Series([object()])})
-    assert caught.value.what == "it holds objects of Python"
-    assert caught.value.fix == "give them as a list to from_source"
+    words = [f"word {number}" for number in range(5000)]  # more than are kept as Python strings
+    frame = polars.DataFrame({"word": polars.Series(words, dtype=polars.Categorical)})
+    assert exact(list(ps.from_arrays(frame))) == exact([{"word": word} for word in words])
+    objects = polars.DataFrame({"x": polars.Series([object()])})
+    for made in (objects, {"x": objects["x"]}):
+        with pytest.raises(PlanError) as caught:
+            ps.from_arrays(made)
+        assert caught.value.what == "it holds objects of Python"
+        assert caught.value.fix == "give them as a list to from_source"
+    wide = polars.DataFrame({"x": polars.Series([1], dtype=polars.Int128)})
+    for name, made in (("DataFrame", wide), ("Series", wide["x"])):
+        with pytest.raises(PlanError, match=f"a {name} cannot be read as it is: "):
+            ps.from_arrays(made)
 
 
 @pytest.mark.parametrize("name", COLUMNS)
@@ -333,3 +412,5 @@ def test_a_column_that_arrow_would_change_is_refused() -> None:
         ps.from_arrays({"x": pandas.Series(pandas.arrays.SparseArray([1, 0]))})
     assert caught.value.what.startswith("a Series cannot be read as it is: ")
     assert caught.value.fix == "give an array of NumPy, or a list to from_source"
+    with pytest.raises(PlanError, match="is of the type month_day_nano_interval, which has no conversion to arrays and Python objects"):
+        ps.from_arrays({"x": pa.array([pa.MonthDayNano([1, 2, 3])])})

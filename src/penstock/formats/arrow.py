@@ -578,7 +578,7 @@ def _values(array: Any, form: ColumnForm, fill: Any = None) -> Values:
             return Objects(array, nulls, fill)
         codes = array.indices.fill_null(0).to_numpy(zero_copy_only=False)
         words = array.dictionary if len(array.dictionary) else pyarrow()[0].array([None], array.type.value_type)
-        return Coded(codes, words, nulls, fill)
+        return Coded(codes, _plain_text(words), nulls, fill)
     if form.form == "struct":
         fields = [_values(array.field(place), part) for place, part in enumerate(form.parts)]
         return Struct([part.name for part in form.parts], fields, nulls)
@@ -602,20 +602,29 @@ def _arrays(array: Any, nulls: NDArray[np.bool_] | None, form: ColumnForm, fill:
 
 
 def _lists(array: Any, nulls: NDArray[np.bool_] | None, form: ColumnForm) -> Lists:
-    pa, _ = pyarrow()
-    if pa.types.is_map(array.type):
-        items: Values = Struct(None, [_values(array.keys, form.parts[0]), _values(array.items, form.parts[1])], None)
+    begins, ends = _bounds(array)
+    first, last = (int(begins.min()), int(ends.max())) if len(array) else (0, 0)
+
+    def items(values: Any, part: ColumnForm) -> Values:
+        return _values(values.slice(first, last - first), part)  # of a part of a table: not those of the whole table
+
+    if pyarrow()[0].types.is_map(array.type):
+        found: Values = Struct(None, [items(array.keys, form.parts[0]), items(array.items, form.parts[1])], None)
     elif form.form == "list":
-        items = _values(array.values, form.parts[0])
+        found = items(array.values, form.parts[0])
     else:
-        items = _values(array.values, replace(form, form="array", shape=form.shape[form.form == "array" :], path=()))
-    if pa.types.is_fixed_size_list(array.type):
+        found = items(array.values, replace(form, form="array", shape=form.shape[form.form == "array" :], path=()))
+    return Lists(found, begins - first, ends - first, nulls, form)
+
+
+def _bounds(array: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return where each list begins and ends among the items of all."""
+    if pyarrow()[0].types.is_fixed_size_list(array.type):
         begins = (np.arange(len(array)) + array.offset) * array.type.list_size
-        return Lists(items, begins, begins + array.type.list_size, nulls, form)
+        return begins, begins + array.type.list_size
     offsets = array.offsets.to_numpy()
     # Arrow's own cast of views to lists leaves out the last offset.
-    begins, ends = (offsets, offsets + array.sizes.to_numpy()) if is_list_view(array.type) else (offsets[:-1], offsets[1:])
-    return Lists(items, begins, ends, nulls, form)
+    return (offsets, offsets + array.sizes.to_numpy()) if is_list_view(array.type) else (offsets[:-1], offsets[1:])
 
 
 def _check_text(array: Any, column: ColumnForm) -> None:

@@ -6,28 +6,20 @@ A value is what is stored, dtype included, whatever stands beside it: no other l
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._contracts.element import map_leaves
 from penstock.errors import PlanError, RecordError
-from penstock.formats.arrow import ColumnForm, Fixed, column_values, columns_of, pyarrow
+from penstock.formats.arrow import ColumnForm, Fixed, column_values, columns_of, one_line, pyarrow
 from penstock.kernels.library import Ints
 
 
-def _form_of(kind: Any) -> ColumnForm | None:
-    """Return what values of a type of Arrow are; None where they are Python's."""
-    try:
-        return columns_of(pyarrow()[0].schema([("", kind)]), None, "")[0]
-    except PlanError:
-        return None
-
-
-def _values_of(column: Any, form: ColumnForm | None) -> tuple[Any, int | None]:
+def _values_of(column: Any, form: ColumnForm) -> tuple[Any, int | None]:
     """Return the values of a column of Arrow, and the first row with a null in place of a number: NumPy has none. Other nulls are None."""
-    if form is None or form.form in ("str", "bytes"):
+    if form.form in ("str", "bytes"):
         return column.to_pylist(), None
     found = column_values(column, form)
     rows = np.arange(len(column))
@@ -51,7 +43,11 @@ class DatasetRows:
         kind = None if form["type"] in ("arrow", "pandas", "polars") else form["type"]
         self._asked = dataset.select_columns(asked).with_format(kind, **form["format_kwargs"]) if asked else None
         self._data = dataset.data.select([name for name in self._names if name not in asked])
-        self._forms = {field.name: _form_of(field.type) for field in self._data.schema}
+        schema = self._data.schema
+        shapes = {name: getattr(dataset.features[name], "shape", None) for name in schema.names}  # of an Array2D to Array5D
+        self._kinds = {name: _fixed_lists(schema.field(name).type.storage_type, shape) for name, shape in shapes.items() if shape}
+        declared = pyarrow()[0].schema([(field.name, self._kinds.get(field.name, field.type)) for field in schema])
+        self._forms = columns_of(declared, None, "from_source(Dataset)") if len(schema) else ()
         self._mapping = None if dataset._indices is None else dataset._indices.column(0).to_numpy()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -61,7 +57,7 @@ class DatasetRows:
         """Return a dict for each index.
 
         Raises:
-            RecordError: a number is null.
+            RecordError: a number is null, or an array has another shape than its feature.
         """
         if not indices:
             return []
@@ -70,8 +66,9 @@ class DatasetRows:
         part = self._data.fast_slice(rows[0], len(rows)) if is_run else self._data.fast_gather(rows)
         table = part.combine_chunks()
         columns: dict[str, Any] = {}
-        for name, form in self._forms.items():
-            values, null = _values_of(table[name], form)
+        for form in self._forms:
+            name = form.name
+            values, null = _values_of(self._column(table, name), form)
             if null is not None:
                 raise RecordError(
                     f"the column {name!r} is null in row {indices[null]}, or holds a null, and NumPy has no null number",
@@ -79,14 +76,43 @@ class DatasetRows:
                     fix="give the dataset without a format, d.with_format(None), where it is None; or leave it out with on_error=ps.Skip()",
                 )
             values = np.array(values) if isinstance(values, np.ndarray) else values  # of its own, not a view of the table
-            columns[name] = map_leaves(_tensor, values) if self._is_torch else values
+            columns[name] = _tensor(values) if self._is_torch else values
         if self._asked is not None:
             found = [self._asked[index] for index in indices]
             columns |= {name: [row[name] for row in found] for name in self._asked.column_names}
         return [dict(zip(self._names, values, strict=True)) for values in zip(*map(columns.get, self._names), strict=True)]
 
+    def _column(self, table: Any, name: str) -> Any:
+        """Return a column of a part of the table, whose arrays are of one shape where their feature says so."""
+        kind = self._kinds.get(name)
+        try:
+            return table[name] if kind is None else _stored(table[name]).cast(kind)
+        except pyarrow()[0].ArrowInvalid as error:
+            raise RecordError(
+                f"the column {name!r} holds an array that has another shape than its feature says: {one_line(error)}",
+                where="from_source(Dataset)",
+                fix="correct the shape of the feature, such as Array2D((2, 2), 'float32'), or leave it out with on_error=ps.Skip()",
+            ) from error
+
+
+def _fixed_lists(kind: Any, shape: Sequence[int | None]) -> Any:
+    """Return the type of arrays of a shape for lists of lists, which may have any length."""
+    if not shape:
+        return kind
+    return pyarrow()[0].list_(_fixed_lists(kind.value_type, shape[1:]), -1 if shape[0] is None else shape[0])
+
+
+def _stored(column: Any) -> Any:
+    """Return what an extension column is stored as, in memory of its own: Arrow casts the lists of all rows in the memory of a part."""
+    return column.cast(column.type.storage_type).take(pyarrow()[0].array(np.arange(len(column))))
+
 
 def _tensor(value: Any) -> Any:
+    """Return a value with a tensor in place of each number and array of numbers."""
+    if isinstance(value, dict):
+        return {name: _tensor(part) for name, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(_tensor, value))
     is_number = isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in "biufc"
     return sys.modules["torch"].from_numpy(np.asarray(value)) if is_number else value
 
@@ -95,13 +121,14 @@ def columns_of_frame(frame: Any) -> Any:
     """Return the columns of a frame of pandas by name, and a frame of another library as an Arrow table.
 
     Raises:
-        PlanError: two columns have one name.
+        PlanError: two columns have one name, or Arrow has no type for the values of one.
     """
+    where = f"from_arrays({type(frame).__name__})"
     if not hasattr(frame, "iloc"):
-        return pyarrow()[0].table(frame)
+        return _in_arrow(pyarrow()[0].table, frame, getattr(frame, "dtypes", ()), where)
     columns = {name: frame[name] for name in frame.columns}
     if len(columns) < len(frame.columns):
-        raise PlanError("two columns have one name", where=f"from_arrays({type(frame).__name__})", fix="rename them: df.columns = [...]")
+        raise PlanError("two columns have one name", where=where, fix="rename them: df.columns = [...]")
     return columns
 
 
@@ -109,21 +136,13 @@ def column_array(leaf: Any, where: str) -> Any:
     """Return a column of Arrow or polars, or one of pandas with a dtype that is not NumPy's, as an array.
 
     Raises:
-        PlanError: a number is null, or Arrow has no type for the values.
+        PlanError: a number is null, or the values have no conversion.
     """
     pa, _ = pyarrow()
-    try:
-        array = pa.chunked_array(leaf) if hasattr(leaf, "__arrow_c_stream__") else pa.chunked_array([pa.array(leaf)])
-        is_period = hasattr(leaf, "isna") and isinstance(array.type, pa.BaseExtensionType)  # or an interval, which are numbers in Arrow
-        if is_period or str(getattr(leaf, "dtype", "")) == "Object":  # polars would give addresses
-            raise PlanError("it holds objects of Python", where=where, fix="give them as a list to from_source")
-        values, null = _values_of(array, _form_of(array.type))
-    except PlanError:
-        raise
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        raise PlanError(
-            f"a {type(leaf).__name__} cannot be read as it is: {error}", where=where, fix="give an array of NumPy, or a list to from_source"
-        ) from error
+    column = _in_arrow(_chunked, leaf, [getattr(leaf, "dtype", "")], where)
+    if hasattr(leaf, "isna") and isinstance(column.type, pa.BaseExtensionType):  # a period or an interval, which are numbers in Arrow
+        raise _no_objects(where)
+    values, null = _values_of(column, columns_of(pa.schema([(type(leaf).__name__, column.type)]), None, where)[0])
     if null is not None:
         raise PlanError(
             f"row {null} is null, or holds a null, and NumPy has no null number",
@@ -135,6 +154,28 @@ def column_array(leaf: Any, where: str) -> Any:
     found = np.empty(len(values), object)
     found[:] = values
     return found
+
+
+def _chunked(leaf: Any) -> Any:
+    pa, _ = pyarrow()
+    return pa.chunked_array(leaf) if hasattr(leaf, "__arrow_c_stream__") else pa.chunked_array([pa.array(leaf)])
+
+
+def _in_arrow(convert: Callable[[Any], Any], thing: Any, dtypes: Sequence[Any], where: str) -> Any:
+    if "Object" in map(str, dtypes):  # of polars, which would give addresses
+        raise _no_objects(where)
+    try:
+        return convert(thing)
+    except (pyarrow()[0].ArrowException, TypeError, ValueError) as error:
+        raise PlanError(
+            f"a {type(thing).__name__} cannot be read as it is: {one_line(error)}",
+            where=where,
+            fix="give an array of NumPy, or a list to from_source",
+        ) from error
+
+
+def _no_objects(where: str) -> PlanError:
+    return PlanError("it holds objects of Python", where=where, fix="give them as a list to from_source")
 
 
 _GAP_BYTES = 64 << 10  # a shorter gap between two rows is read with them: each read opens a chunk
