@@ -37,7 +37,7 @@ def test_what_a_page_says_a_snippet_prints_is_what_it_prints(page: str, tmp_path
     blocks = [(code, said) for code, said in BLOCKS.findall((ROOT / page).read_text(encoding="utf-8")) if not code.startswith("# no-run:")]
     assert blocks
     program = "".join(f"{code}\nprint({END!r}, flush=True)\n" for code, _ in blocks)
-    command = [sys.executable, "-W", "error", "-c", RUNNER]
+    command = [sys.executable, "-W", "error", "-W", "ignore:element epoch", "-c", RUNNER]
     done = subprocess.run(command, input=program, capture_output=True, text=True, cwd=tmp_path, timeout=100, check=False)
     assert done.returncode == 0, done.stderr
     printed = done.stdout.split(END + "\n")

@@ -27,6 +27,7 @@ def main() -> None:
     os.dup2(2, 1)
     faulthandler.register(signal.SIGUSR2, all_threads=True)
     warnings.simplefilter("error")
+    warnings.filterwarnings("ignore", ".* was (skipped|replaced): stage")  # a cell asks for these
     resource_tracker.ensure_running()  # a cell that spawns a process of its own would leave it behind
     for line in sys.stdin:
         asked = json.loads(line)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -125,6 +126,7 @@ if __name__ == "__main__":
 
     import penstock as ps
 
+    warnings.filterwarnings("ignore", ".* was skipped: stage")
     kept = []
     for kind, make in (OTHERS if use == "others" else INDEXED if use == "looked at" else {**INDEXED, **STREAMS}).items():
         os.chdir(tempfile.mkdtemp())

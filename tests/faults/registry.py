@@ -395,7 +395,7 @@ _ROWS = (
         "the wrong type behind the extension",
         "decoded by content, or an error that names what it is",
         (
-            *_in(_DECODING, "the_content_counts_and_not_the_name", "an_empty_file_an_html_page_and_a_gif_name_the_field"),
+            *_in(_DECODING, "the_content_counts_and_not_the_name", "an_empty_file_an_html_page_and_another_format_name_the_field"),
             *_in(_HEADER, "an_html_page_is_an_error_that_says_so_with_its_first_bytes"),
         ),
     ),
@@ -1097,6 +1097,13 @@ _ALSO = {
             "ctrl_c_shows_the_line_of_the_user_and_one_of_ours",
             "ctrl_c_in_a_function_of_the_user_in_this_thread_shows_its_line_too",
             "other_errors_keep_all_their_frames",
+        ),
+        *_in(
+            "faults/test_interrupted_loops.py",
+            "a_loop_goes_on_behind_each_of_fifty_interrupts",
+            "a_feed_whose_start_was_interrupted_starts_again",
+            "an_interrupted_generator_that_cannot_be_read_again_is_named",
+            "a_time_limit_that_a_function_sets_itself_fails_its_element_where_a_policy_cares",
         ),
     ),
     "B12": (*_in(_COORDINATION, "the_state_saved_in_a_sigterm_handler_leaves_exactly_what_was_not_delivered"),),

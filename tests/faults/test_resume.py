@@ -406,7 +406,7 @@ def test_lies_about_folds_passes_and_shards_are_refused(pipeline: str, lie: Any)
         assert "older checkpoint" in refused.value.fix
 
 
-@pytest.mark.parametrize("field", ["version", "plan", "dataset", "shard", "step", "position", "global", "crc32"])
+@pytest.mark.parametrize("field", ["version", "plan", "dataset", "step", "position", "crc32"])
 def test_a_state_without_one_of_its_fields_is_refused_with_its_name(field: str) -> None:
     state = state_at(3)
     del state[field]

@@ -30,8 +30,8 @@ def told(ds: ps.Dataset, epochs: int, **options: Any) -> tuple[list[str], list[s
 
 
 FIRST = (
-    "element epoch 0 index 0 (element 0 of range) was {}: stage 'odd' raised ValueError: 0 is odd. Further ones are counted, and told at "
-    "the end of the epoch; a quarantine= file lists them all"
+    "element epoch 0 index 0 (element 0 of range) was {}: stage 'odd' raised ValueError. Further ones are counted, and told at the end of "
+    "the epoch; a quarantine= file lists them all, with their errors"
 )
 
 

@@ -336,7 +336,7 @@ def rank_shard(node: Shard) -> Shard:
 
 
 def drop_remainder_argument(value: Any, operator: str, below: Node) -> bool:
-    """Return the flag; refuse it where each sample is to come once."""
+    """Return the flag; refuse it where each sample must count once."""
     drops = flag_argument(value, "drop_remainder", operator)
     if drops and any(part.even == "mask" for part in shards_of(below)):
         raise _drops_samples(f"{operator}(drop_remainder=True)")

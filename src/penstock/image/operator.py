@@ -207,7 +207,7 @@ _CHANNELS = (1, 3, 4)
 
 def is_channels_first(shape: tuple[int, ...]) -> bool:
     """Tell whether a shape is unmistakably (channels, height, width)."""
-    return len(shape) == 3 and shape[0] in _CHANNELS and shape[2] not in _CHANNELS
+    return len(shape) == 3 and shape[0] in _CHANNELS and min(shape[1:]) > max(_CHANNELS)
 
 
 def is_block(values: NDArray[Any]) -> bool:

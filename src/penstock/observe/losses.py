@@ -12,13 +12,11 @@ import numpy as np
 
 from penstock._contracts.element import flatten, leaf_paths, structure_of
 from penstock._contracts.event import ElementLost, Event, Listener, Notice
-from penstock._contracts.failing import text_of
 from penstock.queues.standing import level_of_caller
 
 __all__ = ["Losses", "texts_in"]
 
 _MOST_PATHS = 5
-_MOST_LETTERS = 200
 
 
 class Losses:
@@ -47,12 +45,11 @@ class Losses:
         if self._warned:
             return
         self._warned = True
-        kind, text = type(event.error).__name__, text_of(event.error).strip().partition("\n")[0][:_MOST_LETTERS]
-        epoch, index, _ = event.keys[0]
+        name = "element epoch {} index {}".format(*event.keys[0]) if event.keys else "a batch"
         where = f" ({event.where})" if event.where else ""
-        self._first = (
-            f"element epoch {epoch} index {index}{where} was {event.action}: stage {event.stage!r} raised {kind}{text and f': {text}'}. "
-            "Further ones are counted, and told at the end of the epoch; a quarantine= file lists them all"
+        self._first = (  # without the text of the error, which may hold a password
+            f"{name}{where} was {event.action}: stage {event.stage!r} raised {type(event.error).__name__}. Further ones are counted, and "
+            "told at the end of the epoch; a quarantine= file lists them all, with their errors"
         )
 
     def look(self, items: Sequence[Any], announce: Listener) -> None:
