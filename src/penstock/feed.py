@@ -158,7 +158,7 @@ class Feed(Observed):
         self._begun: Literal["", "next", "for", "state"] = ""  # by what the epoch was begun
         self._serial = 0  # counts the epochs that were begun, a resumed one included
         self._left: set[int] = set()  # those of them that were left before their end
-        self._told_left = self._told_shared = self._closed = False
+        self._told_left = self._told_shared = self._closed = self._is_started = False
         self._last_iterator: Callable[[], _Epoch | None] = lambda: None
         self._loss_counts: LossCounts = ()
         self._engine: Engine | None = None
@@ -553,9 +553,10 @@ class Feed(Observed):
         if self._agree is not None and not self._has_agreed:
             self._compare_ranks(self._agree)
         try:
-            self._condition = "running"
+            self._is_started, self._condition = False, "running"
             note_running(self)
             self._start()
+            self._is_started = True
         except BaseException as error:
             interrupt = signal_in(error)
             self._shut("failed" if interrupt is None else "new")
@@ -630,6 +631,8 @@ class Feed(Observed):
         """Take the next hand-over and return True, or False at the end; raise the pending error, or FeedClosed when there is no more."""
         begin_ns = time.perf_counter_ns()
         while True:
+            if self._condition == "running" and not self._is_started:  # interrupts, the second while the first was raised
+                self._shut("new")
             if self._condition == "new":
                 self._check_and_start()
             if self._condition == "ended":

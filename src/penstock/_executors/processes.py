@@ -19,7 +19,7 @@ from penstock._contracts.memory import available_cpus, free_memory, release_free
 from penstock._contracts.process import uninterrupted, why_no_processes
 from penstock._engine.chunk import BatchItem, WorkItem
 from penstock._engine.engine import Engine
-from penstock._engine.error_policy import ErrorHandler
+from penstock._engine.error_policy import ErrorHandler, signal_in
 from penstock._engine.resume import PlanVariant
 from penstock._executors.elsewhere import RemoteWorker, RemoteWorkers
 from penstock._executors.records import Logged, Warned, log_levels
@@ -102,6 +102,8 @@ class WorkerProcesses(RemoteWorkers):
         try:
             return self._digest != digest(stages)
         except Exception as error:  # also what `__getstate__` of a user's class raises
+            if (interrupt := signal_in(error)) is not None:
+                raise interrupt from None
             if not self._told_kept:
                 self._told_kept = True
                 what = not_sendable(stages, error, "", dumps_to_worker).what

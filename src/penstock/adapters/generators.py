@@ -12,7 +12,6 @@ import random
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -177,7 +176,7 @@ def _locks() -> OwnLocks:
 
 
 class DrawingFrom:
-    """The global generators and some others, in states that follow from a key inside of each `with` block, and untouched outside.
+    """The global generators and some others, in states that follow from a key inside of each `with drawing.here():`, untouched outside.
 
     The second block goes on where the first one ended. One block at a time in a process.
     """
@@ -192,19 +191,22 @@ class DrawingFrom:
         self._generators = [*everywhere, *(one for one in others if all(one is not known for known in everywhere))]
         self._key = key
         self._inside: list[Any] | None = None
-        self._outside: list[Any] = []
 
-    def __enter__(self) -> None:
-        """Save the states of outside, and set those of inside."""
-        _locks().own().acquire()
-        self._outside = states_of(self._generators)
-        if self._inside is None:
-            seed_held(self._generators, self._key)
-        else:
-            set_states(self._generators, self._inside)
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        """Save the states of inside, and put those of outside back."""
-        self._inside = states_of(self._generators)
-        set_states(self._generators, self._outside)
-        _locks().own().release()
+    @contextmanager
+    def here(self) -> Iterator[None]:
+        """Set the states of inside, and put those of outside back, whatever a signal handler raises meanwhile."""
+        with _locks().own():
+            outside = states_of(self._generators)
+            try:
+                if self._inside is None:
+                    seed_held(self._generators, self._key)
+                else:
+                    set_states(self._generators, self._inside)
+                yield
+                self._inside = states_of(self._generators)
+            finally:
+                try:
+                    set_states(self._generators, outside)
+                except BaseException:
+                    set_states(self._generators, outside)
+                    raise

@@ -112,11 +112,11 @@ class LoaderOrder:
         global generator of the CPU in that moment would come from the slice's states.
         """
         drawing = DrawingFrom([found for _, found in generators_in(self._sampler, self._loader_generator)], key_of(self._seed, epoch))
-        with drawing:
+        with drawing.here():
             items = iter(self._sampler)
         num_items, ended = 0, False
         while not ended:
-            with drawing:
+            with drawing.here():
                 parts, count, ended = self._slice(items, num_items)
             num_items += count
             if self._length is not None and (num_items > self._length or (ended and num_items != self._length)):

@@ -516,7 +516,14 @@ def _as_rows(leaf: Any, name: str) -> Any:
             where="from_arrays",
             fix="convert it with np.asarray(...), or use from_source(...) for a list of elements",
         )
-    array = np.asarray(leaf)
+    try:
+        array = np.asarray(leaf)
+    except (TypeError, ValueError, RuntimeError) as error:  # a tensor in bfloat16, with a gradient, or on another device
+        raise PlanError(
+            f"leaf {_shown(name)} is {_article(type(leaf).__name__)} that gives no array: {error}",
+            where="from_arrays",
+            fix="give a tensor as tensor.detach().cpu(), and bfloat16 as tensor.float()",
+        ) from error
     if array.ndim == 0:
         raise PlanError(
             f"leaf {_shown(name)} has shape (), so it has no rows (dtype {array.dtype})",
