@@ -382,7 +382,8 @@ with ps.from_dataloader(loader).feed() as feed:
         feed.load_state_dict(open(path).read())
     while feed.epoch < 2 and feed.step < 20:
         for images, labels in feed:
-            print(feed.step, hashlib.sha256(images.numpy().tobytes()).hexdigest(), labels.tolist(), flush=True)
+            line = f"{feed.step} {hashlib.sha256(images.numpy().tobytes()).hexdigest()} {labels.tolist()}\\n"
+            os.write(1, line.encode())  # whole, or not at all: it is killed at any moment
             with open(path + ".part", "w") as file:
                 json.dump(feed.state_dict(), file)
             os.replace(path + ".part", path)
