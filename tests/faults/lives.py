@@ -213,7 +213,7 @@ def run_all(name: str, folder: Path, num_kills: int, seed: int) -> None:
 def killed(name: str, folder: Path, num_kills: int, seed: int = 0) -> list[Path]:
     """Run a plan with so many kills in a process of its own; return the folders of its runs."""
     source, tests = Path(ps.__file__).parents[1], Path(__file__).parents[1]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(source), str(tests)]), "PYTHONWARNINGS": "error"}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(source), str(tests)]), "PYTHONWARNINGS": "error,ignore:element epoch"}
     arguments = [sys.executable, "-m", "faults.lives", name, str(folder), str(num_kills), str(seed)]
     with tempfile.TemporaryDirectory() as temporary:  # the fork server of a life that is killed leaves an empty folder
         environment["TMPDIR"] = temporary

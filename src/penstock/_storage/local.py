@@ -25,7 +25,7 @@ from penstock._storage.sameness import WHOLE_BYTES, marks, sample
 from penstock.errors import IndexStale, SourceError
 from penstock.kernels import spans
 from penstock.kernels.library import Ints, Uint8s
-from penstock.kernels.spans import Taker, known_of, map_file, unmap_file
+from penstock.kernels.spans import Taker, as_int64, known_of, map_file, unmap_file
 
 Parts = bytes | bytearray | memoryview | Iterable[bytes | bytearray | memoryview]
 
@@ -177,13 +177,21 @@ class LocalStorage:
         known, ends = np.array(versions, np.int64).reshape(-1, 3), np.array(sizes, np.int64)
         starts = np.concatenate((np.zeros(min(1, len(ends)), np.int64), ends[:-1]))
         self._files, self._known, self._relative = spans.Files(bytes(blob), starts, known), known, relative
-        self.marks = marks(known, changed_ns)
+        self._changed_ns = np.array(list(map(as_int64, changed_ns)), np.int64)
+        self._marks: Ints | None = None
         self._samples, self._most_trusted = np.zeros(0, np.uint32), -1
         self._maps, self._every = can_sink(), _OFTEN
         self._descriptors = Descriptors(len(paths), most_open(), known[:, 0] if self._maps else None)
 
     def __len__(self) -> int:
         return len(self._known)
+
+    @property
+    def marks(self) -> Ints:
+        """A number for each file and state of it; the first time this waits up to 20 ms where a file was just written."""
+        if self._marks is None:
+            self._marks = marks(self._known, self._changed_ns.tolist())
+        return self._marks
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in self.__dict__.items() if key != "_descriptors"}
