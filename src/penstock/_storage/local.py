@@ -190,7 +190,7 @@ class LocalStorage:
     def marks(self) -> Ints:
         """A number for each file and state of it; the first time this waits up to 20 ms where a file was just written."""
         if self._marks is None:
-            self._marks = marks(self._known, self._changed_ns.tolist())
+            self._marks, self._changed_ns = marks(self._known, self._changed_ns.tolist()), np.zeros(0, np.int64)
         return self._marks
 
     def __getstate__(self) -> dict[str, Any]:
