@@ -189,8 +189,9 @@ class LocalStorage:
     @property
     def marks(self) -> Ints:
         """A number for each file and state of it; the first time this waits up to 20 ms where a file was just written."""
+        changed_ns = self._changed_ns  # before looking: another thread lets go of it behind the marks
         if self._marks is None:
-            self._marks, self._changed_ns = marks(self._known, self._changed_ns.tolist()), np.zeros(0, np.int64)
+            self._marks, self._changed_ns = marks(self._known, changed_ns.tolist()), np.zeros(0, np.int64)
         return self._marks
 
     def __getstate__(self) -> dict[str, Any]:
