@@ -414,4 +414,6 @@ def test_a_program_killed_in_the_middle_of_a_batch_goes_on_with_the_same_pixels_
     assert status == -signal.SIGKILL
     assert killed == whole[: len(killed)]
     assert len(killed) <= before
-    assert killed + run(tmp_path, "state", 1)[1] == whole
+    rest = run(tmp_path, "state", 1)[1]
+    assert rest == whole[20 - len(rest) :]
+    assert len(killed) + len(rest) in (20, 21)  # the line of a step may be there, and its state not yet

@@ -22,7 +22,7 @@ def test_workers_are_forked_behind_a_module_that_has_computed_and_compute_in_the
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     with ps.from_source(range(100)).map(look).feed(executor="processes", num_workers=num_workers) as feed:
         got = list(feed)
-        assert feed.stats().notices == ()
+        assert [notice for notice in feed.stats().notices if "draws from the generator of torch" not in notice] == []
     assert [one["total"] for one in got] == [number * 1e6 for number in range(100)]
     assert len({one["pid"] for one in got}) == num_workers
     assert {one["threads"] for one in got} == {max(1, len(os.sched_getaffinity(0)) // num_workers)}
