@@ -129,7 +129,7 @@ def test_a_decorator_in_the_module_is_left_there_and_one_applied_by_hand_goes_al
 def test_an_open_file_is_refused_and_not_read_into_memory() -> None:
     with open(os.devnull) as file:
         for dumps in (dumps_to_worker, dumps_to_program):
-            with pytest.raises(TypeError, match=r"cannot pickle '_io\.TextIOWrapper' object"):
+            with pytest.raises(TypeError, match=r"cannot pickle '(_io\.)?TextIOWrapper'"):
                 dumps(lambda: file)
 
 
