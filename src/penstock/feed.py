@@ -546,6 +546,11 @@ class Feed(Observed):
         if self._condition in ("new", "running"):
             self._condition = "inherited"
 
+    def _has_to_start(self) -> bool:
+        if self._condition == "running" and not self._is_started:  # interrupts, the second while the first was raised
+            self._shut("new")
+        return self._condition == "new"
+
     def _check_and_start(self) -> None:
         refuse_while_imported("a feed")
         if "torch.utils.data" in sys.modules:
@@ -631,9 +636,7 @@ class Feed(Observed):
         """Take the next hand-over and return True, or False at the end; raise the pending error, or FeedClosed when there is no more."""
         begin_ns = time.perf_counter_ns()
         while True:
-            if self._condition == "running" and not self._is_started:  # interrupts, the second while the first was raised
-                self._shut("new")
-            if self._condition == "new":
+            if self._has_to_start():
                 self._check_and_start()
             if self._condition == "ended":
                 return False
