@@ -1104,6 +1104,7 @@ _ALSO = {
             "a_feed_whose_start_was_interrupted_starts_again",
             "an_interrupted_generator_that_cannot_be_read_again_is_named",
             "a_time_limit_that_a_function_sets_itself_fails_its_element_where_a_policy_cares",
+            "an_error_of_a_function_is_raised_as_it_is_whatever_it_was_made_of_and_wherever_the_loop_runs",
         ),
     ),
     "B12": (*_in(_COORDINATION, "the_state_saved_in_a_sigterm_handler_leaves_exactly_what_was_not_delivered"),),

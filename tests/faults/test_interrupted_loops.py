@@ -111,6 +111,34 @@ def test_an_interrupted_generator_that_cannot_be_read_again_is_named() -> None:
             next(feed)
 
 
+def test_an_error_of_a_function_is_raised_as_it_is_whatever_it_was_made_of_and_wherever_the_loop_runs() -> None:
+    def limited(number: int) -> int:
+        try:
+            alarm(1e-3)
+            while True:
+                pass
+        except Late as late:
+            raise ValueError(f"{number} took too long") from late
+
+    def failing(number: int) -> int:
+        raise ValueError(f"{number} is bad")
+
+    def circular(number: int) -> int:
+        error = ValueError(f"{number} causes itself")
+        raise error from error
+
+    with alarms() as alarm:
+        for function, text in ((limited, "0 took too long"), (failing, "0 is bad"), (circular, "0 causes itself")):
+            with ps.from_source(range(3)).map(function).feed(num_workers=0) as feed:
+                try:
+                    raise KeyboardInterrupt
+                except KeyboardInterrupt:
+                    with pytest.raises(ValueError, match=text):
+                        next(feed)
+                with pytest.raises(ps.errors.FeedClosed, match="stopped at an error"):
+                    next(feed)
+
+
 def test_a_time_limit_that_a_function_sets_itself_fails_its_element_where_a_policy_cares() -> None:
     def limited(number: int) -> int:
         if number == 2:

@@ -19,7 +19,6 @@ __all__ = [
     "argument_of",
     "attempt",
     "cause_of",
-    "context_of",
     "failure_of",
     "notes_of",
     "text_of",
@@ -81,12 +80,6 @@ def cause_of(error: BaseException) -> BaseException | None:
     """Return the cause of an error, whatever its class makes of the name."""
     cause: BaseException | None = _SLOTS["__cause__"].__get__(error)
     return cause
-
-
-def context_of(error: BaseException) -> BaseException | None:
-    """Return the error that an error was raised beside, whatever its class makes of the name."""
-    context: BaseException | None = _SLOTS["__context__"].__get__(error)
-    return context
 
 
 def traceback_of(error: BaseException) -> TracebackType | None:

@@ -273,10 +273,10 @@ def uninterrupted(call: Callable[[], _T]) -> _T:
     interrupt = None
     try:
         _thread.start_new_thread(run, ())
-    except RuntimeError:  # no thread can be started
-        return call()
     except BaseException as error:
-        interrupt = error
+        if error.__traceback__ is None or error.__traceback__.tb_next is None:  # no thread can be started
+            return call()
+        interrupt = error  # of a signal handler, which has a frame of its own
     while not (returned or raised):
         try:
             done.acquire()

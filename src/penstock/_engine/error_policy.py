@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 from penstock._contracts.event import ElementRetried, Event
-from penstock._contracts.failing import add_note, argument_of, cause_of, context_of, notes_of, traceback_of, words_of, would_end
+from penstock._contracts.failing import add_note, argument_of, cause_of, notes_of, traceback_of, words_of, would_end
 from penstock._contracts.policy import Policy, Raise, Replace, Retry, Skip, decide
 from penstock._engine.chunk import Entry, Failure, KnownLoss, LossCounts, LostElement, merged
 from penstock._engine.program import Policies
 from penstock._ops.block import ElementFailed
-from penstock.errors import StopRaised, TooManySkipped
+from penstock.errors import PenstockError, StopRaised, TooManySkipped
 
 __all__ = [
     "MOST_REPLACEMENTS",
@@ -461,24 +461,23 @@ def is_interrupt(error: BaseException) -> bool:
     return signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
 
 
-def signal_in(error: BaseException | None) -> BaseException | None:
-    """Return the error, or that of its causes, which is an interrupt or came out of a handler of signals: of a time limit, say.
+def signal_in(error: BaseException) -> BaseException | None:
+    """Return the error if it is an interrupt, or came out of a handler of signals: of a time limit, say. Else None.
 
-    It is none of the function's that it was raised in. Where a policy cares for its type, the element fails all the same, for functions set
-    such limits themselves.
+    Such an error is none of the function's that it was raised in. Of an error of ours the cause is looked at as well, but not of one of the
+    user's: a function that catches its own time limit and raises another error has failed. Where a policy cares for the type, the element
+    fails in any case.
     """
     if threading.current_thread() is not threading.main_thread():
         return None
+    cause = cause_of(error)
+    found = cause if isinstance(error, PenstockError) and cause is not None else error
     handlers = map(signal.getsignal, signal.valid_signals())
     codes = {getattr(getattr(handler, "func", handler), "__code__", None) for handler in handlers}
-    while error is not None:
-        traceback = traceback_of(error)
-        while traceback is not None and traceback.tb_frame.f_code not in codes:
-            traceback = traceback.tb_next
-        if traceback is not None or is_interrupt(error):
-            return error
-        error = cause_of(error) or context_of(error)
-    return None
+    traceback = traceback_of(found)
+    while traceback is not None and traceback.tb_frame.f_code not in codes:
+        traceback = traceback.tb_next
+    return found if traceback is not None or is_interrupt(found) else None
 
 
 def attach_others(first: Failure, failures: list[Failure]) -> BaseException:
