@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -26,6 +27,15 @@ class Scratch:
         self._arrays: dict[str, NDArray[Any]] = {}
         self._buffers: dict[str, NDArray[np.uint8]] = {}
         self._held: dict[str, Any] = {}
+
+    @classmethod
+    def of(cls, own: threading.local) -> Scratch:
+        """Return the one of this thread, which `own` keeps."""
+        found = own.__dict__
+        if "scratch" not in found:
+            found["scratch"] = cls()
+        scratch: Scratch = found["scratch"]
+        return scratch
 
     def take(self, tag: str, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
         """Return an uninitialised C-contiguous array over the buffer named `tag`, grown when it is too small."""

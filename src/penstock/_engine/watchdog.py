@@ -395,7 +395,7 @@ class LoopWatch:
         return bool(before != self._marker)
 
     def restart(self) -> None:
-        """Begin anew with all calls: their time so far does not count."""
+        """Restart the clock of all calls: their time so far does not count."""
         self._monitor.restart()
         for _, _, call in self._flying():
             call.age_ns = call.watched_ns = 0

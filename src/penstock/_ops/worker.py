@@ -120,7 +120,7 @@ class WorkerContext:
         errand: has the thread of the user's functions make a call, and returns its result; None in that thread, and where there is none.
         gate: of the feed, where elements are computed twice and threads compute side by side; None elsewhere.
         trace: notes what each step gives; None but for an element that is computed twice.
-        draws: watches the first calls of functions; None where nobody asks.
+        draws: watches the first calls of functions; None for no watch.
     """
 
     __slots__ = (

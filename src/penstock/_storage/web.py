@@ -141,7 +141,7 @@ def check_partial(reply: Reply, part: Part) -> None:
 def _check_plain(reply: Reply, fix: str = "") -> None:
     coding = reply.headers.get("content-encoding", "identity").lower()
     if coding not in ("identity", "", "aws-chunked"):
-        raise AskAgain(f"the server sent Content-Encoding {coding[:_SHOWN]!r}, which nobody asked for", fix=fix)
+        raise AskAgain(f"the server sent Content-Encoding {coding[:_SHOWN]!r}, which was not asked for", fix=fix)
 
 
 def _check_same(reply: Reply, found: RemoteObject) -> None:

@@ -169,7 +169,7 @@ _MAX_PIXELS = 89_478_485  # 256 MiB of RGB, the number that Pillow warns at
 
 
 class _Count:
-    """How many files of an operator were odd in this process. A copy begins anew: an operator that has counted is still the same."""
+    """How many odd files an operator has read in this process. A copy starts at 0, and counting does not change what the operator is."""
 
     num = 0
 

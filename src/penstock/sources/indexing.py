@@ -262,7 +262,7 @@ class _Builder:
         """Build the indices of small files with one read; those where something is wrong are left to `_open`."""
         sizes = storage.sizes[files]
         try:
-            data, begins = storage.read_spans(files, np.zeros_like(files), sizes, self._scratch(), keeps_open=False)
+            data, begins = storage.read_spans(files, np.zeros_like(files), sizes, Scratch.of(self._own), keeps_open=False)
         except (OSError, SourceError):
             return {}
         found = {}
@@ -274,18 +274,11 @@ class _Builder:
         return found
 
     def _open(self, file: int) -> Index:
-        index, report = _open_one(self._storage, file, self._format, self._keeping, self._scratch(), self._reads_ahead)
+        index, report = _open_one(self._storage, file, self._format, self._keeping, Scratch.of(self._own), self._reads_ahead)
         if self._on_file is not None:
             with self._lock:
                 self._on_file(report)
         return index
-
-    def _scratch(self) -> Scratch:
-        own = self._own.__dict__
-        if "scratch" not in own:
-            own["scratch"] = Scratch()
-        scratch: Scratch = own["scratch"]
-        return scratch
 
 
 def build(storage: Storage, file: int, format: RecordFormat, scratch: Scratch | None = None, *, read_ahead: bool = True) -> Index:

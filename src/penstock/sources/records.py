@@ -250,7 +250,7 @@ class RecordSource:
         """
         places = np.asarray(indices, np.int64)
         try:
-            data, begins, ends = self.read(places, self._scratch())
+            data, begins, ends = self.read(places, Scratch.of(self._own))
         except LengthMismatch:
             raise  # no record can be named
         except (OSError, PenstockError) as error:
@@ -273,13 +273,6 @@ class RecordSource:
         except ValueError as error:
             add_note(error, f"decoding {self.describe(int(places[len(rows) - before]))}")
             raise
-
-    def _scratch(self) -> Scratch:
-        own = self._own.__dict__
-        if "scratch" not in own:
-            own["scratch"] = Scratch()
-        scratch: Scratch = own["scratch"]
-        return scratch
 
     def describe(self, index: int) -> str:
         """Name record, file and offset."""

@@ -175,7 +175,7 @@ def checked_encoding(encoding: Any, caller: str, ends: str = "\n") -> str:
     Args:
         encoding: as the user gave it.
         caller: the function that the user called.
-        ends: the characters by whose bytes records and fields are told apart.
+        ends: the characters that end records and fields.
 
     Raises:
         PlanError: it is no such encoding.

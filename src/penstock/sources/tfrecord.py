@@ -370,15 +370,8 @@ class ExampleSource:
 
     def _read(self, places: Ints) -> tuple[Uint8s, Ints, Ints]:
         """Return bytes in working memory of this thread, and where each frame begins in them and its length."""
-        data, begins, ends = self._records.read(places, self._scratch())
+        data, begins, ends = self._records.read(places, Scratch.of(self._own))
         return data, begins, ends - begins
-
-    def _scratch(self) -> Scratch:
-        own = self._own.__dict__
-        if "scratch" not in own:
-            own["scratch"] = Scratch()
-        scratch: Scratch = own["scratch"]
-        return scratch
 
     def _check(self, data: Uint8s, starts: Ints, lengths: Ints, places: Ints) -> RowFailed | None:
         """Check all frames with one call; return the failure of the first bad one."""
@@ -427,7 +420,7 @@ class ExampleColumns(ExampleSource):
     def _parse_stream(self, places: Ints, out: list[NDArray[Any]]) -> int:
         """Read, check and parse as many as that can be done with by one call; return how many. The next one may be bad."""
         taker = self._reader.taker(out, check_crc=self._records.check_crc)
-        return 0 if taker is None else self._records.stream(places, self._scratch(), (self._piece, _PIECE_BYTES), taker)
+        return 0 if taker is None else self._records.stream(places, Scratch.of(self._own), (self._piece, _PIECE_BYTES), taker)
 
     def _parse_piece(self, places: Ints, out: list[NDArray[Any]]) -> None:
         data, starts, lengths = self._read(places)
