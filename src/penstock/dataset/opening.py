@@ -143,7 +143,7 @@ def read_list(
 def read_images(folder: str | os.PathLike[str]) -> Dataset:
     """Read a folder with one sub-folder of images per class: {"path": str, "data": bytes, "label": int}, classes in sorted order.
 
-    Images are recognised by their suffix, that of a format which `image.decode` reads. Hidden files are left out; a notice counts the others.
+    Images are recognised by the suffixes of formats that `image.decode` reads. Hidden files are left out; a notice counts the others.
     """
     from penstock.sources import ImageFolderSource
 

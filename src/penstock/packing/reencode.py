@@ -81,9 +81,7 @@ class Reencode:
         field = self._encode.field
         if not isinstance(element, Mapping) or field not in element:
             raise SpecError(f"the element has no field {field!r}", where="reencode", fix="name the field that has the encoded images")
-        scratch = getattr(self._own, "scratch", None)
-        if scratch is None:
-            scratch = self._own.scratch = Scratch()
+        scratch = Scratch.of(self._own)
         pixels = self._decode.apply(element[field], (), scratch, None)
         if self._resize is not None:
             pixels = self._resize.apply(pixels, (), scratch, None)
