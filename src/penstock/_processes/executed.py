@@ -59,8 +59,15 @@ class Executed:
 
         options = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
         numbers = map(str, (*descriptors, os.getpid(), int(forks)))
+        folder, paths = None, [one for one in sys.path if isinstance(one, str)]
+        try:
+            os.getcwd()
+            paths = list(map(os.path.abspath, paths))
+        except FileNotFoundError:  # it is gone, and Python 3.13 imports NumPy in no such folder
+            folder, paths = os.sep, list(filter(os.path.isabs, paths))
         self._process = subprocess.Popen(
-            [spawn.get_executable(), *options, "-c", _CODE, *numbers, *(os.path.abspath(one) for one in sys.path if isinstance(one, str))],
+            [spawn.get_executable(), *options, "-c", _CODE, *numbers, *paths],
+            cwd=folder,
             pass_fds=descriptors,
             # A pool of one thread has none to lose in a fork (one of GNU OpenMP, once used, hangs in the copy). Workers set their share.
             env={**os.environ, **dict.fromkeys(POOLS, "1")},
