@@ -158,7 +158,7 @@ class Feed(Observed):
         self._begun: Literal["", "next", "for", "state"] = ""  # by what the epoch was begun
         self._serial = 0  # counts the epochs that were begun, a resumed one included
         self._left: set[int] = set()  # those of them that were left before their end
-        self._told_left = self._told_shared = self._closed = self._is_started = False
+        self._told_left = self._told_shared = self._closed = False
         self._last_iterator: Callable[[], _Epoch | None] = lambda: None
         self._loss_counts: LossCounts = ()
         self._engine: Engine | None = None
@@ -546,11 +546,6 @@ class Feed(Observed):
         if self._condition in ("new", "running"):
             self._condition = "inherited"
 
-    def _has_to_start(self) -> bool:
-        if self._condition == "running" and not self._is_started:  # interrupts, the second while the first was raised
-            self._shut("new")
-        return self._condition == "new"
-
     def _check_and_start(self) -> None:
         refuse_while_imported("a feed")
         if "torch.utils.data" in sys.modules:
@@ -558,10 +553,12 @@ class Feed(Observed):
         if self._agree is not None and not self._has_agreed:
             self._compare_ranks(self._agree)
         try:
-            self._is_started, self._condition = False, "running"
+            if self._engine is not None:  # interrupts, the second while the first was raised
+                self._shut("new")
             note_running(self)
             self._start()
-            self._is_started = True
+            if self._condition == "new":  # else close() came meanwhile
+                self._condition = "running"
         except BaseException as error:
             interrupt = signal_in(error)
             self._shut("failed" if interrupt is None else "new")
@@ -584,7 +581,7 @@ class Feed(Observed):
             self._announce(Notice(time.perf_counter_ns(), kind, text))
         if not self._run_with(executor):
             self._run_with(InlineExecutor(engine))
-        if self._condition != "running" and not engine.stopping:  # close() came meanwhile, before there was an engine to stop
+        if self._condition != "new" and not engine.stopping:  # close() came meanwhile, before there was an engine to stop
             self._shut(self._condition)
 
     def _new_engine(self) -> Engine:
@@ -636,7 +633,7 @@ class Feed(Observed):
         """Take the next hand-over and return True, or False at the end; raise the pending error, or FeedClosed when there is no more."""
         begin_ns = time.perf_counter_ns()
         while True:
-            if self._has_to_start():
+            if self._condition == "new":
                 self._check_and_start()
             if self._condition == "ended":
                 return False
