@@ -165,7 +165,7 @@ NO_PARTS = {
     "of *": (Fault(headers={"content-range": "bytes 0-0/*"}), "the server said 206 '' 'bytes 0-0/*' to a range"),
     "another": (Fault(shift=7), "the server said 206 '' 'bytes 7-7/5000' to a range"),
     "several": (Fault(headers={"content-range": "", "content-type": "multipart/byteranges"}), "206 'multipart/byteranges' '' to a range"),
-    "coded": (Fault(headers={"content-encoding": "gzip"}), "the server sent Content-Encoding 'gzip', which nobody asked for"),
+    "coded": (Fault(headers={"content-encoding": "gzip"}), "the server sent Content-Encoding 'gzip', which was not asked for"),
 }
 
 
