@@ -178,7 +178,7 @@ LINES = (
     Line("Batches of 77 MB copied by 2 worker processes, beside memcpy", "large_batches", "", "copied", "", "", "of_memcpy"),
     Line("A step of 30 ms of Python, fed with W1, steps/s", "heavy_step", "no_input", "processes", "dataloader", "dataloader_no_workers"),
     Line("2 million paths in 2 processes, memory of all, MB", "list_memory", "inline", "processes", "dataloader_fork", ""),
-    Line("First batch of 2 worker processes, ms", "start", "dataloader_2_spawn", "processes_2", "", "", "first_ms"),
+    Line("First batch of 2 worker processes, ms", "start", "dataloader_2_fork", "processes_2", "", "", "first_ms"),
     Line("First batch of 16 worker processes, ms", "start", "dataloader_16_spawn", "processes_16", "", "", "first_ms"),
     Line("Beyond one import of PyTorch, 16 processes that need it, ms", "start", "", "torch_processes_16", "", "", "beyond_import_ms"),
     Line("Memory that an idle worker shares with no other, MB", "start", "", "processes_16", "", "", "idle_mb"),
