@@ -596,6 +596,7 @@ class Feed(Observed):
         engine = Engine(
             program if self._profile is None else self._profile.program(program),
             num_workers=self._choice.num_workers,
+            most_workers=self._choice.most_workers,
             memory_bytes=_AUTO_MEMORY_BYTES if options.memory_bytes == "auto" else options.memory_bytes,
             start=token,
             ordered=self._order(),

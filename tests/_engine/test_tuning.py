@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock._engine import tuning
+from penstock._engine.program import SHARED
 from penstock._engine.tuning import ActiveWorkers, BlockSize, ChunkSize, awaited_ns, largest_block
 
 MS = 1_000_000
@@ -116,172 +121,155 @@ def test_in_one_thread_nobody_waits_for_a_task_and_it_is_long_from_the_beginning
     assert chunks.items == tuning._UNIT_BYTES >> 20
 
 
-PROBE = ActiveWorkers._NUM_DROPPED + tuning._Probe._FEW
-LONG_PROBE = ActiveWorkers._NUM_DROPPED + tuning._Probe._MANY
+@dataclass
+class Loop:
+    """A training loop in which a number of threads works; times in milliseconds for an item of 10 rows.
+
+    Attributes:
+        thread: what one of so many threads takes for an item.
+        step: what the loop itself takes, beside so many threads.
+        share: of a task's time that it is on a CPU.
+        others: what a stage with a worker of its own takes.
+    """
+
+    workers: ActiveWorkers
+    thread: Callable[[int], float]
+    step: Callable[[int], float] = lambda number: 0.0
+    share: float = 0.3
+    others: float = 0.0
+
+    def run(self, num_items: int) -> ActiveWorkers:
+        for _ in range(num_items):
+            wall_ns = int(self.thread(self.workers.limit) * MS)
+            if self.others:
+                self.workers.observe("program", 1, 10, (int(self.others * MS), 0), counts=True)
+            self.workers.took(int(self.step(self.workers.limit) * MS), 1)
+            self.workers.observe(SHARED, self.workers.limit, 10, (wall_ns, int(wall_ns * self.share)), counts=True)
+        return self.workers
 
 
-def together(workers: ActiveWorkers, count: int, *, cost_ns: int, share: float) -> None:
-    """Book `count` tasks of 10 rows."""
-    for _ in range(count):
-        workers.observe(10, 10 * cost_ns, int(10 * cost_ns * share))
+LONG = 4000
 
 
-def test_workers_that_compute_without_the_gil_all_stay() -> None:
-    workers = ActiveWorkers(4)
-    together(workers, 1000, cost_ns=MS, share=0.98)
-    assert workers.limit == 4
-    assert workers.notice == ""
+def scales(number: int) -> float:
+    return 20.0
 
 
-def test_workers_that_often_wait_all_stay_after_one_alone_was_slower() -> None:
-    workers = ActiveWorkers(4)
-    together(workers, PROBE, cost_ns=MS, share=0.2)
-    assert workers.limit == 1
-    assert "one worker alone is tried" in workers.notice
-    together(workers, PROBE, cost_ns=MS, share=0.2)
-    assert workers.limit == 4
-    assert workers.notice == "all 4 workers work: one alone takes 4.0 times as long"
-    together(workers, 5000, cost_ns=MS, share=0.2)
-    assert workers.limit == 4
+def takes_turns(number: int) -> float:
+    """Hold the interpreter lock all the time."""
+    return 20.0 * number
 
 
-def test_workers_that_wait_for_storage_are_all_kept_at_work() -> None:
-    workers = ActiveWorkers(16)
-    for _ in range(20):
-        together(workers, PROBE, cost_ns=MS, share=0.02)
-        assert (workers.limit, workers.notice) == (16, "")
-    together(workers, PROBE, cost_ns=MS, share=0.06)  # now they begin to wait for each other
-    assert workers.limit == 1
+def peaks_at_8(number: int) -> float:
+    """Take the lock for a tenth of the time, and lose more than is won beyond eight."""
+    return 20.0 + max(0, number - 8) * 5
 
 
-def gil_bound(workers: ActiveWorkers, count: int) -> None:
-    """Book tasks of a function that never lets the GIL go: together each takes as many times as long as there are workers."""
-    for _ in range(count):
-        wall_ns = 10 * MS * workers.limit
-        workers.observe(10, wall_ns, wall_ns // workers.limit)
+@pytest.mark.parametrize(
+    ("most", "ceiling", "loop", "found"),
+    [
+        (16, 16, {"thread": scales}, 16),
+        (16, 16, {"thread": scales, "share": 0.95}, 16),
+        (16, 16, {"thread": takes_turns}, 1),
+        (16, 16, {"thread": peaks_at_8}, 8),
+        (12, 12, {"thread": peaks_at_8}, 6),
+        (2, 64, {"thread": scales, "share": 0.01}, 64),
+        (2, 64, {"thread": scales, "share": 0.9}, 2),
+        (2, 64, {"thread": scales, "share": 0.01, "step": lambda number: 2.0}, 16),
+        (16, 16, {"thread": scales, "step": lambda number: 2.0 + 0.5 * number}, 4),
+        (16, 16, {"thread": scales, "step": lambda number: 50.0}, 16),
+        (16, 16, {"thread": scales, "others": 5.0}, 16),
+        (1, 1, {"thread": scales, "share": 0.1}, 1),
+        (4, 0, {"thread": takes_turns}, 4),
+    ],
+)  # fmt: skip
+def test_as_many_threads_work_as_make_the_loop_fastest(most: int, ceiling: int, loop: dict[str, Any], found: int) -> None:
+    workers = ActiveWorkers(most, ceiling)
+    limits = Counter[int]()
+    loop_ = Loop(workers, **loop)
+    for _ in range(LONG):
+        limits[loop_.run(1).limit] += 1
+    assert limits.most_common(1)[0][0] == found
 
 
-def test_workers_that_take_the_gil_from_each_other_leave_it_to_one() -> None:
-    workers = ActiveWorkers(4)
-    gil_bound(workers, 2 * PROBE)
-    assert (workers.limit, workers.notice) == (4, "all workers are tried once more: one alone was not slower")
-    gil_bound(workers, PROBE)
-    assert workers.limit == 1
-    assert workers.notice.startswith("1 of 4 workers works: alone it needs 1000.0 us per element, 4 together 1000.0")
-    assert "GIL" in workers.notice
+def test_every_number_that_is_tried_or_held_is_told_with_what_it_takes() -> None:
+    loop, told = Loop(ActiveWorkers(4, 4), takes_turns), [""]
+    while "1 of 4" not in loop.run(1).notice:
+        told += [loop.workers.notice] if loop.workers.notice != told[-1] else []
+    assert told[1:] == [
+        "2 worker threads are tried: with 4 an item takes 20.00 ms",
+        "1 worker threads are tried: with 2 an item takes 20.00 ms",
+    ]
+    assert loop.workers.notice == "1 of 4 worker threads work: an item takes 20.00 ms, with 2 20.00 ms, with 4 20.00 ms"
+    assert loop.workers.subject == "alone"
 
 
-def test_all_workers_are_tried_again_ever_more_rarely() -> None:
-    workers = ActiveWorkers(4)
-    trials = []
-    for task in range(4000):
-        before = workers.limit
-        gil_bound(workers, 1)
-        if workers.limit == 4 and before == 1 and task > 3 * PROBE:
-            trials.append(task)
-            assert workers.notice == "all workers are tried again"
+def test_the_number_is_looked_for_again_when_the_step_takes_longer() -> None:
+    loop = Loop(ActiveWorkers(16, 16), scales)
+    assert loop.run(LONG).limit == 16
+    loop.step = lambda number: 5.0 + number
+    limits = Counter(loop.run(1).limit for _ in range(LONG))
+    assert limits.most_common(1)[0][0] == 4
+
+
+def test_what_stays_as_it_is_is_tried_ever_more_rarely() -> None:
+    loop, trials, before = Loop(ActiveWorkers(4, 4), takes_turns), list[int](), 0
+    for item in range(20 * LONG):
+        limit = loop.run(1).limit
+        if limit == 2 and before == 1:
+            trials.append(item)
+        before = limit
     gaps = [later - earlier for earlier, later in pairwise(trials)]
-    assert len(trials) >= 3
-    assert all(later > 1.5 * earlier for earlier, later in pairwise(gaps))
-    assert workers.limit == 1 or workers.notice == "all workers are tried again"
+    assert len(gaps) >= 4
+    assert all(later > 1.5 * earlier for earlier, later in pairwise(gaps[1:5]))
 
 
-def test_when_the_other_program_is_gone_all_workers_come_back_for_good() -> None:
-    workers = ActiveWorkers(4)
-    gil_bound(workers, 3 * PROBE)
-    assert workers.limit == 1
-    together(workers, 1000, cost_ns=MS, share=0.98)
-    assert workers.limit == 4
-    together(workers, 5000, cost_ns=MS, share=0.98)
-    assert workers.limit == 4
+def test_no_more_threads_than_cpus_are_tried_where_memory_is_short() -> None:
+    loop = Loop(ActiveWorkers(2, 64), scales, share=0.01)
+    loop.workers.has_room = False
+    assert loop.run(LONG).limit == 2
 
 
-def test_one_worker_alone_is_never_judged() -> None:
-    workers = ActiveWorkers(1)
-    together(workers, 100, cost_ns=MS, share=0.1)
-    assert (workers.limit, workers.notice) == (1, "")
+def test_a_feed_whose_objects_are_copied_for_each_thread_keeps_its_size() -> None:
+    loop = Loop(ActiveWorkers(2, 64), scales, share=0.01)
+    loop.workers.keep_size()
+    assert loop.run(LONG).limit == 2
+
+
+def test_a_pause_of_the_training_loop_changes_nothing() -> None:
+    loop = Loop(ActiveWorkers(16, 16), scales, step=lambda number: 2.0)
+    assert loop.run(LONG).limit == 16
+    for _ in range(200):
+        loop.workers.took(60_000 * MS, 1)
+        loop.run(20)
+    assert loop.workers.limit in (8, 16)
 
 
 def test_very_short_tasks_say_nothing() -> None:
-    workers = ActiveWorkers(4)
-    for _ in range(1000):
-        workers.observe(1, 199_999, 0)
-    assert (workers.limit, workers.notice) == (4, "")
+    loop = Loop(ActiveWorkers(4, 4), lambda number: 0.199)
+    assert (loop.run(LONG).limit, loop.workers.notice) == (4, "")
 
 
-def test_one_alone_that_is_only_quicker_because_it_is_later_does_not_stay_alone() -> None:
-    workers = ActiveWorkers(2)
-    for task in range(3 * LONG_PROBE):  # each row costs less than the one before, and twice as much while two work without any GIL
-        cost_ns = 100_000_000 // (task + 1) ** 2
-        workers.observe(100, 100 * cost_ns, 50 * cost_ns)
-    assert workers.limit == 2
-    assert "all 2 workers work: one alone takes" in workers.notice
-
-
-def test_where_one_alone_is_a_little_slower_it_is_tried_again_and_again() -> None:
-    workers, notices = ActiveWorkers(2), []
-    for _ in range(2000):
-        workers.observe(10, 10 * MS if workers.limit == 1 else 16 * MS, 8 * MS)  # together 1.25 times as quick
-        if workers.notice not in ("", *notices[-1:]):
-            notices.append(workers.notice)
-    assert notices[:4] == [
-        "one worker alone is tried: together they are off the CPU more than a tenth of the time",
-        "all 2 workers work: one alone takes 1.2 times as long",
-        "it is measured again whether all workers are wanted",
-        notices[0],
-    ]
-
-
-def test_all_workers_are_tried_again_however_short_the_runs_are() -> None:
-    workers = ActiveWorkers(4)
-    gil_bound(workers, 3 * PROBE)
-    for _ in range(40):
-        assert workers.limit == 1
-        again = ActiveWorkers(4)
-        again.begin(workers.found)
-        workers = again
-        gil_bound(workers, 5)
-    assert (workers.limit, workers.notice) == (4, "all workers are tried again")
-
-
-@pytest.mark.parametrize("tasks", [3, 5, 17, 100])
-def test_what_was_found_out_and_a_trial_go_on_in_the_next_run(tasks: int) -> None:
-    workers = ActiveWorkers(4)
-    for _ in range(6 * PROBE):
-        again = ActiveWorkers(4)
+def test_a_search_goes_on_in_the_next_run_however_short_the_runs_are() -> None:
+    workers = ActiveWorkers(4, 4)
+    for _ in range(LONG // 10):
+        again = ActiveWorkers(4, 4)
         again.begin(workers.found)
         assert (again.limit, again.notice) == (workers.limit, workers.notice)
-        workers = again
-        gil_bound(workers, tasks)
-        if workers.notice.startswith("1 of 4 workers works"):
-            break
-    assert workers.limit == 1
-    assert workers.notice.startswith("1 of 4 workers works")
+        workers = Loop(again, takes_turns).run(ActiveWorkers._NUM_DROPPED + 4)
+        if "1 of 4" in workers.notice:
+            return
+    raise AssertionError(workers.notice)
 
 
 def test_two_runs_that_begin_with_the_same_do_not_see_each_other() -> None:
-    workers, runs = ActiveWorkers(4), [ActiveWorkers(4), ActiveWorkers(4)]
-    gil_bound(workers, PROBE - 1)
+    workers = Loop(ActiveWorkers(4, 4), takes_turns).run(20)
+    runs = [ActiveWorkers(4, 4) for _ in range(2)]
     found = workers.found
     for run in runs:
         run.begin(found)
-        gil_bound(run, ActiveWorkers._FIRST)
-        assert run.notice == ""
-        gil_bound(run, 1)
-        assert "one worker alone is tried" in run.notice
-
-
-@pytest.mark.parametrize("every", [2, 3, 5])
-def test_where_few_tasks_do_the_work_of_many_more_of_them_are_looked_at(every: int) -> None:
-    workers = ActiveWorkers(2)
-    tasks = 0
-    for tasks in range(3 * LONG_PROBE):  # both together are 1.2 times as quick; every so many tasks decode a group for the others
-        dear = 10 if tasks % every == 0 else 1
-        workers.observe(1000, dear * MS * (6 if workers.limit == 1 else 10) // 6, dear * MS)
-        if "all 2 workers work" in workers.notice:
-            break
-    assert workers.notice == "all 2 workers work: one alone takes 1.2 times as long"
-    assert tasks + 1 == 2 * LONG_PROBE
+        assert Loop(run, takes_turns).run(LONG).limit == 1
+        assert run.found["_all_items"] == workers.found["_all_items"] + LONG
 
 
 def test_sizes_grow_until_they_are_as_large_as_wanted() -> None:
@@ -299,12 +287,13 @@ def test_sizes_grow_until_they_are_as_large_as_wanted() -> None:
     assert not size.growing
 
 
-@given(st.integers(1, 8), st.lists(st.tuples(st.integers(1, 100), st.integers(1, 10**9), st.floats(0, 2)), max_size=300))
-def test_at_least_one_worker_and_at_most_all_work(most: int, tasks: list[tuple[int, int, float]]) -> None:
-    workers = ActiveWorkers(most)
+@given(st.integers(1, 8), st.sampled_from([0, 1, 4]), st.lists(st.tuples(st.integers(1, 100), st.integers(1, 10**9), st.floats(0, 2)), max_size=300))
+def test_at_least_one_worker_and_at_most_the_ceiling_work(most: int, times: int, tasks: list[tuple[int, int, float]]) -> None:
+    workers = ActiveWorkers(most, times * most)
     for rows, wall_ns, share in tasks:
-        workers.observe(rows, wall_ns, int(wall_ns * share))
-        assert workers.limit in (1, most)
+        workers.took(wall_ns // 7, 1)
+        workers.observe(SHARED, most, rows, (wall_ns, int(wall_ns * share)), counts=True)
+        assert 1 <= workers.limit <= max(most, times * most)
 
 
 def test_tasks_that_are_dealt_out_to_many_branches_may_be_larger() -> None:

@@ -31,7 +31,7 @@ def test_a_run_begins_with_what_the_last_one_of_its_shape_ended_with() -> None:
     tuning_cache, scheduler = TuningCache(), new(dataset())
     scheduler.segments[0].blocks[0].begin((1000.0, 50, 300))
     scheduler.segments[0].chunk_size.begin(7)
-    scheduler.active._go("waiting", 1, "one works")
+    scheduler.active._go(1, "one works")
     tuning_cache.keep(scheduler)
     again, fewer, smaller = new(dataset()), new(dataset(), num_workers=1), new(dataset(), memory_bytes=1 << 20)
     processes = new(dataset(), elsewhere=True)

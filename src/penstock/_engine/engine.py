@@ -67,6 +67,7 @@ class Engine:
         listeners: list[Listener],
         ordered: bool | Recording = True,
         watch: Watch | None = None,
+        most_workers: int = 0,
     ) -> None:
         """Prepare to run from the state `start`; nothing happens yet.
 
@@ -79,17 +80,20 @@ class Engine:
             listeners: called with every event, from the thread where it happens.
             ordered: whether elements keep their order, or go on as they are finished, or as they did in a recorded run.
             watch: looks at the workers while a consumer waits; by default none does.
+            most_workers: up to which the number of shared workers may grow; no more than `num_workers` by default.
         """
         self.stopping = False
         self.is_torn = False  # stopped, as an interrupt in the consumer's thread left a change half done
         self.occupied = False  # by a consumer that runs a task itself
         self.breaker = Breaker()
-        self._scheduler = Scheduler(program, num_workers, memory_bytes, start, ordered=ordered)
+        self._scheduler = Scheduler(program, num_workers, memory_bytes, start, ordered=ordered, most_workers=most_workers)
         self._tuning_cache = TuningCache()
         self._listeners = listeners
         self.watch = watch or Watch(None)
         self._mutex = threading.Lock()
         self._delivered = 0
+        self._took: tuple[int, int] | None = None  # when the consumer took how many items
+        self.grow: Callable[[], None] | None = None  # of the executor: starts the workers that `pools` has more
         self._consumers = ParkingLot()
         self._waiters = {pool: ParkingLot() for pool in self._scheduler.pools}
         self._idle_workers = ParkingLot()  # for shared workers that are not wanted at the moment
@@ -135,6 +139,10 @@ class Engine:
     def num_active(self) -> int:
         """How many of the shared workers work: fewer where they only take the interpreter lock from each other."""
         return self._scheduler.active.limit
+
+    def keep_size(self) -> None:
+        """Have no more shared workers than `pools` has now."""
+        self._scheduler.active.keep_size()
 
     @property
     def executors(self) -> dict[str, str]:
@@ -260,6 +268,7 @@ class Engine:
         event = BlockDone(stage, worker.index, begin_ns, end_ns, cpu_ns, count, chunk_id, made_of, *keys, made[0].kept_bytes)
         # 64 processes on 2 CPUs wait for each other 40 ms a task: tasks sized by elapsed time would shrink to one row.
         self._book(task, made, end_ns - begin_ns if worker.busy_ns is None else worker.busy_ns, event, worker, computer)
+        worker.beside_ns = time.perf_counter_ns() - end_ns
 
     def _tell_unknown(self, types: frozenset[str]) -> None:
         """Say once which objects cannot be compared."""
@@ -322,8 +331,10 @@ class Engine:
         worker.rest()
         with self._mutex:
             notice = self._scheduler.active.notice
-            complete = self._scheduler.complete(segment, task, made.pop(), wall_ns, 0 if event is None else event.cpu_ns)
+            complete = self._scheduler.complete(segment, task, made.pop(), wall_ns, 0 if event is None else event.cpu_ns, worker.beside_ns)
         if self._scheduler.active.notice != notice:
+            if self.grow is not None:
+                self.grow()
             self._idle_workers.ring_all()
             self.announce(Notice(time.perf_counter_ns(), self._scheduler.active.subject, self._scheduler.active.notice))
         self.draws.add("kernels", slow_twins())
@@ -361,6 +372,9 @@ class Engine:
 
     def poll(self, keep: Callable[[Ready], Any] = lambda ready: None) -> Ready | None:
         """Take the next finished items if there are any; never block. `keep` is as that of `Scheduler.take`."""
+        if self._took is not None:
+            self._scheduler.active.took(time.perf_counter_ns() - self._took[0], self._took[1])
+            self._took = None
         if not self._scheduler.ready:
             return None
         while self._scheduler.notices:
@@ -373,6 +387,8 @@ class Engine:
         ready = self._scheduler.take(keep)
         self._delivered += 1
         self._unpark_workers()
+        if ready.items:
+            self._took = time.perf_counter_ns(), len(ready.items)
         return ready
 
     def wait(self) -> None:

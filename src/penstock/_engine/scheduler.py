@@ -61,6 +61,7 @@ _WINDOW_CHUNKS = 1 << 16  # a set has so many numbers; runs in a saved state are
 _WINDOW_ROWS = 1024  # elements that may be finished behind a slow one, if the byte budget allows it
 _CHUNKS_OF_ELEMENTS = 8  # so many chunks of single elements are to fit the byte budget
 _MANY_KEPT = 4  # batches that a loop keeps for no reason of its own: the next one may be on its way to the device
+_MOST_HELD = 0.75  # of the byte budget, where more workers are tried
 _LEAST_ROOM = 1 << 18  # of a task that has to run although the budget is spent, if that is little of it: a task costs 0.17 ms
 
 
@@ -108,8 +109,9 @@ class Scheduler:
         start: Token,
         *,
         ordered: bool | Recording = True,
+        most_workers: int = 0,
     ) -> None:
-        """Begin at the state `start` of the program's epoch."""
+        """Begin at the state `start` of the program's epoch; the number of shared workers may grow up to `most_workers`."""
         program = keeping_failures(program) if ordered is True else program
         self.program = program = writing_in_place(program) if ordered is True else program
         self.num_workers = max(1, num_workers)
@@ -118,7 +120,7 @@ class Scheduler:
         self.waiting = 0
         self.ended = self.poisoned = False
         self.failures: list[Failure] = []
-        self.active = ActiveWorkers(self.num_workers)
+        self.active = ActiveWorkers(self.num_workers, 0 if program.elsewhere or not num_workers else max(num_workers, most_workers))
         self.pools = pools_of(program)
         num_passes = program.end_pass
         self.segments = [Segment(n, plan, num_passes, start, not num_workers, program.elsewhere) for n, plan in enumerate(program.segments)]
@@ -153,9 +155,7 @@ class Scheduler:
         self.notices: list[tuple[str, str]] = []
         self._kept_notice_at = memory_bytes // 4
         self._taken: deque[int] = deque()
-        wide = sum(stage.concurrency or 0 for segment in program.segments for stage in segment.stages)
-        self._share = memory_bytes // (4 * (self.num_workers + wide + 1))  # of one task; all together leave most to what is finished
-        self._least_room = min(memory_bytes // (8 * (self.num_workers + wide)), _LEAST_ROOM)
+        self._num_beside = sum(stage.concurrency or 0 for segment in program.segments for stage in segment.stages)
         self._read_room = 0
         self._read_from = 0
         self._booked = True  # the task that was claimed last: of interest where one runs at a time
@@ -164,7 +164,7 @@ class Scheduler:
     @property
     def shape(self) -> Any:
         """What another run must have in common with it to begin with what this one has found out."""
-        return self.num_workers, self.memory_bytes, tuple((one.plan.name, *(block.scale for block in one.blocks)) for one in self.segments)
+        return self.num_workers, self.active.ceiling, self.memory_bytes, tuple((one.plan.name, *(block.scale for block in one.blocks)) for one in self.segments)
 
     @property
     def found(self) -> Any:
@@ -191,7 +191,21 @@ class Scheduler:
 
     def size_of(self, pool: str) -> int:
         """Return how many workers a pool should have."""
-        return self.pools[pool] or self.num_workers
+        return self.pools[pool] or self._num_wide
+
+    @property
+    def _num_wide(self) -> int:
+        """How many shared workers there may be work for."""
+        return max(self.num_workers, self.active.limit)
+
+    @property
+    def _share(self) -> int:
+        """The bytes of one task; all together leave most of the budget to what is finished."""
+        return self.memory_bytes // (4 * (self._num_wide + self._num_beside + 1))
+
+    @property
+    def _least_room(self) -> int:
+        return min(self.memory_bytes // (8 * (self._num_wide + self._num_beside)), _LEAST_ROOM)
 
     @poison_on_interrupt
     def next_task(self, pool: str, worker: int) -> Claim | None:
@@ -366,7 +380,7 @@ class Scheduler:
     def _most_waiting(self, segment: Segment, stage: int) -> int:
         """Return how many blocks may wait for a stage; where it takes them in order, those of all who may be before the next one."""
         pool = pool_of(segment, stage)
-        return 2 * max(self.size_of(pool), self.num_workers if pool == self._in_order else 0) + 2
+        return 2 * max(self.size_of(pool), self._num_wide if pool == self._in_order else 0) + 2
 
     def _room(self, segment: Segment) -> bool:
         """Tell whether the engine may hold one more chunk of this segment."""
@@ -390,7 +404,7 @@ class Scheduler:
 
     def _room_within(self, segment: Segment) -> bool:
         """Bound the chunks of an inner segment, and how far they may run ahead of a slow one."""
-        few = segment.opened - segment.committed < max(2 * self.num_workers + 2, segment.wanted_chunks())
+        few = segment.opened - segment.committed < max(2 * self._num_wide + 2, segment.wanted_chunks())
         return few or segment.rows_open < min(_WINDOW_ROWS, segment.known_rows)
 
     def fills(self) -> list[Fill]:
@@ -460,10 +474,10 @@ class Scheduler:
         return max(_FEWEST_CHUNKS, min(wanted, self.memory_bytes // self._chunk_bytes))
 
     def _wanted_chunks(self) -> int:
-        return max(2 * self.num_workers + 2, self.program.prefetch + 2, 4)
+        return max(2 * self._num_wide + 2, self.program.prefetch + 2, 4)
 
     @poison_on_interrupt
-    def complete(self, segment: Segment, task: Claim, outcome: Outcome, wall_ns: int, cpu_ns: int) -> bool:
+    def complete(self, segment: Segment, task: Claim, outcome: Outcome, wall_ns: int, cpu_ns: int, beside_ns: int = 0) -> bool:
         """Book a finished task; return whether its chunk is ready to be finished by this worker.
 
         Args:
@@ -472,6 +486,7 @@ class Scheduler:
             outcome: what became of it.
             wall_ns: how long it took.
             cpu_ns: of that on a CPU.
+            beside_ns: how long the worker took for the booking of the task before.
         """
         self.version += 1
         self._booked, chunk = True, task.chunk
@@ -484,7 +499,7 @@ class Scheduler:
         memory.kept_bytes += outcome.kept_bytes - task.num_bytes
         progress.cost_ns += wall_ns
         if outcome.end > task.begin:
-            self._learn(segment, task, outcome, wall_ns, cpu_ns)
+            self._learn(segment, task, outcome, wall_ns, cpu_ns, beside_ns)
         if outcome.failure is not None:
             self.failures.append(outcome.failure)
             chunk.fail(outcome.failure)
@@ -502,15 +517,16 @@ class Scheduler:
         progress.finishing = True
         return True
 
-    def _learn(self, segment: Segment, task: Claim, outcome: Outcome, wall_ns: int, cpu_ns: int) -> None:
+    def _learn(self, segment: Segment, task: Claim, outcome: Outcome, wall_ns: int, cpu_ns: int, beside_ns: int) -> None:
         """Learn what rows of a stage cost."""
         count, stage = outcome.end - task.begin, task.stage
         segment.weigh(stage, outcome.most_bytes / count)
         if task.chunk is not None and task.chunk.all_in_place:
             return
         segment.blocks[stage].observe(count, wall_ns)
-        if pool_of(segment, stage) == SHARED and not (segment.blocks[stage].growing or segment.chunk_size.growing):
-            self.active.observe(count, wall_ns, cpu_ns)
+        pool, counts = pool_of(segment, stage), not (segment.blocks[stage].growing or segment.chunk_size.growing)
+        self.active.has_room = self.held_bytes < _MOST_HELD * self.memory_bytes
+        self.active.observe(pool, self.size_of(pool), count, (wall_ns + beside_ns, cpu_ns), counts=counts)
 
     def _take_rest(self, segment: Segment, task: Claim, outcome: Outcome) -> None:
         """Let the rows of a task wait that there was no room for."""
@@ -729,7 +745,7 @@ class Scheduler:
         reader, first = self.reader, self.segments[0]
         if reader is None or reader.busy or reader.done or first.failed_seq is not None:
             return None
-        if len(first.inbox) >= 2 * self.num_workers + 2 or (first is self.segments[-1] and not self._room(first)):
+        if len(first.inbox) >= 2 * self._num_wide + 2 or (first is self.segments[-1] and not self._room(first)):
             return None
         room = self.memory_bytes - self.held_bytes
         if room <= reader.row_bytes:

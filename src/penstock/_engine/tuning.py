@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable
 from copy import copy
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
+from penstock._engine.program import SHARED
 from penstock._engine.slots import KEEP_BYTES
 
 __all__ = ["ELSEWHERE", "ActiveWorkers", "BlockSize", "ChunkSize", "TuningCache", "awaited_ns", "followed", "largest_block"]
@@ -21,8 +22,6 @@ _GROWTH = 4
 _LARGEST_BLOCK = 16_384
 _ROWS_PER_BRANCH = 1024  # a branch costs some 15 us per task
 _MOST_BRANCHED = 32_768
-_BUSY = 0.9  # share of its time that an undisturbed worker is on a CPU
-_GIL_BOUND = 0.5  # CPUs that workers use at least, all together, who wait for each other
 _LARGEST_UNIT = 256
 _UNIT_BYTES = 8 << 20  # of a chunk of several batches; chunks in flight should lie in the last cache together
 
@@ -141,91 +140,133 @@ class ChunkSize:
         self._size = max(self._least_items, items)
 
 
-class _Probe:
-    """Tasks whose cost per row is to be known: some that cost about the same a row, or more where they do not.
+_MOST_STEPS = 256
 
-    Of tasks that read rows out of groups, one decodes a whole group and the next none: sixteen of them say little.
-    """
 
-    __slots__ = ("_rows_rows", "_wall_rows", "_wall_wall", "cpu_ns", "num_rows", "shares", "wall_ns")
+class _Window:
+    """Tasks and steps while one number of threads works: what they cost, once that is known well enough."""
 
-    _FEW = 16
-    _MANY = 48
+    __slots__ = ("_rows_rows", "_wall_rows", "_wall_wall", "num_rows", "shares", "steps_ns", "wall_ns")
+
+    _FEW, _MANY = 16, 48
     _EVEN = 0.05
+    _LEAST_NS = 150_000_000  # of elapsed time
 
     def __init__(self) -> None:
-        self.num_rows = self.wall_ns = self.cpu_ns = 0
-        self.shares: tuple[float, ...] = ()
+        self.num_rows: Counter[str] = Counter()
+        self.wall_ns: Counter[str] = Counter()
+        self.shares: list[float] = []
+        self.steps_ns: deque[float] = deque(maxlen=_MOST_STEPS)
         self._rows_rows = self._wall_rows = self._wall_wall = 0
 
-    def add(self, num_rows: int, wall_ns: int, cpu_ns: int) -> None:
+    def add(self, pool: str, num_rows: int, wall_ns: int, cpu_ns: int) -> None:
         """Add one task."""
-        self.shares += (cpu_ns / wall_ns,)
-        self.num_rows += num_rows
-        self.wall_ns += wall_ns
-        self.cpu_ns += cpu_ns
-        self._rows_rows += num_rows * num_rows
-        self._wall_rows += wall_ns * num_rows
-        self._wall_wall += wall_ns * wall_ns
+        self.num_rows[pool] += num_rows
+        self.wall_ns[pool] += wall_ns
+        if pool == SHARED:
+            self.shares.append(cpu_ns / wall_ns)
+            self._rows_rows += num_rows * num_rows
+            self._wall_rows += wall_ns * num_rows
+            self._wall_wall += wall_ns * wall_ns
 
-    @property
-    def is_enough(self) -> bool:
-        """Whether the cost is known to about a twentieth (the standard error of a ratio of sums), or there are many tasks."""
-        if len(self.shares) < self._FEW:
+    def is_enough(self, num_threads: int) -> bool:
+        """Whether the cost of a row is known to about a twentieth (the standard error of a ratio of sums), or there are many tasks.
+
+        Of tasks that read rows out of groups, one decodes a whole group and the next none: sixteen of them say little.
+        """
+        wall_ns, num_tasks = self.wall_ns[SHARED], len(self.shares)
+        if num_tasks < max(self._FEW, 2 * num_threads) or wall_ns < self._LEAST_NS * num_threads:
             return False
-        spread = self._wall_wall - 2 * self.cost * self._wall_rows + self.cost * self.cost * self._rows_rows
-        return len(self.shares) >= self._MANY or spread <= (self._EVEN * self.wall_ns) ** 2
+        cost = self.cost_of(SHARED)
+        spread = self._wall_wall - 2 * cost * self._wall_rows + cost * cost * self._rows_rows
+        return num_tasks >= self._MANY or spread <= (self._EVEN * wall_ns) ** 2
 
-    @property
-    def cost(self) -> float:
-        """Nanoseconds per row."""
-        return self.wall_ns / self.num_rows
+    def cost_of(self, pool: str) -> float:
+        """Nanoseconds per row of a pool's tasks."""
+        return self.wall_ns[pool] / self.num_rows[pool]
 
     @property
     def share(self) -> float:
         """The share of a task's time that it is on a CPU: the median."""
         return sorted(self.shares)[len(self.shares) // 2]
 
+    @property
+    def step_ns(self) -> float:
+        """What the training loop itself takes for an item: the median, for now and then it evaluates or saves."""
+        return sorted(self.steps_ns)[len(self.steps_ns) // 2] if self.steps_ns else 0.0
+
+
+class _Estimate(NamedTuple):
+    """What an item takes with a number of threads.
+
+    Attributes:
+        ns: in all: the longest of what the threads, the workers of other stages and the training loop take, which go on side by side.
+        by_threads: whether the threads are what takes longest.
+        share: of a task's time that it is on a CPU.
+    """
+
+    ns: float
+    by_threads: bool
+    share: float
+
 
 class ActiveWorkers:
-    """How many of the shared workers work: fewer when they only take the GIL from each other.
+    """How many of the shared worker threads work: as many as make the training loop fastest.
 
-    When workers are on a CPU less than nine tenths of their time, though together for half of one at least (those who wait for a disk or a
-    server are not), one of them alone is tried for some tasks. If it is not slower per row than several are together, before and after, it
-    stays alone, and all are tried again later, ever more rarely: another program may have used the CPUs. If it is a little slower, it is
-    tried again as rarely. Before and after, because the first rows of a run are dear: nothing that they touch has been touched before.
-    Tasks whose size still grows do not count: a row of a small one costs more.
+    Threads take the interpreter lock from each other and from the training step, so more of them may be slower. Half as many and twice as many
+    are tried, each for some tasks, as long as that is better; then the number is held. It is looked for again when what an item takes has
+    changed by a quarter, and otherwise ever more rarely: another program may have used the CPUs.
+
+    Where the number is the engine's to choose, it may be larger than that of the CPUs: while the loop waits, and the threads are off the CPU.
+
+    Tasks whose size still grows do not count, for a row of a small one costs more; nor do the first tasks after a change, which others
+    have run beside, and the first window of a run, in which nothing has been touched before.
     """
 
     __slots__ = (
-        "_cost_alone",
-        "_cost_together",
+        "_all_items",
+        "_all_rows",
+        "_at_rest",
+        "_before",
+        "_ceiling",
+        "_estimates",
+        "_held_ns",
         "_limit",
         "_most",
         "_num_cold",
-        "_num_tasks",
+        "_num_held",
         "_patience",
-        "_probe",
-        "_state",
+        "_steps",
+        "_warm",
+        "_window",
+        "has_room",
         "notice",
         "subject",
     )
 
     _NUM_DROPPED = 8
-    _FIRST = 2  # tasks of another run that are dropped
     _SHORTEST_NS = 200_000
-    _FIRST_PATIENCE = 100
-    _DOUBTFUL = 1.5
+    _FIRST_PATIENCE, _MOST_PATIENCE = 8, 512  # windows
+    _BUSY, _OFF_CPU = 0.9, 0.5  # shares of its time that a thread is on a CPU
+    _NO_WORSE, _CHANGED = 1.02, 1.25
+    _NUM_STEPS = 4
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, most: int, ceiling: int = 0) -> None:
+        """Begin with `most`; never have more than `ceiling`. With a ceiling of 0 all work, always."""
+        self._most, self._ceiling = most, ceiling
         self._limit = most
-        self._state = "together" if most > 1 else "settled"
-        self._cost_together = self._cost_alone = 0.0
+        self._estimates: dict[int, _Estimate] = {}
+        self._held_ns = 0.0
+        self._num_held, self._before = 0, most
+        self.has_room = True
         self._patience = self._FIRST_PATIENCE
+        self._at_rest = self._warm = False
+        self._all_rows: Counter[str] = Counter()
+        self._all_items = 0
+        self._steps: deque[tuple[int, int]] = deque(maxlen=_MOST_STEPS)
         self.notice = ""
         self.subject = "workers"
-        self._count_anew()
+        self._window, self._num_cold = _Window(), self._NUM_DROPPED
 
     @property
     def limit(self) -> int:
@@ -233,82 +274,118 @@ class ActiveWorkers:
         return self._limit
 
     @property
+    def ceiling(self) -> int:
+        """The largest number that is tried."""
+        return self._ceiling
+
+    def took(self, step_ns: int, num_items: int) -> None:
+        """Note what the training loop took for some items. From the consumer's thread."""
+        if self._ceiling > 1:
+            self._steps.append((step_ns, num_items))
+
+    def keep_size(self) -> None:
+        """Look for no number above that at the beginning."""
+        self._ceiling = min(self._ceiling, self._most)
+
+    @property
     def found(self) -> dict[str, Any]:
-        """What is known, and how far a trial has come, for `begin`."""
+        """What is known, and how far the search has come, for `begin`."""
         return {name: copy(getattr(self, name)) for name in self.__slots__}
 
     def begin(self, found: dict[str, Any]) -> None:
-        """Go on from where another run of the same work ended: short runs, too, come to the end of a trial."""
+        """Go on from where another run of the same work ended: short runs, too, come to the end of a search."""
         for name, value in found.items():
             setattr(self, name, copy(value))
-        self._num_cold = self._FIRST
+        self._steps.clear()
+        self._num_cold = self._NUM_DROPPED
 
-    def observe(self, num_rows: int, wall_ns: int, cpu_ns: int) -> None:
-        """Learn from one finished task; very short ones say nothing."""
-        if self._state == "settled" or wall_ns < self._SHORTEST_NS:
+    def observe(self, pool: str, size: int, num_rows: int, times_ns: tuple[int, int], *, counts: bool) -> None:
+        """Learn from one finished task.
+
+        Args:
+            pool: whose task it was.
+            size: how many workers that has.
+            num_rows: of the task.
+            times_ns: how long it took, and how much of that on a CPU.
+            counts: whether it is as large as tasks are.
+        """
+        if self._ceiling < 2:
             return
-        self._num_tasks += 1
-        if self._state in ("waiting", "doubtful"):
-            if self._num_tasks >= self._patience:
-                self._try_again()
+        while self._steps:
+            step_ns, num_items = self._steps.popleft()
+            self._all_items += num_items
+            self._window.steps_ns.append(step_ns / num_items)
+        self._all_rows[pool] += num_rows
+        if not counts or times_ns[0] < self._SHORTEST_NS:
             return
-        if self._num_cold:
+        if pool == SHARED and self._num_cold:
             self._num_cold -= 1
             return
-        probe = self._probe
-        probe.add(num_rows, wall_ns, cpu_ns)
-        if not probe.is_enough:
+        self._window.add(pool, num_rows, times_ns[0] // (1 if pool == SHARED else size), times_ns[1])
+        if pool == SHARED and self._all_items and self._window.is_enough(self._limit):
+            self._judge()
+
+    def _judge(self) -> None:
+        """End a window."""
+        window, threads = self._window, self._cost_of_item(SHARED) / self._limit
+        others = max((self._cost_of_item(pool) for pool in window.num_rows if pool != SHARED), default=0.0)
+        if len(window.steps_ns) < self._NUM_STEPS and window.step_ns > threads:
+            return  # some more
+        found = _Estimate(max(threads, others, window.step_ns), threads >= max(others, window.step_ns), window.share)
+        if not self._warm:
+            self._warm = True
+        elif not self._at_rest:
+            self._estimates[self._limit] = found
+            self._search()
+        else:
+            self._hold(found)
+        self._window = _Window()
+
+    def _cost_of_item(self, pool: str) -> float:
+        return self._window.cost_of(pool) * self._all_rows[pool] / self._all_items
+
+    def _search(self) -> None:
+        """Try the next number of threads, or hold the best of those tried."""
+        best = self._best()
+        others = [other for other in self._beside(best) if other not in self._estimates]
+        if others:
+            self._go(others[0], f"{others[0]} worker threads are tried: with {self._limit} an item takes {self._ms(self._limit)}")
             return
-        cost = probe.cost
-        if self._state == "together" and not self._cost_alone and probe.cpu_ns * self._most < _GIL_BOUND * probe.wall_ns:
-            self._count_anew()  # they wait for something else than each other; that may change
-        elif self._state == "together":
-            self._judge_together(probe.share, cost / self._most)
-        elif cost <= self._cost_together * 1.05:
-            self._cost_alone = cost
-            self._go("together", self._most, "all workers are tried once more: one alone was not slower")
-        else:
-            self._stay_together(cost / self._cost_together)
+        self._patience = min(2 * self._patience, self._MOST_PATIENCE) if best == self._before else self._FIRST_PATIENCE
+        self._held_ns, self._num_held, self._before, self._at_rest = self._estimates[best].ns, 0, best, True
+        self.subject = "alone" if best < self._most else "workers"
+        tried = ", ".join(f"with {number} {self._ms(number)}" for number in sorted(self._estimates) if number != best)
+        which = f"{best} of {self._most} worker threads work" if best <= self._most else f"{best} worker threads work, for elements wait"
+        self._go(best, f"{which}: an item takes {self._ms(best)}{tried and ', '}{tried}")
 
-    def _judge_together(self, share: float, cost: float) -> None:
-        self._cost_together = cost
-        if self._cost_alone > cost * 1.05:
-            self._stay_together(self._cost_alone / cost)
-        elif self._cost_alone:
-            self._patience *= 2
-            self.subject = "alone"
-            self._go("waiting", 1, self._words())
-        elif share < _BUSY:
-            self._go("alone", 1, "one worker alone is tried: together they are off the CPU more than a tenth of the time")
-        else:
-            self._state = "settled"
+    def _best(self) -> int:
+        """Return the number with the lowest estimate: of about equal ones the fewest, or that before where the loop does not wait for them."""
+        lowest = min(found.ns for found in self._estimates.values())
+        good = [number for number, found in self._estimates.items() if found.ns <= self._NO_WORSE * lowest]
+        return self._before if self._before in good and not self._estimates[self._before].by_threads else min(good)
 
-    def _stay_together(self, times: float) -> None:
-        self._patience *= 2
-        self.subject = "workers"
-        state = "doubtful" if times < self._DOUBTFUL else "settled"
-        self._go(state, self._most, f"all {self._most} workers work: one alone takes {times:.1f} times as long")
+    def _beside(self, number: int) -> list[int]:
+        """Return the numbers to be tried beside the best one, the more promising first."""
+        found, most = self._estimates[number], self._most
+        if found.by_threads and found.share < self._OFF_CPU and self.has_room:
+            most = self._ceiling
+        fewer = [number // 2] if number > 1 and (not found.by_threads or found.share < self._BUSY) else []
+        more = [min(2 * number, most)] if number < most else []
+        return more + fewer if found.by_threads else fewer + more
 
-    def _try_again(self) -> None:
-        if self._state == "waiting":
-            self._go("together", self._most, "all workers are tried again")
-        else:
-            self._cost_alone = 0.0
-            self._go("together", self._most, "it is measured again whether all workers are wanted")
+    def _hold(self, found: _Estimate) -> None:
+        """See whether it is time to search again."""
+        self._num_held += 1
+        changed = not 1 / self._CHANGED < found.ns / self._held_ns < self._CHANGED
+        if self._num_held >= self._patience or (changed and self._num_held > self._patience // 8):
+            self._estimates, self._at_rest = {self._limit: found}, False
+            self._search()
 
-    def _go(self, state: str, limit: int, notice: str) -> None:
-        self._state, self._limit, self.notice = state, limit, notice
-        self._count_anew()
+    def _go(self, limit: int, notice: str) -> None:
+        self._num_cold, self._limit, self.notice = max(self._NUM_DROPPED, self._limit), limit, notice
 
-    def _count_anew(self) -> None:
-        self._num_tasks, self._num_cold = 0, self._NUM_DROPPED
-        self._probe = _Probe()
-
-    def _words(self) -> str:
-        return (
-            f"1 of {self._most} workers works: alone it needs {self._cost_alone / 1e3:.1f} us per element, {self._most} together "
-            f"{self._cost_together / 1e3:.1f}, because they wait for the GIL or for CPUs that other programs use"
-        )
+    def _ms(self, number: int) -> str:
+        return f"{self._estimates[number].ns / 1e6:.2f} ms"
 
 
 class Tunable(Protocol):

@@ -31,6 +31,9 @@ _MOST_IN_THREADS = 4
 """On so many CPUs threads read and decode as fast as processes: native code lets go of the interpreter lock. With 16 they fall behind."""
 
 
+_MOST_THREADS = 64
+
+
 class Place(NamedTuple):
     """Where the work of a feed runs.
 
@@ -115,6 +118,11 @@ class Placement:
         if self._options.num_workers != "auto":
             return self._options.num_workers
         return self._num_cpus if self._ray is None else self._ray.num_workers
+
+    @property
+    def most_workers(self) -> int:
+        """Up to which the number of shared threads may grow, for what waits without a CPU."""
+        return _MOST_THREADS if self._options.num_workers == "auto" and self.name == "threads" else self.num_workers
 
     @property
     def allocate(self) -> Callable[[int], Any] | None:

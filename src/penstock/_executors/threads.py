@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,13 +24,15 @@ _EVENT_LOOP, _RETRY_WORKER = "penstock-event-loop", f"penstock-{RETRY_WORKER}-0"
 class ThreadsExecutor:
     """Daemon threads, so that an interpreter that exits does not wait for them before the feed's finaliser has stopped them."""
 
-    __slots__ = ("_computer", "_engine", "_loop", "_threads")
+    __slots__ = ("_computer", "_engine", "_loop", "_starting", "_threads")
 
     def __init__(self, engine: Engine, computer: Callable[[str, int], Computer] = lambda pool, index: HERE) -> None:
         """Prepare; `computer` gives what computes for each worker."""
         self._engine, self._computer = engine, computer
         self._loop = EventLoop(engine) if engine.awaited else None
         self._threads: list[threading.Thread] = []
+        self._starting = threading.Lock()
+        engine.grow = self._grow
 
     def start(self) -> bool:
         """Start all workers of all pools; return False when not one can be started any more: since Python 3.12, in atexit handlers.
@@ -37,17 +40,26 @@ class ThreadsExecutor:
         Raises:
             RuntimeError: the system refuses threads for another reason.
         """
-        for name, body in self._bodies():
-            thread = threading.Thread(target=body, name=name, daemon=True)
-            self._threads.append(thread)
-            try:
-                thread.start()
-            except RuntimeError as error:
-                if "shutdown" not in str(error):
-                    raise
-                self._threads.pop()
-                return bool(self._threads)
+        with self._starting:
+            started = {thread.name for thread in self._threads}
+            for name, body in self._bodies():
+                if name in started or self._engine.stopping:
+                    continue
+                thread = threading.Thread(target=body, name=name, daemon=True)
+                self._threads.append(thread)
+                try:
+                    thread.start()
+                except RuntimeError as error:
+                    if "shutdown" not in str(error):
+                        raise
+                    self._threads.pop()
+                    return bool(self._threads)
         return True
+
+    def _grow(self) -> None:
+        """Start the shared workers that the engine has come to want, as far as the system lets it. From a worker."""
+        with contextlib.suppress(RuntimeError):
+            self.start()
 
     def _bodies(self) -> Iterator[tuple[str, Callable[[], None]]]:
         engine, loop = self._engine, self._loop
@@ -76,14 +88,17 @@ class ThreadsExecutor:
         if self._loop is not None:
             self._loop.stop()
         current = threading.current_thread()
-        for thread in self._threads:
+        self._engine.grow = None
+        with self._starting:  # a worker may start more
+            threads = list(self._threads)
+        for thread in threads:
             if thread is current:
                 continue
             try:
                 thread.join(max(0.0, deadline - time.monotonic()))
             except RuntimeError:  # Ctrl-C came while it was being started: if it ever runs, it finds the engine stopped and ends
                 continue
-        return [self._words(thread.name) for thread in self._threads if thread.is_alive() and thread is not current]
+        return [self._words(thread.name) for thread in threads if thread.is_alive() and thread is not current]
 
     def _words(self, name: str) -> str:
         calls = self._loop.still_running() if self._loop is not None and name == _EVENT_LOOP else ""

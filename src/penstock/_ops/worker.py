@@ -115,6 +115,7 @@ class WorkerContext:
         kept: the bytes that it left behind, for the batch or the next stage.
         most_bytes: that it held at once.
         cpu_ns: the CPU time that another process spent on the task for it.
+        beside_ns: what the last task took beside its computing: to be booked, and to have its batch made.
         busy_ns: how long it took there, without the way to it and without waiting for a CPU; None where this thread computed the task.
         announce_row: called with a row before it is computed, where rows kill worker processes.
         errand: has the thread of the user's functions make a call, and returns its result; None in that thread, and where there is none.
@@ -124,7 +125,7 @@ class WorkerContext:
     """
 
     __slots__ = (
-        "_generators", "_packed", "_scratch", "announce_row", "began", "block", "busy_ns", "cpu_ns", "draws", "errand", "finishing", "gate",
+        "_generators", "_packed", "_scratch", "announce_row", "began", "beside_ns", "block", "busy_ns", "cpu_ns", "draws", "errand", "finishing", "gate",
         "index", "kept", "mend", "most_bytes", "operator", "origins", "piece", "room", "trace",
     )  # fmt: skip
 
@@ -133,7 +134,7 @@ class WorkerContext:
         self.began: tuple[int, int] | None = None
         self.take_room(UNLIMITED)
         self.rest()
-        self.cpu_ns = 0
+        self.cpu_ns = self.beside_ns = 0
         self.busy_ns: int | None = None
         self.announce_row: Callable[[int], object] = lambda row: None
         self.errand: Callable[[Callable[[], Any]], Any] | None = None

@@ -358,8 +358,8 @@ def _parked(snapshot: Snapshot, stage: StageStats) -> Verdict | None:
     return Verdict(
         kind="parked",
         stage=stage.name,
-        finding=f"{_head(stage)}: one of its {len(stage.workers)} workers was busy {_percent(stage.busiest_s / snapshot.elapsed_s)} of the"
-        f" time and the others stood by, because {cause}",
+        finding=f"{_head(stage)}: {max(1, round(stage.busy_s / stage.busiest_s))} of its {len(stage.workers)} workers were busy"
+        f" {_percent(stage.busiest_s / snapshot.elapsed_s)} of the time and the others stood by, because {cause}",
         change=f"make '{stage.name}' cheaper ({_micros(stage.us_per_element)} per element), or {other}",
     )
 

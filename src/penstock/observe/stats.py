@@ -256,7 +256,7 @@ class Snapshot:
     include those before the state that the run began with; they may be ahead of what was delivered, as the reading is. `in_line` says
     that the thread that took the batches made them too. `memory_bytes` is the budget for what is in flight, 0 where that is not known.
     `num_before_first` elements were read before the first delivery. `is_stream` says that one thread reads a generator or an iterator,
-    `is_alone` that one worker works and the others stand by, because they did not make it faster.
+    `is_alone` that some of the worker threads stand by, because they did not make it faster.
     """
 
     elapsed_s: float
@@ -368,7 +368,7 @@ class Stats:
         self._stages: defaultdict[str, _StageSum] = defaultdict(_StageSum)
         self._notices: deque[str] = deque(maxlen=_MAX_NOTICES)
         self._machine: tuple[int, int] | None = None
-        self._is_alone = False
+        self._is_alone, self._workers_text = False, ""
         self._first_ns: int | None = None
         self._last_ns = 0
         self._consumers: dict[int, _ConsumerSum] = {}
@@ -526,10 +526,12 @@ class Stats:
                 self._packed_tokens += event.num_used
                 self._packed_places += event.num_places
             elif isinstance(event, Notice):
-                if event.kind in ("alone", "workers"):
+                old = event.text  # each epoch says some things again
+                if event.kind in ("alone", "workers"):  # only how many work now is of interest
+                    old, self._workers_text = self._workers_text, event.text
                     self._is_alone = event.kind == "alone"
-                with suppress(ValueError):  # each epoch says again how many workers work
-                    self._notices.remove(event.text)
+                with suppress(ValueError):
+                    self._notices.remove(old)
                 self._notices.append(event.text)
             elif isinstance(event, (ElementLost, ElementRetried)):
                 self._add_failure(event)
