@@ -129,7 +129,7 @@ def test_the_time_before_the_first_batch_counts_in_the_length_of_the_run() -> No
 def test_notices_keep_their_order_and_only_the_last_hundred_are_kept() -> None:
     stats = Stats(num_cpus=1)
     for number in range(130):
-        stats(Notice(number, "workers", f"notice {number}"))
+        stats(Notice(number, "memory", f"notice {number}"))
     notices = stats.snapshot().notices
     assert len(notices) == 100
     assert notices[0] == "notice 30"
@@ -139,8 +139,16 @@ def test_notices_keep_their_order_and_only_the_last_hundred_are_kept() -> None:
 def test_a_notice_that_is_said_again_is_there_once_and_last() -> None:
     stats = Stats(num_cpus=1)
     for text in ("one", "two", "one"):
-        stats(Notice(0, "workers", text))
+        stats(Notice(0, "memory", text))
     assert stats.snapshot().notices == ("two", "one")
+
+
+def test_only_the_last_notice_about_active_workers_is_kept() -> None:
+    stats = Stats(num_cpus=1)
+    for kind, text in (("workers", "4 are tried"), ("memory", "full"), ("alone", "2 work")):
+        stats(Notice(0, kind, text))
+    assert stats.snapshot().notices == ("full", "2 work")
+    assert stats.snapshot().is_alone
 
 
 def test_events_from_many_threads_are_all_counted_once() -> None:
