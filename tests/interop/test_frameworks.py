@@ -10,6 +10,7 @@ import subprocess
 import sys
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -116,12 +117,28 @@ def test_two_ranks_and_then_one_see_each_element_once(tmp_path: Path) -> None:
     ]
 
 
-def test_the_program_for_gpus_runs_at_toy_size_without_one(tmp_path: Path) -> None:
-    result = tmp_path / "gpu.json"
-    run(tmp_path, str(ROOT / "benchmarks" / "gpu" / "proof.py"), "--cpu", "--data", str(tmp_path), "--out", str(result))
-    found = json.loads(result.read_text(encoding="utf-8"))
-    assert found["toy"] is True
-    assert set(found["two_layer_net"]) == {"inline", "queue", "staged", "ceiling"}
-    assert set(found["resnet"]) == {"ceiling", "penstock", "dataloader"}
-    assert found["threads"]["1"]["of_linear"] == 1
-    assert all(way["ms_per_step"] > 0 for part in ("two_layer_net", "resnet") for way in found[part].values())
+def proof(folder: Path, *parts: str) -> dict[str, Any]:
+    """Run parts of the program for GPUs at toy size."""
+    program, result = str(ROOT / "benchmarks" / "gpu" / "proof.py"), folder / "gpu.json"
+    run(folder, program, "--cpu", "--only", *parts, "--data", str(folder), "--out", str(result))
+    found: dict[str, Any] = json.loads(result.read_text(encoding="utf-8"))
+    assert list(found["parts"]) == list(parts)
+    assert {target["part"] for target in found["targets"]} == set(parts)
+    assert {target["met"] for target in found["targets"]} == {None}, "a toy proves nothing"
+    return found["parts"]
+
+
+def test_the_program_for_gpus_measures_at_toy_size_without_one(tmp_path: Path) -> None:
+    net, deep, alone = proof(tmp_path, "a", "b", "c").values()
+    assert set(net) == {"ceiling", "inline", "queue", "staged", "direct", "processes"}
+    assert set(deep) == {"ceiling", "feed", "threads 2", "processes 2", "dataloader 2", "ceiling again"}
+    assert all(way["of_ceiling"] > 0 for way in [*net.values(), *deep.values()])
+    assert alone["threads 1"]["times_one"] == alone["processes 1"]["times_one"] == 1
+    assert {"next on the device", "38.5 MB, processes 2", "jax"} < set(alone)
+
+
+def test_the_checks_of_values_for_gpus_are_right_without_one(tmp_path: Path) -> None:
+    (values,) = proof(tmp_path, "d").values()
+    assert values.pop("all") == {"wrong": 0}
+    assert {"late_kernels", "kept_batches", "worker_processes", "padded", "resumed", "closed_early"} < set(values)
+    assert all(check["right"] for check in values.values()), values
