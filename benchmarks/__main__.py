@@ -51,6 +51,7 @@ SCRIPTS = (
     ("loaders.py",),
     ("advice.py",),
     ("waiting.py",),
+    ("manycore.py",),
 )
 
 

@@ -166,13 +166,20 @@ LINES = (
         )
     ),
     Line("Elements that wait 4 ms, threads by default, of 16, elements/s", "waiting", "penstock_16", "penstock", "", ""),
+    *(
+        Line(f"With 16 CPUs, steps of {step}: {what}, steps/s", "manycore", f"{work}_{step}_ceiling", f"{work}_{step}_feed", "", "")
+        for step in ("50ms", "2ms")
+        for work, what in (
+            ("photos", "own operators"), ("users", "the user's function in 16 worker processes"), ("small", "small records"),
+            ("waits", "waiting in threads"), ("trivial", "own operators and a trivial function of the user's"),
+        )
+    ),
     Line("W1 with events beside W1 without, images/s", "observing", "w1_silent", "w1_events", "", ""),
     Line("A no-op with events beside one without, elements/s", "observing", "noop_silent", "noop_events", "", ""),
     Line("W1 with TensorBoard curves, images/s", "observing", "w1_events", "w1_curves", "", ""),
     Line("W1 with a timeline, images/s", "observing", "w1_events", "w1_timeline", "", ""),
     Line("From the end of an epoch to the next first batch, ms", "epochs", "", "two_workers", "", "", "next_ms"),
     Line("The same with 2 worker processes, ms", "epochs", "dataloader", "two_processes", "", "", "next_ms"),
-    Line("First batch of 2 worker processes, ms", "epochs", "dataloader", "two_processes", "", "", "first_ms"),
     Line("A batch of 19 MB from worker processes, ms of the loop's thread", "large_batches", "", "in_place_19mb", "", "", "hand_over_ms"),
     Line("A batch of 77 MB from worker processes, ms of the loop's thread", "large_batches", "", "in_place_77mb", "", "", "hand_over_ms"),
     Line("Batches of 77 MB copied by 2 worker processes, beside memcpy", "large_batches", "", "copied", "", "", "of_memcpy"),

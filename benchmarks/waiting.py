@@ -1,7 +1,4 @@
-"""Elements that wait for 4 ms without a CPU, as for a server: what the default number of threads gives, beside 16.
-
-The target is missed as long as nothing looks for the number: a thread per CPU is right for work, and far too few for waiting.
-"""
+"""Elements that wait for 4 ms without a CPU, as for a server: what the number of threads that is found by itself gives, beside 16."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ _WAIT_S = 0.004
 _NUM_WORKERS = 16
 _BATCH_SIZE = 16
 _SECONDS = {"full": 4.0, "quick": 2.0, "tiny": 0.1}
-_WARM_S = {"full": 1.0, "quick": 0.5, "tiny": 0.0}
+_WARM_S = {"full": 3.0, "quick": 0.5, "tiny": 0.0}
 _MANY = 1 << 33
 
 

@@ -596,7 +596,6 @@ class Feed(Observed):
         engine = Engine(
             program if self._profile is None else self._profile.program(program),
             num_workers=self._choice.num_workers,
-            most_workers=self._choice.most_workers,
             memory_bytes=_AUTO_MEMORY_BYTES if options.memory_bytes == "auto" else options.memory_bytes,
             start=token,
             ordered=self._order(),
@@ -604,6 +603,7 @@ class Feed(Observed):
             listeners=self._listeners,
             watch=Watch(options.stall_timeout_s, options.on_stall),
         )
+        engine.most_workers = self._choice.most_workers
         engine.begin_at(self.step, 0 if self._outgoing is None else self._outgoing.output.depth)
         if self._tuning_cache is not None:
             engine.learn(self._tuning_cache)

@@ -232,7 +232,7 @@ def test_no_more_threads_than_cpus_are_tried_where_memory_is_short() -> None:
 
 def test_a_feed_whose_objects_are_copied_for_each_thread_keeps_its_size() -> None:
     loop = Loop(ActiveWorkers(2, 64), scales, share=0.01)
-    loop.workers.keep_size()
+    loop.workers.ceiling = 2
     assert loop.run(LONG).limit == 2
 
 
@@ -287,7 +287,11 @@ def test_sizes_grow_until_they_are_as_large_as_wanted() -> None:
     assert not size.growing
 
 
-@given(st.integers(1, 8), st.sampled_from([0, 1, 4]), st.lists(st.tuples(st.integers(1, 100), st.integers(1, 10**9), st.floats(0, 2)), max_size=300))
+@given(
+    st.integers(1, 8),
+    st.sampled_from([0, 1, 4]),
+    st.lists(st.tuples(st.integers(1, 100), st.integers(1, 10**9), st.floats(0, 2)), max_size=300),
+)
 def test_at_least_one_worker_and_at_most_the_ceiling_work(most: int, times: int, tasks: list[tuple[int, int, float]]) -> None:
     workers = ActiveWorkers(most, times * most)
     for rows, wall_ns, share in tasks:

@@ -11,6 +11,12 @@ from pathlib import Path
 import pytest
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+MANY_CORES = [
+    f"{work}_{step}_{way}"
+    for work in ("photos", "users", "small", "waits", "trivial")
+    for step in ("50ms", "2ms")
+    for way in ("ceiling", "feed")
+]
 CLAIMS = {
     "w1": ["w1.py"],
     "w1u": ["w1.py", "--uint8"],
@@ -50,6 +56,7 @@ CLAIMS = {
     "loaders": ["loaders.py"],
     "advice": ["advice.py"],
     "waiting": ["waiting.py"],
+    "manycore": ["manycore.py", "--only", *MANY_CORES],
     "tar": ["tar.py"],
     "text": ["text.py"],
 }

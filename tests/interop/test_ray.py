@@ -232,9 +232,9 @@ def test_an_element_that_hangs_is_skipped_and_its_stack_told(tmp_path: Path) -> 
 
     lines: list[str] = []
     ds = ps.from_source(range(20)).map(hangs, on_error=ps.Skip())
-    with ds.feed(**RAY, stall_timeout_s=2.0, on_stall="skip", listeners=[lambda event: lines.append(str(event))]) as feed:
+    with ds.feed(**RAY, stall_timeout_s=6.0, on_stall="skip", listeners=[lambda event: lines.append(str(event))]) as feed:
         assert list(feed) == [x for x in range(20) if x != 5]
-    with ps.from_source(range(20)).map(hangs).feed(**RAY, stall_timeout_s=2.0) as feed, pytest.raises(ps.errors.FeedStalled) as caught:
+    with ps.from_source(range(20)).map(hangs).feed(**RAY, stall_timeout_s=6.0) as feed, pytest.raises(ps.errors.FeedStalled) as caught:
         list(feed)
     assert "in hangs" in str(caught.value)
     assert "index 5" in str(caught.value)

@@ -67,7 +67,6 @@ class Engine:
         listeners: list[Listener],
         ordered: bool | Recording = True,
         watch: Watch | None = None,
-        most_workers: int = 0,
     ) -> None:
         """Prepare to run from the state `start`; nothing happens yet.
 
@@ -80,13 +79,12 @@ class Engine:
             listeners: called with every event, from the thread where it happens.
             ordered: whether elements keep their order, or go on as they are finished, or as they did in a recorded run.
             watch: looks at the workers while a consumer waits; by default none does.
-            most_workers: up to which the number of shared workers may grow; no more than `num_workers` by default.
         """
         self.stopping = False
         self.is_torn = False  # stopped, as an interrupt in the consumer's thread left a change half done
         self.occupied = False  # by a consumer that runs a task itself
         self.breaker = Breaker()
-        self._scheduler = Scheduler(program, num_workers, memory_bytes, start, ordered=ordered, most_workers=most_workers)
+        self._scheduler = Scheduler(program, num_workers, memory_bytes, start, ordered=ordered)
         self._tuning_cache = TuningCache()
         self._listeners = listeners
         self.watch = watch or Watch(None)
@@ -140,9 +138,14 @@ class Engine:
         """How many of the shared workers work: fewer where they only take the interpreter lock from each other."""
         return self._scheduler.active.limit
 
-    def keep_size(self) -> None:
-        """Have no more shared workers than `pools` has now."""
-        self._scheduler.active.keep_size()
+    @property
+    def most_workers(self) -> int:
+        """Up to which the number of shared workers that work is searched; 0 where all of them work. To be set before the first task."""
+        return self._scheduler.active.ceiling
+
+    @most_workers.setter
+    def most_workers(self, most: int) -> None:
+        self._scheduler.active.ceiling = most
 
     @property
     def executors(self) -> dict[str, str]:

@@ -109,9 +109,8 @@ class Scheduler:
         start: Token,
         *,
         ordered: bool | Recording = True,
-        most_workers: int = 0,
     ) -> None:
-        """Begin at the state `start` of the program's epoch; the number of shared workers may grow up to `most_workers`."""
+        """Begin at the state `start` of the program's epoch."""
         program = keeping_failures(program) if ordered is True else program
         self.program = program = writing_in_place(program) if ordered is True else program
         self.num_workers = max(1, num_workers)
@@ -120,7 +119,7 @@ class Scheduler:
         self.waiting = 0
         self.ended = self.poisoned = False
         self.failures: list[Failure] = []
-        self.active = ActiveWorkers(self.num_workers, 0 if program.elsewhere or not num_workers else max(num_workers, most_workers))
+        self.active = ActiveWorkers(self.num_workers)
         self.pools = pools_of(program)
         num_passes = program.end_pass
         self.segments = [Segment(n, plan, num_passes, start, not num_workers, program.elsewhere) for n, plan in enumerate(program.segments)]
@@ -164,7 +163,8 @@ class Scheduler:
     @property
     def shape(self) -> Any:
         """What another run must have in common with it to begin with what this one has found out."""
-        return self.num_workers, self.active.ceiling, self.memory_bytes, tuple((one.plan.name, *(block.scale for block in one.blocks)) for one in self.segments)
+        scales = tuple((one.plan.name, *(block.scale for block in one.blocks)) for one in self.segments)
+        return self.num_workers, self.active.ceiling, self.memory_bytes, scales
 
     @property
     def found(self) -> Any:
@@ -202,10 +202,6 @@ class Scheduler:
     def _share(self) -> int:
         """The bytes of one task; all together leave most of the budget to what is finished."""
         return self.memory_bytes // (4 * (self._num_wide + self._num_beside + 1))
-
-    @property
-    def _least_room(self) -> int:
-        return min(self.memory_bytes // (8 * (self._num_wide + self._num_beside)), _LEAST_ROOM)
 
     @poison_on_interrupt
     def next_task(self, pool: str, worker: int) -> Claim | None:
@@ -298,7 +294,7 @@ class Scheduler:
         if room > num_bytes:
             return min(room, max(self._share, int(num_bytes)))
         if self._is_due(segment, chunk.seq):
-            return max(min(room, self._share), self._least_room)
+            return max(min(room, self._share), min(self._share // 2, _LEAST_ROOM))
         return None
 
     def _is_due(self, segment: Segment, seq: int) -> bool:
@@ -524,8 +520,8 @@ class Scheduler:
         if task.chunk is not None and task.chunk.all_in_place:
             return
         segment.blocks[stage].observe(count, wall_ns)
-        pool, counts = pool_of(segment, stage), not (segment.blocks[stage].growing or segment.chunk_size.growing)
         self.active.has_room = self.held_bytes < _MOST_HELD * self.memory_bytes
+        pool, counts = pool_of(segment, stage), not (segment.blocks[stage].growing or segment.chunk_size.growing)
         self.active.observe(pool, self.size_of(pool), count, (wall_ns + beside_ns, cpu_ns), counts=counts)
 
     def _take_rest(self, segment: Segment, task: Claim, outcome: Outcome) -> None:
@@ -751,7 +747,7 @@ class Scheduler:
         if room <= reader.row_bytes:
             if first.opened > first.committed or first.inbox or not self._is_due(first, first.opened):
                 return None
-            room = self._least_room
+            room = min(self._share // 2, _LEAST_ROOM)
         room = min(room, max(self._share, int(reader.row_bytes)))
         most_rows = max(1, int(room / reader.row_bytes)) if reader.row_bytes >= 1 else first.most_rows
         reader.busy, self._read_from = True, reader.num_read

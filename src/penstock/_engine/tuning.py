@@ -144,12 +144,11 @@ _MOST_STEPS = 256
 
 
 class _Window:
-    """Tasks and steps while one number of threads works: what they cost, once that is known well enough."""
+    """Tasks and steps while one number of threads works: what they cost, once there are enough of them."""
 
-    __slots__ = ("_rows_rows", "_wall_rows", "_wall_wall", "num_rows", "shares", "steps_ns", "wall_ns")
+    __slots__ = ("num_rows", "shares", "steps_ns", "wall_ns")
 
-    _FEW, _MANY = 16, 48
-    _EVEN = 0.05
+    _NUM_TASKS = 48  # of tasks that read rows out of groups, one decodes a whole group and the next none
     _LEAST_NS = 150_000_000  # of elapsed time
 
     def __init__(self) -> None:
@@ -157,7 +156,6 @@ class _Window:
         self.wall_ns: Counter[str] = Counter()
         self.shares: list[float] = []
         self.steps_ns: deque[float] = deque(maxlen=_MOST_STEPS)
-        self._rows_rows = self._wall_rows = self._wall_wall = 0
 
     def add(self, pool: str, num_rows: int, wall_ns: int, cpu_ns: int) -> None:
         """Add one task."""
@@ -165,21 +163,10 @@ class _Window:
         self.wall_ns[pool] += wall_ns
         if pool == SHARED:
             self.shares.append(cpu_ns / wall_ns)
-            self._rows_rows += num_rows * num_rows
-            self._wall_rows += wall_ns * num_rows
-            self._wall_wall += wall_ns * wall_ns
 
     def is_enough(self, num_threads: int) -> bool:
-        """Whether the cost of a row is known to about a twentieth (the standard error of a ratio of sums), or there are many tasks.
-
-        Of tasks that read rows out of groups, one decodes a whole group and the next none: sixteen of them say little.
-        """
-        wall_ns, num_tasks = self.wall_ns[SHARED], len(self.shares)
-        if num_tasks < max(self._FEW, 2 * num_threads) or wall_ns < self._LEAST_NS * num_threads:
-            return False
-        cost = self.cost_of(SHARED)
-        spread = self._wall_wall - 2 * cost * self._wall_rows + cost * cost * self._rows_rows
-        return num_tasks >= self._MANY or spread <= (self._EVEN * wall_ns) ** 2
+        """Whether the cost of a row is known."""
+        return len(self.shares) >= self._NUM_TASKS and self.wall_ns[SHARED] >= self._LEAST_NS * num_threads
 
     def cost_of(self, pool: str) -> float:
         """Nanoseconds per row of a pool's tasks."""
@@ -213,11 +200,11 @@ class _Estimate(NamedTuple):
 class ActiveWorkers:
     """How many of the shared worker threads work: as many as make the training loop fastest.
 
-    Threads take the interpreter lock from each other and from the training step, so more of them may be slower. Half as many and twice as many
-    are tried, each for some tasks, as long as that is better; then the number is held. It is looked for again when what an item takes has
-    changed by a quarter, and otherwise ever more rarely: another program may have used the CPUs.
+    Threads take the interpreter lock from each other and from the training step, so more of them may be slower. Half as many and twice as
+    many are tried, each for some tasks, as long as that is better; then the number is held. It is looked for again when what an item takes
+    has changed by a quarter, and otherwise ever more rarely: another program may have used the CPUs.
 
-    Where the number is the engine's to choose, it may be larger than that of the CPUs: while the loop waits, and the threads are off the CPU.
+    Where the number is the engine's to choose, it may be larger than that of the CPUs: while the loop waits, and the threads are off them.
 
     Tasks whose size still grows do not count, for a row of a small one costs more; nor do the first tasks after a change, which others
     have run beside, and the first window of a run, in which nothing has been touched before.
@@ -228,7 +215,6 @@ class ActiveWorkers:
         "_all_rows",
         "_at_rest",
         "_before",
-        "_ceiling",
         "_estimates",
         "_held_ns",
         "_limit",
@@ -239,6 +225,7 @@ class ActiveWorkers:
         "_steps",
         "_warm",
         "_window",
+        "ceiling",
         "has_room",
         "notice",
         "subject",
@@ -253,7 +240,7 @@ class ActiveWorkers:
 
     def __init__(self, most: int, ceiling: int = 0) -> None:
         """Begin with `most`; never have more than `ceiling`. With a ceiling of 0 all work, always."""
-        self._most, self._ceiling = most, ceiling
+        self._most, self.ceiling = most, ceiling
         self._limit = most
         self._estimates: dict[int, _Estimate] = {}
         self._held_ns = 0.0
@@ -273,19 +260,10 @@ class ActiveWorkers:
         """The number of workers that may claim."""
         return self._limit
 
-    @property
-    def ceiling(self) -> int:
-        """The largest number that is tried."""
-        return self._ceiling
-
     def took(self, step_ns: int, num_items: int) -> None:
         """Note what the training loop took for some items. From the consumer's thread."""
-        if self._ceiling > 1:
+        if self.ceiling > 1:
             self._steps.append((step_ns, num_items))
-
-    def keep_size(self) -> None:
-        """Look for no number above that at the beginning."""
-        self._ceiling = min(self._ceiling, self._most)
 
     @property
     def found(self) -> dict[str, Any]:
@@ -309,7 +287,7 @@ class ActiveWorkers:
             times_ns: how long it took, and how much of that on a CPU.
             counts: whether it is as large as tasks are.
         """
-        if self._ceiling < 2:
+        if self.ceiling < 2:
             return
         while self._steps:
             step_ns, num_items = self._steps.popleft()
@@ -359,7 +337,7 @@ class ActiveWorkers:
         self._go(best, f"{which}: an item takes {self._ms(best)}{tried and ', '}{tried}")
 
     def _best(self) -> int:
-        """Return the number with the lowest estimate: of about equal ones the fewest, or that before where the loop does not wait for them."""
+        """Return the best number: of about equal ones the fewest, or that before where the threads are not what limits."""
         lowest = min(found.ns for found in self._estimates.values())
         good = [number for number, found in self._estimates.items() if found.ns <= self._NO_WORSE * lowest]
         return self._before if self._before in good and not self._estimates[self._before].by_threads else min(good)
@@ -368,7 +346,7 @@ class ActiveWorkers:
         """Return the numbers to be tried beside the best one, the more promising first."""
         found, most = self._estimates[number], self._most
         if found.by_threads and found.share < self._OFF_CPU and self.has_room:
-            most = self._ceiling
+            most = self.ceiling
         fewer = [number // 2] if number > 1 and (not found.by_threads or found.share < self._BUSY) else []
         more = [min(2 * number, most)] if number < most else []
         return more + fewer if found.by_threads else fewer + more

@@ -121,8 +121,8 @@ class Placement:
 
     @property
     def most_workers(self) -> int:
-        """Up to which the number of shared threads may grow, for what waits without a CPU."""
-        return _MOST_THREADS if self._options.num_workers == "auto" and self.name == "threads" else self.num_workers
+        """Up to which the number of active threads is searched; 0 for none. What waits without a CPU may want more than there are CPUs."""
+        return 0 if self.name != "threads" else _MOST_THREADS if self._options.num_workers == "auto" else self.num_workers
 
     @property
     def allocate(self) -> Callable[[int], Any] | None:

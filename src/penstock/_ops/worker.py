@@ -125,8 +125,8 @@ class WorkerContext:
     """
 
     __slots__ = (
-        "_generators", "_packed", "_scratch", "announce_row", "began", "beside_ns", "block", "busy_ns", "cpu_ns", "draws", "errand", "finishing", "gate",
-        "index", "kept", "mend", "most_bytes", "operator", "origins", "piece", "room", "trace",
+        "_generators", "_packed", "_scratch", "announce_row", "began", "beside_ns", "block", "busy_ns", "cpu_ns", "draws", "errand",
+        "finishing", "gate", "index", "kept", "mend", "most_bytes", "operator", "origins", "piece", "room", "trace",
     )  # fmt: skip
 
     def __init__(self, index: int) -> None:
