@@ -11,8 +11,10 @@ from faults.leaving import USES, said_at_exit
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("use", [*USES, "others"])
-@pytest.mark.parametrize("others", [["torch"], ["tensorflow"], ["datasets"], ["tensorflow", "torch", "datasets"]], ids="+".join)
+ALL = ["tensorflow", "torch", "datasets"]
+
+
+@pytest.mark.parametrize(("others", "use"), [*((ALL, use) for use in [*USES, "others"]), *(([one], "running") for one in ALL)])
 def test_a_program_that_exits_beside_other_libraries_says_nothing_of_penstock(others: list[str], use: str, tmp_path: Path) -> None:
     for other in others:
         if importlib.util.find_spec(other) is None:
