@@ -310,8 +310,9 @@ class ActiveWorkers:
         if len(window.steps_ns) < self._NUM_STEPS and window.step_ns > threads:
             return  # some more
         found = _Estimate(max(threads, others, window.step_ns), threads >= max(others, window.step_ns), window.share)
-        if not self._warm:
-            self._warm = True
+        if not self._warm:  # until now rows were computed ahead of the items that are delivered
+            self._warm, self._all_items = True, 0
+            self._all_rows.clear()
         elif not self._at_rest:
             self._estimates[self._limit] = found
             self._search()
@@ -327,14 +328,14 @@ class ActiveWorkers:
         best = self._best()
         others = [other for other in self._beside(best) if other not in self._estimates]
         if others:
-            self._go(others[0], f"{others[0]} worker threads are tried: with {self._limit} an item takes {self._ms(self._limit)}")
+            self._go(others[0], f"trying {others[0]} active worker threads; with {self._limit} an item takes {self._ms(self._limit)}")
             return
         self._patience = min(2 * self._patience, self._MOST_PATIENCE) if best == self._before else self._FIRST_PATIENCE
         self._held_ns, self._num_held, self._before, self._at_rest = self._estimates[best].ns, 0, best, True
         self.subject = "alone" if best < self._most else "workers"
         tried = ", ".join(f"with {number} {self._ms(number)}" for number in sorted(self._estimates) if number != best)
-        which = f"{best} of {self._most} worker threads work" if best <= self._most else f"{best} worker threads work, for elements wait"
-        self._go(best, f"{which}: an item takes {self._ms(best)}{tried and ', '}{tried}")
+        of = f"of {self._most}" if best <= self._most else f"more than {self._most}, for elements wait"
+        self._go(best, f"active worker threads: {best}, {of}; an item takes {self._ms(best)}{tried and ', '}{tried}")
 
     def _best(self) -> int:
         """Return the best number: of about equal ones the fewest, or that before where the threads are not what limits."""
