@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -129,11 +130,12 @@ class _Held:
 
     def __init__(self, most: int, *_: Any, **__: Any) -> None:
         self.limit = self.ceiling = most
+        self.steps: deque[Any] = deque(maxlen=1)
 
     def begin(self, *_: Any, **__: Any) -> None:
         """Learn nothing."""
 
-    observe = took = begin
+    observe = begin
 
 
 def _say_cpus() -> None:

@@ -603,7 +603,6 @@ class Feed(Observed):
             listeners=self._listeners,
             watch=Watch(options.stall_timeout_s, options.on_stall),
         )
-        engine.most_workers = self._choice.most_workers
         engine.begin_at(self.step, 0 if self._outgoing is None else self._outgoing.output.depth)
         if self._tuning_cache is not None:
             engine.learn(self._tuning_cache)

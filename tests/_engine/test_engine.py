@@ -262,7 +262,7 @@ def test_a_ring_that_wakes_a_worker_that_may_not_work_is_passed_on() -> None:
             thread.start()
             while len(engine._waiters[SHARED]) < number:
                 threading.Event().wait(0)
-        engine._scheduler.active._limit = 1
+        engine._scheduler.active.limit = 1
         assert engine.poll() is not None
         joined(threads[1])
         assert claims[0] is not None

@@ -142,9 +142,9 @@ class Loop:
         for _ in range(num_items):
             wall_ns = int(self.thread(self.workers.limit) * MS)
             if self.others:
-                self.workers.observe("program", 1, 10, (int(self.others * MS), 0), counts=True)
-            self.workers.took(int(self.step(self.workers.limit) * MS), 1)
-            self.workers.observe(SHARED, self.workers.limit, 10, (wall_ns, int(wall_ns * self.share)), counts=True)
+                self.workers.observe("program", 1, 10, (int(self.others * MS), 0))
+            self.workers.steps.append((int(self.step(self.workers.limit) * MS), 1))
+            self.workers.observe(SHARED, self.workers.limit, 10, (wall_ns, int(wall_ns * self.share)))
         return self.workers
 
 
@@ -240,7 +240,7 @@ def test_a_pause_of_the_training_loop_changes_nothing() -> None:
     loop = Loop(ActiveWorkers(16, 16), scales, step=lambda number: 2.0)
     assert loop.run(LONG).limit == 16
     for _ in range(200):
-        loop.workers.took(60_000 * MS, 1)
+        loop.workers.steps.append((60_000 * MS, 1))
         loop.run(20)
     assert loop.workers.limit in (8, 16)
 
@@ -296,8 +296,8 @@ def test_sizes_grow_until_they_are_as_large_as_wanted() -> None:
 def test_at_least_one_worker_and_at_most_the_ceiling_work(most: int, times: int, tasks: list[tuple[int, int, float]]) -> None:
     workers = ActiveWorkers(most, times * most)
     for rows, wall_ns, share in tasks:
-        workers.took(wall_ns // 7, 1)
-        workers.observe(SHARED, most, rows, (wall_ns, int(wall_ns * share)), counts=True)
+        workers.steps.append((wall_ns // 7, 1))
+        workers.observe(SHARED, most, rows, (wall_ns, int(wall_ns * share)))
         assert 1 <= workers.limit <= max(most, times * most)
 
 

@@ -138,14 +138,9 @@ class Engine:
         """How many of the shared workers work: fewer where they only take the interpreter lock from each other."""
         return self._scheduler.active.limit
 
-    @property
-    def most_workers(self) -> int:
-        """Up to which the number of shared workers that work is searched; 0 where all of them work. To be set before the first task."""
-        return self._scheduler.active.ceiling
-
-    @most_workers.setter
-    def most_workers(self, most: int) -> None:
-        self._scheduler.active.ceiling = most
+    def keep_size(self) -> None:
+        """Have no more shared workers than `pools` has now."""
+        self._scheduler.active.ceiling = min(self._scheduler.active.ceiling, self._scheduler.size_of(SHARED))
 
     @property
     def executors(self) -> dict[str, str]:
@@ -376,7 +371,7 @@ class Engine:
     def poll(self, keep: Callable[[Ready], Any] = lambda ready: None) -> Ready | None:
         """Take the next finished items if there are any; never block. `keep` is as that of `Scheduler.take`."""
         if self._took is not None:
-            self._scheduler.active.took(time.perf_counter_ns() - self._took[0], self._took[1])
+            self._scheduler.active.steps.append((time.perf_counter_ns() - self._took[0], self._took[1]))
             self._took = None
         if not self._scheduler.ready:
             return None

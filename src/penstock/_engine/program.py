@@ -264,6 +264,8 @@ class Program:
     """Makes the rows of batches under construction; a profiler replaces it."""
     elsewhere: bool = False
     """Whether the shared workers compute in processes or on other machines."""
+    most_workers: int = 0
+    """Up to which the number of shared workers that work is searched; 0 where all of them work."""
     unsafe: tuple[object, ...] = ()
     """What the functions of the user's hold that no two threads may use at once."""
 

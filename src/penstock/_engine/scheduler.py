@@ -119,7 +119,10 @@ class Scheduler:
         self.waiting = 0
         self.ended = self.poisoned = False
         self.failures: list[Failure] = []
-        self.active = ActiveWorkers(self.num_workers)
+        self.active = ActiveWorkers(self.num_workers, program.most_workers)
+        self.memory_bytes = memory_bytes
+        self._num_beside = sum(stage.concurrency or 0 for segment in program.segments for stage in segment.stages)
+        self._make_wide(self.num_workers)
         self.pools = pools_of(program)
         num_passes = program.end_pass
         self.segments = [Segment(n, plan, num_passes, start, not num_workers, program.elsewhere) for n, plan in enumerate(program.segments)]
@@ -144,7 +147,6 @@ class Scheduler:
         self._reads = program.segments[0].reader or READER
         self._in_order = IN_PROGRAM.pool if ordered is True else ""  # the pool whose rows are claimed in the order of their positions
         self._last_of_users = last_with(self.segments, IN_PROGRAM.pool)
-        self.memory_bytes = memory_bytes
         self._live = 0
         self._chunk_bytes = 0
         self.held_bytes = 0
@@ -154,7 +156,6 @@ class Scheduler:
         self.notices: list[tuple[str, str]] = []
         self._kept_notice_at = memory_bytes // 4
         self._taken: deque[int] = deque()
-        self._num_beside = sum(stage.concurrency or 0 for segment in program.segments for stage in segment.stages)
         self._read_room = 0
         self._read_from = 0
         self._booked = True  # the task that was claimed last: of interest where one runs at a time
@@ -177,6 +178,7 @@ class Scheduler:
         for segment, known in zip(self.segments, sizes, strict=True):
             segment.begin(known)
         self.active.begin(active)
+        self._make_wide(max(self.num_workers, self.active.limit))
 
     @property
     def loss_counts(self) -> LossCounts:
@@ -193,15 +195,10 @@ class Scheduler:
         """Return how many workers a pool should have."""
         return self.pools[pool] or self._num_wide
 
-    @property
-    def _num_wide(self) -> int:
-        """How many shared workers there may be work for."""
-        return max(self.num_workers, self.active.limit)
-
-    @property
-    def _share(self) -> int:
-        """The bytes of one task; all together leave most of the budget to what is finished."""
-        return self.memory_bytes // (4 * (self._num_wide + self._num_beside + 1))
+    def _make_wide(self, num_workers: int) -> None:
+        """Have work for so many shared workers."""
+        self._num_wide = num_workers
+        self._share = self.memory_bytes // (4 * (num_workers + self._num_beside + 1))  # of one task; most is left to what is finished
 
     @poison_on_interrupt
     def next_task(self, pool: str, worker: int) -> Claim | None:
@@ -520,9 +517,12 @@ class Scheduler:
         if task.chunk is not None and task.chunk.all_in_place:
             return
         segment.blocks[stage].observe(count, wall_ns)
-        self.active.has_room = self.held_bytes < _MOST_HELD * self.memory_bytes
-        pool, counts = pool_of(segment, stage), not (segment.blocks[stage].growing or segment.chunk_size.growing)
-        self.active.observe(pool, self.size_of(pool), count, (wall_ns + beside_ns, cpu_ns), counts=counts)
+        if segment.blocks[stage].growing or segment.chunk_size.growing:
+            return
+        pool, self.active.has_room = pool_of(segment, stage), self.held_bytes < _MOST_HELD * self.memory_bytes
+        self.active.observe(pool, self.size_of(pool), count, (wall_ns + beside_ns, cpu_ns))
+        if self.active.limit > self.num_workers or self._num_wide > self.num_workers:
+            self._make_wide(max(self.num_workers, self.active.limit))
 
     def _take_rest(self, segment: Segment, task: Claim, outcome: Outcome) -> None:
         """Let the rows of a task wait that there was no room for."""

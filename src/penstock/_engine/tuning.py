@@ -208,6 +208,13 @@ class ActiveWorkers:
 
     Tasks whose size still grows do not count, for a row of a small one costs more; nor do the first tasks after a change, which others
     have run beside, and the first window of a run, in which nothing has been touched before.
+
+    Attributes:
+        limit: the number of workers that may claim.
+        ceiling: the largest number that is tried; less than 2 where all work, always.
+        has_room: whether there is memory for more.
+        steps: nanoseconds and items of the last steps of the training loop; the engine adds to it, from the consumer's thread.
+        notice, subject: what is announced.
     """
 
     __slots__ = (
@@ -217,17 +224,17 @@ class ActiveWorkers:
         "_before",
         "_estimates",
         "_held_ns",
-        "_limit",
         "_most",
         "_num_cold",
         "_num_held",
         "_patience",
-        "_steps",
         "_warm",
         "_window",
         "ceiling",
         "has_room",
+        "limit",
         "notice",
+        "steps",
         "subject",
     )
 
@@ -239,9 +246,8 @@ class ActiveWorkers:
     _NUM_STEPS = 4
 
     def __init__(self, most: int, ceiling: int = 0) -> None:
-        """Begin with `most`; never have more than `ceiling`. With a ceiling of 0 all work, always."""
-        self._most, self.ceiling = most, ceiling
-        self._limit = most
+        """Begin with `most`; never have more than `ceiling`."""
+        self._most, self.ceiling, self.limit = most, ceiling, most
         self._estimates: dict[int, _Estimate] = {}
         self._held_ns = 0.0
         self._num_held, self._before = 0, most
@@ -250,20 +256,10 @@ class ActiveWorkers:
         self._at_rest = self._warm = False
         self._all_rows: Counter[str] = Counter()
         self._all_items = 0
-        self._steps: deque[tuple[int, int]] = deque(maxlen=_MOST_STEPS)
+        self.steps: deque[tuple[int, int]] = deque(maxlen=_MOST_STEPS)
         self.notice = ""
         self.subject = "workers"
         self._window, self._num_cold = _Window(), self._NUM_DROPPED
-
-    @property
-    def limit(self) -> int:
-        """The number of workers that may claim."""
-        return self._limit
-
-    def took(self, step_ns: int, num_items: int) -> None:
-        """Note what the training loop took for some items. From the consumer's thread."""
-        if self.ceiling > 1:
-            self._steps.append((step_ns, num_items))
 
     @property
     def found(self) -> dict[str, Any]:
@@ -274,38 +270,37 @@ class ActiveWorkers:
         """Go on from where another run of the same work ended: short runs, too, come to the end of a search."""
         for name, value in found.items():
             setattr(self, name, copy(value))
-        self._steps.clear()
+        self.steps.clear()
         self._num_cold = self._NUM_DROPPED
 
-    def observe(self, pool: str, size: int, num_rows: int, times_ns: tuple[int, int], *, counts: bool) -> None:
-        """Learn from one finished task.
+    def observe(self, pool: str, size: int, num_rows: int, times_ns: tuple[int, int]) -> None:
+        """Learn from one finished task, whose size grows no more.
 
         Args:
             pool: whose task it was.
             size: how many workers that has.
             num_rows: of the task.
             times_ns: how long it took, and how much of that on a CPU.
-            counts: whether it is as large as tasks are.
         """
         if self.ceiling < 2:
             return
-        while self._steps:
-            step_ns, num_items = self._steps.popleft()
+        while self.steps:
+            step_ns, num_items = self.steps.popleft()
             self._all_items += num_items
             self._window.steps_ns.append(step_ns / num_items)
         self._all_rows[pool] += num_rows
-        if not counts or times_ns[0] < self._SHORTEST_NS:
+        if times_ns[0] < self._SHORTEST_NS:
             return
         if pool == SHARED and self._num_cold:
             self._num_cold -= 1
             return
         self._window.add(pool, num_rows, times_ns[0] // (1 if pool == SHARED else size), times_ns[1])
-        if pool == SHARED and self._all_items and self._window.is_enough(self._limit):
+        if pool == SHARED and self._all_items and self._window.is_enough(self.limit):
             self._judge()
 
     def _judge(self) -> None:
         """End a window."""
-        window, threads = self._window, self._cost_of_item(SHARED) / self._limit
+        window, threads = self._window, self._cost_of_item(SHARED) / self.limit
         others = max((self._cost_of_item(pool) for pool in window.num_rows if pool != SHARED), default=0.0)
         if len(window.steps_ns) < self._NUM_STEPS and window.step_ns > threads:
             return  # some more
@@ -314,7 +309,7 @@ class ActiveWorkers:
             self._warm, self._all_items = True, 0
             self._all_rows.clear()
         elif not self._at_rest:
-            self._estimates[self._limit] = found
+            self._estimates[self.limit] = found
             self._search()
         else:
             self._hold(found)
@@ -328,7 +323,7 @@ class ActiveWorkers:
         best = self._best()
         others = [other for other in self._beside(best) if other not in self._estimates]
         if others:
-            self._go(others[0], f"trying {others[0]} active worker threads; with {self._limit} an item takes {self._ms(self._limit)}")
+            self._go(others[0], f"trying {others[0]} active worker threads; with {self.limit} an item takes {self._ms(self.limit)}")
             return
         self._patience = min(2 * self._patience, self._MOST_PATIENCE) if best == self._before else self._FIRST_PATIENCE
         self._held_ns, self._num_held, self._before, self._at_rest = self._estimates[best].ns, 0, best, True
@@ -357,11 +352,11 @@ class ActiveWorkers:
         self._num_held += 1
         changed = not 1 / self._CHANGED < found.ns / self._held_ns < self._CHANGED
         if self._num_held >= self._patience or (changed and self._num_held > self._patience // 8):
-            self._estimates, self._at_rest = {self._limit: found}, False
+            self._estimates, self._at_rest = {self.limit: found}, False
             self._search()
 
     def _go(self, limit: int, notice: str) -> None:
-        self._num_cold, self._limit, self.notice = max(self._NUM_DROPPED, self._limit), limit, notice
+        self._num_cold, self.limit, self.notice = max(self._NUM_DROPPED, self.limit), limit, notice
 
     def _ms(self, number: int) -> str:
         return f"{self._estimates[number].ns / 1e6:.2f} ms"

@@ -32,6 +32,7 @@ _MOST_IN_THREADS = 4
 
 
 _MOST_THREADS = 64
+"""So many work at a time at most where the number is ours to choose, and elements wait without a CPU."""
 
 
 class Place(NamedTuple):
@@ -91,6 +92,13 @@ def _words(names: list[str], place: Place, options: Options) -> str:
     return f"{some}: called in {options.num_workers} worker processes; what they change there stays there"
 
 
+def _most_workers(place: Place, options: Options) -> int:
+    """Return up to which the number of shared workers that work is searched: worker processes share no lock, so all of them work."""
+    if place.executor != "threads":
+        return 0
+    return _MOST_THREADS if options.num_workers == "auto" else options.num_workers
+
+
 class Placement:
     """Where a feed runs, and the worker processes or actors, which are kept over its epochs.
 
@@ -118,11 +126,6 @@ class Placement:
         if self._options.num_workers != "auto":
             return self._options.num_workers
         return self._num_cpus if self._ray is None else self._ray.num_workers
-
-    @property
-    def most_workers(self) -> int:
-        """Up to which the number of active threads is searched; 0 for none. What waits without a CPU may want more than there are CPUs."""
-        return 0 if self.name != "threads" else _MOST_THREADS if self._options.num_workers == "auto" else self.num_workers
 
     @property
     def allocate(self) -> Callable[[int], Any] | None:
@@ -156,7 +159,9 @@ class Placement:
 
             self._ray = RayWorkers(self._owner(), self._options.ray_options)
         unsafe = tuple(one.thing for one in Survey(functions_in(program.segments)).held.values()) if place.apart else ()
-        return replace(program, elsewhere=place.executor in ("processes", "ray"), unsafe=unsafe)
+        return replace(
+            program, elsewhere=place.executor in ("processes", "ray"), unsafe=unsafe, most_workers=_most_workers(place, self._options)
+        )
 
     def _in_threads(self, error: PlanError) -> None:
         """Have threads take the place of worker processes, where the user has not asked for these by name; else raise the error."""

@@ -292,7 +292,7 @@ class Sharing:
         survey = Survey(functions)
         if not survey.held:
             return
-        engine.most_workers = min(engine.most_workers, pools.get(SHARED, 0))  # each worker has its copies from the beginning
+        engine.keep_size()  # each worker has its copies from the beginning
         everyone = [(pool, index) for pool, size in pools.items() for index in range(size if size > 1 else 0)]
         everyone = [one for one in everyone if engine.executors.get(one[0], default) == "threads"]
         copied = {number for number, held in survey.held.items() if held.known.copies}
