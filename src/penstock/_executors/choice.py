@@ -42,11 +42,13 @@ class Place(NamedTuple):
         executor: of the shared workers: "inline", "threads", "processes" or "ray".
         apart: whether functions of the user's are called by one thread of the program, and not by the shared workers.
         hindrance: why it is not as the options ask for; empty where it is.
+        most_workers: up to which the number of shared threads that work is searched. Processes share no lock, so all of them work.
     """
 
     executor: str
     apart: bool = False
     hindrance: str = ""
+    most_workers: int = 0
 
 
 def place_of(options: Options, *, has_functions: bool, num_cpus: int, hindrance: str = "") -> Place:
@@ -90,13 +92,6 @@ def _words(names: list[str], place: Place, options: Options) -> str:
     if place.apart:
         return f"{some}: called in this program, one call at a time; feed(num_workers=N) uses N worker processes"
     return f"{some}: called in {options.num_workers} worker processes; what they change there stays there"
-
-
-def _most_workers(place: Place, options: Options) -> int:
-    """Return up to which the number of shared workers that work is searched: worker processes share no lock, so all of them work."""
-    if place.executor != "threads":
-        return 0
-    return _MOST_THREADS if options.num_workers == "auto" else options.num_workers
 
 
 class Placement:
@@ -185,7 +180,8 @@ class Placement:
         names = names_of_users(program)
         if names and self._options.executor == "auto" and (place.executor != "inline" or place.hindrance):
             self.notices = [_words(names, place, self._options)]
-        return place
+        most = _MOST_THREADS if self._options.num_workers == "auto" else self._options.num_workers
+        return place if place.executor != "threads" else place._replace(most_workers=most)
 
     def executor(self, engine: Engine) -> Executor | None:
         """Make the executor of an engine; None where another place was decided meanwhile, and the feed has to begin again.
