@@ -154,9 +154,7 @@ class Placement:
 
             self._ray = RayWorkers(self._owner(), self._options.ray_options)
         unsafe = tuple(one.thing for one in Survey(functions_in(program.segments)).held.values()) if place.apart else ()
-        return replace(
-            program, elsewhere=place.executor in ("processes", "ray"), unsafe=unsafe, most_workers=_most_workers(place, self._options)
-        )
+        return replace(program, elsewhere=place.executor in ("processes", "ray"), unsafe=unsafe, most_workers=place.most_workers)
 
     def _in_threads(self, error: PlanError) -> None:
         """Have threads take the place of worker processes, where the user has not asked for these by name; else raise the error."""
