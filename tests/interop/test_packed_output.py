@@ -1,8 +1,13 @@
-"""Batches copied to a device in one piece. A CPU takes the place of the device: all of it is the same, but for streams and events."""
+"""Batches copied to a device in one piece. A CPU takes the place of the device: all of it is the same, but for streams and events.
+
+Streams and events of CUDA are written down here, as PyTorch describes them, to see when a buffer is free again. The real ones are in
+`benchmarks/gpu/proof.py`.
+"""
 
 from __future__ import annotations
 
 import collections
+import contextlib
 import gc
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +23,7 @@ from penstock.feed import Feed
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytestmark = pytest.mark.slow
 
-from penstock.adapters.torch import HostOutput, PackedOutput  # noqa: E402
+from penstock.adapters.torch import CudaOutput, HostOutput, PackedOutput  # noqa: E402
 
 DTYPES = ("bool", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8", "c8", "c16", ">i4", ">f8")
 Pair = collections.namedtuple("Pair", "x y")
@@ -155,6 +160,7 @@ def test_an_array_beside_the_buffer_takes_a_second_copy() -> None:
     assert output.copied == [8064, 64]
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 def test_tensors_that_are_more_than_bytes_go_by_themselves() -> None:
     weights = torch.ones(3, requires_grad=True)
     batch = {
@@ -244,7 +250,7 @@ SOME: dict[str, tuple[Callable[[], ps.Dataset], dict[str, Any]]] = {
         {"on_error": ps.Skip()},
     ),
     "padded": (lambda: ps.from_arrays(np.arange(100)).map(lambda n: {"y": n, "x": np.full(1 + n % 9, n, np.float32)}).padded_batch(8), {}),
-    "ragged": (lambda: ps.from_arrays(np.arange(1, 100)).map(lambda n: np.arange(n)).ragged_batch(10), {}),
+    "ragged": (lambda: ps.from_arrays(np.arange(1, 100)).map(np.arange).ragged_batch(10), {}),
     "collated": (
         lambda: ps.from_arrays(np.arange(100)).batch(8, collate_fn=lambda rows: {"t": torch.tensor(rows), "a": np.stack(rows)}),
         {},
@@ -315,3 +321,138 @@ def test_buffers_are_used_again_when_their_batches_are_copied() -> None:
 def test_a_transform_gets_the_batch_on_the_device() -> None:
     with _feed(_pipeline(), Counting(transform=lambda batch: batch["y"] * 2)) as feed:
         assert next(feed).tolist() == [2 * n for n in next(iter(_pipeline()))["y"].tolist()]
+
+
+# -- streams and events ----------------------------------------------------------------------------------------------------------------
+
+
+class _Event:
+    done = False
+
+    def query(self) -> bool:
+        return self.done
+
+
+class _Stream:
+    """A stream whose events are done when the test says so. `waited` are those that it waits for."""
+
+    def __init__(self, device: Any = None) -> None:
+        self.events: list[_Event] = []
+        self.waited: list[_Event] = []
+
+    def record_event(self) -> _Event:
+        self.events.append(_Event())
+        return self.events[-1]
+
+    def wait_event(self, event: _Event) -> None:
+        self.waited.append(event)
+
+    def synchronize(self) -> None:
+        for event in self.events:
+            event.done = True
+
+
+class _Cuda:
+    Stream = _Stream
+
+    def __init__(self) -> None:
+        self.now = self.training = _Stream()
+
+    def current_stream(self, device: Any = None) -> _Stream:
+        return self.now
+
+    @contextlib.contextmanager
+    def _selected(self, stream: _Stream) -> Any:
+        before, self.now = self.now, stream
+        yield
+        self.now = before
+
+    def stream(self, stream: _Stream) -> Any:
+        cuda = self
+
+        class Selected:
+            def __enter__(self) -> None:
+                self.context = cuda._selected(stream)
+                self.context.__enter__()
+
+            def __exit__(self, *error: Any) -> None:
+                self.context.__exit__(*error)
+
+        return Selected()
+
+
+class _Torch:
+    """PyTorch with these streams."""
+
+    def __init__(self) -> None:
+        self.cuda = _Cuda()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(torch, name)
+
+
+@pytest.fixture
+def on_streams(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return an output on a CPU with streams, its copying stream, the training stream, and the buffers recorded for that."""
+    recorded: list[Any] = []
+    monkeypatch.setattr(torch.Tensor, "record_stream", lambda tensor, stream: recorded.append((tensor.data_ptr(), stream)))
+    pretended = _Torch()
+    output = CudaOutput(pretended, torch.device("cpu"), 2)
+    return output, output._stream, pretended.cuda.training, recorded
+
+
+def test_the_training_stream_waits_for_each_copy_once_a_batch_and_its_buffer_is_recorded_once(on_streams: Any) -> None:
+    output, copying, training, recorded = on_streams
+    batch = _leased(((4, 3), "f4"), ((4,), "i8"), ((4,), "?"))
+    got = output.receive(output.send(batch, [batch]))
+    assert_same(got, HostOutput(torch).send(batch, []))
+    assert training.waited == copying.events
+    assert len(copying.events) == 1
+    assert recorded == [(got[0].untyped_storage().data_ptr(), training)]
+
+
+def test_a_buffer_comes_back_when_its_copy_has_ended_and_not_before(on_streams: Any) -> None:
+    output, copying, _, _ = on_streams
+    sizes = [((8,), np.dtype(np.int64))]
+    pool = SlotPool(anonymous_memory)
+    for _ in range(3):
+        batch = pool.lease(sizes).arrays(sizes)
+        output.receive(output.send(batch, [batch]))
+        del batch
+    assert pool.num_returned == 0
+    copying.events[0].done = copying.events[2].done = True  # the third is behind the second
+    loose = np.arange(8)
+    output.receive(output.send(loose, [loose]))
+    assert pool.num_returned == 1
+    output.finish()
+    assert pool.num_returned == 3
+
+
+def test_a_buffer_for_what_is_gathered_is_used_again_when_its_copy_has_ended(on_streams: Any) -> None:
+    output, copying, _, _ = on_streams
+    for number in range(6):
+        batch = {"x": np.full(9, number), "y": number}
+        assert output.receive(output.send(batch, [batch]))["x"].tolist() == [number] * 9
+    assert output._slots.num_bytes == 6 * 128
+    for _ in range(20):
+        output.receive(output.send(np.arange(9), []))
+        copying.synchronize()
+    assert output._slots.num_bytes <= 8 * 128
+
+
+@pytest.mark.parametrize("name", ["threads", "processes", "padded", "collated", "maps in place behind the batch"])
+def test_a_feed_on_streams_gives_the_same_batches(on_streams: Any, name: str) -> None:
+    output, copying, training, _ = on_streams
+    make, options = SOME[name]
+    with make().feed(output="torch", **options) as feed:
+        want = list(feed)
+    got = []
+    with _feed(make(), output, **options) as feed:
+        for number, batch in enumerate(feed):
+            got.append(batch)
+            for event in copying.events[: number // 2]:
+                event.done = True
+    for one, expected in zip(got, want, strict=True):
+        assert_same(one, expected)
+    assert set(copying.events[: len(training.waited)]) <= set(training.waited)
+    assert not output._on_their_way
