@@ -23,7 +23,7 @@ from penstock.feed import Feed
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytestmark = pytest.mark.slow
 
-from penstock.adapters.torch import CudaOutput, HostOutput, PackedOutput  # noqa: E402
+from penstock.adapters.torch import CudaOutput, HostOutput, PackedOutput, _registered  # noqa: E402
 
 DTYPES = ("bool", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8", "c8", "c16", ">i4", ">f8")
 Pair = collections.namedtuple("Pair", "x y")
@@ -357,6 +357,8 @@ class _Cuda:
 
     def __init__(self) -> None:
         self.now = self.training = _Stream()
+        self.registered: dict[int, tuple[int, int]] = {}
+        self.device_now, self.synchronized = "cuda:0", False
 
     def current_stream(self, device: Any = None) -> _Stream:
         return self.now
@@ -368,6 +370,7 @@ class _Cuda:
         self.now = before
 
     def stream(self, stream: _Stream) -> Any:
+        """Return a context that can be entered again and again, as PyTorch's."""
         cuda = self
 
         class Selected:
@@ -379,6 +382,39 @@ class _Cuda:
                 self.context.__exit__(*error)
 
         return Selected()
+
+    # -- memory that is registered: (address, size, flags) by address; a size of 13 cannot be
+
+    def cudart(self) -> Any:
+        return self
+
+    def cudaHostRegister(self, address: int, num_bytes: int, flags: int) -> int:  # noqa: N802
+        assert self.device_now == "cuda:3"
+        if num_bytes == 13:
+            return 801
+        self.registered[address] = num_bytes, flags
+        return 0
+
+    def cudaHostUnregister(self, address: int) -> int:  # noqa: N802
+        assert self.device_now == "cuda:3"
+        assert self.synchronized
+        del self.registered[address]
+        return 0
+
+    def synchronize(self) -> None:
+        self.synchronized = True
+
+    def device(self, device: str) -> Any:
+        cuda = self
+
+        class On:
+            def __enter__(self) -> None:
+                self.before, cuda.device_now = cuda.device_now, device
+
+            def __exit__(self, *error: Any) -> None:
+                cuda.device_now = self.before
+
+        return On()
 
 
 class _Torch:
@@ -456,3 +492,16 @@ def test_a_feed_on_streams_gives_the_same_batches(on_streams: Any, name: str) ->
         assert_same(one, expected)
     assert set(copying.events[: len(training.waited)]) <= set(training.waited)
     assert not output._on_their_way
+
+
+def test_memory_is_registered_on_the_device_and_no_more_when_its_copies_have_ended() -> None:
+    pretended = _Torch()
+    end = _registered(pretended, "cuda:3", 4096, 8192)
+    assert pretended.cuda.registered == {4096: (8192, 1)}
+    assert pretended.cuda.device_now == "cuda:0"
+    end()
+    assert not pretended.cuda.registered
+
+
+def test_memory_that_cannot_be_registered_is_used_as_it_is() -> None:
+    _registered(_Torch(), "cuda:3", 4096, 13)()

@@ -67,7 +67,7 @@ class Arena:
 
         Raises:
             OSError: the system has not so much memory.
-            PlanError: there are not so many addresses, or it cannot be pinned, as was asked for.
+            PlanError: there are not so many addresses.
         """
         size = rounded_up(num_bytes)
         with self._lock:

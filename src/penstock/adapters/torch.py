@@ -46,7 +46,7 @@ def torch_output(options: Options) -> Output:
     pin = None
     if pins and torch.cuda.is_available():
         reader = torch.cuda.current_device() if device is None or device.type != "cuda" else device
-        pin = partial(_registered, torch, reader, options.pin_memory is True)
+        pin = partial(_registered, torch, reader)
     if device is None or device.type == "cpu":
         return HostOutput(torch, options.device_transform, allocate, pin)
     # Others copy one by one: not all of them have memory that tensors of any dtype can be laid over.
@@ -85,12 +85,16 @@ def _pinned(torch: Any) -> Callable[[int], Any]:
     try:
         allocate(1)
     except RuntimeError as error:
-        raise _not_pinned(error) from error
+        raise PlanError(
+            f"pin_memory=True cannot be done: {str(error).splitlines()[0]}",
+            where="feed options",
+            fix="leave pin_memory= out: memory is pinned where device= is a CUDA device",
+        ) from error
     return allocate
 
 
-def _registered(torch: Any, device: Any, strict: bool, address: int, num_bytes: int) -> Callable[[], object]:
-    """Have a device read memory by itself, of worker processes; return what ends that. Else the driver copies it through its own."""
+def _registered(torch: Any, device: Any, address: int, num_bytes: int) -> Callable[[], object]:
+    """Have a device read memory of worker processes by itself, where it can; return what ends that. Else the driver copies it first."""
 
     def unregister() -> None:
         with suppress(RuntimeError), on_device:  # of a device that has failed
@@ -99,21 +103,8 @@ def _registered(torch: Any, device: Any, strict: bool, address: int, num_bytes: 
 
     runtime, on_device = torch.cuda.cudart(), torch.cuda.device(device)
     with on_device:  # the first call of a thread would else open device 0 as well, where it takes 500 MB
-        try:
-            torch.cuda.check_error(runtime.cudaHostRegister(address, num_bytes, _PORTABLE))
-        except RuntimeError as error:
-            if strict:
-                raise _not_pinned(error) from error
-            return int
-    return unregister
-
-
-def _not_pinned(error: RuntimeError) -> PlanError:
-    return PlanError(
-        f"pin_memory=True cannot be done: {str(error).splitlines()[0]}",
-        where="feed options",
-        fix="leave pin_memory= out: memory is pinned where device= is a CUDA device",
-    )
+        failed = int(runtime.cudaHostRegister(address, num_bytes, _PORTABLE))
+    return int if failed else unregister
 
 
 def mapped(tree: Any, convert: Callable[[Any], Any], kinds: type | tuple[type, ...]) -> Any:
@@ -303,8 +294,10 @@ def _is_plain(torch: Any, tensor: Any) -> bool:
 def _lies_in(tensor: Any, buffer: Any) -> bool:
     """Tell whether a tensor lies in a buffer, without gaps, so that one over a copy of it looks the same."""
     offset = tensor.data_ptr() - buffer.data_ptr()
-    reach = 1 + sum((length - 1) * stride for length, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    return bool(0 <= offset < len(buffer) and offset % tensor.element_size() == 0 and reach == tensor.numel())
+    if not 0 <= offset < buffer.nbytes or offset % tensor.element_size():
+        return False
+    steps = zip(tensor.shape, tensor.stride(), strict=True)
+    return bool(tensor.is_contiguous() or 1 + sum((length - 1) * step for length, step in steps) == tensor.numel())
 
 
 class CudaOutput(PackedOutput):
