@@ -447,6 +447,20 @@ def test_the_training_stream_waits_for_each_copy_once_a_batch_and_its_buffer_is_
     assert recorded == [(got[0].untyped_storage().data_ptr(), training)]
 
 
+def test_batches_of_one_copy_are_waited_for_once_by_each_stream_that_takes_one(on_streams: Any) -> None:
+    output, copying, training, recorded = on_streams
+    (x,) = _leased(((12, 3), "f4"))
+    group = [x[begin : begin + 4] for begin in (8, 4, 0)]
+    sent = [output.send(batch, group) for batch in group[::-1]]
+    for one in sent[:2]:
+        output.receive(one)
+    other = output._torch.cuda.now = _Stream()
+    output.receive(sent[2])
+    assert len(copying.events) == 1
+    assert training.waited == other.waited == copying.events
+    assert [stream for _, stream in recorded] == [training, other]
+
+
 def test_a_buffer_comes_back_when_its_copy_has_ended_and_not_before(on_streams: Any) -> None:
     output, copying, _, _ = on_streams
     sizes = [((8,), np.dtype(np.int64))]

@@ -183,11 +183,12 @@ class DeviceOutput(HostOutput):
 
 
 class _Copy(NamedTuple):
-    """A buffer on the device, and the address of what it was copied from; `copied` is CUDA's event behind the copy."""
+    """A buffer on the device, and the address of what it was copied from. On CUDA the event behind the copy, and who waits for it."""
 
     address: int
     buffer: Any
     copied: Any = None
+    streams: Any = None
 
 
 class _Leaf:
@@ -239,10 +240,13 @@ class PackedOutput(DeviceOutput):
 
     def _copied(self, base: Any, leaves: list[_Leaf], group: list[Any]) -> list[_Copy]:
         """Copy a buffer, unless that was done for the group, or most of it is of no use to that."""
-        whole = self._from_numpy(base)
-        leaves = [leaf for leaf in leaves if leaf.base is base and _lies_in(leaf.tensor, whole)]
         known, number, copy = self._shared
+        whole = None
         if known is not group or number != id(base):  # all buffers of a group are there before its first batch is taken
+            whole = self._from_numpy(base)
+        address = copy.address if whole is None else whole.data_ptr()
+        leaves = [leaf for leaf in leaves if leaf.base is base and _lies_in(leaf.tensor, address, len(base))]
+        if whole is not None:
             if 2 * len(group) * sum(leaf.tensor.nbytes for leaf in leaves) < len(base):
                 return []
             copy = self._begin(whole)
@@ -291,13 +295,15 @@ def _is_plain(torch: Any, tensor: Any) -> bool:
     return bool(kind == (torch.Tensor, "cpu", torch.strided, False, False) and tensor.numel())
 
 
-def _lies_in(tensor: Any, buffer: Any) -> bool:
+def _lies_in(tensor: Any, address: int, num_bytes: int) -> bool:
     """Tell whether a tensor lies in a buffer, without gaps, so that one over a copy of it looks the same."""
-    offset = tensor.data_ptr() - buffer.data_ptr()
-    if not 0 <= offset < buffer.nbytes or offset % tensor.element_size():
+    offset = tensor.data_ptr() - address
+    if not 0 <= offset < num_bytes or offset % tensor.element_size():
         return False
+    if tensor.is_contiguous():
+        return True
     steps = zip(tensor.shape, tensor.stride(), strict=True)
-    return bool(tensor.is_contiguous() or 1 + sum((length - 1) * step for length, step in steps) == tensor.numel())
+    return bool(1 + sum((length - 1) * step for length, step in steps) == tensor.numel())
 
 
 class CudaOutput(PackedOutput):
@@ -325,17 +331,19 @@ class CudaOutput(PackedOutput):
     def _begin(self, buffer: Any) -> _Copy:
         """Begin to copy. The buffer is held until the copy has ended: it must not be used again before."""
         with self._copying:
-            copy = _Copy(buffer.data_ptr(), buffer.to(self._device, non_blocking=True, copy=True), self._stream.record_event())
+            copy = _Copy(buffer.data_ptr(), buffer.to(self._device, non_blocking=True, copy=True), self._stream.record_event(), [])
         self._on_their_way.append((copy.copied, buffer))
         return copy
 
     def receive(self, sent: Any) -> Any:
         """Let the current stream wait for the copies, on the device, and return the batch, which may be deleted at any time."""
-        current = self._torch.cuda.current_stream(self._device)
+        current = self._torch.cuda.current_stream(self._device.index)
         for copy in sent[1]:
-            current.wait_event(copy.copied)
-            # Its memory is of the copying stream: it must not be used there again before what `current` does with it by then has ended.
-            copy.buffer.record_stream(current)
+            if current not in copy.streams:
+                copy.streams.append(current)
+                current.wait_event(copy.copied)
+                # Its memory is of the copying stream: it must not be used there again before what `current` does with it by then has ended.
+                copy.buffer.record_stream(current)
         batch = super().receive(sent)
         while self._on_their_way and self._on_their_way[0][0].query():  # last: a buffer that comes back wakes a worker
             self._on_their_way.popleft()
