@@ -137,8 +137,8 @@ class Arena:
 
     def close(self) -> None:
         """Close the descriptor, and end the pinning. Arrays that are still referred to keep their memory."""
-        for unpin in self._unpin.values():
-            unpin()
+        while self._unpin:
+            self._unpin.popitem()[1]()
         os.close(self.fd)
 
 
