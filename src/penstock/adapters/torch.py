@@ -240,13 +240,10 @@ class PackedOutput(DeviceOutput):
 
     def _copied(self, base: Any, leaves: list[_Leaf], group: list[Any]) -> list[_Copy]:
         """Copy a buffer, unless that was done for the group, or most of it is of no use to that."""
+        whole = self._from_numpy(base)
+        leaves = [leaf for leaf in leaves if leaf.base is base and _lies_in(leaf.tensor, whole)]
         known, number, copy = self._shared
-        whole = None
         if known is not group or number != id(base):  # all buffers of a group are there before its first batch is taken
-            whole = self._from_numpy(base)
-        address = copy.address if whole is None else whole.data_ptr()
-        leaves = [leaf for leaf in leaves if leaf.base is base and _lies_in(leaf.tensor, address, len(base))]
-        if whole is not None:
             if 2 * len(group) * sum(leaf.tensor.nbytes for leaf in leaves) < len(base):
                 return []
             copy = self._begin(whole)
@@ -295,10 +292,10 @@ def _is_plain(torch: Any, tensor: Any) -> bool:
     return bool(kind == (torch.Tensor, "cpu", torch.strided, False, False) and tensor.numel())
 
 
-def _lies_in(tensor: Any, address: int, num_bytes: int) -> bool:
+def _lies_in(tensor: Any, buffer: Any) -> bool:
     """Tell whether a tensor lies in a buffer, without gaps, so that one over a copy of it looks the same."""
-    offset = tensor.data_ptr() - address
-    if not 0 <= offset < num_bytes or offset % tensor.element_size():
+    offset = tensor.data_ptr() - buffer.data_ptr()
+    if not 0 <= offset < buffer.nbytes or offset % tensor.element_size():
         return False
     if tensor.is_contiguous():
         return True
