@@ -141,7 +141,7 @@ class Feed(Observed):
         self._lock = threading.Lock()
         self._policies = policies_of(root, options)
         completion = not options.ordered or options.replay is not None
-        self._choice = Placement(self, options, num_cpus)
+        self._choice = Placement(self, options, num_cpus, None if output is None else output.pin)
         self._advice = Advice(wanted=options.executor == options.num_workers == "auto")
         self._folded = completion or self._policies.skips
         shards = check.shard_notice(root), rank_notice(root, self._policies), notice

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,14 @@ import pytest
 from _executors.in_workers import ReadsForever, SlowToRead, StartsThread, draws, first_of_processes, pools, with_process
 
 import penstock as ps
+from penstock._contracts.options import Options
 from penstock._executors import processes
 from penstock._executors.processes import _Line
 from penstock._executors.remote import serve
 from penstock._processes.arena import Arena
 from penstock._processes.child import Child
 from penstock.errors import PlanError
+from penstock.feed import Feed
 
 pytestmark = [
     pytest.mark.usefixtures("fork_server"),
@@ -266,3 +269,39 @@ def test_a_feed_is_refused_only_while_a_child_process_imports_the_program(progra
     assert done.stdout == output
     assert ("PlanError: a feed is reached while a child process imports the program" in done.stderr) is told
     assert ("put what the program does under `if __name__ == '__main__':`" in done.stderr) is told
+
+
+class Pinning:
+    """An output that gives batches as they are, and notes which memory of worker processes it was told to pin, and whether a batch was."""
+
+    depth, allocate = 0, None
+
+    def __init__(self) -> None:
+        self.ranges: dict[int, int] = {}
+        self.pinned: list[bool] = []
+
+    def pin(self, address: int, num_bytes: int) -> Callable[[], object]:
+        self.ranges[address] = num_bytes
+        return lambda: self.ranges.pop(address)
+
+    def send(self, batch: Any, group: list[Any]) -> Any:
+        address = batch.ctypes.data
+        self.pinned.append(any(begin <= address and address + batch.nbytes <= begin + size for begin, size in self.ranges.items()))
+        return batch
+
+    def receive(self, sent: Any) -> Any:
+        return sent
+
+    def finish(self) -> None:
+        pass
+
+
+def test_batches_of_worker_processes_lie_in_pinned_memory_until_the_feed_is_closed() -> None:
+    ds, output = ps.from_arrays(np.arange(4000)).map(np.square).batch(8), Pinning()
+    with Feed(ds._root, Options(executor="processes", num_workers=2), output=output) as feed:
+        for _ in range(2):
+            assert [int(batch[0]) for batch in feed] == [n * n for n in range(0, 4000, 8)]
+        assert len(output.pinned) == 1000
+        assert all(output.pinned)
+        assert 1 <= len(output.ranges) <= 40
+    assert not output.ranges

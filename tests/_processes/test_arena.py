@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -104,3 +105,50 @@ def test_more_memory_than_there_are_addresses_is_an_error() -> None:
     with pytest.raises(PlanError, match="bytes of shared memory are in use"):
         arena.allocate(arena.num_bytes + 1)
     arena.close()
+
+
+class Pins:
+    """The ranges that are pinned, and a check that none is pinned twice."""
+
+    def __init__(self) -> None:
+        self.ranges: dict[int, int] = {}
+        self.num_pinned = 0
+
+    def __call__(self, address: int, num_bytes: int) -> Callable[[], object]:
+        assert not any(address < other + size and other < address + num_bytes for other, size in self.ranges.items())
+        self.ranges[address] = num_bytes
+        self.num_pinned += 1
+        return lambda: self.ranges.pop(address)
+
+
+def test_a_buffer_is_pinned_once_however_often_it_is_used_and_not_when_the_arena_is_closed() -> None:
+    pins = Pins()
+    arena = Arena(pins)
+    for _ in range(5):
+        array = np.frombuffer(arena.allocate(10_000), np.uint8)
+        assert pins.ranges == {array.ctypes.data: 12288}
+        del array
+        gc.collect()
+    kept = arena.allocate(10_000), arena.allocate(50_000)
+    assert (len(pins.ranges), pins.num_pinned) == (2, 2)
+    arena.close()
+    assert not pins.ranges
+    del kept
+
+
+def test_a_buffer_is_unpinned_before_its_pages_go_back_and_pinned_when_it_has_them_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    pins = Pins()
+    arena = Arena(pins)
+    monkeypatch.setattr(module, "_KEEP_BYTES", 64 << 20)
+    buffers = [arena.allocate(40 << 20) for _ in range(4)]
+    assert len(pins.ranges) == 4
+    del buffers
+    gc.collect()
+    arena.allocate(1)
+    assert sorted(pins.ranges.values()) == [4096, 40 << 20]
+    kept = [arena.allocate(40 << 20) for _ in range(4)]
+    assert sorted(pins.ranges.values()) == [4096, *[40 << 20] * 4]
+    assert pins.num_pinned == 8
+    arena.close()
+    assert not pins.ranges
+    del kept

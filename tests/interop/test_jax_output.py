@@ -11,7 +11,10 @@ import numpy as np
 import pytest
 
 import penstock as ps
+from penstock._contracts.options import Options
+from penstock.adapters.jax import JaxOutput
 from penstock.errors import FeedClosed, PlanError, SpecError
+from penstock.feed import Feed
 
 jax = pytest.importorskip("jax", reason="JAX is not installed")
 pytestmark = pytest.mark.slow
@@ -167,6 +170,52 @@ def test_a_transform_runs_on_the_device() -> None:
     with _pipeline().feed(output="jax", device_transform=lambda batch: {**batch, "x": double(batch["x"])}) as feed:
         batch = next(feed)
     assert np.array_equal(np.asarray(batch["x"])[:, 0], 2.0 * np.asarray(batch["y"]))
+
+
+_DTYPES = ("bool", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8", "c8", "c16")
+
+
+@pytest.mark.parametrize("device", [None, 1])
+@pytest.mark.parametrize("x64", [False, True])
+def test_one_call_for_all_arrays_gives_what_a_copy_of_each_gives(device: int | None, x64: bool) -> None:
+    import ml_dtypes
+
+    values = [np.arange(4).astype(dtype) for dtype in (*_DTYPES, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn)]
+    values += [np.zeros((0, 3)), np.arange(12)[::-2], np.arange(12.0).reshape(3, 4).T, np.array(5), np.array([2**63], np.uint64)]
+    batch = {
+        "all": values,
+        "numbers": (np.float32(3), np.int64(2**40 + 5), np.bool_(True)),
+        "name": np.array(["a"], object),
+        "date": np.array(["2026-01-01"], "datetime64[D]"),
+        "n": 7,
+    }
+    output = JaxOutput(jax, None, None if device is None else jax.devices()[device], 2, None)
+    before = jax.config.jax_enable_x64
+    jax.config.update("jax_enable_x64", x64)
+    try:
+        got, want = output.put(batch), output.send(batch, [batch])
+    finally:
+        jax.config.update("jax_enable_x64", before)
+    assert jax.tree.structure(got) == jax.tree.structure(want)
+    for one, other in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
+        assert type(one) is type(other)
+        if isinstance(one, jax.Array):
+            assert (one.aval, one.committed, one.devices()) == (other.aval, other.committed, other.devices())
+            assert np.array_equal(np.asarray(one), np.asarray(other))
+
+
+def test_arrays_that_jax_is_given_at_once_keep_their_buffer() -> None:
+    class AtOnce(JaxOutput):
+        """As on a device, where JAX copies in the background: here it holds the buffer for good."""
+
+        def send(self, batch: Any, group: list[Any]) -> Any:
+            return self.put(batch)
+
+    want = [batch["x"].copy() for batch in _pipeline(400)]
+    output = AtOnce(jax, None, None, 2, None)
+    with Feed(_pipeline(400)._root, Options(output="jax", num_workers=4), output=output) as feed:
+        kept = [batch["x"] for batch in feed]
+    assert all(np.array_equal(np.asarray(array), other) for array, other in zip(kept, want, strict=True))
 
 
 def test_a_platform_that_is_not_there_is_refused() -> None:

@@ -9,7 +9,11 @@ from typing import Any, Protocol
 
 from penstock.errors import PlanError
 
-__all__ = ["Output", "refuse_loader_around", "refuse_loader_worker"]
+__all__ = ["Output", "Pin", "refuse_loader_around", "refuse_loader_worker"]
+
+
+Pin = Callable[[int, int], Callable[[], object]]
+"""Has a device read memory by itself, at an address, of so many bytes; returns what ends that."""
 
 
 class Output(Protocol):
@@ -18,13 +22,19 @@ class Output(Protocol):
     Attributes:
         depth: how many batches are sent ahead of the one that the loop takes; 0 sends each when it is taken.
         allocate: returns the memory of a batch buffer, so many bytes, from any thread; None leaves it to the engine.
+        pin: is called with the memory of worker processes; None leaves it as it is.
     """
 
     depth: int
     allocate: Callable[[int], Any] | None
+    pin: Pin | None
 
-    def send(self, batch: Any) -> Any:
-        """Begin what makes a batch one of the framework, without waiting; `batch` stays valid until that has ended."""
+    def send(self, batch: Any, group: list[Any]) -> Any:
+        """Begin what makes a batch one of the framework, without waiting; `batch` stays valid until that has ended.
+
+        `group` are the batches handed over with it that were not taken yet, itself among them: all are finished, and often lie in one
+        buffer. The list stays the same object, and shrinks.
+        """
         ...
 
     def finish(self) -> None:

@@ -114,7 +114,8 @@ class Options:
             objects stay as they are. `ds[i]` and `ds.spec()` are NumPy's.
         device: with output="torch" or "jax", the device that batches are copied to, ahead of the loop. None leaves tensors on the CPU, and
             JAX arrays where JAX puts them.
-        pin_memory: with output="torch", whether batches lie in memory that a device reads by itself; "auto" does so for a CUDA device.
+        pin_memory: with output="torch", whether batches lie in memory that a device reads by itself, those of worker processes too;
+            "auto" does so for a CUDA device.
         depth: how many batches are copied ahead of the one that the loop takes, beyond memory_bytes. Not on a CPU with "torch".
         device_transform: called with each batch of tensors or JAX arrays when the loop takes it, for example to make float32 of uint8 on
             the device; the loop gets what it returns.

@@ -70,15 +70,17 @@ class Lease:
         return {"shape": self._view.shape, "typestr": "|u1", "data": (self._view.ctypes.data, False), "version": 3}
 
     def __len__(self) -> int:
-        """Return the size of the buffer."""
+        """Return the size of the buffer, or of what `arrays` took of it."""
         return len(self._view)
 
     def arrays(self, leaves: Sequence[tuple[tuple[int, ...], np.dtype[Any]]]) -> list[NDArray[Any]]:
-        """Return arrays of the given shapes and dtypes, one behind the other, aligned."""
+        """Return arrays of the given shapes and dtypes, one behind the other, aligned. Their base ends behind the last."""
+        sizes = _sizes(leaves)
+        self._view = self._view[: sum(map(_aligned, sizes))]
         whole = np.asarray(self)
         self._base, self._num_arrays = weakref.ref(whole), len(leaves)
         out, start = [], 0
-        for (shape, dtype), size in zip(leaves, _sizes(leaves), strict=True):
+        for (shape, dtype), size in zip(leaves, sizes, strict=True):
             out.append(whole[start : start + size].view(dtype).reshape(shape))
             start += _aligned(size)
         return out

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from penstock._contracts.frameworks import Pin
 from penstock._contracts.memory import available_cpus
 from penstock._contracts.options import Options
 from penstock._contracts.process import why_no_processes
@@ -101,9 +102,9 @@ class Placement:
         notices: what is to be announced; the feed takes them.
     """
 
-    def __init__(self, owner: object, options: Options, num_cpus: int) -> None:
-        """Decide nothing yet."""
-        self._owner, self._options, self._num_cpus = weakref.ref(owner), options, num_cpus
+    def __init__(self, owner: object, options: Options, num_cpus: int, pin: Pin | None = None) -> None:
+        """Decide nothing yet. Memory of worker processes is pinned with `pin`."""
+        self._owner, self._options, self._num_cpus, self._pin = weakref.ref(owner), options, num_cpus, pin
         self._processes: WorkerProcesses | None = None
         self._ray: RayWorkers | None = None
         self._form: PlanVariant | None = None
@@ -166,7 +167,7 @@ class Placement:
         from penstock._executors.processes import WorkerProcesses, no_system_resources  # 20 ms, which `import penstock` does not pay
 
         try:
-            return WorkerProcesses(self._owner())
+            return WorkerProcesses(self._owner(), self._pin)
         except OSError as error:
             raise no_system_resources(error) from error
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from itertools import chain, islice
+from itertools import islice
 from typing import Any
 
 from penstock._contracts.frameworks import Output
@@ -47,10 +47,11 @@ class Outgoing:
                 break
             if engine.poll(self._keep) is None:
                 break
-        for batch in islice(chain(reversed(items), *(reversed(ready.items) for ready in self.polled)), most):
+        groups = items, *(ready.items for ready in self.polled)
+        for batch, group in islice(((one, them) for them in groups for one in reversed(them)), most):
             if id(batch) not in self.sent:
                 try:
-                    self.sent[id(batch)] = batch, self.output.send(batch)
+                    self.sent[id(batch)] = batch, self.output.send(batch, group)
                 except Exception:
                     if batch is not items[-1]:
                         break  # it is raised when the loop takes this batch

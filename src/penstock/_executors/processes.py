@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from penstock._contracts.event import Notice
+from penstock._contracts.frameworks import Pin
 from penstock._contracts.memory import available_cpus, free_memory, release_freed_memory
 from penstock._contracts.process import uninterrupted, why_no_processes
 from penstock._engine.chunk import BatchItem, WorkItem
@@ -71,15 +72,15 @@ class Sent(NamedTuple):
 class WorkerProcesses(RemoteWorkers):
     """The worker processes of one feed."""
 
-    def __init__(self, owner: object) -> None:
-        """Make the memory of batches. The processes end with `end()`, and when `owner` is no longer referred to.
+    def __init__(self, owner: object, pin: Pin | None = None) -> None:
+        """Make the memory of batches, pinned with `pin`. The processes end with `end()`, and when `owner` is no longer referred to.
 
         Raises:
             OSError: the system has no descriptor left.
         """
         super().__init__()
         self._workers: dict[tuple[str, int], WorkerProcess]
-        self.arena = Arena()
+        self.arena = Arena(pin)
         self._sent: Sent | None = None
         self._digest, self._told_kept, self._num_processes = b"", False, 0
         self.warned: dict[Any, Any] = {}

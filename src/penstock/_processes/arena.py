@@ -10,13 +10,14 @@ import pickle
 import threading
 import weakref
 from collections import defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from io import BytesIO
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._contracts.frameworks import Pin
 from penstock._processes.outbox import anonymous_file, rounded_up
 from penstock._processes.sending import SendingPickler
 from penstock.errors import PlanError
@@ -38,10 +39,10 @@ class Arena:
     Nothing is left of it when all processes are killed, for the file has no name. It does not lie in /dev/shm.
     """
 
-    __slots__ = ("_base", "_buffers", "_end", "_free", "_lock", "_memory", "_returned", "_warm_bytes", "fd", "num_bytes")
+    __slots__ = ("_base", "_buffers", "_end", "_free", "_lock", "_memory", "_pin", "_returned", "_unpin", "_warm_bytes", "fd", "num_bytes")
 
-    def __init__(self) -> None:
-        """Make an empty one; it takes a descriptor and addresses, and no memory.
+    def __init__(self, pin: Pin | None = None) -> None:
+        """Make an empty one; it takes a descriptor and addresses, and no memory. Buffers are pinned with `pin` while they have their pages.
 
         Raises:
             OSError: the system has no descriptor, or no addresses, left.
@@ -59,6 +60,7 @@ class Arena:
         self._warm_bytes = 0
         self._buffers: dict[int, tuple[weakref.ref[Any], int]] = {}
         self._returned: deque[int] = deque()
+        self._pin, self._unpin = pin, dict[int, Callable[[], object]]()  # by offset
 
     def allocate(self, num_bytes: int) -> Any:
         """Return a writable buffer of at least `num_bytes`, which are there: a write cannot fail.
@@ -99,6 +101,8 @@ class Arena:
                 f"penstock: making {size} bytes of shared memory for a batch: smaller batches, or a smaller memory_bytes, need less"
             )
             raise
+        if self._pin:
+            self._unpin[offset] = self._pin(self._base + offset, size)
 
     def _take_returned(self) -> None:
         while self._returned:
@@ -108,6 +112,7 @@ class Arena:
             if warm:
                 self._warm_bytes += size
             elif hasattr(mmap, "MADV_REMOVE"):
+                self._unpin.pop(offset, int)()
                 self._memory.madvise(mmap.MADV_REMOVE, offset, size)
             self._free[size].append((offset, warm))
 
@@ -131,7 +136,9 @@ class Arena:
         return file.getvalue()
 
     def close(self) -> None:
-        """Close the descriptor. Arrays that are still referred to keep their memory."""
+        """Close the descriptor, and end the pinning. Arrays that are still referred to keep their memory."""
+        while self._unpin:
+            self._unpin.popitem()[1]()
         os.close(self.fd)
 
 

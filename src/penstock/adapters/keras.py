@@ -123,6 +123,6 @@ def _torch_loader(epoch: Callable[[], Iterator[Any]]) -> Any:
 
     class Epoch(torch.utils.data.IterableDataset):  # type: ignore[misc]
         def __iter__(self) -> Iterator[Any]:
-            return map(output.send, epoch())
+            return (output.send(batch, [batch]) for batch in epoch())
 
     return torch.utils.data.DataLoader(Epoch(), batch_size=None)
