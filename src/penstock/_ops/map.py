@@ -226,7 +226,7 @@ class TransformsOp(OneToOne):
 
     def _uniform(self, step: Step, block: Block) -> NDArray[np.float64]:
         if step.parts:
-            return np.concatenate([self._uniform(part, block) for part in step.parts], axis=1)
+            return np.concatenate([self._uniform(part, block) for part in step.parts if part.transform.num_draws], axis=1)
         return kernels.philox_uniform(step.seed, step.stage, block.epochs, block.indices, block.lanes, step.transform.num_draws)
 
     def _blockwise(self, block: Block) -> bool:
