@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["BlockTransform", "FusedTransform", "FusingTransform", "NoticingTransform", "Scratch", "Transform"]
+__all__ = ["BlockTransform", "FusedTransform", "FusingTransform", "NoticingTransform", "Scratch", "Transform", "Writer", "WritingTransform"]
 
 T = TypeVar("T")
 
@@ -114,6 +114,24 @@ class FusedTransform(Transform, Protocol):
     @property
     def parts(self) -> tuple[Transform, ...]:
         """What it does, in order."""
+
+
+class Writer(Protocol):
+    """Does a block value by value, and writes several results with one call."""
+
+    def apply(self, value: Any, draws: Sequence[float], scratch: Scratch, out: NDArray[Any]) -> NDArray[Any]:
+        """Do what `Transform.apply` does; the numbers need not stand in the result before `finish`."""
+
+    def finish(self) -> None:
+        """Write all that is not written yet. Without this call, as where a value failed, it never is."""
+
+
+@runtime_checkable
+class WritingTransform(Transform, Protocol):
+    """A transform that can put off writing a result until there are several."""
+
+    def writer(self) -> Writer:
+        """Return what does one block."""
 
 
 @runtime_checkable

@@ -16,6 +16,7 @@ from penstock.kernels.checked import (
     permute,
     philox_uniform,
     read_file,
+    write_images,
 )
 from penstock.kernels.library import WITHOUT_LIBRARY, backend, slow_twins
 
@@ -33,4 +34,5 @@ __all__ = [
     "philox_uniform",
     "read_file",
     "slow_twins",
+    "write_images",
 ]

@@ -7,6 +7,7 @@ bytes as the C function of its name. From any thread. Keys made of several integ
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from operator import index
 from typing import Any
 
@@ -213,6 +214,23 @@ def copy_images_twin(values: Uint8s, out: Uint8s) -> None:
     np.copyto(out, values)
 
 
+def write_images_twin(
+    values: Uint8s,
+    flips: NDArray[np.bool_],
+    scale: NDArray[np.float32] | None,
+    bias: NDArray[np.float32] | None,
+    channels_first: bool,
+    outs: Sequence[NDArray[Any]],
+) -> None:
+    """Mirror and normalise, or copy, one image after the other."""
+    for value, flip, out in zip(values, flips.tolist(), outs, strict=True):
+        view = value[:, ::-1] if flip else value
+        if scale is None or bias is None:
+            np.copyto(out, view)
+        else:
+            normalize_image_twin(view, scale, bias, out, channels_first)
+
+
 def crop_images_twin(values: Uint8s, tops: Ints, lefts: Ints, flips: Uint8s, fill: int, out: Uint8s) -> None:
     """Cut one window out of each image, `fill` where it lies outside, mirrored where `flips` is not 0."""
     height, width = values.shape[1:3]
@@ -335,7 +353,7 @@ def _all_before(places: NDArray[np.uint64], share: int) -> NDArray[np.uint64]:
 
 
 _UINT8, _INT64, _UINT64 = np.dtype(np.uint8), np.dtype(np.int64), np.dtype(np.uint64)
-_FLOAT32 = np.dtype(np.float32)
+_FLOAT32, _BOOL = np.dtype(np.float32), np.dtype(np.bool_)
 _LIMIT = 1 << 63
 _MASK64 = (1 << 64) - 1
 
@@ -446,6 +464,45 @@ def normalize_image(
         normalize(value[None], scale, bias, out[None], channels_first)
         return
     chosen("normalize_image", normalize_image_twin)(value, scale, bias, out, channels_first)
+
+
+def write_images(
+    values: Uint8s,
+    flips: NDArray[np.bool_],
+    scale: NDArray[np.float32] | None,
+    bias: NDArray[np.float32] | None,
+    channels_first: bool,
+    outs: Sequence[NDArray[Any]],
+) -> None:
+    """Write several images, each to an array of its own, with one call. From any thread.
+
+    Args:
+        values: uint8 [n, h, w, c] with c in 1..4.
+        flips: bool [n], whether an image is mirrored.
+        scale: float32 [c], as in `normalize`; None to copy the bytes.
+        bias: float32 [c]; None with `scale`.
+        channels_first: the layout of `outs`, where they are normalised.
+        outs: n arrays, C-contiguous, float32 [c, h, w] when channels_first, else [h, w, c]; uint8 [h, w, c] where bytes are copied. They
+            share no memory with `values` nor each other.
+
+    Raises:
+        SpecError: an array of another dtype, shape or layout.
+    """
+    require("write_images", "values", values, _UINT8, 4)
+    values = np.ascontiguousarray(values)
+    length, height, width, channels = values.shape
+    integer("write_images", "number of channels of values", channels, 1, 4)
+    flips = block("write_images", "flips", flips, _BOOL, length)
+    if scale is not None:
+        scale = block("write_images", "scale", scale, _FLOAT32, channels)
+        bias = block("write_images", "bias", bias, _FLOAT32, channels)  # type: ignore[arg-type]  # None is refused
+    shape = (channels, height, width) if channels_first else (height, width, channels)
+    dtype = _UINT8 if scale is None else _FLOAT32
+    integer("write_images", "number of outs", len(outs), length, length)
+    for out in outs:
+        if out.shape != shape or out.dtype is not dtype or not out.flags.carray:
+            require_out("write_images", out, dtype, shape, values)
+    chosen("write_images", write_images_twin)(values, flips, scale, bias, channels_first, outs)
 
 
 def read_file(path: bytes, buffer: Uint8s) -> int:

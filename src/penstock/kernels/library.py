@@ -27,7 +27,7 @@ R = TypeVar("R")
 
 LIBRARY: Final = os.path.join(os.path.dirname(__file__), "_penstock.so")  # pathlib would cost 5 ms of import time
 # Raised with every change of an argument list, so that an old library beside new Python code is not called.
-_INTERFACE: Final = 7
+_INTERFACE: Final = 8
 
 _LITTLE_NS: Final = 100_000_000
 _FEW_DRAWS: Final = 2048  # about 15 us: letting go of the GIL and taking it back costs more among many threads
@@ -125,7 +125,7 @@ def _integer_kind(dtype: np.dtype[Any]) -> int:
 
 
 def _spread_draws(function: Any) -> Callable[..., None]:
-    holding = ctypes.PYFUNCTYPE(None, *function.argtypes)(ctypes.cast(function, POINTER).value)
+    holding = ctypes.PYFUNCTYPE(None, *function.argtypes)(ctypes.cast(function, POINTER).value or 0)
 
     def call(key0: int, key1: int, epochs: Any, indices: Any, lanes: Any, out: Any) -> None:
         brief = out.size <= _FEW_DRAWS
@@ -193,6 +193,11 @@ SIGNATURES: Final[dict[str, Signature]] = {
         "normalize",
     ),
     "copy_images": Signature(None, (*_IMAGES, OUT), lambda c: lambda values, out: c(values, *values.shape, *values.strides, out)),
+    "write_images": Signature(
+        None,
+        (IN, *[INT64] * 4, IN, IN, IN, INT, IN),
+        lambda c: lambda values, flips, scale, bias, first, outs: c(values, *values.shape, flips, scale, bias, int(first), addresses(outs)),
+    ),
     "crop_images": Signature(
         None,
         (IN, *[INT64] * 4, IN, IN, IN, INT, INT64, INT64, OUT),
