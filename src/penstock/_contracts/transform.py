@@ -19,11 +19,15 @@ class Scratch:
     """Reusable working arrays of one worker thread. What is taken here must never leave the worker.
 
     Not thread-safe: each worker owns one.
+
+    Attributes:
+        ahead: int64 [1]; a source that reads several elements into it counts here how far it is, for whoever looks from another thread.
     """
 
-    __slots__ = ("_arrays", "_buffers", "_held")
+    __slots__ = ("_arrays", "_buffers", "_held", "ahead")
 
     def __init__(self) -> None:
+        self.ahead = np.zeros(1, np.int64)
         self._arrays: dict[str, NDArray[Any]] = {}
         self._buffers: dict[str, NDArray[np.uint8]] = {}
         self._held: dict[str, Any] = {}

@@ -16,6 +16,7 @@ from penstock.kernels.checked import (
     permute,
     philox_uniform,
     read_file,
+    read_files,
     write_images,
 )
 from penstock.kernels.library import WITHOUT_LIBRARY, backend, slow_twins
@@ -33,6 +34,7 @@ __all__ = [
     "permute",
     "philox_uniform",
     "read_file",
+    "read_files",
     "slow_twins",
     "write_images",
 ]

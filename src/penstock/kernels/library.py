@@ -204,6 +204,11 @@ SIGNATURES: Final[dict[str, Signature]] = {
         lambda c: lambda values, tops, lefts, flips, fill, out: c(values, *values.shape, tops, lefts, flips, fill, *out.shape[1:3], out),
     ),
     "read_file": Signature(INT64, (TEXT, OUT, INT64), lambda c: lambda path, buffer: c(path, buffer, buffer.size)),
+    "read_files": Signature(
+        INT64,
+        (TEXT, INT64, OUT, INT64, INT64, OUT, OUT),
+        lambda c: lambda paths, buffer, most_ns, ends, at: c(paths, ends.size, buffer, buffer.size, most_ns, ends, at),
+    ),
     "gather_windows": Signature(
         INT64,
         (IN, INT64, INT, IN, INT64, INT64, OUT),
