@@ -120,10 +120,11 @@ class FusedImage:
 class FusedWriter:
     """Does the images of a block; what is left to do on small ones, to mirror and normalise, it does for several with one call."""
 
-    __slots__ = ("_flips", "_of", "_outs", "_smalls")
+    __slots__ = ("_first", "_flips", "_of", "_outs", "_smalls")
 
     def __init__(self, of: FusedImage) -> None:
         self._of = of
+        self._first = of.normalize is not None and of.normalize.layout == "CHW"
         self._smalls = np.empty((0, 0, 0, 3), np.uint8)
         self._flips: list[bool] = []
         self._outs: list[NDArray[Any]] = []
@@ -141,8 +142,7 @@ class FusedWriter:
         box = of.crop.box(header.height, header.width, draws)
         height, width = box[4]
         flipped = of.flip is not None and draws[of.crop.num_draws] < of.flip.probability
-        first = normalize is not None and normalize.layout == "CHW"
-        shape = (3, height, width) if first else (height, width, 3)
+        shape = (3, height, width) if self._first else (height, width, 3)
         dtype = _UINT8 if normalize is None else _FLOAT32
         if out is not None and (out.shape != shape or out.dtype != dtype):
             self.finish()  # the image by itself takes the place of one that is not written yet
@@ -163,9 +163,9 @@ class FusedWriter:
     def finish(self) -> None:
         """Write what is left."""
         if self._outs:
-            of, smalls, flips = self._of.normalize, self._smalls[: len(self._outs)], np.array(self._flips)
-            scale, bias = (None, None) if of is None else (of.scale, of.bias)
-            kernels.write_images(smalls, flips, scale, bias, of is not None and of.layout == "CHW", self._outs)
+            how, smalls = self._of.normalize, self._smalls[: len(self._outs)]
+            scale, bias = (None, None) if how is None else (how.scale, how.bias)
+            kernels.write_images(smalls, np.array(self._flips), scale, bias, self._first, self._outs)
             self._outs, self._flips = [], []
 
 
