@@ -205,7 +205,12 @@ WRONG: dict[str, tuple[Callable[[], object], str, str]] = {
     ),
     "two places of files": (
         lambda: kernels.read_files(b"a\0", blank(9), 0, PAIR[:1].copy(), PAIR.copy()),
-        "size of at=2 is outside 1..1",
+        "at has shape (2,), not (1,)",
+        "read_files",
+    ),
+    "ends of another number of files": (
+        lambda: kernels.read_files(b"a\0b\0", blank(9), 0, PAIR[:1].copy(), PAIR[:1].copy()),
+        "ends has shape (1,), not (2,)",
         "read_files",
     ),
     "ends of bytes": (

@@ -240,7 +240,3 @@ def test_the_kernel_ends_behind_the_file_with_which_its_time_is_over(tmp_path: P
         assert kernels.read_files(joined, buffer, most_ns, ends, at) == count
         assert (ends[:count].tolist(), at[0]) == ([3, 6, 9][:count], count - 1)
         assert bytes(buffer[: 3 * count]) == b"aaabbbccc"[: 3 * count]
-    assert kernels.read_files(joined, np.zeros(64, np.uint8), 0, np.zeros(2, np.int64), at) == 0  # another number of names
-    read_only = np.zeros(64, np.uint8)
-    read_only.flags.writeable = False
-    assert kernels.read_files(joined, read_only, 0, ends, at) == 0

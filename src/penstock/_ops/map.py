@@ -188,13 +188,13 @@ class TransformsOp(OneToOne):
         self, block: Block, worker: WorkerContext, targets: list[NDArray[Any] | None], row: int, writer: Writer | None = None
     ) -> Iterator[tuple[Any, str | None]]:
         """Yield each element after all steps, with the field that stands in its row of `targets`: of the last step as `writer` has it."""
-        makers: list[Any] = [step.transform for step in self.steps[:-1]]
-        makers.append(writer or self.steps[-1].transform)
+        applies: list[Any] = [step.transform.apply for step in self.steps]
+        if writer is not None:
+            applies[-1] = writer.apply
+        lent = zip(targets, self._scratches(worker, targets), self._draws(block), strict=True)
         plan = [
-            (maker.apply, step.transform.field, step.transform.out_field, step.last, step.expected, target, scratch, draws)
-            for step, maker, target, scratch, draws in zip(
-                self.steps, makers, targets, self._scratches(worker, targets), self._draws(block), strict=True
-            )
+            (apply, step.transform.field, step.transform.out_field, step.last, step.expected, target, scratch, draws)
+            for apply, step, (target, scratch, draws) in zip(applies, self.steps, lent, strict=True)
         ]
 
         def draws_of(number: int, offset: int) -> list[float]:

@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from penstock.errors import SpecError
 from penstock.kernels.library import Ints, Uint8s, block, chosen, integer, place, require, require_integers, require_out, require_shape
 
+Bools = NDArray[np.bool_]
+Floats = NDArray[np.float32]
 MASK64 = (1 << 64) - 1
 # 2^64 divided by the golden ratio: consecutive multiples of it are spread evenly over 64 bits.
 GOLDEN = 0x9E3779B97F4A7C15
@@ -83,13 +85,6 @@ SMALL = 256
 # At n = 257, the weakest case, differences of neighbours over 30,000 keys are 2,100 standard deviations off after 4 rounds, 29 after 6 and
 # within 2 after 8. Ten keep a factor of 70 in hand, at 240 M positions/s.
 ROUNDS = 10
-
-
-def normalize_image_twin(
-    value: Uint8s, scale: NDArray[np.float32], bias: NDArray[np.float32], out: NDArray[np.float32], channels_first: bool
-) -> None:
-    """Normalise one image."""
-    normalize_twin(value[None], scale, bias, out[None], channels_first)
 
 
 def read_file_twin(path: bytes, buffer: Uint8s) -> int:
@@ -203,9 +198,7 @@ def _multiply(words: NDArray[np.uint64], factor: int) -> tuple[NDArray[np.uint64
     return high * factor_high + (middle >> _BITS32) + (other >> _BITS32), words * np.uint64(factor)
 
 
-def normalize_twin(
-    values: Uint8s, scale: NDArray[np.float32], bias: NDArray[np.float32], out: NDArray[np.float32], channels_first: bool
-) -> None:
+def normalize_twin(values: Uint8s, scale: Floats, bias: Floats, out: Floats, channels_first: bool) -> None:
     """Write values * scale + bias, rounded to float32 after the product and after the sum."""
     target = out.transpose(0, 2, 3, 1) if channels_first else out
     for channel in range(values.shape[3]):
@@ -220,20 +213,15 @@ def copy_images_twin(values: Uint8s, out: Uint8s) -> None:
 
 
 def write_images_twin(
-    values: Uint8s,
-    flips: NDArray[np.bool_],
-    scale: NDArray[np.float32] | None,
-    bias: NDArray[np.float32] | None,
-    channels_first: bool,
-    outs: Sequence[NDArray[Any]],
+    values: Uint8s, flips: Bools, scale: Floats | None, bias: Floats | None, channels_first: bool, outs: Sequence[NDArray[Any]]
 ) -> None:
     """Mirror and normalise, or copy, one image after the other."""
-    for value, flip, out in zip(values, flips.tolist(), outs, strict=True):
+    for value, flip, out in zip(values, flips, outs, strict=True):
         view = value[:, ::-1] if flip else value
         if scale is None or bias is None:
             np.copyto(out, view)
         else:
-            normalize_image_twin(view, scale, bias, out, channels_first)
+            normalize_twin(view[None], scale, bias, out[None], channels_first)
 
 
 def crop_images_twin(values: Uint8s, tops: Ints, lefts: Ints, flips: Uint8s, fill: int, out: Uint8s) -> None:
@@ -425,9 +413,7 @@ def philox_uniform(key0: int, key1: int, epochs: Ints, indices: Ints, lanes: NDA
     return out
 
 
-def normalize(
-    values: Uint8s, scale: NDArray[np.float32], bias: NDArray[np.float32], out: NDArray[np.float32], channels_first: bool
-) -> None:
+def normalize(values: Uint8s, scale: Floats, bias: Floats, out: Floats, channels_first: bool) -> None:
     """Write values * scale + bias per channel as float32, rounded after the product and after the sum (no fused multiply-add).
 
     From any thread.
@@ -452,32 +438,8 @@ def normalize(
     chosen("normalize", normalize_twin)(values, scale, bias, out, channels_first)
 
 
-def normalize_image(
-    value: Uint8s, scale: NDArray[np.float32], bias: NDArray[np.float32], out: NDArray[np.float32], channels_first: bool
-) -> None:
-    """Do what `normalize` does for one image [h, w, c]; half the time of a batch of one, for the loop over decoded images.
-
-    From any thread. The caller has made sure that `scale` and `bias` are float32 [c].
-
-    Raises:
-        SpecError: an array of another dtype, shape or layout.
-    """
-    height, width, channels = value.shape
-    shape = (channels, height, width) if channels_first else value.shape
-    right = value.dtype is _UINT8 and scale.size == bias.size == channels <= 4
-    if not right or out.shape != shape or out.dtype is not _FLOAT32 or not out.flags.c_contiguous:
-        normalize(value[None], scale, bias, out[None], channels_first)
-        return
-    chosen("normalize_image", normalize_image_twin)(value, scale, bias, out, channels_first)
-
-
 def write_images(
-    values: Uint8s,
-    flips: NDArray[np.bool_],
-    scale: NDArray[np.float32] | None,
-    bias: NDArray[np.float32] | None,
-    channels_first: bool,
-    outs: Sequence[NDArray[Any]],
+    values: Uint8s, flips: Bools, scale: Floats | None, bias: Floats | None, channels_first: bool, outs: Sequence[NDArray[Any]]
 ) -> None:
     """Write several images, each to an array of its own, with one call. From any thread.
 
@@ -535,7 +497,7 @@ def read_files(paths: bytes, buffer: Uint8s, most_ns: int, ends: Ints, at: Ints)
 
     Args:
         paths: of the files, a 0 behind each.
-        buffer: uint8, C-contiguous.
+        buffer: uint8, C-contiguous, like the others.
         most_ns: after so many nanoseconds no other file is begun.
         ends: int64 [files], gets where each ends in the buffer.
         at: int64 [1], gets the number of the file that is being read.
@@ -546,12 +508,10 @@ def read_files(paths: bytes, buffer: Uint8s, most_ns: int, ends: Ints, at: Ints)
     Raises:
         SpecError: an array of another dtype or shape.
     """
-    for name, array, dtype in (("buffer", buffer, _UINT8), ("ends", ends, _INT64), ("at", at, _INT64)):
-        require("read_files", name, array, dtype, 1)
-        if not array.flags.carray:
-            return 0
-    integer("read_files", "size of at", at.size, 1, 1)
-    return chosen("read_files", read_files_twin)(paths, buffer, most_ns, ends, at) if paths.count(b"\0") == ends.size else 0
+    require("read_files", "buffer", buffer, _UINT8, 1)
+    ends = block("read_files", "ends", ends, _INT64, paths.count(b"\0"))
+    at = block("read_files", "at", at, _INT64, 1)
+    return chosen("read_files", read_files_twin)(paths, buffer, most_ns, ends, at)
 
 
 def copy_images(values: Uint8s, out: Uint8s) -> None:

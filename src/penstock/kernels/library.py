@@ -110,13 +110,11 @@ class Signature(NamedTuple):
         result: its type; None for none.
         arguments: their types, in the order of C.
         spread: makes of the C function one that has the arguments of the twin; None where these are the same.
-        symbol: its name in C behind "penstock_", where that is another than the twin's.
     """
 
     result: Any
     arguments: tuple[Any, ...]
     spread: Callable[[Any], Callable[..., Any]] | None = None
-    symbol: str | None = None
 
 
 def _integer_kind(dtype: np.dtype[Any]) -> int:
@@ -167,7 +165,6 @@ def _spread_spans(function: Any) -> Callable[..., int]:
 
 
 _IMAGES = (IN, *[INT64] * 8)
-_NORMALIZE = (*_IMAGES, IN, IN, OUT, INT)
 _TAR_TABLE = (OUT, INT64, OUT, INT64)
 _SPANS = (TEXT, IN, IN, INT64, IN, IN, IN, IN, INT64, INT64, OUT, OUT, INT64, OUT, INT64, OUT, OUT, IN, INT, INT64)
 
@@ -183,14 +180,8 @@ SIGNATURES: Final[dict[str, Signature]] = {
     ),
     "normalize": Signature(
         None,
-        _NORMALIZE,
+        (*_IMAGES, IN, IN, OUT, INT),
         lambda c: lambda values, scale, bias, out, first: c(values, *values.shape, *values.strides, scale, bias, out, int(first)),
-    ),
-    "normalize_image": Signature(
-        None,
-        _NORMALIZE,
-        lambda c: lambda value, scale, bias, out, first: c(value, 1, *value.shape, 0, *value.strides, scale, bias, out, int(first)),
-        "normalize",
     ),
     "copy_images": Signature(None, (*_IMAGES, OUT), lambda c: lambda values, out: c(values, *values.shape, *values.strides, out)),
     "write_images": Signature(
@@ -308,7 +299,7 @@ def load_library(path: str | os.PathLike[str] = LIBRARY) -> SimpleNamespace | No
         return None
     functions = SimpleNamespace(library=library)
     for name, signature in SIGNATURES.items():
-        function = getattr(library, f"penstock_{signature.symbol or name}")
+        function = getattr(library, f"penstock_{name}")
         function.restype, function.argtypes = signature.result, signature.arguments
         setattr(functions, name, function if signature.spread is None else signature.spread(function))
     return functions

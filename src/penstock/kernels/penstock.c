@@ -72,7 +72,7 @@ API int64_t penstock_read_file(const char *path, unsigned char *buffer, int64_t 
     if (descriptor < 0) return -1;
     if (fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode)) {
         size = (int64_t)status.st_size;
-        if (size >= capacity) {
+        if (size > 0 && size >= capacity) {
             done = -2 - size;
         } else {
             /* One byte more than the size: a read that comes back short has seen the end. */

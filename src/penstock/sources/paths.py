@@ -333,7 +333,7 @@ class _Ahead:
 
     def __init__(self) -> None:
         self._asked_for: frozenset[int] = frozenset()
-        self._ready: list[memoryview] = []
+        self._ready: list[bytes | memoryview] = []
         self._table: PathTable | None = None
         self._rest = np.empty(0, np.int64)
 
@@ -343,17 +343,17 @@ class _Ahead:
         # Only for the next row of the same block: whatever comes back to a file later reads what is in it by then.
         goes_on = self._table is table and ahead.base is rest.base is not None and len(rest) == len(ahead) + 1 and rest[0] == index
         self._table = table
-        if goes_on and self._ready:
-            return self._ready.pop()
-        self._ready, begin_ns = [], perf_counter_ns()
-        paths = [table.full(table.path(one)) for one in (index, *ahead[:_NUM_AHEAD].tolist())]
-        buffer, ends = scratch.take("file", (_FIRST_BYTES,), np.uint8), np.empty(len(paths), np.int64)
-        count = kernels.read_files(os.fsencode("\0".join([*paths, ""])), buffer, _SLOW_READ_NS, ends, scratch.ahead) if len(ahead) else 0
-        data = read_file_into(paths[0], scratch) if count == 0 else buffer[: ends[0]].data
-        self._ready = [buffer[begin:end].data for begin, end in pairwise(ends[:count].tolist())][::-1]
-        if count < 2:
-            self.look(table, index, begin_ns, ahead)
-        return data
+        if not goes_on or not self._ready:
+            self._ready, begin_ns, count = [], perf_counter_ns(), 0
+            paths = [table.full(table.path(one)) for one in (index, *ahead[:_NUM_AHEAD].tolist())]
+            if len(paths) > 1:
+                buffer, ends = scratch.take("file", (_FIRST_BYTES,), np.uint8), np.empty(len(paths), np.int64)
+                count = kernels.read_files(os.fsencode("\0".join([*paths, ""])), buffer, _SLOW_READ_NS, ends, scratch.ahead)
+                self._ready += [buffer[begin:end].data for begin, end in pairwise([0, *ends[:count].tolist()])][::-1]
+            if count < 2:
+                self._ready = self._ready or [read_file_into(paths[0], scratch)]
+                self.look(table, index, begin_ns, ahead)
+        return self._ready.pop()
 
     def look(self, table: PathTable, index: int, begin_ns: int, ahead: Ints) -> None:
         """Look at a read that ends now; `ahead` will be read next. What was asked for is not asked for again, however slow it is."""
