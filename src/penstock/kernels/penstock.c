@@ -60,7 +60,7 @@ API int64_t penstock_gather_windows(const void *values, int64_t size, int kind, 
  *
  * Returns the number of bytes; -2 - size when buffer cannot hold size + 1 bytes; -1 for everything out of the ordinary (it cannot be
  * opened, is no regular file, has another length than it says, is empty): the caller reads it again the slow way and finds out what it is.
- * A file without a size, as in /proc, is read up to its end. O_NONBLOCK: a FIFO without a writer must not block. */
+ * O_NONBLOCK: a FIFO without a writer must not block. */
 API int64_t penstock_read_file(const char *path, unsigned char *buffer, int64_t capacity) {
 #if defined(_WIN32)
     (void)path, (void)buffer, (void)capacity;
@@ -70,14 +70,14 @@ API int64_t penstock_read_file(const char *path, unsigned char *buffer, int64_t 
     int64_t size, done = -1;
     const int descriptor = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
     if (descriptor < 0) return -1;
-    if (fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode)) {
+    if (fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode) && status.st_size > 0) {
         size = (int64_t)status.st_size;
-        if (size > 0 && size >= capacity) {
+        if (size >= capacity) {
             done = -2 - size;
         } else {
             /* One byte more than the size: a read that comes back short has seen the end. */
-            const ssize_t count = read(descriptor, buffer, (size_t)(size ? size + 1 : capacity));
-            if (count > 0 && (size ? count == size : count < capacity && read(descriptor, buffer + count, 1) == 0)) done = count;
+            const ssize_t count = read(descriptor, buffer, (size_t)size + 1);
+            if (count == size) done = size;
         }
     }
     close(descriptor);

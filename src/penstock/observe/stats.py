@@ -14,12 +14,8 @@ from collections import defaultdict, deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from penstock import kernels
 from penstock._contracts.event import BatchDelivered, BlockDone, ElementLost, ElementRetried, Event, Notice, RowsPacked, SlowElement
 from penstock._contracts.memory import available_cpus
 from penstock._contracts.process import OwnLocks
@@ -56,17 +52,19 @@ def thread_times(path: str | None = None) -> tuple[int, int] | None:
     Args:
         path: its schedstat file, that of the calling thread when left out; that of a process tells of its main thread. Costs 10 us.
     """
-    file, figures = path or THIS_THREAD, np.empty(256, np.uint8)
-    count = kernels.read_file(os.fsencode(file), figures)  # with one call that lets go of the GIL, where `open` to `close` are three
     try:
-        ran_ns, queued_ns, _ = map(int, (figures[:count].tobytes() if count > 0 else Path(file).read_bytes()).split())
+        descriptor = os.open(path or THIS_THREAD, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            ran_ns, queued_ns, _ = map(int, os.read(descriptor, 256).split())
+        finally:
+            os.close(descriptor)
     except (OSError, ValueError):
         return None
     return (ran_ns, queued_ns) if ran_ns else None
 
 
-_EVERY_NS = 20_000_000
-"""A look costs 10 us: at most one in 20 ms and thread."""
+_EVERY_NS = 50_000_000
+"""A look costs 10 us, and lets go of the GIL three times: at most one in 50 ms and thread."""
 
 
 _AWAY_S = 100e-6
