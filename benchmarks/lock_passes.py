@@ -29,7 +29,7 @@ from typing import Any
 import machine
 import photos
 import rounds
-from data import DEFAULT_ROOT, SIZES, jpeg_list
+from data import DEFAULT_ROOT, SIZES, jpeg_list, read_listing
 
 _EVENT = "penstock_lock:taken_again"
 _BATCH_SIZE, _WORKERS = 128, 2
@@ -110,7 +110,8 @@ def main() -> None:
     if args.count:
         print(json.dumps(_count(_WORKS[args.count], args.size, args.data)))
         return
-    jpeg_list(args.data, SIZES[args.size].num_jpegs)
+    for path, _ in read_listing(jpeg_list(args.data, SIZES[args.size].num_jpegs)):
+        Path(path).read_bytes()  # files that wait for the disk are fetched ahead, which passes the lock too
     sources = {"penstock": Path(__file__).resolve().parents[1], **({"against": args.against} if args.against else {})}
     runs: list[dict[str, Any]] = []
     with _probe():
