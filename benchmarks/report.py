@@ -195,8 +195,9 @@ LINES = (
 
 
 def load(folder: Path) -> dict[str, Result]:
-    """Return the result files of a folder by claim; that of reliability.py measures nothing, and has a table of its own."""
-    return {path.stem: json.loads(path.read_text()) for path in sorted(folder.glob("*.json")) if path.stem != "reliability"}
+    """Return the result files of a folder by claim, without those that have no targets: they stand in pages of their own."""
+    results = {path.stem: json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))}
+    return {claim: result for claim, result in results.items() if "targets" in result}
 
 
 def table(results: Mapping[str, Result]) -> str:

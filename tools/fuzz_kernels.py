@@ -199,6 +199,22 @@ def copy_images(library: Any, rng: np.random.Generator) -> None:
     same(ours, values, (values.shape, values.strides))
 
 
+def write_images(library: Any, rng: np.random.Generator) -> None:
+    """Compare images that are mirrored and normalised, or copied, each to its own place."""
+    from penstock.kernels import checked
+
+    values = np.ascontiguousarray(random_view(rng, 4))
+    length, height, width, channels = values.shape
+    flips = np.less(rng.random(length), 0.5)
+    first, plain = bool(rng.random() < 0.5), rng.random() < 0.3
+    scale, bias = (None, None) if plain else rng.normal(0, 3, (2, channels)).astype(np.float32)
+    shape = (channels, height, width) if first and not plain else (height, width, channels)
+    ours, others = (np.empty((length, *shape), np.uint8 if plain else np.float32) for _ in range(2))
+    library.write_images(values, flips, scale, bias, first, list(ours))
+    checked.write_images_twin(values, flips, scale, bias, first, list(others))
+    same(ours, others, (values.shape, flips, first, plain))
+
+
 def crop_images(library: Any, rng: np.random.Generator) -> None:
     """Compare windows inside, across and outside of images."""
     from penstock.kernels import checked
@@ -263,6 +279,7 @@ CASES: list[Callable[[Any, np.random.Generator], None]] = [
     philox_uniform,
     normalize,
     copy_images,
+    write_images,
     crop_images,
     gather_windows,
     deal,

@@ -61,6 +61,29 @@ class Refusing(BrightenBlocks):
 
 
 @dataclass(frozen=True)
+class PutOff(Brighten):
+    """Write nothing before the end of the block."""
+
+    def writer(self) -> PutOffWriter:
+        return PutOffWriter(self)
+
+
+class PutOffWriter:
+    def __init__(self, of: PutOff) -> None:
+        self.of, self.left = of, list[tuple[Any, NDArray[Any]]]()
+
+    def apply(self, value: Any, draws: Sequence[float], scratch: Scratch, out: NDArray[Any]) -> NDArray[Any]:
+        if out.shape != value.shape or out.dtype != np.float64:
+            return self.of.apply(value, draws, None, None)
+        self.left.append((value + draws[0], out))
+        return out
+
+    def finish(self) -> None:
+        for value, out in self.left:
+            out[...] = value
+
+
+@dataclass(frozen=True)
 class View(Brighten):
     """Hand back a view of its input, as a crop does."""
 
@@ -136,6 +159,8 @@ CHAINS = {
     "views only": (View(), View()),
     "another field": (Brighten(out_field="bright"), View(), Brighten()),
     "two results of one": (Brighten(), View(out_field="cut"), Brighten()),
+    "put off": (View(), PutOff()),
+    "put off, and read": (PutOff(), View(out_field="cut")),
 }
 
 
@@ -232,6 +257,43 @@ class Total:
 def test_a_result_without_dimensions_reaches_its_row_too() -> None:
     guess = {"image": IMAGES[0], "label": 0, "total": 0}
     assert into(fused(Total()), "rows", guess)["total"].tolist() == IMAGES.sum((1, 2, 3), dtype=np.int64).tolist()
+
+
+class Full:
+    """Rows of which each takes ten bytes of room, though all of them go into one array."""
+
+    small = False
+
+    def __init__(self) -> None:
+        self.images = np.full((NUM_ELEMENTS, 8, 8, 3), 9.0)
+
+    def array_of(self, field: str) -> Any:
+        return self.images if field == "image" else None
+
+    def put(self, row: int, element: Any, done: str | None = None) -> int:
+        assert done == "image"
+        return 10
+
+
+def test_a_block_that_ends_early_has_written_what_it_has_taken() -> None:
+    written = []
+    for operator in (fused(PutOff()), fused(Brighten())):
+        given, sink = block("rows"), Full()
+        given.room = 25
+        assert operator.apply_into(given, WorkerContext(0), sink, 1) == (3, 30)  # type: ignore[arg-type]
+        written.append(sink.images)
+    assert np.array_equal(*written)
+    assert (written[0][4:] == 9).all()
+
+
+def test_what_stands_behind_a_failure_and_is_not_written_is_written_by_no_later_block() -> None:
+    operator, worker, sink = fused(Failing(), PutOff()), WorkerContext(0), Full()
+    with pytest.raises(ElementFailed) as caught:
+        operator.apply_into(block("rows"), worker, sink, 0)  # type: ignore[arg-type]
+    assert caught.value.offset == 3
+    assert (sink.images == 9).all()
+    operator.apply_into(block("rows").select(slice(0, 2)), worker, Full(), 0)  # type: ignore[arg-type]
+    assert (sink.images == 9).all()
 
 
 # -- failures -------------------------------------------------------------------------------------------------------------------------

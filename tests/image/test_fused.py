@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,8 +13,9 @@ from PIL import Image
 
 import penstock as ps
 import penstock.image as image
-from penstock._contracts.transform import FusedTransform, Scratch, Transform
+from penstock._contracts.transform import FusedTransform, Scratch, Transform, WritingTransform
 from penstock.errors import DecodeError, SpecError
+from penstock.image import decoding
 from penstock.image.decoding import FusedImage, fused
 
 Encode = Callable[..., bytes]
@@ -91,6 +93,55 @@ def test_all_in_one_gives_the_bytes_of_one_after_the_other(files: dict[str, byte
                     assert made is not misfit
                     assert np.array_equal(made, wanted)
                     assert not misfit.any()
+
+
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.sampled_from(sorted(CROPS)), st.sampled_from(sorted(FLIPS)), st.sampled_from(sorted(NORMALS)), st.data())
+def test_a_block_gives_the_bytes_of_one_after_the_other(files: dict[str, bytes], crop: str, flip: str, normal: str, data: Any) -> None:
+    parts = (DECODE, CROPS[crop], *FLIPS[flip], *NORMALS[normal])
+    together, scratch = DECODE.fuse(parts[1:]), Scratch()
+    assert isinstance(together, WritingTransform)
+    kinds = data.draw(st.lists(st.sampled_from([*sorted(files), "tall", "misfit"]), min_size=1, max_size=9))
+    files = {**files, "tall": tall(files), "misfit": files["JPEG"]}
+    draws = np.random.default_rng(len(kinds)).random((len(kinds), together.num_draws)).tolist()
+    writer, pairs = together.writer(), []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(decoding, "_SMALL_BYTES", data.draw(st.sampled_from([1, 3 * 24 * 20 * 3, decoding._SMALL_BYTES])))
+        for kind, numbers in zip(kinds, draws, strict=True):
+            wanted = one_by_one(parts, files[kind], numbers)
+            row = np.zeros((1, 1), np.uint8) if kind == "misfit" else np.empty_like(wanted)
+            made = writer.apply(files[kind], numbers, scratch, row)
+            assert (made is row) == (kind != "misfit")
+            pairs.append((made, wanted))
+        writer.finish()
+    for made, wanted in pairs:
+        assert made.dtype == wanted.dtype
+        assert np.array_equal(made, wanted)
+
+
+def tall(files: dict[str, bytes]) -> bytes:
+    """Return an image of other proportions: its shorter side makes it another size."""
+    whole = np.asarray(Image.open(io.BytesIO(files["PNG"])))
+    out = io.BytesIO()
+    Image.fromarray(whole[:, :40]).save(out, "JPEG")
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("way", [{"executor": "inline"}, {"num_workers": 2}, {"executor": "processes", "num_workers": 2}], ids=str)
+def test_an_image_that_fails_takes_no_other_with_it(files: dict[str, bytes], way: dict[str, Any]) -> None:
+    rows = [{"image": files["JPEG"], "label": label} for label in range(40)]
+    for label in (3, 4, 11, 39):
+        rows[label]["image"] = files["JPEG"][: 500 + label]
+    ds = ps.from_source(rows)
+    for number, step in enumerate((DECODE, CROPS["crop"], *FLIPS["sometimes"], *NORMALS["CHW"])):
+        ds = ds.map(step, seed=number)
+    whole = {int(row["label"]): row["image"] for row in ds.feed(executor="inline", on_error=ps.Skip())}
+    assert whole.keys() == set(range(40)) - {3, 4, 11, 39}
+    with ds.batch(8).feed(on_error=ps.Skip(), **way) as feed:
+        batches = list(feed)
+    pairs = [(int(label), picture) for batch in batches for label, picture in zip(batch["label"], batch["image"], strict=True)]
+    assert [label for label, _ in pairs] == sorted(whole)
+    assert all(np.array_equal(picture, whole[label]) for label, picture in pairs)
 
 
 @pytest.mark.parametrize(

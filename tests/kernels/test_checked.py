@@ -83,6 +83,14 @@ def test_no_positions_and_no_rows_are_fine() -> None:
     kernels.crop_images(IMAGES, PAIR, PAIR, FLIPS, 0, blank(2, 0, 7, 3))
 
 
+def test_images_in_strides_are_written_mirrored_where_asked() -> None:
+    images = np.arange(120, dtype=np.uint8).reshape(2, 5, 4, 3).transpose(0, 2, 1, 3)
+    outs = [blank(4, 5, 3), blank(4, 5, 3)]
+    kernels.write_images(images, np.array([False, True]), None, None, False, outs)
+    assert np.array_equal(outs[0], images[0])
+    assert np.array_equal(outs[1], images[1, :, ::-1])
+
+
 def test_uniform_numbers_are_those_of_numpys_own_generator() -> None:
     epochs, indices, lanes = np.array([0, 3, -1]), np.array([2**63 - 1, 0, 7]), np.array([2**64 - 1, 1, 0], np.uint64)
     result = kernels.philox_uniform(2**64 - 1, 5, epochs, indices, lanes, 11)
@@ -169,6 +177,46 @@ WRONG: dict[str, tuple[Callable[[], object], str, str]] = {
         lambda: kernels.crop_images(IMAGES, PAIR, PAIR, FLIPS, 0, blank(2, 4, 5, 4)),
         "out has shape (2, 4, 5, 4), not (2, 4, 5, 3)",
         "crop_images",
+    ),
+    "flips of another length": (
+        lambda: kernels.write_images(IMAGES, FLIPS[:1] > 0, None, None, False, [blank(4, 5, 3)] * 2),
+        "flips has shape (1,), not (2,)",
+        "write_images",
+    ),
+    "one image for two": (
+        lambda: kernels.write_images(IMAGES, FLIPS > 0, None, None, False, [blank(4, 5, 3)]),
+        "number of outs=1 is outside 2..2",
+        "write_images",
+    ),
+    "scale without bias": (
+        lambda: kernels.write_images(IMAGES, FLIPS > 0, COLOURS, None, False, [blank(4, 5, 3, dtype=np.float32)] * 2),
+        "bias is NoneType, not a 1-d float32 array",
+        "write_images",
+    ),
+    "bytes for numbers": (
+        lambda: kernels.write_images(IMAGES, FLIPS > 0, COLOURS, COLOURS, False, [blank(4, 5, 3)] * 2),
+        "out is 3-d uint8, not a 3-d float32",
+        "write_images",
+    ),
+    "images in no block": (
+        lambda: kernels.write_images(IMAGES, FLIPS > 0, None, None, False, [blank(5, 4, 3).transpose(1, 0, 2)] * 2),
+        "out cannot be written as one block",
+        "write_images",
+    ),
+    "two places of files": (
+        lambda: kernels.read_files(b"a\0", blank(9), 0, PAIR[:1].copy(), PAIR.copy()),
+        "at has shape (2,), not (1,)",
+        "read_files",
+    ),
+    "ends of another number of files": (
+        lambda: kernels.read_files(b"a\0b\0", blank(9), 0, PAIR[:1].copy(), PAIR[:1].copy()),
+        "ends has shape (1,), not (2,)",
+        "read_files",
+    ),
+    "ends of bytes": (
+        lambda: kernels.read_files(b"a\0", blank(9), 0, blank(1), PAIR[:1].copy()),
+        "ends is 1-d uint8, not a 1-d int64",
+        "read_files",
     ),
     "tokens of float": (
         lambda: kernels.gather_windows(np.zeros(9), PAIR, blank(2, 3, dtype=np.int64)),

@@ -88,6 +88,7 @@ def test_permute_finds_the_same_first_bad_row_as_its_twin(num_elements: int, row
 
 @needs_library
 @given(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1), st.integers(0, 30), st.integers(0, 13))
+@example(1, 2, 300, 13)  # so many that the GIL is let go of
 def test_philox_uniform_equals_its_twin(key0: int, key1: int, length: int, num_draws: int) -> None:
     counters = np.random.default_rng(key0).integers(-(2**63), 2**63 - 1, (3, length), endpoint=True)
     ours, other = np.empty((length, num_draws)), np.empty((length, num_draws))
@@ -136,6 +137,24 @@ def test_copy_images_equals_its_twin(values: NDArray[np.uint8]) -> None:
 @needs_library
 def test_images_without_channels_are_copied_as_nothing() -> None:
     library().copy_images(np.empty((2, 3, 4, 0), np.uint8), np.empty((2, 3, 4, 0), np.uint8))
+
+
+@needs_library
+@given(views(), st.sampled_from([None, True, False]), st.integers(0, 99))
+def test_write_images_equals_its_twin(values: NDArray[np.uint8], channels_first: bool | None, seed: int) -> None:
+    values = np.ascontiguousarray(values)
+    length, height, width, channels = values.shape
+    rng = np.random.default_rng(seed)
+    flips = rng.random(length) < 0.5
+    scale, bias = (None, None) if channels_first is None else rng.normal(0, 3, (2, channels)).astype(np.float32)
+    shape = (channels, height, width) if channels_first else (height, width, channels)
+    made = [guarded(shape, np.uint8 if channels_first is None else np.float32) for _ in range(length)]
+    others = [np.empty_like(ours) for _, ours in made]
+    library().write_images(values, flips, scale, bias, bool(channels_first), [ours for _, ours in made])
+    checked.write_images_twin(values, flips, scale, bias, bool(channels_first), others)
+    for (memory, ours), other in zip(made, others, strict=True):
+        assert ours.tobytes() == other.tobytes()
+        assert untouched(memory)
 
 
 EDGES = st.one_of(st.integers(-45, 45), st.sampled_from([-(2**63), 2**63 - 1]))

@@ -35,7 +35,7 @@ def test_looks_are_far_apart(schedstat: Path) -> None:
     clock = QueueClock()
     assert clock.due_ns == 0
     clock.look(10 * MS)
-    assert clock.due_ns == 30 * MS
+    assert clock.due_ns == 60 * MS
 
 
 @pytest.mark.parametrize("text", [None, b"", b"what is this", b"0 0 0\n"])

@@ -118,7 +118,8 @@ class TransientSource(IndexedSource, Protocol):
     def read_transient(self, index: int, scratch: Scratch, ahead: NDArray[np.int64]) -> dict[str, Any]:
         """Return element `index` as `gather` does, its `transient_field` a memoryview that is valid until the next call with `scratch`.
 
-        The elements `ahead`, if any, will be read next: a source whose reads wait may begin to fetch them.
+        The elements `ahead`, if any, will be read next: a source whose reads wait may begin to fetch them. One that reads some of them at
+        once counts up `scratch.ahead[0]`, 0 for this element, as it comes to them.
         """
 
 

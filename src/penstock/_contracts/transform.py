@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["BlockTransform", "FusedTransform", "FusingTransform", "NoticingTransform", "Scratch", "Transform"]
+__all__ = ["BlockTransform", "FusedTransform", "FusingTransform", "NoticingTransform", "Scratch", "Transform", "Writer", "WritingTransform"]
 
 T = TypeVar("T")
 
@@ -19,11 +19,15 @@ class Scratch:
     """Reusable working arrays of one worker thread. What is taken here must never leave the worker.
 
     Not thread-safe: each worker owns one.
+
+    Attributes:
+        ahead: int64 [1]; a source that reads several elements into it counts here how far it is, for whoever looks from another thread.
     """
 
-    __slots__ = ("_arrays", "_buffers", "_held")
+    __slots__ = ("_arrays", "_buffers", "_held", "ahead")
 
     def __init__(self) -> None:
+        self.ahead = np.zeros(1, np.int64)
         self._arrays: dict[str, NDArray[Any]] = {}
         self._buffers: dict[str, NDArray[np.uint8]] = {}
         self._held: dict[str, Any] = {}
@@ -114,6 +118,24 @@ class FusedTransform(Transform, Protocol):
     @property
     def parts(self) -> tuple[Transform, ...]:
         """What it does, in order."""
+
+
+class Writer(Protocol):
+    """Does a block value by value, and writes several results with one call."""
+
+    def apply(self, value: Any, draws: Sequence[float], scratch: Scratch, out: NDArray[Any]) -> NDArray[Any]:
+        """Do what `Transform.apply` does; the numbers need not stand in the result before `finish`."""
+
+    def finish(self) -> None:
+        """Write all that is not written yet. Without this call, as where a value failed, it never is."""
+
+
+@runtime_checkable
+class WritingTransform(Transform, Protocol):
+    """A transform that can put off writing a result until there are several."""
+
+    def writer(self) -> Writer:
+        """Return what does one block."""
 
 
 @runtime_checkable

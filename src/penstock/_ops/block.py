@@ -297,6 +297,8 @@ class Block:
         progress = self._progress
         if progress is None or isinstance(progress, int):
             return progress
+        if isinstance(progress, tuple):
+            return int(progress[0] + progress[1][0])
         count = len(progress) if isinstance(progress, list) else len(self) - length_hint(progress) - 1
         return min(max(count, 0), len(self) - 1)
 
@@ -316,11 +318,14 @@ class Block:
             ElementFailed: when the source could not read it.
         """
         assert self._transient is not None
-        self._progress = offset
+        scratch.ahead[0] = 0
+        self._progress = offset, scratch.ahead
         try:
-            return self._transient.read_transient(int(self.indices[offset]), scratch, self.indices[offset + 1 :])
+            element = self._transient.read_transient(int(self.indices[offset]), scratch, self.indices[offset + 1 :])
         except BaseException as error:
             raise ElementFailed(offset, "read", error) from error
+        self._progress = offset
+        return element
 
     def first(self) -> Any:
         """Return the first element of a columnar block, without the others."""

@@ -15,7 +15,7 @@ from penstock import kernels
 from penstock._contracts.element import LEAF, WEIGHTLESS, ArraySpec, bytes_of, entries_of, flatten, kind_of, map_leaves, spec_of
 from penstock._contracts.failing import cause_of
 from penstock._contracts.policy import Policy
-from penstock._contracts.transform import BlockTransform, Scratch, Transform
+from penstock._contracts.transform import BlockTransform, Scratch, Transform, Writer, WritingTransform
 from penstock._ops.block import Block, ElementFailed, Ints
 from penstock._ops.operator import OneToOne, RowSink
 from penstock._ops.stack import only_texts
@@ -164,12 +164,16 @@ class TransformsOp(OneToOne):
             if kept is not None:
                 return len(block), kept
         targets = [sink.array_of(step.transform.out_field) if step.last else None for step in self.steps]
+        last = self.steps[-1].transform
+        writer = last.writer() if targets[-1] is not None and isinstance(last, WritingTransform) else None
         place, kept = row, 0
-        for element, done in self._each(block, worker, targets, row):
+        for element, done in self._each(block, worker, targets, row, writer):
             kept += sink.put(place, element, done)
             place += 1
             if kept > block.room - block.num_bytes:
                 break
+        if writer is not None:
+            writer.finish()
         return place - row, kept
 
     def _elements(self, block: Block, worker: WorkerContext) -> Iterable[Any]:
@@ -180,11 +184,17 @@ class TransformsOp(OneToOne):
         scratch = worker.scratch(self.number, -1)
         return (block.read_transient(offset, scratch) for offset in range(len(block)))
 
-    def _each(self, block: Block, worker: WorkerContext, targets: list[NDArray[Any] | None], row: int) -> Iterator[tuple[Any, str | None]]:
-        """Yield each element after all steps, with the field that already stands in its row of `targets`."""
+    def _each(
+        self, block: Block, worker: WorkerContext, targets: list[NDArray[Any] | None], row: int, writer: Writer | None = None
+    ) -> Iterator[tuple[Any, str | None]]:
+        """Yield each element after all steps, with the field that stands in its row of `targets`: of the last step as `writer` has it."""
+        applies: list[Any] = [step.transform.apply for step in self.steps]
+        if writer is not None:
+            applies[-1] = writer.apply
+        lent = zip(targets, self._scratches(worker, targets), self._draws(block), strict=True)
         plan = [
-            (step.transform.apply, step.transform.field, step.transform.out_field, step.last, step.expected, target, scratch, draws)
-            for step, target, scratch, draws in zip(self.steps, targets, self._scratches(worker, targets), self._draws(block), strict=True)
+            (apply, step.transform.field, step.transform.out_field, step.last, step.expected, target, scratch, draws)
+            for apply, step, (target, scratch, draws) in zip(applies, self.steps, lent, strict=True)
         ]
 
         def draws_of(number: int, offset: int) -> list[float]:
@@ -226,7 +236,7 @@ class TransformsOp(OneToOne):
 
     def _uniform(self, step: Step, block: Block) -> NDArray[np.float64]:
         if step.parts:
-            return np.concatenate([self._uniform(part, block) for part in step.parts], axis=1)
+            return np.concatenate([self._uniform(part, block) for part in step.parts if part.transform.num_draws], axis=1)
         return kernels.philox_uniform(step.seed, step.stage, block.epochs, block.indices, block.lanes, step.transform.num_draws)
 
     def _blockwise(self, block: Block) -> bool:

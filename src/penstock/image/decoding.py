@@ -41,9 +41,10 @@ from penstock.image.operator import (
     place,
     run_now,
 )
-from penstock.image.resizing import INTERPOLATIONS, RandomResizedCrop, Resize
+from penstock.image.resizing import INTERPOLATIONS, Box, RandomResizedCrop, Resize
 
 _UINT8, _FLOAT32 = np.dtype(np.uint8), np.dtype(np.float32)
+_SMALL_BYTES = 1_100_000  # seven images of 224 x 224: they stay in the second-level cache
 
 
 @runtime_checkable
@@ -84,57 +85,88 @@ class FusedImage:
         Raises:
             SpecError, DecodeError: as the operators.
         """
-        if scratch is None:
-            made = self.apply(value, draws, Scratch(), out)
-            return made if made is out or made.base is None else made.copy()
-        header = self.decode.usual(value)
-        if header is None:
-            return self._one_by_one(value, draws, scratch, out)
-        small = self._resized(value, header, draws, scratch)
-        flipped = self.flip is not None and draws[self.crop.num_draws] < self.flip.probability
-        if self.normalize is not None and len(self.normalize.mean) == 3:
-            return self._normalized(small[:, ::-1] if flipped else small, self.normalize, scratch, out)
-        if self.normalize is not None:
-            return self.normalize.apply(small, (), scratch, out)  # which says what is wrong
-        if not flipped and out is None:
-            return small
-        return self._copied(small[:, ::-1] if flipped else small, scratch, out)
+        writer = self.writer()
+        made = writer.apply(value, draws, scratch or Scratch(), out)
+        writer.finish()
+        return made if scratch is not None or made is out or made.base is None else made.copy()
 
-    def _copied(self, view: NDArray[np.uint8], scratch: Scratch, out: NDArray[Any] | None) -> NDArray[Any]:
-        target = scratch.take("fused flipped", view.shape, _UINT8) if out is None else out
-        if target.shape != view.shape or target.dtype != _UINT8:
-            target = np.empty(view.shape, _UINT8)
-        kernels.copy_images(view[None], target[None])
-        return target
+    def writer(self) -> FusedWriter:
+        """Return what does a block of images."""
+        return FusedWriter(self)
 
-    def _resized(self, value: Any, header: Header, draws: Sequence[float], scratch: Scratch) -> NDArray[np.uint8]:
-        top, left, rows, columns, size = self.crop.box(header.height, header.width, draws)
+    def resized(self, value: Any, header: Header, box: Box, scratch: Scratch, target: NDArray[np.uint8] | None) -> NDArray[np.uint8]:
+        """Return the part `box` of a usual image in its new size: in `target`, or as a view in scratch where that is None."""
+        top, left, rows, columns, size = box
         view = self.decode.upper_rows(value, header, top + rows, scratch)[top : top + rows, left : left + columns]
-        if (rows, columns) == size:
+        if (rows, columns) != size:
+            if target is None:
+                target = scratch.take("fused small", (*size, 3), _UINT8)
+            view = load_cv2().resize(view, (size[1], size[0]), dst=target, interpolation=INTERPOLATIONS[self.crop.interpolation])
+        if target is None or view is target:
             return view
-        target = scratch.take("fused small", (*size, 3), _UINT8)
-        result: NDArray[np.uint8] = load_cv2().resize(
-            view, (size[1], size[0]), dst=target, interpolation=INTERPOLATIONS[self.crop.interpolation]
-        )
-        return target if result is target else result.reshape(target.shape)  # OpenCV may refuse a dst without telling
-
-    def _normalized(self, view: NDArray[np.uint8], how: Normalize, scratch: Scratch, out: NDArray[Any] | None) -> NDArray[Any]:
-        first = how.layout == "CHW"
-        shape = (3, view.shape[0], view.shape[1]) if first else view.shape
-        if out is None:
-            target = scratch.take("fused normalised", shape, _FLOAT32)
-        else:
-            target = out if out.shape == shape and out.dtype == _FLOAT32 else np.empty(shape, np.float32)
-        kernels.normalize_image(view, how.scale, how.bias, target, first)
+        np.copyto(target, view.reshape(target.shape))  # of the right size already, or OpenCV has refused a dst without telling
         return target
 
-    def _one_by_one(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: NDArray[Any] | None) -> NDArray[Any]:
+    def one_by_one(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: NDArray[Any] | None) -> NDArray[Any]:
+        """Do the steps one after the other."""
         used = 0
         for part in self.parts:
             last = part is self.parts[-1]
             value = part.apply(value, draws[used : used + part.num_draws], scratch, out if last else None)
             used += part.num_draws
         return value  # type: ignore[no-any-return]
+
+
+class FusedWriter:
+    """Does the images of a block; what is left to do on small ones, to mirror and normalise, it does for several with one call."""
+
+    __slots__ = ("_first", "_flips", "_of", "_outs", "_smalls")
+
+    def __init__(self, of: FusedImage) -> None:
+        self._of = of
+        self._first = of.normalize is not None and of.normalize.layout == "CHW"
+        self._smalls = np.empty((0, 0, 0, 3), np.uint8)
+        self._flips: list[bool] = []
+        self._outs: list[NDArray[Any]] = []
+
+    def apply(self, value: Any, draws: Sequence[float], scratch: Scratch, out: NDArray[Any] | None) -> NDArray[Any]:
+        """Do all steps on one image, but for what `finish` does.
+
+        Raises:
+            SpecError, DecodeError: as the operators.
+        """
+        of = self._of
+        normalize, header = of.normalize, of.decode.usual(value)
+        if header is None or (normalize is not None and len(normalize.mean) != 3):  # which says what is wrong
+            return of.one_by_one(value, draws, scratch, out)
+        box = of.crop.box(header.height, header.width, draws)
+        height, width = box[4]
+        flipped = of.flip is not None and draws[of.crop.num_draws] < of.flip.probability
+        shape = (3, height, width) if self._first else (height, width, 3)
+        dtype = _UINT8 if normalize is None else _FLOAT32
+        if out is not None and (out.shape != shape or out.dtype != dtype):
+            self.finish()  # the image by itself takes the place of one that is not written yet
+            return of.apply(value, draws, scratch, None).copy()
+        if normalize is None and not flipped:
+            return of.resized(value, header, box, scratch, out)
+        if self._smalls.shape[1:3] != box[4]:
+            self.finish()
+            self._smalls = scratch.take("fused smalls", (max(1, _SMALL_BYTES // (3 * height * width)), height, width, 3), _UINT8)
+        of.resized(value, header, box, scratch, self._smalls[len(self._outs)])
+        target = scratch.take("fused", shape, dtype) if out is None else out
+        self._outs.append(target)
+        self._flips.append(flipped)
+        if len(self._outs) == len(self._smalls):
+            self.finish()
+        return target
+
+    def finish(self) -> None:
+        """Write what is left."""
+        if self._outs:
+            how, smalls = self._of.normalize, self._smalls[: len(self._outs)]
+            scale, bias = (None, None) if how is None else (how.scale, how.bias)
+            kernels.write_images(smalls, np.array(self._flips), scale, bias, self._first, self._outs)
+            self._outs, self._flips = [], []
 
 
 def fused(steps: Sequence[Transform]) -> FusedImage | None:

@@ -53,7 +53,7 @@ class Normalize(ImageOperator):
         self._check_channels(num_channels)
         first = self.layout == "CHW"
         target = place(self.tag, (num_channels, height, width) if first else value.shape, _FLOAT32, value, scratch, out)
-        kernels.normalize_image(value, self.scale, self.bias, target, first)
+        kernels.normalize(value[None], self.scale, self.bias, target[None], first)
         return target
 
     def apply_block(

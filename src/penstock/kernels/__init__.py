@@ -12,10 +12,11 @@ from penstock.kernels.checked import (
     gather_windows,
     mix,
     normalize,
-    normalize_image,
     permute,
     philox_uniform,
     read_file,
+    read_files,
+    write_images,
 )
 from penstock.kernels.library import WITHOUT_LIBRARY, backend, slow_twins
 
@@ -28,9 +29,10 @@ __all__ = [
     "gather_windows",
     "mix",
     "normalize",
-    "normalize_image",
     "permute",
     "philox_uniform",
     "read_file",
+    "read_files",
     "slow_twins",
+    "write_images",
 ]

@@ -7,6 +7,7 @@ bytes as the C function of its name. From any thread. Keys made of several integ
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from operator import index
 from typing import Any
 
@@ -16,6 +17,8 @@ from numpy.typing import NDArray
 from penstock.errors import SpecError
 from penstock.kernels.library import Ints, Uint8s, block, chosen, integer, place, require, require_integers, require_out, require_shape
 
+Bools = NDArray[np.bool_]
+Floats = NDArray[np.float32]
 MASK64 = (1 << 64) - 1
 # 2^64 divided by the golden ratio: consecutive multiples of it are spread evenly over 64 bits.
 GOLDEN = 0x9E3779B97F4A7C15
@@ -84,16 +87,14 @@ SMALL = 256
 ROUNDS = 10
 
 
-def normalize_image_twin(
-    value: Uint8s, scale: NDArray[np.float32], bias: NDArray[np.float32], out: NDArray[np.float32], channels_first: bool
-) -> None:
-    """Normalise one image."""
-    normalize_twin(value[None], scale, bias, out[None], channels_first)
-
-
 def read_file_twin(path: bytes, buffer: Uint8s) -> int:
     """Return -1: reading is left to the caller's own way, which uses the same calls of the system."""
     return -1
+
+
+def read_files_twin(paths: bytes, buffer: Uint8s, most_ns: int, ends: Ints, at: Ints) -> int:
+    """Return 0, as `read_file_twin`."""
+    return 0
 
 
 def permute_twin(positions: Ints, num_elements: int, key: int, out: Ints) -> int:
@@ -197,9 +198,7 @@ def _multiply(words: NDArray[np.uint64], factor: int) -> tuple[NDArray[np.uint64
     return high * factor_high + (middle >> _BITS32) + (other >> _BITS32), words * np.uint64(factor)
 
 
-def normalize_twin(
-    values: Uint8s, scale: NDArray[np.float32], bias: NDArray[np.float32], out: NDArray[np.float32], channels_first: bool
-) -> None:
+def normalize_twin(values: Uint8s, scale: Floats, bias: Floats, out: Floats, channels_first: bool) -> None:
     """Write values * scale + bias, rounded to float32 after the product and after the sum."""
     target = out.transpose(0, 2, 3, 1) if channels_first else out
     for channel in range(values.shape[3]):
@@ -211,6 +210,18 @@ def normalize_twin(
 def copy_images_twin(values: Uint8s, out: Uint8s) -> None:
     """Copy a view of images into a contiguous block."""
     np.copyto(out, values)
+
+
+def write_images_twin(
+    values: Uint8s, flips: Bools, scale: Floats | None, bias: Floats | None, channels_first: bool, outs: Sequence[NDArray[Any]]
+) -> None:
+    """Mirror and normalise, or copy, one image after the other."""
+    for value, flip, out in zip(values, flips, outs, strict=True):
+        view = value[:, ::-1] if flip else value
+        if scale is None or bias is None:
+            np.copyto(out, view)
+        else:
+            normalize_twin(view[None], scale, bias, out[None], channels_first)
 
 
 def crop_images_twin(values: Uint8s, tops: Ints, lefts: Ints, flips: Uint8s, fill: int, out: Uint8s) -> None:
@@ -335,7 +346,7 @@ def _all_before(places: NDArray[np.uint64], share: int) -> NDArray[np.uint64]:
 
 
 _UINT8, _INT64, _UINT64 = np.dtype(np.uint8), np.dtype(np.int64), np.dtype(np.uint64)
-_FLOAT32 = np.dtype(np.float32)
+_FLOAT32, _BOOL = np.dtype(np.float32), np.dtype(np.bool_)
 _LIMIT = 1 << 63
 _MASK64 = (1 << 64) - 1
 
@@ -402,9 +413,7 @@ def philox_uniform(key0: int, key1: int, epochs: Ints, indices: Ints, lanes: NDA
     return out
 
 
-def normalize(
-    values: Uint8s, scale: NDArray[np.float32], bias: NDArray[np.float32], out: NDArray[np.float32], channels_first: bool
-) -> None:
+def normalize(values: Uint8s, scale: Floats, bias: Floats, out: Floats, channels_first: bool) -> None:
     """Write values * scale + bias per channel as float32, rounded after the product and after the sum (no fused multiply-add).
 
     From any thread.
@@ -429,23 +438,38 @@ def normalize(
     chosen("normalize", normalize_twin)(values, scale, bias, out, channels_first)
 
 
-def normalize_image(
-    value: Uint8s, scale: NDArray[np.float32], bias: NDArray[np.float32], out: NDArray[np.float32], channels_first: bool
+def write_images(
+    values: Uint8s, flips: Bools, scale: Floats | None, bias: Floats | None, channels_first: bool, outs: Sequence[NDArray[Any]]
 ) -> None:
-    """Do what `normalize` does for one image [h, w, c]; half the time of a batch of one, for the loop over decoded images.
+    """Write several images, each to an array of its own, with one call. From any thread.
 
-    From any thread. The caller has made sure that `scale` and `bias` are float32 [c].
+    Args:
+        values: uint8 [n, h, w, c] with c in 1..4.
+        flips: bool [n], whether an image is mirrored.
+        scale: float32 [c], as in `normalize`; None to copy the bytes.
+        bias: float32 [c]; None with `scale`.
+        channels_first: the layout of `outs`, where they are normalised.
+        outs: n arrays, C-contiguous, float32 [c, h, w] when channels_first, else [h, w, c]; uint8 [h, w, c] where bytes are copied. They
+            share no memory with `values` nor each other.
 
     Raises:
         SpecError: an array of another dtype, shape or layout.
     """
-    height, width, channels = value.shape
-    shape = (channels, height, width) if channels_first else value.shape
-    right = value.dtype is _UINT8 and scale.size == bias.size == channels <= 4
-    if not right or out.shape != shape or out.dtype is not _FLOAT32 or not out.flags.c_contiguous:
-        normalize(value[None], scale, bias, out[None], channels_first)
-        return
-    chosen("normalize_image", normalize_image_twin)(value, scale, bias, out, channels_first)
+    require("write_images", "values", values, _UINT8, 4)
+    values = np.ascontiguousarray(values)
+    length, height, width, channels = values.shape
+    integer("write_images", "number of channels of values", channels, 1, 4)
+    flips = block("write_images", "flips", flips, _BOOL, length)
+    if scale is not None:
+        scale = block("write_images", "scale", scale, _FLOAT32, channels)
+        bias = block("write_images", "bias", bias, _FLOAT32, channels)  # type: ignore[arg-type]  # None is refused
+    shape = (channels, height, width) if channels_first else (height, width, channels)
+    dtype = _UINT8 if scale is None else _FLOAT32
+    integer("write_images", "number of outs", len(outs), length, length)
+    for out in outs:
+        if out.shape != shape or out.dtype is not dtype or not out.flags.carray:
+            require_out("write_images", out, dtype, shape, values)
+    chosen("write_images", write_images_twin)(values, flips, scale, bias, channels_first, outs)
 
 
 def read_file(path: bytes, buffer: Uint8s) -> int:
@@ -466,6 +490,28 @@ def read_file(path: bytes, buffer: Uint8s) -> int:
     if not buffer.flags.carray or b"\0" in path:
         return -1
     return chosen("read_file", read_file_twin)(path, buffer)
+
+
+def read_files(paths: bytes, buffer: Uint8s, most_ns: int, ends: Ints, at: Ints) -> int:
+    """Read several files as `read_file` does, one behind the other, with one call. From any thread.
+
+    Args:
+        paths: of the files, a 0 behind each.
+        buffer: uint8, C-contiguous, like the others.
+        most_ns: after so many nanoseconds no other file is begun.
+        ends: int64 [files], gets where each ends in the buffer.
+        at: int64 [1], gets the number of the file that is being read.
+
+    Returns:
+        How many were read, before the first that does not fit, is out of the ordinary, or is not begun in time.
+
+    Raises:
+        SpecError: an array of another dtype or shape.
+    """
+    require("read_files", "buffer", buffer, _UINT8, 1)
+    ends = block("read_files", "ends", ends, _INT64, paths.count(b"\0"))
+    at = block("read_files", "at", at, _INT64, 1)
+    return chosen("read_files", read_files_twin)(paths, buffer, most_ns, ends, at)
 
 
 def copy_images(values: Uint8s, out: Uint8s) -> None:

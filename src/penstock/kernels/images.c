@@ -217,6 +217,18 @@ API void penstock_normalize(const uint8_t *values, int64_t length, int64_t heigh
             strided_row(values + image * seen.image_step + row * seen.row_step, &seen, &how, out + image * image_size + row * row_size);
 }
 
+/* Write images that lie one behind the other, each to a place of its own, mirrored where flips[i]; normalised unless `scale` is NULL. */
+API void penstock_write_images(const uint8_t *values, int64_t length, int64_t height, int64_t width, int64_t channels, const uint8_t *flips,
+                               const float *scale, const float *bias, int channels_first, const int64_t *outs) {
+    for (int64_t image = 0; image < length; image++, values += height * width * channels) {
+        const int64_t step = flips[image] ? -channels : channels;
+        const uint8_t *from = flips[image] ? values + (width - 1) * channels : values;
+        if (scale == NULL) penstock_copy_images(from, 1, height, width, channels, 0, width * channels, step, 1, (uint8_t *)(uintptr_t)outs[image]);
+        else penstock_normalize(from, 1, height, width, channels, 0, width * channels, step, 1, scale, bias, (float *)(uintptr_t)outs[image],
+                                channels_first);
+    }
+}
+
 /* ---- crop with fill and flip ------------------------------------------------------------------------------------------ */
 
 static int64_t clamp(int64_t value, int64_t low, int64_t high) { return value < low ? low : value > high ? high : value; }

@@ -27,9 +27,10 @@ R = TypeVar("R")
 
 LIBRARY: Final = os.path.join(os.path.dirname(__file__), "_penstock.so")  # pathlib would cost 5 ms of import time
 # Raised with every change of an argument list, so that an old library beside new Python code is not called.
-_INTERFACE: Final = 7
+_INTERFACE: Final = 8
 
 _LITTLE_NS: Final = 100_000_000
+_FEW_DRAWS: Final = 2048  # about 15 us: letting go of the GIL and taking it back costs more among many threads
 WITHOUT_LIBRARY: Final = (
     "penstock runs without its C kernels, in NumPy and Python: a TFRecord record takes 114 us instead of 0.84. Install a C compiler "
     "(gcc or clang), and then penstock again, with pip's --force-reinstall --no-cache-dir; `penstock doctor` says which kernels are used"
@@ -109,18 +110,26 @@ class Signature(NamedTuple):
         result: its type; None for none.
         arguments: their types, in the order of C.
         spread: makes of the C function one that has the arguments of the twin; None where these are the same.
-        symbol: its name in C behind "penstock_", where that is another than the twin's.
     """
 
     result: Any
     arguments: tuple[Any, ...]
     spread: Callable[[Any], Callable[..., Any]] | None = None
-    symbol: str | None = None
 
 
 def _integer_kind(dtype: np.dtype[Any]) -> int:
     """Return bytes per integer, negative when it is signed."""
     return dtype.itemsize if dtype.kind == "u" else -dtype.itemsize
+
+
+def _spread_draws(function: Any) -> Callable[..., None]:
+    holding = ctypes.PYFUNCTYPE(None, *function.argtypes)(ctypes.cast(function, POINTER).value or 0)
+
+    def call(key0: int, key1: int, epochs: Any, indices: Any, lanes: Any, out: Any) -> None:
+        brief = out.size <= _FEW_DRAWS
+        (holding if brief else function)(key0, key1, epochs, indices, lanes, *out.shape, out)
+
+    return call
 
 
 def _spread_columns(function: Any) -> Callable[..., int]:
@@ -156,7 +165,6 @@ def _spread_spans(function: Any) -> Callable[..., int]:
 
 
 _IMAGES = (IN, *[INT64] * 8)
-_NORMALIZE = (*_IMAGES, IN, IN, OUT, INT)
 _TAR_TABLE = (OUT, INT64, OUT, INT64)
 _SPANS = (TEXT, IN, IN, INT64, IN, IN, IN, IN, INT64, INT64, OUT, OUT, INT64, OUT, INT64, OUT, OUT, IN, INT, INT64)
 
@@ -168,26 +176,30 @@ SIGNATURES: Final[dict[str, Signature]] = {
     "philox_uniform": Signature(
         None,
         (UINT64, UINT64, IN, IN, IN, INT64, INT64, OUT),
-        lambda c: lambda key0, key1, epochs, indices, lanes, out: c(key0, key1, epochs, indices, lanes, *out.shape, out),
+        _spread_draws,
     ),
     "normalize": Signature(
         None,
-        _NORMALIZE,
+        (*_IMAGES, IN, IN, OUT, INT),
         lambda c: lambda values, scale, bias, out, first: c(values, *values.shape, *values.strides, scale, bias, out, int(first)),
     ),
-    "normalize_image": Signature(
-        None,
-        _NORMALIZE,
-        lambda c: lambda value, scale, bias, out, first: c(value, 1, *value.shape, 0, *value.strides, scale, bias, out, int(first)),
-        "normalize",
-    ),
     "copy_images": Signature(None, (*_IMAGES, OUT), lambda c: lambda values, out: c(values, *values.shape, *values.strides, out)),
+    "write_images": Signature(
+        None,
+        (IN, *[INT64] * 4, IN, IN, IN, INT, IN),
+        lambda c: lambda values, flips, scale, bias, first, outs: c(values, *values.shape, flips, scale, bias, int(first), addresses(outs)),
+    ),
     "crop_images": Signature(
         None,
         (IN, *[INT64] * 4, IN, IN, IN, INT, INT64, INT64, OUT),
         lambda c: lambda values, tops, lefts, flips, fill, out: c(values, *values.shape, tops, lefts, flips, fill, *out.shape[1:3], out),
     ),
     "read_file": Signature(INT64, (TEXT, OUT, INT64), lambda c: lambda path, buffer: c(path, buffer, buffer.size)),
+    "read_files": Signature(
+        INT64,
+        (TEXT, INT64, OUT, INT64, INT64, OUT, OUT),
+        lambda c: lambda paths, buffer, most_ns, ends, at: c(paths, ends.size, buffer, buffer.size, most_ns, ends, at),
+    ),
     "gather_windows": Signature(
         INT64,
         (IN, INT64, INT, IN, INT64, INT64, OUT),
@@ -287,7 +299,7 @@ def load_library(path: str | os.PathLike[str] = LIBRARY) -> SimpleNamespace | No
         return None
     functions = SimpleNamespace(library=library)
     for name, signature in SIGNATURES.items():
-        function = getattr(library, f"penstock_{signature.symbol or name}")
+        function = getattr(library, f"penstock_{name}")
         function.restype, function.argtypes = signature.result, signature.arguments
         setattr(functions, name, function if signature.spread is None else signature.spread(function))
     return functions

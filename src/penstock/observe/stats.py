@@ -63,8 +63,8 @@ def thread_times(path: str | None = None) -> tuple[int, int] | None:
     return (ran_ns, queued_ns) if ran_ns else None
 
 
-_EVERY_NS = 20_000_000
-"""A look costs 10 us: at most one in 20 ms and thread."""
+_EVERY_NS = 50_000_000
+"""A look costs 10 us, and lets go of the GIL three times: at most one in 50 ms and thread."""
 
 
 _AWAY_S = 100e-6

@@ -13,7 +13,7 @@ import sys
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import pairwise, repeat
 from time import perf_counter_ns
 from typing import Any, overload
 
@@ -272,9 +272,8 @@ class PathTable:
             OSError: as the system says it.
             SourceError: it is no regular file.
         """
-        path, begin_ns = self.path(index), perf_counter_ns()
-        element: dict[str, Any] = {"path": path, "data": read_file_into(self.full(path), scratch)}
-        scratch.hold("ahead", _Ahead).look(self, index, begin_ns, ahead)
+        data = scratch.hold("ahead", _Ahead).read(self, index, scratch, ahead)
+        element: dict[str, Any] = {"path": self.path(index), "data": data}
         if labels is not None:
             element["label"] = int(labels[index])
         return element
@@ -324,12 +323,37 @@ class PathTable:
 
 
 class _Ahead:
-    """Has the system read ahead where a read took so long that the file was not in memory. Of one worker, which reads file by file."""
+    """What one worker, which reads file by file, has read of the next ones, and what it has had the system fetch.
 
-    __slots__ = ("_asked_for",)
+    Files that are in memory are read several at a time, into the memory of one large one. Where a read takes so long that its file was
+    not, the system is asked for the next.
+    """
+
+    __slots__ = ("_asked_for", "_ready", "_rest", "_table")
 
     def __init__(self) -> None:
         self._asked_for: frozenset[int] = frozenset()
+        self._ready: list[bytes | memoryview] = []
+        self._table: PathTable | None = None
+        self._rest = np.empty(0, np.int64)
+
+    def read(self, table: PathTable, index: int, scratch: Scratch, ahead: Ints) -> bytes | memoryview:
+        """Return what is in a file; `ahead` will be read next."""
+        rest, self._rest = self._rest, ahead
+        # Only for the next row of the same block: whatever comes back to a file later reads what is in it by then.
+        goes_on = self._table is table and ahead.base is rest.base is not None and len(rest) == len(ahead) + 1 and rest[0] == index
+        self._table = table
+        if not goes_on or not self._ready:
+            self._ready, begin_ns, count = [], perf_counter_ns(), 0
+            paths = [table.full(table.path(one)) for one in (index, *ahead[:_NUM_AHEAD].tolist())]
+            if len(paths) > 1:
+                buffer, ends = scratch.take("file", (_FIRST_BYTES,), np.uint8), np.empty(len(paths), np.int64)
+                count = kernels.read_files(os.fsencode("\0".join([*paths, ""])), buffer, _SLOW_READ_NS, ends, scratch.ahead)
+                self._ready += [buffer[begin:end].data for begin, end in pairwise([0, *ends[:count].tolist()])][::-1]
+            if count < 2:
+                self._ready = self._ready or [read_file_into(paths[0], scratch)]
+                self.look(table, index, begin_ns, ahead)
+        return self._ready.pop()
 
     def look(self, table: PathTable, index: int, begin_ns: int, ahead: Ints) -> None:
         """Look at a read that ends now; `ahead` will be read next. What was asked for is not asked for again, however slow it is."""
