@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -130,6 +130,7 @@ class _Held:
 
     def __init__(self, most: int, *_: Any, **__: Any) -> None:
         self.limit = self.ceiling = most
+        self.num_items, self.num_rows = 0, defaultdict[str, int](int)
         self.steps: deque[Any] = deque(maxlen=1)
 
     def begin(self, *_: Any, **__: Any) -> None:

@@ -142,7 +142,10 @@ class Loop:
         for _ in range(num_items):
             wall_ns = int(self.thread(self.workers.limit) * MS)
             if self.others:
+                self.workers.num_rows["program"] += 10
                 self.workers.observe("program", 1, 10, (int(self.others * MS), 0))
+            self.workers.num_items += 1
+            self.workers.num_rows[SHARED] += 10
             self.workers.steps.append((int(self.step(self.workers.limit) * MS), 1))
             self.workers.observe(SHARED, self.workers.limit, 10, (wall_ns, int(wall_ns * self.share)))
         return self.workers
@@ -270,7 +273,7 @@ def test_two_runs_that_begin_with_the_same_do_not_see_each_other() -> None:
         run.begin(found)
         assert Loop(run, takes_turns).run(LONG).limit == 1
     assert runs[0].notice == runs[1].notice
-    assert workers.found["_all_items"] == 20
+    assert workers.found["num_items"] == 20
 
 
 def test_sizes_grow_until_they_are_as_large_as_wanted() -> None:
@@ -297,6 +300,8 @@ def test_at_least_one_worker_and_at_most_the_ceiling_work(most: int, times: int,
     workers = ActiveWorkers(most, times * most)
     for rows, wall_ns, share in tasks:
         workers.steps.append((wall_ns // 7, 1))
+        workers.num_items += 1
+        workers.num_rows[SHARED] += rows
         workers.observe(SHARED, most, rows, (wall_ns, int(wall_ns * share)))
         assert 1 <= workers.limit <= max(most, times * most)
 

@@ -517,9 +517,10 @@ class Scheduler:
         if task.chunk is not None and task.chunk.all_in_place:
             return
         segment.blocks[stage].observe(count, wall_ns)
+        pool, self.active.has_room = pool_of(segment, stage), self.held_bytes < _MOST_HELD * self.memory_bytes
+        self.active.num_rows[pool] += count
         if segment.blocks[stage].growing or segment.chunk_size.growing:
             return
-        pool, self.active.has_room = pool_of(segment, stage), self.held_bytes < _MOST_HELD * self.memory_bytes
         self.active.observe(pool, self.size_of(pool), count, (wall_ns + beside_ns, cpu_ns))
         if self.active.limit > self.num_workers or self._num_wide > self.num_workers:
             self._make_wide(max(self.num_workers, self.active.limit))
@@ -721,6 +722,7 @@ class Scheduler:
     def _deliver(self, ready: Ready) -> None:
         if ready.end or ready.error is not None:
             self.ended = True
+        self.active.num_items += len(ready.items)
         self.ready.append(ready)
 
     def _cut(self, number: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable
 from copy import copy
 from typing import Any, NamedTuple, Protocol
@@ -213,13 +213,13 @@ class ActiveWorkers:
         limit: the number of workers that may claim.
         ceiling: the largest number that is tried; less than 2 where all work, always.
         has_room: whether there is memory for more.
+        num_items: how many items were made. (How many were taken tells less: they are made ahead.)
+        num_rows: how many rows each pool has computed.
         steps: nanoseconds and items of the last steps of the training loop; the engine adds to it, from the consumer's thread.
         notice, subject: what is announced.
     """
 
     __slots__ = (
-        "_all_items",
-        "_all_rows",
         "_at_rest",
         "_before",
         "_estimates",
@@ -234,6 +234,8 @@ class ActiveWorkers:
         "has_room",
         "limit",
         "notice",
+        "num_items",
+        "num_rows",
         "steps",
         "subject",
     )
@@ -254,8 +256,8 @@ class ActiveWorkers:
         self.has_room = True
         self._patience = self._FIRST_PATIENCE
         self._at_rest = self._warm = False
-        self._all_rows: Counter[str] = Counter()
-        self._all_items = 0
+        self.num_rows: defaultdict[str, int] = defaultdict(int)
+        self.num_items = 0
         self.steps: deque[tuple[int, int]] = deque(maxlen=_MOST_STEPS)
         self.notice = ""
         self.subject = "workers"
@@ -286,16 +288,14 @@ class ActiveWorkers:
             return
         while self.steps:
             step_ns, num_items = self.steps.popleft()
-            self._all_items += num_items
             self._window.steps_ns.append(step_ns / num_items)
-        self._all_rows[pool] += num_rows
         if times_ns[0] < self._SHORTEST_NS:
             return
         if pool == SHARED and self._num_cold:
             self._num_cold -= 1
             return
         self._window.add(pool, num_rows, times_ns[0] // (1 if pool == SHARED else size), times_ns[1])
-        if pool == SHARED and self._all_items and self._window.is_enough(self.limit):
+        if pool == SHARED and self.num_items and self._window.is_enough(self.limit):
             self._judge()
 
     def _judge(self) -> None:
@@ -305,9 +305,8 @@ class ActiveWorkers:
         if len(window.steps_ns) < self._NUM_STEPS and window.step_ns > threads:
             return  # some more
         found = _Estimate(max(threads, others, window.step_ns), threads >= max(others, window.step_ns), window.share)
-        if not self._warm:  # until now rows were computed ahead of the items that are delivered
-            self._warm, self._all_items = True, 0
-            self._all_rows.clear()
+        if not self._warm:
+            self._warm = True
         elif not self._at_rest:
             self._estimates[self.limit] = found
             self._search()
@@ -316,7 +315,7 @@ class ActiveWorkers:
         self._window = _Window()
 
     def _cost_of_item(self, pool: str) -> float:
-        return self._window.cost_of(pool) * self._all_rows[pool] / self._all_items
+        return self._window.cost_of(pool) * self.num_rows[pool] / self.num_items
 
     def _search(self) -> None:
         """Try the next number of threads, or hold the best of those tried."""
