@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
 import penstock as ps
@@ -82,3 +83,31 @@ def test_a_worker_that_joins_does_not_wait_for_itself() -> None:
         thread.join(30.0)
     assert answers == [[]]
     engine.dispose()
+
+
+def test_all_threads_that_are_to_work_do_so_after_fewer_were_tried() -> None:
+    """In one parking lot for all, those who may not work took the rings of those who may: four of eight slept on."""
+    lock, now, most = threading.Lock(), 0, 0
+
+    def waits(number: int) -> int:
+        nonlocal now, most
+        with lock:
+            now += 1
+            most = max(most, now)
+        time.sleep(0.002)
+        with lock:
+            now -= 1
+        return number
+
+    with ps.from_source(range(1 << 30)).map(waits).batch(4).feed(executor="threads", num_workers=32) as feed:
+        next(feed)
+        assert feed._engine is not None
+        active = feed._engine._scheduler.active
+        active.ceiling = active._most = 8
+        for limit in (2, 8):  # the first is said, the second found
+            active.limit = min(limit, active.limit)
+            while feed._engine.num_active != limit:
+                next(feed)
+        most = 0
+        while most < 8:
+            next(feed)

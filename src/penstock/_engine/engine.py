@@ -94,7 +94,7 @@ class Engine:
         self.grow: Callable[[], None] | None = None  # of the executor: starts the workers that `pools` has more
         self._consumers = ParkingLot()
         self._waiters = {pool: ParkingLot() for pool in self._scheduler.pools}
-        self._idle_workers = ParkingLot()  # for shared workers that are not wanted at the moment
+        self._idle = [ParkingLot() for _ in range(max(1, num_workers, program.most_workers))]  # for a shared worker that is not to work
         last = self._scheduler.segments[-1]
         self._opener = self._waiters[pool_of(last, 0)]  # where those wait who need a slot
         self._slots = SlotPool(allocate, self._opener.bell)
@@ -204,12 +204,11 @@ class Engine:
                 continue
             if self.stopping:  # each one that leaves wakes the next: a ring of `stop` may have been silenced with those of slots
                 self._unpark_workers()
-                self._idle_workers.ring()
                 return None
             waiters = self._waiters[pool]
             if pool == SHARED and worker >= scheduler.active.limit:
                 waiters.ring()  # the ring that woke this worker was for one who may work
-                waiters = self._idle_workers
+                waiters = self._idle[worker]  # its own: in a common one, those who may not work would take the rings of those who may
             waiters.park(partial(self._unchanged, seen, pool))
 
     def try_claim(self) -> Claim | None:
@@ -333,7 +332,8 @@ class Engine:
         if self._scheduler.active.notice != notice:
             if self.grow is not None:
                 self.grow()
-            self._idle_workers.ring_all()
+            for waiters in self._idle[: self._scheduler.active.limit]:
+                waiters.ring()
             self.announce(Notice(time.perf_counter_ns(), self._scheduler.active.subject, self._scheduler.active.notice))
         self.draws.add("kernels", slow_twins())
         for kind, text in self.draws.take():
@@ -482,7 +482,7 @@ class Engine:
         """Let all workers run out. Safe from any thread, in finalisers and signal handlers."""
         self.stopping = True
         self.breaker.break_off()
-        for waiters in (*self._waiters.values(), self._idle_workers, self._consumers, self._waits):
+        for waiters in (*self._waiters.values(), *self._idle, self._consumers, self._waits):
             waiters.ring_all()
         self._turns.wake()
         self._errands.wake()
