@@ -18,7 +18,7 @@ _POISON = _in("test_deaths", "what_kills_twice_is_named_and_left_out_where_the_p
 _RESUMED = _in(
     "test_deaths",
     "a_run_broken_off_and_resumed_with_other_workers_while_some_die_is_the_undisturbed_one",
-    "100_runs_broken_off_and_resumed_while_workers_die_are_the_undisturbed_ones",
+    "40_runs_broken_off_and_resumed_while_workers_die_are_the_undisturbed_ones",
 )
 _MACHINE = _in(
     "test_feed_machine",
