@@ -3,6 +3,7 @@ from __future__ import annotations
 import gc
 import itertools
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -288,3 +289,25 @@ def test_the_buffers_of_batches_that_nobody_keeps_are_used_again(skips: bool) ->
     finally:
         gc.enable()
     assert len(allocated) <= 4
+
+
+def test_for_what_waits_more_threads_work_than_there_are_cpus_and_the_next_run_begins_with_them() -> None:
+    def waits(number: int) -> int:
+        time.sleep(0.002)
+        return number
+
+    dataset = ps.from_source(range(1 << 30)).map(waits).batch(4)
+    with dataset.feed(executor="threads") as feed:
+        next(feed)
+        assert feed._engine is not None
+        at_first = feed._engine.num_active
+        while feed._engine.num_active <= at_first:
+            next(feed)
+        while sum(thread.name.startswith("penstock-workers-") for thread in threading.enumerate()) <= at_first:
+            next(feed)
+        assert any("active worker threads" in notice for notice in feed.stats().notices)
+    with dataset.feed(executor="threads") as feed:
+        next(feed)
+        assert feed._engine is not None
+        assert feed._engine.num_active > at_first
+        assert any("active worker threads" in notice for notice in feed.stats().notices)
