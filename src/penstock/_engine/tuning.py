@@ -252,8 +252,7 @@ class ActiveWorkers:
         self._most, self.ceiling, self.limit = most, ceiling, most
         self._estimates: dict[int, _Estimate] = {}
         self._held_ns = 0.0
-        self._num_held, self._before = 0, most
-        self.has_room = True
+        self._num_held, self._before, self.has_room = 0, most, True
         self._patience = self._FIRST_PATIENCE
         self._at_rest = self._warm = False
         self.num_rows: defaultdict[str, int] = defaultdict(int)
