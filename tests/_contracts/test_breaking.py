@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import random
+import signal
 import threading
 from collections.abc import Iterator
 
@@ -7,7 +9,7 @@ import pytest
 
 from penstock._contracts.failing import ReadBrokenOff
 from penstock._contracts.policy import Raise, Retry, Skip, decide
-from penstock._contracts.process import Breaker, breakable
+from penstock._contracts.process import Breaker, breakable, uninterrupted
 
 
 class Woken(Exception):
@@ -108,3 +110,26 @@ def test_no_policy_takes_it_for_a_bad_element() -> None:
     error = ReadBrokenOff("what", where="where", fix="fix")
     for policy in (Skip(), Retry(3, then=Skip())):
         assert decide(policy, error, 0) == Raise()
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no timers that raise a signal")
+def test_no_interrupt_of_pythons_own_handler_is_lost_in_an_uninterrupted_call_and_each_call_is_made_once() -> None:
+    """That handler is C and has no frame, as the error of a thread that cannot be started has none: it was taken for that one."""
+    chance, before = random.Random(5), signal.signal(signal.SIGALRM, signal.default_int_handler)
+    calls: list[None] = []
+    try:
+        for _ in range(2000):
+            calls.clear()
+            num_calls = 0
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 1e-6 + chance.random() * 3e-4)
+                while num_calls < 1000:
+                    num_calls += 1
+                    uninterrupted(lambda: calls.append(None))
+            except KeyboardInterrupt:
+                assert num_calls - 1 <= len(calls) <= num_calls
+            else:
+                raise AssertionError("the interrupt was lost")
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

@@ -197,13 +197,13 @@ def test_as_many_threads_work_as_make_the_loop_fastest(most: int, ceiling: int, 
 
 def test_every_number_that_is_tried_or_held_is_told_with_what_it_takes() -> None:
     loop, told = Loop(ActiveWorkers(4, 4), takes_turns), [""]
-    while "1, of 4" not in loop.run(1).notice:
+    while "1 of 4" not in loop.run(1).notice:
         told += [loop.workers.notice] if loop.workers.notice != told[-1] else []
     assert told[1:] == [
         "trying 2 active worker threads; with 4 an item takes 20.00 ms",
         "trying 1 active worker threads; with 2 an item takes 20.00 ms",
     ]
-    assert loop.workers.notice == "active worker threads: 1, of 4; an item takes 20.00 ms, with 2 20.00 ms, with 4 20.00 ms"
+    assert loop.workers.notice == "active worker threads: 1 of 4; an item takes 20.00 ms, with 2 20.00 ms, with 4 20.00 ms"
     assert loop.workers.subject == "alone"
 
 
@@ -260,7 +260,7 @@ def test_a_search_goes_on_in_the_next_run_however_short_the_runs_are() -> None:
         again.begin(workers.found)
         assert (again.limit, again.notice) == (workers.limit, workers.notice)
         workers = Loop(again, takes_turns).run(ActiveWorkers._NUM_DROPPED + 4)
-        if "1, of 4" in workers.notice:
+        if "1 of 4" in workers.notice:
             return
     raise AssertionError(workers.notice)
 

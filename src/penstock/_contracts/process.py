@@ -274,9 +274,9 @@ def uninterrupted(call: Callable[[], _T]) -> _T:
     try:
         _thread.start_new_thread(run, ())
     except BaseException as error:
-        if error.__traceback__ is None or error.__traceback__.tb_next is None:  # no thread can be started
+        if isinstance(error, RuntimeError) and getattr(error.__traceback__, "tb_next", None) is None:  # no thread can be started
             return call()
-        interrupt = error  # of a signal handler, which has a frame of its own
+        interrupt = error  # of a signal handler: one that raises a RuntimeError, too, has a frame of its own
     while not (returned or raised):
         try:
             done.acquire()

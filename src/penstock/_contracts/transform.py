@@ -21,7 +21,7 @@ class Scratch:
     Not thread-safe: each worker owns one.
 
     Attributes:
-        ahead: int64 [1]; a source that reads several elements into it counts here how far it is, for whoever looks from another thread.
+        ahead: int64 [1]; a source that reads several elements into it counts here how far it is; other threads read it.
     """
 
     __slots__ = ("_arrays", "_buffers", "_held", "ahead")

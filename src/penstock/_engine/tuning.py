@@ -327,8 +327,8 @@ class ActiveWorkers:
         self._held_ns, self._num_held, self._before, self._at_rest = self._estimates[best].ns, 0, best, True
         self.subject = "alone" if best < self._most else "workers"
         tried = ", ".join(f"with {number} {self._ms(number)}" for number in sorted(self._estimates) if number != best)
-        of = f"of {self._most}" if best <= self._most else f"more than {self._most}, for elements wait"
-        self._go(best, f"active worker threads: {best}, {of}; an item takes {self._ms(best)}{tried and ', '}{tried}")
+        of = f" of {self._most}" if best <= self._most else f", more than {self._most}, for elements wait"
+        self._go(best, f"active worker threads: {best}{of}; an item takes {self._ms(best)}{tried and ', '}{tried}")
 
     def _best(self) -> int:
         """Return the best number: of about equal ones the fewest, or that before where the threads are not what limits."""

@@ -125,7 +125,7 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--root", metavar="DIR", help="the folder that the paths of a list file start from (default: the list's own)")
     parser.add_argument("--batch", type=_at_least(1), default=64, metavar="B", help="elements per batch (default: %(default)s)")
-    parser.add_argument("--workers", type=_at_least(1), metavar="N", help="threads (default: one per CPU)")
+    parser.add_argument("--workers", type=_at_least(1), metavar="N", help="threads (default: one per CPU, and more for what waits)")
     parser.add_argument("--seconds", type=_seconds, default=3.0, metavar="S", help="length of each measurement (default: %(default)s)")
     parser.add_argument("--step-ms", type=_milliseconds, metavar="MS[,MS...]", help="step times to try (default: around the ceiling)")
     parser.add_argument("--map", metavar="MODULE:FUNCTION", help="your own function on each element, in place of the image operators")

@@ -87,7 +87,7 @@ API int64_t penstock_read_file(const char *path, unsigned char *buffer, int64_t 
 
 /* Read whole files one behind the other, until one does not fit or is out of the ordinary, or `most_ns` have passed: then the next may wait.
  *
- * paths: a 0 behind each. at: the number of the file that is being read, for whoever looks from another thread. ends: where each ends.
+ * paths: a 0 behind each. at: the number of the file that is being read; other threads look at it. ends: where each ends.
  * Returns how many were read. */
 API int64_t penstock_read_files(const char *paths, int64_t num, unsigned char *buffer, int64_t capacity, int64_t most_ns, int64_t *ends,
                                 volatile int64_t *at) {
