@@ -167,7 +167,7 @@ LINES = (
     ),
     Line("Elements that wait 4 ms, threads by default, of 16, elements/s", "waiting", "penstock_16", "penstock", "", ""),
     *(
-        Line(f"With 16 CPUs, steps of {step}: {what}, steps/s", "manycore", f"{work}_{step}_ceiling", f"{work}_{step}_feed", "", "")
+        Line(f"16 simulated CPUs, steps of {step}: {what}, steps/s", "manycore", f"{work}_{step}_ceiling", f"{work}_{step}_feed", "", "")
         for step in ("50ms", "2ms")
         for work, what in (
             ("photos", "own operators"), ("users", "the user's function in 16 worker processes"), ("small", "small records"),
