@@ -422,6 +422,11 @@ class _Torch:
 
     def __init__(self) -> None:
         self.cuda = _Cuda()
+        self.launched: list[Any] = []
+
+    def ones(self, size: int, *, device: Any) -> None:
+        self.launched.append(device)
+        raise RuntimeError("CUDA error: operation not supported")  # as CUDA says of an error before
 
     def __getattr__(self, name: str) -> Any:
         return getattr(torch, name)
@@ -517,5 +522,7 @@ def test_memory_is_registered_on_the_device_and_no_more_when_its_copies_have_end
     assert not pretended.cuda.registered
 
 
-def test_memory_that_cannot_be_registered_is_used_as_it_is() -> None:
-    _registered(_Torch(), "cuda:3", 4096, 13)()
+def test_memory_that_cannot_be_registered_is_used_as_it_is_and_said() -> None:
+    with pytest.warns(RuntimeWarning, match=r"cannot be pinned \(CUDA error 801\), and copies to cuda:3 are slower: raise the limit"):
+        _registered(pretended := _Torch(), "cuda:3", 4096, 13)()
+    assert pretended.launched == ["cuda:3"]  # else a kernel of the program would report it

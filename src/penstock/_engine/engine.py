@@ -40,11 +40,6 @@ from penstock.queues.standing import level_of_caller
 __all__ = ["Engine"]
 
 
-def oversize_words(num_bytes: int, memory_bytes: int) -> str:
-    """Say that a batch is larger than the budget."""
-    return f"a batch takes {num_bytes / 1e6:.1f} MB, more than memory_bytes ({memory_bytes / 1e6:.1f} MB): one is made at a time"
-
-
 _IN_HAND = 2  # what is being delivered, and what the name in a `for` stands for until then
 
 Mark = tuple[int, int, int, int]
@@ -538,7 +533,8 @@ class Engine:
             self._scheduler.finish(segment, chunk, tail)
             self._unpark_consumer()
         if self._scheduler.oversize > before == 0:
-            self.announce(Notice(time.perf_counter_ns(), "memory", oversize_words(self._scheduler.oversize, self._scheduler.memory_bytes)))
+            sizes = f"{self._scheduler.oversize / 1e6:.1f} MB, more than memory_bytes ({self._scheduler.memory_bytes / 1e6:.1f} MB)"
+            self.announce(Notice(time.perf_counter_ns(), "memory", f"a batch takes {sizes}: one is made at a time"))
         self._lost.tell()
 
     def _read(self, task: Claim, begin_ns: int, begin_cpu: int) -> None:

@@ -164,8 +164,8 @@ class Scheduler:
     @property
     def shape(self) -> Any:
         """What another run must have in common with it to begin with what this one has found out."""
-        scales = tuple((one.plan.name, *(block.scale for block in one.blocks)) for one in self.segments)
-        return self.num_workers, self.active.ceiling, self.memory_bytes, scales
+        scales = ((one.plan.name, *(block.scale for block in one.blocks)) for one in self.segments)
+        return self.num_workers, self.active.ceiling, self.memory_bytes, *scales
 
     @property
     def found(self) -> Any:
@@ -194,6 +194,9 @@ class Scheduler:
     def size_of(self, pool: str) -> int:
         """Return how many workers a pool should have."""
         return self.pools[pool] or self._num_wide
+
+    def _num_working(self, pool: str) -> int:
+        return self.active.limit if pool == SHARED else self.size_of(pool)
 
     def _make_wide(self, num_workers: int) -> None:
         """Have work for so many shared workers."""
@@ -233,7 +236,7 @@ class Scheduler:
         while not blocked and not segment.has_rows() and segment.can_open() and self._room(segment) and self._has_bytes(segment):
             if self._open(segment):
                 self._pump()
-        return self._next_rows(segment, self.size_of(pool) if pool != SHARED else self.active.limit, blocked=blocked)
+        return self._next_rows(segment, self._num_working(pool), blocked=blocked)
 
     def _later_task(self, segment: Segment, pool: str) -> Claim | None:
         """Claim what brings a chunk on that is begun: a batch to be made, or a block of a later stage."""
@@ -516,14 +519,13 @@ class Scheduler:
         segment.weigh(stage, outcome.most_bytes / count)
         if task.chunk is not None and task.chunk.all_in_place:
             return
-        segment.blocks[stage].observe(count, wall_ns)
         pool, self.active.has_room = pool_of(segment, stage), self.held_bytes < _MOST_HELD * self.memory_bytes
+        segment.blocks[stage].observe(count, wall_ns, self._num_working(pool))
         self.active.num_rows[pool] += count
         if segment.blocks[stage].growing or segment.chunk_size.growing:
             return
         self.active.observe(pool, self.size_of(pool), count, (wall_ns + beside_ns, cpu_ns))
-        if self.active.limit > self.num_workers or self._num_wide > self.num_workers:
-            self._make_wide(max(self.num_workers, self.active.limit))
+        self._make_wide(max(self.num_workers, self.active.limit))
 
     def _take_rest(self, segment: Segment, task: Claim, outcome: Outcome) -> None:
         """Let the rows of a task wait that there was no room for."""
@@ -567,7 +569,7 @@ class Scheduler:
     def _learn_batches(self, segment: Segment, chunk: Chunk) -> int:
         """Learn what batches take; return the bytes of those of a chunk."""
         num_bytes, num_items = result_bytes(segment, chunk), chunk.num_items // (chunk.batch_rows_in_place or 1)
-        segment.chunk_size.observe(num_items, chunk.progress.cost_ns, num_bytes)
+        segment.chunk_size.observe(num_items, chunk.progress.cost_ns, num_bytes, self._num_working(pool_of(segment, 0)))
         segment.item_bytes = followed(segment.item_bytes, num_bytes / chunk.num_rows)
         if segment is self.segments[-1] or (segment.plan.delivers_directly and chunk.batch_rows_in_place):
             self._chunk_bytes = max(1, num_bytes)
@@ -720,8 +722,7 @@ class Scheduler:
             self._open(following)  # the next claim need not do it
 
     def _deliver(self, ready: Ready) -> None:
-        if ready.end or ready.error is not None:
-            self.ended = True
+        self.ended = self.ended or ready.end or ready.error is not None
         self.active.num_items += len(ready.items)
         self.ready.append(ready)
 

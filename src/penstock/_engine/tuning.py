@@ -17,6 +17,7 @@ _STEADY_TARGET_NS = 24_000_000  # of elements that all cost about the same, or i
 _STEADY_TASKS = 100  # so many in a row, none of them dear
 _DEAR = 3  # times the usual cost of a row
 _UNIT_TARGET_NS = 4_000_000
+_LOCK_TARGET_NS = 3_400_000  # times the number of workers: so long tasks leave 95 % of the interpreter lock to others than their booking
 ELSEWHERE = 4  # times as long are tasks of workers elsewhere: one costs this process 0.6 ms
 _GROWTH = 4
 _LARGEST_BLOCK = 16_384
@@ -45,7 +46,7 @@ def awaited_ns(busy_ns: int, num_calls: int, concurrency: int, *, batched: bool)
 
 
 class BlockSize:
-    """Rows per task of one stage: a task costs about 8 ms, or 24 where all cost the same. Grows at most fourfold at once."""
+    """Rows per task of one stage: a task costs about 8 ms, 24 where all cost the same, more with many workers. Grows at most fourfold."""
 
     __slots__ = ("_cost_ns", "_least_rows", "_most_rows", "_num_steady", "_one_thread", "_size", "growing", "scale")
 
@@ -76,8 +77,8 @@ class BlockSize:
         self._cost_ns, self._num_steady, size = found
         self._size = max(self._least_rows, min(size, self._most_rows))
 
-    def observe(self, num_rows: int, wall_ns: int) -> None:
-        """Learn from one finished task."""
+    def observe(self, num_rows: int, wall_ns: int, num_workers: int = 1) -> None:
+        """Learn from one finished task of so many workers."""
         cost = wall_ns / num_rows
         if self._cost_ns == 0.0:
             self._cost_ns = cost
@@ -86,7 +87,7 @@ class BlockSize:
             weight = 0.5 if cost < self._cost_ns else 0.2
             self._cost_ns += weight * (cost - self._cost_ns)
         target = _STEADY_TARGET_NS if self._one_thread or self._num_steady >= _STEADY_TASKS else _TARGET_NS
-        wanted = int(target * self.scale / max(self._cost_ns, 1.0))
+        wanted = int(max(target, num_workers * _LOCK_TARGET_NS) * self.scale / max(self._cost_ns, 1.0))
         before = self._size
         ceiling = before * _GROWTH if num_rows >= before else before
         self._size = max(self._least_rows, min(wanted, ceiling, self._most_rows))
@@ -102,11 +103,11 @@ class BlockSize:
 class ChunkSize:
     """Items per chunk: one batch when batches are dear, many when they are tiny."""
 
-    __slots__ = ("_least_items", "_most_bytes", "_size", "_target_ns", "growing")
+    __slots__ = ("_least_items", "_most_bytes", "_scale", "_size", "_target_ns", "growing")
 
     def __init__(self, least_items: int = 1, *, one_thread: bool = False, scale: int = 1) -> None:
         """Start with `least_items`."""
-        self._target_ns = scale * (_STEADY_TARGET_NS if one_thread else _UNIT_TARGET_NS)
+        self._scale, self._target_ns = scale, _STEADY_TARGET_NS if one_thread else _UNIT_TARGET_NS
         self._most_bytes = scale * _UNIT_BYTES
         self._least_items = self._size = least_items
         self.growing = False
@@ -116,10 +117,11 @@ class ChunkSize:
         """Have chunks of more than `least_items` take `most_bytes` at most, so that the byte budget holds all that are in flight."""
         self._most_bytes = min(most_bytes, self._most_bytes)
 
-    def observe(self, num_items: int, wall_ns: int, num_bytes: int) -> None:
-        """Learn from one finished chunk: its cost over all tasks, and its size in memory."""
+    def observe(self, num_items: int, wall_ns: int, num_bytes: int, num_workers: int = 1) -> None:
+        """Learn from one finished chunk of so many workers: its cost over all tasks, and its size in memory."""
         cost = max(1.0, wall_ns / max(1, num_items))
-        wanted = min(self._target_ns / cost, _LARGEST_UNIT, max(1.0, self._most_bytes / max(1.0, num_bytes / max(1, num_items))))
+        target = self._scale * max(self._target_ns, num_workers * _LOCK_TARGET_NS)
+        wanted = min(target / cost, _LARGEST_UNIT, max(1.0, self._most_bytes / max(1.0, num_bytes / max(1, num_items))))
         before = self._size
         ceiling = before * _GROWTH if num_items >= before else before
         self._size = max(self._least_items, min(int(wanted), ceiling))
@@ -167,10 +169,6 @@ class _Window:
     def is_enough(self, num_threads: int) -> bool:
         """Whether the cost of a row is known."""
         return len(self.shares) >= self._NUM_TASKS and self.wall_ns[SHARED] >= self._LEAST_NS * num_threads
-
-    def cost_of(self, pool: str) -> float:
-        """Nanoseconds per row of a pool's tasks."""
-        return self.wall_ns[pool] / self.num_rows[pool]
 
     @property
     def share(self) -> float:
@@ -240,8 +238,7 @@ class ActiveWorkers:
         "subject",
     )
 
-    _NUM_DROPPED = 8
-    _SHORTEST_NS = 200_000
+    _NUM_DROPPED, _SHORTEST_NS = 8, 200_000
     _FIRST_PATIENCE, _MOST_PATIENCE = 8, 512  # windows
     _BUSY, _OFF_CPU = 0.9, 0.5  # shares of its time that a thread is on a CPU
     _NO_WORSE, _CHANGED = 1.02, 1.25
@@ -314,7 +311,7 @@ class ActiveWorkers:
         self._window = _Window()
 
     def _cost_of_item(self, pool: str) -> float:
-        return self._window.cost_of(pool) * self.num_rows[pool] / self.num_items
+        return self._window.wall_ns[pool] / self._window.num_rows[pool] * self.num_rows[pool] / self.num_items
 
     def _search(self) -> None:
         """Try the next number of threads, or hold the best of those tried."""
