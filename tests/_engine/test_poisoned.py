@@ -82,7 +82,7 @@ PLACES: list[tuple[type[Any], str]] = [(Segment, "_next_run"), (Segment, "open")
 def test_others_do_not_go_on_with_half_a_change(ordered: bool, place: tuple[type[Any], str]) -> None:
     """The worst that may happen: the dying worker is slow to say so, and the others do all that they find to do."""
     for at in (1, 2, 3, 5, 9, 17):
-        stepper = Stepper(ps.from_source(range(240)).map(lambda x: np.full(5, x)).batch(4), at, ordered=ordered)
+        stepper = Stepper(ps.from_source(range(2400)).map(lambda x: np.full(5, x)).batch(4), at, ordered=ordered)
         with cut(*place, at), pytest.raises(Killed):
             stepper.run()
         with pytest.raises(AssertionError, match="stuck"):  # there is nothing to do until the error is booked

@@ -195,9 +195,6 @@ class Scheduler:
         """Return how many workers a pool should have."""
         return self.pools[pool] or self._num_wide
 
-    def _num_working(self, pool: str) -> int:
-        return self.active.limit if pool == SHARED else self.size_of(pool)
-
     def _make_wide(self, num_workers: int) -> None:
         """Have work for so many shared workers."""
         self._num_wide = num_workers
@@ -236,7 +233,7 @@ class Scheduler:
         while not blocked and not segment.has_rows() and segment.can_open() and self._room(segment) and self._has_bytes(segment):
             if self._open(segment):
                 self._pump()
-        return self._next_rows(segment, self._num_working(pool), blocked=blocked)
+        return self._next_rows(segment, self.size_of(pool) if pool != SHARED else self.active.limit, blocked=blocked)
 
     def _later_task(self, segment: Segment, pool: str) -> Claim | None:
         """Claim what brings a chunk on that is begun: a batch to be made, or a block of a later stage."""
@@ -520,11 +517,12 @@ class Scheduler:
         if task.chunk is not None and task.chunk.all_in_place:
             return
         pool, self.active.has_room = pool_of(segment, stage), self.held_bytes < _MOST_HELD * self.memory_bytes
-        segment.blocks[stage].observe(count, wall_ns, self._num_working(pool))
+        num_workers = self.size_of(pool) if pool != SHARED else self.active.limit
+        segment.blocks[stage].observe(count, wall_ns, num_workers)
         self.active.num_rows[pool] += count
         if segment.blocks[stage].growing or segment.chunk_size.growing:
             return
-        self.active.observe(pool, self.size_of(pool), count, (wall_ns + beside_ns, cpu_ns))
+        self.active.observe(pool, num_workers, count, (wall_ns + beside_ns, cpu_ns))
         self._make_wide(max(self.num_workers, self.active.limit))
 
     def _take_rest(self, segment: Segment, task: Claim, outcome: Outcome) -> None:
@@ -569,7 +567,7 @@ class Scheduler:
     def _learn_batches(self, segment: Segment, chunk: Chunk) -> int:
         """Learn what batches take; return the bytes of those of a chunk."""
         num_bytes, num_items = result_bytes(segment, chunk), chunk.num_items // (chunk.batch_rows_in_place or 1)
-        segment.chunk_size.observe(num_items, chunk.progress.cost_ns, num_bytes, self._num_working(pool_of(segment, 0)))
+        segment.chunk_size.observe(num_items, chunk.progress.cost_ns, num_bytes, segment.blocks[0].num_workers)
         segment.item_bytes = followed(segment.item_bytes, num_bytes / chunk.num_rows)
         if segment is self.segments[-1] or (segment.plan.delivers_directly and chunk.batch_rows_in_place):
             self._chunk_bytes = max(1, num_bytes)

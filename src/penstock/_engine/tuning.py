@@ -48,11 +48,11 @@ def awaited_ns(busy_ns: int, num_calls: int, concurrency: int, *, batched: bool)
 class BlockSize:
     """Rows per task of one stage: a task costs about 8 ms, 24 where all cost the same, more with many workers. Grows at most fourfold."""
 
-    __slots__ = ("_cost_ns", "_least_rows", "_most_rows", "_num_steady", "_one_thread", "_size", "growing", "scale")
+    __slots__ = ("_cost_ns", "_least_rows", "_most_rows", "_num_steady", "_one_thread", "_size", "growing", "num_workers", "scale")
 
     def __init__(self, most_rows: int = _LARGEST_BLOCK, least_rows: int = 1, *, one_thread: bool = False, scale: int = 1) -> None:
         """Start with `least_rows`, one unless many rows wait no longer than one; a task never has more than `most_rows`."""
-        self.scale = scale
+        self.scale, self.num_workers = scale, 1
         self._cost_ns = 0.0
         self._one_thread = one_thread
         self._num_steady = 0
@@ -79,7 +79,7 @@ class BlockSize:
 
     def observe(self, num_rows: int, wall_ns: int, num_workers: int = 1) -> None:
         """Learn from one finished task of so many workers."""
-        cost = wall_ns / num_rows
+        cost, self.num_workers = wall_ns / num_rows, num_workers
         if self._cost_ns == 0.0:
             self._cost_ns = cost
         else:
