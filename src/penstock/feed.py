@@ -622,11 +622,12 @@ class Feed(Observed):
 
     def _run_with(self, executor: Executor) -> bool:
         """Let an executor run the engine; return whether it could start."""
-        assert self._engine is not None
+        if (engine := self._engine) is None:
+            return True  # close() came meanwhile
         if self._finalizer is not None:
             self._finalizer.detach()
         self._executor = executor
-        self._finalizer = weakref.finalize(self, abandon, self._engine, executor, self._options.grace_period_s, self._recorder)
+        self._finalizer = weakref.finalize(self, abandon, engine, executor, self._options.grace_period_s, self._recorder)
         return uninterrupted(executor.start)
 
     def _refill(self) -> bool:
