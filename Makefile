@@ -152,8 +152,8 @@ pythons: .venv/.check
 	if [ -n "$$missing" ]; then echo "== NOT RUN, no such Python was found here:$$missing"; fi
 
 test-%: .venv-%/.test
-	@echo "== core suite on Python $*, without the laws and the programs that go wrong, which hardly depend on it"
-	@.venv-$*/bin/python tools/run_tests.py -q -m "not slow" -n $(TEST_PROCESSES) --hypothesis-profile=quick $(addprefix --ignore=tests/,laws faults benchmarks examples)
+	@echo "== core suite on Python $*, without what hardly depends on it: laws, programs that go wrong, formats, images, packing, tools"
+	@.venv-$*/bin/python tools/run_tests.py -q -m "not slow" -n $(TEST_PROCESSES) --hypothesis-profile=quick $(addprefix --ignore=tests/,laws faults benchmarks examples formats image packing cli docs tools fuzz)
 
 # Virtual environments. A stamp tells what is installed; .venv grows by what a target needs.
 

@@ -172,4 +172,4 @@ def test_a_feed_delivers_the_plain_list_whatever_is_done_to_it_and_its_workers()
 
 @pytest.mark.slow
 def test_a_feed_delivers_the_plain_list_whatever_is_done_to_it_and_its_workers_at_length() -> None:
-    _run(60, 30)
+    _run(40, 30)

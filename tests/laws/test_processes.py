@@ -41,7 +41,7 @@ def test_on_many_cpus_the_default_delivers_the_same(plan: Any) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@settings(LAW, max_examples=100)
+@settings(LAW, max_examples=60)
 @given(plan=PLANS, way=WAYS)
 def test_worker_processes_deliver_what_the_loops_own_thread_does_for_many_plans(plan: Any, way: dict[str, Any]) -> None:
     check(plan, way)
@@ -49,7 +49,7 @@ def test_worker_processes_deliver_what_the_loops_own_thread_does_for_many_plans(
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@settings(LAW, max_examples=100)
+@settings(LAW, max_examples=60)
 @given(plan=PLANS)
 def test_on_many_cpus_the_default_delivers_the_same_for_many_plans(plan: Any) -> None:
     check(plan, {}, num_cpus=5)
