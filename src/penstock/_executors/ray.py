@@ -177,12 +177,12 @@ class Actor:
             self._sent = sent
 
     def spot(self) -> Spot | None:
-        """Return the answer to an earlier question, and ask again."""
-        if self._asked is not None and self._ray.wait([self._asked], timeout=0)[0]:
+        """Return the answer to an earlier question, and ask again. From any thread."""
+        if (asked := self._asked) is not None and self._ray.wait([asked], timeout=0)[0]:
             with suppress(self._ray.exceptions.RayError):  # it has ended
-                self._spot = self._ray.get(self._asked)
-            self._asked = None
-        if self._asked is None:
+                self._spot = self._ray.get(asked)
+            asked = None
+        if asked is None:
             self._asked = self.handle.spot.options(concurrency_group="look").remote()
         return self._spot
 
