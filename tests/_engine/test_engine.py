@@ -311,3 +311,13 @@ def test_for_what_waits_more_threads_work_than_there_are_cpus_and_the_next_run_b
         assert feed._engine is not None
         assert feed._engine.num_active > at_first
         assert any("active worker threads" in notice for notice in feed.stats().notices)
+
+
+def test_tasks_are_sized_for_the_workers_that_a_stage_has() -> None:
+    with ps.from_source(range(1 << 30)).map(lambda number: number).batch(4).feed(executor="threads", num_workers=8) as feed:
+        next(feed)
+        assert feed._engine is not None
+        (segment,) = feed._engine._scheduler.segments
+        while segment.blocks[0].num_workers == 1:
+            next(feed)
+        assert segment.blocks[0].num_workers <= 8

@@ -29,6 +29,22 @@ def grown(cost_ns: int, tasks: int = 130) -> BlockSize:
     return blocks
 
 
+@pytest.mark.parametrize("scale", [1, 4])
+@pytest.mark.parametrize(
+    ("num_workers", "block_ns", "chunk_ns"),
+    [(1, STEADY_NS, 4 * MS), (2, STEADY_NS, 6_800_000), (16, 54_400_000, 54_400_000), (64, 217_600_000, 217_600_000)],
+)
+def test_with_more_workers_tasks_are_longer_so_that_their_booking_takes_the_same_share_of_the_lock(
+    num_workers: int, block_ns: int, chunk_ns: int, scale: int
+) -> None:
+    blocks, chunks, cost_ns = BlockSize(scale=scale), ChunkSize(scale=scale), 4 * MS
+    for _ in range(130):
+        blocks.observe(blocks.size, blocks.size * cost_ns, num_workers)
+        chunks.observe(chunks.items, chunks.items * cost_ns, 0, blocks.num_workers)
+    assert blocks.size == scale * block_ns // cost_ns
+    assert chunks.items == scale * chunk_ns // cost_ns
+
+
 @given(st.lists(st.tuples(st.integers(1, 5000), st.integers(0, 10**10)), max_size=60))
 def test_a_block_has_one_to_16384_rows_whatever_was_measured(tasks: list[tuple[int, int]]) -> None:
     blocks = BlockSize()

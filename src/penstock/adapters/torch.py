@@ -106,7 +106,7 @@ def _registered(torch: Any, device: Any, address: int, num_bytes: int) -> Callab
     with on_device:  # the first call of a thread would else open device 0 as well, where it takes 500 MB
         failed = int(runtime.cudaHostRegister(address, num_bytes, _PORTABLE))
         if failed:
-            text = f"{num_bytes / 1e6:.0f} MB of worker processes cannot be pinned (CUDA error {failed}), and copies to {device} are slower"
+            text = f"memory of worker processes cannot be pinned (CUDA error {failed}), and copies to {device} are slower"
             warnings.warn(f"{text}: raise the limit of locked memory (ulimit -l), or lower memory_bytes=", RuntimeWarning, stacklevel=1)
             with suppress(RuntimeError):
                 torch.ones(1, device=device)  # CUDA reports the error once more with the next kernel: this one, and none of the program's
