@@ -237,10 +237,10 @@ def test_the_end_wakes_everybody_who_waits_for_what_will_not_come(kind: Any) -> 
         ends.append(number)
 
     with Crowd() as crowd:
-        crowd.start(*[lambda number=number: wait(number) for number in range(400)])
-        lined_up(queue, readers=400)
+        crowd.start(*[lambda number=number: wait(number) for number in range(1000)])
+        lined_up(queue, readers=1000)
         queue.close()
-    assert sorted(ends) == list(range(400))
+    assert sorted(ends) == list(range(1000))
 
 
 def test_writers_who_wait_at_the_end_still_get_in(kind: Any) -> None:
