@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 
 from penstock.queues import ParkingLot
@@ -21,10 +22,11 @@ class Crowd:
         self.errors: list[BaseException] = []
 
     def start(self, *functions: Callable[[], object]) -> list[threading.Thread]:
-        threads = [threading.Thread(target=self._guarded, args=(function,), daemon=True) for function in functions]
+        threads = []
+        for function in functions:  # made and started one by one: a wait warns of threads that were made and not started for 5 s
+            threads.append(threading.Thread(target=self._guarded, args=(function,), daemon=True))
+            threads[-1].start()
         self.threads += threads
-        for thread in threads:
-            thread.start()
         return threads
 
     def _guarded(self, function: Callable[[], object]) -> None:
@@ -38,8 +40,9 @@ class Crowd:
         return self
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        end_s = time.monotonic() + (LIMIT_S if error is None else 1.0)
         for thread in self.threads:
-            thread.join(LIMIT_S if error is None else 1.0)
+            thread.join(max(0.0, end_s - time.monotonic()))
         if error is None:
             assert not [thread.name for thread in self.threads if thread.is_alive()]
             assert not self.errors

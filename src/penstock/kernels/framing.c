@@ -44,6 +44,7 @@ INLINE uint64_t little64(const uint8_t *bytes) {
 
 INLINE uint32_t one_byte(uint32_t crc, uint8_t byte) { return crc >> 8 ^ TABLES[0][(crc ^ byte) & 0xFF]; }
 
+#if !WITH_ARM_CRC
 static uint32_t update_tables(uint32_t crc, const uint8_t *data, int64_t num) {
     for (; num >= 8; num -= 8, data += 8) {
         const uint64_t word = little64(data) ^ crc;
@@ -53,6 +54,7 @@ static uint32_t update_tables(uint32_t crc, const uint8_t *data, int64_t num) {
     while (num-- > 0) crc = one_byte(crc, *data++);
     return crc;
 }
+#endif
 
 #if WITH_X86
 enum { MOST_WORDS = 128, LEAST_BYTES = 3 * 64 };
@@ -87,7 +89,12 @@ static const uint32_t SHIFTS[2 * MOST_WORDS] = {
     0xCF4BFAEF, 0x45CDDF4E, 0x6BDE1AC7, 0xACFA3103, 0xAE1175C2, 0xA51B6135,
 };
 
-#define CRC_X86 __attribute__((target("sse4.2,pclmul")))
+#if defined(__clang__) && __clang_major__ >= 14 /* where sse4.2 no longer brings crc32 */
+#define CRC "sse4.2,crc32,pclmul"
+#else
+#define CRC "sse4.2,pclmul"
+#endif
+#define CRC_X86 __attribute__((target(CRC)))
 
 INLINE uint64_t word_at(const uint8_t *bytes) {
     uint64_t word;
@@ -120,7 +127,7 @@ CRC_X86 static uint32_t update_x86(uint32_t start, const uint8_t *data, int64_t 
 
 #if PENSTOCK_VECTORS > 1 && (defined(__clang__) || __GNUC__ >= 8)
 #define WITH_FOLDING 1
-#define FOLDING __attribute__((target("sse4.2,pclmul,avx512f,avx512vl,avx512dq,vpclmulqdq")))
+#define FOLDING __attribute__((target(CRC ",avx512f,avx512vl,avx512dq,vpclmulqdq")))
 enum { FOLDED_BYTES = 256 };
 
 /* What moves both halves of 16 bytes so many words of eight bytes to the right. */

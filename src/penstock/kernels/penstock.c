@@ -188,7 +188,7 @@ static int64_t read_piece(int descriptor, unsigned char *piece, int64_t size, in
 API int64_t penstock_read_windows(const int *descriptors, const int64_t *offsets, int64_t num, int64_t length, int kind, uint64_t bound,
                                   int64_t *out, int64_t *report) {
 #if defined(_WIN32)
-    (void)descriptors, (void)offsets, (void)length, (void)kind, (void)bound, (void)out;
+    (void)descriptors, (void)offsets, (void)length, (void)kind, (void)bound, (void)out, (void)widen_plain;
     report[0] = FAILED, report[1] = 0;
     return num > 0 ? 0 : -1;
 #else

@@ -20,7 +20,11 @@
 
 #if defined(__GNUC__) || defined(__clang__)
 #define INLINE static inline __attribute__((always_inline))
+#if defined(_WIN32)
+#define API __declspec(dllexport)
+#else
 #define API __attribute__((visibility("default")))
+#endif
 #else
 #define INLINE static inline
 #define API
