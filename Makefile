@@ -4,6 +4,8 @@
 #   make test    the core suite
 #   make check   what a change must pass: style, types, layers, guards, snippets, docs, branch coverage of the core, slow tests, real other packages,
 #                kernels under sanitizers, other Pythons
+#   make wheels  the sdist and the wheels of a release in dist/, checked, and run where this machine can; the table is in build/wheels.md
+#   make publish OUT=FOLDER   the site of this version beside those of earlier ones in FOLDER, with a selector
 #   make docs    the documentation as a site in build/site, with the API reference; part of make check
 #   make fuzz    each fuzzer for FUZZ_SECONDS, then the property tests with all their examples
 #   make soak    SOAK_PLANS random plans through the laws of tests/laws, in processes of 250; prints seed and shortest plan of what fails;
@@ -22,8 +24,8 @@ SHELL := /bin/bash
 unexport PYTHONDONTWRITEBYTECODE
 
 PYTHONS := 3.11 3.12 3.13
-# `make check` runs the core suite on the oldest, and most of it on the newest. `make test-3.12` runs it on that one.
-CHECKED_PYTHONS ?= 3.11 3.13
+# `make check` runs the core suite on the oldest, and most of it on the newest ones found. `make test-3.12` runs it on that one.
+CHECKED_PYTHONS ?= 3.11 3.13 3.14
 PYTHON ?= $(shell tools/find_python $(PYTHONS) 3.14)
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 # What an installation depends on; the Python files are read from src, so a change there needs no new one.
@@ -36,7 +38,7 @@ CORE_TESTS := tests/_engine tests/_order tests/_plan $(addprefix tests/laws/test
 # Of the core suite, those whose tests need the pictures of the demo or PyTorch, which `make test` does not install.
 SHOWN := tests/examples/demo tests/examples/test_classic.py
 
-.PHONY: help demo test check fuzz soak bench house clean style types layers guards snippets docs coverage slow interop sanitize pythons
+.PHONY: help demo test check fuzz soak bench house wheels publish clean style types layers guards snippets docs coverage slow interop sanitize pythons
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -81,6 +83,12 @@ WRITE ?=
 
 house: .venv/.test
 	@.venv/bin/python tools/house.py $(if $(WRITE),--write)
+
+wheels: .venv/.wheels
+	@.venv/bin/python tools/wheels.py
+
+publish: docs
+	@.venv-docs/bin/python tools/publish_docs.py $(OUT)
 
 clean:
 	rm -rf .venv .venv-* build dist demo-out bench-data .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
@@ -174,7 +182,11 @@ test-%: .venv-%/.test
 
 .venv/.check: $(RECIPE) | .venv/bin/python
 	@echo "installing Penstock and what its checks need into .venv (the first time about a minute)"
-	@.venv/bin/python $(PIP_INSTALL) -e '.[demo,test,lint]'
+	@.venv/bin/python $(PIP_INSTALL) -e '.[demo,test,lint,wheels]'
+	@touch $@
+
+.venv/.wheels: $(RECIPE) | .venv/bin/python
+	@.venv/bin/python $(PIP_INSTALL) -e '.[wheels]'
 	@touch $@
 
 .venv/.bench: $(RECIPE) | .venv/bin/python

@@ -3,6 +3,9 @@
 The library includes no Python.h and is opened with ctypes, so one build serves every Python version: the wheel is tagged
 py3-none-<platform>. Without a compiler, or where it fails, one line says so and the install goes on: the NumPy twins give the same bytes,
 and the wheel, which has no library, is tagged py3-none-any.
+
+The environment may name another compiler in CC and LDSHARED, and `build_ext --plat-name` the platform that it builds for: tools/wheels.py
+builds the wheels of a release so.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ class BuildKernels(build_ext):
 
     def get_ext_filename(self, fullname: str) -> str:
         """Name the library without the tag of a Python version."""
-        return fullname.replace(".", "/") + ".so"
+        return fullname.replace(".", "/") + (".dll" if self.plat_name.startswith("win") else ".so")
 
     def get_export_symbols(self, ext: Extension) -> list[str]:
         """Ask for no PyInit function: the library has none."""
@@ -48,7 +51,7 @@ class BuildKernels(build_ext):
     def run(self) -> None:
         """Build, or say in one line why not."""
         if sys.platform == "win32":
-            self._give_up("they are not built on Windows")
+            self._give_up("on Windows they come with the wheel")
             return
         try:
             super().run()

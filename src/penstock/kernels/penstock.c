@@ -156,6 +156,7 @@ INLINE int64_t widen_any(const void *piece, int kind, int64_t num, uint64_t boun
     }
 }
 
+#if !defined(_WIN32)
 static int64_t widen_plain(const void *piece, int kind, int64_t num, uint64_t bound, int64_t *restrict out) {
     return widen_any(piece, kind, num, bound, out);
 }
@@ -166,7 +167,6 @@ AVX2 static int64_t widen_avx2(const void *piece, int kind, int64_t num, uint64_
 }
 #endif
 
-#if !defined(_WIN32)
 /* Read exactly `size` bytes; return how many there were, or -1 - errno. */
 static int64_t read_piece(int descriptor, unsigned char *piece, int64_t size, int64_t offset) {
     int64_t done = 0;
@@ -188,7 +188,7 @@ static int64_t read_piece(int descriptor, unsigned char *piece, int64_t size, in
 API int64_t penstock_read_windows(const int *descriptors, const int64_t *offsets, int64_t num, int64_t length, int kind, uint64_t bound,
                                   int64_t *out, int64_t *report) {
 #if defined(_WIN32)
-    (void)descriptors, (void)offsets, (void)length, (void)kind, (void)bound, (void)out, (void)widen_plain;
+    (void)descriptors, (void)offsets, (void)length, (void)kind, (void)bound, (void)out;
     report[0] = FAILED, report[1] = 0;
     return num > 0 ? 0 : -1;
 #else

@@ -19,7 +19,7 @@
 #include <string.h>
 
 #if defined(__GNUC__) || defined(__clang__)
-#define INLINE static inline __attribute__((always_inline))
+#define INLINE static inline __attribute__((always_inline, unused))
 #if defined(_WIN32)
 #define API __declspec(dllexport)
 #else

@@ -18,13 +18,14 @@
 #endif
 
 #if defined(__linux__) && defined(RWF_NOWAIT)
+#pragma weak preadv2 /* of glibc 2.26 and musl 1.2.5: null before */
 enum { LEAST = 8 };
 
 /* Asks the system for all spans of files that are open, when some are not in memory: then they come together, and not one after the other.
  * Of `num` spans every `every`-th is looked at, about a microsecond each. Says whether one was missing. */
 static int fetch_ahead(const int64_t *offsets, const int64_t *lengths, const int64_t *descriptors, int64_t num, int64_t every) {
     int missing = 0;
-    for (int64_t row = 0; row < num && num >= LEAST && !missing; row += every) {
+    for (int64_t row = 0; row < num && num >= LEAST && preadv2 && !missing; row += every) {
         char byte;
         const struct iovec one = {&byte, 1};
         if (descriptors[row] >= 0 && lengths[row] > 0)
