@@ -138,10 +138,12 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 _OUTSIDE = re.compile(r"\[([^\]]+)\]\((?:\.\./)+((?:benchmarks|examples|README)[^)]*)\)")
+_NO_RUN = re.compile(r"^# no-run: .*\n", re.MULTILINE)
 
 
 def on_page_markdown(text: str, **_: Any) -> str:
-    """Write a link to a file of the repository that is not in the site as its path."""
+    """Write a link to a file of the repository that is not in the site as its path, and leave out why a snippet is not run."""
+    text = _NO_RUN.sub("", text)
     return _OUTSIDE.sub(lambda link: f"`{link[2]}`" if link[1].strip("`") == link[2] else f"{link[1]} (`{link[2]}`)", text)
 
 

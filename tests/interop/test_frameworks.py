@@ -43,7 +43,10 @@ def has_torchvision(folder: Path) -> bool:
     return subprocess.run([sys.executable, "-c", "import torchvision"], capture_output=True, check=False, env=environment).returncode == 0
 
 
-@pytest.mark.parametrize("page", ["pytorch", "jax", "tensorflow", "augmentations", "augmentations, torchvision", "index, torchvision", "why"])
+PAGES = ["pytorch", "jax", "tensorflow", "augmentations", "augmentations, torchvision", "index, torchvision", "why"]
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_what_a_page_says_a_snippet_prints_is_what_it_prints(page: str, tmp_path: Path) -> None:
     page, _, with_torchvision = page.partition(", ")
     if with_torchvision and not has_torchvision(tmp_path):

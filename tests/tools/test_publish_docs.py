@@ -50,7 +50,7 @@ def test_what_is_no_version_is_refused_and_nothing_is_written(version: str, tmp_
 
 
 def test_without_a_site_it_says_how_to_make_one(tmp_path: Path) -> None:
-    with pytest.raises(SystemExit, match="has no index.html: run `make docs` first"):
+    with pytest.raises(SystemExit, match=r"has no index\.html: run `make docs` first"):
         publish(tmp_path, tmp_path / "out", "1.0")
 
 
