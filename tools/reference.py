@@ -1,5 +1,7 @@
 """Write the pages of the API reference: one for each public module, made from the docstrings while `make docs` builds the site.
 
+Each page of docs/ is copied into the site as Markdown too, for docs/llms.txt.
+
 mkdocs.yml names this file as a hook. A public name without a docstring is a warning, which ends the strict build;
 tests/docs/test_reference.py finds it too.
 """
@@ -136,8 +138,18 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 _OUTSIDE = re.compile(r"\[([^\]]+)\]\((?:\.\./)+((?:benchmarks|examples|README)[^)]*)\)")
+_NO_RUN = re.compile(r"^# no-run: .*\n", re.MULTILINE)
 
 
 def on_page_markdown(text: str, **_: Any) -> str:
-    """Write a link to a file of the repository that is not in the site as its path."""
+    """Write a link to a file of the repository that is not in the site as its path, and leave out why a snippet is not run."""
+    text = _NO_RUN.sub("", text)
     return _OUTSIDE.sub(lambda link: f"`{link[2]}`" if link[1].strip("`") == link[2] else f"{link[1]} (`{link[2]}`)", text)
+
+
+def on_post_build(config: Any) -> None:
+    """Put the Markdown of each page beside its HTML: docs/llms.txt links to it."""
+    docs = Path(config.docs_dir)
+    for path in sorted(docs.rglob("*.md")):
+        target = Path(config.site_dir) / path.relative_to(docs)
+        target.write_text(on_page_markdown(path.read_text(encoding="utf-8")), encoding="utf-8")

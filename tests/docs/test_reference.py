@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -78,3 +78,16 @@ def test_a_name_or_a_method_without_a_docstring_is_found(monkeypatch: pytest.Mon
 def test_a_link_that_leaves_the_site_becomes_a_path() -> None:
     text = "[the script](../examples/ranks.py), [examples](../examples), [`benchmarks/jobs.py`](../benchmarks/jobs.py), [guide](guide.md)"
     assert reference.on_page_markdown(text) == "the script (`examples/ranks.py`), `examples`, `benchmarks/jobs.py`, [guide](guide.md)"
+
+
+def test_the_reason_why_a_snippet_is_not_run_is_not_in_the_site() -> None:
+    assert reference.on_page_markdown("```python\n# no-run: it needs Grain\nimport grain\n```") == "```python\nimport grain\n```"
+
+
+def test_the_markdown_of_each_page_is_put_beside_its_html(tmp_path: Path) -> None:
+    (tmp_path / "docs" / "formats").mkdir(parents=True)
+    (tmp_path / "site" / "formats").mkdir(parents=True)
+    for name in ("a.md", "formats/b.md"):
+        (tmp_path / "docs" / name).write_text("# no-run: a reason\nText", encoding="utf-8")
+    reference.on_post_build(SimpleNamespace(docs_dir=str(tmp_path / "docs"), site_dir=str(tmp_path / "site")))
+    assert [(tmp_path / "site" / name).read_text(encoding="utf-8") for name in ("a.md", "formats/b.md")] == ["Text", "Text"]

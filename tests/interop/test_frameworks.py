@@ -37,23 +37,29 @@ def run(folder: Path, *command: str, **environment: str) -> str:
     return done.stdout
 
 
-def has_torchvision() -> bool:
+def has_torchvision(folder: Path) -> bool:
     """Tell whether torchvision can be imported: a build for CUDA beside PyTorch for the CPU cannot."""
-    return subprocess.run([sys.executable, "-c", "import torchvision"], capture_output=True, check=False).returncode == 0
+    environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(folder)}
+    return subprocess.run([sys.executable, "-c", "import torchvision"], capture_output=True, check=False, env=environment).returncode == 0
 
 
-@pytest.mark.parametrize("page", ["pytorch", "jax", "tensorflow", "augmentations", "augmentations, torchvision"])
+PAGES = ["pytorch", "jax", "tensorflow", "augmentations", "augmentations, torchvision", "index, torchvision", "why"]
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_what_a_page_says_a_snippet_prints_is_what_it_prints(page: str, tmp_path: Path) -> None:
     page, _, with_torchvision = page.partition(", ")
-    if with_torchvision and not has_torchvision():
+    if with_torchvision and not has_torchvision(tmp_path):
         pytest.skip("torchvision is not installed, or not for this PyTorch")
     blocks = BLOCKS.findall((ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8"))
-    blocks = [(code, said) for code, said in blocks if code.splitlines()[0].endswith(RUN_HERE)]
+    blocks = [(code, said) for code, said in blocks if not code.startswith("# no-run:") or code.splitlines()[0].endswith(RUN_HERE)]
     blocks = [block for block in blocks if with_torchvision or "it needs torchvision" not in block[0]]
-    assert blocks
+    assert any(RUN_HERE in code for code, _ in blocks)
     program = "".join(f"{code}\nprint({END!r}, flush=True)\n" for code, _ in blocks)
     if page == "tensorflow":
         program = "import tensorflow as tf\n" + program
+    if page == "why":
+        program = "import absl.flags\nabsl.flags.FLAGS(['why'])\n" + program  # as absl.app.run does, for Grain
     printed = run(tmp_path, "-c", program).split(END + "\n")
     for (code, said), text in zip(blocks, printed, strict=False):
         pattern = said.replace("[", "[[]").replace("...", "*")
