@@ -2,8 +2,8 @@
 
     python replay.py OUT
 
-Recorded are the calls that the pipelines of `same_bytes.py` make, of functions whose arguments are numbers and blocks of memory. A call with
-a table of addresses, a path or an open file has a meaning in its own process alone, and is left out.
+Recorded are the calls that the pipelines of `same_bytes.py` make, of functions whose arguments are numbers and blocks of memory. A call
+with a table of addresses, a path or an open file has a meaning in its own process alone, and is left out.
 
 The file: for each call a line `name result number_of_arguments`, result `-` for none; for each argument a line `i value`, or `b size` and
 then the bytes before the call and those after it.
@@ -23,11 +23,13 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from penstock.kernels import library
-
 from same_bytes import digest, pipelines
 
 _MOST_CALLS = 100  # of one function
-_PLAIN = {"permute", "philox_uniform", "normalize", "copy_images", "crop_images", "gather_windows", "crc32c", "scan_frames", "find_frame", "check_frames", "find_lines", "find_records", "widen", "check_ends", "tar_scan", "tar_samples"}  # fmt: skip
+_PLAIN = frozenset(library.SIGNATURES) - {
+    *("write_images", "read_file", "read_files", "deal", "read_windows", "gather_columns", "look_up", "parse_examples"),
+    *("read_spans", "stream_spans", "map_file", "unmap_file", "copy_spans"),
+}
 
 
 def _bytes_of(argument: Any) -> bytes:

@@ -16,6 +16,7 @@ import sys
 import tarfile
 import tempfile
 from pathlib import Path
+from typing import Any
 
 if __name__ == "__main__" and sys.argv[1] == "numpy":
     os.environ["PENSTOCK_KERNELS"] = "numpy"  # read at the first call of a kernel
@@ -32,11 +33,13 @@ def pipelines(folder: Path) -> dict[str, ps.Dataset]:
     draw = np.random.default_rng(7)
     images = draw.integers(0, 256, (40, 37, 41, 3), dtype=np.uint8)
     texts = [f"line {number} " + "äx" * int(draw.integers(0, 90)) for number in range(500)]
-    (folder / "a.txt").write_text("\n".join(texts), encoding="utf-8", newline="")
-    (folder / "a.jsonl").write_text(
-        "\r\n".join(json.dumps({"n": number, "t": text}) for number, text in enumerate(texts)), encoding="utf-8", newline=""
-    )
-    (folder / "a.csv").write_text("n,t\n" + "".join(f'{number},"x, ""{number}"""\n' for number in range(300)), encoding="utf-8", newline="")
+    written = {
+        "a.txt": "\n".join(texts),
+        "a.jsonl": "\r\n".join(json.dumps({"n": number, "t": text}) for number, text in enumerate(texts)),
+        "a.csv": "n,t\n" + "".join(f'{number},"x, ""{number}"""\n' for number in range(300)),
+    }
+    for name, text in written.items():
+        (folder / name).write_bytes(text.encode())
     (folder / "a.bin").write_bytes(draw.integers(0, 60_000, 9_000).astype("<u2").tobytes())
     with tarfile.open(folder / "a.tar", "w") as archive:
         for number in range(60):
@@ -44,7 +47,7 @@ def pipelines(folder: Path) -> dict[str, ps.Dataset]:
                 member = tarfile.TarInfo(f"some/folder/{number:05d}.{suffix}")
                 member.size = len(data)
                 archive.addfile(member, io.BytesIO(data))
-    features = {"x": ps.FixedLenFeature([3], "float32"), "n": ps.VarLenFeature("int64"), "s": ps.FixedLenFeature([], "string")}
+    features: Any = {"x": ps.FixedLenFeature([3], "float32"), "n": ps.VarLenFeature("int64"), "s": ps.FixedLenFeature([], "string")}
     rows = ps.from_arrays({"x": draw.normal(size=(300, 3)).astype(np.float32), "n": draw.integers(-9, 9, (300, 4)), "i": np.arange(300)})
     encoded = rows.map(lambda row: ps.encode_example({"x": row["x"], "n": row["n"], "s": b"s" * int(row["i"])}))
     with encoded.feed(num_workers=0) as records:

@@ -6,9 +6,9 @@
 
 The compiler is clang, out of the package ziglang, which has the libraries of all targets. Each wheel is built from the unpacked sdist.
 
-Run are: the x86-64 wheel on each Python found; the arm64 wheel under qemu, and the newest Python, in roots of Debian's packages; the libraries
-for musl and for Windows (under wine) without a Python, by `replay.c`. What a machine lacks for that is said in the table, which is printed
-and kept in build/wheels.md.
+Run are: the x86-64 wheel on each Python found; the arm64 wheel under qemu, and the newest Python, in roots of Debian's packages; the
+libraries for musl and for Windows (under wine) without a Python, by `replay.c`. The table says what did not run, and why; it is printed and
+kept in build/wheels.md.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def check_library(tag: str, wheel: Path, folder: Path) -> None:
     import lief  # only `make wheels` has it
 
     lief.logging.disable()
-    binary = lief.parse(str(library))
+    binary: Any = lief.parse(str(library))
     if binary is None:
         raise Failure(f"{wheel.name}: {library.name} is in no format that is known")
     source = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "src/penstock/kernels").glob("*.c"))
@@ -156,8 +156,8 @@ def asked_for(binary: Any) -> Iterator[tuple[int, ...]]:
             if version is not None and version.name:
                 yield tuple(map(int, re.findall(r"\d+", str(version.name))))
     elif isinstance(binary, lief.MachO.Binary):
-        versions = [command for command in (binary.build_version, binary.version_min) if command is not None]
-        yield tuple(getattr(versions[0], "minos", None) or versions[0].version)[:2]
+        version: Any = binary.build_version
+        yield tuple(version.minos[:2])
     elif isinstance(binary, lief.PE.Binary):
         yield (binary.optional_header.major_operating_system_version, 0)
 
@@ -223,7 +223,8 @@ def replayed(tag: str, wheel: Path, folder: Path, *launch: str | Path) -> str:
     """Compile `replay.c` for a target, and make the recorded calls with the library of a wheel."""
     library, program = library_of(wheel, folder), folder / f"replay-{tag}.exe"
     assert library is not None
-    run(*ZIG.split(), TARGETS[tag].zig, "-O2", "-s", *([] if "win" in tag else ["-dynamic"]), TOOLS / "replay.c", "-o", program)
+    linking = "-static" if "win" in tag else "-dynamic"
+    run(*ZIG.split(), TARGETS[tag].zig, "-O2", "-s", linking, TOOLS / "replay.c", "-o", program)
     printed = run(*launch, program, library, folder / "calls", WINEPREFIX=str(folder / "wine"), WINEDEBUG="-all")
     return f"ran without a Python: {printed.strip().splitlines()[-1]}"
 
@@ -235,7 +236,7 @@ def runs(tag: str, wheel: Path, folder: Path, roots: dict[str, Path | str]) -> I
             yield f"Python {version}", on_python(version, wheel, folder)
     machine = tag.rpartition("_")[2] if not tag.endswith("x86_64") else "x86_64"
     root = roots.get(machine, "not run: there is no such machine here")
-    emulator = [f"qemu-{machine}-static", "-L", str(root)] if machine == "aarch64" else []
+    emulator: list[str] = [f"qemu-{machine}-static", "-L", str(root)] if machine == "aarch64" else []
     if tag.startswith("manylinux"):
         yield f"{SUITES[machine][2]} of Debian {SUITES[machine][1]}", root if isinstance(root, str) else in_root(machine, root, wheel)
     elif tag.startswith("musllinux"):
