@@ -7,6 +7,7 @@ import os
 import platform
 import re
 import sys
+import sysconfig
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,11 +19,14 @@ from penstock._contracts.version import VERSION
 from penstock.kernels.library import LIBRARY
 
 _LIBRARIES = (
-    "numpy", "torch", "jax", "tensorflow", "keras", "pillow", "opencv-python", "opencv-python-headless", "simplejpeg", "pyarrow", "obstore",
-    "ray", "datasets", "grain", "matplotlib", "scikit-learn",
+    "numpy", "cloudpickle", "simplejpeg", "opencv-python-headless", "opencv-python", "opencv-contrib-python-headless",
+    "opencv-contrib-python", "pillow", "pyarrow", "obstore", "zstandard", "rich", "torch", "jax", "tensorflow", "keras", "ray", "datasets", "grain", "matplotlib",
+    "scikit-learn",
 )  # fmt: skip
 """What Penstock works with: looked up in the metadata of what is installed, and not imported."""
 
+_FEATURES = ("sse4_2", "pclmulqdq", "bmi1", "popcnt", "avx2", "avx512f", "avx512vl", "avx512dq", "vpclmulqdq", "crc32")
+"""What the kernels ask of the CPU, as Linux names it; the last is of ARM."""
 _COMPILER = re.compile(rb"GCC: \([^\0]*?\) [0-9.]+|clang version [0-9.]+")
 
 
@@ -32,10 +36,11 @@ class Environment:
 
     Attributes:
         penstock: the version.
-        kernels: "c" or "numpy", and the compiler of the C library.
-        python: version, implementation and compiler.
+        wheel: the tag of the wheel that was installed; "none" where Penstock runs from its sources.
+        kernels: "c" or "numpy", the compiler of the C library, and the features of the CPU that it looks for.
+        python: version, implementation and compiler, and whether it is free-threaded.
         gil: whether this interpreter has a GIL that is on.
-        platform: the system.
+        platform: the system and its C library.
         cpus_usable, cpus_total: by affinity, and all of the machine.
         cpu_limit: CPUs that the cgroup allows.
         memory_total, memory_available: of the machine.
@@ -47,6 +52,7 @@ class Environment:
     """
 
     penstock: str
+    wheel: str
     kernels: str
     python: str
     gil: bool
@@ -72,7 +78,8 @@ class Environment:
         memory = "no limit" if self.memory_limit is None else f"at most {_size(self.memory_limit)}"
         files = "not known" if self.open_files is None else f"{self.open_files[0]:,} (at most {self.open_files[1]:,})"
         facts = {
-            "penstock": f"{self.penstock}, kernels: {self.kernels}",
+            "penstock": f"{self.penstock}, wheel: {self.wheel}",
+            "kernels": self.kernels,
             "python": f"{self.python}, GIL {'on' if self.gil else 'off'}",
             "platform": self.platform,
             "CPUs": f"{self.cpus_usable} usable of {self.cpus_total or 'an unknown number'}; cgroup: {limit}",
@@ -89,12 +96,16 @@ def environment() -> Environment:
     """Describe where this process runs."""
     memory = meminfo()
     cpu_limit, memory_limit = cgroup_limits()
+    free = ", free-threaded" if sysconfig.get_config_var("Py_GIL_DISABLED") else ""
+    # Before Python 3.14 libc_ver() does not know musl; SOABI ends in it.
+    libc = " ".join(platform.libc_ver()).strip() or sysconfig.get_config_var("SOABI")
     return Environment(
         penstock=VERSION,
+        wheel=_wheel(),
         kernels=_kernels(),
-        python=f"{platform.python_version()} ({platform.python_implementation()}, {platform.python_compiler()})",
+        python=f"{platform.python_version()} ({platform.python_implementation()}{free}, {platform.python_compiler()})",
         gil=getattr(sys, "_is_gil_enabled", lambda: True)(),
-        platform=platform.platform(),
+        platform=f"{platform.platform()} ({libc})",
         cpus_usable=available_cpus(),
         cpus_total=os.cpu_count(),
         cpu_limit=cpu_limit,
@@ -112,7 +123,25 @@ def _kernels() -> str:
     if kernels.backend() != "c":
         return "numpy (the C library was not built, cannot be opened here, or is switched off)"
     found = _COMPILER.search(Path(LIBRARY).read_bytes())
-    return f"c ({'compiler not known' if found is None else found[0].decode('ascii', 'replace')})"
+    return f"c ({'compiler not known' if found is None else found[0].decode('ascii', 'replace')}; CPU: {_cpu_features()})"
+
+
+def _cpu_features() -> str:
+    try:
+        found = re.findall(r"^(?:flags|Features)\s*: (.*)", Path("/proc/cpuinfo").read_text("utf-8"), re.MULTILINE)
+    except OSError:
+        return "features not known"
+    return " ".join(name for name in _FEATURES if name in " ".join(found[:1]).split()) or "no features"
+
+
+def _wheel() -> str:
+    try:
+        found = importlib.metadata.distribution("penstock")
+    except importlib.metadata.PackageNotFoundError:
+        return "none, not installed"
+    if Path(str(found.locate_file("penstock"))).resolve() != Path(kernels.__file__).resolve().parents[1]:
+        return "none, run from source"  # an editable installation, or another Penstock is installed than the one that runs
+    return ", ".join(re.findall(r"^Tag: (\S+)", found.read_text("WHEEL") or "", re.MULTILINE)) or "not known"
 
 
 def _libraries() -> dict[str, str]:
