@@ -20,8 +20,8 @@ from penstock.kernels.library import LIBRARY
 
 _LIBRARIES = (
     "numpy", "cloudpickle", "simplejpeg", "opencv-python-headless", "opencv-python", "opencv-contrib-python-headless",
-    "opencv-contrib-python", "pillow", "pyarrow", "obstore", "zstandard", "rich", "torch", "jax", "tensorflow", "keras", "ray", "datasets", "grain", "matplotlib",
-    "scikit-learn",
+    "opencv-contrib-python", "pillow", "pyarrow", "obstore", "zstandard", "rich", "torch", "jax", "tensorflow", "keras", "ray",
+    "datasets", "grain", "matplotlib", "scikit-learn",
 )  # fmt: skip
 """What Penstock works with: looked up in the metadata of what is installed, and not imported."""
 
