@@ -11,6 +11,8 @@
 #                1,000 programs that are killed, and SOAK_NODES nodes of a Ray cluster that are killed while a feed uses them
 #   make bench   the benchmarks behind the table in the README
 #   make house   how large and how tangled the source is, with ceilings and goals; WRITE=1 lowers the ceilings to it
+#   make release-check
+#                what a release must pass beside `make check`: builds into dist/, installs into empty environments, prints a table (some minutes)
 #   make clean   remove what these made
 
 SHELL := /bin/bash
@@ -38,7 +40,7 @@ CORE_TESTS := tests/_engine tests/_order tests/_plan $(addprefix tests/laws/test
 # Of the core suite, those whose tests need the pictures of the demo or PyTorch, which `make test` does not install.
 SHOWN := tests/examples/demo tests/examples/test_classic.py
 
-.PHONY: help demo test check fuzz soak bench house clean $(CHECKS)
+.PHONY: help demo test check fuzz soak bench house release-check clean $(CHECKS)
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -85,6 +87,9 @@ WRITE ?=
 
 house: .venv/.test
 	@.venv/bin/python tools/house.py $(if $(WRITE),--write)
+
+release-check: .venv-docs/.docs
+	@"$(PYTHON)" tools/release_check.py
 
 clean:
 	rm -rf .venv .venv-* build dist demo-out bench-data .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
