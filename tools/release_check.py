@@ -165,12 +165,15 @@ def top_of_changelog(root: Path) -> str | Row:
 
 def addresses(root: Path) -> str | Row:
     """Warn of addresses of the project that are placeholders."""
-    urls = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["project"].get("urls", {})
-    placeholders = [name for name, url in urls.items() if re.search(r"\.(example|invalid)(/|$)", url)]
-    if placeholders:
-        note = f"{', '.join(placeholders)} in pyproject.toml are placeholders: replace them before an upload"
+    names = ("pyproject.toml", "CITATION.cff", "SECURITY.md")
+    texts = {name: (root / name).read_text("utf-8") for name in names if (root / name).exists()}
+    found = sorted(
+        {f"{address} in {name}" for name, text in texts.items() for address in re.findall(r"[\w.-]+\.(?:example|invalid)\b", text)}
+    )
+    if found:
+        note = f"{', '.join(found)}: placeholders, to be replaced before an upload"
         return Row(check="addresses", outcome=WARNING, note=note)
-    return ", ".join(urls)
+    return "no placeholders"
 
 
 def working_tree(root: Path) -> str | Row:

@@ -41,7 +41,7 @@ def test_a_tree_that_is_ready(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     status, rows = quick(tree(tmp_path), capsys)
     assert status == 0
     assert rows.pop("working tree")[0] == WARNING  # nothing is committed
-    assert rows == {"version": [OK, "2.0.0"], "top of CHANGELOG.md": [OK, "2.0.0 - 2026-11-27"], "addresses": [OK, "Source"]}
+    assert rows == {"version": [OK, "2.0.0"], "top of CHANGELOG.md": [OK, "2.0.0 - 2026-11-27"], "addresses": [OK, "no placeholders"]}
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_placeholders_are_a_warning(tmp_path: Path, capsys: pytest.CaptureFixtur
     status, rows = quick(
         tree(tmp_path, urls='Source = "https://x.example/a"\nIssues = "https://x.invalid"\nOther = "https://a.org"'), capsys
     )
-    said = "Source, Issues in pyproject.toml are placeholders: replace them before an upload"
+    said = "x.example in pyproject.toml, x.invalid in pyproject.toml: placeholders, to be replaced before an upload"
     assert (status, rows["addresses"]) == (0, [WARNING, said])
 
 
