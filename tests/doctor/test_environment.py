@@ -41,6 +41,15 @@ def test_versions_kernels_and_the_cpu_are_said() -> None:
     assert platform.libc_ver()[0] in facts.platform
 
 
+def test_a_free_threaded_python_on_musl_says_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = {"Py_GIL_DISABLED": 1, "SOABI": "cpython-313t-x86_64-linux-musl"}
+    monkeypatch.setattr(sysconfig, "get_config_var", told.get)
+    monkeypatch.setattr(platform, "libc_ver", lambda *_: ("", ""))
+    facts = environment()
+    assert ", free-threaded, " in facts.python
+    assert facts.platform.endswith(" (cpython-313t-x86_64-linux-musl)")
+
+
 @pytest.mark.skipif(kernels.backend() != "c", reason="the C library was not built")
 @pytest.mark.skipif(not Path("/proc/cpuinfo").exists(), reason="only Linux tells the features of its CPU")
 def test_the_features_are_some_that_the_cpu_has() -> None:
