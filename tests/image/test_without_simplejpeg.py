@@ -5,8 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -90,6 +92,19 @@ def test_a_feed_gives_the_same_batches(encode: Encode, photo: Photo, hide: Calla
     wanted = batches()
     hide()
     assert batches() == wanted
+
+
+@pytest.mark.filterwarnings("ignore:simplejpeg is not installed")
+def test_a_cache_names_opencv_alone_and_is_read_again(encode: Encode, photo: Photo, hide: Callable[[], None], tmp_path: Path) -> None:
+    hide()
+    files = [encode(photo, "JPEG"), encode(photo[::-1], "JPEG")]
+
+    def pixels() -> list[bytes]:
+        dataset = ps.from_source([{"data": data} for data in files]).map(image.decode("data")).cache(tmp_path / "cache")
+        return [element["data"].tobytes() for element in dataset]
+
+    assert pixels() == pixels() == [image.decode(data).tobytes() for data in files]
+    assert image.decode("data").made_by == f"cv2 {cv2.__version__}"
 
 
 def test_it_is_said_where_the_operator_is_made(encode: Encode, photo: Photo, hide: Callable[[], None]) -> None:

@@ -227,7 +227,8 @@ class Decode(ImageOperator):
     @property
     def made_by(self) -> str:
         """The libraries that decode, for what is kept of their pixels: another version may give others."""
-        return ", ".join(f"{module.__name__} {module.__version__}" for module in (load_simplejpeg(), load_cv2()))
+        modules = (load_cv2(),) if by_opencv() else (load_simplejpeg(), load_cv2())
+        return ", ".join(f"{module.__name__} {module.__version__}" for module in modules)
 
     def apply(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: NDArray[Any] | None) -> NDArray[Any]:
         """Decode one image; a JPEG that needs no turning goes straight into `out` or scratch.
