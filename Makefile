@@ -51,8 +51,9 @@ demo: .venv/.demo
 test: .venv/.test
 	@.venv/bin/python tools/run_tests.py -q -m "not slow" -n $(TEST_PROCESSES) --hypothesis-profile=quick
 
-# tools/timed writes what each took to build/cost.txt, which .ci/run prints; with what had to be installed for it.
+# tools/timed writes what each took to build/cost.txt, which .ci/run prints. docs, interop and pythons install into environments of their own.
 check:
+	@tools/timed "  install" $(MAKE) --no-print-directory .venv/.check
 	@for part in $(CHECKS); do tools/timed "  $$part" $(MAKE) --no-print-directory "$$part"; done
 	@if [ -s build/unstable.txt ]; then echo "UNSTABLE, to be looked into (failed beside other tests, passed alone):"; sort -u build/unstable.txt; fi
 	@echo "check: all passed"

@@ -21,7 +21,7 @@ def ci_run(folder: Path, failing: str = "") -> tuple[int, list[str], list[str]]:
     for name in (".ci/run", "tools/timed"):
         (folder / name).parent.mkdir()
         shutil.copy(ROOT / name, folder / name)
-    (folder / "Makefile").write_text(f"{head}CHECKS := {parts}\n.PHONY: test check $(CHECKS)\n{recipe}{rules}")
+    (folder / "Makefile").write_text(f"{head}CHECKS := {parts}\n.PHONY: test check $(CHECKS)\n{recipe}{rules}.venv/.check:\n\t@true\n")
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
     command = ["bash", str(folder / ".ci/run")]
     done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
@@ -35,13 +35,13 @@ PARTS = ["style", "types", "layers", "guards", "snippets", "docs", "coverage", "
 def test_every_part_runs_in_order_and_has_a_line_of_the_table(tmp_path: Path) -> None:
     status, ran, table = ci_run(tmp_path)
     assert (status, ran) == (0, ["test", *PARTS])
-    assert table == ["make test ok", *(f"  {part} ok" for part in PARTS), "make check ok"]
+    assert table == ["make test ok", "  install ok", *(f"  {part} ok" for part in PARTS), "make check ok"]
 
 
 def test_the_part_that_fails_ends_the_run_and_is_in_the_table(tmp_path: Path) -> None:
     status, ran, table = ci_run(tmp_path, failing="layers")
     assert (status, ran) == (2, ["test", "style", "types", "layers"])
-    assert table == ["make test ok", "  style ok", "  types ok", "  layers FAILED", "make check FAILED"]
+    assert table == ["make test ok", "  install ok", "  style ok", "  types ok", "  layers FAILED", "make check FAILED"]
 
 
 def test_tests_that_fail_end_the_run_before_the_checks(tmp_path: Path) -> None:

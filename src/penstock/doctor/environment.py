@@ -97,8 +97,7 @@ def environment() -> Environment:
     memory = meminfo()
     cpu_limit, memory_limit = cgroup_limits()
     free = ", free-threaded" if sysconfig.get_config_var("Py_GIL_DISABLED") else ""
-    # Before Python 3.14 libc_ver() does not know musl; SOABI ends in it.
-    libc = " ".join(platform.libc_ver()).strip() or sysconfig.get_config_var("SOABI")
+    libc = " ".join(platform.libc_ver()).strip() or sysconfig.get_config_var("SOABI")  # that names musl, which libc_ver() learns in 3.14
     return Environment(
         penstock=VERSION,
         wheel=_wheel(),
@@ -127,19 +126,14 @@ def _kernels() -> str:
 
 
 def _cpu_features() -> str:
-    try:
-        found = re.findall(r"^(?:flags|Features)\s*: (.*)", Path("/proc/cpuinfo").read_text("utf-8"), re.MULTILINE)
-    except OSError:
-        return "features not known"
-    return " ".join(name for name in _FEATURES if name in " ".join(found[:1]).split()) or "no features"
+    told = Path("/proc/cpuinfo").read_text("utf-8") if os.path.exists("/proc/cpuinfo") else ""
+    found = re.search(r"^(?:flags|Features)\s*: (.*)", told, re.MULTILINE)
+    return "features not known" if found is None else " ".join(name for name in _FEATURES if name in found[1].split()) or "no features"
 
 
 def _wheel() -> str:
-    try:
-        found = importlib.metadata.distribution("penstock")
-    except importlib.metadata.PackageNotFoundError:
-        return "none, not installed"
-    if Path(str(found.locate_file("penstock"))).resolve() != Path(kernels.__file__).resolve().parents[1]:
+    found = next(iter(importlib.metadata.distributions(name="penstock")), None)
+    if found is None or Path(str(found.locate_file("penstock"))).resolve() != Path(kernels.__file__).resolve().parents[1]:
         return "none, run from source"  # an editable installation, or another Penstock is installed than the one that runs
     return ", ".join(re.findall(r"^Tag: (\S+)", found.read_text("WHEEL") or "", re.MULTILINE)) or "not known"
 
