@@ -73,6 +73,8 @@ def test_the_wheel_is_told_where_penstock_comes_from_one(tmp_path: Path, monkeyp
     assert environment().wheel == "none, run from source"
     (tmp_path / "penstock").symlink_to(Path(ps.__file__).parent)
     assert environment().wheel == "py3-none-manylinux_2_17_x86_64, py3-none-manylinux2014_x86_64"
+    (info / "WHEEL").unlink()  # as beside the sources of an editable installation
+    assert environment().wheel == "none, run from source"
 
 
 def test_a_penstock_that_is_not_installed_runs_from_source(monkeypatch: pytest.MonkeyPatch) -> None:

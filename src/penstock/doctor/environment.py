@@ -132,10 +132,11 @@ def _cpu_features() -> str:
 
 
 def _wheel() -> str:
-    found = next(iter(importlib.metadata.distributions(name="penstock")), None)
-    if found is None or Path(str(found.locate_file("penstock"))).resolve() != Path(kernels.__file__).resolve().parents[1]:
-        return "none, run from source"  # an editable installation, or another Penstock is installed than the one that runs
-    return ", ".join(re.findall(r"^Tag: (\S+)", found.read_text("WHEEL") or "", re.MULTILINE)) or "not known"
+    """Return the tags of the wheel that this Penstock was installed from; an editable installation has none."""
+    found, here = next(iter(importlib.metadata.distributions(name="penstock")), None), Path(kernels.__file__).resolve().parents[1]
+    installed = found is not None and Path(str(found.locate_file("penstock"))).resolve() == here
+    tags = re.findall(r"^Tag: (\S+)", (found.read_text("WHEEL") or "") if found is not None and installed else "", re.MULTILINE)
+    return ", ".join(tags) or "none, run from source"
 
 
 def _libraries() -> dict[str, str]:
