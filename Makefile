@@ -13,6 +13,8 @@
 #                1,000 programs that are killed, and SOAK_NODES nodes of a Ray cluster that are killed while a feed uses them
 #   make bench   the benchmarks behind the table in the README
 #   make house   how large and how tangled the source is, with ceilings and goals; WRITE=1 lowers the ceilings to it
+#   make release-check
+#                what a release must pass beside `make check`: builds into dist/, installs into empty environments, prints a table (some minutes)
 #   make clean   remove what these made
 
 SHELL := /bin/bash
@@ -32,13 +34,15 @@ PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 RECIPE := pyproject.toml $(wildcard setup.py src/penstock/kernels/*.[ch])
 # The tests run in so many processes: one more than there are CPUs, for some tests wait.
 TEST_PROCESSES ?= $(shell $(PYTHON) -c 'import os; print(1 + len(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)))')
+# The parts of `make check`, quickest first.
+CHECKS := style types layers guards snippets docs coverage slow interop sanitize pythons
 GUARDS := sizes tests raises rooms words
 # What the branch coverage of _engine, _order and _plan is measured with. The other laws add 0.5 % of the branches, and as much time again.
 CORE_TESTS := tests/_engine tests/_order tests/_plan $(addprefix tests/laws/test_,policies.py completion.py random_plans.py golden_states.py ranks.py)
 # Of the core suite, those whose tests need the pictures of the demo or PyTorch, which `make test` does not install.
 SHOWN := tests/examples/demo tests/examples/test_classic.py
 
-.PHONY: help demo test check fuzz soak bench house wheels publish clean style types layers guards snippets docs coverage slow interop sanitize pythons
+.PHONY: help demo test check fuzz soak bench house wheels publish release-check clean $(CHECKS)
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -49,7 +53,10 @@ demo: .venv/.demo
 test: .venv/.test
 	@.venv/bin/python tools/run_tests.py -q -m "not slow" -n $(TEST_PROCESSES) --hypothesis-profile=quick
 
-check: style types layers guards snippets docs coverage slow interop sanitize pythons
+# tools/timed writes what each took to build/cost.txt, which .ci/run prints. docs, interop and pythons install into environments of their own.
+check:
+	@tools/timed "  install" $(MAKE) --no-print-directory .venv/.check
+	@for part in $(CHECKS); do tools/timed "  $$part" $(MAKE) --no-print-directory "$$part"; done
 	@if [ -s build/unstable.txt ]; then echo "UNSTABLE, to be looked into (failed beside other tests, passed alone):"; sort -u build/unstable.txt; fi
 	@echo "check: all passed"
 
@@ -90,12 +97,15 @@ wheels: .venv/.wheels
 publish: docs
 	@.venv-docs/bin/python tools/publish_docs.py $(OUT)
 
+release-check: .venv-docs/.docs
+	@"$(PYTHON)" tools/release_check.py
+
 clean:
 	rm -rf .venv .venv-* build dist demo-out bench-data .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	rm -rf src/*.egg-info src/penstock/kernels/*.so
 	find src tests tools benchmarks examples -name __pycache__ -prune -exec rm -rf {} +
 
-# The parts of `make check`, quickest first.
+# The parts of `make check`.
 
 style: .venv/.check
 	@echo "== style (ruff)"
@@ -127,7 +137,7 @@ docs: .venv-docs/.docs
 coverage: .venv/.check
 	@echo "== branch coverage of the core"
 	@rm -rf build/coverage && mkdir -p build/coverage
-	@.venv/bin/coverage run -m pytest -q -m "not slow" -n $(TEST_PROCESSES) --hypothesis-profile=quick -p no:cacheprovider $(CORE_TESTS)
+	@.venv/bin/coverage run -m pytest -q -m "not slow" -n $(TEST_PROCESSES) --hypothesis-profile=quick -p no:cacheprovider --durations=10 $(CORE_TESTS)
 	@.venv/bin/coverage combine --quiet && .venv/bin/coverage json --quiet -o build/coverage/report.json
 	@.venv/bin/python tools/check_tests.py --coverage build/coverage/report.json
 

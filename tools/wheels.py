@@ -152,9 +152,9 @@ def asked_for(binary: Any) -> Iterator[tuple[int, ...]]:
 
     if isinstance(binary, lief.ELF.Binary):
         for symbol in binary.imported_symbols:
-            version = symbol.symbol_version.symbol_version_auxiliary if symbol.symbol_version else None
-            if version is not None and version.name:
-                yield tuple(map(int, re.findall(r"\d+", str(version.name))))
+            needed = symbol.symbol_version.symbol_version_auxiliary if symbol.symbol_version else None
+            if needed is not None and needed.name:
+                yield tuple(map(int, re.findall(r"\d+", str(needed.name))))
     elif isinstance(binary, lief.MachO.Binary):
         version: Any = binary.build_version
         yield tuple(version.minos[:2])
@@ -211,7 +211,7 @@ def in_root(machine: str, root: Path, wheel: Path) -> str:
     site = root / "opt/site"
     platforms = [f"--platform=manylinux_2_{minor}_{machine}" for minor in (17, 27, 28)] + [f"--platform=manylinux2014_{machine}"]
     version = python.removeprefix("python")
-    target = ["--target", site, "--python-version", version, "--only-binary=:all:", *platforms]
+    target: list[str | Path] = ["--target", site, "--python-version", version, "--only-binary=:all:", *platforms]
     run(sys.executable, "-m", "pip", "install", "-q", "--upgrade", *target, wheel)
     if machine == "x86_64":
         shutil.copytree(TOOLS, root / "opt/tools", dirs_exist_ok=True)

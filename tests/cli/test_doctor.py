@@ -238,7 +238,7 @@ def test_a_picture_is_drawn(tmp_path: Path) -> None:
 def test_without_a_script_the_environment_is_described(tmp_path: Path) -> None:
     done = doctor(tmp_path, "--json", "out.json")
     assert (done.returncode, done.stderr) == (0, "")
-    names = ["penstock", "python", "platform", "CPUs", "memory", "libraries", "open files", "/dev/shm", "streams"]
+    names = ["penstock", "kernels", "python", "platform", "CPUs", "memory", "libraries", "open files", "/dev/shm", "streams"]
     assert [line.partition(":")[0] for line in done.stdout.splitlines()] == names
     assert strict(tmp_path / "out.json")["libraries"]["numpy"]
 

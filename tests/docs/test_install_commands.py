@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-EXTRAS = set(tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"])
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "src").rglob("*.py"))]
 COMMAND = re.compile(r"pip install (?:-e )?('[^'\s]*'|[^\s`\")]+)")
 
@@ -23,7 +24,7 @@ def problem_of(argument: str) -> str | None:
     quoted = re.fullmatch(r"'(\.|penstock)\[([a-z,]+)\]'", argument)
     if quoted is None:
         return "quotes are missing: a shell expands brackets"
-    unknown = set(quoted[2].split(",")) - EXTRAS
+    unknown = set(quoted[2].split(",")) - set(EXTRAS)
     return f"no such extra: {sorted(unknown)}" if unknown else None
 
 
@@ -33,6 +34,35 @@ def test_every_pip_install_in_sources_and_docs_is_quoted_and_names_extras_that_e
     ]
     assert {name for name, _ in found} >= {"README.md", "docs/guide.md", "docs/errors.md", "src/penstock/image/operator.py"}
     assert [(name, argument, problem) for name, argument in found if (problem := problem_of(argument))] == []
+
+
+def raised_missing_extras(source: str) -> list[str]:
+    """Return the texts of each `MissingExtra(...)` in a module: its arguments, and the value of a name `fix` beside it."""
+    tree = ast.parse(source)
+    names = {one.targets[0].id: one.value for one in ast.walk(tree) if isinstance(one, ast.Assign) and isinstance(one.targets[0], ast.Name)}
+    found = []
+    for call in ast.walk(tree):
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "MissingExtra":
+            (fix,) = (keyword.value for keyword in call.keywords if keyword.arg == "fix")
+            found.append(ast.unparse(names[fix.id] if isinstance(fix, ast.Name) else fix))
+    return found
+
+
+def test_every_missing_extra_says_which_extra_brings_it_or_where_the_framework_comes_from() -> None:
+    fixes = [text for path in PAGES if path.suffix == ".py" for text in raised_missing_extras(path.read_text(encoding="utf-8"))]
+    assert len(fixes) >= 9
+    assert [text for text in fixes if not re.search(r"pip install 'penstock\[[a-z]+\]'|install it as https://", text)] == []
+
+
+def test_all_brings_what_each_extra_of_a_running_program_brings_but_no_framework() -> None:
+    (everything,) = EXTRAS["all"]
+    assert re.fullmatch(r"penstock\[(.*)\]", everything)[1].split(",") == ["image", "parquet", "cloud", "zstd", "live"]  # type: ignore[index]
+    assert EXTRAS["torch"] == ["torch>=2.4"]
+
+
+def test_the_guide_lists_every_extra_of_a_running_program_with_what_it_brings() -> None:
+    rows = dict(re.findall(r"^\| `(\w+)` \| ([^|]*) \|", (ROOT / "docs" / "guide.md").read_text("utf-8"), re.MULTILINE))
+    assert set(rows) & set(EXTRAS) == {"all", "cloud", "image", "live", "parquet", "ray", "torch", "zstd"}
 
 
 @pytest.mark.parametrize("argument", ["penstock", "penstock[image]", "'penstock[imagery]'", ".[image]", '"penstock[image]"', "torch"])

@@ -325,14 +325,14 @@ def test_flipped_bytes_and_cuts_give_an_image_or_a_decode_error(
     capfd.readouterr()
 
 
-@pytest.mark.parametrize(("module", "title"), [("simplejpeg", "simplejpeg"), ("cv2", "OpenCV")])
-def test_a_missing_package_is_an_error_that_names_the_extra(module: str, title: str) -> None:
+@pytest.mark.parametrize("hidden", [["cv2"], ["simplejpeg", "cv2"]])
+def test_a_missing_opencv_is_an_error_that_names_the_extra(hidden: list[str]) -> None:
     code = (
-        f"import sys; sys.modules[{module!r}] = None\n"
+        f"import sys; sys.modules.update(dict.fromkeys({hidden!r}))\n"
         "import penstock.image as image\nfrom penstock.errors import MissingExtra\n"
         "try:\n    image.decode('data'); image.resize('data', 8)\n"
         "except MissingExtra as error:\n    print(error.what, '|', error.where, '|', error.fix)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
-    assert done.stdout.startswith(f"{title} cannot be imported: ")
+    assert done.stdout.startswith("OpenCV cannot be imported: ")
     assert "| penstock.image | pip install 'penstock[image]'" in done.stdout

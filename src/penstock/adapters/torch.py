@@ -36,9 +36,8 @@ def torch_output(options: Options) -> Output:
     try:
         import torch
     except ImportError as error:
-        raise MissingExtra(
-            "output='torch' needs PyTorch", where="feed options", fix="install it as https://pytorch.org/get-started says for your machine"
-        ) from error
+        fix = "pip install 'penstock[torch]', or install it as https://pytorch.org/get-started says for your machine"
+        raise MissingExtra("output='torch' needs PyTorch", where="feed options", fix=fix) from error
 
     torch.utils.data.IterableDataset.register(_feed_class())
     device = None if options.device is None else _device(torch, options.device)

@@ -7,6 +7,7 @@ import os
 import platform
 import re
 import sys
+import sysconfig
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,11 +19,14 @@ from penstock._contracts.version import VERSION
 from penstock.kernels.library import LIBRARY
 
 _LIBRARIES = (
-    "numpy", "torch", "jax", "tensorflow", "keras", "pillow", "opencv-python", "opencv-python-headless", "simplejpeg", "pyarrow", "obstore",
-    "ray", "datasets", "grain", "matplotlib", "scikit-learn",
+    "numpy", "cloudpickle", "simplejpeg", "opencv-python-headless", "opencv-python", "opencv-contrib-python-headless",
+    "opencv-contrib-python", "pillow", "pyarrow", "obstore", "zstandard", "rich", "torch", "jax", "tensorflow", "keras", "ray",
+    "datasets", "grain", "matplotlib", "scikit-learn",
 )  # fmt: skip
 """What Penstock works with: looked up in the metadata of what is installed, and not imported."""
 
+_FEATURES = ("sse4_2", "pclmulqdq", "bmi1", "popcnt", "avx2", "avx512f", "avx512vl", "avx512dq", "vpclmulqdq", "crc32")
+"""What the kernels ask of the CPU, as Linux names it; the last is of ARM."""
 _COMPILER = re.compile(rb"GCC: \([^\0]*?\) [0-9.]+|clang version [0-9.]+")
 
 
@@ -32,10 +36,11 @@ class Environment:
 
     Attributes:
         penstock: the version.
-        kernels: "c" or "numpy", and the compiler of the C library.
-        python: version, implementation and compiler.
+        wheel: the tag of the wheel that was installed; "none" where Penstock runs from its sources.
+        kernels: "c" or "numpy", the compiler of the C library, and the features of the CPU that it looks for.
+        python: version, implementation and compiler, and whether it is free-threaded.
         gil: whether this interpreter has a GIL that is on.
-        platform: the system.
+        platform: the system and its C library.
         cpus_usable, cpus_total: by affinity, and all of the machine.
         cpu_limit: CPUs that the cgroup allows.
         memory_total, memory_available: of the machine.
@@ -47,6 +52,7 @@ class Environment:
     """
 
     penstock: str
+    wheel: str
     kernels: str
     python: str
     gil: bool
@@ -72,7 +78,8 @@ class Environment:
         memory = "no limit" if self.memory_limit is None else f"at most {_size(self.memory_limit)}"
         files = "not known" if self.open_files is None else f"{self.open_files[0]:,} (at most {self.open_files[1]:,})"
         facts = {
-            "penstock": f"{self.penstock}, kernels: {self.kernels}",
+            "penstock": f"{self.penstock}, wheel: {self.wheel}",
+            "kernels": self.kernels,
             "python": f"{self.python}, GIL {'on' if self.gil else 'off'}",
             "platform": self.platform,
             "CPUs": f"{self.cpus_usable} usable of {self.cpus_total or 'an unknown number'}; cgroup: {limit}",
@@ -89,12 +96,15 @@ def environment() -> Environment:
     """Describe where this process runs."""
     memory = meminfo()
     cpu_limit, memory_limit = cgroup_limits()
+    free = ", free-threaded" if sysconfig.get_config_var("Py_GIL_DISABLED") else ""
+    libc = " ".join(platform.libc_ver()).strip() or sysconfig.get_config_var("SOABI")  # that names musl, which libc_ver() learns in 3.14
     return Environment(
         penstock=VERSION,
+        wheel=_wheel(),
         kernels=_kernels(),
-        python=f"{platform.python_version()} ({platform.python_implementation()}, {platform.python_compiler()})",
+        python=f"{platform.python_version()} ({platform.python_implementation()}{free}, {platform.python_compiler()})",
         gil=getattr(sys, "_is_gil_enabled", lambda: True)(),
-        platform=platform.platform(),
+        platform=f"{platform.platform()} ({libc})",
         cpus_usable=available_cpus(),
         cpus_total=os.cpu_count(),
         cpu_limit=cpu_limit,
@@ -112,7 +122,21 @@ def _kernels() -> str:
     if kernels.backend() != "c":
         return "numpy (the C library was not built, cannot be opened here, or is switched off)"
     found = _COMPILER.search(Path(LIBRARY).read_bytes())
-    return f"c ({'compiler not known' if found is None else found[0].decode('ascii', 'replace')})"
+    return f"c ({'compiler not known' if found is None else found[0].decode('ascii', 'replace')}; CPU: {_cpu_features()})"
+
+
+def _cpu_features() -> str:
+    told = Path("/proc/cpuinfo").read_text("utf-8") if os.path.exists("/proc/cpuinfo") else ""
+    found = re.search(r"^(?:flags|Features)\s*: (.*)", told, re.MULTILINE)
+    return "features not known" if found is None else " ".join(name for name in _FEATURES if name in found[1].split()) or "no features"
+
+
+def _wheel() -> str:
+    """Return the tags of the wheel that this Penstock was installed from; an editable installation has none."""
+    found, here = next(iter(importlib.metadata.distributions(name="penstock")), None), Path(kernels.__file__).resolve().parents[1]
+    installed = found is not None and Path(str(found.locate_file("penstock"))).resolve() == here
+    tags = re.findall(r"^Tag: (\S+)", (found.read_text("WHEEL") or "") if found is not None and installed else "", re.MULTILINE)
+    return ", ".join(tags) or "none, run from source"
 
 
 def _libraries() -> dict[str, str]:

@@ -32,6 +32,7 @@ from penstock.image.normalizing import Normalize
 from penstock.image.operator import (
     BEFORE_BATCH,
     ImageOperator,
+    by_opencv,
     hand_over,
     imdecode,
     is_whole,
@@ -44,6 +45,9 @@ from penstock.image.operator import (
 from penstock.image.resizing import INTERPOLATIONS, Box, RandomResizedCrop, Resize
 
 _UINT8, _FLOAT32 = np.dtype(np.uint8), np.dtype(np.float32)
+_WITHOUT_SIMPLEJPEG = (
+    "simplejpeg is not installed: OpenCV decodes each JPEG twice, to find missing pixels. pip install 'penstock[image]' makes it faster"
+)
 _SMALL_BYTES = 1_100_000  # seven images of 224 x 224: they stay in the second-level cache
 
 
@@ -223,7 +227,8 @@ class Decode(ImageOperator):
     @property
     def made_by(self) -> str:
         """The libraries that decode, for what is kept of their pixels: another version may give others."""
-        return ", ".join(f"{module.__name__} {module.__version__}" for module in (load_simplejpeg(), load_cv2()))
+        modules = (load_cv2(),) if by_opencv() else (load_simplejpeg(), load_cv2())
+        return ", ".join(f"{module.__name__} {module.__version__}" for module in modules)
 
     def apply(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: NDArray[Any] | None) -> NDArray[Any]:
         """Decode one image; a JPEG that needs no turning goes straight into `out` or scratch.
@@ -278,7 +283,7 @@ class Decode(ImageOperator):
         Raises:
             DecodeError: the bytes of these rows are damaged, or the image has no end.
         """
-        rows = upper_rows(value, header, num_rows, scratch, self.tag) if self.crop_only else None
+        rows = upper_rows(value, header, num_rows, scratch, self.tag) if self.crop_only and not by_opencv() else None
         return self._jpeg(value, header, scratch, None) if rows is None else rows
 
     def _jpeg(self, data: bytes | memoryview, header: Header, scratch: Scratch | None, out: NDArray[Any] | None) -> NDArray[Any]:
@@ -286,10 +291,11 @@ class Decode(ImageOperator):
         direct = header.orientation == 1 and num_channels != 4
         buffer = place(self.tag, (header.height, header.width, num_channels), _UINT8, None, scratch, out if direct else None)
         space = "CMYK" if num_channels == 4 else self.mode
-        pixels = buffer
+        pixels = jpeg.take(data, buffer, space, None, self.place_name()) if by_opencv() else buffer
         try:
             # strict: libjpeg only warns when data end early, and would return an image that is grey from there on
-            load_simplejpeg().decode_jpeg(data, space, buffer=buffer, strict=True)
+            if pixels is buffer:
+                load_simplejpeg().decode_jpeg(data, space, buffer=buffer, strict=True)
         except ValueError as error:
             pixels = self._jpeg_again(data, space, buffer, error)
         if direct and pixels is buffer:
@@ -368,7 +374,7 @@ def decode(
 
     Raises:
         PlanError: unknown mode, or a limit that is not a positive number.
-        MissingExtra: simplejpeg or OpenCV is not installed.
+        MissingExtra: OpenCV is not installed. Without simplejpeg it decodes JPEG too, more slowly, with a `RuntimeWarning`.
         DecodeError: (on bytes) not an image that can be read in full.
         SpecError: (on a value) neither a field name nor bytes.
     """
@@ -376,7 +382,8 @@ def decode(
         raise PlanError(f"mode={mode!r} is not known", where="image.decode", fix='give "RGB" or "GRAY"')
     if not is_whole(max_pixels, 1):
         raise PlanError(f"max_pixels={max_pixels!r} is not a number of pixels", where="image.decode", fix="give a positive whole number")
-    load_simplejpeg()
+    if by_opencv():
+        warnings.warn(_WITHOUT_SIMPLEJPEG, RuntimeWarning, stacklevel=2)
     operator = Decode(**names(field, out), mode=mode, max_pixels=max_pixels, crop_only=crop_only)
     return operator if isinstance(field, str) else run_now(operator, field)
 

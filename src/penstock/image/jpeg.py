@@ -10,9 +10,9 @@ only its first complaint. So the file is copied without what is known to be harm
 | unknown Adobe color transform       | converters of CMYK             | what libjpeg takes it for |
 | extraneous bytes before a marker    | cameras, editors               | left out where they lie between two segments |
 
-Bytes that are left over behind the data of a scan cannot be told from the data without decoding them. There, and where OpenCV decodes a
-sampling that TurboJPEG does not know (OpenCV tells no warnings at all), the file is decoded a second time with other bytes behind the data
-of each scan: where data are missing, these are taken for them, and the pixels differ.
+Bytes that are left over behind the data of a scan cannot be told from the data without decoding them. There, and where OpenCV decodes (a
+sampling that TurboJPEG does not know, or any file without simplejpeg; OpenCV tells no warnings at all), the file is decoded a second time
+with other bytes behind the data of each scan: where data are missing, these are taken for them, and the pixels differ.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ from penstock.image.operator import imdecode, load_cv2, load_simplejpeg
 
 _MARKER = re.compile(rb"\xff[\x02-\xcf\xd8-\xfe]")
 _BEHIND_SCAN = re.compile(rb"\xff[\x01-\xcf\xd8-\xfe]")
-_RESTART = re.compile(rb"\xff*(\xff[\xd0-\xd7])")
+_RESTART = re.compile(rb"\xff\xff*([\xd0-\xd7])")  # a plain byte first: 0.1 ms for 55 kB; with `\xff*` it was 5
 _SEQUENTIAL = (0xC0, 0xC1, 0xC9)
 _ARITHMETIC = (0xC9, 0xCA)  # such a code may go on behind its data; libjpeg does not tell where it ends too early
 _FILLER = bytes(254 - number * 89 % 254 for number in range(64))  # it begins with ones: libjpeg takes zeros for what is missing
 
 
-def take(data: Data, buffer: NDArray[np.uint8], space: str, complaint: ValueError, where: str) -> NDArray[np.uint8]:
+def take(data: Data, buffer: NDArray[np.uint8], space: str, complaint: ValueError | None, where: str) -> NDArray[np.uint8]:
     """Return the pixels of what TurboJPEG did not decode without a complaint.
 
     Args:
         data: the file.
         buffer: where they go, of the shape that `space` has; another array is returned where OpenCV has decoded them, in RGB for CMYK.
         space: "RGB", "GRAY" or "CMYK", as simplejpeg calls them.
-        complaint: what TurboJPEG said.
+        complaint: what TurboJPEG said; None where simplejpeg is not installed.
         where: for the error.
 
     Raises:
         DecodeError: pixels are missing, or may be.
     """
     clean = _copied(bytes(data), space)
-    by_cv2 = "Could not determine subsampling level" in str(complaint)
+    by_cv2 = complaint is None or "Could not determine subsampling level" in str(complaint)
     if by_cv2:
         cv2 = load_cv2()  # whose libjpeg is set as TurboJPEG's: the accurate transform, smooth upsampling of colours
         colours = cv2.IMREAD_GRAYSCALE if space == "GRAY" else cv2.IMREAD_COLOR_RGB
@@ -101,8 +101,8 @@ def _harmless(segment: bytes, sequential: bool, transform: bytes) -> bytes:
 
 def _filled(scan: bytes, filler: bytes) -> bytes:
     """Put the filler behind each stretch of a scan, and one more stretch where there are several; without them nothing stays."""
-    marks = [mark[1] - 0xD0 for mark in _RESTART.findall(scan)]
+    marks = [mark[0] - 0xD0 for mark in _RESTART.findall(scan)]
     if marks != [number % 8 for number in range(len(marks))]:
         return b""
     after = b"\xff%c" % (0xD0 + len(marks) % 8) + filler if marks else b""
-    return _RESTART.sub(lambda mark: filler + mark[1], scan).rstrip(b"\xff") + filler + after
+    return _RESTART.sub(lambda mark: filler + b"\xff" + mark[1], scan).rstrip(b"\xff") + filler + after

@@ -274,6 +274,21 @@ def load_simplejpeg() -> ModuleType:
     return _load("simplejpeg", "simplejpeg")
 
 
+@cache
+def by_opencv() -> bool:
+    """Tell whether OpenCV decodes JPEG files because simplejpeg cannot be imported.
+
+    Raises:
+        MissingExtra: OpenCV cannot be imported either.
+    """
+    try:
+        load_simplejpeg()
+    except MissingExtra:
+        load_cv2()
+        return True
+    return False
+
+
 def _load(module: str, title: str) -> ModuleType:
     try:
         return import_module(module)
