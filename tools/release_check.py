@@ -36,6 +36,7 @@ PLATFORMS = {
     "macOS, Intel": "macosx.*_(x86_64|universal2)",
     "macOS, ARM": "macosx.*_(arm64|universal2)",
     "Windows, x86-64": "win_amd64",
+    "Windows, ARM": "win_arm64",
 }
 """The platforms that a release should have a wheel for, with what its tag matches."""
 IMPORTS = "import cv2, obstore, penstock, pyarrow, rich, simplejpeg; print(penstock.__version__)"
@@ -204,14 +205,19 @@ def checked_packages(root: Path, folder: Path) -> list[Row]:
     fitting = fitting_wheels(dist, version, builder)
     for other in fitting:
         rows += checked(f"README's program, {other.name}", partial(installed_and_runs, root, folder, users, other))
+    newest = fitting[0] if fitting else wheel
+    for python in other_pythons(root):
+        there = Environment(folder / python.strip("/").replace("/", "-"), python)
+        rows += checked(f"README's program, {python}", partial(installed_and_runs, root, folder, there, newest, "[image]"))
     return rows + [row_of_platform(title, pattern, dist, version, fitting) for title, pattern in PLATFORMS.items()]
 
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """A virtual environment, made at the first use."""
+    """A virtual environment of an interpreter, made at the first use."""
 
     folder: Path
+    interpreter: str = sys.executable
 
     @property
     def python(self) -> Path:
@@ -225,7 +231,7 @@ class Environment:
             CheckFailed: it fails.
         """
         if not self.python.exists():
-            said_by([sys.executable, "-m", "venv", self.folder], self.folder.parent)
+            said_by([self.interpreter, "-m", "venv", self.folder], self.folder.parent)
         return said_by([self.python, *arguments], self.folder, **environment)
 
     def pip_install(self, *arguments: str | Path) -> None:
@@ -290,14 +296,22 @@ def resolved(folder: Path, what: str) -> str:
     return ", ".join(sorted({name for name in names if name != "penstock"}))
 
 
-def installed_and_runs(root: Path, folder: Path, users: Environment, wheel: Path) -> str:
-    """Put another wheel into the environment of a user, and run the README's program there.
+def other_pythons(root: Path) -> list[str]:
+    """Return the interpreters found here of the Pythons that Penstock supports, but for this one's version."""
+    versions = re.findall(r"Programming Language :: Python :: (3\.\d+)", (root / "pyproject.toml").read_text("utf-8"))
+    others = [version for version in versions if version != f"{sys.version_info.major}.{sys.version_info.minor}"]
+    found = [subprocess.run([root / "tools/find_python", version], capture_output=True, text=True, check=False) for version in others]
+    return [done.stdout.strip() for done in found if done.returncode == 0]
+
+
+def installed_and_runs(root: Path, folder: Path, users: Environment, wheel: Path, extras: str = "") -> str:
+    """Put a wheel into the environment of a user, alone or with extras and what they need, and run the README's program there.
 
     Raises:
         CheckFailed: it cannot be installed or used.
     """
-    users.pip_install("--no-deps", "--force-reinstall", wheel)
-    return program_runs(root, folder, users, wheel, "c")
+    users.pip_install(*([f"{wheel}{extras}"] if extras else ["--no-deps", "--force-reinstall", wheel]))
+    return program_runs(root, folder, users, wheel, "numpy" if wheel.stem.endswith("-any") else "c")
 
 
 def program_runs(root: Path, folder: Path, users: Environment, wheel: Path, kernels: str) -> str:
