@@ -164,6 +164,8 @@ class Placement:
         self._hindrance, self._place = f"{error.what}; {error.fix}", None
 
     def _new_processes(self) -> WorkerProcesses:
+        if why := why_no_processes():
+            raise PlanError(f"no worker processes can be started: {why}", where='executor="processes"', fix='give executor="threads"')
         from penstock._executors.processes import WorkerProcesses, no_system_resources  # 20 ms, which `import penstock` does not pay
 
         try:
