@@ -15,11 +15,14 @@ import importlib
 import io
 import mmap
 import os
+import re
 import runpy
 import selectors
+import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -29,14 +32,14 @@ MODULES = ("fcntl", "grp", "pty", "pwd", "resource", "syslog", "termios", "tty")
 PARTS = ("os", "faulthandler", "mmap", "select", "signal", "socket", "time")
 BEFORE = (
     "asyncio", "cloudpickle", "concurrent.futures.process", "concurrent.futures.thread", "ctypes.util", "email.mime.text", "google_crc32c",
-    "http.client", "http.server", "hypothesis", "importlib.metadata", "logging.handlers", "multiprocessing.connection",
+    "http.client", "http.server", "importlib.metadata", "logging.handlers", "multiprocessing.connection",
     "multiprocessing.forkserver", "multiprocessing.managers", "multiprocessing.pool", "multiprocessing.popen_fork",
     "multiprocessing.popen_forkserver", "multiprocessing.popen_spawn_posix", "multiprocessing.queues", "multiprocessing.resource_tracker",
     "multiprocessing.shared_memory", "multiprocessing.spawn", "multiprocessing.synchronize", "numpy.ma", "numpy.testing", "obstore", "pdb",
     "platform", "psutil", "pydoc", "pytest", "selectors", "shutil", "socketserver", "sqlite3", "ssl", "statistics", "subprocess", "tarfile",
     "tempfile", "unittest.mock", "urllib.request", "uuid", "webbrowser", "xml.etree.ElementTree", "zipfile", "zoneinfo", "PIL.Image",
-    "PIL.ImageDraw", "PIL.ImageOps", "PIL.features", "cv2", "pyarrow.compute", "pyarrow.csv", "pyarrow.dataset", "pyarrow.fs", "pyarrow.json",
-    "pyarrow.parquet", "rich.live", "simplejpeg",
+    "PIL.ImageDraw", "PIL.ImageOps", "PIL.features", "cv2", "pyarrow.compute", "pyarrow.csv", "pyarrow.dataset", "pyarrow.fs",
+    "pyarrow.json", "pyarrow.parquet", "rich.live", "simplejpeg",
 )  # fmt: skip
 """Imported before anything is hidden. Some of it need not be installed."""
 
@@ -106,8 +109,9 @@ def hide() -> list[str]:
                 delattr(module, gone)
     socket.socketpair = lambda *_: pair(unix, stream)  # type: ignore[assignment]
     selectors.DefaultSelector = subprocess._PopenSelector = selectors.SelectSelector  # type: ignore[attr-defined, misc]
+    tempfile._O_TMPFILE_WORKS = shutil._use_fd_functions = False  # type: ignore[attr-defined]
     mmap.mmap = _Map  # type: ignore[misc]
-    sys.platform = "win32"
+    sys.platform, io._WindowsConsoleIO = "win32", ()  # type: ignore[attr-defined]
     os.O_BINARY, os.O_NOINHERIT = _BINARY, _NO_INHERIT  # type: ignore[attr-defined]
     _guard_files()
     return hidden
@@ -157,13 +161,47 @@ def _is_open(path: Any) -> bool:
     return False
 
 
+class Plugin:
+    """Leaves out the tests that themselves ask for what is not there: a FIFO, a signal to a thread, or (of Python, here) a process."""
+
+    def __init__(self, hidden: list[str]) -> None:
+        names = "|".join(map(re.escape, hidden))
+        words = "|".join([rf"\b(?:{names}|subprocess)\b", "/proc/", "/dev/fd", "[. ]fork", '"processes"', r"\bpack[(]"])
+        self._hidden = re.compile(words)
+        self._of_module: dict[Any, set[str]] = {}
+
+    def pytest_collection_modifyitems(self, config: Any, items: list[Any]) -> None:
+        """Deselect them."""
+        asking = [item for item in items if self._asks(item)]
+        kept = [item for item in items if not self._asks(item)]
+        config.hook.pytest_deselected(items=asking)
+        items[:] = kept
+
+    def _asks(self, item: Any) -> bool:
+        asking = self._of_module.setdefault(item.module, set()) or self._functions(item.module)
+        self._of_module[item.module] = asking
+        return bool(asking.intersection({item.originalname or item.name, *item.fixturenames}))
+
+    def _functions(self, module: Any) -> set[str]:
+        """Name the functions of a module that ask for it, or call one that does."""
+        tree = ast.parse(Path(module.__file__).read_text())
+        functions = {node.name: node for node in tree.body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))}
+        used = {name: {one.id for one in ast.walk(node) if isinstance(one, ast.Name)} for name, node in functions.items()}
+        asking = {"-", *(name for name, node in functions.items() if self._hidden.search(ast.unparse(node).replace("'", '"')))}
+        while more := {name for name, names in used.items() if name not in asking and names & asking}:
+            asking |= more
+        return asking
+
+
 def main(arguments: list[str]) -> int:
-    """Hide, and run `pytest ARGUMENTS...` or a program."""
+    """Hide, and run `pytest ARGUMENTS...` or a program. `--library=PATH` in front names the C library; without it there is none."""
     hidden = hide()
+    if arguments[0].startswith("--library="):
+        importlib.import_module("penstock.kernels.library").load_library.__defaults__ = (arguments.pop(0).partition("=")[2],)
     if arguments[0] == "pytest":
         import pytest
 
-        return int(pytest.main(arguments[1:]))
+        return int(pytest.main(arguments[1:], plugins=[Plugin(hidden)]))
     sys.argv = arguments
     runpy.run_path(arguments[0], {"HIDDEN": hidden}, run_name="__main__")
     return 0

@@ -13,8 +13,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from penstock._contracts.storage import RAW
-
 __all__ = [
     "FeedMemory",
     "MemoryGroup",
@@ -286,7 +284,7 @@ def _numbers(path: Path) -> list[int]:
 def _text(path: Path) -> str:
     """Read a file of the system. By its descriptor: a file object that Ctrl-C leaves open says so in a warning."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | RAW)
+        descriptor = os.open(path, os.O_RDONLY)
     except OSError:
         return ""
     parts: list[bytes] = []

@@ -6,7 +6,6 @@ import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from functools import cache
 from typing import Any, Final, Protocol, runtime_checkable
 
 import numpy as np
@@ -19,20 +18,16 @@ __all__ = ["RAW", "RecordStore", "RemoteFiles", "Storage", "StorageOptions", "lo
 
 RAW: Final[int] = getattr(os, "O_BINARY", 0)
 """A flag of `os.open` for every file, so that Windows does not change its line ends. Python itself adds O_CLOEXEC."""
+_TURNS: Final = tuple(threading.Lock() for _ in range(64))
 
 
 def read_at(descriptor: int, num_bytes: int, offset: int) -> bytes:
     """Read at most `num_bytes` at a place of an open file, from any thread. Where the system has no pread, one reads at a time."""
     if hasattr(os, "pread"):
         return os.pread(descriptor, num_bytes, offset)
-    with _turns(descriptor):  # all who read the file share its position
+    with _TURNS[descriptor % len(_TURNS)]:  # all who read the file share its position
         os.lseek(descriptor, offset, os.SEEK_SET)
         return os.read(descriptor, num_bytes)
-
-
-@cache
-def _turns(_: int) -> threading.Lock:
-    return threading.Lock()
 
 
 def lock_file(descriptor: int, *, shared: bool = False, waits: bool = False) -> None:

@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from penstock._contracts.process import refuse_on_windows
-from penstock._contracts.storage import RAW, StorageOptions, lock_file, read_at
+from penstock._contracts.storage import StorageOptions, lock_file
 from penstock._contracts.transform import Scratch
 from penstock.errors import StorageError
 from penstock.kernels.library import Ints, Uint8s
@@ -131,7 +131,7 @@ class _Waiter(threading.Thread):
 
 
 def _open(path: str) -> int:
-    return os.open(path, os.O_RDWR | os.O_CREAT | RAW, 0o666)
+    return os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
 
 
 def _is_current(descriptor: int, path: str) -> bool:
@@ -176,7 +176,7 @@ class CacheFolder:
             OSError: as the system says it.
         """
         try:
-            descriptor = os.open(self._block(name), os.O_RDONLY | RAW)
+            descriptor = os.open(self._block(name), os.O_RDONLY)
         except FileNotFoundError:
             return False
         try:
@@ -202,7 +202,7 @@ class CacheFolder:
             if used + total > self._max_bytes:
                 return  # blocks being written leave no room; a cache may forget
             # With its full size from the beginning, so that a process that counts the files meanwhile counts it in full.
-            descriptor = os.open(f"{path}.tmp", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | RAW, 0o666)
+            descriptor = os.open(f"{path}.tmp", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
             try:
                 os.ftruncate(descriptor, total)
                 os.pwrite(usage, (used + total).to_bytes(8, "little"), 0)
@@ -255,7 +255,7 @@ class CacheFolder:
 
     def _with_room(self, usage: int, wanted: int) -> int:
         """Make room, and return the bytes in use. The number that is kept may be too large after a crash, and never too small."""
-        noted = read_at(usage, 9, 0)
+        noted = os.pread(usage, 9, 0)
         used = int.from_bytes(noted, "little") if len(noted) == 8 else self._max_bytes + 1
         return used if used + wanted <= self._max_bytes else self._evict(wanted)
 
@@ -330,7 +330,7 @@ def _read_checked(descriptor: int, size: int, begin: int, out: memoryview) -> bo
     end = begin + len(out)
     first, behind = begin // _PIECE_BYTES, _num_pieces(end)
     low, high = first * _PIECE_BYTES, min(behind * _PIECE_BYTES, size)
-    data, tail = read_at(descriptor, high - low, low), read_at(descriptor, _file_size(size) - size, size)
+    data, tail = os.pread(descriptor, high - low, low), os.pread(descriptor, _file_size(size) - size, size)
     sums, check = tail[: 4 * _num_pieces(size)], tail[4 * _num_pieces(size) :]
     if len(data) != high - low or check != zlib.crc32(sums).to_bytes(4, "little") + _MAGIC:
         return None

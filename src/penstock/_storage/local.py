@@ -87,7 +87,7 @@ def _part(stem: str) -> tuple[str, int]:
 def _locked(part: str) -> int | None:
     """Open a part that no process writes, emptied and locked; None where that fails, for whatever reason: the caller takes another name."""
     try:
-        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | RAW | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
     except OSError:
         return None
     try:
@@ -112,7 +112,7 @@ def _sync_folder(folder: str) -> None:
     """Make a rename last through a loss of power; where folders cannot be opened, the system has no such call."""
     if sys.platform == "win32":
         return
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | RAW)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
     finally:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from penstock._contracts.process import refuse_on_windows
-from penstock._contracts.storage import RAW, lock_file
+from penstock._contracts.storage import lock_file
 from penstock.errors import PlanError, StateDamaged, StateMismatch
 from penstock.jobs.digest import Untold, digest_of
 
@@ -66,7 +66,7 @@ class DoneList:
         self._digests = [digest_of_job(job, number) for number, job in enumerate(jobs)]
         head = {"penstock_jobs": _FORM, "function": function, "count": len(jobs), "jobs": digest_of(self._digests), **told_by}
         self._broken = False
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | RAW, 0o666)
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
         try:
             _lock(self._descriptor, path)
             self.done: dict[int, Any] = {}

@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 from penstock._contracts.event import BatchDelivered, BlockDone, ElementLost, ElementRetried, Event, Notice, RowsPacked, SlowElement
 from penstock._contracts.memory import available_cpus
 from penstock._contracts.process import OwnLocks
-from penstock._contracts.storage import RAW
 from penstock.observe.memory import MemoryStats, RunMemory
 
 
@@ -54,7 +53,7 @@ def thread_times(path: str | None = None) -> tuple[int, int] | None:
         path: its schedstat file, that of the calling thread when left out; that of a process tells of its main thread. Costs 10 us.
     """
     try:
-        descriptor = os.open(path or THIS_THREAD, os.O_RDONLY | RAW)
+        descriptor = os.open(path or THIS_THREAD, os.O_RDONLY)
         try:
             ran_ns, queued_ns, _ = map(int, os.read(descriptor, 256).split())
         finally:
