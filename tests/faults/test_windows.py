@@ -34,6 +34,8 @@ ON_PURPOSE = {
     "sources/test_reading.py::test_read_ends_gives_size_and_both_ends_and_a_reason_for_what_cannot_be_read",
     # Hides posix_fadvise, which is not there.
     "sources/test_whole_files.py::test_a_system_without_the_call_reads_as_ever",
+    # A signal, by way of a table of functions.
+    "queues/test_diagnosis.py::test_a_healthy_program_whose_first_element_comes_late_gets_no_error[the_handler_of_a_signal",
     # Asks the program `tar`.
     "sources/test_tar.py::test_names_are_data_and_nothing_is_written_but_the_index",
 }
