@@ -16,12 +16,13 @@ PROGRAM = Path(__file__).with_name("as_on_windows.py")
 KERNELS = ROOT / "src/penstock/kernels"
 FEW = ("_executors/test_inline.py", "kernels/test_spans.py", "sources/test_arrays.py", "sources/test_tokens.py")
 FAST = (
-    *FEW, "image/test_operator.py", "queues/test_base.py", "queues/test_exchange.py", "sources/test_folder.py", "sources/test_jsonl.py",
-    "sources/test_parquet.py", "sources/test_tar.py", "sources/test_tfrecord.py", "_storage/test_publish.py",
+    "_executors/test_inline.py", "_storage/test_publish.py", "image/test_operator.py", "queues/test_exchange.py", "sources/test_arrays.py",
+    "sources/test_folder.py", "sources/test_jsonl.py", "sources/test_parquet.py", "sources/test_tar.py", "sources/test_tfrecord.py",
+    "sources/test_tokens.py",
 )  # fmt: skip
 ALL = (
     "_executors/test_inline.py", "_executors/test_threads.py", "_storage/test_opening.py", "_storage/test_publish.py", "image",
-    "kernels/test_spans.py", "queues", "sources", "test_feed.py",
+    "queues", "sources", "test_feed.py",
 )  # fmt: skip
 ON_PURPOSE = {
     # Free memory is not known.
@@ -36,6 +37,12 @@ ON_PURPOSE = {
     "sources/test_whole_files.py::test_a_system_without_the_call_reads_as_ever",
     # A signal, by way of a table of functions.
     "queues/test_diagnosis.py::test_a_healthy_program_whose_first_element_comes_late_gets_no_error[the_handler_of_a_signal",
+    # Look into functions of the C library that read nothing there.
+    "sources/test_examples.py::test_a_block_of_good_records_takes_one_call",
+    "sources/test_whole_files.py::test_a_block_that_stops_at_a_file_reads_that_one_and_the_next_again",
+    "sources/test_whole_files.py::test_files_that_do_not_fit_together_are_read_one_by_one",
+    "sources/test_whole_files.py::test_the_kernel_ends_behind_the_file_with_which_its_time_is_over",
+    "sources/test_whole_files.py::test_what_was_read_ahead_is_given_to_the_next_row_of_its_block_alone",
     # Asks the program `tar`.
     "sources/test_tar.py::test_names_are_data_and_nothing_is_written_but_the_index",
 }
@@ -168,11 +175,11 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_arrays_token_files_and_spans_of_files_are_read_without_the_c_library(tmp_path: Path) -> None:
-    assert passed(tmp_path, FEW, limit_s=100) > 100
+    assert passed(tmp_path, FEW, limit_s=100) > 70
 
 
 def test_local_files_threads_and_queues_work_with_a_c_library_as_it_is_on_windows(tmp_path: Path, library: str) -> None:
-    assert passed(tmp_path, FAST, library, limit_s=110) > 500
+    assert passed(tmp_path, FAST, library, limit_s=110) > 300
 
 
 @pytest.mark.slow
