@@ -52,6 +52,8 @@ def fork_server() -> None:
 
     For all tests: a feed with executor="auto" may try worker processes in any.
     """
+    if sys.platform == "win32":
+        return
     multiprocessing.set_forkserver_preload(["pytest", "numpy", "penstock", "penstock._processes.child", "penstock._executors.remote"])
     # Its socket stands in a folder that Python removes at exit, after the folder of this run is gone.
     own, tempfile.tempdir = tempfile.tempdir, os.environ["PYTEST_DEBUG_TEMPROOT"]

@@ -7,6 +7,7 @@ import functools
 import math
 import os
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -228,7 +229,7 @@ def release_freed_memory() -> None:
 @functools.cache
 def _mallinfo() -> Callable[[], Any] | None:
     """Return glibc's `mallinfo2`, None where there is none."""
-    if os.name != "posix":
+    if sys.platform == "win32":
         return None
     ask: Any = getattr(ctypes.CDLL(None), "mallinfo2", None)
     if ask is not None:
@@ -283,7 +284,7 @@ def _numbers(path: Path) -> list[int]:
 def _text(path: Path) -> str:
     """Read a file of the system. By its descriptor: a file object that Ctrl-C leaves open says so in a warning."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+        descriptor = os.open(path, os.O_RDONLY)
     except OSError:
         return ""
     parts: list[bytes] = []

@@ -27,6 +27,7 @@ __all__ = [
     "current_frames",
     "in_worker_thread",
     "leak",
+    "refuse_on_windows",
     "refuse_while_imported",
     "uninterrupted",
     "why_no_processes",
@@ -119,6 +120,8 @@ def _in_forked() -> weakref.WeakKeyDictionary[Any, Callable[[Any], object]]:
 
 def why_no_processes() -> str:
     """Return why this process can start no worker process; an empty text where it can. Imports nothing."""
+    if sys.platform == "win32":
+        return "they need Linux or macOS, and this is Windows; in WSL they run"
     process: Any = sys.modules.get("multiprocessing.process")
     if process is not None and process.current_process().daemon:
         return "this is a daemonic process, such as a worker of multiprocessing.Pool or of a feed, and those start no processes"
@@ -232,6 +235,16 @@ def breakable(end: Callable[[], object], interrupted: type[BaseException], shown
         raise ReadBrokenOff(
             f"{shown!r} was being read when its feed was closed", where=shown, fix="close the feed behind the last read"
         ) from None
+
+
+def refuse_on_windows(where: str, instead: str) -> None:
+    """Refuse what needs worker processes, or locks of files between processes.
+
+    Raises:
+        PlanError: this is Windows.
+    """
+    if sys.platform == "win32":
+        raise PlanError(f"{where} needs Linux or macOS, and this is Windows", where=where, fix=f"{instead}, or run the program in WSL")
 
 
 def refuse_while_imported(where: str) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +14,32 @@ from numpy.typing import NDArray
 from penstock._contracts.transform import Scratch
 from penstock.errors import PlanError
 
-__all__ = ["RecordStore", "RemoteFiles", "Storage", "StorageOptions", "storage_options"]
+__all__ = ["RAW", "RecordStore", "RemoteFiles", "Storage", "StorageOptions", "lock_file", "read_at", "storage_options"]
+
+RAW: Final[int] = getattr(os, "O_BINARY", 0)
+"""A flag of `os.open` for every file, so that Windows does not change its line ends. Python itself adds O_CLOEXEC."""
+_TURNS: Final = tuple(threading.Lock() for _ in range(64))
+
+
+def read_at(descriptor: int, num_bytes: int, offset: int) -> bytes:
+    """Read at most `num_bytes` at a place of an open file, from any thread. Where the system has no pread, one reads at a time."""
+    if hasattr(os, "pread"):
+        return os.pread(descriptor, num_bytes, offset)
+    with _TURNS[descriptor % len(_TURNS)]:  # all who read the file share its position
+        os.lseek(descriptor, offset, os.SEEK_SET)
+        return os.read(descriptor, num_bytes)
+
+
+def lock_file(descriptor: int, *, shared: bool = False, waits: bool = False) -> None:
+    """Lock an open file between processes, until it is closed, however that comes; not on Windows.
+
+    Raises:
+        BlockingIOError: another process has the lock, and this one does not wait.
+        OSError: as the system says it, such as that the file system has no locks.
+    """
+    import fcntl
+
+    fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if waits else fcntl.LOCK_NB))
 
 
 @runtime_checkable

@@ -164,6 +164,8 @@ class Placement:
         self._hindrance, self._place = f"{error.what}; {error.fix}", None
 
     def _new_processes(self) -> WorkerProcesses:
+        if why := why_no_processes():
+            raise PlanError(f"no worker processes can be started: {why}", where='executor="processes"', fix='give executor="threads"')
         from penstock._executors.processes import WorkerProcesses, no_system_resources  # 20 ms, which `import penstock` does not pay
 
         try:
@@ -178,7 +180,7 @@ class Placement:
             place = Place("inline", hindrance=place.hindrance)
         names = names_of_users(program)
         if names and self._options.executor == "auto" and (place.executor != "inline" or place.hindrance):
-            self.notices = [_words(names, place, self._options)]
+            self.notices = [_words(names, place._replace(hindrance=self._hindrance), self._options)]
         most = _MOST_THREADS if self._options.num_workers == "auto" else self._options.num_workers
         return place if place.executor != "threads" else place._replace(most_workers=most)
 

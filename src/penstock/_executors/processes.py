@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from penstock._contracts.event import Notice
 from penstock._contracts.frameworks import Pin
 from penstock._contracts.memory import available_cpus, free_memory, release_freed_memory
-from penstock._contracts.process import uninterrupted, why_no_processes
+from penstock._contracts.process import uninterrupted
 from penstock._engine.chunk import BatchItem, WorkItem
 from penstock._engine.engine import Engine
 from penstock._engine.error_policy import ErrorHandler, signal_in
@@ -113,9 +113,6 @@ class WorkerProcesses(RemoteWorkers):
             return False
 
     def _send(self, stages: Stages, form: PlanVariant, num_workers: int) -> None:
-        why = why_no_processes()
-        if why:
-            raise PlanError(f"no worker processes can be started: {why}", where='executor="processes"', fix='give executor="threads"')
         unsent, self._num_processes = _pickled(stages, num_workers), num_workers
         self._digest = digest(stages)
         if self._sent is None and num_workers > 1:

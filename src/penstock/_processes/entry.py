@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import pickle
 import select
@@ -121,6 +120,8 @@ def _guard(post: Post) -> None:
       In a process that forks others the function waits for them itself, beside the pipe.
     - PDEATHSIG, only where the system's parent is our parent's main thread: it is sent when the *thread* ends that forked.
     """
+    import fcntl
+
     descriptor = post.lifeline.fileno()
     if post.dies_with_thread:
         _die_with_parent()

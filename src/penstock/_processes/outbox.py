@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import mmap
 import os
 import pickle
@@ -183,6 +182,8 @@ def memory_file(size: int) -> int:
     descriptor = anonymous_file()
     try:
         if has_shared_memory():
+            import fcntl
+
             os.posix_fallocate(descriptor, 0, size)
             fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
         else:

@@ -28,7 +28,7 @@ _MAX_FDS = 4
 NO_SIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)
 """For `send`: a program that gave SIGPIPE back to the system is not killed by the death of a child."""
 _CLOSE_ON_EXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
-_HUNG_UP = select.POLLHUP | select.POLLERR | select.POLLNVAL | getattr(select, "POLLRDHUP", 0)
+_HUNG_UP = sum(getattr(select, name, 0) for name in ("POLLHUP", "POLLERR", "POLLNVAL", "POLLRDHUP"))
 
 
 _ENDED = (errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN, errno.EBADF)

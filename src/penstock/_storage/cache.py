@@ -5,7 +5,6 @@ Three parts: locks between processes, the folder of checked blocks within a boun
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import stat
@@ -18,7 +17,8 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from penstock._contracts.storage import StorageOptions
+from penstock._contracts.process import refuse_on_windows
+from penstock._contracts.storage import StorageOptions, lock_file
 from penstock._contracts.transform import Scratch
 from penstock.errors import StorageError
 from penstock.kernels.library import Ints, Uint8s
@@ -30,7 +30,6 @@ _MAGIC = b"PSBLOCK1"
 _KEPT = 0.9
 """How much of the bound is left when it was reached, so that not every block that comes looks at all of them."""
 _FRESH_S = 1.0
-_FLAGS = os.O_RDONLY | os.O_CLOEXEC
 
 
 # -- locks -------------------------------------------------------------------------------------------------------------------------
@@ -62,7 +61,7 @@ def try_lock(path: str) -> FileLock | None:
     while True:
         descriptor = _open(path)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_file(descriptor)
         except BlockingIOError:
             os.close(descriptor)
             return None
@@ -105,7 +104,7 @@ def held(path: str) -> Iterator[int]:
     """Hold the lock of a file that stays, for a short time; gives its descriptor."""
     descriptor = _open(path)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        lock_file(descriptor, waits=True)
         yield descriptor
     finally:
         os.close(descriptor)
@@ -124,7 +123,7 @@ class _Waiter(threading.Thread):
         try:
             descriptor = _open(self._path)
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                lock_file(descriptor, waits=True)
             finally:
                 os.close(descriptor)
         except OSError as error:
@@ -132,7 +131,7 @@ class _Waiter(threading.Thread):
 
 
 def _open(path: str) -> int:
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    return os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
 
 
 def _is_current(descriptor: int, path: str) -> bool:
@@ -177,7 +176,7 @@ class CacheFolder:
             OSError: as the system says it.
         """
         try:
-            descriptor = os.open(self._block(name), _FLAGS)
+            descriptor = os.open(self._block(name), os.O_RDONLY)
         except FileNotFoundError:
             return False
         try:
@@ -203,7 +202,7 @@ class CacheFolder:
             if used + total > self._max_bytes:
                 return  # blocks being written leave no room; a cache may forget
             # With its full size from the beginning, so that a process that counts the files meanwhile counts it in full.
-            descriptor = os.open(f"{path}.tmp", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+            descriptor = os.open(f"{path}.tmp", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
             try:
                 os.ftruncate(descriptor, total)
                 os.pwrite(usage, (used + total).to_bytes(8, "little"), 0)
@@ -380,6 +379,7 @@ class BlockCache:
 
     def __init__(self, options: StorageOptions) -> None:
         assert options.cache_dir is not None
+        refuse_on_windows("cache_dir=", "leave it out")
         self._options = options
         self._folder = CacheFolder(os.fspath(options.cache_dir), options.cache_bytes)
         self._mended: set[str] = set()

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import mmap
 import os
 import stat
+import sys
 import weakref
 import zlib
 from collections.abc import Callable, Iterable, Sequence
@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._contracts.process import OwnLocks
+from penstock._contracts.storage import RAW, lock_file
 from penstock._contracts.transform import Scratch
 from penstock._storage.sameness import WHOLE_BYTES, marks, sample
 from penstock.errors import IndexStale, SourceError
@@ -48,26 +49,27 @@ def publish(path: str, contents: Parts | Callable[[BinaryIO], None], *, sync: bo
     """
     folder, name = os.path.split(os.path.abspath(path))
     part, descriptor = _part(os.path.join(folder, f".{name[:40]}.{zlib.crc32(os.fsencode(name)):08x}"))
-    try:
+    with contextlib.ExitStack() as lock:  # until the part has its name or is removed, no process may take it for a left one
+        lock.callback(os.close, descriptor)
         try:
-            with open(os.dup(descriptor), "wb") as file:
-                if callable(contents):
-                    contents(file)
-                else:
-                    for piece in [contents] if isinstance(contents, (bytes, bytearray, memoryview)) else contents:
-                        file.write(piece)
-                file.flush()
-                if sync:
-                    os.fsync(file.fileno())
+            try:
+                with open(os.dup(descriptor), "wb") as file:
+                    if callable(contents):
+                        contents(file)
+                    else:
+                        for piece in [contents] if isinstance(contents, (bytes, bytearray, memoryview)) else contents:
+                            file.write(piece)
+                    file.flush()
+                    if sync:
+                        os.fsync(file.fileno())
+            finally:
+                if sys.platform == "win32":  # where there is no lock, and an open file is neither renamed nor removed
+                    lock.close()
             os.replace(part, path)
         except BaseException:
-            try:
+            with contextlib.suppress(OSError):  # it was renamed, or the folder was emptied
                 os.unlink(part)
-            except OSError:
-                pass  # it was renamed, or the folder was emptied
             raise
-    finally:
-        os.close(descriptor)  # and with it the lock: until the part has its name or is removed, no process may take it for a left one
     if sync:
         _sync_folder(folder)
 
@@ -75,21 +77,21 @@ def publish(path: str, contents: Parts | Callable[[BinaryIO], None], *, sync: bo
 def _part(stem: str) -> tuple[str, int]:
     """Make the temporary file, or take the one that a killed process left: its lock is free. Another name while a process writes there."""
     part = f"{stem}.part"
-    descriptor = _locked(part)
+    descriptor = None if sys.platform == "win32" else _locked(part)
     if descriptor is None:
         part = f"{stem}.{os.getpid()}-{os.urandom(6).hex()}.part"
-        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | RAW, 0o666)
     return part, descriptor
 
 
 def _locked(part: str) -> int | None:
     """Open a part that no process writes, emptied and locked; None where that fails, for whatever reason: the caller takes another name."""
     try:
-        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
     except OSError:
         return None
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock_file(descriptor)
         status = os.fstat(descriptor)
         # Its writer may have renamed it between our two calls: then it is a published file.
         if os.path.samestat(status, os.lstat(part)) and stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
@@ -108,9 +110,9 @@ def _locked(part: str) -> int | None:
 
 def _sync_folder(folder: str) -> None:
     """Make a rename last through a loss of power; where folders cannot be opened, the system has no such call."""
-    if os.name != "posix":
+    if sys.platform == "win32":
         return
-    descriptor = os.open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0))
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
     finally:

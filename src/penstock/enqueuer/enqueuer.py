@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from penstock._contracts.event import Fill, Listener
+from penstock._contracts.process import refuse_on_windows
 from penstock._plan.check import count_argument
 from penstock.enqueuer.given import Given
 from penstock.enqueuer.handing import END, EnqueuerRun, Events, ItemQueue
@@ -203,6 +204,7 @@ class GeneratorEnqueuer:
         from penstock.enqueuer.in_processes import InProcesses
         from penstock.enqueuer.serving import Duty
 
+        refuse_on_windows("use_multiprocessing=True", "leave it out")
         self._given.check_fresh()
         method = self._start_method or ("fork" if self._given.is_iterator else "forkserver")
         duties = [

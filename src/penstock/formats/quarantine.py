@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from penstock._contracts.event import ElementLost, Event
 from penstock._contracts.failing import notes_of, text_of, traceback_text_of
+from penstock._contracts.storage import RAW
 from penstock.errors import SourceError
 
 
@@ -51,7 +52,7 @@ class Quarantine:
             return
         line = (encoded(event) + "\n").encode()
         try:
-            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0), 0o666)
+            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | RAW, 0o666)
             try:
                 line = _behind_cut(descriptor) + line
                 while line:

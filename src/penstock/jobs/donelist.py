@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import fcntl
 import json
 import os
 import zlib
@@ -12,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from penstock._contracts.process import refuse_on_windows
+from penstock._contracts.storage import lock_file
 from penstock.errors import PlanError, StateDamaged, StateMismatch
 from penstock.jobs.digest import Untold, digest_of
 
@@ -60,11 +61,12 @@ class DoneList:
             PlanError: another run is writing it, or a job cannot be told from others.
             OSError: the file cannot be read or written.
         """
+        refuse_on_windows("parallel_jobs(done=...)", "leave it out")
         self.path = path
         self._digests = [digest_of_job(job, number) for number, job in enumerate(jobs)]
         head = {"penstock_jobs": _FORM, "function": function, "count": len(jobs), "jobs": digest_of(self._digests), **told_by}
         self._broken = False
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
         try:
             _lock(self._descriptor, path)
             self.done: dict[int, Any] = {}
@@ -209,7 +211,7 @@ def _crc(record: dict[str, Any]) -> int:
 def _lock(descriptor: int, path: str) -> None:
     """Keep other runs away. The lock is the kernel's: it ends with this process, however that ends."""
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock_file(descriptor)
     except BlockingIOError:
         raise PlanError(
             "another run is writing this done-list", where=f"done-list {path!r}", fix="wait for it to end, or give another file"

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar
 from penstock._contracts.event import Listener
 from penstock._contracts.memory import available_cpus
 from penstock._contracts.policy import Policy, Raise, Replace, checked_policy, final
-from penstock._contracts.process import refuse_while_imported
+from penstock._contracts.process import refuse_on_windows, refuse_while_imported
 from penstock._plan.base import function_name
 from penstock._plan.check import callable_argument, count_argument, no_async
 from penstock.errors import PlanError
@@ -123,6 +123,7 @@ def parallel_jobs(
     listed = _listed(jobs)
     function = b""
     if executor == "processes" and num_workers != 0 and listed:
+        refuse_on_windows('parallel_jobs(executor="processes")', 'give executor="threads"')
         refuse_while_imported("parallel_jobs")
         function = packed_function(fn)
     count = available_cpus() if num_workers == "auto" else count_argument(num_workers, "num_workers", _WHERE)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._contracts.storage import RAW, read_at
 from penstock.kernels.library import Ints, Uint8s, block, chosen, chosen_library, require, require_shape
 
 _INT64, _UINT32 = np.dtype(np.int64), np.dtype(np.uint32)
@@ -70,7 +71,7 @@ def by_twin(places: Places, rows: Ints, out: Ints) -> int:
     return -1
 
 
-FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
+FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | RAW
 """O_NONBLOCK: opening a FIFO without a writer must not block; it means nothing for regular files."""
 
 _DONE, _NOT_OPENED, _NOT_KNOWN, _NOT_READ, _NOT_REGULAR, _CHANGED, _CUT, _BAD_ROW, _NO_ROOM = range(9)
@@ -205,7 +206,7 @@ def _read_range(descriptor: int, out: Uint8s, offset: int, facts: NDArray[Any]) 
     done = 0
     while done < out.size:
         try:
-            data = os.pread(descriptor, min(out.size - done, _MOST_BYTES), offset + done)
+            data = read_at(descriptor, min(out.size - done, _MOST_BYTES), offset + done)
         except OSError as error:
             facts[2] = error.errno or 0
             return _NOT_READ

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._contracts.storage import read_at
 from penstock.errors import SpecError
 from penstock.kernels.library import Ints, block, chosen, integer, place, require, require_out
 
@@ -91,9 +91,9 @@ def read_windows_twin(descriptors: NDArray[np.int32], offsets: Ints, dtype: np.d
 
 def _read(descriptor: int, size: int, offset: int) -> bytes:
     """Read `size` bytes, fewer only at the end of the file."""
-    data = os.pread(descriptor, size, offset) if size else b""
+    data = read_at(descriptor, size, offset) if size else b""
     while 0 < len(data) < size:
-        more = os.pread(descriptor, size - len(data), offset + len(data))
+        more = read_at(descriptor, size - len(data), offset + len(data))
         if not more:
             break
         data += more

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from penstock._contracts.event import BatchDelivered, Event, Fill
+from penstock._contracts.storage import RAW
 from penstock._storage.urls import redacted
 from penstock.errors import PlanError
 from penstock.formats.features import varint
@@ -50,7 +51,7 @@ class EventFile:
         for number in itertools.count():  # two writers of one folder, in one second, have files of their own
             self.path = Path(folder) / f"{head}.{number}.penstock"
             try:
-                self._descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+                self._descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | RAW, 0o644)
                 break
             except FileExistsError:
                 continue

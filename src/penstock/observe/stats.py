@@ -53,7 +53,7 @@ def thread_times(path: str | None = None) -> tuple[int, int] | None:
         path: its schedstat file, that of the calling thread when left out; that of a process tells of its main thread. Costs 10 us.
     """
     try:
-        descriptor = os.open(path or THIS_THREAD, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(path or THIS_THREAD, os.O_RDONLY)
         try:
             ran_ns, queued_ns, _ = map(int, os.read(descriptor, 256).split())
         finally:

@@ -28,6 +28,7 @@ from penstock._contracts.event import (
 from penstock._contracts.failing import words_of
 from penstock._contracts.memory import resident_memory
 from penstock._contracts.process import call_in_forked
+from penstock._contracts.storage import RAW
 from penstock._storage.urls import redacted
 from penstock.errors import PlanError
 from penstock.observe.curves import names_of
@@ -90,7 +91,7 @@ class _File:
     def __init__(self, path: Path) -> None:
         if path.is_file() and not path.is_symlink():  # another that is still written goes on without a name: they do not mix
             path.unlink()
-        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | RAW, 0o644)
         self._pid = os.getpid()
         self.num_bytes = 0
         self._put(b"[\n]\n", 0)
@@ -107,9 +108,9 @@ class _File:
 
     def _put(self, data: bytes, at: int) -> None:
         view = memoryview(data)
+        os.lseek(self._descriptor, at, os.SEEK_SET)
         while view:
-            count = os.pwrite(self._descriptor, view, at)
-            view, at = view[count:], at + count
+            view = view[os.write(self._descriptor, view) :]
 
 
 class _Drawing:

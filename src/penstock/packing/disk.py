@@ -7,7 +7,6 @@ what is finished, and what an earlier run left. The origin says, beyond the mani
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import hashlib
 import json
 import os
@@ -20,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from penstock._contracts.storage import lock_file
 from penstock._plan.base import Node, sources, walk
 from penstock._plan.facts import input_files
 from penstock._storage.sameness import stamps
@@ -172,7 +172,7 @@ def check_apart(root: Node, dest: str) -> None:
 _BUFFER_BYTES = 1 << 20
 _AHEAD_BYTES = 4 << 20
 _SYNC_FILE_RANGE_WRITE = 2
-_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
+_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
 
 class Disk:
@@ -224,7 +224,7 @@ class Disk:
 
     def sync_folder(self, path: str) -> None:
         """Return when the names in a folder are on the disk."""
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0))
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             self.sync(descriptor)
         finally:
@@ -628,10 +628,10 @@ def lock_folder(path: str, *, shared: bool) -> int:
         PackError: another packer is at work there.
         OSError: the folder cannot be opened.
     """
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0))
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        for kind in (fcntl.LOCK_SH,) if shared else (fcntl.LOCK_EX, fcntl.LOCK_SH):
-            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+        for is_shared in (True,) if shared else (False, True):
+            lock_file(descriptor, shared=is_shared)
     except BlockingIOError:
         os.close(descriptor)
         raise PackError(

@@ -20,6 +20,7 @@ from typing import Any, Literal
 from penstock._contracts.event import BlockDone, ElementLost, ElementRetried, Event, Listener, clocks, times_since
 from penstock._contracts.failing import add_note, text_of
 from penstock._contracts.policy import Policy, Skip, final
+from penstock._contracts.process import refuse_on_windows
 from penstock._plan.base import length_of
 from penstock._processes.failure import Failure
 from penstock.dataset.builder import Dataset
@@ -130,6 +131,7 @@ def pack(
     chosen, folder, count, disk = options_of(options), destination(dest), workers_of(num_workers), Disk()
     if executor not in ("processes", "threads"):
         raise PlanError(f"executor={executor!r} is not known", where=_WHERE, fix='give "processes" or "threads"')
+    refuse_on_windows(_WHERE, "pack on another machine, whose files this one can read")
     packing = _packing_of(dataset, chosen, on_error)
     with SHORT_INTERRUPTS, ExitStack() as stack:
         timeline = None if trace is None else stack.enter_context(Trace(os.fspath(trace)))

@@ -241,7 +241,7 @@ class PathTable:
 
     def full(self, path: str) -> str:
         """Return where `path` is, whatever the working directory is now."""
-        return path if path[0] == "/" else self.base + path
+        return path if path[0] == "/" or (os.sep != "/" and os.path.isabs(path)) else self.base + path
 
     def all_full(self) -> Iterator[str]:
         """Give the full path of each, in order."""

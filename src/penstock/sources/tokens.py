@@ -24,6 +24,7 @@ from penstock._storage.urls import shown
 from penstock.errors import LengthMismatch, PlanError, RecordError, SourceError
 from penstock.formats import linescan
 from penstock.kernels.library import Ints
+from penstock.kernels.spans import FLAGS
 from penstock.kernels.tokens import OUTSIDE, TokenFailure, read_windows
 from penstock.sources.paths import local_files, spread
 from penstock.sources.records import most_at_once
@@ -211,7 +212,6 @@ class TokenSource:
 
 # -- the files --------------------------------------------------------------------------------------------------------------------
 
-_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOCTTY", 0)
 _CALLER = "read_tokens"
 _NPY_HEAD_BYTES = 16_384
 _HEAD_BYTES = 64
@@ -517,7 +517,7 @@ class _LocalTokens:
             descriptor = int(descriptors[rows][0])
             try:
                 if descriptor < 0:
-                    descriptor = os.open(self._storage.path(file), _FLAGS)
+                    descriptor = os.open(self._storage.path(file), FLAGS)
                     opened.append([file, descriptor])
                     descriptors[rows] = descriptor
                 status = os.fstat(descriptor)
