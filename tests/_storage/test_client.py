@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -99,3 +101,31 @@ def test_stop_does_not_wait_and_the_thread_ends():
     thread.join()
     del client
     gc.collect()
+
+
+WITHOUT_DESCRIPTORS = """
+import asyncio, os, resource, tracemalloc
+from penstock._storage.buckets import Client
+from penstock._contracts.storage import StorageOptions
+
+async def work(client, turn):
+    return 5
+
+client = Client(StorageOptions())
+before = resource.getrlimit(resource.RLIMIT_NOFILE)
+free = os.open(os.devnull, os.O_RDONLY)  # the lowest that is free
+os.close(free)
+resource.setrlimit(resource.RLIMIT_NOFILE, (free, before[1]))
+try:
+    client.run(work, "it")
+except OSError as error:
+    print(error)
+resource.setrlimit(resource.RLIMIT_NOFILE, before)
+print(client.run(work, "it"))
+client.close()
+"""
+
+
+def test_without_a_descriptor_left_the_first_read_is_an_error_and_the_next_works():
+    done = subprocess.run([sys.executable, "-c", WITHOUT_DESCRIPTORS], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "[Errno 24] Too many open files\n5\n", done.stderr

@@ -160,6 +160,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> str:
     path = tmp_path_factory.mktemp("library") / "library.so"
     flags = [
         "-D_WIN32",
+        '-D__declspec(x)=__attribute__((visibility("default")))',
         "-U__linux__",
         "-U__APPLE__",
         "-shared",

@@ -439,26 +439,24 @@ class Client:
             if self._closed:
                 raise _closed(shown)
             if self._loop is None:
-                opened = threading.Event()
+                import asyncio
+
+                runner, self._end = asyncio.Runner(loop_factory=asyncio.new_event_loop), asyncio.Event()
+                loop = runner.get_loop()  # here and not in the thread: it may fail for want of descriptors
                 # A daemon: a program that ends does not wait for a storage that was not closed.
-                self._thread = threading.Thread(target=self._serve, args=(opened,), name="penstock-remote", daemon=True)
+                self._thread = threading.Thread(target=self._serve, args=(runner, self._end), name="penstock-remote", daemon=True)
                 self._thread.start()
-                opened.wait()
-            assert self._loop is not None
+                self._loop = loop
             return self._loop
 
-    def _serve(self, opened: threading.Event) -> None:
+    def _serve(self, runner: asyncio.Runner, end: asyncio.Event) -> None:
+        with runner:
+            runner.run(self._until_end(end))
+
+    async def _until_end(self, end: asyncio.Event) -> None:
         import asyncio
 
-        with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
-            runner.run(self._until_end(opened))
-
-    async def _until_end(self, opened: threading.Event) -> None:
-        import asyncio
-
-        self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
-        opened.set()
-        await self._end.wait()
+        await end.wait()
         others = asyncio.all_tasks() - {asyncio.current_task()}
         for task in others:
             task.cancel()
