@@ -69,7 +69,7 @@ def many_epochs(way: dict[str, Any]) -> None:
             if epoch == 200:
                 threads, descriptors = count_threads(), count_descriptors()
         assert count_threads() == threads
-        assert count_descriptors() == descriptors
+        assert count_descriptors() <= descriptors
         # The lowest of many: units come and go by the megabyte, and how many there are at one moment is a matter of luck. What may still
         # come is the free buffers that are kept, and 4 to 6 MB of holes in the heap; a batch lost an epoch would be 110 MB.
         assert min(memory[-1000:]) - min(memory[1000:2000]) < KEEP_BYTES + (16 << 20)
@@ -86,7 +86,8 @@ def test_ten_thousand_epochs_of_a_hundred_samples_in_one_feed_are_whole_and_grow
     code = f"from faults.test_soak import many_epochs; many_epochs({way!r})"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run([sys.executable, "-c", code], env=environment, check=False, capture_output=True, text=True, timeout=300)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert not done.stderr, done.stderr
+    assert done.returncode == 0
 
 
 @pytest.mark.slow
@@ -131,7 +132,7 @@ def memory_of_workers(texts: list[str]) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("count", [300_000, pytest.param(10_000_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [300_000, pytest.param(3_000_000, marks=pytest.mark.slow)])
 def test_a_list_of_texts_lies_in_memory_once_for_all_worker_processes_and_reading_it_copies_nothing(count: int) -> None:
     texts = [f"/data/train/image_{number:010}.jpg" for number in range(count)]
     few, _ = memory_of_workers(texts[:1000])

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 PROGRAM = Path(__file__).with_name("as_on_windows.py")
 KERNELS = ROOT / "src/penstock/kernels"
 FEW = ("_executors/test_inline.py", "kernels/test_spans.py", "sources/test_arrays.py", "sources/test_tokens.py")
