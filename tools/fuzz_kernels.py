@@ -232,22 +232,6 @@ def crop_images(library: Any, rng: np.random.Generator) -> None:
     same(ours, other, (values.shape, shape, tops, lefts, flips))
 
 
-def gather_windows(library: Any, rng: np.random.Generator) -> None:
-    """Compare windows of tokens, some of which lie outside."""
-    from penstock.kernels import checked
-
-    dtype = np.dtype(str(rng.choice(["u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8"])))
-    size, length = int(rng.integers(0, 99)), int(rng.integers(0, 60))
-    values = np.frombuffer(rng.bytes(size * dtype.itemsize), dtype).copy()
-    starts = rng.integers(0, max(0, size - length), int(rng.integers(0, 9)), endpoint=True)
-    if starts.size and rng.random() < 0.3:
-        starts[-1] = rng.choice([-1, size - length + 1, 2**63 - 1, -(2**63)])
-    ours, other = np.zeros((starts.size, length), np.int64), np.zeros((starts.size, length), np.int64)
-    if library.gather_windows(values, starts, ours) != checked.gather_windows_twin(values, starts, other):
-        raise AssertionError(f"C and NumPy name different rows: {size}, {length}, {starts}")
-    same(ours, other, (dtype, size, length, starts))
-
-
 def deal(library: Any, rng: np.random.Generator) -> None:
     """Compare positions that go down a random tree, some of whose nodes lead nowhere."""
     from penstock.kernels import checked
@@ -281,7 +265,6 @@ CASES: list[Callable[[Any, np.random.Generator], None]] = [
     copy_images,
     write_images,
     crop_images,
-    gather_windows,
     deal,
     fuzz_examples.parse_examples,
     *fuzz_framing.CASES,

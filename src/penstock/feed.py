@@ -63,7 +63,7 @@ from penstock.observe.losses import Losses
 from penstock.observe.observed import Observed
 from penstock.observe.stats import Stats, note_running, profilers
 from penstock.observe.trace import Trace
-from penstock.queues.standing import SHORT_INTERRUPTS, level_of_caller, shorten
+from penstock.queues.standing import level_of_caller
 
 __all__ = ["Feed"]
 
@@ -214,7 +214,7 @@ class Feed(Observed):
         """
         caller = sys._getframe(1)
         refuse_loader_around(caller, batches=self._root.batch_size_each() != 1, ranks=self._agree is not None)
-        with SHORT_INTERRUPTS, self._lock:
+        with self._lock:
             if self._closed or self._condition not in ("new", "running", "ended"):
                 self._refuse("Feed.__iter__")
             delivery = self._delivery
@@ -258,10 +258,9 @@ class Feed(Observed):
                 taken_from = items
                 del items[-1]  # no call stands between this and the line before, and no signal is looked at
             return out
-        except BaseException as error:
+        except BaseException:
             if taken_from is not None:  # interrupted while the lock was let go
                 taken_from.append(item)
-            shorten(error)
             raise
 
     def _fill(self, serial: int) -> bool:
@@ -485,8 +484,7 @@ class Feed(Observed):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         """Close; when the block ends with an error, stragglers become a note of that error."""
         if error is None:
-            with SHORT_INTERRUPTS:
-                self.close()
+            self.close()
             return
         try:
             self.close()
@@ -500,10 +498,9 @@ class Feed(Observed):
             StillRunning: when a user's function did not return inside `grace_period_s`; its thread is named and left to end by itself.
         """
         self._closed = True
-        with SHORT_INTERRUPTS:
-            alive = self._shut("closed" if self._condition in ("new", "running") else self._condition)
-            for observer in self._observers:
-                observer.close()
+        alive = self._shut("closed" if self._condition in ("new", "running") else self._condition)
+        for observer in self._observers:
+            observer.close()
         if alive:
             raise StillRunning(
                 f"{len(alive)} worker(s) did not stop inside {self._options.grace_period_s} s: {', '.join(alive)}",

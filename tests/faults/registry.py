@@ -1092,12 +1092,7 @@ _ALSO = {
             "ctrl_c_in_completion_order_is_one_keyboard_interrupt_and_one_traceback",
             "ctrl_c_at_many_random_times_in_completion_order_is_always_one_keyboard_interrupt",
         ),
-        *_in(
-            "faults/test_interrupts.py",
-            "ctrl_c_shows_the_line_of_the_user_and_one_of_ours",
-            "ctrl_c_in_a_function_of_the_user_in_this_thread_shows_its_line_too",
-            "other_errors_keep_all_their_frames",
-        ),
+        *_in("faults/test_interrupts.py", "ctrl_c_in_a_call_that_waits_is_one_keyboard_interrupt_at_the_line_of_the_user"),
         *_in(
             "faults/test_interrupted_loops.py",
             "a_loop_goes_on_behind_each_of_fifty_interrupts",

@@ -1,4 +1,4 @@
-"""Ctrl-C in a call that waits: the traceback has the user's line and one of this library, in whole programs that get a real signal."""
+"""Ctrl-C in a call that waits: the program ends there at once with one KeyboardInterrupt; whole programs that get a real signal."""
 
 from __future__ import annotations
 
@@ -66,93 +66,69 @@ ds = ps.from_source(range(9)).map(slow)
 """
 
 WAITS = {
-    "for batch in feed": (
-        """
+    "for batch in feed": """
         with ds.feed(executor="threads", num_workers=1, grace_period_s=0) as feed:
             for batch in feed:  # here
                 pass
-        """,
-        "__next__",
-    ),
-    "for batch in ds": (
-        """
+    """,
+    "for batch in ds": """
         ds = ds.with_options(executor="threads", num_workers=1, grace_period_s=0)
         for batch in ds:  # here
             pass
-        """,
-        "__next__",
-    ),
-    "next(feed)": (
-        """
+    """,
+    "next(feed)": """
         feed = ds.feed(executor="threads", num_workers=1, grace_period_s=0)
         next(feed)  # here
-        """,
-        "__next__",
-    ),
-    "close": (
-        """
+    """,
+    "close": """
         feed = ps.from_source(range(9)).map(lambda x: x and slow(x)).feed(executor="threads", num_workers=1, grace_period_s=60)
         next(feed)
         feed.close()  # here
-        """,
-        "close",
-    ),
-    "dequeue": (
-        """
+    """,
+    "dequeue": """
         queue = FIFOQueue(2)
         beside(queue)
         queue.dequeue()  # here
-        """,
-        "dequeue",
-    ),
-    "dequeue_many": (
-        """
+    """,
+    "dequeue_many": """
         queue = FIFOQueue(2)
         beside(queue)
         queue.dequeue_many(2)  # here
-        """,
-        "dequeue_many",
-    ),
-    "enqueue_many": (
-        """
+    """,
+    "enqueue_many": """
         queue = FIFOQueue(2)
         beside(queue)
         queue.enqueue_many([1, 2, 3])  # here
-        """,
-        "enqueue_many",
-    ),
-    "join": (
-        """
+    """,
+    "join": """
         coord = Coordinator()
         thread = threading.Thread(target=slow, args=(1,), daemon=True)
         thread.start()
         coord.join([thread])  # here
-        """,
-        "join",
-    ),
-    "wait_for_stop": (
-        """
+    """,
+    "wait_for_stop": """
         coord = Coordinator()
         threading.Thread(target=slow, args=(1,), daemon=True).start()
         coord.wait_for_stop()  # here
-        """,
-        "wait_for_stop",
-    ),
-    "enqueuer": (
-        """
+    """,
+    "enqueuer": """
         enqueuer = ps.GeneratorEnqueuer(rows)
         enqueuer.start()
         for item in enqueuer.get():  # here
             pass
-        """,
-        "get",
-    ),
-    "parallel_jobs": (
-        """
+    """,
+    "parallel_jobs": """
         ps.parallel_jobs(slow, [1, 2], num_workers=2, executor="threads")  # here
-        """,
-        "parallel_jobs",
-    ),
+    """,
+    "next(feed) in this thread": """
+        next(ds.feed(num_workers=0))  # here
+    """,
+    "parallel_jobs in this thread": """
+        ps.parallel_jobs(slow, [1], num_workers=0)  # here
+    """,
+    "pack": """
+        ps.pack(ds, "packed", executor="threads")  # here
+    """,
 }
 
 
@@ -182,40 +158,9 @@ def interrupted(body: str, tmp_path: Path) -> list[str]:
     return errors.splitlines()
 
 
-def frames(traceback: list[str]) -> list[tuple[str, str, str]]:
-    """Return file, function and line of each frame of a traceback."""
-    at = [place for place, line in enumerate(traceback) if line.startswith('  File "')]
-    return [(traceback[n].split('"')[1], traceback[n].rpartition(" in ")[2], traceback[n + 1].strip()) for n in at]
-
-
 @pytest.mark.parametrize("name", WAITS)
-def test_ctrl_c_shows_the_line_of_the_user_and_one_of_ours(name: str, tmp_path: Path) -> None:
-    body, function = WAITS[name]
-    traceback = interrupted(body, tmp_path)
-    found = frames(traceback)
-    assert len(found) == 2, "\n".join(traceback)
-    assert os.path.basename(found[0][0]) == "program.py"
-    assert found[0][2].endswith("# here")
-    assert found[1][0].startswith(SOURCE)
-    assert found[1][1] == function
+def test_ctrl_c_in_a_call_that_waits_is_one_keyboard_interrupt_at_the_line_of_the_user(name: str, tmp_path: Path) -> None:
+    traceback = interrupted(WAITS[name], tmp_path)
+    assert any(line.endswith("# here") for line in traceback)
     assert "\n".join(traceback).count("Traceback") == 1
-    assert any(line.startswith("KeyboardInterrupt") for line in traceback)
-
-
-@pytest.mark.parametrize(
-    "call", ["next(ds.feed(num_workers=0))", "ps.parallel_jobs(slow, [1], num_workers=0)", 'ps.pack(ds, "packed", executor="threads")']
-)
-def test_ctrl_c_in_a_function_of_the_user_in_this_thread_shows_its_line_too(call: str, tmp_path: Path) -> None:
-    found = frames(interrupted(f"{call}  # here\n", tmp_path))
-    ours = [file for file, *_ in found if file.startswith(SOURCE)]
-    assert len(ours) == 1
-    assert [line for file, _, line in found if os.path.basename(file) == "program.py"] == [f"{call}  # here", "gate.wait()  # in work"]
-
-
-def test_other_errors_keep_all_their_frames() -> None:
-    def fails(x: int) -> int:
-        raise ValueError("bad")
-
-    with ps.from_source([1]).map(fails).feed(num_workers=0) as feed, pytest.raises(ValueError, match="bad") as caught:
-        next(feed)
-    assert len([one for one in caught.traceback if str(one.path).startswith(SOURCE)]) > 2
+    assert sum(line.startswith("KeyboardInterrupt") for line in traceback) == 1

@@ -77,7 +77,6 @@ def test_no_positions_and_no_rows_are_fine() -> None:
     assert kernels.permute(none, 2**63, 0).shape == (0,)
     assert kernels.philox_uniform(0, 0, none, none, none.view(np.uint64), 3).shape == (0, 3)
     assert kernels.philox_uniform(0, 0, PAIR, PAIR, PAIR.view(np.uint64), 0).shape == (2, 0)
-    kernels.gather_windows(none, none, blank(0, 7, dtype=np.int64))
     kernels.normalize(IMAGES[:0], COLOURS, COLOURS, blank(0, 3, 4, 5, dtype=np.float32), True)
     kernels.copy_images(IMAGES[:, :0], blank(2, 0, 5, 3))
     kernels.crop_images(IMAGES, PAIR, PAIR, FLIPS, 0, blank(2, 0, 7, 3))
@@ -218,16 +217,6 @@ WRONG: dict[str, tuple[Callable[[], object], str, str]] = {
         "ends is 1-d uint8, not a 1-d int64",
         "read_files",
     ),
-    "tokens of float": (
-        lambda: kernels.gather_windows(np.zeros(9), PAIR, blank(2, 3, dtype=np.int64)),
-        "values is 1-d float64, not a 1-d array of integers",
-        "gather_windows",
-    ),
-    "windows of int32": (
-        lambda: kernels.gather_windows(np.arange(9), PAIR, blank(2, 3, dtype=np.int32)),
-        "out is 2-d int32",
-        "gather_windows",
-    ),
 }
 
 
@@ -239,21 +228,3 @@ def test_a_wrong_argument_is_an_error_that_names_the_function_and_what_came(case
     assert what in caught.value.what
     assert f"penstock.kernels.{function}, argument" in caught.value.where
     assert "pass" in caught.value.fix
-
-
-@pytest.mark.parametrize(("start", "row"), [(-1, 1), (7, 1), (2**63 - 1, 1), (-(2**63), 1)])
-@pytest.mark.parametrize("dtype", ["u1", "<i8", ">i4"])
-def test_a_window_that_leaves_the_values_is_an_error_with_its_row(start: int, row: int, dtype: str) -> None:
-    out = np.zeros((2, 4), np.int64)
-    with pytest.raises(SpecError) as caught:
-        kernels.gather_windows(np.arange(10).astype(dtype), np.array([6, start]), out)
-    assert f"the window of 4 at {start} does not lie inside the 10 values" in caught.value.what
-    assert f"gather_windows, starts[{row}]" in caught.value.where
-    assert "0..6" in caught.value.fix
-    assert not out.any()
-
-
-def test_a_window_longer_than_the_values_is_an_error() -> None:
-    with pytest.raises(SpecError, match="the window of 4 at 0 does not lie inside the 3 values") as caught:
-        kernels.gather_windows(np.arange(3), np.array([0]), np.empty((1, 4), np.int64))
-    assert "4 values" in caught.value.fix

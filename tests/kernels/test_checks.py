@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from penstock.errors import SpecError
-from penstock.kernels.library import block, integer, place, require, require_integers, require_out
+from penstock.kernels.library import block, integer, place, require, require_out
 
 INT64 = np.dtype(np.int64)
 
@@ -72,14 +72,6 @@ def test_a_float_is_an_error_even_when_it_is_whole() -> None:
         integer("f", "a", 2.0, 0, 5)  # type: ignore[arg-type]
     assert "f, argument 'a'" in caught.value.where
     assert "pass an integer" in caught.value.fix
-
-
-@pytest.mark.parametrize("array", [np.zeros(3), np.zeros((2, 2), np.int64), np.zeros(2, bool), [1, 2]])
-def test_anything_but_a_sequence_of_integers_is_refused(array: object) -> None:
-    with pytest.raises(SpecError, match="not a 1-d array of integers") as caught:
-        require_integers("gather_windows", "values", array)
-    assert "gather_windows, argument 'values'" in caught.value.where
-    assert "1, 2, 4 or 8 bytes" in caught.value.fix
 
 
 def test_an_output_must_be_one_writeable_block() -> None:

@@ -55,18 +55,7 @@ def test_a_window_wholly_outside_is_all_fill(top: int, left: int) -> None:
     assert (out == 7).all()
 
 
-def test_windows_of_tokens_are_slices_widened_to_int64() -> None:
-    values = np.array([0, 255, 3, 4, 5], np.uint8)
-    out = np.empty((3, 2), np.int64)
-    assert checked.gather_windows_twin(values, np.array([0, 3, 1]), out) == -1
-    assert out.tolist() == [[0, 255], [4, 5], [255, 3]]
-    assert checked.gather_windows_twin(values.view(np.int8), np.array([0, 3, 1]), out) == -1
-    assert out.tolist() == [[0, -1], [4, 5], [-1, 3]]
-
-
 def test_the_first_row_that_lies_outside_is_returned() -> None:
-    out = np.empty((3, 2), np.int64)
-    assert checked.gather_windows_twin(np.arange(5), np.array([3, 4, -1]), out) == 1
     assert checked.permute_twin(np.array([4, -1, 5]), 5, 0, np.empty(3, np.int64)) == 1
 
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import queue
 import sys
 import threading
 
-import pytest
 from queues.hands import LIMIT_S, ended, hands, until
 
 from penstock.queues import FIFOQueue, QueueRunner
-from penstock.queues.standing import call_and_place, level_of_caller, shorten, where_stand, words_of_threads
+from penstock.queues.standing import call_and_place, level_of_caller, where_stand, words_of_threads
 
 
 def test_the_line_of_the_user_is_named_and_not_pythons_inside_it() -> None:
@@ -63,16 +61,3 @@ def test_the_line_of_a_caller_is_the_innermost_outside_of_python_and_this_librar
     assert level_of_caller() == 1  # this function is outside
     assert call_and_place() == ("", f"test_standing.py:{first + 2}")
     assert FIFOQueue(1)._made == f"test_standing.py:{first + 3}"
-
-
-def test_an_error_that_was_being_handled_inside_is_not_shown_with_a_ctrl_c_and_one_of_the_user_is() -> None:
-    with pytest.raises(ValueError, match="Expecting value") as inside:
-        json.loads("")
-    with pytest.raises(ZeroDivisionError) as outside:
-        print(1 // 0)
-    assert inside.tb is not None
-    for error, shown in ((inside.value.with_traceback(inside.tb.tb_next), None), (outside.value, outside.value)):
-        interrupt = KeyboardInterrupt()
-        interrupt.__context__ = error
-        shorten(interrupt)
-        assert interrupt.__context__ is shown

@@ -31,9 +31,6 @@ from penstock.errors import StateDamaged, StateMismatch
 
 __all__ = ["Completion", "Recorder", "fold_runners_of", "read_recording", "records_of", "refused"]
 
-Place = tuple[int, int]
-"""Position of an input in its pass, and which of its results."""
-
 
 def refused(folds: Sequence[Fold]) -> Fold | None:
     """Return the first fold that needs its items in order, or that would keep items of two passes; None when all are fine."""

@@ -214,12 +214,6 @@ class Child:
             raise failure.error(f"{self.name}, process {self.pid}")
         return pickle.loads(payload)
 
-    def has_begun(self) -> bool:
-        """Tell whether the child runs its function; never blocks. Not while another thread receives."""
-        if not self.began and self._pipe.readable():
-            wait_any([self], timeout_s=0.0)
-        return self.began
-
     @property
     def has_message(self) -> bool:
         """Whether `receive` would return at once, as far as it has been read."""

@@ -16,7 +16,6 @@ from penstock.enqueuer.handing import END, EnqueuerRun, Events, ItemQueue
 from penstock.errors import FeedClosed, PlanError
 from penstock.observe.ticker import Guarded
 from penstock.queues.diagnosis import PATIENCE_S
-from penstock.queues.standing import SHORT_INTERRUPTS
 
 __all__ = ["GeneratorEnqueuer"]
 
@@ -162,8 +161,7 @@ class GeneratorEnqueuer:
         if run is None:
             raise FeedClosed(f"{self._name} is not running", where="get()", fix="call start() first")
         while True:
-            with SHORT_INTERRUPTS:
-                holder = [run.take()]  # not in a name, which would keep an item until the next one is there
+            holder = [run.take()]  # not in a name, which would keep an item until the next one is there
             if holder[0] is END:
                 return
             yield holder.pop()
@@ -183,15 +181,13 @@ class GeneratorEnqueuer:
         if timeout is not None and not (number and timeout >= 0):
             raise PlanError(f"timeout={timeout!r} is not a time", where="stop()", fix="give seconds, 0 or more, or None")
         self._closed = True
-        with SHORT_INTERRUPTS:
-            self._stop(None if timeout is None else float(min(timeout, _LONGEST_S)))
+        self._stop(None if timeout is None else float(min(timeout, _LONGEST_S)))
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        with SHORT_INTERRUPTS:
-            self.stop()
+        self.stop()
 
     def _stop(self, timeout_s: float | None) -> None:
         run, self._run = self._run, None

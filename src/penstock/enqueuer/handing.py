@@ -15,7 +15,7 @@ from penstock._contracts.event import BatchDelivered, BlockDone, ElementLost, Ev
 from penstock._contracts.failing import attempt
 from penstock.errors import FeedClosed, QueueClosed, QueueTimeout
 from penstock.queues import FIFOQueue
-from penstock.queues.standing import SHORT_INTERRUPTS, call_and_place, level_of_caller
+from penstock.queues.standing import call_and_place, level_of_caller
 
 __all__ = ["END", "EnqueuerRun", "Events", "Handing", "HandingRun", "ItemQueue", "failed_before"]
 
@@ -251,8 +251,7 @@ class ItemQueue:
             FeedClosed: all generators are at their ends, or it was stopped, or it has failed before.
             BaseException: as `GeneratorEnqueuer.get`.
         """
-        with SHORT_INTERRUPTS:
-            item = self._run.take()
+        item = self._run.take()
         if item is END:
             raise FeedClosed(
                 "there is no further item", where=f"{self._where}.queue.get()", fix="ask is_running() and queue.empty() before"

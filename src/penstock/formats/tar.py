@@ -625,7 +625,6 @@ _CONSTANT: Final = sum(_BEFORE_SIZE) + sum(_AFTER_SIZE) + sum(_AFTER_KIND) + 8 *
 
 WRITE_AGAIN = "get another copy of the file or write it again"
 _SHOWN_BYTES = 120
-_TELL = "a sample's members must lie side by side: write the archive sorted by name, as `tar --sort=name` does"
 
 _WORDS: dict[ScanOutcome, tuple[str, str]] = {
     ScanOutcome.BAD_CHECKSUM: ("there is no tar header: its check sum does not fit its bytes", WRITE_AGAIN),

@@ -27,7 +27,6 @@ from penstock.jobs.worker_pool import run_in_processes
 from penstock.observe.progress import Progress
 from penstock.observe.ticker import Guarded
 from penstock.observe.trace import Trace
-from penstock.queues.standing import SHORT_INTERRUPTS
 
 __all__ = ["JobsProgress", "parallel_jobs"]
 
@@ -127,7 +126,7 @@ def parallel_jobs(
         refuse_while_imported("parallel_jobs")
         function = packed_function(fn)
     count = available_cpus() if num_workers == "auto" else count_argument(num_workers, "num_workers", _WHERE)
-    with SHORT_INTERRUPTS, ExitStack() as stack:
+    with ExitStack() as stack:
         notes = _done_list(done, fn, listed, str(version))
         if notes is not None:
             stack.callback(notes.close)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import SpecError
-from penstock.kernels.library import Ints, Uint8s, block, chosen, integer, place, require, require_integers, require_out, require_shape
+from penstock.kernels.library import Ints, Uint8s, block, chosen, integer, place, require, require_out, require_shape
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float32]
@@ -244,17 +244,6 @@ def crop_images_twin(values: Uint8s, tops: Ints, lefts: Ints, flips: Uint8s, fil
 def _inside(start: int, length: int, size: int) -> tuple[int, int]:
     """Return which part of a window of `length` at `start` lies in 0..size."""
     return max(0, -start), min(length, size - start)
-
-
-def gather_windows_twin(values: NDArray[Any], starts: Ints, out: Ints) -> int:
-    """Copy `values[start : start + length]` for each start; return -1, or the first row that lies outside."""
-    length = out.shape[1]
-    bad = (starts < 0) | (starts > values.shape[0] - length)
-    if bad.any():
-        return int(bad.argmax())
-    if out.size:
-        out[...] = np.lib.stride_tricks.sliding_window_view(values, length)[starts]
-    return -1
 
 
 def deal_twin(positions: Ints, shares: NDArray[np.uint64], sides: Ints, num_children: int, out: Ints, starts: Ints) -> int:
@@ -558,33 +547,6 @@ def crop_images(values: Uint8s, tops: Ints, lefts: Ints, flips: Uint8s, fill: in
     fill = integer("crop_images", "fill", fill, 0, 255)
     require_out("crop_images", out, _UINT8, (length, out.shape[1], out.shape[2], channels), values)
     chosen("crop_images", crop_images_twin)(values, tops, lefts, flips, fill, out)
-
-
-def gather_windows(values: NDArray[Any], starts: Ints, out: Ints) -> None:
-    """Copy `values[start : start + length]` for each start, widened to int64. From any thread.
-
-    Args:
-        values: 1-d array of integers of 1, 2, 4 or 8 bytes, signed or not (uint64 keeps its bits); fastest when contiguous.
-        starts: int64 [n].
-        out: int64 [n, length], C-contiguous; its width is the length of the windows. Not in the memory of `values`.
-
-    Raises:
-        SpecError: an array of another dtype, shape or layout, or a window that does not lie inside `values`.
-    """
-    require_integers("gather_windows", "values", values)
-    starts = block("gather_windows", "starts", starts, _INT64)
-    require("gather_windows", "out", out, _INT64, 2)
-    require_out("gather_windows", out, _INT64, (starts.shape[0], out.shape[1]), values)
-    # A strided, unaligned or byte-swapped array of tokens is rare enough for NumPy's general loops.
-    plain = values.flags.c_contiguous and values.flags.aligned and values.dtype.isnative
-    row = (chosen("gather_windows", gather_windows_twin) if plain else gather_windows_twin)(values, starts, out)
-    if row >= 0:
-        last = values.shape[0] - out.shape[1]
-        raise SpecError(
-            f"the window of {out.shape[1]} at {starts[row]} does not lie inside the {values.shape[0]} values",
-            where=f"penstock.kernels.gather_windows, starts[{row}]",
-            fix=f"pass starts in 0..{last} (number of values - length)" if last >= 0 else f"pass at least {out.shape[1]} values",
-        )
 
 
 def deal(positions: Ints, shares: NDArray[np.uint64], sides: Ints, num_children: int, *, grouped: bool = True) -> tuple[Ints, Ints]:

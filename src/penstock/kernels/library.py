@@ -204,11 +204,6 @@ SIGNATURES: Final[dict[str, Signature]] = {
         (TEXT, INT64, OUT, INT64, INT64, OUT, OUT),
         lambda c: lambda paths, buffer, most_ns, ends, at: c(paths, ends.size, buffer, buffer.size, most_ns, ends, at),
     ),
-    "gather_windows": Signature(
-        INT64,
-        (IN, INT64, INT, IN, INT64, INT64, OUT),
-        lambda c: lambda values, starts, out: c(values, values.size, _integer_kind(values.dtype), starts, *out.shape, out),
-    ),
     "deal": Signature(
         INT64,
         (IN, INT64, IN, IN, INT64, INT64, OUT, POINTER),
@@ -375,17 +370,6 @@ def require_shape(function: str, argument: str, array: NDArray[Any], shape: tupl
     if array.shape != shape:
         raise SpecError(
             f"{argument} has shape {array.shape}, not {shape}", where=place(function, argument), fix=f"pass an array of shape {shape}"
-        )
-
-
-def require_integers(function: str, argument: str, array: object) -> None:
-    """Refuse anything but a 1-d array of integers."""
-    if not isinstance(array, np.ndarray) or array.ndim != 1 or array.dtype.kind not in "iu":
-        got = f"{array.ndim}-d {array.dtype}" if isinstance(array, np.ndarray) else type(array).__name__
-        raise SpecError(
-            f"{argument} is {got}, not a 1-d array of integers",
-            where=place(function, argument),
-            fix="pass a 1-d NumPy array of integers of 1, 2, 4 or 8 bytes",
         )
 
 

@@ -11,49 +11,6 @@
 /* Raised with every change of an argument list; library.py refuses another number. */
 API int penstock_interface(void) { return 8; }
 
-/* ---- windows of tokens -------------------------------------------------------------------------------------------------- */
-
-#define WIDEN_ROWS(type)                                                                              \
-    for (int64_t row = 0; row < num; row++, out += length) {                                     \
-        const type *restrict from = (const type *)values + starts[row];                          \
-        for (int64_t place = 0; place < length; place++) out[place] = (int64_t)from[place];      \
-    }                                                                                            \
-    break;
-
-INLINE void widen_rows(const void *values, int kind, const int64_t *starts, int64_t num, int64_t length, int64_t *restrict out) {
-    switch (kind) {
-        case 1: WIDEN_ROWS(uint8_t)
-        case -1: WIDEN_ROWS(int8_t)
-        case 2: WIDEN_ROWS(uint16_t)
-        case -2: WIDEN_ROWS(int16_t)
-        case 4: WIDEN_ROWS(uint32_t)
-        case -4: WIDEN_ROWS(int32_t)
-        default: WIDEN_ROWS(int64_t)
-    }
-}
-
-#if WITH_X86
-AVX2 static void widen_rows_avx2(const void *values, int kind, const int64_t *starts, int64_t num, int64_t length, int64_t *restrict out) {
-    widen_rows(values, kind, starts, num, length, out);
-}
-#endif
-
-/* out[i] = values[starts[i] : starts[i] + length] as int64. `kind` is the size in bytes, negative when signed.
- * Returns -1, or the first row that does not lie inside; nothing is written then. */
-API int64_t penstock_gather_windows(const void *values, int64_t size, int kind, const int64_t *starts, int64_t num, int64_t length,
-                                    int64_t *out) {
-    for (int64_t row = 0; row < num; row++)
-        if (starts[row] < 0 || starts[row] > size - length) return row;
-#if WITH_X86
-    if (has_avx2()) {
-        widen_rows_avx2(values, kind, starts, num, length, out);
-        return -1;
-    }
-#endif
-    widen_rows(values, kind, starts, num, length, out);
-    return -1;
-}
-
 /* ---- files ------------------------------------------------------------------------------------------------------------------ */
 
 /* Read all of a regular file into buffer: open, fstat, read and close without taking the GIL back in between.

@@ -66,7 +66,6 @@ from penstock.packing.sampling import (
     take_sample,
 )
 from penstock.packing.schema import FieldColumn, Schema, alike, columns_of, schema_of
-from penstock.queues.standing import SHORT_INTERRUPTS
 
 _Looks = Callable[[], Sequence[PositionsLook | None]]
 
@@ -133,7 +132,7 @@ def pack(
         raise PlanError(f"executor={executor!r} is not known", where=_WHERE, fix='give "processes" or "threads"')
     refuse_on_windows(_WHERE, "pack on another machine, whose files this one can read")
     packing = _packing_of(dataset, chosen, on_error)
-    with SHORT_INTERRUPTS, ExitStack() as stack:
+    with ExitStack() as stack:
         timeline = None if trace is None else stack.enter_context(Trace(os.fspath(trace)))
         watching = Watching(progress=progress, timeline=timeline)
         return packing.run(folder, num_workers=count, executor=executor, watching=watching, disk=disk)

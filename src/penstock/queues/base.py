@@ -34,7 +34,7 @@ from penstock.queues.exchange import (
     Writing,
 )
 from penstock.queues.report import QueueWait, Waits, explain, refusal
-from penstock.queues.standing import call_and_place, level_of_caller, shorten
+from penstock.queues.standing import call_and_place, level_of_caller
 from penstock.queues.stopping import Unraised, WaitBell, tell_when_dropped
 from penstock.queues.trees import Components, Priority, batch_of, declare, limit_of, pad, positive, slices_of, stack
 
@@ -324,7 +324,6 @@ class Queue:
             self._settle(attempt)
             if len(entries) > 1 and not isinstance(error, QueueError):
                 add_note(error, f"{attempt.num_done} of {len(entries)} elements are in {self._label}")
-            shorten(error)
             raise
 
     def _read(self, attempt: Reading, limit_s: float | None, finish: Any) -> Any:
@@ -339,9 +338,8 @@ class Queue:
             if self._listeners:
                 self._announce_delivered(begin_ns, len(attempt.entries))
             return result
-        except BaseException as error:
+        except BaseException:
             self._settle(attempt)
-            shorten(error)
             raise
 
     def _stay(self, attempt: Attempt, limit_s: float | None) -> None:
@@ -510,9 +508,8 @@ class FIFOQueue(Queue):
             begin_ns = 0 if attempt is None else self._complete(attempt, timeout_s)
             if self._listeners:
                 self._announce_enqueued(begin_ns, 1)
-        except BaseException as error:
+        except BaseException:
             self._settle(attempt)
-            shorten(error, error.__traceback__)
             raise
 
     def dequeue(self, timeout_s: float | None = None) -> Any:
@@ -538,11 +535,10 @@ class FIFOQueue(Queue):
             if self._listeners:
                 self._announce_delivered(begin_ns, 1)
             return element if attempt is None else attempt.entries[0]
-        except BaseException as error:
+        except BaseException:
             if element is not _NOTHING:
                 store.appendleft(element)
             self._settle(attempt)
-            shorten(error, error.__traceback__)
             raise
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from penstock._contracts.failing import add_note
 from penstock.errors import CoordinationError, PlanError, QueueStarved, StillRunning
 from penstock.queues.diagnosis import PATIENCE_S, SOON_S, WaitWatch, threads_at, waiting, waits
-from penstock.queues.standing import SHORT_INTERRUPTS, call_and_place, shorten, words_of_threads
+from penstock.queues.standing import call_and_place, words_of_threads
 from penstock.queues.stopping import CoordinatedRun, ExcInfo, attach_others, exception_types, is_clean, passes_on, reported, told_as_error
 from penstock.queues.trees import limit_of, no_such_keywords
 
@@ -114,8 +114,7 @@ class Coordinator:
             left_s = None if until_s is None else until_s - time.monotonic()
             if left_s is not None and left_s <= 0:
                 return False
-            with SHORT_INTERRUPTS:
-                run.lot.park(lambda: run.stopped_s is None, left_s)
+            run.lot.park(lambda: run.stopped_s is None, left_s)
         return True
 
     def stop_on_exception(self) -> _StopOnException:
@@ -185,7 +184,6 @@ class Coordinator:
         except BaseException as interrupt:
             self.request_stop()
             attach_others(interrupt, run.errors)  # they stay for the next join
-            shorten(interrupt, interrupt.__traceback__)
             raise
         self._check_started(run)
         self._leave(run, grace_s, ignore_live_threads)
@@ -233,8 +231,7 @@ class Coordinator:
             attach_others(error, others)
             return False
         self.request_stop()
-        with SHORT_INTERRUPTS:
-            self.join()
+        self.join()
         return True
 
     def _is_told(self) -> bool:

@@ -206,7 +206,6 @@ class WaitWatch:
 
     def __init__(self, wait: WatchedWait, patience_s: float, may_fail: bool) -> None:
         self._wait = wait
-        self._may_fail = may_fail
         self._in_main = threading.current_thread() is threading.main_thread()
         self._was_hopeless = False
         self._look_s = 0.0 if may_fail else float("inf")

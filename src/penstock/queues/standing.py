@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Iterable
 from functools import lru_cache
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 from penstock._contracts.process import current_frames
@@ -59,51 +59,6 @@ def level_of_caller() -> int:
     while frame.f_back is not None and kind_of(frame.f_code.co_filename) == OURS:
         level, frame = level + 1, frame.f_back
     return level
-
-
-def shorten(error: BaseException | None, own: TracebackType | None = None) -> None:
-    """Leave the frames of this library, and of Python's modules below it, out of the traceback of a Ctrl-C.
-
-    What is left are the user's line and the call of this library in it, and the frames of a user's function that ran inside the call. Any
-    other exception, and causes and notes, stay as they are; an error that was being handled inside goes.
-
-    Args:
-        error: the exception, in the handler that raises it again with a bare `raise`, which adds no frame for itself.
-        own: the entry of the handler's frame, where that is to stay: in a public function. None in a function right below one.
-    """
-    if not isinstance(error, KeyboardInterrupt):
-        return
-    part = error.__traceback__ if own is None else own.tb_next
-    while part is not None and kind_of(part.tb_frame.f_code.co_filename) in (OURS, PYTHONS):
-        part = part.tb_next
-    if own is None:
-        error.__traceback__ = part
-    else:
-        own.tb_next = part
-    if error.__context__ is not None and _is_inside(error.__context__.__traceback__):
-        error.__context__ = None  # Ctrl-C came while this library, or Python below it, handled an error of its own
-
-
-def _is_inside(entry: TracebackType | None) -> bool:
-    """Tell whether all frames of a traceback are those of this library or of Python's modules."""
-    while entry is not None and kind_of(entry.tb_frame.f_code.co_filename) in (OURS, PYTHONS):
-        entry = entry.tb_next
-    return entry is None
-
-
-class _ShortInterrupts:
-    """A `with` block in a public function from which Ctrl-C comes with one frame of this library: that of the function."""
-
-    __slots__ = ()
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        shorten(error, traceback)
-
-
-SHORT_INTERRUPTS = _ShortInterrupts()
 
 
 def where_stand(threads: Iterable[threading.Thread]) -> dict[threading.Thread, str]:
