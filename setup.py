@@ -4,7 +4,7 @@ The library includes no Python.h and is opened with ctypes, so one build serves 
 py3-none-<platform>. Without a compiler, or where it fails, one line says so and the install goes on: the NumPy twins give the same bytes,
 and the wheel, which has no library, is tagged py3-none-any.
 
-The environment may name another compiler in CC and LDSHARED, and `build_ext --plat-name` the platform that it builds for: tools/wheels.py
+The environment may name another compiler in CC and LDSHARED, and `bdist_wheel --plat-name` the platform that it builds for: tools/wheels.py
 builds the wheels of a release so.
 """
 
@@ -35,6 +35,12 @@ KERNELS = Extension(
 
 class BuildKernels(build_ext):
     """Compile the kernels without Python's libraries, under a name that fits every Python version."""
+
+    def finalize_options(self) -> None:
+        """Take the platform that the wheel is for."""
+        super().finalize_options()
+        wheel = self.distribution.get_command_obj("bdist_wheel", create=False)
+        self.plat_name = getattr(wheel, "plat_name", None) or self.plat_name
 
     def get_ext_filename(self, fullname: str) -> str:
         """Name the library without the tag of a Python version."""

@@ -240,29 +240,31 @@ class Environment:
 
 
 def build(root: Path, folder: Path, builder: Environment) -> str:
-    """Build both from a clean copy, the wheel from the source distribution and without a compiler, and put them into dist/.
+    """Take both from dist/, or build them into it from a clean copy, the wheel from the source distribution and without a compiler.
 
     Raises:
         CheckFailed: it cannot be built, or something is missing in it.
     """
-    clone, built, version = folder / "clone", folder / "dist", version_of(root)
-    for name in said_by(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], root).split("\0"):
-        if name and (root / name).is_file():
-            (clone / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(root / name, clone / name)
-    builder.pip_install("build")
-    builder.run("-m", "build", "--outdir", built, clone, CC="/bin/false")
-    sources, wheel = built / f"penstock-{version}.tar.gz", built / f"penstock-{version}-py3-none-any.whl"
-    if {path.name for path in built.iterdir()} != {sources.name, wheel.name}:
-        raise CheckFailed(f"built were {', '.join(sorted(path.name for path in built.iterdir()))}, not {sources.name} and {wheel.name}")
+    version, dist = version_of(root), root / "dist"
+    sources, wheel = dist / f"penstock-{version}.tar.gz", dist / f"penstock-{version}-py3-none-any.whl"
+    if not (sources.exists() and wheel.exists()):  # `make wheels` has built the platform wheels from the same sources
+        clone, built = folder / "clone", folder / "dist"
+        for name in said_by(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], root).split("\0"):
+            if name and (root / name).is_file():
+                (clone / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(root / name, clone / name)
+        builder.pip_install("build")
+        builder.run("-m", "build", "--outdir", built, clone, CC="/bin/false")
+        if {path.name for path in built.iterdir()} != {sources.name, wheel.name}:
+            raise CheckFailed(f"built were {', '.join(sorted(path.name for path in built.iterdir()))}, not {sources.name} and {wheel.name}")
+        dist.mkdir(exist_ok=True)
+        for path in (sources, wheel):
+            shutil.copyfile(built / path.name, path)
     with tarfile.open(sources) as archive:
         there = {name.partition("/")[2] for name in archive.getnames()}
     lost = sorted(name for name in needed_to_build(root) if name not in there)
     if lost:
         raise CheckFailed(f"{sources.name} has no {', '.join(lost)}")
-    (root / "dist").mkdir(exist_ok=True)
-    for path in (sources, wheel):
-        shutil.copyfile(path, root / "dist" / path.name)
     return f"dist/{sources.name}, dist/{wheel.name}"
 
 
@@ -353,7 +355,8 @@ def platforms_of(wheel: Path) -> list[str]:
 def fitting_wheels(dist: Path, version: str, builder: Environment) -> list[Path]:
     """Return the platform wheels in dist/ that can be installed on this machine."""
     wheels = platform_wheels(dist, version)
-    tags = builder.run("-c", "from packaging.tags import sys_tags; print(*sys_tags())").split()  # `build` depends on packaging
+    builder.pip_install("packaging")
+    tags = builder.run("-c", "from packaging.tags import sys_tags; print(*sys_tags())").split()
     return [path for path in wheels if any(f"py3-none-{platform}" in tags for platform in platforms_of(path))]
 
 

@@ -74,7 +74,7 @@ def run(*command: str | Path, where: Path = ROOT, **environment: str) -> str:
 def sdist(folder: Path) -> Path:
     """Build the sdist from the files that git knows, and return the folder that it was unpacked to."""
     clone = folder / "clone"
-    for name in run("git", "ls-files", "-z", "src", "setup.py", "pyproject.toml", "README.md", "LICENSE").split("\0"):
+    for name in run("git", "ls-files", "-z", "src", "setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE").split("\0"):
         if name:
             (clone / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, clone / name)
@@ -92,9 +92,12 @@ def build(tag: str, unpacked: Path) -> Path:
         Failure: it got another tag, which is `any` where the library could not be compiled.
     """
     compiler = f"{ZIG} {TARGETS[tag].zig}" if TARGETS[tag].zig else "false"
+    linker = f"{compiler} -shared -s"
+    if tag.startswith("win"):
+        linker += f" -Wl,--out-implib={unpacked / 'unused.lib'}"  # else it lies beside the library, and goes into the wheel
     shutil.rmtree(unpacked / "build", ignore_errors=True)
-    command = ["setup.py", "-q", "build_ext", "--plat-name", tag, "bdist_wheel", "--plat-name", tag, "--dist-dir", str(DIST)]
-    run(sys.executable, *command, where=unpacked, CC=compiler, LDSHARED=f"{compiler} -shared -s", CFLAGS="", LDFLAGS="")
+    command = ["setup.py", "-q", "bdist_wheel", "--plat-name", tag, "--dist-dir", str(DIST)]
+    run(sys.executable, *command, where=unpacked, CC=compiler, LDSHARED=linker, CFLAGS="", LDFLAGS="")
     newest = max(DIST.glob("*.whl"), key=lambda path: path.stat().st_mtime_ns)
     if not newest.name.endswith(f"-py3-none-{tag}.whl"):
         raise Failure(f"the wheel for {tag!r} became {newest.name}: its library was not compiled")
@@ -102,9 +105,15 @@ def build(tag: str, unpacked: Path) -> Path:
 
 
 def library_of(wheel: Path, folder: Path) -> Path | None:
-    """Unpack the library of a wheel and return its path; None where it has none."""
+    """Unpack the library of a wheel and return its path; None where it has none.
+
+    Raises:
+        Failure: there is something beside it that no user needs.
+    """
     with zipfile.ZipFile(wheel) as archive:
-        names = [name for name in archive.namelist() if name.endswith((".so", ".dll"))]
+        names = [name for name in archive.namelist() if not name.endswith((".py", ".c", ".h", "py.typed")) and ".dist-info/" not in name]
+        if len(names) > 1:
+            raise Failure(f"{wheel.name} has {', '.join(names)}, of which one can be its library")
         return Path(archive.extract(names[0], folder / wheel.stem)) if names else None
 
 
@@ -249,15 +258,18 @@ def runs(tag: str, wheel: Path, folder: Path, roots: dict[str, Path | str]) -> I
 
 
 def main(words: Sequence[str]) -> int:
-    """Build, check, run; return 1 when something failed."""
+    """Build, check, run; return 1 when something failed. The dates in the archives are that of the commit."""
     parser = argparse.ArgumentParser(description="Build the wheels of a release, check and run them.")
     parser.add_argument("--only", action="append", choices=list(TARGETS), help="a tag; may be given several times")
     parser.add_argument("--no-roots", action="store_true", help="do not run on foreign machines")
     chosen = parser.parse_args(words)
     shutil.rmtree(DIST, ignore_errors=True)
-    rows, failed = [], False
+    os.environ["SOURCE_DATE_EPOCH"] = run("git", "log", "-1", "--format=%ct").strip()
+    rows: list[tuple[str, str, str]] = []
+    failed = False
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        print("wheels: the sdist, recorded calls, and roots of other machines", flush=True)
         unpacked = sdist(folder)
         run(sys.executable, TOOLS / "replay.py", folder / "calls")
         roots: dict[str, Path | str] = {}
@@ -270,11 +282,14 @@ def main(words: Sequence[str]) -> int:
             try:
                 wheel = build(tag, unpacked)
                 check(tag, wheel, folder)
-                outcomes = list(runs(tag, wheel, folder, roots)) or [("-", "checked")]
+                for where, outcome in runs(tag, wheel, folder, roots):
+                    rows.append((tag, where, outcome))
             except Failure as error:
-                outcomes, failed = [("-", f"FAILED: {error}")], True
-            for where, outcome in outcomes:
-                rows.append((tag, where, outcome))
+                rows.append((tag, "-", f"FAILED: {error}"))
+                failed = True
+            if not rows or rows[-1][0] != tag:
+                rows.append((tag, "-", "checked"))
+            for _, where, outcome in (row for row in rows if row[0] == tag):
                 print(f"{tag:24} {where:28} {outcome}", flush=True)
     table = "".join(f"| {tag} | {where} | {outcome.splitlines()[0]} |\n" for tag, where, outcome in rows)
     (ROOT / "build").mkdir(exist_ok=True)
