@@ -31,7 +31,7 @@ LIBRARY: Final = os.path.join(os.path.dirname(__file__), _NAME)  # pathlib would
 _OF_POSIX: Final = ("read_spans", "read_windows") if sys.platform == "win32" else ()
 """Functions that read nothing there; what else reads files in C has its callers read them when it has read none."""
 # Raised with every change of an argument list, so that an old library beside new Python code is not called.
-_INTERFACE: Final = 8
+_INTERFACE: Final = 9
 
 _LITTLE_NS: Final = 100_000_000
 _FEW_DRAWS: Final = 2048  # about 15 us: letting go of the GIL and taking it back costs more among many threads
