@@ -292,7 +292,7 @@ def doctor(path: Path, temporary: Path) -> None:
     """Run the script of docs/doctor.md under `penstock doctor --picture`."""
     text = (ROOT / "docs" / "doctor.md").read_text(encoding="utf-8")
     (temporary / "train.py").write_text(text.partition("```python\n")[2].partition("```")[0], encoding="utf-8")
-    command = [sys.executable, "-m", "penstock.cli", "doctor", "--picture", str(path), "train.py"]
+    command = [sys.executable, "-m", "penstock", "doctor", "--picture", str(path), "train.py"]
     subprocess.run(command, cwd=temporary, check=True, stdout=subprocess.DEVNULL)
 
 

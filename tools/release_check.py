@@ -144,16 +144,20 @@ def version_in_all_places(root: Path) -> str:
 
 
 def top_of_changelog(root: Path) -> str | Row:
-    """Say whether the newest release in CHANGELOG.md is that of pyproject.toml.
+    """Say whether the newest release in CHANGELOG.md is that of pyproject.toml, and has each heading once.
 
     Raises:
-        CheckFailed: it is another one.
+        CheckFailed: it is another one, or a heading comes twice in it.
     """
     version = version_of(root)
-    heads = re.findall(r"^## \[(.*?)\](.*)$", (root / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE)
-    if not heads:
+    found = re.search(r"^## \[(.*?)\](.*)$((?:\n(?!## ).*)*)", (root / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE)
+    if found is None:
         raise CheckFailed("no heading such as `## [Unreleased]` was found")
-    name, rest = heads[0]
+    name, rest, entries = found.groups()
+    headings = re.findall(r"^### (.*?) *$", entries, re.MULTILINE)
+    twice = sorted({heading for heading in headings if headings.count(heading) > 1})
+    if twice:
+        raise CheckFailed(f"{name} has more than one heading {', '.join(f'`### {heading}`' for heading in twice)}: merge them")
     if name == "Unreleased":
         note = f"it is Unreleased: make it `## [{version}] - YYYY-MM-DD` before an upload"
         return Row(check="top of CHANGELOG.md", outcome=WARNING, note=note)
@@ -328,7 +332,7 @@ def program_runs(root: Path, folder: Path, users: Environment, wheel: Path, kern
         printed = said_by([users.python, "train.py"], Path(empty))
     if printed.split() != wanted.split():
         raise CheckFailed(f"{printed}\nit printed something else than the README says")
-    facts = users.run("-m", "penstock.cli", "doctor")
+    facts = users.run("-m", "penstock", "doctor")
     for line in (f"kernels:    {kernels} (", *(f"py3-none-{platform}" for platform in platforms_of(wheel))):
         if line not in facts:
             raise CheckFailed(f"{facts}\n`penstock doctor` does not say {line!r}")

@@ -77,7 +77,7 @@ def find_photos() -> list[Path]:
         raise MissingExtra(
             "the demo's photographs are not installed: they are files inside scikit-image and scikit-learn",
             where="the demo",
-            fix="pip install 'penstock[demo]', or give a folder of your own photographs with --photos",
+            fix='pip install "penstock[demo]", or give a folder of your own photographs with --photos',
         )
     return found
 
@@ -237,5 +237,5 @@ def _opencv() -> Any:
     try:
         import cv2
     except ImportError as error:
-        raise MissingExtra("OpenCV is not installed", where="the demo", fix="pip install 'penstock[demo]'") from error
+        raise MissingExtra("OpenCV is not installed", where="the demo", fix='pip install "penstock[demo]"') from error
     return cv2

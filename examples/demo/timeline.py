@@ -107,7 +107,7 @@ def _matplotlib() -> tuple[Any, Any]:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise MissingExtra("matplotlib is not installed", where="drawing the timeline", fix="pip install 'penstock[demo]'") from error
+        raise MissingExtra("matplotlib is not installed", where="drawing the timeline", fix='pip install "penstock[demo]"') from error
     return Figure, FigureCanvasAgg
 
 

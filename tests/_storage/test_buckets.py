@@ -250,7 +250,7 @@ def test_without_obstore_the_extra_is_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "obstore", None)
     with pytest.raises(MissingExtra) as caught:
         open_remote(["gs://bucket/key"], options(), "read_test")
-    assert (caught.value.what, caught.value.fix) == ("gs:// needs obstore", "pip install 'penstock[cloud]'")
+    assert (caught.value.what, caught.value.fix) == ("gs:// needs obstore", 'pip install "penstock[cloud]"')
 
 
 def _first_bytes(storage: RemoteStorage, results: Any) -> None:

@@ -106,7 +106,7 @@ finally:
 
 
 def doctor(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "penstock.cli", "doctor", *arguments]
+    command = [sys.executable, "-m", "penstock", "doctor", *arguments]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
 
 

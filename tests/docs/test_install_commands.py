@@ -1,4 +1,7 @@
-"""Every `pip install` in the sources and the docs can be typed into a shell as it stands, with no package index that has Penstock."""
+"""Every `pip install` in the sources and the docs can be typed into a shell as it stands, with no package index that has Penstock.
+
+The quotes are double: `cmd.exe` on Windows hands single quotes on to pip.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +17,18 @@ import pytest
 ROOT = Path(__file__).parents[2]
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "src").rglob("*.py"))]
-COMMAND = re.compile(r"pip install (?:-e )?('[^'\s]*'|[^\s`\")]+)")
+COMMAND = re.compile(r"""pip install (?:-e )?("[^"\s]*"|'[^'\s]*'|[^\s`"')]+)""")
+SINGLE_QUOTED = {"src/penstock/_executors/ray.py", "src/penstock/doctor/report.py", "src/penstock/observe/live.py"}
+"""Files whose text still has single quotes. Nothing may be added; a file leaves the set when its text is changed."""
 
 
 def problem_of(argument: str) -> str | None:
     """Return what is wrong with the argument of one `pip install`, or None."""
     if "[" not in argument:
         return None if argument == "." else "only a clone (.) can be installed without extras"
-    quoted = re.fullmatch(r"'(\.|penstock)\[([a-z,]+)\]'", argument)
+    quoted = re.fullmatch(r'"(\.|penstock)\[([a-z,]+)\]"', argument)
     if quoted is None:
-        return "quotes are missing: a shell expands brackets"
+        return "double quotes are missing: a shell expands brackets, and cmd.exe knows no single quotes"
     unknown = set(quoted[2].split(",")) - set(EXTRAS)
     return f"no such extra: {sorted(unknown)}" if unknown else None
 
@@ -33,7 +38,9 @@ def test_every_pip_install_in_sources_and_docs_is_quoted_and_names_extras_that_e
         (path.relative_to(ROOT).as_posix(), argument) for path in PAGES for argument in COMMAND.findall(path.read_text(encoding="utf-8"))
     ]
     assert {name for name, _ in found} >= {"README.md", "docs/guide.md", "docs/errors.md", "src/penstock/image/operator.py"}
-    assert [(name, argument, problem) for name, argument in found if (problem := problem_of(argument))] == []
+    wrong = [(name, argument, problem) for name, argument in found if (problem := problem_of(argument))]
+    assert [one for one in wrong if one[0] not in SINGLE_QUOTED] == []
+    assert {name for name, *_ in wrong} == SINGLE_QUOTED
 
 
 def raised_missing_extras(source: str) -> list[str]:
@@ -51,7 +58,7 @@ def raised_missing_extras(source: str) -> list[str]:
 def test_every_missing_extra_says_which_extra_brings_it_or_where_the_framework_comes_from() -> None:
     fixes = [text for path in PAGES if path.suffix == ".py" for text in raised_missing_extras(path.read_text(encoding="utf-8"))]
     assert len(fixes) >= 9
-    assert [text for text in fixes if not re.search(r"pip install 'penstock\[[a-z]+\]'|install it as https://", text)] == []
+    assert [text for text in fixes if not re.search(r"""pip install (["'])penstock\[[a-z]+\]\1|install it as https://""", text)] == []
 
 
 def test_all_brings_what_each_extra_of_a_running_program_brings_but_no_framework() -> None:
@@ -65,8 +72,11 @@ def test_the_guide_lists_every_extra_of_a_running_program_with_what_it_brings() 
     assert set(rows) & set(EXTRAS) == {"all", "cloud", "image", "live", "parquet", "ray", "torch", "zstd"}
 
 
-@pytest.mark.parametrize("argument", ["penstock", "penstock[image]", "'penstock[imagery]'", ".[image]", '"penstock[image]"', "torch"])
+@pytest.mark.parametrize(
+    "argument", ["penstock", "penstock[image]", '"penstock[imagery]"', ".[image]", "'.[image]'", "'penstock[image]'", "torch"]
+)
 def test_a_command_that_would_fail_is_found(argument: str) -> None:
+    assert COMMAND.findall(f"Type `pip install {argument}` here.") == [argument]
     assert problem_of(argument) is not None
 
 

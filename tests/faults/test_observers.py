@@ -92,7 +92,7 @@ for batch in dataset().feed():
 def test_the_doctor_shows_no_secret(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
     arguments = ["train.py", "--token=tok-5555", "--password", "hunter2", "--source", URL, "--steps", "3"]
-    command = [sys.executable, "-m", "penstock.cli", "doctor", "--json", "figures.json", *arguments]
+    command = [sys.executable, "-m", "penstock", "doctor", "--json", "figures.json", *arguments]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=True)
     check_clean("doctor", done.stdout + done.stderr, (tmp_path / "figures.json").read_text())
     assert json.loads((tmp_path / "figures.json").read_text())["script"] == [

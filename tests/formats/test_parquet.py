@@ -248,4 +248,4 @@ def test_without_pyarrow_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(MissingExtra) as caught:
         arrow.pyarrow()
-    assert caught.value.fix == "pip install 'penstock[parquet]'"
+    assert caught.value.fix == 'pip install "penstock[parquet]"'

@@ -335,4 +335,4 @@ def test_a_missing_opencv_is_an_error_that_names_the_extra(hidden: list[str]) ->
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.startswith("OpenCV cannot be imported: ")
-    assert "| penstock.image | pip install 'penstock[image]'" in done.stdout
+    assert '| penstock.image | pip install "penstock[image]"' in done.stdout

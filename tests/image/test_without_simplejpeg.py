@@ -23,7 +23,7 @@ from penstock.packing.reencode import EncodeJpeg
 Encode = Callable[..., bytes]
 Photo = NDArray[np.uint8]
 
-SAID = "simplejpeg is not installed: OpenCV decodes each JPEG twice, to find missing pixels. pip install 'penstock[image]' makes it faster"
+SAID = 'simplejpeg is not installed: OpenCV decodes each JPEG twice, to find missing pixels. pip install "penstock[image]" makes it faster'
 KINDS: dict[str, dict[str, Any]] = {
     "baseline": {},
     "progressive": {"progressive": True},
@@ -131,4 +131,4 @@ def test_writing_jpeg_needs_simplejpeg(photo: Photo, hide: Callable[[], None]) -
     hide()
     with pytest.raises(MissingExtra) as caught:
         EncodeJpeg("data", 90)({"data": photo})
-    assert caught.value.fix == "pip install 'penstock[image]'"
+    assert caught.value.fix == 'pip install "penstock[image]"'

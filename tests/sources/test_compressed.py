@@ -284,7 +284,7 @@ def test_what_a_stream_cannot_do_is_said(tmp_path: Path, monkeypatch: pytest.Mon
     if sys.version_info < (3, 14):
         with pytest.raises(MissingExtra, match=r"files of Zstandard need Python 3.14, or the package zstandard") as caught:
             list(ds)
-        assert caught.value.fix == "pip install 'penstock[zstd]'"
+        assert caught.value.fix == 'pip install "penstock[zstd]"'
 
 
 def test_a_stream_of_zeros_takes_little_memory(tmp_path: Path) -> None:

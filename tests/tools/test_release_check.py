@@ -12,6 +12,7 @@ import release_check
 from release_check import FAILED, MISSING, OK, WARNING, CheckFailed, Environment, Row
 
 ROOT = Path(__file__).resolve().parents[2]
+TWICE = "\n### Added\n\n- One.\n\n### Fixed\n\n- Two.\n\n### Added\n\n- Three.\n\n### Fixed\n\n- Four.\n\n### Changed"
 README = 'Text.\n\n```python\nprint("one")\n```\n\n```text\none\n```\n'
 
 
@@ -50,6 +51,8 @@ def test_a_tree_that_is_ready(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         ("## [Unreleased]", WARNING, "it is Unreleased: make it `## [2.0.0] - YYYY-MM-DD` before an upload"),
         ("## [1.9.0] - 2026-01-01", FAILED, "it is 1.9.0, and pyproject.toml says 2.0.0"),
         ("## [2.0.0]", FAILED, "2.0.0 has no date: `## [2.0.0] - YYYY-MM-DD`"),
+        (f"## [Unreleased]\n{TWICE}", FAILED, "Unreleased has more than one heading `### Added`, `### Fixed`: merge them"),
+        (f"## [2.0.0] - 2026-11-27\n\n### Fixed\n\n- A fix.\n\n## [1.9.0] - 2026-01-01\n{TWICE}", OK, "2.0.0 - 2026-11-27"),
     ],
 )
 def test_the_top_of_the_changelog(tmp_path: Path, capsys: pytest.CaptureFixture[str], top: str, outcome: str, note: str) -> None:

@@ -65,7 +65,7 @@ class BucketTransport:
         try:
             import obstore
         except ImportError:
-            raise MissingExtra(f"{origin.scheme}:// needs obstore", where=origin.shown, fix="pip install 'penstock[cloud]'") from None
+            raise MissingExtra(f"{origin.scheme}:// needs obstore", where=origin.shown, fix='pip install "penstock[cloud]"') from None
         self._obstore = obstore
         self._origin = origin
         self._options = options

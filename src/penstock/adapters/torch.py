@@ -36,7 +36,7 @@ def torch_output(options: Options) -> Output:
     try:
         import torch
     except ImportError as error:
-        fix = "pip install 'penstock[torch]', or install it as https://pytorch.org/get-started says for your machine"
+        fix = 'pip install "penstock[torch]", or install it as https://pytorch.org/get-started says for your machine'
         raise MissingExtra("output='torch' needs PyTorch", where="feed options", fix=fix) from error
 
     torch.utils.data.IterableDataset.register(_feed_class())

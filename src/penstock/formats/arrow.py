@@ -88,7 +88,7 @@ def pyarrow() -> tuple[Any, Any]:
         import pyarrow
         import pyarrow.parquet
     except ImportError as error:
-        raise MissingExtra(f"pyarrow cannot be imported: {error}", where="read_parquet()", fix="pip install 'penstock[parquet]'") from error
+        raise MissingExtra(f"pyarrow cannot be imported: {error}", where="read_parquet()", fix='pip install "penstock[parquet]"') from error
     return pyarrow, pyarrow.parquet
 
 

@@ -219,7 +219,7 @@ def _decompressor(compression: str) -> Any:
         raise MissingExtra(
             f"files of Zstandard need Python 3.14, or the package zstandard: {error}",
             where="reading a .zst file",
-            fix="pip install 'penstock[zstd]'",
+            fix='pip install "penstock[zstd]"',
         ) from error
 
 

@@ -46,7 +46,7 @@ from penstock.image.resizing import INTERPOLATIONS, Box, RandomResizedCrop, Resi
 
 _UINT8, _FLOAT32 = np.dtype(np.uint8), np.dtype(np.float32)
 _WITHOUT_SIMPLEJPEG = (
-    "simplejpeg is not installed: OpenCV decodes each JPEG twice, to find missing pixels. pip install 'penstock[image]' makes it faster"
+    'simplejpeg is not installed: OpenCV decodes each JPEG twice, to find missing pixels. pip install "penstock[image]" makes it faster'
 )
 _SMALL_BYTES = 1_100_000  # seven images of 224 x 224: they stay in the second-level cache
 

@@ -293,7 +293,7 @@ def _load(module: str, title: str) -> ModuleType:
     try:
         return import_module(module)
     except ImportError as error:
-        raise MissingExtra(f"{title} cannot be imported: {error}", where="penstock.image", fix="pip install 'penstock[image]'") from error
+        raise MissingExtra(f"{title} cannot be imported: {error}", where="penstock.image", fix='pip install "penstock[image]"') from error
 
 
 _UINT8 = np.dtype(np.uint8)

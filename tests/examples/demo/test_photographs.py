@@ -121,7 +121,7 @@ def test_missing_photograph_packages_name_the_extra(monkeypatch: pytest.MonkeyPa
         photographs.find_photos()
     assert "photographs are not installed: they are files inside scikit-image and scikit-learn" in caught.value.what
     assert "the demo" in caught.value.where
-    assert "pip install 'penstock[demo]'" in caught.value.fix
+    assert 'pip install "penstock[demo]"' in caught.value.fix
     assert "--photos" in caught.value.fix
 
 

@@ -50,4 +50,4 @@ def test_a_missing_matplotlib_names_the_extra(monkeypatch: pytest.MonkeyPatch) -
         require_matplotlib()
     assert "matplotlib is not installed" in caught.value.what
     assert "drawing the timeline" in caught.value.where
-    assert caught.value.fix == "pip install 'penstock[demo]'"
+    assert caught.value.fix == 'pip install "penstock[demo]"'

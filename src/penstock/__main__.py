@@ -1,4 +1,4 @@
-"""Runs the command as `python -m penstock.cli`."""
+"""Runs the command as `python -m penstock`."""
 
 from __future__ import annotations
 
