@@ -570,8 +570,8 @@ class Feed(Observed):
         assert executor is not None
         if self._engine is not engine:  # close() came meanwhile
             return
-        facts = {"is_stream": engine.reads_stream, "no_processes": self._choice.hindrance}
-        self._stats.note_plan(engine.memory_bytes, engine.concurrency, engine.in_program, **facts)
+        self._stats.note_plan(engine.memory_bytes, engine.concurrency, engine.in_program, is_stream=engine.reads_stream)
+        self._stats.no_processes = self._choice.hindrance
         self._notices += [("executor", text) for text in self._choice.notices]
         self._choice.notices = []
         while self._notices:

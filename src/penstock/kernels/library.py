@@ -36,9 +36,8 @@ _INTERFACE: Final = 8
 _LITTLE_NS: Final = 100_000_000
 _FEW_DRAWS: Final = 2048  # about 15 us: letting go of the GIL and taking it back costs more among many threads
 WITHOUT_LIBRARY: Final = (
-    "penstock runs without its C kernels, in NumPy and Python: a TFRecord record, for example, takes 114 us instead of 0.84. Install the "
-    "wheel of your platform, or from the sources with a C compiler (gcc or clang) and pip's --force-reinstall --no-cache-dir; "
-    "`penstock doctor` says which kernels are used, and why"
+    "penstock runs without its C kernels: a TFRecord record, for example, takes 114 us, not 0.84. Install the wheel of your platform, "
+    "or from the sources with a C compiler (gcc or clang) and pip's --force-reinstall --no-cache-dir; `penstock doctor` says what is wrong"
 )
 
 # Sharing the array's buffer costs 0.2 us and `array.ctypes.data` 0.9 us; a block of 256 permuted positions costs 2.

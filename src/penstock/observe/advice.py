@@ -138,10 +138,8 @@ def advice(window: Stretch, lock_share: float | None) -> str:
     stage = max(window.users, key=lambda stage: stage.busy_s)
     busy, waits = (f"{100 * time_s / window.span_s:.0f} %" for time_s in (stage.busy_s, window.wait_s))
     found = f"'{stage.name}' takes {busy} of the time, one call at a time in this program, and the loop waits {waits} of it"
-    more = f"would give about {gain:.1f} times as many batches a second"
-    text = f"{in_workers(num_workers)} and {more}; {STAYS}"
-    if window.no_processes:
-        text = f"worker processes {more}, but cannot run it: {window.no_processes}"
+    more, cannot = f"would give about {gain:.1f} times as many batches a second", window.no_processes
+    text = f"worker processes {more}, but cannot run it: {cannot}" if cannot else f"{in_workers(num_workers)} and {more}; {STAYS}"
     with_threads = 0.0 if lock_share is None or lock_share >= _HELD else window.gain(num_workers, lock_share)
     if with_threads < _LEAST_GAIN:
         return f"{found}: {text}"
@@ -150,7 +148,7 @@ def advice(window: Stretch, lock_share: float | None) -> str:
         f'it lets go of the interpreter lock, so feed(executor="threads"{count}) would give about {with_threads:.1f} times as many'
         " in this program, where it has to be safe to call in several threads at a time"
     )
-    return f"{found}: {threads}; {text}" if window.no_processes else f"{found}: {text}; {threads}"
+    return f"{found}: {threads}; {text}" if cannot else f"{found}: {text}; {threads}"
 
 
 def _worth_it(window: Stretch) -> bool:

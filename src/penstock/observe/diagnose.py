@@ -454,9 +454,8 @@ def _more_workers(snapshot: Snapshot, stage: StageStats, count: int, *, computin
 
 
 def _gil_bound(snapshot: Snapshot, stage: StageStats, finding: str) -> Verdict:
-    processes, why = 'run it in worker processes (executor="processes"), or ', ""
-    if snapshot.no_processes:
-        processes, why = "", f", and worker processes cannot run it: {snapshot.no_processes}"
+    why = f", and worker processes cannot run it: {snapshot.no_processes}" if snapshot.no_processes else ""
+    processes = "" if why else 'run it in worker processes (executor="processes"), or '
     change = (
         f"{processes}let {stage.name!r} do more per call (vectorise it with NumPy over a batch, "
         f"or use operators that release the GIL): more threads cannot help{why}"

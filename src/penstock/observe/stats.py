@@ -256,8 +256,7 @@ class Snapshot:
     include those before the state that the run began with; they may be ahead of what was delivered, as the reading is. `in_line` says
     that the thread that took the batches made them too. `memory_bytes` is the budget for what is in flight, 0 where that is not known.
     `num_before_first` elements were read before the first delivery. `is_stream` says that one thread reads a generator or an iterator,
-    `is_alone` that some of the worker threads stand by, because they did not make it faster; `no_processes` why it can have no worker
-    processes, empty where nothing is known to be in their way.
+    `is_alone` that some of the worker threads stand by, because they did not make it faster; `no_processes` why worker processes cannot be.
     """
 
     elapsed_s: float
@@ -383,13 +382,13 @@ class Stats:
         self._packed_places = 0
         self._failures: dict[str, dict[str, float]] = {}
         self._memory_bytes = self._num_before_first = 0
-        self._is_stream, self._no_processes = False, ""
+        self._is_stream, self.no_processes = False, ""
         self._concurrency: dict[str, int] = {}
         self._in_program: set[str] = set()
         self._kept_sum = self._num_full = self._most = 0
         self._before = 0, 0
 
-    def note_plan(self, memory_bytes: int, concurrency: dict[str, int], in_program: set[str], *, is_stream: bool, no_processes: str) -> None:
+    def note_plan(self, memory_bytes: int, concurrency: dict[str, int], in_program: set[str], *, is_stream: bool) -> None:
         """Note what a run is that begins.
 
         Args:
@@ -397,10 +396,8 @@ class Stats:
             concurrency: that of the stages that have one, by name.
             in_program: the stages that one thread of the program runs.
             is_stream: whether it reads a stream.
-            no_processes: why it can have no worker processes.
         """
-        self._memory_bytes, self._concurrency, self._in_program = memory_bytes, concurrency, in_program
-        self._is_stream, self._no_processes = is_stream, no_processes
+        self._memory_bytes, self._concurrency, self._in_program, self._is_stream = memory_bytes, concurrency, in_program, is_stream
 
     def begin_from(self, num_skipped: int, num_replaced: int) -> None:
         """Count on from what was skipped and replaced before a saved state; what this process did up to now is that of another run."""
@@ -475,7 +472,7 @@ class Stats:
                 num_before_first=self._num_before_first,
                 is_stream=self._is_stream,
                 is_alone=self._is_alone,
-                no_processes=self._no_processes,
+                no_processes=self.no_processes,
                 memory=memory,
             )
 

@@ -111,17 +111,14 @@ class FilesSource(WholeFiles):
         return f"read_files({', '.join(map(shown, self._patterns))}, {len(self)} elements)"
 
 
-# -- images in one sub-folder per class -------------------------------------------------------------------------------------------
-
 def _missing(path: str, call: str, kind: str) -> SourceError:
     """Return the error of a path at which there is nothing, or something else than a folder."""
-    found = f"is a file, not a {kind}" if os.path.exists(path) else "is not there"
-    return SourceError(
-        f"{kind} {shown(path)} {found}",
-        where=f"{call}, in the working directory {shown(os.getcwd())}",
-        fix="check the path and the working directory",
-    )
+    where = f"{call}, in the working directory {shown(os.getcwd())}"
+    found = "a file" if os.path.exists(path) else "not there"
+    return SourceError(f"{kind} {shown(path)} is {found}", where=where, fix="check the path and the working directory")
 
+
+# -- images in one sub-folder per class -------------------------------------------------------------------------------------------
 
 _EXTENSIONS = frozenset((".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".avif"))
 
