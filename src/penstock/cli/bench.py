@@ -380,7 +380,8 @@ def _about_scaling(figures: Figures) -> list[str]:
     if threads < 2 or gain >= 1.3:
         return []
     processes = "" if figures.snapshot.no_processes else ' give executor="processes",'
-    return [
+    sentence = (
         f"{figures.num_workers} threads are only {gain:.2f} times as fast as one: an operator holds the GIL or waits for a lock;"
         f"{processes} do more per call with NumPy, or use operators that release the GIL"
-    ]
+    )
+    return [sentence]

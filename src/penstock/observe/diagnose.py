@@ -440,14 +440,12 @@ def _waiting(snapshot: Snapshot, stage: StageStats, busy: str) -> Verdict:
 
 
 def _more_workers(snapshot: Snapshot, stage: StageStats, count: int, *, computing: bool) -> str:
+    number, helps = num_workers_for(count, computing=computing), " and it lets go of the interpreter lock" if computing else ""
     if stage.in_program and snapshot.no_processes:
-        number, helps = num_workers_for(count, computing=computing), " and it lets go of the interpreter lock" if computing else ""
-        return (
-            f'feed(executor="threads", num_workers={number}) makes {number} calls at a time in this program, where that is safe{helps};'
-            f" worker processes cannot run it: {snapshot.no_processes}"
-        )
+        threads = f'feed(executor="threads", num_workers={number}) makes {number} calls at a time in this program, where that is safe'
+        return f"{threads}{helps}; worker processes cannot run it: {snapshot.no_processes}"
     if stage.in_program:
-        return f"{in_workers(num_workers_for(count, computing=computing))}; {STAYS}"
+        return f"{in_workers(number)}; {STAYS}"
     if stage.concurrency is not None:
         return f"raise concurrency= on that map from {stage.concurrency} to {max(count, stage.concurrency + 1)}"
     return f"raise num_workers, or concurrency= on that map, from {len(stage.workers)} to {count}"
