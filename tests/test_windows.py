@@ -49,6 +49,7 @@ ON_PURPOSE = {
 """Tests of what Windows does not have or does in another way, beside those that the program finds by themselves."""
 
 ASKED = """
+import time
 import numpy as np
 import penstock as ps
 from penstock._contracts.storage import StorageOptions
@@ -65,6 +66,9 @@ for options in ({}, {"num_workers": 2}, {"num_workers": 0}, {"executor": "thread
     with dataset.feed(**options) as feed:
         print([batch.tolist() for batch in feed])
         print(*[line.strip() for line in str(feed.report()).splitlines() if line.startswith("  notice:")])
+with ps.from_source(range(60)).map(lambda number: time.sleep(0.005) or number).batch(3).feed() as feed:
+    list(feed)
+    print("runs it in" in feed.report(), feed.stats().no_processes)
 print(ps.parallel_jobs(double, [1, 2], executor="threads"), ps.parallel_jobs(double, [1, 2], 0))
 print(*[line.strip() for line in str(dataset.explain()).splitlines() if "stage" in line])
 apart = ps.from_source(range(6)).map(double, executor="processes", concurrency=2).batch(3)
@@ -76,6 +80,7 @@ for call in (
     lambda: GeneratorEnqueuer(lambda: iter(range(3)), use_multiprocessing=True).start(2),
     lambda: pack(dataset, "packed", executor="threads"),
     lambda: BlockCache(StorageOptions(cache_dir="cache")),
+    lambda: dataset.feed(on_stall="skip"),
 ):
     try:
         call()
@@ -92,6 +97,7 @@ notice: 'double': called in this program, one call at a time, and not in worker 
 
 [[0, 2, 4], [6, 8, 10]]
 
+False they need Linux or macOS, and this is Windows; in WSL they run
 [2, 4] [2, 4]
 stage 'read+double' on one thread of this program, one call at a time
 no worker processes can be started: they need Linux or macOS, and this is Windows; in WSL they run
@@ -115,6 +121,9 @@ pack() needs Linux or macOS, and this is Windows
 cache_dir= needs Linux or macOS, and this is Windows
   where: cache_dir=
   fix:   leave it out, or run the program in WSL
+on_stall="skip" needs Linux or macOS, and this is Windows
+  where: on_stall="skip"
+  fix:   give "raise" or "warn", or run the program in WSL
 """  # noqa: E501
 
 

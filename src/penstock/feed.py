@@ -571,6 +571,7 @@ class Feed(Observed):
         if self._engine is not engine:  # close() came meanwhile
             return
         self._stats.note_plan(engine.memory_bytes, engine.concurrency, engine.in_program, is_stream=engine.reads_stream)
+        self._stats.no_processes = self._choice.hindrance
         self._notices += [("executor", text) for text in self._choice.notices]
         self._choice.notices = []
         while self._notices:

@@ -6,6 +6,7 @@ import functools
 import multiprocessing
 import os
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -303,11 +304,14 @@ def test_functions_that_cannot_be_sent_are_called_in_the_program_one_at_a_time_w
 
     def locked(number: int) -> Any:
         with lock:
+            time.sleep(0.005)
             return {"number": number, "pid": os.getpid(), "thread": threading.current_thread().name}
 
     with ps.from_source(range(40)).map(locked).batch(4).feed(num_workers=2) as feed:
         batches = list(feed)
         (notice,) = feed.stats().notices
+        assert "runs it in" not in feed.report(), "what cannot be done is not advised"
+        assert "_thread.lock cannot be sent to another process" in feed.stats().no_processes
     assert {int(pid) for batch in batches for pid in batch["pid"]} == {HERE}
     assert {name for batch in batches for name in batch["thread"]} == {IN_PROGRAM}
     assert "locked': called in this program, one call at a time, and not in worker processes: " in notice

@@ -50,6 +50,12 @@ def test_a_free_threaded_python_on_musl_says_both(monkeypatch: pytest.MonkeyPatc
     assert facts.platform.endswith(" (cpython-313t-x86_64-linux-musl)")
 
 
+def test_a_system_that_tells_neither_libc_nor_soabi_has_no_brackets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sysconfig, "get_config_var", lambda name: None)
+    monkeypatch.setattr(platform, "libc_ver", lambda *_: ("", ""))
+    assert environment().platform == platform.platform()
+
+
 @pytest.mark.skipif(kernels.backend() != "c", reason="the C library was not built")
 @pytest.mark.skipif(not Path("/proc/cpuinfo").exists(), reason="only Linux tells the features of its CPU")
 def test_the_features_are_some_that_the_cpu_has() -> None:
@@ -60,7 +66,7 @@ def test_the_features_are_some_that_the_cpu_has() -> None:
 def test_the_numpy_kernels_are_said_with_their_reason() -> None:
     command = [sys.executable, "-c", "from penstock.doctor import environment; print(environment().kernels)"]
     done = subprocess.run(command, env={**os.environ, "PENSTOCK_KERNELS": "numpy"}, capture_output=True, text=True, check=True)
-    assert done.stdout == "numpy (the C library was not built, cannot be opened here, or is switched off)\n"
+    assert done.stdout == "numpy (PENSTOCK_KERNELS=numpy switches the C library off)\n"
 
 
 def test_the_wheel_is_told_where_penstock_comes_from_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import penstock.kernels
-from penstock.kernels import backend
+from penstock.kernels import backend, library
 from penstock.kernels.library import SIGNATURES, WITHOUT_LIBRARY, chosen, chosen_library, load_library
 from penstock.kernels.lines import find_lines_twin
 
@@ -78,20 +78,35 @@ print(before == "", kernels.slow_twins() == kernels.WITHOUT_LIBRARY, kernels.bac
 """
 
 
-@pytest.mark.parametrize("switch", ["numpy", "c"])
-def test_more_than_a_little_work_of_a_twin_is_told(switch: str) -> None:
+@pytest.mark.parametrize("switch", ["numpy", "c", "not built"])
+def test_more_than_a_little_work_of_a_twin_is_told_unless_the_user_switched_to_it(switch: str) -> None:
+    hidden = "from penstock.kernels import library\nlibrary.load_library = lambda: None\n" if switch == "not built" else ""
     ran = subprocess.run(
-        [sys.executable, "-c", LONG], env={**os.environ, "PENSTOCK_KERNELS": switch}, capture_output=True, text=True, check=True
+        [sys.executable, "-c", hidden + LONG], env={**os.environ, "PENSTOCK_KERNELS": switch}, capture_output=True, text=True, check=True
     )
     before, told, used = ran.stdout.split()
-    assert (before, told) == ("True", str(used == "numpy"))
-    assert "Install a C compiler" in WITHOUT_LIBRARY
+    assert (before, told) == ("True", str(used == "numpy" and switch != "numpy"))
+    assert "the wheel of your platform" in WITHOUT_LIBRARY
 
 
-def test_a_file_that_is_no_library_or_not_there_gives_none(tmp_path: Path) -> None:
+def test_a_file_that_is_no_library_or_not_there_gives_none_and_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library, "_switched_off", lambda: False)
     (tmp_path / "other.so").write_bytes(b"not a library")
     assert load_library(tmp_path / "other.so") is None
+    why = library.why_numpy(tmp_path / "other.so")
+    assert why.startswith("the C library cannot be opened here: ")
+    assert "other.so" in why
+    assert str(tmp_path) not in why, "a report of a bug names no folders"
     assert load_library(tmp_path / "absent.so") is None
+    assert library.why_numpy(tmp_path / "absent.so").startswith("the C library was not built: ")
+
+
+@pytest.mark.skipif(load_library() is None, reason="the C library was not built here")
+def test_a_library_of_another_version_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library, "_switched_off", lambda: False)
+    monkeypatch.setattr(library, "_INTERFACE", -1)
+    assert load_library() is None
+    assert library.why_numpy().startswith("the C library is of another version of Penstock")
 
 
 def test_the_table_has_every_function_of_the_c_files_with_as_many_arguments() -> None:

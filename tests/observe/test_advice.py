@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 import penstock as ps
+from penstock._executors import choice
 from penstock.observe.advice import Advice, Stretch, advice
 from penstock.observe.stats import ConsumerStats, Snapshot, StageStats
 
@@ -38,7 +40,7 @@ def test_a_function_that_lets_go_of_the_lock_is_worth_threads_too() -> None:
     text = advice(window(stage("sort", 9.5, 9.4), wait_s=9.9, num_cpus=4), 0.0)
     assert "feed(num_workers=4) runs it in 4 worker processes and would give about 4.0 times as many batches" in text
     assert text.endswith(
-        '; it lets go of the interpreter lock, so feed(executor="threads") would give about 4.0 times as many in this program, where it '
+        ' it lets go of the interpreter lock, so feed(executor="threads") would give about 4.0 times as many in this program, where it '
         "has to be safe to call in several threads at a time"
     )
     assert "threads" not in advice(window(stage("sort", 9.5, 9.4), wait_s=9.9), 0.25)
@@ -49,6 +51,17 @@ def test_a_function_that_waits_is_worth_more_workers_than_cpus() -> None:
     text = advice(window(stage("fetch", 9.7, 0.3), wait_s=9.9, num_cpus=2), 0.0)
     assert "feed(num_workers=8) runs it in 8 worker processes and would give about 7.9 times" in text
     assert 'feed(executor="threads", num_workers=8) would give about 7.9 times as many' in text
+
+
+@pytest.mark.parametrize("lock_share", [None, 0.0])
+def test_worker_processes_that_cannot_be_are_not_offered_and_threads_come_first(lock_share: float | None) -> None:
+    text = advice(replace(window(stage("sort", 9.5, 9.4), wait_s=9.9, num_cpus=4), no_processes="a lock cannot be sent"), lock_share)
+    threads = (
+        ' it lets go of the interpreter lock, so feed(executor="threads") would give about 4.0 times as many in this program, where it has'
+        " to be safe to call in several threads at a time"
+    )
+    processes = "worker processes would give about 4.0 times as many batches a second, but cannot run it: a lock cannot be sent"
+    assert text.partition("waits 99 % of it:")[2] == (f" {processes}" if lock_share is None else f"{threads}; {processes}")
 
 
 def test_a_function_that_waits_for_a_cpu_computes() -> None:
@@ -137,6 +150,16 @@ def test_a_loop_that_waits_for_a_function_is_told_once_also_over_short_epochs() 
     assert found[0].startswith("'read+nap' takes ")
     assert "feed(num_workers=8) runs it in 8 worker processes" in found[0]
     assert found[0] in feed.report()
+
+
+def test_where_no_process_can_be_started_neither_advice_nor_report_offers_worker_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choice, "why_no_processes", lambda: "this is Windows")
+    feed = ps.from_source(range(160)).map(nap).batch(2).feed()
+    found = advice_of(feed, bool)
+    assert found[0].endswith("but cannot run it: this is Windows")
+    assert 'feed(executor="threads", num_workers=8)' in found[0]
+    assert "runs it in" not in feed.report()
+    assert feed.stats().no_processes == "this is Windows"
 
 
 def test_a_collate_fn_that_takes_the_time_is_named() -> None:

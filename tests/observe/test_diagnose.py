@@ -58,6 +58,28 @@ def test_a_busy_stage_with_idle_cpus_asks_for_more_workers() -> None:
     assert "raise num_workers, or concurrency= on that map, from 2 to 8" in verdict.change
 
 
+@pytest.mark.parametrize("why", ["", "they need Linux or macOS"])
+@pytest.mark.parametrize(("cpu_s", "number", "helps"), [(9.8, 6, " and it lets go of the interpreter lock"), (0.3, 8, "")])
+def test_a_function_in_the_program_is_offered_threads_where_there_are_no_processes(cpu_s: float, number: int, helps: str, why: str) -> None:
+    mine = dataclasses.replace(stage("augment", busy_s=9.8, cpu_s=cpu_s, workers=(0,)), in_program=True)
+    text = judge(dataclasses.replace(snapshot(mine, wait=0.9, num_cpus=6), no_processes=why)).change
+    assert text == (
+        f'feed(executor="threads", num_workers={number}) makes {number} calls at a time in this program, where that is safe{helps};'
+        f" worker processes cannot run it: {why}"
+        if why
+        else f"feed(num_workers={number}) runs it in {number} worker processes; what it changes in this program (globals, counters, open"
+        " files) then stays in the workers"
+    )
+
+
+def test_workers_that_take_turns_at_the_gil_are_not_sent_where_there_are_no_processes() -> None:
+    figures = snapshot(stage("tokenize", busy_s=38.0, cpu_s=9.8, workers=(0, 1, 2, 3)), wait=0.8, num_cpus=4)
+    verdict = judge(dataclasses.replace(figures, no_processes="this is Windows"))
+    assert verdict.kind == "gil"
+    assert verdict.change.startswith("let 'tokenize' do more per call")
+    assert verdict.change.endswith("more threads cannot help, and worker processes cannot run it: this is Windows")
+
+
 def test_workers_that_together_use_one_cpu_take_turns_at_the_gil() -> None:
     verdict = judge(snapshot(stage("tokenize", busy_s=38.0, cpu_s=9.8, workers=(0, 1, 2, 3)), wait=0.8, num_cpus=4))
     assert verdict.kind == "gil"

@@ -96,9 +96,14 @@ def test_a_folder_without_class_folders_is_an_error(tmp_path: Path) -> None:
     assert "read_files" in caught.value.fix
 
 
-def test_a_missing_folder_is_the_systems_error(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="nowhere"):
-        ImageFolderSource(tmp_path / "nowhere")
+@pytest.mark.parametrize(("name", "found"), [("nowhere", "is not there"), ("1.jpg", "is a file")])
+def test_a_folder_that_is_not_there_is_an_error_that_names_it(tmp_path: Path, name: str, found: str) -> None:
+    fill(tmp_path, "1.jpg")
+    with pytest.raises(SourceError) as caught:
+        ImageFolderSource(tmp_path / name)
+    assert caught.value.what == f"folder {str(tmp_path / name)!r} {found}"
+    assert caught.value.where.startswith("read_images, in the working directory ")
+    assert "check the path" in caught.value.fix
 
 
 def test_images_are_read_after_a_change_of_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

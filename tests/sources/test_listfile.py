@@ -106,9 +106,11 @@ def test_what_is_no_regular_file_is_an_error_at_once_with_list_and_line(tmp_path
 
 
 def test_a_list_that_cannot_be_read_is_an_error_that_names_it(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="none") as missing:
+    with pytest.raises(SourceError) as missing:
         ListSource(tmp_path / "none.txt")
-    assert missing.value.__notes__ == [f"reading the list of read_list({str(tmp_path / 'none.txt')!r})"]
+    assert missing.value.what == f"file {str(tmp_path / 'none.txt')!r} is not there"
+    assert missing.value.where.startswith("read_list, in the working directory ")
+    assert "check the path" in missing.value.fix
     with pytest.raises(SourceError) as caught:
         ListSource(tmp_path)
     assert "is a directory" in caught.value.what

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from penstock._contracts.arguments import flag, path_name, real_number, whole_number
 from penstock._contracts.policy import Policy, Raise, checked_policy
+from penstock._contracts.process import refuse_on_windows
 from penstock.errors import PlanError
 
 __all__ = ["Options", "Processes", "RayOptions", "Threads"]
@@ -181,6 +182,7 @@ class Options:
 
     def _check_executor_and_output(self) -> None:
         if self.on_stall == "skip" and self.executor_name not in _KILLABLE:
+            refuse_on_windows('on_stall="skip"', 'give "raise" or "warn"')
             words = "needs workers that can be killed, and a thread cannot be"
             raise _refused("on_stall", self.on_stall, words, 'give executor="processes" too, or "raise" or "warn"')
         if whole_number(self.depth) is None or self.depth < 1:

@@ -100,6 +100,7 @@ class Placement:
 
     Attributes:
         notices: what is to be announced; the feed takes them.
+        hindrance: why no worker process can be started, or given what it needs; empty where it can, or that was not tried.
     """
 
     def __init__(self, owner: object, options: Options, num_cpus: int, pin: Pin | None = None) -> None:
@@ -109,7 +110,7 @@ class Placement:
         self._ray: RayWorkers | None = None
         self._form: PlanVariant | None = None
         self._place: Place | None = None
-        self._hindrance = ""
+        self.hindrance = ""
         self._own_pools = False
         self._sharing = Sharing()
         self.notices: list[str] = []
@@ -159,9 +160,9 @@ class Placement:
 
     def _in_threads(self, error: PlanError) -> None:
         """Have threads take the place of worker processes, where the user has not asked for these by name; else raise the error."""
-        if self._options.executor != "auto" or self.name != "processes" or self._hindrance:
+        if self._options.executor != "auto" or self.name != "processes" or self.hindrance:
             raise error
-        self._hindrance, self._place = f"{error.what}; {error.fix}", None
+        self.hindrance, self._place = f"{error.what}; {error.fix}", None
 
     def _new_processes(self) -> WorkerProcesses:
         if why := why_no_processes():
@@ -174,13 +175,13 @@ class Placement:
             raise no_system_resources(error) from error
 
     def _decided(self, program: Program) -> Place:
-        self._hindrance = self._hindrance or why_no_processes()
-        place = place_of(self._options, has_functions=_has_functions(program), num_cpus=self._num_cpus, hindrance=self._hindrance)
+        self.hindrance = self.hindrance or why_no_processes()
+        place = place_of(self._options, has_functions=_has_functions(program), num_cpus=self._num_cpus, hindrance=self.hindrance)
         if place.hindrance and seeds_generators(program):  # beside the loop it would draw from the generators that the loop draws from
             place = Place("inline", hindrance=place.hindrance)
         names = names_of_users(program)
         if names and self._options.executor == "auto" and (place.executor != "inline" or place.hindrance):
-            self.notices = [_words(names, place._replace(hindrance=self._hindrance), self._options)]
+            self.notices = [_words(names, place._replace(hindrance=self.hindrance), self._options)]
         most = _MOST_THREADS if self._options.num_workers == "auto" else self._options.num_workers
         return place if place.executor != "threads" else place._replace(most_workers=most)
 

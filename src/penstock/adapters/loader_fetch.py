@@ -168,8 +168,8 @@ class LoaderFetch:
                 self._told = True
                 warnings.warn(
                     "in threads, draws of a dataset from torch, random and numpy.random are not reproducible, as all threads draw from the "
-                    "same generators, and worker_init_fn is not called; leave out executor='threads' for worker processes, where each "
-                    f"sample has its own numbers{words}",
+                    "same generators, and worker_init_fn is not called; leave out executor='threads': in worker processes, and in the "
+                    f"loop's own thread, each sample has its own numbers{words}",
                     stacklevel=2,
                 )
             return made

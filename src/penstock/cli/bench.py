@@ -379,8 +379,9 @@ def _about_scaling(figures: Figures) -> list[str]:
     threads = min(figures.num_workers, figures.snapshot.num_cpus)
     if threads < 2 or gain >= 1.3:
         return []
+    processes = "" if figures.snapshot.no_processes else ' give executor="processes",'
     sentence = (
         f"{figures.num_workers} threads are only {gain:.2f} times as fast as one: an operator holds the GIL or waits for a lock;"
-        ' give executor="processes", do more per call with NumPy, or use operators that release the GIL'
+        f"{processes} do more per call with NumPy, or use operators that release the GIL"
     )
     return [sentence]

@@ -16,7 +16,7 @@ from typing import Any
 from penstock import kernels
 from penstock._contracts.memory import available_cpus, cgroup_limits, meminfo
 from penstock._contracts.version import VERSION
-from penstock.kernels.library import LIBRARY
+from penstock.kernels.library import LIBRARY, why_numpy
 
 _LIBRARIES = (
     "numpy", "cloudpickle", "simplejpeg", "opencv-python-headless", "opencv-python", "opencv-contrib-python-headless",
@@ -37,7 +37,7 @@ class Environment:
     Attributes:
         penstock: the version.
         wheel: the tag of the wheel that was installed; "none" where Penstock runs from its sources.
-        kernels: "c" or "numpy", the compiler of the C library, and the features of the CPU that it looks for.
+        kernels: "c", the compiler of the C library, and the features of the CPU that it looks for; or "numpy", and why.
         python: version, implementation and compiler, and whether it is free-threaded.
         gil: whether this interpreter has a GIL that is on.
         platform: the system and its C library.
@@ -104,7 +104,7 @@ def environment() -> Environment:
         kernels=_kernels(),
         python=f"{platform.python_version()} ({platform.python_implementation()}{free}, {platform.python_compiler()})",
         gil=getattr(sys, "_is_gil_enabled", lambda: True)(),
-        platform=f"{platform.platform()} ({libc})",
+        platform=platform.platform() + (f" ({libc})" if libc else ""),
         cpus_usable=available_cpus(),
         cpus_total=os.cpu_count(),
         cpu_limit=cpu_limit,
@@ -120,7 +120,7 @@ def environment() -> Environment:
 
 def _kernels() -> str:
     if kernels.backend() != "c":
-        return "numpy (the C library was not built, cannot be opened here, or is switched off)"
+        return f"numpy ({why_numpy()})"
     found = _COMPILER.search(Path(LIBRARY).read_bytes())
     return f"c ({'compiler not known' if found is None else found[0].decode('ascii', 'replace')}; CPU: {_cpu_features()})"
 

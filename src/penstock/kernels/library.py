@@ -36,8 +36,8 @@ _INTERFACE: Final = 9
 _LITTLE_NS: Final = 100_000_000
 _FEW_DRAWS: Final = 2048  # about 15 us: letting go of the GIL and taking it back costs more among many threads
 WITHOUT_LIBRARY: Final = (
-    "penstock runs without its C kernels, in NumPy and Python: a TFRecord record takes 114 us instead of 0.84. Install a C compiler "
-    "(gcc or clang), and then penstock again, with pip's --force-reinstall --no-cache-dir; `penstock doctor` says which kernels are used"
+    "penstock runs without its C kernels: a TFRecord record, for example, takes 114 us, not 0.84. Install the wheel of your platform, "
+    "or from the sources with a C compiler (gcc or clang) and pip's --force-reinstall --no-cache-dir; `penstock doctor` says what is wrong"
 )
 
 # Sharing the array's buffer costs 0.2 us and `array.ctypes.data` 0.9 us; a block of 256 permuted positions costs 2.
@@ -307,10 +307,26 @@ def load_library(path: str | os.PathLike[str] = LIBRARY) -> SimpleNamespace | No
 @cache
 def chosen_library() -> SimpleNamespace | None:
     """Return the functions that this process uses, None when the twins are to run. Decided at the first call."""
-    # The one environment switch of the library: which of two ways to compute the same bytes.
-    if os.environ.get("PENSTOCK_KERNELS") == "numpy":
-        return None
-    return load_library()
+    return None if _switched_off() else load_library()
+
+
+@cache
+def _switched_off() -> bool:
+    """Tell of the one environment switch of the library: which of two ways to compute the same bytes."""
+    return os.environ.get("PENSTOCK_KERNELS") == "numpy"
+
+
+def why_numpy(path: str | os.PathLike[str] = LIBRARY) -> str:
+    """Return why the twins run where they do: what is wrong with the library at `path`."""
+    if _switched_off():
+        return "PENSTOCK_KERNELS=numpy switches the C library off"
+    if not os.path.exists(path):
+        return "the C library was not built: install the wheel of this platform, or from the sources with a C compiler"
+    try:
+        ctypes.CDLL(str(path))
+    except OSError as error:
+        return f"the C library cannot be opened here: {str(error).replace(os.path.join(os.path.dirname(path), ''), '')}"
+    return "the C library is of another version of Penstock: install Penstock again"
 
 
 def chosen(name: str, twin: Callable[P, R]) -> Callable[P, R]:
@@ -337,8 +353,8 @@ def _timed(twin: Callable[P, R], *arguments: P.args, **more: P.kwargs) -> R:
 
 
 def slow_twins() -> str:
-    """Say that twins have taken more than a little time of this process; "" before, and where the C library is used."""
-    return WITHOUT_LIBRARY if chosen_library() is None and _twins_ns()[0] > _LITTLE_NS else ""
+    """Say that twins have taken more than a little time of this process; "" before, and where the C library is used or switched off."""
+    return WITHOUT_LIBRARY if chosen_library() is None and _twins_ns()[0] > _LITTLE_NS and not _switched_off() else ""
 
 
 def backend() -> str:

@@ -49,6 +49,7 @@ class Stretch:
         num_cpus: that are available.
         stages: what each stage did in it.
         is_stream: whether the stage "read" is a stream, which stays in the program.
+        no_processes: why there can be no worker processes; empty where there can.
     """
 
     span_s: float
@@ -58,6 +59,7 @@ class Stretch:
     num_cpus: int
     stages: tuple[StageStats, ...]
     is_stream: bool = False
+    no_processes: str = ""
 
     @property
     def wait_share(self) -> float:
@@ -135,18 +137,18 @@ def advice(window: Stretch, lock_share: float | None) -> str:
         return ""
     stage = max(window.users, key=lambda stage: stage.busy_s)
     busy, waits = (f"{100 * time_s / window.span_s:.0f} %" for time_s in (stage.busy_s, window.wait_s))
-    text = (
-        f"'{stage.name}' takes {busy} of the time, one call at a time in this program, and the loop waits {waits} of it:"
-        f" {in_workers(num_workers)} and would give about {gain:.1f} times as many batches a second; {STAYS}"
-    )
+    found = f"'{stage.name}' takes {busy} of the time, one call at a time in this program, and the loop waits {waits} of it"
+    more, cannot = f"would give about {gain:.1f} times as many batches a second", window.no_processes
+    text = f"worker processes {more}, but cannot run it: {cannot}" if cannot else f"{in_workers(num_workers)} and {more}; {STAYS}"
     with_threads = 0.0 if lock_share is None or lock_share >= _HELD else window.gain(num_workers, lock_share)
     if with_threads < _LEAST_GAIN:
-        return text
+        return f"{found}: {text}"
     count = "" if num_workers == window.num_cpus else f", num_workers={num_workers}"
-    return (
-        f'{text}; it lets go of the interpreter lock, so feed(executor="threads"{count}) would give about {with_threads:.1f} times as many'
+    threads = (
+        f'it lets go of the interpreter lock, so feed(executor="threads"{count}) would give about {with_threads:.1f} times as many'
         " in this program, where it has to be safe to call in several threads at a time"
     )
+    return f"{found}: {threads}; {text}" if cannot else f"{found}: {text}; {threads}"
 
 
 def _worth_it(window: Stretch) -> bool:
@@ -206,6 +208,7 @@ def _between(begin: _Mark, end: _Mark, batch_bytes: int) -> Stretch:
         num_cpus=now.num_cpus,
         stages=tuple(_since(known.get(stage.name), stage) for stage in now.stages),
         is_stream=now.is_stream,
+        no_processes=now.no_processes,
     )
 
 

@@ -324,7 +324,7 @@ def _gil_found(snapshot: Snapshot, stage: StageStats) -> Verdict | None:
     if len(stage.workers) < 2 or (stage.gil_share or 0.0) < least:
         return None
     looks = f"the GIL was taken at {_percent(stage.gil_share or 0.0)} of {stage.num_gil_looks:,} looks"
-    return _gil_bound(stage, f"{_head(stage)}, GIL-bound: {_gil_cpus(stage, snapshot)}, and {looks}")
+    return _gil_bound(snapshot, stage, f"{_head(stage)}, GIL-bound: {_gil_cpus(stage, snapshot)}, and {looks}")
 
 
 def _slow(snapshot: Snapshot, stage: StageStats) -> Verdict | None:
@@ -385,7 +385,7 @@ def _busy(snapshot: Snapshot, stage: StageStats) -> Verdict:
         kind: Kind = "workers" if stage.concurrency is None else "concurrency"
         cause = "CPU-bound with CPUs to spare" if stage.concurrency is None else f"held back by concurrency={stage.concurrency}"
         finding = f"{_head(stage)}, {cause}: {busy}, and the feed used {feed_cpus:.1f} of {num_cpus} CPUs"
-        return Verdict(kind=kind, stage=stage.name, finding=finding, change=_more_workers(stage, num_cpus, computing=True))
+        return Verdict(kind=kind, stage=stage.name, finding=finding, change=_more_workers(snapshot, stage, num_cpus, computing=True))
     if stage.cpu_share >= _ON_CPU:
         rest = "the rest went to the training loop and to other work" if spare else "there are no more"
         return Verdict(
@@ -399,7 +399,7 @@ def _busy(snapshot: Snapshot, stage: StageStats) -> Verdict:
     # Threads that take turns at the GIL add up to one CPU. The thread that holds it may itself wait for a CPU.
     stage_cpus, queued = (time_s / snapshot.elapsed_s for time_s in (stage.cpu_s, stage.queued_s))
     if num_workers > 1 and stage.gil_share is None and stage_cpus + queued >= 0.7:
-        return _gil_bound(stage, f"{_head(stage)}, most likely GIL-bound: {busy}, and {_gil_cpus(stage, snapshot)}")
+        return _gil_bound(snapshot, stage, f"{_head(stage)}, most likely GIL-bound: {busy}, and {_gil_cpus(stage, snapshot)}")
     return _waiting(snapshot, stage, busy)
 
 
@@ -429,28 +429,34 @@ def _waiting(snapshot: Snapshot, stage: StageStats, busy: str) -> Verdict:
             kind="concurrency",
             stage=stage.name,
             finding=f"{_head(stage)}, held back by concurrency={stage.concurrency}: {on_cpu}",
-            change=_more_workers(stage, 4 * stage.concurrency, computing=False),
+            change=_more_workers(snapshot, stage, 4 * stage.concurrency, computing=False),
         )
     return Verdict(
         kind="waits",
         stage=stage.name,
         finding=f"{_head(stage)}, waiting for I/O: {on_cpu}, so most likely it waits for storage, network or a lock",
-        change=_more_workers(stage, 4 * len(stage.workers), computing=False),
+        change=_more_workers(snapshot, stage, 4 * len(stage.workers), computing=False),
     )
 
 
-def _more_workers(stage: StageStats, count: int, *, computing: bool) -> str:
+def _more_workers(snapshot: Snapshot, stage: StageStats, count: int, *, computing: bool) -> str:
+    number, helps = num_workers_for(count, computing=computing), " and it lets go of the interpreter lock" if computing else ""
+    if stage.in_program and snapshot.no_processes:
+        threads = f'feed(executor="threads", num_workers={number}) makes {number} calls at a time in this program, where that is safe'
+        return f"{threads}{helps}; worker processes cannot run it: {snapshot.no_processes}"
     if stage.in_program:
-        return f"{in_workers(num_workers_for(count, computing=computing))}; {STAYS}"
+        return f"{in_workers(number)}; {STAYS}"
     if stage.concurrency is not None:
         return f"raise concurrency= on that map from {stage.concurrency} to {max(count, stage.concurrency + 1)}"
     return f"raise num_workers, or concurrency= on that map, from {len(stage.workers)} to {count}"
 
 
-def _gil_bound(stage: StageStats, finding: str) -> Verdict:
+def _gil_bound(snapshot: Snapshot, stage: StageStats, finding: str) -> Verdict:
+    why = f", and worker processes cannot run it: {snapshot.no_processes}" if snapshot.no_processes else ""
+    processes = "" if why else 'run it in worker processes (executor="processes"), or '
     change = (
-        f'run it in worker processes (executor="processes"), or let {stage.name!r} do more per call (vectorise it with NumPy over a batch, '
-        "or use operators that release the GIL): more threads cannot help"
+        f"{processes}let {stage.name!r} do more per call (vectorise it with NumPy over a batch, "
+        f"or use operators that release the GIL): more threads cannot help{why}"
     )
     return Verdict(kind="gil", stage=stage.name, finding=finding, change=change)
 

@@ -256,7 +256,7 @@ class Snapshot:
     include those before the state that the run began with; they may be ahead of what was delivered, as the reading is. `in_line` says
     that the thread that took the batches made them too. `memory_bytes` is the budget for what is in flight, 0 where that is not known.
     `num_before_first` elements were read before the first delivery. `is_stream` says that one thread reads a generator or an iterator,
-    `is_alone` that some of the worker threads stand by, because they did not make it faster.
+    `is_alone` that some of the worker threads stand by, because they did not make it faster; `no_processes` why worker processes cannot be.
     """
 
     elapsed_s: float
@@ -275,6 +275,7 @@ class Snapshot:
     num_before_first: int = 0
     is_stream: bool = False
     is_alone: bool = False
+    no_processes: str = ""
     memory: MemoryStats = MemoryStats()  # noqa: RUF009 - a frozen value
 
     def __repr__(self) -> str:
@@ -381,7 +382,7 @@ class Stats:
         self._packed_places = 0
         self._failures: dict[str, dict[str, float]] = {}
         self._memory_bytes = self._num_before_first = 0
-        self._is_stream = False
+        self._is_stream, self.no_processes = False, ""
         self._concurrency: dict[str, int] = {}
         self._in_program: set[str] = set()
         self._kept_sum = self._num_full = self._most = 0
@@ -471,6 +472,7 @@ class Stats:
                 num_before_first=self._num_before_first,
                 is_stream=self._is_stream,
                 is_alone=self._is_alone,
+                no_processes=self.no_processes,
                 memory=memory,
             )
 

@@ -111,6 +111,13 @@ class FilesSource(WholeFiles):
         return f"read_files({', '.join(map(shown, self._patterns))}, {len(self)} elements)"
 
 
+def _missing(path: str, call: str, kind: str) -> SourceError:
+    """Return the error of a path at which there is nothing, or something else than a folder."""
+    where = f"{call}, in the working directory {shown(os.getcwd())}"
+    found = "a file" if os.path.exists(path) else "not there"
+    return SourceError(f"{kind} {shown(path)} is {found}", where=where, fix="check the path and the working directory")
+
+
 # -- images in one sub-folder per class -------------------------------------------------------------------------------------------
 
 _EXTENSIONS = frozenset((".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".avif"))
@@ -129,7 +136,7 @@ class ImageFolderSource(WholeFiles):
     Raises:
         OSError: the folder cannot be read.
         PlanError: a URL in place of a path.
-        SourceError: there is no class folder, or one without an image.
+        SourceError: there is no such folder, no class folder in it, or one without an image.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -138,7 +145,10 @@ class ImageFolderSource(WholeFiles):
             refuse_url(self._folder, "read_images")
         base = os.path.join(os.path.abspath(self._folder), "")
         self._ignored = Counter[str]()
-        names = sorted(self._class_folders(base), key=os.fsencode)
+        try:
+            names = sorted(self._class_folders(base), key=os.fsencode)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise _missing(self._folder, "read_images", "folder") from error
         if not names:
             raise SourceError(
                 f"no sub-folder in {shown(self._folder)}",
@@ -229,7 +239,7 @@ class ListSource(WholeFiles):
     Raises:
         OSError: the list cannot be read.
         ListFileError: a line is wrong, or there is none.
-        SourceError: the list is no regular file, or `root` is no folder.
+        SourceError: the list is not there or no regular file, or `root` is no folder.
         PlanError: `duplicates` is not one of the three, or a URL in place of a path.
     """
 
@@ -257,6 +267,8 @@ class ListSource(WholeFiles):
         base = os.path.join(base, "")
         try:
             blob = read_file(full_name) + PADDING
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise _missing(self._name, "read_list", "file") from error
         except (OSError, SourceError) as error:
             error.add_note(f"reading the list of read_list({shown(self._name)})")
             raise
