@@ -18,8 +18,6 @@ ROOT = Path(__file__).parents[2]
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "src").rglob("*.py"))]
 COMMAND = re.compile(r"""pip install (?:-e )?("[^"\s]*"|'[^'\s]*'|[^\s`"')]+)""")
-SINGLE_QUOTED = {"src/penstock/_executors/ray.py", "src/penstock/doctor/report.py", "src/penstock/observe/live.py"}
-"""Files whose text still has single quotes. Nothing may be added; a file leaves the set when its text is changed."""
 
 
 def problem_of(argument: str) -> str | None:
@@ -39,8 +37,7 @@ def test_every_pip_install_in_sources_and_docs_is_quoted_and_names_extras_that_e
     ]
     assert {name for name, _ in found} >= {"README.md", "docs/guide.md", "docs/errors.md", "src/penstock/image/operator.py"}
     wrong = [(name, argument, problem) for name, argument in found if (problem := problem_of(argument))]
-    assert [one for one in wrong if one[0] not in SINGLE_QUOTED] == []
-    assert {name for name, *_ in wrong} == SINGLE_QUOTED
+    assert wrong == []
 
 
 def raised_missing_extras(source: str) -> list[str]:

@@ -173,4 +173,4 @@ def test_without_rich_the_command_that_installs_it_is_named() -> None:
         "    except ps.errors.MissingExtra as error: print(error.fix)\n"
     )
     done = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout == "pip install 'penstock[live]'\n"
+    assert done.stdout == 'pip install "penstock[live]"\n'

@@ -363,7 +363,7 @@ def _connected(address: str | None) -> Any:
     try:
         import ray
     except ImportError as error:
-        raise MissingExtra(f"Ray cannot be imported: {error}", where=_WHERE, fix="pip install 'penstock[ray]'") from error
+        raise MissingExtra(f"Ray cannot be imported: {error}", where=_WHERE, fix='pip install "penstock[ray]"') from error
     if ray.is_initialized():
         return ray
     try:

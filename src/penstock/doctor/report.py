@@ -412,5 +412,5 @@ def _matplotlib() -> tuple[Any, Any]:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise MissingExtra("matplotlib is not installed", where="penstock doctor --picture", fix="pip install 'penstock[demo]'") from error
+        raise MissingExtra("matplotlib is not installed", where="penstock doctor --picture", fix='pip install "penstock[demo]"') from error
     return Figure, FigureCanvasAgg

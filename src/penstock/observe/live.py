@@ -364,7 +364,7 @@ def _live(stream: TextIO | None) -> Any:
         from rich.console import Console
         from rich.live import Live
     except ImportError as error:
-        raise MissingExtra("rich is not installed", where="feed.show()", fix="pip install 'penstock[live]'") from error
+        raise MissingExtra("rich is not installed", where="feed.show()", fix='pip install "penstock[live]"') from error
     line = notebook_line() if stream is None else None
     if line is not None:
         return _InNotebook(line)
