@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow  # `make check` has mypy, whose stubs tell what Windows has
 ROOT = Path(__file__).parents[1]
 PROGRAM = Path(__file__).with_name("as_on_windows.py")
 KERNELS = ROOT / "src/penstock/kernels"
@@ -192,7 +193,6 @@ def test_local_files_threads_and_queues_work_with_a_c_library_as_it_is_on_window
     assert passed(tmp_path, FAST, library, limit_s=110) > 300
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(500)
 def test_all_sources_queues_and_image_operators_work(tmp_path: Path, library: str) -> None:
     assert passed(tmp_path, ALL, library, limit_s=480) > 1500

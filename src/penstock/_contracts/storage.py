@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -13,6 +14,9 @@ from numpy.typing import NDArray
 
 from penstock._contracts.transform import Scratch
 from penstock.errors import PlanError
+
+if sys.platform != "win32":
+    import fcntl
 
 __all__ = ["RAW", "RecordStore", "RemoteFiles", "Storage", "StorageOptions", "lock_file", "read_at", "storage_options"]
 
@@ -37,8 +41,6 @@ def lock_file(descriptor: int, *, shared: bool = False, waits: bool = False) -> 
         BlockingIOError: another process has the lock, and this one does not wait.
         OSError: as the system says it, such as that the file system has no locks.
     """
-    import fcntl
-
     fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if waits else fcntl.LOCK_NB))
 
 
