@@ -94,7 +94,7 @@ def build(tag: str, unpacked: Path) -> Path:
     compiler = f"{ZIG} {TARGETS[tag].zig}" if TARGETS[tag].zig else "false"
     linker = f"{compiler} -shared -s"
     if tag.startswith("win"):
-        linker += f" -Wl,--out-implib={unpacked / 'unused.lib'}"  # else it lies beside the library, and goes into the wheel
+        linker += f" -Wl,--out-implib={unpacked / 'unused.lib'}"  # or the import library would be packed into the wheel
     shutil.rmtree(unpacked / "build", ignore_errors=True)
     command = ["setup.py", "-q", "bdist_wheel", "--plat-name", tag, "--dist-dir", str(DIST)]
     run(sys.executable, *command, where=unpacked, CC=compiler, LDSHARED=linker, CFLAGS="", LDFLAGS="")

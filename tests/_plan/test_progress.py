@@ -96,7 +96,7 @@ SINGLE_PASS = [Case("batch", 13, 2), Case("map", 11, 1), Case("batch.map", 10, 3
 
 
 @pytest.mark.parametrize("case", [*EVEN, *SINGLE_PASS], ids=str)
-@pytest.mark.parametrize("before", [1, 3])
+@pytest.mark.parametrize("before", [1, 2, 3, 4])
 def test_a_run_saved_at_any_step_goes_on_with_any_number_of_ranks(case: Case, before: int) -> None:
     whole = run(case, 1).delivered
     steps = 0
@@ -115,7 +115,7 @@ def test_a_run_saved_at_any_step_goes_on_with_any_number_of_ranks(case: Case, be
 
 
 @pytest.mark.parametrize("case", [*EVEN, *SINGLE_PASS], ids=str)
-@pytest.mark.parametrize("num_ranks", [2, 3])
+@pytest.mark.parametrize("num_ranks", [2, 3, 4])
 def test_the_ranks_together_deliver_the_global_order_and_agree_where_they_are(case: Case, num_ranks: int) -> None:
     whole = run(case, 1).delivered
     for steps in range(100):

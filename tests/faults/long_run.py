@@ -80,7 +80,7 @@ def faults_of(samples: Sequence[Sample]) -> list[str]:
             faults.append(f"process {pid}: memory grew by {grown / (1 << 20):.1f} MiB, at most {most / (1 << 20):.1f}")
         for name in ("descriptors", "threads"):
             first, last = (min(getattr(sample, name).get(pid, 0) for sample in part) for part in (early, late))
-            if last > first or (last < first and name == "threads"):
+            if first != last:
                 faults.append(f"process {pid}: {last} {name}, {first} at the beginning")
     if (shared := max(sample.shared_bytes for sample in samples)) > _MOST_SHARED:
         faults.append(f"{shared >> 20} MiB of shared memory, at most {_MOST_SHARED >> 20}")

@@ -239,7 +239,7 @@ _ROWS = (
         _in(
             _PROCESSES,
             "ctrl_c_at_any_time_is_one_keyboard_interrupt_and_one_traceback",
-            "ctrl_c_at_many_random_times_is_always_one_keyboard_interrupt",
+            "ctrl_c_at_200_random_times_is_always_one_keyboard_interrupt",
             "a_second_ctrl_c_does_not_wait_for_the_grace_period",
         ),
     ),
@@ -1084,13 +1084,13 @@ _ALSO = {
         *_in(
             _COORDINATOR,
             "ctrl_c_with_queues_and_a_coordinator_is_one_keyboard_interrupt_and_one_traceback",
-            "ctrl_c_at_many_random_times_with_queues_is_always_one_keyboard_interrupt",
+            "ctrl_c_at_100_random_times_with_queues_is_always_one_keyboard_interrupt",
             "ctrl_c_in_join_does_not_wait_for_a_thread_that_ignores_the_stop",
         ),
         *_in(
             _COORDINATION,
             "ctrl_c_in_completion_order_is_one_keyboard_interrupt_and_one_traceback",
-            "ctrl_c_at_many_random_times_in_completion_order_is_always_one_keyboard_interrupt",
+            "ctrl_c_at_60_random_times_in_completion_order_is_always_one_keyboard_interrupt",
         ),
         *_in("faults/test_interrupts.py", "ctrl_c_in_a_call_that_waits_is_one_keyboard_interrupt_at_the_line_of_the_user"),
         *_in(

@@ -365,9 +365,9 @@ def test_ctrl_c_with_queues_and_a_coordinator_is_one_keyboard_interrupt_and_one_
 @POSIX
 @pytest.mark.slow
 @pytest.mark.parametrize("loop", LOOPS)
-def test_ctrl_c_at_many_random_times_with_queues_is_always_one_keyboard_interrupt(loop: str) -> None:
+def test_ctrl_c_at_100_random_times_with_queues_is_always_one_keyboard_interrupt(loop: str) -> None:
     delays = random.Random(f"{loop}, many")
-    for _ in range(40 // len(LOOPS)):
+    for _ in range(100 // len(LOOPS)):
         interrupted(QUEUES + textwrap.dedent(LOOPS[loop]), delays.random() ** 2 * 0.2)
 
 

@@ -247,8 +247,10 @@ def interrupted(body: str, delay_s: float) -> None:
                 return
             raise
     assert child.returncode == -signal.SIGINT, errors
-    amid = errors.count("During handling of the above exception")  # Ctrl-C came while an error of Python's or ours was handled inside
-    assert errors.count("Traceback (most recent call last)") == 1 + amid, errors
+    # One exception, with the one that was being handled when it came: `os.environ.get` raises a KeyError inside, say.
+    links = errors.count("\nDuring handling of the above exception, another exception occurred:\n")
+    assert errors.count("Traceback (most recent call last)") == 1 + links, errors
+    assert sum(line.startswith("KeyboardInterrupt") for line in errors.splitlines()) == 1, errors
     assert errors.strip().endswith("KeyboardInterrupt"), errors
     assert "Exception ignored" not in errors, errors
 
@@ -261,9 +263,9 @@ def test_ctrl_c_at_any_time_is_one_keyboard_interrupt_and_one_traceback(loop: st
 
 @pytest.mark.slow
 @pytest.mark.parametrize("loop", LOOPS)
-def test_ctrl_c_at_many_random_times_is_always_one_keyboard_interrupt(loop: str) -> None:
+def test_ctrl_c_at_200_random_times_is_always_one_keyboard_interrupt(loop: str) -> None:
     delays = random.Random(f"{loop}, many")
-    for _ in range(60 // len(LOOPS)):
+    for _ in range(200 // len(LOOPS)):
         interrupted(LOOPS[loop], delays.random() ** 2 * 0.2)
 
 

@@ -69,7 +69,7 @@ def many_epochs(way: dict[str, Any]) -> None:
             if epoch == 200:
                 threads, descriptors = count_threads(), count_descriptors()
         assert count_threads() == threads
-        assert count_descriptors() <= descriptors
+        assert count_descriptors() == descriptors
         # The lowest of many: units come and go by the megabyte, and how many there are at one moment is a matter of luck. What may still
         # come is the free buffers that are kept, and 4 to 6 MB of holes in the heap; a batch lost an epoch would be 110 MB.
         assert min(memory[-1000:]) - min(memory[1000:2000]) < KEEP_BYTES + (16 << 20)

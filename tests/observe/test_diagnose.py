@@ -125,7 +125,7 @@ def test_workers_that_the_engine_let_stand_by_are_told_with_the_notice() -> None
     figures = dataclasses.replace(snapshot(alone, wait=0.9, notices=("1 of 2 workers works: they wait for the GIL",)), is_alone=True)
     verdict = judge(figures)
     assert verdict.kind == "parked"
-    assert "stage 'tokenize' is the bottleneck: 1 of its 2 workers were busy 97 % of the time and the others stood by" in verdict.headline
+    assert "stage 'tokenize' is the bottleneck: 1 of its 2 workers was busy 97 % of the time and the others stood by" in verdict.headline
     assert "because more workers did not make it faster" in verdict.headline
     assert "make 'tokenize' cheaper (980.0 us per element)" in verdict.change
     assert "notice: 1 of 2 workers works: they wait for the GIL" in explain(figures)

@@ -352,13 +352,14 @@ def _parked(snapshot: Snapshot, stage: StageStats) -> Verdict | None:
     """Judge a run whose workers stand by because they do not help: a notice says why."""
     if not snapshot.is_alone or _is_busy(stage, snapshot) or stage.busiest_s < _BUSY * snapshot.elapsed_s:
         return None
+    busy = max(1, round(stage.busy_s / stage.busiest_s))
     cause, other = "more workers did not make it faster", "let it hold the GIL for less of its time"
     if _crowded(snapshot, 1):
         cause, other = "all CPUs are in use, also by other programs", "stop those"
     return Verdict(
         kind="parked",
         stage=stage.name,
-        finding=f"{_head(stage)}: {max(1, round(stage.busy_s / stage.busiest_s))} of its {len(stage.workers)} workers were busy"
+        finding=f"{_head(stage)}: {busy} of its {len(stage.workers)} workers {'was' if busy == 1 else 'were'} busy"
         f" {_percent(stage.busiest_s / snapshot.elapsed_s)} of the time and the others stood by, because {cause}",
         change=f"make '{stage.name}' cheaper ({_micros(stage.us_per_element)} per element), or {other}",
     )
