@@ -84,9 +84,11 @@ def test_a_wheel_whose_library_cannot_be_compiled_gets_no_tag_of_a_platform(
 
 
 @pytest.mark.slow
-def test_a_library_that_needs_a_newer_system_than_its_tag_says_is_refused(wheels: Any, tmp_path: Path) -> None:
+def test_a_library_that_needs_a_newer_system_than_its_tag_says_is_refused(
+    wheels: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     target = wheels.Target("x86_64-linux-gnu.2.17", (2, 10))
-    wheels.TARGETS = {**wheels.TARGETS, "manylinux_2_17_x86_64": target}
+    monkeypatch.setitem(wheels.TARGETS, "manylinux_2_17_x86_64", target)
     wheel = wheels.build("manylinux_2_17_x86_64", wheels.sdist(tmp_path))
     with pytest.raises(wheels.Failure, match=r"needs version \(2, 17\), and its tag says \(2, 10\)"):
         wheels.check_library("manylinux_2_17_x86_64", wheel, tmp_path)
