@@ -31,7 +31,8 @@ def test_they_are_objects_of_their_own_with_the_hash_of_any_others() -> None:
     assert first == second == b"a" * LARGE_BYTES
     assert first is not second
     assert hash(first) == hash(b"a" * LARGE_BYTES)
-    assert sys.getrefcount(first) == 2
+    plain = bytes(data)
+    assert sys.getrefcount(first) == sys.getrefcount(plain)  # 2; 1 on Python 3.14, where a call borrows a variable
 
 
 def test_without_the_library_they_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
