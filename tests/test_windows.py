@@ -36,8 +36,6 @@ ON_PURPOSE = {
     "sources/test_reading.py::test_read_ends_gives_size_and_both_ends_and_a_reason_for_what_cannot_be_read",
     # Hides posix_fadvise, which is not there.
     "sources/test_whole_files.py::test_a_system_without_the_call_reads_as_ever",
-    # A signal, by way of a table of functions.
-    "queues/test_diagnosis.py::test_a_healthy_program_whose_first_element_comes_late_gets_no_error[the_handler_of_a_signal",
     # Look into functions of the C library that read nothing there.
     "sources/test_examples.py::test_a_block_of_good_records_takes_one_call",
     "sources/test_whole_files.py::test_a_block_that_stops_at_a_file_reads_that_one_and_the_next_again",

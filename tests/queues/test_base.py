@@ -15,7 +15,7 @@ from queues.crowd import LIMIT_S, Crowd, lined_up
 
 from penstock._contracts.event import BatchDelivered, BatchEnqueued, Event
 from penstock._contracts.memory import free_memory
-from penstock.errors import EnqueueCancelled, PlanError, QueueClosed, QueueStarved, QueueTimeout, SpecError
+from penstock.errors import EnqueueCancelled, PlanError, QueueClosed, QueueTimeout, SpecError
 from penstock.observe import Stats
 from penstock.queues import FIFOQueue, PaddingFIFOQueue, PriorityQueue, RandomShuffleQueue
 from penstock.queues.base import Queue, living_queues
@@ -290,36 +290,7 @@ def test_leaving_a_with_block_closes_and_cancels(kind: Any) -> None:
     assert ends == ["cancelled"]
 
 
-# -- waits that nobody can end ----------------------------------------------------------------------------------------------------
-
-
-def test_a_read_that_no_thread_can_serve_is_an_error_at_once(kind: Any) -> None:
-    queue = kind(3, name="images")
-    for call in (queue.dequeue, lambda: queue.dequeue_many(2), lambda: queue.dequeue_up_to(2)):
-        with pytest.raises(QueueStarved) as caught:
-            call()
-        assert caught.value.what.startswith(f"nothing was ever added to {queue._label} (made at test_base.py:")
-        assert "would wait for ever: enqueue() before, or in a thread of its own" in caught.value.what
-        assert caught.value.where == f"{queue._label}, 0 of 3 elements in it"
-    fill(queue, 1)
-    assert queue.dequeue()[0] == 1
-
-
-def test_a_write_that_no_thread_can_serve_is_an_error_at_once(kind: Any) -> None:
-    queue = kind(2)
-    with pytest.raises(QueueStarved) as caught:
-        queue.enqueue_many(([1, 2, 3], [[1, 1], [2, 2], [3, 3]]))
-    assert caught.value.num_done == 2
-    assert "is full (capacity 2) and no thread reads it, so enqueue_many() at test_base.py:" in caught.value.what
-    assert numbers_of(queue.dequeue_many(2)) == [1, 2]
-
-
-def test_a_read_whose_last_writer_ends_while_it_waits_is_an_error(kind: Any) -> None:
-    queue = kind(3)
-    with Crowd() as crowd:
-        crowd.start(lambda: lined_up(queue, readers=1))
-        with pytest.raises(QueueStarved):
-            queue.dequeue()
+# -- long waits -------------------------------------------------------------------------------------------------------------------
 
 
 def test_a_long_wait_warns_with_what_the_other_end_is_doing_and_goes_on(kind: Any) -> None:

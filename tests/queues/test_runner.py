@@ -474,7 +474,7 @@ def test_a_runner_says_who_fills_its_queue() -> None:
     runner = QueueRunner(queue, [rows(1)])
     assert (runner.queue, runner.name, runner.threads(), runner.has_ended()) == (queue, "images", (), False)
     threads = runner.create_threads(start=True)
-    assert queue.producers() == [runner]
+    assert queue.runners == [runner]
     assert runner.threads() == tuple(threads)
     assert ended(threads)
 

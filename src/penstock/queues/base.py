@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 import threading
 import time
 import warnings
@@ -12,14 +13,14 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
 from types import TracebackType
-from typing import Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from penstock._contracts.element import bytes_of
 from penstock._contracts.event import BatchDelivered, BatchEnqueued, Event, Fill, Listener
 from penstock._contracts.failing import add_note, attempt
 from penstock._contracts.memory import free_memory
 from penstock.errors import PlanError, QueueError, SpecError
-from penstock.queues.diagnosis import PATIENCE_S, SOON_S, Producer, Users, WaitWatch, waiting
+from penstock.queues.diagnosis import PATIENCE_S, SOON_S, End, QueueWait, WaitWatch
 from penstock.queues.exchange import (
     ENDED,
     SERVED,
@@ -33,10 +34,13 @@ from penstock.queues.exchange import (
     Store,
     Writing,
 )
-from penstock.queues.report import QueueWait, Waits, explain, refusal
+from penstock.queues.report import explain, refusal
 from penstock.queues.standing import call_and_place, level_of_caller
-from penstock.queues.stopping import Unraised, WaitBell, tell_when_dropped
+from penstock.queues.stopping import SIGNALS_S, Unraised, WaitBell, tell_when_dropped
 from penstock.queues.trees import Components, Priority, batch_of, declare, limit_of, pad, positive, slices_of, stack
+
+if TYPE_CHECKING:
+    from penstock.queues.runner import QueueRunner
 
 _WEIGHED = 32
 """So many elements at each end are measured to say what all of them take: 20 us."""
@@ -49,14 +53,15 @@ class Queue:
     not write to one after it was enqueued. All calls are thread-safe, and those that cannot be served wait in two lines, first come, first
     served. `size`, `is_closed` and `close` never block, and may be called in signal handlers and finalisers.
 
-    Each blocking call takes `timeout_s`: None waits without limit, 0 never blocks. A wait without limit that no thread can end is a
-    QueueStarved; one whose reason is likely a slip gives a RuntimeWarning after 5 s; any other, after `patience_s`, one that says what the
-    threads at the other end are doing.
+    Each blocking call takes `timeout_s`: None waits without limit, 0 never blocks. When all threads of the process wait without limit, that
+    is a QueueStarved in the main thread. A wait that looks like a slip gives a RuntimeWarning after 5 s, any other after `patience_s`; it
+    says where all threads are.
 
     As a context manager it closes, and cancels pending enqueues, at the end of the block.
 
     Attributes:
-        patience_s: seconds of waiting after which a call says so, and again after twice as long.
+        patience_s: seconds of waiting after which a call without a limit says so, and again after twice as long; infinity for never.
+        runners: the runners that fill it, started or not.
     """
 
     patience_s: float = PATIENCE_S
@@ -94,9 +99,8 @@ class Queue:
         self._check: Callable[[Any], Any] | None = _unweighed
         self._weighed = False
         self._listeners = list(listeners)
-        self._writing, self._reading = Users(), Users()
-        self._producers: list[Producer] = []
-        self._waits = Waits()
+        self._writing, self._reading = End(), End()
+        self.runners: list[QueueRunner] = []
         self._made = call_and_place()[1]
         self._failures: list[BaseException] = []
         self._unraised: Unraised | None = None
@@ -136,7 +140,7 @@ class Queue:
         The first line is one sentence, about the time since it was both filled and read: what fills it (CPU-bound, GIL-bound or waiting),
         what reads it, a capacity too small for bursts, or a `min_after_dequeue` that is too large.
         """
-        return explain(self, self._waits, self._reading, self._writing)
+        return explain(self, self._reading, self._writing)
 
     def is_closed(self) -> bool:
         """Return whether `close` was called; there may be elements left."""
@@ -145,14 +149,6 @@ class Queue:
     def add_listener(self, listener: Listener) -> None:
         """Announce every call that moves elements to one more listener, in the thread that calls; nothing is made while there is none."""
         self._listeners.append(listener)
-
-    def add_producer(self, producer: Producer) -> None:
-        """Name something that fills this queue, for the diagnosis of a wait."""
-        self._producers.append(producer)
-
-    def producers(self) -> list[Producer]:
-        """Return those that were named: its runners, started or not."""
-        return list(self._producers)
 
     def __repr__(self) -> str:
         return f"<{self._label}: {self.size()} of {self.capacity}{', closed' if self.is_closed() else ''}>"
@@ -359,15 +355,16 @@ class Queue:
                 attempt.seat.sit(SOON_S)
             if attempt.state == WAITING:
                 self._wait_on(attempt, begin_ns, limit_s)
-            self._waits.add(attempt, begin_ns, size, self._margin)
+            end = self._reading if isinstance(attempt, Reading) else self._writing
+            end.add(attempt, begin_ns, size, self._margin)
         if attempt.state != SERVED:
-            if attempt.state == ENDED and isinstance(attempt, Reading):
-                self._waits.ended_ns = self._waits.ended_ns or time.perf_counter_ns()
+            at_end = attempt.state == ENDED and isinstance(attempt, Reading)
+            if at_end:
+                self._reading.ended_ns = self._reading.ended_ns or time.perf_counter_ns()
                 self._raise_failure()
             error = refusal(attempt, limit_s, self._label, self._state())
-            if attempt.state == ENDED and isinstance(attempt, Reading):
-                for slip in filter(None, [producer.unstarted() for producer in self._producers]):
-                    error.add_note(f"penstock: {slip[0]}: what it would have added is missing")
+            for slip in filter(None, [runner.unstarted() for runner in self.runners if at_end]):
+                error.add_note(f"penstock: {slip[0]}: what it would have added is missing")
             raise error
         return begin_ns
 
@@ -384,17 +381,17 @@ class Queue:
             del failures  # or the error, its traceback and this frame would be a cycle
 
     def _wait_on(self, attempt: Attempt, begin_ns: int, limit_s: float | None) -> None:
-        wait = QueueWait(self, attempt)
-        watch = WaitWatch(wait, self.patience_s, may_fail=limit_s is None)
-        with waiting(wait) if limit_s is None else nullcontext():
+        # A signal that comes right before the main thread sleeps does not wake it (see `ParkingLot`).
+        longest_s = SIGNALS_S if threading.current_thread() is threading.main_thread() else math.inf
+        with nullcontext() if limit_s is not None else WaitWatch(QueueWait(self, attempt), self.patience_s) as watch:
             while attempt.state == WAITING:
                 waited_s = (time.perf_counter_ns() - begin_ns) / 1e9
-                if limit_s is not None and waited_s >= limit_s:
+                left_s = watch.look(waited_s) if watch is not None else (limit_s or 0.0) - waited_s
+                if left_s <= 0:
                     with self._mutex:
                         self._exchange.withdraw(attempt)
                     return
-                slice_s = watch.look(waited_s)
-                attempt.seat.sit(slice_s if limit_s is None else min(slice_s, limit_s - waited_s))
+                attempt.seat.sit(min(left_s, longest_s))
 
     def _settle(self, attempt: Attempt | None) -> None:
         """Make everything whole after an exception: the attempt leaves, what it had is put back, and the others are served."""

@@ -8,14 +8,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from functools import partial
-from types import TracebackType
 from typing import Any, Never
 
 from penstock._contracts.failing import add_note
 from penstock.errors import CoordinationError, EnqueueCancelled, PlanError
 from penstock.queues.base import Queue
 from penstock.queues.coordinator import Coordinator
-from penstock.queues.diagnosis import RUNNERS
 from penstock.queues.standing import call_and_place
 from penstock.queues.stopping import attach_others, exception_types, is_clean, told_as_error
 from penstock.queues.trees import no_such_keywords
@@ -93,8 +91,7 @@ class QueueRunner:
         self._round = _Round(None)
         self._errors: list[BaseException] = []
         self._made = call_and_place()[1]
-        queue.add_producer(self)
-        RUNNERS.add(self)
+        queue.runners.append(self)
 
     @property
     def queue(self) -> Queue:
@@ -125,8 +122,7 @@ class QueueRunner:
         made = self._round
         waiting = [thread for thread in made.threads if thread.ident is None]
         if not made.threads:
-            start = "start_queue_runners()" if _is_collected(self) else "create_threads(start=True) of the runner"
-            return f"{self.words} was never started", f"call {start} before"
+            return f"{self.words} was never started", "call start_queue_runners(), or create_threads(start=True) of the runner, before"
         if len(waiting) < len(made.threads):
             return None
         return (
@@ -189,9 +185,7 @@ class QueueRunner:
                     fix="join that one first, or make a queue and a runner of their own for this one",
                 )
         elif self._queue.is_closed() and not (coord is not None and coord.should_stop()):
-            ended = next(
-                (one for one in self._queue.producers() if one is not self and isinstance(one, QueueRunner) and one.has_ended()), None
-            )
+            ended = next((one for one in self._queue.runners if one is not self and one.has_ended()), None)
             raise CoordinationError(
                 f"queue {self._queue.name!r} is closed: runner {self._name!r} could fill nothing"
                 if ended is None
@@ -221,17 +215,19 @@ class QueueRunner:
     def _work(self, made: _Round, step: Callable[[], Any]) -> None:
         """Be a thread of this runner."""
         try:
-            with _Reports(self, made):
-                while not made.stopped() and (element := step()) is not _END:
-                    if element is not None:
-                        self._queue.enqueue(element)
+            self._queue._writing.note()  # before it adds anything, which may take long
+            while not made.stopped() and (element := step()) is not _END:
+                if element is not None:
+                    self._queue.enqueue(element)
+        except BaseException as error:
+            self._report(made, error)
         finally:
             self._end(made, threading.current_thread())
 
     def _end(self, made: _Round, thread: threading.Thread) -> None:
         """Count a thread out; the last one of all runners of the queue closes it."""
         made.live.discard(thread)
-        if not any(isinstance(other, QueueRunner) and other._round.live for other in self._queue.producers()):
+        if not any(other._round.live for other in list(self._queue.runners)):
             self._queue.close()
 
     def _stop(self, made: _Round) -> None:
@@ -256,23 +252,6 @@ class QueueRunner:
             self._queue.fail(error)
         else:
             attach_others(first, [error])
-
-
-class _Reports:
-    """Gives whatever its block raises to the runner."""
-
-    __slots__ = ("_made", "_runner")
-
-    def __init__(self, runner: QueueRunner, made: _Round) -> None:
-        self._runner, self._made = runner, made
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> bool:
-        if error is not None:
-            self._runner._report(self._made, error)
-        return True
 
 
 def _steps(enqueue_ops: Any) -> list[Callable[[], Any]]:
@@ -378,11 +357,6 @@ def start_queue_runners(
         for runner in runners:
             runner.start()
     return threads
-
-
-def _is_collected(qr: QueueRunner) -> bool:
-    """Return whether a runner is in the collection that `start_queue_runners` starts here."""
-    return any(qr is one for one in _collected(_COLLECTION))
 
 
 def _collected(collection: str) -> tuple[QueueRunner, ...]:
