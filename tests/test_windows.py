@@ -28,7 +28,6 @@ ALL = (
 ON_PURPOSE = {
     # Free memory is not known.
     "queues/test_base.py::test_a_queue_that_full_takes_more_than_half_of_the_free_memory_warns_at_the_first_element",
-    "queues/test_base.py::test_a_min_after_dequeue_that_alone_takes_more_than_half_of_the_free_memory_is_named",
     # Asks /proc for maps.
     "sources/test_catalogue.py::test_few_files_with_many_records_share_a_mapped_catalogue",
     # A folder cannot be opened.

@@ -9,14 +9,14 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from penstock._contracts.element import bytes_of
-from penstock._contracts.event import BatchDelivered, BatchEnqueued, Event, Fill, Listener
+from penstock._contracts.event import BatchDelivered, BatchEnqueued, Fill, Listener
 from penstock._contracts.failing import add_note, attempt
 from penstock._contracts.memory import free_memory
 from penstock.errors import PlanError, QueueError, SpecError
@@ -37,7 +37,7 @@ from penstock.queues.exchange import (
 from penstock.queues.report import explain, refusal
 from penstock.queues.standing import call_and_place, level_of_caller
 from penstock.queues.stopping import SIGNALS_S, Unraised, WaitBell, tell_when_dropped
-from penstock.queues.trees import Components, Priority, batch_of, declare, limit_of, pad, positive, slices_of, stack
+from penstock.queues.trees import Components, Priority, batch_of, declare, limit_of, positive, slices_of, stack
 
 if TYPE_CHECKING:
     from penstock.queues.runner import QueueRunner
@@ -96,7 +96,6 @@ class Queue:
         self._mutex = threading.RLock()
         self._name = type(self).__name__ if name is None else name
         self._label = f"{type(self).__name__} {self._name!r}"
-        self._check: Callable[[Any], Any] | None = _unweighed
         self._weighed = False
         self._listeners = list(listeners)
         self._writing, self._reading = End(), End()
@@ -261,40 +260,29 @@ class Queue:
 
     # -- inside -------------------------------------------------------------------------------------------------------------------
 
-    def _check_first(self, element: Any) -> Any:
-        """Check the first element and weigh it; from then on elements are only checked."""
-        components = self._components
-        check = None if components is None else partial(components.entry, where=self._label)
-        element = element if check is None else check(element)
-        self._check = check
-        self._weigh(element)
-        return element
-
     def _weigh(self, element: Any) -> None:
-        """Warn, once, if a full queue of such elements takes more than half of the memory that is free."""
-        if self._weighed:
-            return
+        """Warn, at the first element, if a full queue of such ones takes more than half of the memory that is free."""
         self._weighed = True
         size, free = attempt(bytes_of, element), attempt(free_memory)
         if size is not None and free is not None and self.capacity * size > free / 2:
-            kept, less = self._margin * size, f", and with it min_after_dequeue={self._margin:,}" if self._margin else ""
-            least = f" ({kept / 1e9:,.1f} GB of it never leave, by min_after_dequeue)" if kept > free / 2 else ""
+            less = f", and with it min_after_dequeue={self._margin:,}" if self._margin else ""
             text = (
-                f"{self._label} (made at {self._made}) has room for {self.capacity:,} elements, and the first has {size:,} bytes: full, it "
-                f"takes {self.capacity * size / 1e9:,.1f} GB of the {free / 1e9:,.1f} GB of memory that are free{least}; "
-                f"lower its capacity{less}"
+                f"{self._made_label()} has room for {self.capacity:,} elements, and the first has {size:,} bytes: full, it takes "
+                f"{self.capacity * size / 1e9:,.1f} GB of the {free / 1e9:,.1f} GB of memory that are free; lower its capacity{less}"
             )
             warnings.warn(text, RuntimeWarning, stacklevel=level_of_caller())
 
     def _entry(self, element: Any) -> Any:
-        check = self._check
-        if check is _unweighed:
-            return self._check_first(element)
-        return element if check is None else check(element)
+        if self._components is not None:
+            element = self._components.entry(element, self._label)
+        if not self._weighed:
+            self._weigh(element)
+        return element
 
     def _entries(self, elements: Any) -> list[Any]:
-        components = self._components
-        entries = slices_of(elements, self._label) if components is None else components.entries(elements, self._label)
+        components, entries = self._components, slices_of(elements, self._label)
+        if components is not None:
+            entries = [components.entry(entry, self._label) for entry in entries]
         if entries and not self._weighed:
             self._weigh(entries[0])
         return entries
@@ -315,7 +303,7 @@ class Queue:
                     self._stay(attempt, limit_s)
             begin_ns = self._complete(attempt, limit_s)
             if self._listeners and entries:
-                self._announce_enqueued(begin_ns, len(entries))
+                self._announce(BatchEnqueued, begin_ns, len(entries))
         except BaseException as error:
             self._settle(attempt)
             if len(entries) > 1 and not isinstance(error, QueueError):
@@ -332,7 +320,7 @@ class Queue:
             begin_ns = self._complete(attempt, limit_s)
             result = finish(attempt.entries)
             if self._listeners:
-                self._announce_delivered(begin_ns, len(attempt.entries))
+                self._announce(BatchDelivered, begin_ns, len(attempt.entries))
             return result
         except BaseException:
             self._settle(attempt)
@@ -407,24 +395,14 @@ class Queue:
         return f"{self._label} (made at {self._made})" if self._made else self._label
 
     def _state(self) -> str:
-        num, capacity = len(self._store), self._exchange.capacity
-        if num > capacity:
-            return f"{num} elements in it: a read that failed put back what it had beyond the capacity of {capacity}"
-        return f"{num} of {capacity} elements in it"
+        return f"{len(self._store)} of {self._exchange.capacity} elements in it"
 
     # -- events -------------------------------------------------------------------------------------------------------------------
 
-    def _announce_enqueued(self, begin_ns: int, num: int) -> None:
+    def _announce(self, kind: type[BatchEnqueued | BatchDelivered], begin_ns: int, num: int) -> None:
         now_ns = time.perf_counter_ns()
-        self._announce(BatchEnqueued(now_ns, now_ns - begin_ns if begin_ns else 0, len(self._store), num))
-
-    def _announce_delivered(self, begin_ns: int, num: int) -> None:
-        now_ns = time.perf_counter_ns()
-        self._announce(BatchDelivered(now_ns, now_ns - begin_ns if begin_ns else 0, len(self._store), num))
-
-    def _announce(self, event: Event) -> None:
         for listener in self._listeners:
-            listener(event)
+            listener(kind(now_ns, now_ns - begin_ns if begin_ns else 0, len(self._store), num))
 
 
 def living_queues() -> list[Queue]:
@@ -439,11 +417,6 @@ def _living() -> weakref.WeakValueDictionary[int, Queue]:
 
 def _bytes_at(store: Store, place: int) -> int:
     return bytes_of(store[place])
-
-
-def _unweighed(element: Any) -> Any:
-    """Stand in for the check of a queue that has not seen an element yet: a method of the queue would hold it, until a collection."""
-    return element
 
 
 _NOTHING = object()
@@ -485,7 +458,7 @@ class FIFOQueue(Queue):
         """Add one element; block while the queue is full. See `Queue.enqueue`."""
         if timeout_s is not None:
             timeout_s = limit_of(timeout_s)
-        if self._check is not None:
+        if not self._weighed or self._components is not None:
             element = self._entry(element)
         store, exchange, attempt = self._store, self._exchange, None
         try:
@@ -504,7 +477,7 @@ class FIFOQueue(Queue):
                         self._stay(attempt, timeout_s)
             begin_ns = 0 if attempt is None else self._complete(attempt, timeout_s)
             if self._listeners:
-                self._announce_enqueued(begin_ns, 1)
+                self._announce(BatchEnqueued, begin_ns, 1)
         except BaseException:
             self._settle(attempt)
             raise
@@ -530,7 +503,7 @@ class FIFOQueue(Queue):
                         self._stay(attempt, timeout_s)
             begin_ns = 0 if attempt is None else self._complete(attempt, timeout_s)
             if self._listeners:
-                self._announce_delivered(begin_ns, 1)
+                self._announce(BatchDelivered, begin_ns, 1)
             return element if attempt is None else attempt.entries[0]
         except BaseException:
             if element is not _NOTHING:
@@ -546,7 +519,7 @@ class PaddingFIFOQueue(FIFOQueue):
     """
 
     def _batch(self, entries: list[Any]) -> Any:
-        return batch_of(entries, pad, self._label)
+        return batch_of(entries, partial(stack, padded=True), self._label)
 
 
 class RandomShuffleQueue(Queue):

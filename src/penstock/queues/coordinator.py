@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, Never
-
-import numpy as np
 
 from penstock._contracts.failing import add_note
 from penstock.errors import CoordinationError, PlanError, QueueStarved, StillRunning
@@ -186,7 +185,8 @@ class Coordinator:
             PlanError: a grace period that is no number >= 0, something among the threads that is none, or another keyword.
         """
         no_such_keywords("Coordinator.join()", others)
-        grace_s = _grace(stop_grace_period_s)
+        limit_s = limit_of(stop_grace_period_s, "stop_grace_period_s")
+        grace_s = math.inf if limit_s is None else limit_s
         run = self._enter(threads)
         try:
             self._wait(run, grace_s)
@@ -375,16 +375,6 @@ def _note(errors: list[BaseException], note: str) -> None:
         attach_others(errors[0], errors)
         if note:
             add_note(errors[0], note)
-
-
-def _grace(given: Any) -> float:
-    if given is None:
-        return float("inf")
-    if isinstance(given, (int, float, np.integer, np.floating)) and not isinstance(given, bool) and given >= 0:
-        return float(given)
-    raise PlanError(
-        f"stop_grace_period_s={given!r} is not a number >= 0", where="Coordinator.join()", fix="give seconds, or None to wait for ever"
-    )
 
 
 def _checked(threads: Any, where: str) -> list[threading.Thread]:
