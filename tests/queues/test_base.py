@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import pickle
 import threading
 import time
@@ -16,7 +17,6 @@ from queues.crowd import LIMIT_S, Crowd, lined_up
 from penstock._contracts.event import BatchDelivered, BatchEnqueued, Event
 from penstock._contracts.memory import free_memory
 from penstock.errors import EnqueueCancelled, PlanError, QueueClosed, QueueTimeout, SpecError
-from penstock.observe import Stats
 from penstock.queues import FIFOQueue, PaddingFIFOQueue, PriorityQueue, RandomShuffleQueue
 from penstock.queues.base import Queue, living_queues
 
@@ -188,13 +188,6 @@ def test_a_time_limit_that_is_none_is_refused_by_every_call_and_moves_nothing(ki
     assert queue.size() == 1
 
 
-def test_no_limit_may_also_be_written_as_infinity(kind: Any) -> None:
-    queue = kind(3)
-    with Crowd() as crowd:
-        crowd.start(lambda: (lined_up(queue, readers=1), fill(queue, 1)))
-        assert queue.dequeue(timeout_s=float("inf"))[0] == 1
-
-
 # -- the end ----------------------------------------------------------------------------------------------------------------------
 
 
@@ -229,6 +222,7 @@ def test_a_closed_queue_takes_nothing_more(kind: Any) -> None:
 
 def test_the_end_wakes_everybody_who_waits_for_what_will_not_come(kind: Any) -> None:
     queue, ends = kind(4), []
+    queue.patience_s = math.inf  # on a busy machine it takes long until all have started
 
     def wait(number: int) -> None:
         call = [queue.dequeue, lambda: queue.dequeue_many(3), lambda: queue.dequeue_up_to(2), lambda: queue.dequeue(timeout_s=LIMIT_S)]
@@ -358,16 +352,6 @@ def test_every_call_that_moves_elements_is_announced_with_its_wait_and_what_is_l
         crowd.start(lambda: (lined_up(queue, readers=1), fill(queue, 5)))
         queue.dequeue_many(2)
     assert [event.wait_ns > 0 for event in heard[-2:] if isinstance(event, BatchDelivered)] == [True]
-
-
-def test_the_collector_of_a_feed_listens_to_a_queue_too(kind: Any) -> None:
-    queue, stats = kind(4), Stats()
-    queue.add_listener(stats)
-    fill(queue, 1, 2, 3)
-    for _ in range(3):
-        queue.dequeue()
-    consumer = stats.snapshot().consumer
-    assert (consumer.num_batches, consumer.mean_ready, consumer.wait_s) == (3, 0.5, 0.0)
 
 
 def test_a_listener_that_fails_loses_nothing(kind: Any) -> None:

@@ -284,16 +284,14 @@ def test_a_join_of_threads_that_work_says_after_the_patience_that_no_stop_was_re
 
 def test_a_runner_that_is_started_behind_the_end_of_another_one_is_refused_with_the_way() -> None:
     queue = FIFOQueue(9, name="images")
-    first, made = QueueRunner(queue, [iter([1, 2])], name="first"), line()
-    second, other = QueueRunner(queue, [iter([3])], name="second"), line()
+    first = QueueRunner(queue, [iter([1, 2])], name="first")
+    second, made = QueueRunner(queue, [iter([3])], name="second"), line()
     for thread in first.create_threads(start=True):
         thread.join()
     with pytest.raises(CoordinationError) as caught:
         second.create_threads(start=True)
-    assert caught.value.what == (
-        f"queue 'images' was closed by the end of QueueRunner 'first' (made at {made}), so QueueRunner 'second' (made at {other}) "
-        "can add nothing more: create the threads of both before any is started"
-    )
+    assert caught.value.what == f"queue 'images' is closed: QueueRunner 'second' (made at {made}) could fill nothing"
+    assert "create the threads of both before any is started" in caught.value.fix
 
 
 def test_the_end_of_a_queue_says_which_of_its_runners_was_never_started() -> None:

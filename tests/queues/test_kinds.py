@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -110,6 +111,8 @@ def test_a_random_queue_gives_another_order_which_its_seed_repeats() -> None:
 
     assert order(7) == order(7)
     assert len({tuple(order(seed)) for seed in (7, 8, None, None)}) == 4
+    first = Counter(order(seed)[0] // 10 for seed in range(1000))
+    assert all(abs(first[tenth] - 100) < 60 for tenth in range(10))  # six standard deviations, and the seeds are fixed
     assert sorted(order(7)) == list(range(100))
 
 

@@ -389,7 +389,6 @@ class Queue:
                 if isinstance(attempt, Reading):
                     self._exchange.give_back(attempt)
             self._exchange.serve()
-            self._exchange.wake(1)
 
     def _made_label(self) -> str:
         return f"{self._label} (made at {self._made})" if self._made else self._label

@@ -96,16 +96,9 @@ def _queued_ns(native_id: int) -> int:
 
 def explain(queue: Queue, readers: End, writers: End) -> str:
     """Return one sentence: the bottleneck at a queue, its cause with the numbers that show it, and one change; and a line of figures."""
-    now_ns, label, size = time.perf_counter_ns(), queue._label, queue.size()
-    margin, waiting = queue._exchange.margin, list(queue._exchange.readers)
-    span_ns = (readers.ended_ns or now_ns) - max(readers.since_ns, writers.since_ns)
-    if waiting and margin and waiting[0].want <= size < margin + waiting[0].want:
-        return (
-            f"min_after_dequeue={margin:,} is too large for {label}: {size:,} elements are in, and the read waits for "
-            f"{margin + waiting[0].want:,}; lower min_after_dequeue, or add threads that fill the queue"
-        )
+    span_ns = (readers.ended_ns or time.perf_counter_ns()) - max(readers.since_ns, writers.since_ns)
     if not (readers.seen and writers.seen) or span_ns < _SHORTEST_NS:
-        return f"too little to judge {label}: it was not both filled and read for long; use it longer before asking for a report"
+        return f"too little to judge {queue._label}: it was not both filled and read for long; use it longer before asking for a report"
     read, held = (time_ns / span_ns / len(readers.seen) for time_ns in (readers.waited_ns, readers.held_ns))
     write = writers.waited_ns / span_ns / len(writers.seen)
     figures = f"\n  waits: reads {_percent(read)} and enqueues {_percent(write)} of {span_ns / 1e9:.2f} s, {queue._state()}"

@@ -112,9 +112,8 @@ class QueueRunner:
         """Return the threads that were made last, those that have ended included."""
         return self._round.threads
 
-    @property
-    def words(self) -> str:
-        """What errors and warnings call it: its name, and the line that made it."""
+    def _words(self) -> str:
+        """Return what errors and warnings call it: its name, and the line that made it."""
         return f"QueueRunner {self._name!r} (made at {self._made})" if self._made else f"QueueRunner {self._name!r}"
 
     def unstarted(self) -> tuple[str, str] | None:
@@ -122,11 +121,11 @@ class QueueRunner:
         made = self._round
         waiting = [thread for thread in made.threads if thread.ident is None]
         if not made.threads:
-            return f"{self.words} was never started", "call start_queue_runners(), or create_threads(start=True) of the runner, before"
+            return f"{self._words()} was never started", "call start_queue_runners(), or create_threads(start=True) of the runner, before"
         if len(waiting) < len(made.threads):
             return None
         return (
-            f"the threads of {self.words}, created at {made.place or 'some place'}, were never started",
+            f"the threads of {self._words()}, created at {made.place or 'some place'}, were never started",
             "call start() of the runner, or of each thread, before",
         )
 
@@ -185,16 +184,11 @@ class QueueRunner:
                     fix="join that one first, or make a queue and a runner of their own for this one",
                 )
         elif self._queue.is_closed() and not (coord is not None and coord.should_stop()):
-            ended = next((one for one in self._queue.runners if one is not self and one.has_ended()), None)
             raise CoordinationError(
-                f"queue {self._queue.name!r} is closed: runner {self._name!r} could fill nothing"
-                if ended is None
-                else f"queue {self._queue.name!r} was closed by the end of {ended.words}, so {self.words} can add nothing more: create the "
-                "threads of both before any is started",
+                f"queue {self._queue.name!r} is closed: {self._words()} could fill nothing",
                 where="QueueRunner.create_threads()",
-                fix="make a new queue and a new runner for each run: a closed queue stays closed"
-                if ended is None
-                else "start_queue_runners() does it for all runners that were added, or call create_threads() of each, and then start()",
+                fix="make a new queue and a new runner for each run; where the end of another runner has closed it, create the threads of "
+                "both before any is started, as start_queue_runners() does",
             )
 
     def start(self) -> None:
@@ -209,7 +203,10 @@ class QueueRunner:
             except BaseException:
                 for thread in waiting:
                     self._end(made, thread)  # one that is started all the same finds the stop
-                self._stop(made)
+                if made.coord is None:
+                    self._queue.close(cancel_pending_enqueues=True)
+                else:
+                    made.coord.request_stop()
                 raise
 
     def _work(self, made: _Round, step: Callable[[], Any]) -> None:
@@ -229,12 +226,6 @@ class QueueRunner:
         made.live.discard(thread)
         if not any(other._round.live for other in list(self._queue.runners)):
             self._queue.close()
-
-    def _stop(self, made: _Round) -> None:
-        if made.coord is None:
-            self._queue.close(cancel_pending_enqueues=True)
-        else:
-            made.coord.request_stop()
 
     def _report(self, made: _Round, error: BaseException) -> None:
         """Tell what a thread raised to whom it concerns."""
@@ -277,9 +268,6 @@ def _step(op: Any, turns: dict[int, AbstractContextManager[Any]]) -> Callable[[]
         raise _refusal(
             f"{op!r} only makes {makes} each time it is called", "give the generator itself, as in [rows()], or a plain function"
         )
-    owner = getattr(op, "__self__", None)
-    if getattr(op, "__name__", "") == "__next__" and isinstance(owner, Iterator):
-        op = owner
     if isinstance(op, Iterator):
         return partial(_next, op, turns.setdefault(id(op), threading.Lock()))
     if callable(op):

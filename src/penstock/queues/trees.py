@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -92,11 +91,16 @@ def slices_of(elements: Any, where: str) -> list[Any]:
         raise SpecError(f"the first dimensions are not equal: {told}", where=where, fix="give as many slices of every component")
     if not lengths:
         raise SpecError("there is no component to slice", where=where, fix="give arrays, or tuples or dicts of them")
-    return [batch_of([tree], partial(_slice, number), where) for number in range(next(iter(lengths.values())))]
+    return [_slice(tree, number) for number in range(next(iter(lengths.values())))]
 
 
-def _slice(number: int, leaves: Sequence[Any], _: str) -> Any:
-    return leaves[0][number]
+def _slice(tree: Any, number: int) -> Any:
+    if isinstance(tree, dict):
+        return {key: _slice(value, number) for key, value in tree.items()}
+    if isinstance(tree, tuple):
+        parts = [_slice(value, number) for value in tree]
+        return tuple(parts) if type(tree) is tuple else type(tree)(*parts)
+    return tree[number]
 
 
 def is_sliceable(value: Any) -> bool:
@@ -201,19 +205,22 @@ def array_of(value: Any, subject: str, where: str, dtype: np.dtype[Any] | None =
     if MASKED in kinds:
         raise _masked_error(subject, where)
     if dtype is None:
-        alike, told = len(kinds) < 2 or "O" in kinds or kinds <= _NUMBERS, "and items of different kinds have no array in common"
+        alike = len(kinds) < 2 or "O" in kinds or kinds <= _NUMBERS
     else:
-        alike, told = all(dtype.kind in _WIDENS.get(kind, kind) for kind in kinds), f"the queue takes {dtype}"
+        alike = all(dtype.kind in _WIDENS.get(kind, kind) for kind in kinds)
     if not alike:
+        told = "and items of different kinds have no array in common" if dtype is None else f"the queue takes {dtype}"
         raise SpecError(f"{subject} is {value!r:.60}, {told}", where=where, fix="give items of one kind; a tuple has components")
     texts = dtype is None and kinds in _TEXTS  # NumPy's own would lose the zeros at their ends
+    wrapped = False
     try:
         array = np.asarray(value, _OBJECT if texts else dtype)
         if dtype is None and kinds and kinds <= _WHOLE and array.dtype.kind in "fO":
             array = np.asarray(value, np.uint64)
-        if texts and not all(isinstance(item, (str, bytes)) for item in array.flat):
+        elif texts and not all(isinstance(item, (str, bytes)) for item in array.flat):
             np.asarray(value)  # raises: its rows are not equally long
-        wrapped = array.dtype.kind in "iu" and not (array == np.asarray(value)).all()  # NumPy's integers; Python's are an OverflowError
+        if array.ndim and array.dtype.kind in "iu":  # Python's integers are an OverflowError where they do not fit, NumPy's are wrapped
+            wrapped = not (array == np.asarray(value)).all()
     except (ValueError, OverflowError, TypeError) as error:
         raise SpecError(
             f"{subject} cannot become an array: {error}", where=where, fix="give an array, lists of equal length, or another dtype"
