@@ -7,7 +7,6 @@ import math
 import pickle
 import threading
 import time
-import warnings
 from typing import Any
 
 import numpy as np
@@ -285,33 +284,6 @@ def test_leaving_a_with_block_closes_and_cancels(kind: Any) -> None:
 
 
 # -- long waits -------------------------------------------------------------------------------------------------------------------
-
-
-def test_a_long_wait_warns_with_what_the_other_end_is_doing_and_goes_on(kind: Any) -> None:
-    queue, go_on = kind(3, name="images"), threading.Event()
-    queue.patience_s = 0.03
-
-    def slow_loader() -> None:
-        fill(queue, 1)
-        go_on.wait(LIMIT_S)
-        fill(queue, 2)
-
-    with Crowd() as crowd, warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        show = warnings.showwarning
-
-        def heard(*arguments: Any, **options: Any) -> None:
-            show(*arguments, **options)
-            go_on.set()
-
-        warnings.showwarning = heard
-        crowd.start(slow_loader)
-        assert sorted(queue.dequeue()[0] for _ in range(2)) == [1, 2]
-    text = str(caught[0].message)
-    assert caught[0].category is RuntimeWarning
-    assert caught[0].filename == __file__
-    assert "has waited 0 s for 1 element in " in text
-    assert "in test_a_long_wait_warns_with_what_the_other_end_is_doing_and_goes_on.<locals>.slow_loader: go_on.wait(LIMIT_S)" in text
 
 
 def test_a_long_wait_whose_warning_is_an_error_loses_nothing(kind: Any) -> None:

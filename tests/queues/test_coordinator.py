@@ -189,15 +189,6 @@ TestCoordinator = CoordinatorMachine.TestCase
 # -- the stop ------------------------------------------------------------------------------------------------------------------------------
 
 
-def test_a_stop_wakes_all_who_wait_for_it() -> None:
-    coord, names = Coordinator(), [f"waiter-{number}" for number in range(8)]
-    with hands(*names) as waiters:
-        for waiter in waiters:
-            waiter.begin(coord.wait_for_stop)
-        coord.request_stop()
-        assert [waiter.result() for waiter in waiters] == [True] * 8
-
-
 def test_who_waited_for_a_stop_that_is_cleared_at_once_hears_of_it_all_the_same() -> None:
     coord = Coordinator()
     with hands("waiter") as (waiter,):
@@ -287,25 +278,6 @@ def test_a_callback_that_ctrl_c_interrupts_is_called_again_by_the_next_request()
 
 
 # -- errors --------------------------------------------------------------------------------------------------------------------------------
-
-
-def test_the_first_error_is_raised_once_with_the_traceback_of_its_thread() -> None:
-    coord = Coordinator()
-
-    def read_the_file() -> None:
-        raise OSError("disk")
-
-    def work() -> None:
-        with coord.stop_on_exception():
-            read_the_file()
-
-    worker = threading.Thread(target=work)
-    worker.start()
-    with pytest.raises(OSError) as caught:
-        coord.join([worker])
-    assert "read_the_file" in [entry.name for entry in caught.traceback]
-    coord.join([worker])
-    assert coord.joined
 
 
 def test_a_dropped_coordinator_warns_of_an_error_that_nobody_has_raised() -> None:

@@ -153,22 +153,6 @@ def test_without_a_coordinator_the_reader_gets_the_error_once_behind_what_was_en
         queue.dequeue()
 
 
-def test_without_a_coordinator_a_reader_that_waits_gets_the_error() -> None:
-    queue, go = FIFOQueue(10), threading.Event()
-
-    def fail() -> None:
-        assert go.wait(LIMIT_S)
-        raise OSError("disk")
-
-    runner = started(queue, [fail])
-    with hands("reader") as (reader,):
-        reader.begin(lambda: queue.dequeue_many(4))
-        go.set()
-        with pytest.raises(OSError):
-            reader.result()
-    assert ended(runner.threads())
-
-
 def test_without_a_coordinator_a_second_error_is_a_note_of_the_first() -> None:
     queue, both = FIFOQueue(10), threading.Barrier(2)
 
@@ -337,16 +321,6 @@ def test_every_order_of_starting_and_stopping_has_a_defined_end(order: tuple[str
     coord.join()
     assert ended(runner.threads())
     assert queue.is_closed()
-
-
-def test_a_runner_that_comes_behind_the_stop_of_its_queue_ends_as_it_starts() -> None:
-    coord, queue, calls = Coordinator(), FIFOQueue(2), []
-    started(queue, [lambda: 1], coord)
-    coord.request_stop()
-    late = started(queue, [lambda: calls.append(1)] * 3, coord)
-    coord.join()
-    assert late.has_ended()
-    assert calls == []
 
 
 def test_a_runner_whose_queue_a_stop_closed_needs_a_new_queue_to_run_again() -> None:

@@ -101,10 +101,9 @@ class End:
         if isinstance(attempt, Reading) and margin > size:  # else it waits for no more than it takes
             self.held_ns += waited_ns * (margin - size) // (margin + attempt.want - size)
 
-    def others(self) -> list[Seen]:
-        """Return the threads that came here but the calling one."""
-        own = threading.current_thread()
-        return [seen for seen in list(self.seen.values()) if not seen.is_of(own)]
+    def others(self, thread: threading.Thread) -> list[Seen]:
+        """Return the threads that came here but one."""
+        return [seen for seen in list(self.seen.values()) if not seen.is_of(thread)]
 
 
 class Wait(Protocol):
@@ -175,7 +174,8 @@ class WaitWatch:
 def _all_wait(main: threading.Thread) -> bool:
     """Return whether each living thread waits without limit; the main one may have ended.
 
-    A thread that began to wait before the threads are listed, and still waits behind that, did so in that moment.
+    A wait that was there before the threads are listed, and is pending after that, was pending in that moment. So all waited at once:
+    no thread can have ended a wait of another one and begun its own in between.
     """
     found = dict(_waits)
     if threading.active_count() > len(found) + 1:  # so each of a thousand threads that wait looks at one number
@@ -200,11 +200,11 @@ class QueueWait:
     """A call that waits for elements or for room, without limit; its words name the user's line."""
 
     def __init__(self, queue: Queue, attempt: Attempt) -> None:
-        self._queue, self._attempt = queue, attempt
+        self._queue, self._attempt, self._thread = queue, attempt, threading.current_thread()
         self.reads = isinstance(attempt, Reading)
         self._end = queue._writing if self.reads else queue._reading
         self._call, place = call_and_place()
-        self._here = f"{self._call}() at {place}" if place else f"{self._call}() in thread {threading.current_thread().name!r}"
+        self._here = f"{self._call}() at {place}" if place else f"{self._call}() in thread {self._thread.name!r}"
 
     def pending(self) -> bool:
         """Return whether it still waits."""
@@ -224,7 +224,7 @@ class QueueWait:
 
     def warning(self, waited_s: float, is_long: bool) -> str | None:
         """Return the warning; None where nothing looks wrong yet, or another thread has just told of a wait at this end of the queue."""
-        others, now_s = self._end.others(), time.monotonic()
+        others, now_s = self._end.others(self._thread), time.monotonic()
         served = any(seen.is_alive() for seen in others)
         likely = not served and (self._end.seen or self._unstarted() is not None)
         if not (likely or is_long) or now_s < self._end.told_s + waited_s / 2:
@@ -258,7 +258,12 @@ class QueueWait:
         unstarted = self._unstarted()
         if unstarted is not None:
             return unstarted
-        queue, size, margin, others = self._queue._made_label(), self._queue.size(), self._queue._exchange.margin, self._end.others()
+        queue, size, margin, others = (
+            self._queue._made_label(),
+            self._queue.size(),
+            self._queue._exchange.margin,
+            self._end.others(self._thread),
+        )
         full = f"{queue} is full (capacity {self._queue.capacity})"
         left = f", with {elements(size)} left in it" if self.reads and size else ""
         if self.reads and margin and size:
