@@ -227,7 +227,7 @@ class QueueWait:
         others, now_s = self._end.others(self._thread), time.monotonic()
         served = any(seen.is_alive() for seen in others)
         likely = not served and (self._end.seen or self._unstarted() is not None)
-        if not (likely or is_long) or now_s < self._end.told_s + waited_s / 2:
+        if not (likely or is_long) or now_s < self._end.told_s + self._queue.patience_s / 2:
             return None
         self._end.told_s = now_s
         waits = f"{self._here} has waited {waited_s:.0f} s for {self._wish()}"
