@@ -52,16 +52,6 @@ def test_the_bell_of_each_who_is_decided_rings_once_and_no_other() -> None:
     assert rung == [0, 1, 2]
 
 
-def test_a_refill_lets_in_the_first_who_waits_and_only_as_much_as_there_is_room() -> None:
-    lines = exchange(2)
-    many, one = write(lines, 1, 2, 3, 4), write(lines, 5)
-    for taken, states in ((1, (WAITING, WAITING)), (2, (SERVED, WAITING)), (3, (SERVED, SERVED))):
-        assert lines.store.take() == taken
-        lines.refill()
-        assert (many.state, one.state) == states
-    assert [lines.store.take(), lines.store.take()] == [4, 5]
-
-
 def test_what_an_interrupted_thread_left_half_done_is_finished_by_the_next_who_comes() -> None:
     lines = exchange(2)
     writer = write(lines, 1, 2, 3)
@@ -69,11 +59,12 @@ def test_what_an_interrupted_thread_left_half_done_is_finished_by_the_next_who_c
     writer.num_done = 3
     lines.store.add(3)  # it is all in and not yet told
     assert lines.store.take() == 2
-    lines.refill()
+    lines.serve()
     assert (writer.state, [lines.store.take()]) == (SERVED, [3])
     reader, second = read(lines, 1), read(lines, 1)
     reader.entries.append(4)  # it has what it wants and is not yet told
-    lines.hand(5)
+    lines.store.add(5)
+    lines.serve()
     assert (reader.state, reader.entries, second.state, second.entries) == (SERVED, [4], SERVED, [5])
     late = write(lines)
     lines.writers.append(late)  # all in, and not yet told
@@ -82,16 +73,9 @@ def test_what_an_interrupted_thread_left_half_done_is_finished_by_the_next_who_c
     assert late.state == SERVED
     third = read(lines, 1)
     lines.store.add(6)  # nobody was served with it
-    lines.hand(7)
+    lines.store.add(7)
+    lines.serve()
     assert (third.entries, lines.store.take()) == ([6], 7)
-
-
-def test_an_entry_goes_from_hand_to_hand_or_into_the_store() -> None:
-    lines = exchange(3)
-    one, two = read(lines, 1), read(lines, 2)
-    for entry in (1, 2, 3, 4):
-        lines.hand(entry)
-    assert (one.entries, two.entries, [lines.store.take()]) == ([1], [2, 3], [4])
 
 
 def test_an_attempt_that_never_stood_in_line_or_is_decided_leaves_without_a_trace() -> None:

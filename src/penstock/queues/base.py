@@ -463,11 +463,11 @@ class FIFOQueue(Queue):
         try:
             with self._mutex:
                 if len(store) < exchange.room:  # so nobody waits to write
-                    if store and not exchange.readers:
-                        store.append(element)
-                    else:
+                    if exchange.readers or not store:
                         self._writing.note()
-                        exchange.hand(element)
+                    store.append(element)
+                    if exchange.readers:
+                        exchange.serve()
                 else:
                     self._writing.note()
                     attempt = Writing([element])
@@ -493,7 +493,7 @@ class FIFOQueue(Queue):
                     del store[0]
                     if exchange.writers:
                         self._reading.note()
-                        exchange.refill()
+                        exchange.serve()
                 else:
                     self._reading.note()
                     attempt = Reading(1, True)

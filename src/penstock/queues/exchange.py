@@ -188,34 +188,6 @@ class Exchange:
         if len(self.store) < self.capacity:
             self.serve()
 
-    def hand(self, entry: Any) -> None:
-        """Add an entry for which there is room to a store without a margin, and serve whom it can serve."""
-        readers = self.readers
-        if readers and readers[0].want == 1 and not (readers[0].entries or self.store):  # it goes from hand to hand
-            attempt = readers[0]
-            attempt.entries = [entry]
-            del readers[0]
-            attempt.state = SERVED
-            if attempt.bell is not None:
-                attempt.bell(None)
-        else:
-            self.store.add(entry)
-            if readers:
-                self.serve()
-
-    def refill(self) -> None:
-        """Serve those who write after one entry was taken, for which nobody waits to read."""
-        writers = self.writers
-        attempt = writers[0]
-        number = attempt.num_done
-        if number + 1 != len(attempt.entries) or len(self.store) >= self.capacity:
-            self.serve()  # also of one that is all in, and whose thread was interrupted before it could be told
-            return
-        entry = attempt.entries[number]
-        attempt.num_done = number + 1
-        self.store.add(entry)
-        self._decide(writers, SERVED)
-
     def withdraw(self, attempt: Attempt) -> None:
         """Take an attempt out of its line, and give what it had gathered back. Nothing happens to one that is decided."""
         self.serve()  # what an interrupted thread left half done
