@@ -201,35 +201,46 @@ def array_of(value: Any, subject: str, where: str, dtype: np.dtype[Any] | None =
     Raises:
         SpecError: it has rows of different length, items of different or too wide a kind, a mask, or numbers beyond the dtype.
     """
-    kinds = set() if _is_array_like(value) else kinds_of(value if isinstance(value, (list, tuple)) else (value,))
-    if MASKED in kinds:
-        raise _masked_error(subject, where)
-    if dtype is None:
-        alike = len(kinds) < 2 or "O" in kinds or kinds <= _NUMBERS
-    else:
-        alike = all(dtype.kind in _WIDENS.get(kind, kind) for kind in kinds)
-    if not alike:
-        told = "and items of different kinds have no array in common" if dtype is None else f"the queue takes {dtype}"
-        raise SpecError(f"{subject} is {value!r:.60}, {told}", where=where, fix="give items of one kind; a tuple has components")
-    texts = dtype is None and kinds in _TEXTS  # NumPy's own would lose the zeros at their ends
-    wrapped = False
+    kinds = kinds_of((value,))
+    _check_kinds(kinds, value, subject, where, dtype)
+    texts = _texts(value, (str, bytes)) if dtype is None and kinds in _TEXTS else None
+    if texts is not None:
+        return texts
     try:
-        array = np.asarray(value, _OBJECT if texts else dtype)
+        array = np.asarray(value, dtype)
         if dtype is None and kinds and kinds <= _WHOLE and array.dtype.kind in "fO":
             array = np.asarray(value, np.uint64)
-        elif texts and not all(isinstance(item, (str, bytes)) for item in array.flat):
-            np.asarray(value)  # raises: its rows are not equally long
+        fits = array.dtype != _OBJECT or not kinds <= _NUMBERS
         if array.ndim and array.dtype.kind in "iu":  # Python's integers are an OverflowError where they do not fit, NumPy's are wrapped
-            wrapped = not (array == np.asarray(value)).all()
+            fits = bool((array == np.asarray(value)).all())
     except (ValueError, OverflowError, TypeError) as error:
         raise SpecError(
             f"{subject} cannot become an array: {error}", where=where, fix="give an array, lists of equal length, or another dtype"
         ) from error
-    if wrapped or (array.dtype == _OBJECT and kinds and kinds <= _NUMBERS):
+    if kinds and not fits:
         raise SpecError(
             f"{subject} is {value!r:.60}, which does not fit {dtype or 'a dtype'}", where=where, fix="give another dtype, or floats"
         )
     return array
+
+
+def _texts(value: Any, kinds: type | tuple[type, ...]) -> NDArray[Any] | None:
+    """Return the array of nested lists of texts, of objects: NumPy's own would lose the zeros at their ends. None where it is none."""
+    array = np.asarray(value, _OBJECT)
+    return array if all(isinstance(item, kinds) for item in array.flat) else None
+
+
+def _check_kinds(kinds: set[str], value: Any, subject: str, where: str, dtype: np.dtype[Any] | None) -> None:
+    """Refuse a value whose items have no array in common, or not of a dtype."""
+    if MASKED in kinds:
+        raise _masked_error(subject, where)
+    if dtype is None:
+        alike, told = len(kinds) < 2 or "O" in kinds or kinds <= _NUMBERS, "and items of different kinds have no array in common"
+    else:
+        alike, told = all(dtype.kind in _WIDENS.get(kind, kind) for kind in kinds), "the queue takes"
+    if not alike:
+        told += f" {dtype}" if dtype is not None else ""
+        raise SpecError(f"{subject} is {value!r:.60}, {told}", where=where, fix="give items of one kind; a tuple has components")
 
 
 def _masked_error(subject: str, where: str) -> SpecError:
@@ -290,21 +301,16 @@ class Component:
         if isinstance(value, np.ndarray) and type(value) is not np.ndarray and is_masked(value):
             raise _masked_error(self.path, where)
         if self.text is not None:
-            return self._texts(value, self.text, where)
+            texts = _texts(value, self.text) if isinstance(value, (list, np.ndarray)) else value if isinstance(value, self.text) else None
+            if texts is None:
+                name = self.text.__name__
+                raise self._error(f"is {value!r:.60}, the queue takes {name}", where, f"give {name}, or declare another dtype")
+            return texts
         if isinstance(value, (np.ndarray, np.generic)):
             if value.dtype != dtype:
                 raise self._error(f"is {spec_of(value)}, the queue takes {dtype}", where, f"convert it before: .astype({str(dtype)!r})")
             return value
         return value if dtype == _OBJECT else array_of(value, self.path, where, dtype)
-
-    def _texts(self, value: Any, kind: type, where: str) -> Any:
-        if isinstance(value, kind):
-            return value
-        if isinstance(value, (list, np.ndarray)):
-            array = np.asarray(value, _OBJECT)
-            if all(isinstance(item, kind) for item in array.flat):
-                return array
-        raise self._error(f"is {value!r:.60}, the queue takes {kind.__name__}", where, f"give {kind.__name__}, or declare another dtype")
 
     def _error(self, what: str, where: str, fix: str) -> SpecError:
         return SpecError(f"{self.path} {what}", where=where, fix=fix)
@@ -387,22 +393,29 @@ def declare(dtypes: Any, shapes: Any, names: Sequence[str] | None, first: tuple[
     kinds = None if dtypes is None else [_dtype(one) for one in (dtypes if isinstance(dtypes, (list, tuple)) else [dtypes])]
     forms = None if shapes is None else [_shape(one) for one in _shape_list(shapes)]
     labels = None if names is None else _names(names)
-    given = {"dtypes": kinds, "shapes": forms, "names": labels and labels[len(first) :]}
-    counts = {what: len(one) for what, one in given.items() if one is not None}
-    count = next(iter(counts.values()))
-    if count == 0 or len(set(counts.values())) > 1:
-        told = ", ".join(f"{what} has {number}" for what, number in counts.items()) + (f" besides the first {len(first)}" if first else "")
-        raise PlanError(
-            f"dtypes, shapes and names must have one entry for each component: {told}",
-            where="dtypes, shapes, names",
-            fix="give as many of each, or leave one out",
-        )
+    count = _count({"dtypes": kinds, "shapes": forms, "names": labels and labels[len(first) :]}, len(first))
     parts = list(first)
     for number in range(count):
         place = number + len(first)
         path = f"component {labels[place]!r}" if labels else f"component {place}" if count + len(first) > 1 else ""
         parts.append(Component(path, kinds and kinds[number], forms[number] if forms else None))
     return Components(parts, labels)
+
+
+def _count(given: dict[str, Sequence[Any] | None], num_first: int) -> int:
+    """Return the number of declared components without the first ones."""
+    counts = {what: len(one) for what, one in given.items() if one is not None}
+    count = next(iter(counts.values()))
+    if count == 0 or len(set(counts.values())) > 1:
+        told = ", ".join(f"{what} has {number}" for what, number in counts.items()) + (
+            f" besides the first {num_first}" if num_first else ""
+        )
+        raise PlanError(
+            f"dtypes, shapes and names must have one entry for each component: {told}",
+            where="dtypes, shapes, names",
+            fix="give as many of each, or leave one out",
+        )
+    return count
 
 
 def _dtype(given: Any) -> np.dtype[Any] | None:
