@@ -92,6 +92,7 @@ class Queue:
         self._exchange = Exchange(store, positive(capacity, "capacity"), margin)
         self._margin = margin
         self._components = components
+        self._checked = components is not None
         # Not a plain lock: a signal handler or a finaliser that closes or fills the queue may run while its own thread is in here.
         self._mutex = threading.RLock()
         self._name = type(self).__name__ if name is None else name
@@ -170,7 +171,32 @@ class Queue:
             QueueTimeout: there was no room in time.
             QueueStarved: it would wait without limit, and no thread can end the wait.
         """
-        self._write([self._entry(element)], limit_of(timeout_s))
+        if timeout_s is not None:
+            timeout_s = limit_of(timeout_s)
+        if self._checked or not self._weighed:
+            element = self._entry(element)
+        # Nearly every call need not wait: it goes without an attempt, and notes its thread only at an empty queue or where others wait.
+        store, exchange, attempt = self._store, self._exchange, None
+        try:
+            with self._mutex:
+                if len(store) < exchange.room:  # so nobody waits to write
+                    if exchange.readers or not store:
+                        self._writing.note()
+                    store.add(element)
+                    if exchange.readers:
+                        exchange.serve()
+                else:
+                    self._writing.note()
+                    attempt = Writing([element])
+                    exchange.write(attempt)
+                    if attempt.state == WAITING:
+                        self._stay(attempt, timeout_s)
+            begin_ns = 0 if attempt is None else self._complete(attempt, timeout_s)
+            if self._listeners:
+                self._announce(BatchEnqueued, begin_ns, 1)
+        except BaseException:
+            self._settle(attempt)
+            raise
 
     def enqueue_many(self, elements: Any, timeout_s: float | None = None) -> None:
         """Add the slices of `elements` along dimension 0, in order, no others between; block, part way too, while the queue is full.
@@ -201,7 +227,31 @@ class Queue:
             QueueTimeout: there was none in time.
             QueueStarved: it would wait without limit, and no thread can end the wait.
         """
-        return self._read(Reading(1, True), limit_of(timeout_s), self._single)
+        if timeout_s is not None:
+            timeout_s = limit_of(timeout_s)
+        store, exchange, attempt, element = self._store, self._exchange, None, _NOTHING
+        try:
+            with self._mutex:
+                if len(store) > exchange.margin and not exchange.readers:
+                    element = store.take()
+                    if exchange.writers:
+                        self._reading.note()
+                        exchange.serve()
+                else:
+                    self._reading.note()
+                    attempt = Reading(1, True)
+                    exchange.read(attempt)
+                    if attempt.state == WAITING:
+                        self._stay(attempt, timeout_s)
+            begin_ns = 0 if attempt is None else self._complete(attempt, timeout_s)
+            if self._listeners:
+                self._announce(BatchDelivered, begin_ns, 1)
+            return self._single(element if attempt is None else attempt.entries[0])
+        except BaseException:
+            if element is not _NOTHING:
+                store.put_back(element)
+            self._settle(attempt)
+            raise
 
     def dequeue_many(self, n: int, timeout_s: float | None = None) -> Any:
         """Take `n` elements as one batch, each component an array of shape (n, ...); block until there are so many.
@@ -214,7 +264,7 @@ class Queue:
             QueueStarved: it would wait without limit, and no thread can end the wait.
             SpecError: the elements do not stack.
         """
-        return self._read(Reading(positive(n, "n"), True), limit_of(timeout_s), self._batch)
+        return self._read(Reading(positive(n, "n"), True), limit_of(timeout_s))
 
     def dequeue_up_to(self, n: int, timeout_s: float | None = None) -> Any:
         """Do as `dequeue_many` does, but take what is left, at least one, when the queue is closed and has fewer.
@@ -225,7 +275,7 @@ class Queue:
             QueueStarved: it would wait without limit, and no thread can end the wait.
             SpecError: the elements do not stack.
         """
-        return self._read(Reading(positive(n, "n"), False), limit_of(timeout_s), self._batch)
+        return self._read(Reading(positive(n, "n"), False), limit_of(timeout_s))
 
     # -- the end ------------------------------------------------------------------------------------------------------------------
 
@@ -287,8 +337,8 @@ class Queue:
             self._weigh(entries[0])
         return entries
 
-    def _single(self, entries: list[Any]) -> Any:
-        return entries[0]
+    def _single(self, entry: Any) -> Any:
+        return entry
 
     def _batch(self, entries: list[Any]) -> Any:
         return batch_of(entries, stack, self._label)
@@ -310,7 +360,7 @@ class Queue:
                 add_note(error, f"{attempt.num_done} of {len(entries)} elements are in {self._label}")
             raise
 
-    def _read(self, attempt: Reading, limit_s: float | None, finish: Any) -> Any:
+    def _read(self, attempt: Reading, limit_s: float | None) -> Any:
         self._reading.note()
         try:
             with self._mutex:
@@ -318,10 +368,10 @@ class Queue:
                 if attempt.state == WAITING:
                     self._stay(attempt, limit_s)
             begin_ns = self._complete(attempt, limit_s)
-            result = finish(attempt.entries)
+            batch = self._batch(attempt.entries)
             if self._listeners:
                 self._announce(BatchDelivered, begin_ns, len(attempt.entries))
-            return result
+            return batch
         except BaseException:
             self._settle(attempt)
             raise
@@ -436,8 +486,6 @@ class FIFOQueue(Queue):
         PlanError: an argument is out of range, or they do not fit each other.
     """
 
-    _store: FifoStore
-
     def __init__(
         self,
         capacity: int,
@@ -449,66 +497,6 @@ class FIFOQueue(Queue):
         listeners: Sequence[Listener] = (),
     ) -> None:
         super().__init__(FifoStore(), capacity, declare(dtypes, shapes, names), name=name, listeners=listeners)
-
-    # `enqueue` and `dequeue` again, because nearly every call is one that need not wait: without an attempt, in one hold of the mutex. The
-    # thread is noted only where the queue was empty or somebody waits: to ask for its number each time would cost a tenth of the pace.
-
-    def enqueue(self, element: Any, timeout_s: float | None = None) -> None:
-        """Add one element; block while the queue is full. See `Queue.enqueue`."""
-        if timeout_s is not None:
-            timeout_s = limit_of(timeout_s)
-        if not self._weighed or self._components is not None:
-            element = self._entry(element)
-        store, exchange, attempt = self._store, self._exchange, None
-        try:
-            with self._mutex:
-                if len(store) < exchange.room:  # so nobody waits to write
-                    if exchange.readers or not store:
-                        self._writing.note()
-                    store.append(element)
-                    if exchange.readers:
-                        exchange.serve()
-                else:
-                    self._writing.note()
-                    attempt = Writing([element])
-                    exchange.write(attempt)
-                    if attempt.state == WAITING:
-                        self._stay(attempt, timeout_s)
-            begin_ns = 0 if attempt is None else self._complete(attempt, timeout_s)
-            if self._listeners:
-                self._announce(BatchEnqueued, begin_ns, 1)
-        except BaseException:
-            self._settle(attempt)
-            raise
-
-    def dequeue(self, timeout_s: float | None = None) -> Any:
-        """Take one element; block while there is none. See `Queue.dequeue`."""
-        if timeout_s is not None:
-            timeout_s = limit_of(timeout_s)
-        store, exchange, attempt, element = self._store, self._exchange, None, _NOTHING
-        try:
-            with self._mutex:
-                if store and not exchange.readers:
-                    element = store[0]
-                    del store[0]
-                    if exchange.writers:
-                        self._reading.note()
-                        exchange.serve()
-                else:
-                    self._reading.note()
-                    attempt = Reading(1, True)
-                    exchange.read(attempt)
-                    if attempt.state == WAITING:
-                        self._stay(attempt, timeout_s)
-            begin_ns = 0 if attempt is None else self._complete(attempt, timeout_s)
-            if self._listeners:
-                self._announce(BatchDelivered, begin_ns, 1)
-            return element if attempt is None else attempt.entries[0]
-        except BaseException:
-            if element is not _NOTHING:
-                store.appendleft(element)
-            self._settle(attempt)
-            raise
 
 
 class PaddingFIFOQueue(FIFOQueue):
@@ -590,6 +578,7 @@ class PriorityQueue(Queue):
     ) -> None:
         self._priority = Priority()
         super().__init__(PriorityStore(), capacity, declare(dtypes, shapes, names, (self._priority,)), name=name, listeners=listeners)
+        self._checked = True
         self._serial = itertools.count().__next__
         self._first: Any = 0 if names is None else names[0]
 
@@ -611,8 +600,8 @@ class PriorityQueue(Queue):
             )
         return int(self._priority.fit(element[0], self._label)), self._serial(), element
 
-    def _single(self, entries: list[Any]) -> Any:
-        return entries[0][2]
+    def _single(self, entry: Any) -> Any:
+        return entry[2]
 
     def _batch(self, entries: list[Any]) -> Any:
         return super()._batch([entry[2] for entry in entries])
