@@ -28,7 +28,6 @@ ALL = (
 ON_PURPOSE = {
     # Free memory is not known.
     "queues/test_base.py::test_a_queue_that_full_takes_more_than_half_of_the_free_memory_warns_at_the_first_element",
-    "queues/test_base.py::test_a_min_after_dequeue_that_alone_takes_more_than_half_of_the_free_memory_is_named",
     # Asks /proc for maps.
     "sources/test_catalogue.py::test_few_files_with_many_records_share_a_mapped_catalogue",
     # A folder cannot be opened.
@@ -36,8 +35,6 @@ ON_PURPOSE = {
     "sources/test_reading.py::test_read_ends_gives_size_and_both_ends_and_a_reason_for_what_cannot_be_read",
     # Hides posix_fadvise, which is not there.
     "sources/test_whole_files.py::test_a_system_without_the_call_reads_as_ever",
-    # A signal, by way of a table of functions.
-    "queues/test_diagnosis.py::test_a_healthy_program_whose_first_element_comes_late_gets_no_error[the_handler_of_a_signal",
     # Look into functions of the C library that read nothing there.
     "sources/test_examples.py::test_a_block_of_good_records_takes_one_call",
     "sources/test_whole_files.py::test_a_block_that_stops_at_a_file_reads_that_one_and_the_next_again",

@@ -32,6 +32,7 @@ BROAD_HANDLERS = (
     "jobs/worker_pool.py",
     "jobs/local.py",
     "jobs/worker.py",
+    "queues/runner.py",
     "enqueuer/batches.py",
     "enqueuer/in_processes.py",
     "enqueuer/in_threads.py",

@@ -74,8 +74,7 @@ def test_the_second_program_as_it_was_ends_with_an_error_at_its_fourth_read() ->
     starved, where, fix = done.stderr.splitlines()[-3:]
     assert starved == (
         "penstock.errors.QueueStarved: only the thread that reads FIFOQueue 'q' (made at four_reads.py:13) has ever added to it, "
-        "and nothing more can come, so dequeue() at four_reads.py:16 would wait for ever: add from another thread, or close() it before "
-        "the last read"
+        "so dequeue() at four_reads.py:16 would wait for ever: add from another thread, or close() it before the last read"
     )
     assert where == "  where: FIFOQueue 'q', 0 of 3 elements in it"
     assert fix == "  fix:   with dequeue(timeout_s=...) it waits all the same, and raises QueueTimeout"

@@ -22,10 +22,9 @@ class Crowd:
         self.errors: list[BaseException] = []
 
     def start(self, *functions: Callable[[], object]) -> list[threading.Thread]:
-        threads = []
-        for function in functions:  # made and started one by one: a wait warns of threads that were made and not started for 5 s
-            threads.append(threading.Thread(target=self._guarded, args=(function,), daemon=True))
-            threads[-1].start()
+        threads = [threading.Thread(target=self._guarded, args=(function,), daemon=True) for function in functions]
+        for thread in threads:
+            thread.start()
         self.threads += threads
         return threads
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import copy
+import math
 import pickle
 import threading
 import time
-import warnings
 from typing import Any
 
 import numpy as np
@@ -15,8 +15,7 @@ from queues.crowd import LIMIT_S, Crowd, lined_up
 
 from penstock._contracts.event import BatchDelivered, BatchEnqueued, Event
 from penstock._contracts.memory import free_memory
-from penstock.errors import EnqueueCancelled, PlanError, QueueClosed, QueueStarved, QueueTimeout, SpecError
-from penstock.observe import Stats
+from penstock.errors import EnqueueCancelled, PlanError, QueueClosed, QueueTimeout, SpecError
 from penstock.queues import FIFOQueue, PaddingFIFOQueue, PriorityQueue, RandomShuffleQueue
 from penstock.queues.base import Queue, living_queues
 
@@ -188,13 +187,6 @@ def test_a_time_limit_that_is_none_is_refused_by_every_call_and_moves_nothing(ki
     assert queue.size() == 1
 
 
-def test_no_limit_may_also_be_written_as_infinity(kind: Any) -> None:
-    queue = kind(3)
-    with Crowd() as crowd:
-        crowd.start(lambda: (lined_up(queue, readers=1), fill(queue, 1)))
-        assert queue.dequeue(timeout_s=float("inf"))[0] == 1
-
-
 # -- the end ----------------------------------------------------------------------------------------------------------------------
 
 
@@ -229,6 +221,7 @@ def test_a_closed_queue_takes_nothing_more(kind: Any) -> None:
 
 def test_the_end_wakes_everybody_who_waits_for_what_will_not_come(kind: Any) -> None:
     queue, ends = kind(4), []
+    queue.patience_s = math.inf  # on a busy machine it takes long until all have started
 
     def wait(number: int) -> None:
         call = [queue.dequeue, lambda: queue.dequeue_many(3), lambda: queue.dequeue_up_to(2), lambda: queue.dequeue(timeout_s=LIMIT_S)]
@@ -290,63 +283,7 @@ def test_leaving_a_with_block_closes_and_cancels(kind: Any) -> None:
     assert ends == ["cancelled"]
 
 
-# -- waits that nobody can end ----------------------------------------------------------------------------------------------------
-
-
-def test_a_read_that_no_thread_can_serve_is_an_error_at_once(kind: Any) -> None:
-    queue = kind(3, name="images")
-    for call in (queue.dequeue, lambda: queue.dequeue_many(2), lambda: queue.dequeue_up_to(2)):
-        with pytest.raises(QueueStarved) as caught:
-            call()
-        assert caught.value.what.startswith(f"nothing was ever added to {queue._label} (made at test_base.py:")
-        assert "would wait for ever: enqueue() before, or in a thread of its own" in caught.value.what
-        assert caught.value.where == f"{queue._label}, 0 of 3 elements in it"
-    fill(queue, 1)
-    assert queue.dequeue()[0] == 1
-
-
-def test_a_write_that_no_thread_can_serve_is_an_error_at_once(kind: Any) -> None:
-    queue = kind(2)
-    with pytest.raises(QueueStarved) as caught:
-        queue.enqueue_many(([1, 2, 3], [[1, 1], [2, 2], [3, 3]]))
-    assert caught.value.num_done == 2
-    assert "is full (capacity 2) and no thread reads it, so enqueue_many() at test_base.py:" in caught.value.what
-    assert numbers_of(queue.dequeue_many(2)) == [1, 2]
-
-
-def test_a_read_whose_last_writer_ends_while_it_waits_is_an_error(kind: Any) -> None:
-    queue = kind(3)
-    with Crowd() as crowd:
-        crowd.start(lambda: lined_up(queue, readers=1))
-        with pytest.raises(QueueStarved):
-            queue.dequeue()
-
-
-def test_a_long_wait_warns_with_what_the_other_end_is_doing_and_goes_on(kind: Any) -> None:
-    queue, go_on = kind(3, name="images"), threading.Event()
-    queue.patience_s = 0.03
-
-    def slow_loader() -> None:
-        fill(queue, 1)
-        go_on.wait(LIMIT_S)
-        fill(queue, 2)
-
-    with Crowd() as crowd, warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        show = warnings.showwarning
-
-        def heard(*arguments: Any, **options: Any) -> None:
-            show(*arguments, **options)
-            go_on.set()
-
-        warnings.showwarning = heard
-        crowd.start(slow_loader)
-        assert sorted(queue.dequeue()[0] for _ in range(2)) == [1, 2]
-    text = str(caught[0].message)
-    assert caught[0].category is RuntimeWarning
-    assert caught[0].filename == __file__
-    assert "has waited 0 s for 1 element in " in text
-    assert "in test_a_long_wait_warns_with_what_the_other_end_is_doing_and_goes_on.<locals>.slow_loader: go_on.wait(LIMIT_S)" in text
+# -- long waits -------------------------------------------------------------------------------------------------------------------
 
 
 def test_a_long_wait_whose_warning_is_an_error_loses_nothing(kind: Any) -> None:
@@ -387,16 +324,6 @@ def test_every_call_that_moves_elements_is_announced_with_its_wait_and_what_is_l
         crowd.start(lambda: (lined_up(queue, readers=1), fill(queue, 5)))
         queue.dequeue_many(2)
     assert [event.wait_ns > 0 for event in heard[-2:] if isinstance(event, BatchDelivered)] == [True]
-
-
-def test_the_collector_of_a_feed_listens_to_a_queue_too(kind: Any) -> None:
-    queue, stats = kind(4), Stats()
-    queue.add_listener(stats)
-    fill(queue, 1, 2, 3)
-    for _ in range(3):
-        queue.dequeue()
-    consumer = stats.snapshot().consumer
-    assert (consumer.num_batches, consumer.mean_ready, consumer.wait_s) == (3, 0.5, 0.0)
 
 
 def test_a_listener_that_fails_loses_nothing(kind: Any) -> None:
@@ -473,19 +400,9 @@ def test_a_queue_that_full_takes_more_than_half_of_the_free_memory_warns_at_the_
     ) as caught:
         queue.enqueue(element) if way == "enqueue" else queue.enqueue_many(element[None])
     assert caught[0].filename == __file__
-    assert "never leave" not in str(caught[0].message)
     queue.enqueue(element)  # no second warning
     smaller = FIFOQueue(capacity // 3, dtypes=[np.uint8], shapes=[(1 << 20,)])
     smaller.enqueue(element)
-
-
-def test_a_min_after_dequeue_that_alone_takes_more_than_half_of_the_free_memory_is_named() -> None:
-    free = free_memory()
-    assert free is not None
-    least = int(0.6 * free) >> 20
-    queue = RandomShuffleQueue(least + 1, least, name="images")
-    with pytest.warns(RuntimeWarning, match=rf"\(\d+\.\d GB of it never leave, by min_after_dequeue\); .* min_after_dequeue={least:,}"):
-        queue.enqueue(np.zeros(1 << 20, np.uint8))
 
 
 def test_a_queue_says_about_how_much_memory_its_elements_take(kind: Any) -> None:

@@ -27,71 +27,6 @@ def write(of: Exchange, *entries: int) -> Writing:
     return attempt
 
 
-def test_readers_are_served_in_their_order_and_nobody_overtakes_one_who_wants_more() -> None:
-    lines = exchange(8)
-    many, one = read(lines, 3), read(lines, 1)
-    write(lines, 1, 2)
-    assert (many.state, one.state) == (WAITING, WAITING)
-    write(lines, 3)
-    assert (many.state, many.entries, one.state) == (SERVED, [1, 2, 3], WAITING)
-    write(lines, 4)
-    assert (one.state, one.entries) == (SERVED, [4])
-
-
-def test_writers_are_served_in_their_order_and_the_entries_of_one_stay_together() -> None:
-    lines = exchange(2)
-    first, second = write(lines, 1, 2, 3, 4), write(lines, 5)
-    assert (first.state, first.num_done, second.num_done) == (WAITING, 2, 0)
-    assert read(lines, 1).entries == [1]
-    assert read(lines, 2).entries == [2, 3]
-    assert (first.state, second.state) == (SERVED, SERVED)
-    assert read(lines, 2).entries == [4, 5]
-
-
-def test_a_read_of_more_than_the_capacity_gathers_from_a_full_store_and_gives_back_when_it_leaves() -> None:
-    lines = exchange(2)
-    many = read(lines, 5)
-    write(lines, 1, 2, 3)
-    assert (len(many.entries), len(lines.store)) == (2, 1)
-    lines.withdraw(many)
-    assert (many.state, many.entries) == (LEFT, [])
-    late = write(lines, 4)
-    assert late.state == WAITING  # the store holds one more than its capacity
-    assert read(lines, 4).entries == [1, 2, 3, 4]
-    assert late.state == SERVED
-
-
-def test_who_leaves_makes_way_for_those_behind() -> None:
-    lines = exchange(4)
-    many, one = read(lines, 3), read(lines, 1)
-    write(lines, 1)
-    lines.withdraw(many)
-    assert (one.state, one.entries) == (SERVED, [1])
-
-
-def test_a_margin_is_left_in_until_the_end() -> None:
-    lines = exchange(4, margin=2)
-    one = read(lines, 1)
-    write(lines, 1, 2)
-    assert one.state == WAITING
-    write(lines, 3)
-    assert one.state == SERVED
-    rest = read(lines, 2)
-    assert rest.state == WAITING
-    lines.close(False)
-    assert rest.state == SERVED
-
-
-def test_the_end_serves_what_it_can_in_order_and_says_how_many_were_left() -> None:
-    lines = exchange(4)
-    readers = [read(lines, 3), read(lines, 1), read(lines, 5, whole=False), read(lines, 1, whole=False)]
-    write(lines, 1, 2)
-    lines.close(False)
-    assert [reader.state for reader in readers] == [ENDED, SERVED, SERVED, ENDED]
-    assert [reader.num_left for reader in readers] == [2, 0, 0, 0]
-    assert [reader.entries for reader in readers] == [[], [1], [2], []]
-
-
 def test_writers_in_line_still_get_in_after_the_end_unless_they_are_cancelled() -> None:
     for cancel, states in ((False, (SERVED, SERVED)), (True, (ENDED, ENDED))):
         lines = exchange(1)
@@ -117,30 +52,6 @@ def test_the_bell_of_each_who_is_decided_rings_once_and_no_other() -> None:
     assert rung == [0, 1, 2]
 
 
-def test_of_many_whom_a_close_ends_some_are_woken_and_each_who_leaves_wakes_one_more() -> None:
-    lines, rung = exchange(1), []
-    for number in range(40):
-        read(lines, 1).bell = lambda _, number=number: rung.append(number)
-    lines.close(False)
-    woken = len(rung)
-    assert 0 < woken < 40
-    while lines.leaving:
-        lines.wake(1)
-        woken += 1
-        assert rung == list(range(woken))
-    assert woken == 40
-
-
-def test_a_refill_lets_in_the_first_who_waits_and_only_as_much_as_there_is_room() -> None:
-    lines = exchange(2)
-    many, one = write(lines, 1, 2, 3, 4), write(lines, 5)
-    for taken, states in ((1, (WAITING, WAITING)), (2, (SERVED, WAITING)), (3, (SERVED, SERVED))):
-        assert lines.store.take() == taken
-        lines.refill()
-        assert (many.state, one.state) == states
-    assert [lines.store.take(), lines.store.take()] == [4, 5]
-
-
 def test_what_an_interrupted_thread_left_half_done_is_finished_by_the_next_who_comes() -> None:
     lines = exchange(2)
     writer = write(lines, 1, 2, 3)
@@ -148,11 +59,12 @@ def test_what_an_interrupted_thread_left_half_done_is_finished_by_the_next_who_c
     writer.num_done = 3
     lines.store.add(3)  # it is all in and not yet told
     assert lines.store.take() == 2
-    lines.refill()
+    lines.serve()
     assert (writer.state, [lines.store.take()]) == (SERVED, [3])
     reader, second = read(lines, 1), read(lines, 1)
     reader.entries.append(4)  # it has what it wants and is not yet told
-    lines.hand(5)
+    lines.store.add(5)
+    lines.serve()
     assert (reader.state, reader.entries, second.state, second.entries) == (SERVED, [4], SERVED, [5])
     late = write(lines)
     lines.writers.append(late)  # all in, and not yet told
@@ -161,16 +73,9 @@ def test_what_an_interrupted_thread_left_half_done_is_finished_by_the_next_who_c
     assert late.state == SERVED
     third = read(lines, 1)
     lines.store.add(6)  # nobody was served with it
-    lines.hand(7)
+    lines.store.add(7)
+    lines.serve()
     assert (third.entries, lines.store.take()) == ([6], 7)
-
-
-def test_an_entry_goes_from_hand_to_hand_or_into_the_store() -> None:
-    lines = exchange(3)
-    one, two = read(lines, 1), read(lines, 2)
-    for entry in (1, 2, 3, 4):
-        lines.hand(entry)
-    assert (one.entries, two.entries, [lines.store.take()]) == ([1], [2, 3], [4])
 
 
 def test_an_attempt_that_never_stood_in_line_or_is_decided_leaves_without_a_trace() -> None:

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 import threading
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import partial
 from types import TracebackType
-from typing import Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from penstock._contracts.element import bytes_of
-from penstock._contracts.event import BatchDelivered, BatchEnqueued, Event, Fill, Listener
+from penstock._contracts.event import BatchDelivered, BatchEnqueued, Fill, Listener
 from penstock._contracts.failing import add_note, attempt
 from penstock._contracts.memory import free_memory
 from penstock.errors import PlanError, QueueError, SpecError
-from penstock.queues.diagnosis import PATIENCE_S, SOON_S, Producer, Users, WaitWatch, waiting
+from penstock.queues.diagnosis import PATIENCE_S, SOON_S, End, QueueWait, WaitWatch
 from penstock.queues.exchange import (
     ENDED,
     SERVED,
@@ -33,10 +34,13 @@ from penstock.queues.exchange import (
     Store,
     Writing,
 )
-from penstock.queues.report import QueueWait, Waits, explain, refusal
+from penstock.queues.report import explain, refusal
 from penstock.queues.standing import call_and_place, level_of_caller
-from penstock.queues.stopping import Unraised, WaitBell, tell_when_dropped
-from penstock.queues.trees import Components, Priority, batch_of, declare, limit_of, pad, positive, slices_of, stack
+from penstock.queues.stopping import SIGNALS_S, Unraised, WaitBell, tell_when_dropped
+from penstock.queues.trees import Components, Priority, batch_of, declare, limit_of, positive, slices_of, stack
+
+if TYPE_CHECKING:
+    from penstock.queues.runner import QueueRunner
 
 _WEIGHED = 32
 """So many elements at each end are measured to say what all of them take: 20 us."""
@@ -49,14 +53,15 @@ class Queue:
     not write to one after it was enqueued. All calls are thread-safe, and those that cannot be served wait in two lines, first come, first
     served. `size`, `is_closed` and `close` never block, and may be called in signal handlers and finalisers.
 
-    Each blocking call takes `timeout_s`: None waits without limit, 0 never blocks. A wait without limit that no thread can end is a
-    QueueStarved; one whose reason is likely a slip gives a RuntimeWarning after 5 s; any other, after `patience_s`, one that says what the
-    threads at the other end are doing.
+    Each blocking call takes `timeout_s`: None waits without limit, 0 never blocks. When all threads of the process wait without limit, that
+    is a QueueStarved in the main thread. A wait that looks like a slip gives a RuntimeWarning after 5 s, any other after `patience_s`; it
+    says where all threads are.
 
     As a context manager it closes, and cancels pending enqueues, at the end of the block.
 
     Attributes:
-        patience_s: seconds of waiting after which a call says so, and again after twice as long.
+        patience_s: seconds of waiting after which a call without a limit says so, and again after twice as long; infinity for never.
+        runners: the runners that fill it, started or not.
     """
 
     patience_s: float = PATIENCE_S
@@ -87,16 +92,15 @@ class Queue:
         self._exchange = Exchange(store, positive(capacity, "capacity"), margin)
         self._margin = margin
         self._components = components
+        self._checked = components is not None
         # Not a plain lock: a signal handler or a finaliser that closes or fills the queue may run while its own thread is in here.
         self._mutex = threading.RLock()
         self._name = type(self).__name__ if name is None else name
         self._label = f"{type(self).__name__} {self._name!r}"
-        self._check: Callable[[Any], Any] | None = _unweighed
         self._weighed = False
         self._listeners = list(listeners)
-        self._writing, self._reading = Users(), Users()
-        self._producers: list[Producer] = []
-        self._waits = Waits()
+        self._writing, self._reading = End(), End()
+        self.runners: list[QueueRunner] = []
         self._made = call_and_place()[1]
         self._failures: list[BaseException] = []
         self._unraised: Unraised | None = None
@@ -136,7 +140,7 @@ class Queue:
         The first line is one sentence, about the time since it was both filled and read: what fills it (CPU-bound, GIL-bound or waiting),
         what reads it, a capacity too small for bursts, or a `min_after_dequeue` that is too large.
         """
-        return explain(self, self._waits, self._reading, self._writing)
+        return explain(self, self._reading, self._writing)
 
     def is_closed(self) -> bool:
         """Return whether `close` was called; there may be elements left."""
@@ -145,14 +149,6 @@ class Queue:
     def add_listener(self, listener: Listener) -> None:
         """Announce every call that moves elements to one more listener, in the thread that calls; nothing is made while there is none."""
         self._listeners.append(listener)
-
-    def add_producer(self, producer: Producer) -> None:
-        """Name something that fills this queue, for the diagnosis of a wait."""
-        self._producers.append(producer)
-
-    def producers(self) -> list[Producer]:
-        """Return those that were named: its runners, started or not."""
-        return list(self._producers)
 
     def __repr__(self) -> str:
         return f"<{self._label}: {self.size()} of {self.capacity}{', closed' if self.is_closed() else ''}>"
@@ -175,7 +171,32 @@ class Queue:
             QueueTimeout: there was no room in time.
             QueueStarved: it would wait without limit, and no thread can end the wait.
         """
-        self._write([self._entry(element)], limit_of(timeout_s))
+        if timeout_s is not None:
+            timeout_s = limit_of(timeout_s)
+        if self._checked or not self._weighed:
+            element = self._entry(element)
+        # Nearly every call need not wait: it goes without an attempt, and notes its thread only at an empty queue or where others wait.
+        store, exchange, attempt = self._store, self._exchange, None
+        try:
+            with self._mutex:
+                if len(store) < exchange.room:  # so nobody waits to write
+                    if exchange.readers or not store:
+                        self._writing.note()
+                    store.add(element)
+                    if exchange.readers:
+                        exchange.serve()
+                else:
+                    self._writing.note()
+                    attempt = Writing([element])
+                    exchange.write(attempt)
+                    if attempt.state == WAITING:
+                        self._stay(attempt, timeout_s)
+            begin_ns = 0 if attempt is None else self._complete(attempt, timeout_s)
+            if self._listeners:
+                self._announce(BatchEnqueued, begin_ns, 1)
+        except BaseException:
+            self._settle(attempt)
+            raise
 
     def enqueue_many(self, elements: Any, timeout_s: float | None = None) -> None:
         """Add the slices of `elements` along dimension 0, in order, no others between; block, part way too, while the queue is full.
@@ -206,7 +227,31 @@ class Queue:
             QueueTimeout: there was none in time.
             QueueStarved: it would wait without limit, and no thread can end the wait.
         """
-        return self._read(Reading(1, True), limit_of(timeout_s), self._single)
+        if timeout_s is not None:
+            timeout_s = limit_of(timeout_s)
+        store, exchange, attempt, element = self._store, self._exchange, None, _NOTHING
+        try:
+            with self._mutex:
+                if len(store) > exchange.margin and not exchange.readers:
+                    element = store.take()
+                    if exchange.writers:
+                        self._reading.note()
+                        exchange.serve()
+                else:
+                    self._reading.note()
+                    attempt = Reading(1, True)
+                    exchange.read(attempt)
+                    if attempt.state == WAITING:
+                        self._stay(attempt, timeout_s)
+            begin_ns = 0 if attempt is None else self._complete(attempt, timeout_s)
+            if self._listeners:
+                self._announce(BatchDelivered, begin_ns, 1)
+            return self._single(element if attempt is None else attempt.entries[0])
+        except BaseException:
+            if element is not _NOTHING:
+                store.put_back(element)
+            self._settle(attempt)
+            raise
 
     def dequeue_many(self, n: int, timeout_s: float | None = None) -> Any:
         """Take `n` elements as one batch, each component an array of shape (n, ...); block until there are so many.
@@ -219,7 +264,7 @@ class Queue:
             QueueStarved: it would wait without limit, and no thread can end the wait.
             SpecError: the elements do not stack.
         """
-        return self._read(Reading(positive(n, "n"), True), limit_of(timeout_s), self._batch)
+        return self._read(Reading(positive(n, "n"), True), limit_of(timeout_s))
 
     def dequeue_up_to(self, n: int, timeout_s: float | None = None) -> Any:
         """Do as `dequeue_many` does, but take what is left, at least one, when the queue is closed and has fewer.
@@ -230,7 +275,7 @@ class Queue:
             QueueStarved: it would wait without limit, and no thread can end the wait.
             SpecError: the elements do not stack.
         """
-        return self._read(Reading(positive(n, "n"), False), limit_of(timeout_s), self._batch)
+        return self._read(Reading(positive(n, "n"), False), limit_of(timeout_s))
 
     # -- the end ------------------------------------------------------------------------------------------------------------------
 
@@ -265,46 +310,35 @@ class Queue:
 
     # -- inside -------------------------------------------------------------------------------------------------------------------
 
-    def _check_first(self, element: Any) -> Any:
-        """Check the first element and weigh it; from then on elements are only checked."""
-        components = self._components
-        check = None if components is None else partial(components.entry, where=self._label)
-        element = element if check is None else check(element)
-        self._check = check
-        self._weigh(element)
-        return element
-
     def _weigh(self, element: Any) -> None:
-        """Warn, once, if a full queue of such elements takes more than half of the memory that is free."""
-        if self._weighed:
-            return
+        """Warn, at the first element, if a full queue of such ones takes more than half of the memory that is free."""
         self._weighed = True
         size, free = attempt(bytes_of, element), attempt(free_memory)
         if size is not None and free is not None and self.capacity * size > free / 2:
-            kept, less = self._margin * size, f", and with it min_after_dequeue={self._margin:,}" if self._margin else ""
-            least = f" ({kept / 1e9:,.1f} GB of it never leave, by min_after_dequeue)" if kept > free / 2 else ""
+            less = f", and with it min_after_dequeue={self._margin:,}" if self._margin else ""
             text = (
-                f"{self._label} (made at {self._made}) has room for {self.capacity:,} elements, and the first has {size:,} bytes: full, it "
-                f"takes {self.capacity * size / 1e9:,.1f} GB of the {free / 1e9:,.1f} GB of memory that are free{least}; "
-                f"lower its capacity{less}"
+                f"{self._made_label()} has room for {self.capacity:,} elements, and the first has {size:,} bytes: full, it takes "
+                f"{self.capacity * size / 1e9:,.1f} GB of the {free / 1e9:,.1f} GB of memory that are free; lower its capacity{less}"
             )
             warnings.warn(text, RuntimeWarning, stacklevel=level_of_caller())
 
     def _entry(self, element: Any) -> Any:
-        check = self._check
-        if check is _unweighed:
-            return self._check_first(element)
-        return element if check is None else check(element)
+        if self._components is not None:
+            element = self._components.entry(element, self._label)
+        if not self._weighed:
+            self._weigh(element)
+        return element
 
     def _entries(self, elements: Any) -> list[Any]:
-        components = self._components
-        entries = slices_of(elements, self._label) if components is None else components.entries(elements, self._label)
+        components, entries = self._components, slices_of(elements, self._label)
+        if components is not None:
+            entries = [components.entry(entry, self._label) for entry in entries]
         if entries and not self._weighed:
             self._weigh(entries[0])
         return entries
 
-    def _single(self, entries: list[Any]) -> Any:
-        return entries[0]
+    def _single(self, entry: Any) -> Any:
+        return entry
 
     def _batch(self, entries: list[Any]) -> Any:
         return batch_of(entries, stack, self._label)
@@ -319,14 +353,14 @@ class Queue:
                     self._stay(attempt, limit_s)
             begin_ns = self._complete(attempt, limit_s)
             if self._listeners and entries:
-                self._announce_enqueued(begin_ns, len(entries))
+                self._announce(BatchEnqueued, begin_ns, len(entries))
         except BaseException as error:
             self._settle(attempt)
             if len(entries) > 1 and not isinstance(error, QueueError):
                 add_note(error, f"{attempt.num_done} of {len(entries)} elements are in {self._label}")
             raise
 
-    def _read(self, attempt: Reading, limit_s: float | None, finish: Any) -> Any:
+    def _read(self, attempt: Reading, limit_s: float | None) -> Any:
         self._reading.note()
         try:
             with self._mutex:
@@ -334,10 +368,10 @@ class Queue:
                 if attempt.state == WAITING:
                     self._stay(attempt, limit_s)
             begin_ns = self._complete(attempt, limit_s)
-            result = finish(attempt.entries)
+            batch = self._batch(attempt.entries)
             if self._listeners:
-                self._announce_delivered(begin_ns, len(attempt.entries))
-            return result
+                self._announce(BatchDelivered, begin_ns, len(attempt.entries))
+            return batch
         except BaseException:
             self._settle(attempt)
             raise
@@ -359,15 +393,16 @@ class Queue:
                 attempt.seat.sit(SOON_S)
             if attempt.state == WAITING:
                 self._wait_on(attempt, begin_ns, limit_s)
-            self._waits.add(attempt, begin_ns, size, self._margin)
+            end = self._reading if isinstance(attempt, Reading) else self._writing
+            end.add(attempt, begin_ns, size, self._margin)
         if attempt.state != SERVED:
-            if attempt.state == ENDED and isinstance(attempt, Reading):
-                self._waits.ended_ns = self._waits.ended_ns or time.perf_counter_ns()
+            at_end = attempt.state == ENDED and isinstance(attempt, Reading)
+            if at_end:
+                self._reading.ended_ns = self._reading.ended_ns or time.perf_counter_ns()
                 self._raise_failure()
             error = refusal(attempt, limit_s, self._label, self._state())
-            if attempt.state == ENDED and isinstance(attempt, Reading):
-                for slip in filter(None, [producer.unstarted() for producer in self._producers]):
-                    error.add_note(f"penstock: {slip[0]}: what it would have added is missing")
+            for slip in filter(None, [runner.unstarted() for runner in self.runners if at_end]):
+                error.add_note(f"penstock: {slip[0]}: what it would have added is missing")
             raise error
         return begin_ns
 
@@ -384,17 +419,17 @@ class Queue:
             del failures  # or the error, its traceback and this frame would be a cycle
 
     def _wait_on(self, attempt: Attempt, begin_ns: int, limit_s: float | None) -> None:
-        wait = QueueWait(self, attempt)
-        watch = WaitWatch(wait, self.patience_s, may_fail=limit_s is None)
-        with waiting(wait) if limit_s is None else nullcontext():
+        # A signal that comes right before the main thread sleeps does not wake it (see `ParkingLot`).
+        longest_s = SIGNALS_S if threading.current_thread() is threading.main_thread() else math.inf
+        with nullcontext() if limit_s is not None else WaitWatch(QueueWait(self, attempt), self.patience_s) as watch:
             while attempt.state == WAITING:
                 waited_s = (time.perf_counter_ns() - begin_ns) / 1e9
-                if limit_s is not None and waited_s >= limit_s:
+                left_s = watch.look(waited_s) if watch is not None else (limit_s or 0.0) - waited_s
+                if left_s <= 0:
                     with self._mutex:
                         self._exchange.withdraw(attempt)
                     return
-                slice_s = watch.look(waited_s)
-                attempt.seat.sit(slice_s if limit_s is None else min(slice_s, limit_s - waited_s))
+                attempt.seat.sit(min(left_s, longest_s))
 
     def _settle(self, attempt: Attempt | None) -> None:
         """Make everything whole after an exception: the attempt leaves, what it had is put back, and the others are served."""
@@ -404,30 +439,19 @@ class Queue:
                 if isinstance(attempt, Reading):
                     self._exchange.give_back(attempt)
             self._exchange.serve()
-            self._exchange.wake(1)
 
     def _made_label(self) -> str:
         return f"{self._label} (made at {self._made})" if self._made else self._label
 
     def _state(self) -> str:
-        num, capacity = len(self._store), self._exchange.capacity
-        if num > capacity:
-            return f"{num} elements in it: a read that failed put back what it had beyond the capacity of {capacity}"
-        return f"{num} of {capacity} elements in it"
+        return f"{len(self._store)} of {self._exchange.capacity} elements in it"
 
     # -- events -------------------------------------------------------------------------------------------------------------------
 
-    def _announce_enqueued(self, begin_ns: int, num: int) -> None:
+    def _announce(self, kind: type[BatchEnqueued | BatchDelivered], begin_ns: int, num: int) -> None:
         now_ns = time.perf_counter_ns()
-        self._announce(BatchEnqueued(now_ns, now_ns - begin_ns if begin_ns else 0, len(self._store), num))
-
-    def _announce_delivered(self, begin_ns: int, num: int) -> None:
-        now_ns = time.perf_counter_ns()
-        self._announce(BatchDelivered(now_ns, now_ns - begin_ns if begin_ns else 0, len(self._store), num))
-
-    def _announce(self, event: Event) -> None:
         for listener in self._listeners:
-            listener(event)
+            listener(kind(now_ns, now_ns - begin_ns if begin_ns else 0, len(self._store), num))
 
 
 def living_queues() -> list[Queue]:
@@ -442,11 +466,6 @@ def _living() -> weakref.WeakValueDictionary[int, Queue]:
 
 def _bytes_at(store: Store, place: int) -> int:
     return bytes_of(store[place])
-
-
-def _unweighed(element: Any) -> Any:
-    """Stand in for the check of a queue that has not seen an element yet: a method of the queue would hold it, until a collection."""
-    return element
 
 
 _NOTHING = object()
@@ -467,8 +486,6 @@ class FIFOQueue(Queue):
         PlanError: an argument is out of range, or they do not fit each other.
     """
 
-    _store: FifoStore
-
     def __init__(
         self,
         capacity: int,
@@ -481,66 +498,6 @@ class FIFOQueue(Queue):
     ) -> None:
         super().__init__(FifoStore(), capacity, declare(dtypes, shapes, names), name=name, listeners=listeners)
 
-    # `enqueue` and `dequeue` again, because nearly every call is one that need not wait: without an attempt, in one hold of the mutex. The
-    # thread is noted only where the queue was empty or somebody waits: to ask for its number each time would cost a tenth of the pace.
-
-    def enqueue(self, element: Any, timeout_s: float | None = None) -> None:
-        """Add one element; block while the queue is full. See `Queue.enqueue`."""
-        if timeout_s is not None:
-            timeout_s = limit_of(timeout_s)
-        if self._check is not None:
-            element = self._entry(element)
-        store, exchange, attempt = self._store, self._exchange, None
-        try:
-            with self._mutex:
-                if len(store) < exchange.room:  # so nobody waits to write
-                    if store and not exchange.readers:
-                        store.append(element)
-                    else:
-                        self._writing.note()
-                        exchange.hand(element)
-                else:
-                    self._writing.note()
-                    attempt = Writing([element])
-                    exchange.write(attempt)
-                    if attempt.state == WAITING:
-                        self._stay(attempt, timeout_s)
-            begin_ns = 0 if attempt is None else self._complete(attempt, timeout_s)
-            if self._listeners:
-                self._announce_enqueued(begin_ns, 1)
-        except BaseException:
-            self._settle(attempt)
-            raise
-
-    def dequeue(self, timeout_s: float | None = None) -> Any:
-        """Take one element; block while there is none. See `Queue.dequeue`."""
-        if timeout_s is not None:
-            timeout_s = limit_of(timeout_s)
-        store, exchange, attempt, element = self._store, self._exchange, None, _NOTHING
-        try:
-            with self._mutex:
-                if store and not exchange.readers:
-                    element = store[0]
-                    del store[0]
-                    if exchange.writers:
-                        self._reading.note()
-                        exchange.refill()
-                else:
-                    self._reading.note()
-                    attempt = Reading(1, True)
-                    exchange.read(attempt)
-                    if attempt.state == WAITING:
-                        self._stay(attempt, timeout_s)
-            begin_ns = 0 if attempt is None else self._complete(attempt, timeout_s)
-            if self._listeners:
-                self._announce_delivered(begin_ns, 1)
-            return element if attempt is None else attempt.entries[0]
-        except BaseException:
-            if element is not _NOTHING:
-                store.appendleft(element)
-            self._settle(attempt)
-            raise
-
 
 class PaddingFIFOQueue(FIFOQueue):
     """A FIFOQueue whose batches are padded at the end of each dimension, to the longest of the batch, with zeros (texts: empty ones).
@@ -549,7 +506,7 @@ class PaddingFIFOQueue(FIFOQueue):
     """
 
     def _batch(self, entries: list[Any]) -> Any:
-        return batch_of(entries, pad, self._label)
+        return batch_of(entries, partial(stack, padded=True), self._label)
 
 
 class RandomShuffleQueue(Queue):
@@ -621,6 +578,7 @@ class PriorityQueue(Queue):
     ) -> None:
         self._priority = Priority()
         super().__init__(PriorityStore(), capacity, declare(dtypes, shapes, names, (self._priority,)), name=name, listeners=listeners)
+        self._checked = True
         self._serial = itertools.count().__next__
         self._first: Any = 0 if names is None else names[0]
 
@@ -642,8 +600,8 @@ class PriorityQueue(Queue):
             )
         return int(self._priority.fit(element[0], self._label)), self._serial(), element
 
-    def _single(self, entries: list[Any]) -> Any:
-        return entries[0][2]
+    def _single(self, entry: Any) -> Any:
+        return entry[2]
 
     def _batch(self, entries: list[Any]) -> Any:
         return super()._batch([entry[2] for entry in entries])

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, Never
 
-import numpy as np
-
 from penstock._contracts.failing import add_note
 from penstock.errors import CoordinationError, PlanError, QueueStarved, StillRunning
-from penstock.queues.diagnosis import PATIENCE_S, SOON_S, WaitWatch, threads_at, waiting, waits
+from penstock.queues.diagnosis import PATIENCE_S, SOON_S, QueueWait, WaitWatch, other_threads, waits
 from penstock.queues.standing import call_and_place, words_of_threads
-from penstock.queues.stopping import CoordinatedRun, ExcInfo, attach_others, exception_types, is_clean, passes_on, reported, told_as_error
+from penstock.queues.stopping import (
+    SIGNALS_S,
+    CoordinatedRun,
+    ExcInfo,
+    attach_others,
+    exception_types,
+    is_clean,
+    passes_on,
+    reported,
+    told_as_error,
+)
 from penstock.queues.trees import limit_of, no_such_keywords
 
-_SIGNALS_S = 0.5
 _SHORTEST_S = 0.1  # a grace period below this may last as long when the stop comes during the join
 _LONGEST_S = 3600.0
 
@@ -177,7 +185,8 @@ class Coordinator:
             PlanError: a grace period that is no number >= 0, something among the threads that is none, or another keyword.
         """
         no_such_keywords("Coordinator.join()", others)
-        grace_s = _grace(stop_grace_period_s)
+        limit_s = limit_of(stop_grace_period_s, "stop_grace_period_s")
+        grace_s = math.inf if limit_s is None else limit_s
         run = self._enter(threads)
         try:
             self._wait(run, grace_s)
@@ -261,18 +270,15 @@ class Coordinator:
         entered_s = time.monotonic()
         slice_s = min(max(grace_s, _SHORTEST_S), _LONGEST_S)
         if threading.current_thread() is threading.main_thread():
-            slice_s = min(slice_s, _SIGNALS_S)
-        wait = _JoinWait(self, run)
-        watch = WaitWatch(wait, self.patience_s, may_fail=True)
+            slice_s = min(slice_s, SIGNALS_S)
         left_s = SOON_S
-        with waiting(wait):
+        with WaitWatch(_JoinWait(run), self.patience_s) as watch:
             while (thread := next(filter(threading.Thread.is_alive, list(run.threads)), None)) is not None:
                 thread.join(min(left_s, slice_s))
                 if run.stopped_s is None:
                     try:
                         left_s = watch.look(time.monotonic() - entered_s)
                     except (CoordinationError, QueueStarved) as hopeless:
-                        wait.is_hopeless = True
                         self.request_stop(hopeless)  # as one of a thread, which may find the same in this moment
                 if run.stopped_s is not None:
                     left_s = max(run.stopped_s, entered_s) + grace_s - time.monotonic()
@@ -314,57 +320,33 @@ class Coordinator:
 class _JoinWait:
     """A join before any stop was requested: its threads may wait for what the joining one could do."""
 
-    def __init__(self, coordinator: Coordinator, run: CoordinatedRun) -> None:
-        self._coordinator, self._run = coordinator, run
-        self._ident = threading.get_ident()
-        self.is_hopeless = False
+    def __init__(self, run: CoordinatedRun) -> None:
+        self._run = run
         call, place = call_and_place()
         self._here = f"{'join' if call == 'join' else 'the end of the block'}{'()' * (call == 'join')} at {place}"
 
     def pending(self) -> bool:
-        """Return whether it still waits; one that asked for the stop because nothing else could goes on to wait for the grace period."""
-        return (self._run.stopped_s is None or self.is_hopeless) and any(thread.is_alive() for thread in list(self._run.threads))
+        """Return whether it still waits for a thread, and no stop was requested."""
+        return self._run.stopped_s is None and any(thread.is_alive() for thread in list(self._run.threads))
 
-    def known(self, threads: dict[int, threading.Thread]) -> set[int]:
-        """Return the threads that it waits for."""
-        return {thread.ident for thread in list(self._run.threads) if thread.ident is not None and thread.is_alive()}
-
-    def targets(self) -> Iterable[object]:
-        """Return the coordinator: any thread that comes to it may ask for a stop."""
-        return [self._coordinator]
-
-    def remember(self, ident: int, thread: threading.Thread) -> None:
-        """Keep nothing: a join is looked into seldom."""
-
-    def joins(self, thread: threading.Thread) -> bool:
-        """Return whether it waits for the end of a thread."""
-        return thread in self._run.threads
-
-    def certain(self) -> Exception:
-        """Return the error of a join that never ends: the slip of a queue, where one of the threads waits for another reason."""
-        inside = self.known({})
-        for ident, wait in waits().items():
-            if ident in inside and not wait.blames(self._ident):
-                return wait.certain()
+    def error(self) -> Exception:
+        """Return the error of a join that never ends: that of a read which no thread serves, where there is one."""
+        for wait in waits():
+            if isinstance(wait, QueueWait) and wait.reads:
+                return wait.error()
         return CoordinationError(
             f"no stop was requested, so {self._here} would wait for ever: call request_stop() before it, or use `with coord:`",
-            where=f"Coordinator.join(): {threads_at(inside)}",
+            where=f"Coordinator.join(){other_threads()}",
             fix="request_stop() ends the waits of all threads at their queues; join() waits for them then",
         )
 
-    def blames(self, joiner: int) -> bool:
-        """Return True: a join has no other slip."""
-        return True
-
-    def likely(self) -> str | None:
-        """Return None: threads that work for hours are no slip."""
-        return None
-
-    def long(self, waited_s: float) -> str:
-        """Return the warning of a join that lasts long."""
+    def warning(self, waited_s: float, is_long: bool) -> str | None:
+        """Return the warning; None before the patience is over, for threads that work for hours are no slip."""
+        if not is_long:
+            return None
         return (
             f"no stop was requested, and {self._here} has waited {waited_s:.0f} s: call request_stop() before it if the threads do not end "
-            f"by themselves\n  where: Coordinator.join(): {threads_at(self.known({}))}"
+            f"by themselves\n  where: Coordinator.join(){other_threads()}"
         )
 
 
@@ -393,16 +375,6 @@ def _note(errors: list[BaseException], note: str) -> None:
         attach_others(errors[0], errors)
         if note:
             add_note(errors[0], note)
-
-
-def _grace(given: Any) -> float:
-    if given is None:
-        return float("inf")
-    if isinstance(given, (int, float, np.integer, np.floating)) and not isinstance(given, bool) and given >= 0:
-        return float(given)
-    raise PlanError(
-        f"stop_grace_period_s={given!r} is not a number >= 0", where="Coordinator.join()", fix="give seconds, or None to wait for ever"
-    )
 
 
 def _checked(threads: Any, where: str) -> list[threading.Thread]:

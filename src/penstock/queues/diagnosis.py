@@ -1,33 +1,28 @@
-"""What keeps a wait from ending, asked by the thread that waits, so no thread watches.
+"""Waits that do not end: an error where every thread waits, a warning where one waits for long. The thread that waits looks itself.
 
-Three grades. *Certain*: no thread that could end the wait is free to do so, an error at once. *Likely*: something was made and never
-started, or all threads that served the queue have ended: one warning after `LIKELY_S`. Otherwise a warning after the patience of the queue,
-with what the threads at the other end are doing. The first sentence has the slip, the user's line and a remedy.
+**The error** is Go's: when all threads of the process wait without limit, at queues or in joins, none is left that could end a wait. It
+comes at once, in the main thread; in another one only when the main thread has ended. A thread that does anything else, one of a notebook
+or of a test runner too, may be the one that ends the wait, so there is no error then.
 
-The number of living threads says nothing. A wait can be ended by the threads that have served the queue, and by those that lead to it
-(`_Search`), if they are free or their own wait without limit can be ended. The main thread leads to everything while it is free: the next
-lines of a notebook are not written yet.
+**The warning** comes after `LIKELY_S` when what the queue has noted looks like a slip: its runner was never started, or all threads that
+served it have ended. Otherwise it comes after the patience of the queue. It has the slip, the user's line,
+a remedy, and where all threads are.
 """
 
 from __future__ import annotations
 
-import gc
-import opcode
-import signal
-import sys
+import math
 import threading
 import time
 import warnings
 import weakref
-from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
-from types import CodeType, FrameType, FunctionType, ModuleType, TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol, Self
 
 from penstock._contracts.process import current_frames
-from penstock.queues.standing import INSTALLED, OURS, PYTHONS, USERS, kind_of, level_of_caller, where_stand
+from penstock.errors import QueueStarved
+from penstock.queues.exchange import WAITING, Attempt, Reading, Writing
+from penstock.queues.standing import call_and_place, level_of_caller, where_stand
 
 if TYPE_CHECKING:
     from penstock.queues.base import Queue
@@ -39,491 +34,261 @@ LIKELY_S = 5.0
 """The same where a slip is likely."""
 
 SOON_S = 0.02
-"""Most waits are over by then; only one that is not is looked into. A wait is hopeless when two looks so far apart find it so."""
+"""Most waits are over by then; only one that is not is looked into."""
 
-_LOOK_S = 0.5
-"""How often the main thread looks; others look less and less often, at last every LIKELY_S."""
-
-_CROWD = 32
-"""Up to this many waits inspect the other threads whenever they like. A larger number takes turns, with a pause of `_REST` times the length
-of an inspection after each: a thousand waits that each inspect a thousand threads left no time for anything else."""
-
-_REST = 20
-
-_MOST_NAMED = 4
-
-_MOST = 50_000
-"""So many objects are looked at for one thread: 30 ms. Beyond that a thread with the user's code on its stack is taken to come to the
-object, and one that has only code of packages on it is not: the kernel of a notebook and a test runner lead to all that there is."""
-
-_DEEPEST = 12
-"""Steps from the stack of a thread that has only code of packages on it. A coroutine in an event loop is found in 8."""
-
-_IMPORT, _EXTENDED = opcode.opmap["IMPORT_NAME"], opcode.opmap["EXTENDED_ARG"]
-_HEAP_TYPE = 1 << 9
-_BARREN = (ModuleType, CodeType, FrameType, TracebackType)
-_BY_NAME_ONLY = (ContextVar, threading.local)  # what they hold in another thread cannot be seen from here
-_CONTAINERS = (list, tuple, dict, set, frozenset, deque)
+_MOST_NAMED = 8
 
 
-class Producer(Protocol):
-    """Something that fills a queue with threads of its own, such as a QueueRunner."""
-
-    @property
-    def name(self) -> str:
-        """What to call it in a warning."""
-
-    @property
-    def queue(self) -> Queue:
-        """What it fills."""
-
-    @property
-    def words(self) -> str:
-        """What to call it in a sentence, with the line that made it."""
-
-    def threads(self) -> Sequence[threading.Thread]:
-        """Return its threads, those that have ended included; empty before they were made."""
-
-    def unstarted(self) -> tuple[str, str] | None:
-        """Return what was made and not started, and the call that starts it; None when it runs or has ended."""
-
-
-RUNNERS: weakref.WeakSet[Producer] = weakref.WeakSet()
-"""All that fill queues, for a wait at the queue of none of them."""
-
-
-class Users:
-    """The threads that were seen at one end of a queue, and those that lead to it.
-
-    A thread is kept by a weak reference beside its number: the system gives the number of one that has ended to the next one.
+class Seen:
+    """A thread that was seen at one end of a queue.
 
     Attributes:
-        since_ns: when the first of them was seen.
-        native_ids: what the system calls each of them.
-        clocks: of each, (time, CPU time) when it was seen first and last, in ns.
+        name: its name.
+        native_id: what the system calls it.
+        first, last: (time, CPU time) when it was seen first and last, in ns.
     """
 
-    __slots__ = ("clocks", "could", "native_ids", "seen", "since_ns")
+    __slots__ = ("_thread", "first", "last", "name", "native_id")
+
+    def __init__(self, thread: threading.Thread, now: tuple[int, int]) -> None:
+        self._thread = weakref.ref(thread)
+        self.name, self.native_id = thread.name, threading.get_native_id()
+        self.first = self.last = now
+
+    def is_of(self, thread: threading.Thread) -> bool:
+        """Return whether it is this thread: the system gives the number of one that has ended to the next one."""
+        return self._thread() is thread
+
+    def is_alive(self) -> bool:
+        """Return whether the thread has not ended."""
+        thread = self._thread()
+        return thread is not None and thread.is_alive()
+
+
+class End:
+    """One end of a queue.
+
+    Attributes:
+        seen: the threads that came here, by their numbers.
+        since_ns: when the first of them came.
+        waited_ns: how long calls have waited here, all threads together. A race loses one addition at most.
+        held_ns: of that, the time in which enough elements for a read were in, and min_after_dequeue held them back.
+        ended_ns: when a read found the end of the data; 0 before.
+        told_s: when a warning has told of a wait at this end.
+    """
+
+    __slots__ = ("ended_ns", "held_ns", "seen", "since_ns", "told_s", "waited_ns")
 
     def __init__(self) -> None:
-        self.seen: dict[int, tuple[str, weakref.ref[threading.Thread]]] = {}
-        self.could: dict[int, weakref.ref[threading.Thread]] = {}
-        self.native_ids: dict[int, int] = {}
-        self.clocks: dict[int, tuple[tuple[int, int], tuple[int, int]]] = {}
-        self.since_ns = 0
+        self.seen: dict[int, Seen] = {}
+        self.since_ns = self.waited_ns = self.held_ns = self.ended_ns = 0
+        self.told_s = -math.inf
 
     def note(self) -> None:
         """Note the calling thread."""
-        ident = threading.get_ident()
-        now = time.perf_counter_ns(), time.thread_time_ns()
-        if ident not in self.seen:
-            thread = threading.current_thread()
-            self.since_ns = self.since_ns or now[0]
-            self.native_ids[ident] = threading.get_native_id()
-            self.clocks[ident] = now, now
-            self.seen[ident] = thread.name, weakref.ref(thread)  # last: an interrupt may come between
+        thread, now = threading.current_thread(), (time.perf_counter_ns(), time.thread_time_ns())
+        seen = self.seen.get(threading.get_ident())
+        if seen is not None and seen.is_of(thread):
+            seen.last = now
         else:
-            self.clocks[ident] = self.clocks[ident][0], now
+            self.since_ns = self.since_ns or now[0]
+            self.seen[threading.get_ident()] = Seen(thread, now)
 
-    def others(self) -> list[str]:
-        """Return the names of the threads seen but the calling one."""
-        own = threading.current_thread()
-        return [name for name, thread in list(self.seen.values()) if thread() is not own]
+    def add(self, attempt: Attempt, begin_ns: int, size: int, margin: int) -> None:
+        """Add the wait of an attempt, which began when so many elements were in; reads leave `margin` in."""
+        waited_ns = time.perf_counter_ns() - begin_ns
+        self.waited_ns += waited_ns
+        if isinstance(attempt, Reading) and margin > size:  # else it waits for no more than it takes
+            self.held_ns += waited_ns * (margin - size) // (margin + attempt.want - size)
 
-    def alive(self, threads: dict[int, threading.Thread]) -> set[int]:
-        """Return those of the threads seen, and of those that lead here, that are alive."""
-        known = [(ident, thread) for ident, (_, thread) in list(self.seen.items())] + list(self.could.items())
-        return {ident for ident, thread in known if ident in threads and threads[ident] is thread()}
+    def others(self, thread: threading.Thread) -> list[Seen]:
+        """Return the threads that came here but one."""
+        return [seen for seen in list(self.seen.values()) if not seen.is_of(thread)]
 
 
-class Link(Protocol):
-    """A wait without limit, and what could end it."""
+class Wait(Protocol):
+    """A call that waits without limit."""
 
     def pending(self) -> bool:
-        """Return whether it still waits."""
+        """Return whether it still waits; once it does not, it never does again."""
 
-    def known(self, threads: dict[int, threading.Thread]) -> set[int]:
-        """Return the numbers of the living threads that are known to be able to end it."""
-
-    def targets(self) -> Iterable[object]:
-        """Return the objects of which a thread that comes to one can end it."""
-
-    def remember(self, ident: int, thread: threading.Thread) -> None:
-        """Note that a thread leads to one of them."""
-
-
-class WatchedWait(Link, Protocol):
-    """A call of this room that waits without limit."""
-
-    def joins(self, thread: threading.Thread) -> bool:
-        """Return whether it waits for the end of a thread."""
-
-    def blames(self, joiner: int) -> bool:
-        """Return whether the slip is the join of a thread which joins this one, and not here."""
-
-    def certain(self) -> Exception:
+    def error(self) -> Exception:
         """Return the error of a wait that no thread can end."""
 
-    def likely(self) -> str | None:
-        """Return the warning where a slip is likely."""
-
-    def long(self, waited_s: float) -> str:
-        """Return the warning of a wait that lasts long for no reason that is known."""
+    def warning(self, waited_s: float, is_long: bool) -> str | None:
+        """Return what to say after so many seconds, None for nothing; `is_long` tells whether the patience is over."""
 
 
-_waits: dict[int, WatchedWait] = {}
+_waits: dict[int, Wait] = {}
 """The waits without limit, by the number of their thread."""
 
 
-@contextmanager
-def waiting(wait: WatchedWait) -> Iterator[None]:
-    """Let other threads know that the calling one waits without limit. A signal handler may wait inside a wait."""
-    own = threading.get_ident()
-    outer = _waits.get(own)
-    _waits[own] = wait
-    try:
-        yield
-    finally:
-        if outer is None:
-            _waits.pop(own, None)
-        else:
-            _waits[own] = outer
-
-
-def waits() -> dict[int, WatchedWait]:
-    """Return the waits without limit of all threads, by the number of the thread."""
-    return {ident: wait for ident, wait in list(_waits.items()) if wait.pending()}
+def waits() -> list[Wait]:
+    """Return the waits without limit of all threads."""
+    return list(_waits.values())
 
 
 class WaitWatch:
-    """Looks into one wait now and then, in the thread that waits.
+    """Looks into one wait now and then, in the thread that waits. A `with` block of it lets the other threads know of the wait.
 
     Args:
         wait: the wait.
-        patience_s: when a warning comes, if no slip is known.
-        may_fail: whether a hopeless wait is an error: it has no limit of its own.
+        patience_s: when a warning comes, if no slip is known; infinity for no warnings.
     """
 
-    def __init__(self, wait: WatchedWait, patience_s: float, may_fail: bool) -> None:
-        self._wait = wait
-        self._in_main = threading.current_thread() is threading.main_thread()
-        self._was_hopeless = False
-        self._look_s = 0.0 if may_fail else float("inf")
-        self._likely_s: float = min(LIKELY_S, patience_s) if patience_s < float("inf") else patience_s
-        self._warn_s: float = patience_s
+    def __init__(self, wait: Wait, patience_s: float) -> None:
+        self._wait, self._patience_s = wait, patience_s
+        self._warn_s: float = min(LIKELY_S, patience_s) if patience_s < math.inf else patience_s
+        self._outer: Wait | None = None
+
+    def __enter__(self) -> Self:
+        own = threading.get_ident()
+        self._outer = _waits.get(own)  # a signal handler may wait inside a wait
+        _waits[own] = self._wait
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        if self._outer is None:
+            _waits.pop(threading.get_ident(), None)
+        else:
+            _waits[threading.get_ident()] = self._outer
 
     def look(self, waited_s: float) -> float:
         """Raise or warn if it is time to; return how many seconds to wait until the next look.
 
         Raises:
-            Exception: that of `WatchedWait.certain`.
+            Exception: that of `Wait.error`.
         """
-        if waited_s >= min(self._look_s, self._likely_s) and _looks.begin():
-            try:
-                self._look_into(waited_s)
-            finally:
-                _looks.end()
-        if self._warn_s <= waited_s < self._likely_s:
-            self._warn_s = 2 * waited_s
-            _warn(self._wait.long(waited_s))
-        next_s = min(self._look_s, self._likely_s, self._warn_s) - waited_s
-        if next_s <= 0:  # others look at the moment: a crowd asks less often
-            next_s = SOON_S * max(1.0, len(_waits) / _CROWD)
-        # A signal that comes right before the main thread sleeps does not wake it (see `parking`).
-        return min(next_s, _LOOK_S) if self._in_main else next_s
-
-    def _look_into(self, waited_s: float) -> None:
-        if waited_s >= self._look_s:
-            hopeless = _is_hopeless(threading.get_ident(), self._wait)
-            if hopeless and self._was_hopeless and self._wait.pending():
-                raise self._wait.certain()
-            self._was_hopeless = hopeless
-            step_s = SOON_S if hopeless else _LOOK_S if self._in_main else min(max(_LOOK_S, waited_s), LIKELY_S)
-            self._look_s = waited_s + step_s
-        if waited_s >= self._likely_s:
-            self._likely_s = float("inf")
-            words = self._wait.likely()
-            if words is not None:
-                self._warn_s = float("inf")
-                _warn(words)
-
-
-class _Looks:
-    """Keeps the looks of a crowd to a twentieth of the time. Without a lock, which a fork would leave locked."""
-
-    def __init__(self) -> None:
-        self._begun_at = self._free_at = 0.0
-
-    def begin(self) -> bool:
-        """Return whether the calling thread may look now."""
-        now = time.monotonic()
-        if now < self._free_at and len(_waits) > _CROWD:
-            return False
-        self._begun_at, self._free_at = now, now + LIKELY_S  # or until the end of this look
-        return True
-
-    def end(self) -> None:
-        now = time.monotonic()
-        self._free_at = now + _REST * (now - self._begun_at)
-
-
-_looks = _Looks()
-
-
-def _warn(words: str) -> None:
-    warnings.warn(words, RuntimeWarning, stacklevel=level_of_caller())
-
-
-def threads_at(idents: Iterable[int]) -> str:
-    """Say of threads where they are."""
-    threads = living()
-    words = [f"thread {thread.name!r} is at {where}" for thread, where in where_stand(threads[i] for i in idents if i in threads).items()]
-    return "; ".join(words[:_MOST_NAMED]) + (f"; and {len(words) - _MOST_NAMED} more" if len(words) > _MOST_NAMED else "")
-
-
-_Member = TypeVar("_Member")
-
-
-def members(known: weakref.WeakSet[_Member]) -> list[_Member]:
-    """Return what is in a WeakSet: to iterate over one fails when another thread adds to it meanwhile, to copy the set inside does not."""
-    references: set[weakref.ref[_Member]] = known.data  # type: ignore[attr-defined]
-    return [item for reference in list(references) if (item := reference()) is not None]
-
-
-def unstarted_threads(targets: Iterable[object]) -> list[threading.Thread]:
-    """Return the threads that were made and not started, and would come to one of some objects."""
-    known: weakref.WeakSet[threading.Thread] = getattr(threading, "_dangling", weakref.WeakSet())
-    made = members(known)
-    starting = set(threading.enumerate())
-    search = _Search(list(targets))
-    return [thread for thread in made if thread.ident is None and thread not in starting and search.from_thread(None, thread)]
-
-
-def main_is_free() -> bool:
-    """Return whether the main thread is alive, is not the calling one and has no wait without limit."""
-    main = threading.main_thread()
-    return main.is_alive() and main is not threading.current_thread() and main.ident not in waits()
-
-
-def living() -> dict[int, threading.Thread]:
-    """Return the living threads by their numbers."""
-    return {thread.ident: thread for thread in threading.enumerate() if thread.ident is not None}
-
-
-def _is_hopeless(own: int, wait: WatchedWait) -> bool:
-    """Return whether neither a free thread nor one whose own wait can be ended can end the wait of this thread."""
-    threads = living()
-    frames = current_frames()
-    try:
-        return _Circle(own, wait, threads, frames).is_closed()
-    finally:
-        frames.clear()  # this function's own frame is among them: a cycle that would keep the elements alive
-
-
-class _Circle:
-    """The threads that wait, directly or not, for what only one another could do, beginning with the calling one."""
-
-    def __init__(self, own: int, wait: WatchedWait, threads: dict[int, threading.Thread], frames: dict[int, FrameType]) -> None:
-        self._threads, self._frames = threads, frames
-        self._waits: dict[int, Link] = {ident: other for ident, other in list(_waits.items()) if ident in frames and other.pending()}
-        for ident, thread in threads.items():
-            joined = None if ident in self._waits or ident not in frames else _joined(frames[ident])
-            if joined is not None and thread is not joined:
-                self._waits[ident] = _Join(joined)
-        self._waits[own] = wait
-        self._inside: dict[int, Link] = {own: wait}
-
-    def is_closed(self) -> bool:
-        """Return whether none of them can be helped from outside."""
-        while True:
-            if self._helped_by_known():
-                return False
-            found = self._others()
-            if not found:
-                return not self._helped_by_chance()
-            if not found <= self._waits.keys():
-                return False
-            self._inside.update((ident, self._waits[ident]) for ident in found)
-
-    def _helped_by_known(self) -> bool:
-        """Go on to all threads that are known to help; return whether one of them is free."""
-        todo = list(self._inside.values())
-        while todo:
-            for ident in todo.pop().known(self._threads):
-                if ident not in self._waits:
-                    return True
-                if ident not in self._inside:
-                    self._inside[ident] = self._waits[ident]
-                    todo.append(self._waits[ident])
         main = threading.main_thread()
-        return main.is_alive() and main.ident not in self._waits
-
-    def _others(self) -> set[int]:
-        """Return the first thread outside that leads to something which is waited for inside."""
-        waits = list(self._inside.values())
-        targets = [target for wait in waits for target in wait.targets()]
-        search = _Search(targets)
-        outside = [ident for ident in self._frames if ident not in self._inside]
-        for ident in sorted(outside, key=self._waits.__contains__):  # free ones first
-            thread = self._threads.get(ident)
-            if search.from_thread(self._frames[ident], thread):
-                if thread is not None and ident not in self._waits:
-                    for wait in waits:
-                        wait.remember(ident, thread)
-                return {ident}
-        return set()
-
-    def _helped_by_chance(self) -> bool:
-        """Return whether a thread that starts in this moment, or the handler of a signal, leads inside."""
-        search = _Search([target for wait in self._inside.values() for target in wait.targets()])
-        starting = [thread for thread in threading.enumerate() if thread.ident not in self._frames]
-        return any(search.from_thread(None, thread) for thread in starting) or search.from_signals()
+        if (main is threading.current_thread() or not main.is_alive()) and _all_wait(main):
+            raise self._wait.error()
+        if waited_s >= self._warn_s:
+            is_long = waited_s >= self._patience_s
+            self._warn_s = 2 * waited_s if is_long else self._patience_s
+            words = self._wait.warning(waited_s, is_long)
+            if words is not None:
+                warnings.warn(words, RuntimeWarning, stacklevel=level_of_caller())
+        return min(self._warn_s - waited_s, LIKELY_S)
 
 
-class _Join:
-    """A `Thread.join` without limit."""
+def _all_wait(main: threading.Thread) -> bool:
+    """Return whether each living thread waits without limit; the main one may have ended.
 
-    def __init__(self, thread: threading.Thread) -> None:
-        self._thread = thread
+    A wait that was there before the threads are listed, and is pending after that, was pending in that moment. So all waited at once:
+    no thread can have ended a wait of another one and begun its own in between.
+    """
+    found = dict(_waits)
+    if threading.active_count() > len(found) + 1:  # so each of a thousand threads that wait looks at one number
+        return False
+    frames = current_frames()
+    living = set(frames)
+    frames.clear()  # this function's own frame is among them: a cycle that would keep the elements alive
+    if not main.is_alive():
+        living.discard(main.ident or 0)
+    return living <= found.keys() and all(found[ident].pending() for ident in living)
+
+
+def other_threads() -> str:
+    """Say where the other threads of this process are, in a line each."""
+    own = threading.current_thread()
+    threads = [thread for thread in threading.enumerate() if thread is not own]
+    words = [f"\n  thread {thread.name!r}: {where}" for thread, where in where_stand(threads[:_MOST_NAMED]).items()]
+    return "".join(words) + (f"\n  and {len(threads) - _MOST_NAMED} threads more" if len(threads) > _MOST_NAMED else "")
+
+
+class QueueWait:
+    """A call that waits for elements or for room, without limit; its words name the user's line."""
+
+    def __init__(self, queue: Queue, attempt: Attempt) -> None:
+        self._queue, self._attempt, self._thread = queue, attempt, threading.current_thread()
+        self.reads = isinstance(attempt, Reading)
+        self._end = queue._writing if self.reads else queue._reading
+        self._call, place = call_and_place()
+        self._here = f"{self._call}() at {place}" if place else f"{self._call}() in thread {self._thread.name!r}"
 
     def pending(self) -> bool:
-        return self._thread.is_alive()
+        """Return whether it still waits."""
+        return self._attempt.state == WAITING
 
-    def known(self, threads: dict[int, threading.Thread]) -> set[int]:
-        return {self._thread.ident} if self._thread.ident is not None and self._thread.is_alive() else set()
+    def error(self) -> QueueStarved:
+        """Return the error of a wait that no thread can end."""
+        cause, remedy = self._slip()
+        later = "; as an operation for a runner give [lambda: queue.enqueue_many(...)]" if self._call == "enqueue_many" else ""
+        error = QueueStarved(
+            f"{cause}, so {self._here} would wait for ever: {remedy}",
+            where=self._where() + other_threads(),
+            fix=f"with {self._call}(timeout_s=...) it waits all the same, and raises QueueTimeout{later}",
+        )
+        error.num_done = self._attempt.num_done if isinstance(self._attempt, Writing) else 0
+        return error
 
-    def targets(self) -> Iterable[object]:
-        return ()
-
-    def remember(self, ident: int, thread: threading.Thread) -> None:
-        return None
-
-
-def _joined(frame: FrameType | None) -> threading.Thread | None:
-    """Return the thread that the thread of a stack has joined without limit."""
-    for _ in range(2):  # up to Python 3.12 the lock is waited for one call further in
-        if frame is None or frame.f_code.co_filename != threading.__file__:
+    def warning(self, waited_s: float, is_long: bool) -> str | None:
+        """Return the warning; None where nothing looks wrong yet, or another thread has just told of a wait at this end of the queue."""
+        others, now_s = self._end.others(self._thread), time.monotonic()
+        served = any(seen.is_alive() for seen in others)
+        likely = not served and (self._end.seen or self._unstarted() is not None)
+        if not (likely or is_long) or now_s < self._end.told_s + self._queue.patience_s / 2:
             return None
-        if frame.f_code.co_name == "join" and frame.f_locals.get("timeout", 0) is None:
-            thread = frame.f_locals.get("self")
-            return thread if isinstance(thread, threading.Thread) else None
-        frame = frame.f_back
-    return None
+        self._end.told_s = now_s
+        waits = f"{self._here} has waited {waited_s:.0f} s for {self._wish()}"
+        if served:
+            whom = "fills" if self.reads else "reads"
+            words = f"{waits} in {self._queue._made_label()}: look at what {whom} it, or call {self._call}(timeout_s=...)"
+        else:
+            cause, remedy = self._slip()
+            words = f"{cause}, and {waits}: {remedy}"
+        return f"{words}\n  where: {self._where()}{other_threads()}"
+
+    def _where(self) -> str:
+        return f"{self._queue._label}, {self._queue._state()}"
+
+    def _wish(self) -> str:
+        if isinstance(self._attempt, Writing):
+            return f"room for {elements(len(self._attempt.entries) - self._attempt.num_done)}"
+        assert isinstance(self._attempt, Reading)
+        return elements(self._attempt.want)
+
+    def _unstarted(self) -> tuple[str, str] | None:
+        """Return which runner of the queue was never started, and what starts it."""
+        slips = (runner.unstarted() for runner in self._queue.runners) if self.reads else ()
+        return next(filter(None, slips), None)
+
+    def _slip(self) -> tuple[str, str]:
+        """Return what is wrong with the other end, and a remedy."""
+        unstarted = self._unstarted()
+        if unstarted is not None:
+            return unstarted
+        queue, size, margin, others = (
+            self._queue._made_label(),
+            self._queue.size(),
+            self._queue._exchange.margin,
+            self._end.others(self._thread),
+        )
+        full = f"{queue} is full (capacity {self._queue.capacity})"
+        left = f", with {elements(size)} left in it" if self.reads and size else ""
+        if self.reads and margin and size:
+            return (
+                f"{queue} keeps min_after_dequeue={margin} elements in and has only {size}, and no thread adds more",
+                "close() it when everything is in, which lets all of them out, or lower min_after_dequeue",
+            )
+        if others:
+            names = ", ".join(repr(seen.name) for seen in others[:3])
+            whom = f"the threads that filled {queue}" if self.reads else f"{full} and the threads that read it"
+            whom += f", such as {names},"
+            if any(seen.is_alive() for seen in others):
+                return f"{whom} wait themselves{left}", "let one of them go on without this one"
+            if self.reads:
+                return f"{whom} have ended without close(){left}", "call close() when the last of them has added everything"
+            return f"{whom} have ended", "call close(cancel_pending_enqueues=True) when the last of them ends"
+        if not self.reads:
+            alone = "only the thread that fills it reads it" if self._end.seen else "no thread reads it"
+            return f"{full} and {alone}", "start a thread that calls dequeue() before, or make it with a larger capacity"
+        if self._end.seen:
+            alone = f"only the thread that reads {queue} has ever added to it{left}"
+            return alone, "add from another thread, or close() it before the last read"
+        return f"nothing was ever added to {queue}", "enqueue() before, or in a thread of its own"
 
 
-class _Search:
-    """One look at the threads of this process: which of them could come to one of some objects.
-
-    A thread of a notebook's kernel, of a progress bar or of a log cannot fill a queue that it does not know. The frames of a thread
-    tell what it knows: their variables, and the globals that the user's code names, functions that these call included. Modules and the
-    dictionaries of modules are not searched as a whole, for everything leads to everything through them. The search is breadth first,
-    with limits, and needed only where no thread is known to have used the queue.
-    """
-
-    def __init__(self, targets: Collection[object]) -> None:
-        self._targets = {id(target) for target in targets}
-        self._module_dicts = {id(vars(module)) for module in list(sys.modules.values()) if isinstance(module, ModuleType)}
-        self._module_dicts.add(id(sys.modules))
-
-    def from_thread(self, frame: FrameType | None, thread: threading.Thread | None) -> bool:
-        """Return whether a thread could come to one of the objects; `frame` is the innermost of its stack, None before it runs."""
-        roots: list[Any] = [thread]
-        users = frame is None  # it was not started, or starts in this moment
-        unknown = False
-        while frame is not None:
-            code, kind = frame.f_code, kind_of(frame.f_code.co_filename)
-            users = users or kind == USERS
-            if frame.f_locals is not frame.f_globals:
-                roots += list(frame.f_locals.values())
-            if kind in (USERS, INSTALLED):
-                unknown = unknown or (kind == USERS and _imports_unknown(code))
-                roots += self._named(code, frame.f_globals)
-            frame = frame.f_back
-        return unknown or self._found(roots, users)
-
-    def from_signals(self) -> bool:
-        """Return whether the handler of a signal could come to one of the objects."""
-        handlers = [signal.getsignal(number) for number in signal.valid_signals()]
-        return self._found([handler for handler in handlers if callable(handler) and handler is not signal.default_int_handler], False)
-
-    def _found(self, roots: list[Any], users: bool) -> bool:
-        seen: dict[int, Any] = {}  # the objects too, so that no other one gets the number of one that goes meanwhile
-        level, depth = roots, 0
-        while level and (users or depth < _DEEPEST):
-            below: list[Any] = []
-            for item in level:
-                if id(item) in seen or id(item) in self._module_dicts:
-                    continue
-                if id(item) in self._targets or (users and type(item) is _Unknown):
-                    return True
-                seen[id(item)] = item
-                if len(seen) > _MOST or (type(item) in _CONTAINERS and len(item) > _MOST):
-                    return users
-                below += [other for other in self._below(item) if gc.is_tracked(other)]
-            level, depth = below, depth + 1
-        return False
-
-    def _below(self, item: Any) -> list[Any]:
-        kind = type(item)  # not isinstance(): a proxy of a user may run code when it is asked for its class
-        if issubclass(kind, _BARREN):
-            return []
-        if kind is FunctionType:
-            return self._of_function(item)
-        if issubclass(kind, type):
-            return _of_type(item)
-        below = gc.get_referents(item)
-        if issubclass(kind, weakref.ref):
-            below.append(weakref.ref.__call__(item))
-        return below
-
-    def _of_function(self, function: FunctionType) -> list[Any]:
-        held: list[Any] = [function.__closure__, function.__defaults__, function.__kwdefaults__, vars(function)]
-        kind = kind_of(function.__code__.co_filename)
-        if kind in (PYTHONS, OURS):
-            return held
-        if kind == USERS and _imports_unknown(function.__code__):
-            held.append(_Unknown())
-        return held + self._named(function.__code__, function.__globals__)
-
-    def _named(self, code: CodeType, known: dict[str, Any]) -> list[Any]:
-        """Return the globals that code names, and what it names of the modules among them."""
-        names = set(_names(code))
-        values = [known[name] for name in names if name in known]
-        modules = [value for value in values if issubclass(type(value), ModuleType)]
-        modules += [sys.modules[name] for name in names if name in sys.modules and name not in known]
-        for module in modules:
-            if kind_of(vars(module).get("__file__") or "<frozen ") in (USERS, INSTALLED) or module.__name__ == "__main__":
-                values += [vars(module)[name] for name in names if name in vars(module)]
-        return [_Unknown() if issubclass(type(value), _BY_NAME_ONLY) else value for value in values]
-
-
-class _Unknown:
-    """In place of something that cannot be looked into: an instance is tracked by the collector, so it is not sorted out."""
-
-
-def _of_type(kind: type) -> list[Any]:
-    """Return what a class of the user holds: its methods, its attributes, its bases."""
-    if not kind.__flags__ & _HEAP_TYPE:
-        return []
-    module = sys.modules.get(str(kind.__module__))
-    file = getattr(module, "__file__", None) or ("<frozen " if kind.__module__ in sys.builtin_module_names else "<user>")
-    return [*vars(kind).values(), *kind.__bases__] if kind_of(file) == USERS else []
-
-
-def _names(code: CodeType) -> Iterator[str]:
-    """Give the names in code, that of functions inside it included."""
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _names(constant)
-
-
-def _imports_unknown(code: CodeType) -> bool:
-    """Return whether code imports what was not imported yet: nothing is known of what that will do."""
-    extended, raw = 0, code.co_code
-    for place in range(0, len(raw), 2):
-        operation, number = raw[place], raw[place + 1] | extended
-        extended = number << 8 if operation == _EXTENDED else 0
-        if operation == _IMPORT and code.co_names[number] not in sys.modules:
-            return True
-    return any(_imports_unknown(constant) for constant in code.co_consts if isinstance(constant, CodeType))
+def elements(number: int) -> str:
+    """Return so many elements in words."""
+    return "1 element" if number == 1 else f"{number} elements"

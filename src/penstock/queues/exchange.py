@@ -17,10 +17,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
-_AT_ONCE = 16
-"""How many of those whom a close ends are woken at once; each wakes the next. 1,000 threads that wake together fight for the interpreter:
-that took twice the CPU time."""
-
 WAITING, SERVED, ENDED, LEFT = range(4)
 """States of an attempt; ENDED means that the queue was closed before it could be served."""
 
@@ -164,15 +160,13 @@ class Exchange:
     Attributes:
         room: entries that may stand in the store for one to be added; 0 once closed.
         margin: entries that a read must leave in.
-        leaving: the bells of those who ended and were not woken yet.
     """
 
-    __slots__ = ("_closing", "capacity", "closed", "leaving", "margin", "readers", "room", "store", "writers")
+    __slots__ = ("capacity", "closed", "margin", "readers", "room", "store", "writers")
 
     def __init__(self, store: Store, capacity: int, margin: int = 0) -> None:
         self.store, self.capacity, self.room, self.margin = store, capacity, capacity, margin
-        self.closed = self._closing = False
-        self.leaving: deque[Callable[[Any], None]] = deque()
+        self.closed = False
         self.readers: deque[Reading] = deque()
         self.writers: deque[Writing] = deque()
 
@@ -193,34 +187,6 @@ class Exchange:
         self.writers.append(attempt)
         if len(self.store) < self.capacity:
             self.serve()
-
-    def hand(self, entry: Any) -> None:
-        """Add an entry for which there is room to a store without a margin, and serve whom it can serve."""
-        readers = self.readers
-        if readers and readers[0].want == 1 and not (readers[0].entries or self.store):  # it goes from hand to hand
-            attempt = readers[0]
-            attempt.entries = [entry]
-            del readers[0]
-            attempt.state = SERVED
-            if attempt.bell is not None:
-                attempt.bell(None)
-        else:
-            self.store.add(entry)
-            if readers:
-                self.serve()
-
-    def refill(self) -> None:
-        """Serve those who write after one entry was taken, for which nobody waits to read."""
-        writers = self.writers
-        attempt = writers[0]
-        number = attempt.num_done
-        if number + 1 != len(attempt.entries) or len(self.store) >= self.capacity:
-            self.serve()  # also of one that is all in, and whose thread was interrupted before it could be told
-            return
-        entry = attempt.entries[number]
-        attempt.num_done = number + 1
-        self.store.add(entry)
-        self._decide(writers, SERVED)
 
     def withdraw(self, attempt: Attempt) -> None:
         """Take an attempt out of its line, and give what it had gathered back. Nothing happens to one that is decided."""
@@ -245,27 +211,16 @@ class Exchange:
 
     def close(self, cancel: bool) -> None:
         """Take no new writers; with `cancel` end those in line too."""
-        self.closed = self._closing = True
+        self.closed = True
         self.room = self.margin = 0
         while cancel and self.writers:
             self._decide(self.writers, ENDED)
         self.serve()
-        self._closing = False
-        self.wake()
 
     def serve(self) -> None:
         """Serve everybody who can be served."""
         while self._serve_writers() or self._serve_readers():
             pass
-
-    def wake(self, number: int = _AT_ONCE) -> None:
-        """Wake so many of those whom a close ended. Each who leaves wakes one more, however it was woken, so that all come to leave."""
-        leaving = self.leaving
-        while number and leaving:
-            bell = leaving[0]
-            del leaving[0]
-            bell(None)
-            number -= 1
 
     def _serve_writers(self) -> bool:
         """Fill the store from the line; return whether anything went in."""
@@ -313,10 +268,5 @@ class Exchange:
         attempt = line[0]
         del line[0]
         attempt.state = state
-        bell = attempt.bell
-        if bell is None:
-            return
-        if self._closing and state == ENDED:
-            self.leaving.append(bell)
-        else:
-            bell(None)
+        if attempt.bell is not None:
+            attempt.bell(None)

@@ -8,14 +8,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from functools import partial
-from types import TracebackType
 from typing import Any, Never
 
 from penstock._contracts.failing import add_note
 from penstock.errors import CoordinationError, EnqueueCancelled, PlanError
 from penstock.queues.base import Queue
 from penstock.queues.coordinator import Coordinator
-from penstock.queues.diagnosis import RUNNERS
 from penstock.queues.standing import call_and_place
 from penstock.queues.stopping import attach_others, exception_types, is_clean, told_as_error
 from penstock.queues.trees import no_such_keywords
@@ -93,8 +91,7 @@ class QueueRunner:
         self._round = _Round(None)
         self._errors: list[BaseException] = []
         self._made = call_and_place()[1]
-        queue.add_producer(self)
-        RUNNERS.add(self)
+        queue.runners.append(self)
 
     @property
     def queue(self) -> Queue:
@@ -115,9 +112,8 @@ class QueueRunner:
         """Return the threads that were made last, those that have ended included."""
         return self._round.threads
 
-    @property
-    def words(self) -> str:
-        """What errors and warnings call it: its name, and the line that made it."""
+    def _words(self) -> str:
+        """Return what errors and warnings call it: its name, and the line that made it."""
         return f"QueueRunner {self._name!r} (made at {self._made})" if self._made else f"QueueRunner {self._name!r}"
 
     def unstarted(self) -> tuple[str, str] | None:
@@ -125,12 +121,11 @@ class QueueRunner:
         made = self._round
         waiting = [thread for thread in made.threads if thread.ident is None]
         if not made.threads:
-            start = "start_queue_runners()" if _is_collected(self) else "create_threads(start=True) of the runner"
-            return f"{self.words} was never started", f"call {start} before"
+            return f"{self._words()} was never started", "call start_queue_runners(), or create_threads(start=True) of the runner, before"
         if len(waiting) < len(made.threads):
             return None
         return (
-            f"the threads of {self.words}, created at {made.place or 'some place'}, were never started",
+            f"the threads of {self._words()}, created at {made.place or 'some place'}, were never started",
             "call start() of the runner, or of each thread, before",
         )
 
@@ -189,18 +184,11 @@ class QueueRunner:
                     fix="join that one first, or make a queue and a runner of their own for this one",
                 )
         elif self._queue.is_closed() and not (coord is not None and coord.should_stop()):
-            ended = next(
-                (one for one in self._queue.producers() if one is not self and isinstance(one, QueueRunner) and one.has_ended()), None
-            )
             raise CoordinationError(
-                f"queue {self._queue.name!r} is closed: runner {self._name!r} could fill nothing"
-                if ended is None
-                else f"queue {self._queue.name!r} was closed by the end of {ended.words}, so {self.words} can add nothing more: create the "
-                "threads of both before any is started",
+                f"queue {self._queue.name!r} is closed: {self._words()} could fill nothing",
                 where="QueueRunner.create_threads()",
-                fix="make a new queue and a new runner for each run: a closed queue stays closed"
-                if ended is None
-                else "start_queue_runners() does it for all runners that were added, or call create_threads() of each, and then start()",
+                fix="make a new queue and a new runner for each run; where the end of another runner has closed it, create the threads of "
+                "both before any is started, as start_queue_runners() does",
             )
 
     def start(self) -> None:
@@ -215,30 +203,29 @@ class QueueRunner:
             except BaseException:
                 for thread in waiting:
                     self._end(made, thread)  # one that is started all the same finds the stop
-                self._stop(made)
+                if made.coord is None:
+                    self._queue.close(cancel_pending_enqueues=True)
+                else:
+                    made.coord.request_stop()
                 raise
 
     def _work(self, made: _Round, step: Callable[[], Any]) -> None:
         """Be a thread of this runner."""
         try:
-            with _Reports(self, made):
-                while not made.stopped() and (element := step()) is not _END:
-                    if element is not None:
-                        self._queue.enqueue(element)
+            self._queue._writing.note()  # before it adds anything, which may take long
+            while not made.stopped() and (element := step()) is not _END:
+                if element is not None:
+                    self._queue.enqueue(element)
+        except BaseException as error:
+            self._report(made, error)
         finally:
             self._end(made, threading.current_thread())
 
     def _end(self, made: _Round, thread: threading.Thread) -> None:
         """Count a thread out; the last one of all runners of the queue closes it."""
         made.live.discard(thread)
-        if not any(isinstance(other, QueueRunner) and other._round.live for other in self._queue.producers()):
+        if not any(other._round.live for other in list(self._queue.runners)):
             self._queue.close()
-
-    def _stop(self, made: _Round) -> None:
-        if made.coord is None:
-            self._queue.close(cancel_pending_enqueues=True)
-        else:
-            made.coord.request_stop()
 
     def _report(self, made: _Round, error: BaseException) -> None:
         """Tell what a thread raised to whom it concerns."""
@@ -256,23 +243,6 @@ class QueueRunner:
             self._queue.fail(error)
         else:
             attach_others(first, [error])
-
-
-class _Reports:
-    """Gives whatever its block raises to the runner."""
-
-    __slots__ = ("_made", "_runner")
-
-    def __init__(self, runner: QueueRunner, made: _Round) -> None:
-        self._runner, self._made = runner, made
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> bool:
-        if error is not None:
-            self._runner._report(self._made, error)
-        return True
 
 
 def _steps(enqueue_ops: Any) -> list[Callable[[], Any]]:
@@ -298,9 +268,6 @@ def _step(op: Any, turns: dict[int, AbstractContextManager[Any]]) -> Callable[[]
         raise _refusal(
             f"{op!r} only makes {makes} each time it is called", "give the generator itself, as in [rows()], or a plain function"
         )
-    owner = getattr(op, "__self__", None)
-    if getattr(op, "__name__", "") == "__next__" and isinstance(owner, Iterator):
-        op = owner
     if isinstance(op, Iterator):
         return partial(_next, op, turns.setdefault(id(op), threading.Lock()))
     if callable(op):
@@ -378,11 +345,6 @@ def start_queue_runners(
         for runner in runners:
             runner.start()
     return threads
-
-
-def _is_collected(qr: QueueRunner) -> bool:
-    """Return whether a runner is in the collection that `start_queue_runners` starts here."""
-    return any(qr is one for one in _collected(_COLLECTION))
 
 
 def _collected(collection: str) -> tuple[QueueRunner, ...]:

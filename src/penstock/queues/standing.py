@@ -17,18 +17,15 @@ _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _STANDARD = os.path.dirname(os.path.abspath(threading.__file__)) + os.sep
 _PACKAGES = ("site-packages", "dist-packages")
 
-USERS, INSTALLED, PYTHONS, OURS = range(4)
-"""Whose a file is: the user's, another package's, the standard library's, ours."""
+
+def _is_ours(file: str) -> bool:
+    return file.startswith(_PACKAGE)
 
 
 @lru_cache(4096)
-def kind_of(file: str) -> int:
-    """Return whose code a file has. A cell of a notebook and a string that is run are the user's."""
-    if file.startswith(_PACKAGE):
-        return OURS
-    if any(part in file for part in _PACKAGES):
-        return INSTALLED
-    return PYTHONS if file.startswith((_STANDARD, "<frozen ")) else USERS
+def _is_pythons(file: str) -> bool:
+    """Return whether a file is of the standard library. A cell of a notebook and a string that is run are the user's."""
+    return file.startswith((_STANDARD, "<frozen ")) and not any(part in file for part in _PACKAGES)
 
 
 def place_of(file: str, line: int) -> str:
@@ -43,11 +40,10 @@ def call_and_place() -> tuple[str, str]:
     frame: FrameType | None = sys._getframe(1)
     call = ""
     while frame is not None:
-        kind = kind_of(frame.f_code.co_filename)
-        if kind == OURS:
+        if _is_ours(frame.f_code.co_filename):
             name = frame.f_code.co_name
             call = name if not name.startswith("_") or name == "__init__" else call
-        elif kind != PYTHONS:
+        elif not _is_pythons(frame.f_code.co_filename):
             return call, place_of(frame.f_code.co_filename, frame.f_lineno)
         frame = frame.f_back
     return call, ""
@@ -56,7 +52,7 @@ def call_and_place() -> tuple[str, str]:
 def level_of_caller() -> int:
     """Return the `stacklevel` of the innermost call outside this library, seen from the function that asks."""
     level, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and kind_of(frame.f_code.co_filename) == OURS:
+    while frame.f_back is not None and _is_ours(frame.f_code.co_filename):
         level, frame = level + 1, frame.f_back
     return level
 
@@ -85,10 +81,9 @@ def _where(thread: threading.Thread, frames: dict[int, Any]) -> str:
         return "not started" if thread.ident is None else "ended"
     entry: Any = None
     while frame is not None:
-        kind = kind_of(frame.f_code.co_filename)
-        if kind == OURS:
+        if _is_ours(frame.f_code.co_filename):
             entry = entry if frame.f_code.co_name.startswith("_") else frame  # the outermost call of a public function
-        elif kind != PYTHONS:
+        elif not _is_pythons(frame.f_code.co_filename):
             return _words(frame)
         frame = frame.f_back
     return "in no code of a user" if entry is None else _words(entry)

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 from penstock._contracts.failing import add_note, cause_of, traceback_of, words_of, would_end
 from penstock.errors import PlanError, QueueClosed, StopRaised
 
-_SIGNALS_S = 0.5
+SIGNALS_S = 0.5
 
 
 class ParkingLot:
@@ -91,7 +91,7 @@ class ParkingLot:
         in_main = timeout_s is None and threading.current_thread() is threading.main_thread()
         while True:
             try:
-                self._bells.get(timeout=_SIGNALS_S if in_main else None if timeout_s is None else max(0.0, timeout_s))
+                self._bells.get(timeout=SIGNALS_S if in_main else None if timeout_s is None else max(0.0, timeout_s))
             except Empty:
                 if not in_main:
                     return False

@@ -7,29 +7,62 @@ value stays what was written, or it is refused. Components are checked in the th
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._contracts.element import ArraySpec, is_masked, sizes_of, spec_of
+from penstock._contracts.element import is_masked, sizes_of, spec_of
 from penstock.errors import PlanError, SpecError
 
-Stacker = Callable[[Sequence[Any], str], Any]
-"""Makes one array of the values of a component, whose name in words is the second argument."""
+Maker = Callable[[Sequence[Any], str], Any]
+"""Makes one value of those at one place of several trees; the second argument is the place in words."""
 
 _OBJECT = np.dtype(object)
 
 MASKED: Final = "masked"
 """Stands for the kind of a masked array."""
 
-PLAIN: Final[dict[type, str]] = {bool: "b", int: "i", float: "f", complex: "c", str: "U", bytes: "S"}
+_KINDS: Final[dict[type, str]] = {bool: "b", int: "i", float: "f", complex: "c", str: "U", bytes: "S"}
 """The kinds of what Python has of its own."""
 
 _NUMBERS: Final = frozenset("biufc")
-_WHOLE: Final = frozenset("iu")
+_WHOLE: Final = frozenset("biu")
 _TEXTS: Final = (frozenset("U"), frozenset("S"))
+
+
+def batch_of(entries: Sequence[Any], make: Maker, where: str) -> Any:
+    """Make one tree of trees of one structure, component by component.
+
+    Raises:
+        SpecError: the elements differ in structure; and what `make` raises.
+    """
+    first = entries[0]
+    if isinstance(first, dict):
+        _same(all(isinstance(entry, dict) and entry.keys() == first.keys() for entry in entries), entries, where)
+        return {key: batch_of([entry[key] for entry in entries], make, f"{where}, component {key!r}") for key in first}
+    if isinstance(first, tuple):
+        _same(all(isinstance(entry, tuple) and len(entry) == len(first) for entry in entries), entries, where)
+        columns = (batch_of(column, make, f"{where}, component {number}") for number, column in enumerate(zip(*entries, strict=True)))
+        return tuple(columns) if type(first) is tuple else type(first)(*columns)
+    _same(not any(isinstance(entry, (dict, tuple)) for entry in entries), entries, where)
+    return make(entries, where)
+
+
+def _same(same: bool, entries: Sequence[Any], where: str) -> None:
+    if not same:
+        raise SpecError(
+            f"elements of different structure cannot be stacked to one batch: {'; '.join(sorted(set(map(_form, entries))))}",
+            where=where,
+            fix="give all elements the same components, or take them one by one; nothing was taken",
+        )
+
+
+def _form(entry: Any) -> str:
+    if isinstance(entry, dict):
+        return f"dict with {list(entry)}"
+    return f"tuple of {len(entry)}" if isinstance(entry, tuple) else f"one {type(entry).__name__}"
 
 
 def slices_of(elements: Any, where: str) -> list[Any]:
@@ -38,154 +71,27 @@ def slices_of(elements: Any, where: str) -> list[Any]:
     Raises:
         SpecError: a leaf has no dimension 0, or another length than the others.
     """
-    elements = _by_position(elements)
-    leaves = list(_leaves(elements, ""))
-    lengths = {path: _length(leaf, path, where) for path, leaf in leaves}
+    lengths: dict[str, int] = {}
+
+    def measured(leaves: Sequence[Any], place: str) -> Any:
+        leaf = np.asarray(leaves[0]) if _is_array_like(leaves[0]) else leaves[0]  # by position: a Series takes a number for a label
+        path = place[len(where) + 2 :] or "the element"
+        if not is_sliceable(leaf):
+            raise SpecError(
+                f"{path} is a {type(leaf).__name__}, which has no dimension 0",
+                where=where,
+                fix="give arrays or lists, one slice for each element; enqueue adds a single element",
+            )
+        lengths[path] = len(leaf)
+        return leaf
+
+    tree = batch_of([elements], measured, where)
     if len(set(lengths.values())) > 1:
         told = ", ".join(f"{path} has {length}" for path, length in lengths.items())
         raise SpecError(f"the first dimensions are not equal: {told}", where=where, fix="give as many slices of every component")
     if not lengths:
         raise SpecError("there is no component to slice", where=where, fix="give arrays, or tuples or dicts of them")
-    return [_slice(elements, number) for number in range(next(iter(lengths.values())))]
-
-
-def batch_of(entries: Sequence[Any], stacker: Stacker, where: str) -> Any:
-    """Stack elements of one structure, component by component.
-
-    Raises:
-        SpecError: the elements differ in structure, or their leaves in shape or dtype.
-    """
-    first = entries[0]
-    if isinstance(first, dict):
-        _same(all(isinstance(entry, dict) and entry.keys() == first.keys() for entry in entries), entries, where)
-        return {key: batch_of([entry[key] for entry in entries], stacker, f"{where}, component {key!r}") for key in first}
-    if isinstance(first, tuple):
-        _same(all(isinstance(entry, tuple) and len(entry) == len(first) for entry in entries), entries, where)
-        columns = (batch_of(column, stacker, f"{where}, component {number}") for number, column in enumerate(zip(*entries, strict=True)))
-        return tuple(columns) if type(first) is tuple else type(first)(*columns)
-    _same(not any(isinstance(entry, (dict, tuple)) for entry in entries), entries, where)
-    return stacker(entries, where)
-
-
-def stack(values: Sequence[Any], where: str) -> Any:
-    """Stack leaves of one shape and dtype.
-
-    Raises:
-        SpecError: they differ.
-    """
-    values, specs = _read(values, where)
-    if any(spec != specs[0] for spec in specs):
-        other = next(spec for spec in specs if spec != specs[0])
-        raise SpecError(
-            f"elements of {specs[0]} and {other} cannot be stacked to one batch",
-            where=where,
-            fix="give them one shape and dtype before enqueue, use a PaddingFIFOQueue, or take them one by one; nothing was taken",
-        )
-    if specs[0].dtype == _OBJECT:
-        return _fill(values, sizes_of(specs[0]))
-    return np.stack(values) if specs[0].shape else _scalars(values, specs[0].dtype, where)
-
-
-def pad(values: Sequence[Any], where: str) -> Any:
-    """Stack leaves of one rank and dtype; what is shorter than the longest of a dimension is filled with zeros or empty texts at the end.
-
-    Raises:
-        SpecError: they differ in rank or dtype.
-    """
-    values, specs = _read(values, where)
-    if any(len(spec.shape) != len(specs[0].shape) or spec.dtype != specs[0].dtype for spec in specs):
-        other = next(spec for spec in specs if len(spec.shape) != len(specs[0].shape) or spec.dtype != specs[0].dtype)
-        raise SpecError(
-            f"elements of {specs[0]} and {other} cannot be padded to one batch",
-            where=where,
-            fix="give them one number of dimensions and one dtype before enqueue, or take them one by one; nothing was taken",
-        )
-    shape = tuple(max(lengths) for lengths in zip(*(spec.shape for spec in specs), strict=True))
-    if specs[0].dtype == _OBJECT:
-        return _fill(values, shape)
-    if not shape:
-        return _scalars(values, specs[0].dtype, where)
-    padded = np.zeros((len(values), *shape), specs[0].dtype)
-    for row, (value, spec) in enumerate(zip(values, specs, strict=True)):
-        padded[row][tuple(slice(length) for length in spec.shape)] = value
-    return padded
-
-
-def _fill(values: Sequence[Any], shape: tuple[int, ...]) -> Any:
-    """Make an array of objects; where an element is too short stands an empty str or bytes, like the others, or None."""
-    filled = np.full((len(values), *shape), _empty(values), _OBJECT)
-    for row, value in enumerate(values):
-        if shape:
-            filled[row][tuple(slice(length) for length in value.shape)] = value
-        else:
-            filled[row] = value
-    return filled
-
-
-def _empty(values: Sequence[Any]) -> Any:
-    for value in values:
-        for item in value.flat if isinstance(value, np.ndarray) else (value,):
-            return type(item)() if isinstance(item, (str, bytes)) else None
-    return None
-
-
-def _read(values: Sequence[Any], where: str) -> tuple[list[Any], list[ArraySpec]]:
-    arrays = [_array(value, where) for value in values]
-    return arrays, [spec_of(value) for value in arrays]
-
-
-def _array(value: Any, where: str) -> Any:
-    kind = type(value)
-    if kind is np.ndarray or kind in PLAIN:
-        return value
-    if isinstance(value, np.ndarray) and is_masked(value):
-        raise masked_error("an element", where)
-    if isinstance(value, (np.ndarray, np.generic)) or not (isinstance(value, list) or hasattr(value, "__array__")):
-        return value
-    return array_of(value, "a list" if kind is list else f"a {kind.__name__}", where)
-
-
-def _scalars(values: Sequence[Any], dtype: np.dtype[Any], where: str) -> NDArray[Any]:
-    try:
-        return np.array(values, dtype)
-    except OverflowError as error:
-        beyond = next(value for value in values if not -(1 << 63) <= value < 1 << 63)
-        raise SpecError(
-            f"an element is {number_words(beyond)}, which does not fit {dtype.name}",
-            where=where,
-            fix="declare dtypes=np.uint64 or give floats; the elements are still in, to be taken one by one",
-        ) from error
-
-
-def _by_position(tree: Any) -> Any:
-    """Return a tree whose array-likes are arrays: a Series takes a number for a label."""
-    if isinstance(tree, dict):
-        return {key: _by_position(value) for key, value in tree.items()}
-    if isinstance(tree, tuple):
-        parts = [_by_position(value) for value in tree]
-        return tuple(parts) if type(tree) is tuple else type(tree)(*parts)
-    return np.asarray(tree) if hasattr(tree, "__array__") and not isinstance(tree, (np.ndarray, np.generic)) else tree
-
-
-def _leaves(tree: Any, path: str) -> Iterator[tuple[str, Any]]:
-    if isinstance(tree, dict):
-        for key, value in tree.items():
-            yield from _leaves(value, f"{path}[{key!r}]")
-    elif isinstance(tree, tuple):
-        for number, value in enumerate(tree):
-            yield from _leaves(value, f"{path}[{number}]")
-    else:
-        yield path, tree
-
-
-def _length(leaf: Any, path: str, where: str) -> int:
-    if is_sliceable(leaf):
-        return len(leaf)
-    raise SpecError(
-        f"{path or 'the element'} is a {type(leaf).__name__}, which has no dimension 0",
-        where=where,
-        fix="give arrays or lists, one slice for each element; enqueue adds a single element",
-    )
+    return [_slice(tree, number) for number in range(next(iter(lengths.values())))]
 
 
 def _slice(tree: Any, number: int) -> Any:
@@ -197,79 +103,6 @@ def _slice(tree: Any, number: int) -> Any:
     return tree[number]
 
 
-def _same(same: bool, entries: Sequence[Any], where: str) -> None:
-    if not same:
-        forms = sorted({_form(entry) for entry in entries})
-        raise SpecError(
-            f"elements of different structure cannot be stacked to one batch: {'; '.join(forms)}",
-            where=where,
-            fix="give all elements the same components, or take them one by one; nothing was taken",
-        )
-
-
-def _form(entry: Any) -> str:
-    if isinstance(entry, dict):
-        return f"dict with {sorted(map(repr, entry))}"
-    return f"tuple of {len(entry)}" if isinstance(entry, tuple) else f"one {type(entry).__name__}"
-
-
-def kinds_of(values: list[Any] | tuple[Any, ...]) -> set[str]:
-    """Return the kinds of dtype that the items of nested lists have each by itself; "O" for what is no number and no text."""
-    kinds: set[str] = set()
-    for kind in set(map(type, values)):
-        known = PLAIN.get(kind)
-        if known is not None:
-            kinds.add(known)
-        elif issubclass(kind, np.generic):
-            kinds.add(np.dtype(kind).kind)
-        elif issubclass(kind, (list, tuple)):
-            for item in values:
-                if type(item) is kind:
-                    kinds |= kinds_of(item)
-        else:
-            kinds.update(MASKED if is_masked(item) else np.asarray(item).dtype.kind for item in values if type(item) is kind)
-    return kinds
-
-
-def array_of(value: Any, subject: str, where: str) -> NDArray[Any]:
-    """Return the array of nested lists or of an array-like. Texts become an array of objects; integers int64, or uint64 if they need it.
-
-    Args:
-        value: what is to be an array.
-        subject: what an error calls it.
-        where: likewise.
-
-    Raises:
-        SpecError: it has rows of different length, items of different kinds, a mask, or integers that no 64-bit type holds together.
-    """
-    kinds = kinds_of(value) if isinstance(value, (list, tuple)) else set()
-    if MASKED in kinds:
-        raise masked_error(subject, where)
-    if len(kinds) > 1 and "O" not in kinds and not kinds <= _NUMBERS:
-        raise SpecError(
-            f"{subject} is {value!r:.60}: items of different kinds have no array in common",
-            where=where,
-            fix="give items of one kind, or a tuple, whose items are components",
-        )
-    try:
-        array = _texts(value) if kinds in _TEXTS else np.asarray(value)
-    except (ValueError, OverflowError, TypeError) as error:
-        raise SpecError(f"{subject} cannot become an array: {error}", where=where, fix="give an array, or lists of equal length") from error
-    kind = array.dtype.kind
-    if kind not in kinds and kinds and kinds <= _NUMBERS and (kind == "O" or (kind not in _WHOLE and kinds <= _WHOLE)):
-        return _unsigned(value, subject, where)
-    return array
-
-
-def masked_error(subject: str, where: str) -> SpecError:
-    """Return the error of a masked array."""
-    return SpecError(
-        f"{subject} is a masked array, whose mask would be lost",
-        where=where,
-        fix="give value.filled(...), and the mask as a component of its own",
-    )
-
-
 def is_sliceable(value: Any) -> bool:
     """Tell whether a value has a dimension 0: a text has none, nor has a set or a mapping, whose items have no number."""
     if isinstance(value, np.ndarray):
@@ -277,33 +110,145 @@ def is_sliceable(value: Any) -> bool:
     return hasattr(value, "__len__") and hasattr(value, "__getitem__") and not isinstance(value, (str, bytes, bytearray, Mapping))
 
 
-def number_words(number: int) -> str:
-    """Return an integer as an error shows it; Python refuses to write very long ones."""
-    return str(number) if number.bit_length() <= 128 else f"an int of {number.bit_length()} bits"
+def _is_array_like(value: Any) -> bool:
+    return hasattr(value, "__array__") and not isinstance(value, (np.ndarray, np.generic))
 
 
-def _texts(value: Any) -> NDArray[Any]:
-    """Keep texts as they are: NumPy's own would lose the zeros at their ends."""
-    array = np.asarray(value, object)
-    if any(isinstance(item, (list, tuple, np.ndarray)) for item in array.flat):
-        np.asarray(value)  # raises: its rows are not equally long
+def stack(values: Sequence[Any], where: str, padded: bool = False) -> Any:
+    """Stack leaves of one dtype and shape; with padding of one rank.
+
+    Args:
+        values: the leaves.
+        where: for errors.
+        padded: what is shorter than the longest of a dimension is filled with zeros or empty texts at the end.
+
+    Raises:
+        SpecError: they differ.
+    """
+    values = [_natural(value, f"a {type(value).__name__}", where) for value in values]
+    specs = [spec_of(value) for value in values]
+    shapes, dtype = [sizes_of(spec) for spec in specs], specs[0].dtype
+    for spec in specs:
+        if spec.dtype != dtype or (len(spec.shape) != len(shapes[0]) if padded else spec.shape != shapes[0]):
+            done, same = ("padded", "number of dimensions") if padded else ("stacked", "shape")
+            other = "take them one by one" if padded else "use a PaddingFIFOQueue, or take them one by one"
+            raise SpecError(
+                f"elements of {specs[0]} and {spec} cannot be {done} to one batch",
+                where=where,
+                fix=f"give them one {same} and dtype before enqueue, or {other}; nothing was taken",
+            )
+    if dtype != _OBJECT and not shapes[0]:
+        return _scalars(values, dtype, where)
+    if dtype != _OBJECT and len(set(shapes)) == 1:
+        return np.stack(values)
+    size = len(values), *map(max, zip(*shapes, strict=True))
+    batch = np.full(size, _empty(values), _OBJECT) if dtype == _OBJECT else np.zeros(size, dtype)
+    for row, (value, shape) in enumerate(zip(values, shapes, strict=True)):
+        place: tuple[Any, ...] = (row, *map(slice, shape))
+        batch[place] = value
+    return batch
+
+
+def _scalars(values: Sequence[Any], dtype: np.dtype[Any], where: str) -> NDArray[Any]:
+    try:
+        return np.array(values, dtype)
+    except OverflowError as error:
+        raise SpecError(
+            f"an element is {max(values, key=abs)}, which does not fit {dtype.name}",
+            where=where,
+            fix="declare dtypes=np.uint64 or give floats; the elements are still in, to be taken one by one",
+        ) from error
+
+
+def _empty(values: Sequence[Any]) -> Any:
+    """Return what fills up objects: an empty str or bytes, like the others, or None."""
+    items = (item for value in values for item in (value.flat if isinstance(value, np.ndarray) else (value,)))
+    first = next(items, None)
+    return type(first)() if isinstance(first, (str, bytes)) else None
+
+
+def _natural(value: Any, subject: str, where: str) -> Any:
+    """Return the array of lists and array-likes, and anything else as it is."""
+    if isinstance(value, np.ndarray) and is_masked(value):
+        raise _masked_error(subject, where)
+    return array_of(value, subject, where) if isinstance(value, list) or _is_array_like(value) else value
+
+
+def kinds_of(values: Sequence[Any]) -> set[str]:
+    """Return the kinds of dtype that the items of nested lists have each by itself; "O" for what is no number and no text."""
+    kinds: set[str] = set()
+    for kind in set(map(type, values)):
+        if kind in _KINDS:
+            kinds.add(_KINDS[kind])
+        elif issubclass(kind, np.generic):
+            kinds.add(np.dtype(kind).kind)
+        elif issubclass(kind, (list, tuple)):
+            kinds = kinds.union(*(kinds_of(item) for item in values if type(item) is kind))
+        else:
+            kinds.update(MASKED if is_masked(item) else np.asarray(item).dtype.kind for item in values if type(item) is kind)
+    return kinds
+
+
+def array_of(value: Any, subject: str, where: str, dtype: np.dtype[Any] | None = None) -> NDArray[Any]:
+    """Return the array of numbers, nested lists or an array-like, in which every value stays what it was.
+
+    Args:
+        value: what is to be an array.
+        subject: what an error calls it.
+        where: likewise.
+        dtype: of numbers. Without one texts become an array of objects, and integers int64, or uint64 if they need it.
+
+    Raises:
+        SpecError: it has rows of different length, items of different or too wide a kind, a mask, or numbers beyond the dtype.
+    """
+    kinds = kinds_of((value,))
+    _check_kinds(kinds, value, subject, where, dtype)
+    texts = _texts(value, (str, bytes)) if dtype is None and kinds in _TEXTS else None
+    if texts is not None:
+        return texts
+    try:
+        array = np.asarray(value, dtype)
+        if dtype is None and kinds and kinds <= _WHOLE and array.dtype.kind in "fO":
+            array = np.asarray(value, np.uint64)
+        fits = array.dtype != _OBJECT or not kinds <= _NUMBERS
+        if array.ndim and array.dtype.kind in "iu":  # Python's integers are an OverflowError where they do not fit, NumPy's are wrapped
+            fits = bool((array == np.asarray(value)).all())
+    except (ValueError, OverflowError, TypeError) as error:
+        raise SpecError(
+            f"{subject} cannot become an array: {error}", where=where, fix="give an array, lists of equal length, or another dtype"
+        ) from error
+    if kinds and not fits:
+        raise SpecError(
+            f"{subject} is {value!r:.60}, which does not fit {dtype or 'a dtype'}", where=where, fix="give another dtype, or floats"
+        )
     return array
 
 
-def _unsigned(value: Any, subject: str, where: str) -> NDArray[Any]:
-    """Return integers of which some are beyond int64, and for which NumPy took floats or objects."""
-    numbers = np.asarray(value, object)
-    whole = [number for number in numbers.flat if isinstance(number, (int, np.integer))]
-    low, high = int(min(whole)), int(max(whole))
-    if low < 0 or high >= 1 << 64 or len(whole) < numbers.size:
-        beyond = high if high >= 1 << 63 else low
-        others = " together with the others" if 0 <= beyond < 1 << 64 else ""
-        raise SpecError(
-            f"{subject} holds {number_words(beyond)}, which no 64-bit integer holds{others}",
-            where=where,
-            fix="give smaller numbers, floats, or texts",
-        )
-    return numbers.astype(np.uint64)
+def _texts(value: Any, kinds: type | tuple[type, ...]) -> NDArray[Any] | None:
+    """Return the array of nested lists of texts, of objects: NumPy's own would lose the zeros at their ends. None where it is none."""
+    array = np.asarray(value, _OBJECT)
+    return array if all(isinstance(item, kinds) for item in array.flat) else None
+
+
+def _check_kinds(kinds: set[str], value: Any, subject: str, where: str, dtype: np.dtype[Any] | None) -> None:
+    """Refuse a value whose items have no array in common, or not of a dtype."""
+    if MASKED in kinds:
+        raise _masked_error(subject, where)
+    if dtype is None:
+        alike, told = len(kinds) < 2 or "O" in kinds or kinds <= _NUMBERS, "and items of different kinds have no array in common"
+    else:
+        alike, told = all(dtype.kind in _WIDENS.get(kind, kind) for kind in kinds), "the queue takes"
+    if not alike:
+        told += f" {dtype}" if dtype is not None else ""
+        raise SpecError(f"{subject} is {value!r:.60}, {told}", where=where, fix="give items of one kind; a tuple has components")
+
+
+def _masked_error(subject: str, where: str) -> SpecError:
+    return SpecError(
+        f"{subject} is a masked array, whose mask would be lost",
+        where=where,
+        fix="give value.filled(...), and the mask as a component of its own",
+    )
 
 
 _TEXT_TYPES = {"U": str, "S": bytes}
@@ -331,107 +276,44 @@ class Component:
 
     def __init__(self, path: str, dtype: Any, shape: tuple[int | None, ...] | None) -> None:
         given = None if dtype is None else np.dtype(dtype)
-        self.path, self.shape = path, shape
+        self.path, self.shape = path or "the element", shape
         self.text = _TEXT_TYPES.get(given.kind) if given is not None else None
         self.dtype = _OBJECT if self.text is not None else given
 
     def fit(self, value: Any, where: str) -> Any:
         """Return the array or scalar that a value is, or raise SpecError. Arrays are not copied."""
-        dtype = self.dtype
-        if isinstance(value, np.ndarray) and type(value) is not np.ndarray and is_masked(value):
-            raise masked_error(self._subject(), where)
-        if dtype is not None and not (isinstance(value, (np.ndarray, np.generic)) and value.dtype == dtype):
-            value = self._convert(value, dtype, where)
-        elif dtype is None:
-            value = self._natural(value, where)
-        self._check_shape(np.shape(value) if isinstance(value, np.ndarray) else (), where)
-        return value[()] if isinstance(value, np.ndarray) and value.ndim == 0 else value
-
-    def rows(self, values: Any, where: str) -> list[Any]:
-        """Return the slices along dimension 0, each as `fit` does, or raise SpecError."""
-        if is_masked(values):
-            raise masked_error(self._subject(), where)
-        if hasattr(values, "__array__"):
-            array = np.asarray(values)
-            if array.ndim == 0:
-                raise self._error("is a single value, which has no dimension 0", where, "give one slice for each element")
-            if self.dtype is not None and array.dtype != self.dtype:
-                array = self._convert(array, self.dtype, where)
-            self._check_shape(array.shape[1:], where)
-            return [array[number] for number in range(len(array))]
-        if not is_sliceable(values):
-            raise self._error(f"is a {type(values).__name__}, which has no dimension 0", where, "give one slice for each element")
-        return [self.fit(value, where) for value in values]
-
-    def _convert(self, value: Any, dtype: np.dtype[Any], where: str) -> Any:
-        if self.text is not None:
-            return self._texts(value, self.text, where)
-        if dtype == _OBJECT and not isinstance(value, (np.ndarray, np.generic)):
-            return value
-        if isinstance(value, (np.ndarray, np.generic)) or hasattr(value, "__array__"):
-            array: NDArray[Any] = np.asarray(value)
-            if array.dtype != dtype:
-                name = dtype.name if dtype.isnative and dtype.names is None else str(dtype)
-                told = name if dtype.names is not None else repr(name)
-                raise self._error(f"is {spec_of(array)}, the queue takes {name}", where, f"convert it before: .astype({told})")
-            return array
-        return self._numbers(value, dtype, where)
-
-    def _numbers(self, value: Any, dtype: np.dtype[Any], where: str) -> NDArray[Any]:
-        """Return the array of Python numbers, none of which may be wrapped around or be of a wider kind."""
-        plain = PLAIN.get(type(value))
-        kinds = kinds_of(value if isinstance(value, (list, tuple)) else (value,)) if plain is None else (plain,)
-        if MASKED in kinds:
-            raise masked_error(self._subject(), where)
-        for kind in kinds:
-            if dtype.kind not in _WIDENS.get(kind, kind):
-                raise self._error(
-                    f"is {value!r:.60}, the queue takes {dtype.name}", where, "give numbers of this kind, or declare another dtype"
-                )
-        try:
-            array: NDArray[Any] = np.asarray(value, dtype)
-            wrapped = plain is None and dtype.kind in "iu" and not _same_numbers(array, np.asarray(value))
-        except (ValueError, OverflowError, TypeError) as error:
-            fix = "declare another dtype" if isinstance(error, OverflowError) else "give an array, or lists of equal length"
-            raise self._error(f"cannot become an array of {dtype.name}: {error}", where, fix) from error
-        if wrapped:
-            raise self._error(f"is {value!r:.60}, which does not fit {dtype.name}", where, "declare another dtype")
-        return array
-
-    def _texts(self, value: Any, kind: type, where: str) -> Any:
-        if isinstance(value, kind):
-            return value
-        if isinstance(value, (list, np.ndarray)):
-            array = np.asarray(value, _OBJECT)
-            if all(isinstance(item, kind) for item in array.flat):
-                return array
-        raise self._error(f"is {value!r:.60}, the queue takes {kind.__name__}", where, f"give {kind.__name__}, or declare another dtype")
-
-    def _natural(self, value: Any, where: str) -> Any:
-        """Return the array of lists and array-likes, and anything else as it is."""
-        if isinstance(value, (list, tuple)) or (hasattr(value, "__array__") and not isinstance(value, (np.ndarray, np.generic))):
-            return array_of(value, self._subject(), where)
-        return value
-
-    def _check_shape(self, shape: tuple[int, ...], where: str) -> None:
-        wanted = self.shape
-        if wanted is None or shape == wanted:
-            return
-        if len(shape) != len(wanted) or any(want is not None and got != want for got, want in zip(shape, wanted, strict=True)):
+        value = self._convert(value, where)
+        shape, wanted = np.shape(value) if isinstance(value, np.ndarray) else (), self.shape
+        if wanted is not None and (
+            len(shape) != len(wanted) or any(want is not None and got != want for got, want in zip(shape, wanted, strict=True))
+        ):
             raise self._error(
                 f"has shape {list(shape)}, the queue takes {list(wanted)}", where, "reshape or crop it before, or declare another shape"
             )
+        return value[()] if isinstance(value, np.ndarray) and value.ndim == 0 else value
 
-    def _subject(self) -> str:
-        return self.path or "the element"
+    def _convert(self, value: Any, where: str) -> Any:
+        dtype = self.dtype
+        if dtype is None:
+            return _natural(list(value) if isinstance(value, tuple) else value, self.path, where)
+        if _is_array_like(value):
+            value = np.asarray(value)
+        if isinstance(value, np.ndarray) and type(value) is not np.ndarray and is_masked(value):
+            raise _masked_error(self.path, where)
+        if self.text is not None:
+            texts = _texts(value, self.text) if isinstance(value, (list, np.ndarray)) else value if isinstance(value, self.text) else None
+            if texts is None:
+                name = self.text.__name__
+                raise self._error(f"is {value!r:.60}, the queue takes {name}", where, f"give {name}, or declare another dtype")
+            return texts
+        if isinstance(value, (np.ndarray, np.generic)):
+            if value.dtype != dtype:
+                raise self._error(f"is {spec_of(value)}, the queue takes {dtype}", where, f"convert it before: .astype({str(dtype)!r})")
+            return value
+        return value if dtype == _OBJECT else array_of(value, self.path, where, dtype)
 
     def _error(self, what: str, where: str, fix: str) -> SpecError:
-        return SpecError(f"{self._subject()} {what}", where=where, fix=fix)
-
-
-def _same_numbers(array: NDArray[Any], natural: NDArray[Any]) -> bool:
-    """Tell whether no integer of NumPy's own was wrapped around; Python's are an error of NumPy."""
-    return natural.dtype == array.dtype or bool((natural == array).all())
+        return SpecError(f"{self.path} {what}", where=where, fix=fix)
 
 
 class Priority(Component):
@@ -449,12 +331,6 @@ class Priority(Component):
         if isinstance(value, (int, np.integer)) and not isinstance(value, bool) and -(2**63) <= value < 2**63:
             return np.int64(value)
         raise self._error(f"is {value!r:.60}, the queue takes an int64", where, "give a whole number; the lowest comes first")
-
-    def rows(self, values: Any, where: str) -> list[Any]:
-        """Return all priorities, or raise SpecError."""
-        if isinstance(values, (str, bytes, dict)) or not hasattr(values, "__len__") or np.ndim(values) != 1:
-            raise self._error(f"is {values!r:.60}, which has no dimension 0", where, "give one priority for each element")
-        return [self.fit(value, where) for value in values]
 
 
 class Components:
@@ -474,21 +350,10 @@ class Components:
         Raises:
             SpecError: it has other components, or one of another dtype or shape.
         """
-        values = self._values(element, where)
-        return self._join([part.fit(value, where) for part, value in zip(self.parts, values, strict=True)])
-
-    def entries(self, elements: Any, where: str) -> list[Any]:
-        """Do the same with every slice of `elements` along dimension 0.
-
-        Raises:
-            SpecError: as for `entry`, or the first dimensions are not equal.
-        """
-        values = self._values(elements, where)
-        columns = [part.rows(value, where) for part, value in zip(self.parts, values, strict=True)]
-        if any(len(column) != len(columns[0]) for column in columns):
-            told = ", ".join(f"{part.path} has {len(column)}" for part, column in zip(self.parts, columns, strict=True))
-            raise SpecError(f"the first dimensions are not equal: {told}", where=where, fix="give as many slices of every component")
-        return [self._join(row) for row in zip(*columns, strict=True)]
+        values = [part.fit(value, where) for part, value in zip(self.parts, self._values(element, where), strict=True)]
+        if self.names is not None:
+            return dict(zip(self.names, values, strict=True))
+        return values[0] if len(values) == 1 else tuple(values)
 
     def _values(self, element: Any, where: str) -> Sequence[Any]:
         if self.names is not None:
@@ -510,11 +375,6 @@ class Components:
             )
         return element
 
-    def _join(self, values: Sequence[Any]) -> Any:
-        if self.names is not None:
-            return dict(zip(self.names, values, strict=True))
-        return values[0] if len(self.parts) == 1 else tuple(values)
-
 
 def declare(dtypes: Any, shapes: Any, names: Sequence[str] | None, first: tuple[Component, ...] = ()) -> Components | None:
     """Read what a queue was told of its elements; None when that was nothing.
@@ -530,30 +390,28 @@ def declare(dtypes: Any, shapes: Any, names: Sequence[str] | None, first: tuple[
     """
     if dtypes is None and shapes is None and names is None:
         return None
-    if isinstance(dtypes, (Mapping, Set)):
-        raise PlanError(f"dtypes is {dtypes!r:.60}", where="dtypes", fix="give a list with one for each component; names= names them")
     kinds = None if dtypes is None else [_dtype(one) for one in (dtypes if isinstance(dtypes, (list, tuple)) else [dtypes])]
     forms = None if shapes is None else [_shape(one) for one in _shape_list(shapes)]
     labels = None if names is None else _names(names)
-    parts = []
-    count = _count_of(kinds, forms, labels, len(first))
+    count = _count({"dtypes": kinds, "shapes": forms, "names": labels and labels[len(first) :]}, len(first))
+    parts = list(first)
     for number in range(count):
         place = number + len(first)
         path = f"component {labels[place]!r}" if labels else f"component {place}" if count + len(first) > 1 else ""
         parts.append(Component(path, kinds and kinds[number], forms[number] if forms else None))
-    return Components([*first, *parts], labels)
+    return Components(parts, labels)
 
 
-def _count_of(kinds: Sequence[Any] | None, forms: Sequence[Any] | None, labels: Sequence[str] | None, num_first: int) -> int:
+def _count(given: dict[str, Sequence[Any] | None], num_first: int) -> int:
     """Return the number of declared components without the first ones."""
-    numbers = {"dtypes": kinds, "shapes": forms, "names": labels and labels[num_first:]}
-    counts = {what: len(given) for what, given in numbers.items() if given is not None}
+    counts = {what: len(one) for what, one in given.items() if one is not None}
     count = next(iter(counts.values()))
-    if len(set(counts.values())) > 1 or count == 0 or (labels and len(labels) < num_first):
-        told = ", ".join(f"{what} has {number}" for what, number in counts.items())
+    if count == 0 or len(set(counts.values())) > 1:
+        told = ", ".join(f"{what} has {number}" for what, number in counts.items()) + (
+            f" besides the first {num_first}" if num_first else ""
+        )
         raise PlanError(
-            f"dtypes, shapes and names must have one entry for each component: {told}"
-            + (f" besides the first {num_first}" if num_first else ""),
+            f"dtypes, shapes and names must have one entry for each component: {told}",
             where="dtypes, shapes, names",
             fix="give as many of each, or leave one out",
         )
@@ -569,11 +427,13 @@ def _dtype(given: Any) -> np.dtype[Any] | None:
         dtype: np.dtype[Any] = np.dtype(given)
         return dtype
     except (TypeError, ValueError) as error:
-        raise PlanError(f"{given!r} is no dtype", where="dtypes", fix="give a NumPy dtype, such as np.float32 or 'uint8'") from error
+        raise PlanError(
+            f"{given!r} is no dtype", where="dtypes", fix="give one, such as np.float32 or 'uint8', or a list of them"
+        ) from error
 
 
 def _shape_list(shapes: Any) -> list[Any]:
-    if isinstance(shapes, int) or not isinstance(shapes, (list, tuple)):
+    if not isinstance(shapes, (list, tuple)):
         raise PlanError(f"{shapes!r} is no shape", where="shapes", fix="give a tuple of dimensions, or a list of such tuples")
     return [shapes] if all(one is None or isinstance(one, int) for one in shapes) else list(shapes)
 
@@ -581,20 +441,14 @@ def _shape_list(shapes: Any) -> list[Any]:
 def _shape(given: Any) -> tuple[int | None, ...] | None:
     if given is None:
         return None
-    if not isinstance(given, (list, tuple)) or any(
-        one is not None and (isinstance(one, bool) or not isinstance(one, int) or one < 0) for one in given
-    ):
+    if not isinstance(given, (list, tuple)) or any(one is not None and not is_count(one, 0) for one in given):
         raise PlanError(f"{given!r} is no shape", where="shapes", fix="give whole numbers, 0 or more; None for a dimension that varies")
     return tuple(given)
 
 
-def _names(names: Sequence[str]) -> tuple[str, ...]:
-    if (
-        not isinstance(names, Sequence)
-        or isinstance(names, str)
-        or not all(isinstance(name, str) for name in names)
-        or len(set(names)) != len(names)
-    ):
+def _names(names: Any) -> tuple[str, ...]:
+    fits = isinstance(names, (list, tuple)) and all(isinstance(name, str) for name in names) and len(set(names)) == len(names)
+    if not fits:
         raise PlanError(f"names is {names!r}", where="names", fix="give a list of different names, in the order of the components")
     return tuple(names)
 
@@ -619,25 +473,22 @@ def no_such_keywords(call: str, given: dict[str, Any]) -> None:
         raise PlanError(f"{call} has no argument {name!r}", where=call, fix=_OURS.get(name, "look at the arguments in its docstring"))
 
 
-def limit_of(timeout_s: Any) -> float | None:
+def limit_of(timeout_s: Any, name: str = "timeout_s") -> float | None:
     """Return a time limit; None and infinity are none.
 
     Raises:
-        PlanError: it is negative, not a number, NaN, or beyond all floats.
+        PlanError: it is negative, not a number, or NaN.
     """
     if timeout_s is None:
         return None
     if isinstance(timeout_s, bool) or not isinstance(timeout_s, (int, float, np.integer, np.floating)) or not timeout_s >= 0:
-        raise _no_limit(f"{timeout_s!r}")
-    try:
-        limit_s = float(timeout_s)
-    except OverflowError as error:
-        raise _no_limit(number_words(int(timeout_s))) from error
-    return None if limit_s == math.inf else limit_s
+        raise PlanError(f"{name} is {timeout_s!r}", where=name, fix="give seconds, 0 or more; 0 does not block, None waits without limit")
+    return None if timeout_s == math.inf else float(timeout_s)
 
 
-def _no_limit(told: str) -> PlanError:
-    return PlanError(f"timeout_s is {told}", where="timeout_s", fix="give seconds, 0 or more; 0 does not block, None waits without limit")
+def is_count(number: Any, least: int) -> bool:
+    """Return whether something is a whole number, and not less than `least`."""
+    return isinstance(number, (int, np.integer)) and not isinstance(number, bool) and bool(number >= least)
 
 
 def positive(number: Any, name: str, least: int = 1) -> int:
@@ -646,6 +497,6 @@ def positive(number: Any, name: str, least: int = 1) -> int:
     Raises:
         PlanError: it is no whole number, or less than `least`.
     """
-    if isinstance(number, bool) or not isinstance(number, (int, np.integer)) or number < least:
+    if not is_count(number, least):
         raise PlanError(f"{name} is {number!r}", where=name, fix=f"give a whole number, {least} or more")
     return int(number)
