@@ -33,8 +33,8 @@ BROAD_HANDLERS = (
     "jobs/local.py",
     "jobs/worker.py",
     "enqueuer/batches.py",
-    "enqueuer/in_processes.py",
-    "enqueuer/in_threads.py",
+    "enqueuer/enqueuer.py",
+    "enqueuer/processes.py",
     "observe/ticker.py",
     "testing/runs.py",
 )
