@@ -54,6 +54,14 @@ def test_the_default_raises_with_number_and_key_behind_the_whole_batches_before(
     assert caught.value.__notes__ == ["penstock: SampleBatches, sample 3 (3)"]
 
 
+def test_samples_may_be_written_into_one_array() -> None:
+    buffer = np.zeros(2)
+    assert [batch[:, 0].tolist() for batch in ps.SampleBatches(range(4), 2, load=lambda key: np.add(0, key, out=buffer))] == [
+        [0, 1],
+        [2, 3],
+    ]
+
+
 def test_a_sample_that_does_not_fit_the_first_is_bad() -> None:
     samples = [np.zeros(3), np.zeros(4), np.ones(3), {"x": 1}, np.ones(3, np.float32), None, np.full(3, 2.0)]
     batches = ps.SampleBatches(samples, 3, on_error=ps.Skip())

@@ -161,7 +161,7 @@ def test_a_second_epoch_of_what_can_be_read_once_is_an_error_and_not_an_empty_ep
     enqueuer.start(WAYS[way][0])
     with pytest.raises(SourceError) as caught:
         list(enqueuer.get())
-    assert caught.value.what == "its generator gives no item: it was read to its end before, and can be read only once"
+    assert caught.value.what == "its generator gives no item: it was read to its end before, and can be read only once, or is empty"
     enqueuer.stop()
 
 

@@ -6,6 +6,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from copy import deepcopy
 from typing import Any, NamedTuple
 
 from penstock._contracts.policy import Policy, Raise, Retry, checked_policy, decide, final
@@ -101,13 +102,13 @@ class SampleBatches:
                 difference = spec.difference(sample)
                 if difference is not None:
                     raise SpecError(f"not as the samples before: {difference}", where=where, fix="make them equal (resize, crop, cast)")
+                rows.append(deepcopy(sample))  # the next one may be written into the same array
             except Exception as error:
                 if isinstance(decide(self._policy, error, sys.maxsize), Raise):
                     raise fit_to_raise(error, where)  # noqa: B904
                 num_skipped += 1
                 self._skip(SkippedBatch(number, None if self._load is None else key, error), where, num_skipped, num_read)
                 continue
-            rows.append(sample)
             self.num_samples += 1
             if len(rows) == self._batch_size:
                 yield _taken(rows)

@@ -320,6 +320,8 @@ class ItemQueue:
                 pass
         except EnqueueCancelled:  # stopped
             pass
+        except BaseException as error:  # of the queue: a thread that ended without a word would look like the end of the items
+            self._fail(index, error)
         finally:
             self._left.append(index)
             if len(self._left) == len(self._threads):
@@ -342,17 +344,14 @@ class ItemQueue:
             item = next(self._items, _END)
             if item is _END and self._may_be_spent:
                 raise SourceError(
-                    "its generator gives no item: it was read to its end before, and can be read only once",
+                    "its generator gives no item: it was read to its end before, and can be read only once, or is empty",
                     where=self._name,
                     fix="give a function that makes a new generator, such as `def rows(): yield ...`, and pass `rows`, not `rows()`",
                 )
         except BaseException as error:
             if self._processes is not None:  # frames of this thread tell nothing, and hold memory of the process
                 worker, error = self._processes.at, BaseException.with_traceback(error, None)
-            if not is_interrupt(error):
-                error = fit_to_raise(error, f"{self._name}, worker {worker}")
-            self._put(Made(worker, error=error))
-            self._queue.close()
+            self._fail(worker, error)
             return False
         self._may_be_spent = False
         if item is _END:
@@ -361,6 +360,12 @@ class ItemQueue:
         if made.item is not None:
             self._put(made)
         return True
+
+    def _fail(self, worker: int, error: BaseException) -> None:
+        """Put an error in, behind the items before it; one after a stop is no news."""
+        if not self._queue.is_closed():
+            self._put(Made(worker, error=error if is_interrupt(error) else fit_to_raise(error, f"{self._name}, worker {worker}")))
+            self._queue.close()
 
     def _put(self, made: Made) -> None:
         self._queue.enqueue(self._events.made(made), timeout_s=_LONGEST_S)

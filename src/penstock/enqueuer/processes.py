@@ -62,7 +62,7 @@ class ItemProcesses:
         turn = deque(self._workers)
         while turn:
             child = turn[0]
-            ready = wait_any([child], alive=[other for other in self._workers if other is not child])
+            ready = wait_any([child], alive=[other for other in turn if other is not child])
             if self._woken:
                 return
             child = child if child in ready else ready[0]
