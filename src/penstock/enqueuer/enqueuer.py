@@ -168,11 +168,7 @@ class GeneratorEnqueuer:
         queue = self._queue
         if queue is None:
             raise FeedClosed(f"{self._name} is not running", where="get()", fix="call start() first")
-        while True:
-            holder = [queue.take()]  # not in a name, which would keep an item until the next one is there
-            if holder[0] is _END:
-                return
-            yield holder.pop()
+        yield from queue  # in no name, which would keep an item until the next one is there
 
     def stop(self, timeout: float | None = None) -> None:
         """End all workers and drop what waits; nothing happens when it was not started or is stopped.
@@ -196,7 +192,7 @@ class GeneratorEnqueuer:
         self.stop()
 
 
-class ItemQueue:
+class ItemQueue(Iterator[Any]):
     """The items of one `start()` that wait, and the threads that add them. It refers to no enqueuer, so one that is dropped can end it.
 
     Loops written for Keras use it:
@@ -246,7 +242,7 @@ class ItemQueue:
             FeedClosed: all generators are at their ends, or it was stopped, or it has failed before.
             BaseException: as `GeneratorEnqueuer.get`.
         """
-        item = self.take()
+        item = next(self, _END)
         if item is _END:
             raise FeedClosed("there is no further item", where=f"{self._name}.queue.get()", fix="ask is_running() and queue.empty() before")
         return item
@@ -260,8 +256,8 @@ class ItemQueue:
         """Return how full it is."""
         return self._queue.fill()._replace(name="items")
 
-    def take(self) -> Any:
-        """Return the next item, or `_END`; block until there is one. Raise the error that ended the workers, once."""
+    def __next__(self) -> Any:
+        """Return the next item; block until there is one. Raise the error that ended the workers, once."""
         begin_ns, made = time.perf_counter_ns(), None
         with suppress(QueueClosed), self._taking:
             self._make_without_threads()
@@ -270,7 +266,7 @@ class ItemQueue:
         if made is None:
             if self._failed:
                 raise FeedClosed("its workers have failed; the error was raised before", where=self._name, fix="stop() and start() again")
-            return _END
+            raise StopIteration
         if made.error is None:
             return made.item
         self._failed = True
@@ -439,13 +435,11 @@ def is_iterator(thing: Any) -> bool:
 
 def takes_share(thing: Any) -> bool:
     """Tell whether a thing is a callable with parameters `worker` and `num_workers`, which makes the share of one worker itself."""
-    if is_iterator(thing) or not callable(thing):
-        return False
     import inspect
 
     try:
         return {"worker", "num_workers"} <= inspect.signature(thing).parameters.keys()
-    except (TypeError, ValueError):  # of a callable in C
+    except (TypeError, ValueError):  # it cannot be called, or is in C
         return False
 
 
