@@ -34,8 +34,8 @@ BROAD_HANDLERS = (
     "jobs/worker.py",
     "queues/runner.py",
     "enqueuer/batches.py",
-    "enqueuer/in_processes.py",
-    "enqueuer/in_threads.py",
+    "enqueuer/enqueuer.py",
+    "enqueuer/processes.py",
     "observe/ticker.py",
     "testing/runs.py",
 )

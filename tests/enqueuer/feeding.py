@@ -62,11 +62,6 @@ def batches() -> Iterator[dict[str, Any]]:
         yield {"image": np.full((8, 32, 32, 3), number, np.float32), "label": np.full(8, number), "name": f"batch {number}"}
 
 
-def sized() -> Iterator[Any]:
-    for number in range(40):
-        yield np.full(1000 * (number % 7 * 997 % 13 + 1), number, np.int32)
-
-
 def own_share(worker: int, num_workers: int) -> Iterator[tuple[int, int]]:
     for number in range(worker, 21, num_workers):
         yield number, worker
@@ -141,27 +136,12 @@ def deaf_at_three() -> Iterator[int]:
     yield from stuck_at_three()
 
 
-class Lines:
-    """An iterable that can be pickled."""
-
-    def __init__(self, *lines: str) -> None:
-        self.lines = lines
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.lines)
-
-
 def not_iterable() -> int:
     return 7
 
 
 def fails_in_the_making() -> Iterator[int]:
     raise FileNotFoundError("no list")
-
-
-def pids_in_arrays() -> Iterator[Any]:
-    while True:
-        yield np.full(3000, os.getpid())
 
 
 def stuck_or_pid(worker: int, num_workers: int) -> Iterator[int]:
@@ -245,11 +225,6 @@ def load(key: int) -> dict[str, Any]:
     if key % 5 == 3:
         raise ValueError(f"{key} is bad")
     return {"x": np.full(2, key, np.float32), "label": key}
-
-
-def only_none() -> Iterator[None]:
-    while True:
-        yield None
 
 
 class Holds:

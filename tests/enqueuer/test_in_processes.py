@@ -72,10 +72,6 @@ def test_without_a_seed_no_two_workers_draw_the_same(method: str) -> None:
     assert len(set(drawn)) == len(drawn)
 
 
-def test_an_iterable_that_can_be_pickled_reaches_a_process() -> None:
-    assert all_of(feeding.Lines("a", "b", "c"), 2, share=True) == ["a", "b", "c"]
-
-
 def test_a_function_that_cannot_be_pickled_is_an_error_that_names_it_and_fork_takes_it() -> None:
     lock = threading.Lock()
 
@@ -91,9 +87,10 @@ def test_a_function_that_cannot_be_pickled_is_an_error_that_names_it_and_fork_ta
     assert all_of(two, 1, start_method="fork") == [1, 2]
 
 
+@pytest.mark.parametrize("generator", [lambda: iter([1, 2]), [1, 2]])
 @pytest.mark.parametrize("method", ["forkserver", "spawn"])
-def test_a_lambda_is_sent_by_value(method: str) -> None:
-    assert all_of(lambda: iter([1, 2]), 1, start_method=method) == [1, 2]
+def test_a_lambda_and_an_iterable_are_sent_by_value(method: str, generator: Any) -> None:
+    assert all_of(generator, 1, start_method=method) == [1, 2]
 
 
 def test_a_generator_object_beside_other_threads_warns_and_works() -> None:
@@ -135,7 +132,7 @@ def test_an_item_that_cannot_be_read_here_is_an_error_of_its_own_with_the_worker
     with started(feeding.unreadable, 1) as enqueuer, pytest.raises(ValueError, match="not to be read") as caught:
         feeding.take(enqueuer, got)
     assert got == ["before"]
-    assert caught.value.__notes__ == ["penstock: reading an item of worker 0 of GeneratorEnqueuer(unreadable)"]
+    assert caught.value.__notes__ == ["penstock: GeneratorEnqueuer(unreadable), worker 0"]
 
 
 def test_a_long_queue_of_small_arrays_needs_few_descriptors() -> None:
@@ -161,7 +158,7 @@ def test_a_worker_that_is_killed_is_named_with_its_signal_behind_what_it_gave(nu
     assert not enqueuer.is_running()
 
 
-@pytest.mark.parametrize("after", [0, 1, 2, 3, 10, 50])
+@pytest.mark.parametrize("after", [0, 1, 10])
 def test_a_worker_that_is_killed_at_any_item_is_never_an_end_and_the_others_go_too(after: int) -> None:
     got: list[Any] = []
     with started(feeding.KillsItself(after), 3, 4) as enqueuer, pytest.raises(WorkerDied) as caught:
@@ -169,25 +166,6 @@ def test_a_worker_that_is_killed_at_any_item_is_never_an_end_and_the_others_go_t
     assert caught.value.what.startswith("worker 0 of ")
     assert [set(array.tolist()) for array in got] == [{number // 3} for number in range(len(got))]
     assert len(got) <= 3 * after + 2
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("method", METHODS)
-def test_a_worker_that_is_killed_from_outside_at_any_time_is_named_and_nothing_is_left(method: str) -> None:
-    for victim in range(30):
-        with started(feeding.pids_in_arrays, 3, 4, start_method=method) as enqueuer:
-            items = enqueuer.get()
-            pids = [int(next(items)[0]) for _ in range(3)]
-            for _ in range(victim):
-                next(items)
-            os.kill(pids[victim % 3], signal.SIGKILL)
-            with pytest.raises(WorkerDied) as caught:
-                for _ in items:
-                    pass
-            assert (
-                f"worker {victim % 3} of GeneratorEnqueuer(pids_in_arrays) (process {pids[victim % 3]}) was killed by SIGKILL"
-                == caught.value.what
-            )
 
 
 @pytest.mark.slow
@@ -253,15 +231,6 @@ def test_a_batch_outlives_the_enqueuer_and_its_process() -> None:
     batch = next(enqueuer.get())
     enqueuer.stop()
     assert (batch["image"] == 0).all()
-
-
-def test_the_parts_of_a_batch_that_are_kept_stay_as_they_are() -> None:
-    labels = []
-    with started(feeding.batches, 2, share=True) as enqueuer:
-        for batch in enqueuer.get():
-            labels.append(batch["image"][3, 4])
-            del batch
-    assert [int(label[0, 0]) for label in labels] == list(range(6))
 
 
 def test_what_processes_make_ahead_is_bounded(tmp_path: Path) -> None:

@@ -66,8 +66,7 @@ def test_a_thread_safe_iterator_is_called_by_all_threads_side_by_side() -> None:
     enqueuer.stop()
 
 
-@pytest.mark.parametrize("thread_safe", [False, True])
-def test_a_thread_that_does_not_stop_is_named_and_the_caller_goes_on(thread_safe: bool) -> None:
+def test_a_thread_that_does_not_stop_is_named_and_the_caller_goes_on() -> None:
     leave, inside = threading.Event(), threading.Event()
 
     def stuck() -> Iterator[int]:
@@ -75,7 +74,7 @@ def test_a_thread_that_does_not_stop_is_named_and_the_caller_goes_on(thread_safe
         inside.set()
         leave.wait()
 
-    enqueuer = ps.GeneratorEnqueuer(stuck(), thread_safe=thread_safe)
+    enqueuer = ps.GeneratorEnqueuer(stuck())
     enqueuer.start(1)
     assert next(enqueuer.get()) == 0
     assert inside.wait(60)
@@ -134,15 +133,6 @@ def test_a_generator_object_goes_on_where_it_was_after_stop_and_start() -> None:
     enqueuer.stop()
 
 
-def test_the_error_of_a_thread_says_which_enqueuer_and_thread() -> None:
-    enqueuer = ps.GeneratorEnqueuer(feeding.bad_at_five)
-    enqueuer.start(1)
-    with pytest.raises(LookupError) as caught:
-        list(enqueuer.get())
-    assert caught.value.__notes__ == ["penstock: GeneratorEnqueuer(bad_at_five), thread 0"]
-    enqueuer.stop()
-
-
 def test_no_worker_and_several_threads_that_take_run_the_generator_one_at_a_time() -> None:
     enqueuer = ps.GeneratorEnqueuer(NotThreadSafe(60))
     enqueuer.start(0)
@@ -154,23 +144,3 @@ def test_no_worker_and_several_threads_that_take_run_the_generator_one_at_a_time
         thread.join()
     enqueuer.stop()
     assert sorted(got) == list(range(1, 61))
-
-
-def test_no_worker_and_a_generator_that_does_not_return_is_named_by_stop() -> None:
-    leave, inside = threading.Event(), threading.Event()
-
-    def stuck() -> Iterator[int]:
-        inside.set()
-        leave.wait()
-        yield 0
-
-    enqueuer = ps.GeneratorEnqueuer(stuck)
-    enqueuer.start(0)
-    thread = threading.Thread(target=lambda: list(enqueuer.get()))
-    thread.start()
-    assert inside.wait(60)
-    with pytest.raises(StillRunning) as caught:
-        enqueuer.stop(0.05)
-    assert caught.value.what == "another thread did not end its item inside 0.05 s"
-    leave.set()
-    thread.join()

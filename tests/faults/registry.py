@@ -1016,7 +1016,6 @@ _FURTHER = {
     "B7": _in(_ENQUEUER, "four_threads_each_with_a_get_share_the_items"),
     "B8": _in(_ENQUEUER, "every_item_comes_once_and_in_order_and_then_the_end"),
     "B11": _in(_IN_PROCESSES, "ctrl_c_is_one_keyboard_interrupt_of_the_program_alone"),
-    "B22": _in("_processes/test_bell.py", "a_bell_ends_a_wait_and_a_ring_before_it_counts"),
     "B25": _in(_IN_THREADS, "a_thread_that_does_not_stop_is_named_and_the_caller_goes_on"),
     "B28": (
         *_in(_IN_PROCESSES, "an_item_that_cannot_be_pickled_is_an_error_with_its_type_and_the_worker"),

@@ -2,7 +2,7 @@
 
     child = Child.start(function, (1, "two"), name="worker 0")     # runs function(pipe, 1, "two") in the child
     child.send(message)                                            # pipe.receive() there
-    for ready in wait_any([child, ...], bell): ready.receive()     # a message, or raises what ended the child
+    for ready in wait_any([child, ...]): ready.receive()           # a message, or raises what ended the child
     child.stop(grace_s=2.0)                                        # always ends it, leaves no zombie
 
 In the child, `function(pipe, *args)` runs in the main thread. `pipe.send(message)` and `pipe.receive()` raise `PipeEnded` when the parent
@@ -24,7 +24,6 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
-from penstock._processes.bell import Bell
 from penstock._processes.entry import Parcel, Post, serve
 from penstock._processes.executed import Executed
 from penstock._processes.failure import Failure
@@ -313,22 +312,21 @@ class Child:
         self._process = None
 
 
-def wait_any(
-    children: Sequence[Child], bell: Bell | None = None, timeout_s: float | None = None, *, alive: Sequence[Child] = ()
-) -> list[Child]:
+def wait_any(children: Sequence[Child], timeout_s: float | None = None, *, alive: Sequence[Child] = ()) -> list[Child]:
     """Wait until a message of some children can be received, or they have ended; return these. Without sleeping or polling.
+
+    Another thread ends the wait by `ask()` of a child.
 
     Args:
         children: those whose messages are waited for.
-        bell: wakes from another thread.
         timeout_s: None waits without limit.
         alive: others, whose messages do not matter now, but their death does.
 
     Returns:
-        An empty list when the bell rang (the caller silences it) or the time ran out.
+        An empty list when the time ran out.
     """
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
-    watched: list[int | None] = [child._pidfd for child in alive] + ([] if bell is None else [bell.fileno()])
+    watched: list[int | None] = [child._pidfd for child in alive]
     while True:
         ready = [child for child in children if child._arrived or child._ended]
         if ready:
@@ -340,7 +338,7 @@ def wait_any(
             child._take_in(spoke)
         ready = [child for child in children if child._arrived or child._ended]
         ready += [child for child in alive if child._pidfd in spoke]
-        if ready or (bell is not None and bell.fileno() in spoke) or not spoke:
+        if ready or not spoke:
             return ready
 
 
