@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock._storage.parts import plan_ranges
+from penstock._storage.remote import plan_ranges
 
 spans = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3000), st.integers(0, 400)), max_size=40)
 

@@ -1,12 +1,11 @@
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
 from _storage.remotes import options
 
-from penstock._storage.parts import AskAgain, CredentialsRefused, Part, RemoteObject, Turn, backoff_s, persist
+from penstock._storage.requests import AskAgain, Client, CredentialsRefused, Part, RemoteObject, Turn, backoff_s, persist
 from penstock.errors import StorageError
 
 FOUND = RemoteObject(key="/key", shown="https://example.org/key", size=10, etag='"1"', modified="today")
@@ -20,7 +19,7 @@ class Failing:
         self.num_refreshed = 0
         self.num_asked = 0
 
-    async def attempt(self) -> str:
+    def attempt(self) -> str:
         self.num_asked += 1
         if self.faults:
             raise self.faults.pop(0)
@@ -30,12 +29,9 @@ class Failing:
         self.num_refreshed += 1
 
 
-def run(transport: Any, deadline_s: float = 60.0, **given: Any) -> str:
-    async def persisting() -> str:
-        turn = Turn(options(**given), asyncio.get_running_loop().time() + deadline_s)
-        return await persist(transport.attempt, transport, asyncio.Semaphore(1), lambda: "bytes 0 to 9", turn)
-
-    return asyncio.run(persisting())
+def run(transport: Any, **given: Any) -> str:
+    result: str = persist(transport.attempt, transport, lambda: "bytes 0 to 9", Turn(Client(options(**given)), "it"))
+    return result
 
 
 def test_the_wait_doubles_up_to_its_bound_and_differs_each_time():
