@@ -273,22 +273,6 @@ def test_of_two_clients_that_two_threads_make_one_is_kept(server: FaultServer) -
     storage.close()
 
 
-def test_a_broken_answer_ahead_is_asked_for_again_from_where_it_got_to(server: FaultServer, small_windows: None) -> None:
-    storage = storage_of(server)
-    broken: list[Request] = []
-
-    def fault(request: Request) -> Fault | None:
-        if len(broken) == 8 or request.end - request.begin < 20_000:
-            return None
-        broken.append(request)
-        return Fault(reset_after=10_000)
-
-    server.fault = fault
-    read_all(storage, range(0, len(WHOLE), BLOCK))
-    assert len(broken) == 8
-    storage.close()
-
-
 def test_an_object_that_changes_is_told_as_such(server: FaultServer, small_windows: None) -> None:
     storage = storage_of(server, read_ahead_bytes=150_000)
     read_all(storage, range(0, 6 * BLOCK, BLOCK))

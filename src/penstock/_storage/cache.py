@@ -242,6 +242,14 @@ def _sums(data: memoryview) -> bytes:
 # -- reads -------------------------------------------------------------------------------------------------------------------------
 
 
+class Range(NamedTuple):
+    """Bytes of an object from `begin` on, to fill `target`, uint8 [n]."""
+
+    file: int
+    begin: int
+    target: Uint8s
+
+
 class _Want(NamedTuple):
     """The wanted bytes of one block: from `low` on, into `view`."""
 
@@ -315,12 +323,9 @@ class BlockCache:
 
     def _fetch(self, source: RemoteStorage, wants: list[_Want]) -> None:
         left = [want for want in wants if not self._is_there_now(want)]
-        data = np.empty(sum(want.size for want in left), np.uint8)
-        source.fetch([want.file for want in left], [want.begin for want in left], [want.size for want in left], data)
-        place = 0
-        for want in left:
-            block = data[place : place + want.size]
-            place += want.size
+        ranges = [Range(want.file, want.begin, np.empty(want.size, np.uint8)) for want in left]
+        source.fetch(ranges)
+        for want, (_, _, block) in zip(left, ranges, strict=True):
             want.view[:] = block.data[want.low : want.low + len(want.view)]
             self._folder.store(want.name, block)
 

@@ -17,16 +17,16 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from penstock._contracts.storage import StorageOptions
 from penstock._contracts.transform import Scratch
-from penstock._storage.cache import BlockCache
+from penstock._storage.cache import BlockCache, Range
 from penstock._storage.requests import Client, Part, RemoteObject, Turn, persist
 from penstock._storage.urls import Address, expand_url, key_matcher, literal_prefix, missing_shards, parse_url
-from penstock.errors import ObjectChanged, SourceError
+from penstock.errors import SourceError
 from penstock.kernels.library import Ints, Uint8s
 
 _SIGNING = re.compile(
@@ -50,23 +50,9 @@ _VAIN_BYTES = 4 << 20
 """So much may be fetched in vain, and an eighth of what was read."""
 
 
-class Plan(NamedTuple):
-    """Ranges to fetch, one behind the other, and where the spans then begin.
-
-    Attributes:
-        files: int64 [r].
-        begins: int64 [r], offset in the file.
-        lengths: int64 [r], in bytes.
-        starts: int64 [n], where span i begins in the bytes of all ranges.
-    """
-
-    files: Ints
-    begins: Ints
-    lengths: Ints
-    starts: Ints
-
-
-def plan_ranges(files: Ints, offsets: Ints, lengths: Ints, max_gap: int, max_range: int, num_parallel: int) -> Plan:
+def plan_ranges(
+    files: Ints, offsets: Ints, lengths: Ints, max_gap: int, max_range: int, num_parallel: int
+) -> tuple[list[tuple[int, int, int]], Ints]:
     """Join spans of one file that overlap or are at most `max_gap` bytes apart, and cut long ranges.
 
     A range is at most `max_range` bytes. When all ranges together are fewer than may be in flight, they are cut further, to 4 MB at least:
@@ -79,20 +65,23 @@ def plan_ranges(files: Ints, offsets: Ints, lengths: Ints, max_gap: int, max_ran
         max_gap: bytes.
         max_range: bytes.
         num_parallel: how many requests may be in flight.
+
+    Returns:
+        (file, begin, length) of each range, in order, and int64 [n], where each span begins in the bytes of all of them.
     """
     runs, run_of = _join(files, offsets, lengths, max_gap)
     total = int(runs[2].sum())
-    piece = max(1, min(max_range, max(-(-total // max(1, num_parallel)), min(_LEAST_RANGE, max_range))))
-    run_starts = np.cumsum(runs[2]) - runs[2]
     starts = np.zeros(len(files), np.int64)
     inside = run_of >= 0
-    starts[inside] = run_starts[run_of[inside]] + offsets[inside] - runs[1][run_of[inside]]
-    counts = -(-runs[2] // piece)
-    owner = np.repeat(np.arange(len(counts)), counts)
-    number = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
-    begins = runs[1][owner] + number * piece
-    ends = np.minimum(begins + piece, runs[1][owner] + runs[2][owner])
-    return Plan(runs[0][owner], begins, ends - begins, starts)
+    starts[inside] = (np.cumsum(runs[2]) - runs[2] - runs[1])[run_of[inside]] + offsets[inside]
+    piece = max(1, min(max_range, max(-(-total // num_parallel), _LEAST_RANGE)))
+    ends = (runs[1] + runs[2]).tolist()
+    cut = [
+        (file, place, min(piece, end - place))
+        for file, begin, end in zip(runs[0].tolist(), runs[1].tolist(), ends, strict=True)
+        for place in range(begin, end, piece)
+    ]
+    return cut, starts
 
 
 def _join(files: Ints, offsets: Ints, lengths: Ints, max_gap: int) -> tuple[tuple[Ints, Ints, Ints], Ints]:
@@ -112,14 +101,6 @@ def _join(files: Ints, offsets: Ints, lengths: Ints, max_gap: int) -> tuple[tupl
     firsts = np.flatnonzero(is_new)
     lasts = np.concatenate((firsts[1:], [len(order)])) - 1
     return (file[firsts], begin[firsts], furthest[lasts] - base[lasts] - begin[firsts]), run_of
-
-
-class Range(NamedTuple):
-    """Bytes of an object from `begin` on, to fill `target`, uint8 [n]."""
-
-    file: int
-    begin: int
-    target: Uint8s
 
 
 class _Stream:
@@ -193,7 +174,7 @@ class ReadAhead:
 
     def __init__(self, found: Sequence[tuple[Address, RemoteObject]], client: Client) -> None:
         self._found, self._client = found, client
-        self._most = client.options.read_ahead_bytes
+        self._most = client.options.read_ahead_bytes if client.options.cache_dir is None else 0
         self._width = 0  # of a piece, from the first order on
         self._bases = [0, *accumulate(item.size for _, item in found)]
         self._lock = threading.Lock()
@@ -222,9 +203,6 @@ class ReadAhead:
                 piece.waiting.append(turn.outcomes.put)
             self._go_on(ranges, is_late=bool(waited or direct))
         self._fetch_now(turn, direct, len(waited))
-        for piece, _ in shares:
-            if isinstance(piece.error, ObjectChanged):
-                raise piece.error
         self._fetch_now(turn, [one for piece, one in shares if piece.error is not None])
         for piece, one in shares:
             if piece.error is None:
@@ -432,30 +410,23 @@ class RemoteStorage:
         options = self._options
         if self._cache is not None:
             return self._cache.read_spans(self, files, offsets, lengths, scratch)
-        plan = plan_ranges(files, offsets, lengths, options.max_gap_bytes, options.max_range_bytes, options.max_requests)
-        out = take(scratch, int(plan.lengths.sum()))
-        if len(plan.files):
-            ends = np.cumsum(plan.lengths)
-            targets = zip(plan.files.tolist(), plan.begins.tolist(), np.split(out, ends[:-1]), strict=True)
-            ranges = [Range(file, begin, target) for file, begin, target in targets]
-            self._in_this_process()[1].fetch(ranges)
-        return out, plan.starts
+        planned, starts = plan_ranges(files, offsets, lengths, options.max_gap_bytes, options.max_range_bytes, options.max_requests)
+        total = sum(length for _, _, length in planned)
+        out, place, ranges = take(scratch, total), 0, list[Range]()
+        for file, begin, length in planned:
+            ranges.append(Range(file, begin, out[place : place + length]))
+            place += length
+        self.fetch(ranges)
+        return out, starts
 
-    def fetch(self, files: list[int], begins: list[int], lengths: list[int], out: Uint8s) -> None:
-        """Fetch ranges, one request each, to one behind the other in `out`; not from the cache.
+    def fetch(self, ranges: Sequence[Range]) -> None:
+        """Fill ranges, in the order of the objects; not from the cache.
 
         Raises:
             StorageError, ObjectChanged: as `read_spans`.
         """
-        if not files:
-            return
-        client, view, place, jobs = self._in_this_process()[0], out.data.cast("B"), 0, []
-        turn = Turn(client, self.name(files[0]))
-        for file, begin, length in zip(files, begins, lengths, strict=True):
-            address, found = self._found[file]
-            jobs.append(partial(client.fetch, turn, address, Part(found, begin, view[place : place + length])))
-            place += length
-        turn.run(jobs)
+        if ranges:
+            self._in_this_process()[1].fetch(ranges)
 
     def cache_key(self, file: int) -> str:
         """Return the name of this version of an object in a cache."""
