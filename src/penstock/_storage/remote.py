@@ -290,8 +290,8 @@ class ReadAhead:
         if len(self._pieces) >= 2 * most or sum(not piece.is_done for piece in self._pieces.values()) >= max(1, most // 2):
             return False
         piece = _Piece(stream, begin, size, Turn(self._client, self._found[file][1].shown))
-        self._pieces[begin] = piece
         self._client.submit(partial(self._fetch_piece, piece, file))
+        self._pieces[begin] = piece
         return True
 
     def _fetch_piece(self, piece: _Piece, file: int) -> None:

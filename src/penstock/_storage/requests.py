@@ -167,10 +167,13 @@ class Turn:
                 while left:
                     outcome = self.outcomes.get(timeout=max(0.0, self.deadline - time.monotonic()))
                     if outcome is not None:
-                        raise outcome
+                        try:
+                            raise outcome
+                        finally:
+                            del outcome  # else this frame and the traceback hold each other
                     left -= 1
         except Empty:
-            raise exhausted(repr(self._shown), f"{self.options.deadline_s:g} s, the deadline", self.last) from None
+            raise self.too_late() from None
         except Ended:
             raise _closed(self._shown) from None
         finally:
@@ -178,6 +181,10 @@ class Turn:
                 self.end()
                 while self._breaks:  # a request that has not seen the end yet may write into the caller's memory
                     self.outcomes.get()
+
+    def too_late(self) -> StorageError:
+        """Return the error of a read that is at its deadline."""
+        return exhausted(repr(self._shown), f"{self.options.deadline_s:g} s, the deadline", self.last)
 
     def end(self) -> None:
         """Break off everything. Takes no lock: from any thread, in finalisers and signal handlers."""
@@ -217,10 +224,11 @@ class Turn:
         raise Ended
 
     def outcome_of(self, job: Callable[[], object]) -> BaseException | None:
-        """Do a job unless everything is broken off, and return its error."""
+        """Do a job, unless everything is broken off, and return its error."""
         try:
-            if not self.is_ended:
-                job()
+            if self.is_ended:
+                raise Ended
+            job()
         except BaseException as error:
             return error
         return None
@@ -353,6 +361,8 @@ def persist(
     """
     num_tries, num_lasting, is_fresh = 0, 0, False
     while True:
+        if time.monotonic() > turn.deadline:
+            raise turn.too_late()
         try:
             return attempt()
         except CredentialsRefused as refused:

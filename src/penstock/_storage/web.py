@@ -167,8 +167,8 @@ class Connection:
             self._http = HTTPSConnection(address.host, address.port, timeout=options.timeout_s, context=context)
         with self._trying(f"no connection to {address.host}:{address.port}"):
             self._http.connect()
-        self._socket: socket.socket = self._http.sock
-        self.peer = str(self._socket.getpeername()[0])
+            self._socket: socket.socket = self._http.sock
+            self.peer = str(self._socket.getpeername()[0])
 
     def break_off(self) -> None:
         """End what another thread does with this connection."""
@@ -217,10 +217,7 @@ class Connection:
             yield
         except TimeoutError:
             raise AskAgain(f"{late} for {self._options.timeout_s:g} s") from None
-        except (
-            OSError,
-            UnicodeError,
-        ) as error:  # refused, reset, no route, name not found, TLS are OSErrors; UnicodeError: no name of a host
+        except (OSError, UnicodeError) as error:  # UnicodeError: no name of a host
             is_unknown = isinstance(error, socket.gaierror) and error.errno != socket.EAI_AGAIN
             fix = CHECK_HOST if is_unknown or isinstance(error, UnicodeError) or hasattr(error, "verify_code") else ""
             kind = _Broken if isinstance(error, ConnectionError) else AskAgain
@@ -254,12 +251,12 @@ class WebTransport:
             AskAgain, CredentialsRefused, StorageError: as `fetch`.
         """
         shown = self._address(key).shown
-        with self._answer(key, shown, "bytes=0-0", "", turn) as (_, reply):
+        with self._answer(key, shown, "bytes=0-0", "", turn) as (connection, reply):
             if reply.status != 416:
                 refuse_status(reply, shown, None)
             found = describe_object(reply, key, shown)
-            if reply.length and reply.length <= _PIECE_BYTES:
-                reply.read1(_PIECE_BYTES)  # so that the connection can be used again
+            if reply.length == 1:  # so that the connection can be used again
+                connection.read_body(reply, Part(found, 0, memoryview(bytearray(1))))
             return found
 
     def fetch(self, part: Part, turn: Turn) -> None:
