@@ -11,7 +11,7 @@ from _storage.remotes import KEYS, KINDS, noise, opened, options
 from faults.server import Fault, FaultServer
 
 from penstock._storage.remote import RemoteStorage, open_remote
-from penstock.errors import MissingExtra, ObjectChanged, PlanError, SourceError, StorageError
+from penstock.errors import MissingExtra, PlanError, SourceError, StorageError
 
 pytestmark = pytest.mark.usefixtures("obstore_started")
 
@@ -188,18 +188,6 @@ def test_more_or_fewer_bytes_than_asked_for_are_not_taken(server: FaultServer):
         faults = iter([Fault(body=wrong)])
         server.fault = lambda request, left=faults: next(left, None)  # type: ignore[misc]
         assert storage.read(0, 0, 100) == DATA[:100]
-    storage.close()
-
-
-def test_an_object_that_was_replaced_is_an_error_and_not_asked_again(server: FaultServer):
-    storage = opened("s3", server, "big")
-    assert storage.read(0, 0, 9) == DATA[:9]
-    server.put("bucket/big", DATA[::-1])
-    before = len(server.log)
-    with pytest.raises(ObjectChanged) as caught:
-        storage.read(0, 0, 9)
-    assert caught.value.what.startswith("'s3://bucket/big' was replaced while it was read")
-    assert len(server.log) == before + 1
     storage.close()
 
 

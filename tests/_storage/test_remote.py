@@ -137,17 +137,3 @@ def test_urls_are_opened_where_paths_are(server: FaultServer):
     with pytest.raises(PlanError) as pipe:
         open_storage("pipe:cat x", "read_test")
     assert "has the scheme 'pipe'" in pipe.value.what
-
-
-def test_a_pattern_that_cannot_be_read_is_refused_before_anything_is_asked(server: FaultServer):
-    with pytest.raises(PlanError) as caught:
-        opened("s3", server, "[z-a]*.txt")
-    assert "the pattern '[z-a]*.txt' cannot be read" in caught.value.what
-    assert server.log == []
-
-
-def test_a_cache_needs_to_know_versions(server: FaultServer, tmp_path: object):
-    server.fault = lambda request: Fault(headers={"etag": "", "last-modified": ""})
-    with pytest.raises(SourceError) as caught:
-        opened("http", server, "a", cache_dir=str(tmp_path))
-    assert "a cache could not tell when it changes" in caught.value.what

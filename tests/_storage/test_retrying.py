@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from _storage.remotes import options
 
-from penstock._storage.requests import AskAgain, Client, CredentialsRefused, Part, RemoteObject, Turn, backoff_s, persist
+from penstock._storage.requests import AskAgain, Client, CredentialsRefused, RemoteObject, Turn, backoff_s, persist
 from penstock.errors import StorageError
 
 FOUND = RemoteObject(key="/key", shown="https://example.org/key", size=10, etag='"1"', modified="today")
@@ -74,12 +74,3 @@ def test_a_wait_that_ends_behind_the_deadline_is_not_begun():
 def test_the_reason_of_a_try_has_no_secrets():
     assert "hunter2" not in str(AskAgain("GET https://me:hunter2@example.org/x?sig=hunter2 failed"))
     assert "hunter2" not in str(CredentialsRefused("Authorization: Bearer hunter2hunter2"))
-
-
-def test_a_part_knows_what_is_missing():
-    memory = bytearray(6)
-    part = Part(FOUND, 4, memoryview(memory))
-    assert (part.begin, part.end) == (4, 10)
-    part.add(b"abc")
-    assert (part.begin, part.end, bytes(memory)) == (7, 10, b"abc\0\0\0")
-    assert part.shown == "bytes 7 to 9 of 'https://example.org/key'"
