@@ -22,6 +22,7 @@ BROAD_HANDLERS = (
     "_contracts/process.py",
     "_executors/processes.py",
     "_executors/threads.py",
+    "_storage/requests.py",
     "_engine/error_policy.py",
     "_ops/map.py",
     "_ops/map.py",

@@ -11,7 +11,7 @@ from _storage.remotes import KEYS, KINDS, noise, opened, options
 from faults.server import Fault, FaultServer
 
 from penstock._storage.remote import RemoteStorage, open_remote
-from penstock.errors import MissingExtra, ObjectChanged, PlanError, SourceError, StorageError
+from penstock.errors import MissingExtra, PlanError, SourceError, StorageError
 
 pytestmark = pytest.mark.usefixtures("obstore_started")
 
@@ -74,21 +74,15 @@ def test_a_key_that_the_pattern_itself_is_comes_first_and_hidden_ones_are_not_fo
 
 
 @pytest.mark.parametrize("kind", ["s3", "gs"])
-@pytest.mark.parametrize("key", ["p//double.txt", "p/./dot.txt"])
-def test_a_key_that_obstore_cannot_read_is_named_at_once_and_the_others_can_be_read(kind: str, key: str):
+def test_a_key_that_obstore_cannot_read_is_named_at_once_and_the_others_can_be_read(kind: str):
+    key = "p//double.txt"
     with FaultServer({"bucket/p/a.txt": b"x", f"bucket/{key}": b"y"}) as server:
         for asked in ("p/*.txt", "p/**/*.txt", key):
-            if kind == "s3" and asked != key:
-                found = opened(kind, server, asked)
-                assert [found.name(file) for file in range(len(found))] == ["s3://bucket/p/a.txt"]
-                found.close()
-                continue
             with pytest.raises(StorageError) as caught:
                 opened(kind, server, asked)
             assert caught.value.what.startswith(f"'{kind}://bucket/{asked}' names or lists a key that obstore cannot read: ")
-            assert key.removesuffix("double.txt").removesuffix("dot.txt") in caught.value.what
             assert "give that object a key without empty parts" in caught.value.fix
-        assert len(server.log) == (4 if kind == "s3" else 2), "nothing is asked again"
+        assert len(server.log) == 2, "nothing is asked again"
         storage = opened(kind, server, "p/a.txt")
         assert storage.read(0, 0, 1) == b"x"
         storage.close()
@@ -96,20 +90,13 @@ def test_a_key_that_obstore_cannot_read_is_named_at_once_and_the_others_can_be_r
 
 @pytest.mark.parametrize("kind", ["s3", "gs"])
 def test_a_folder_as_consoles_mark_it_is_no_object_and_an_empty_one_is(kind: str):
-    with FaultServer(
-        {
-            "bucket/p/": b"",
-            "bucket/p/sub/": b"",
-            "bucket/p/sub/a": b"x",
-            "bucket/p/none": b"",
-            "bucket/p/both": b"y",
-            "bucket/p/both/": b"z",
-        }
-    ) as server:
-        storage = opened(kind, server, "p/**")
-        assert [storage.name(file).rpartition("bucket/")[2] for file in range(len(storage))] == ["p/both", "p/none", "p/sub/a"]
-        assert storage.read(0, 0, 1) == b"y"
-        storage.close()
+    names = {"p/": b"", "p/sub/": b"", "p/sub/a": b"x", "p/none": b"", "p/both": b"y", "p/both/": b""}
+    with FaultServer({f"bucket/{name}": data for name, data in names.items()}) as server:
+        for pattern, found in (("p/**", ["p/both", "p/none", "p/sub/a"]), ("p/*", ["p/both", "p/none"])):
+            storage = opened(kind, server, pattern)
+            assert [storage.name(file).rpartition("bucket/")[2] for file in range(len(storage))] == found
+            assert storage.read(0, 0, 1) == b"y"
+            storage.close()
         for key in ("p/", "p/sub/", "/p/none"):
             with pytest.raises(StorageError, match="names or lists a key that obstore cannot read: it has a slash at an end"):
                 opened(kind, server, key)
@@ -201,18 +188,6 @@ def test_more_or_fewer_bytes_than_asked_for_are_not_taken(server: FaultServer):
         faults = iter([Fault(body=wrong)])
         server.fault = lambda request, left=faults: next(left, None)  # type: ignore[misc]
         assert storage.read(0, 0, 100) == DATA[:100]
-    storage.close()
-
-
-def test_an_object_that_was_replaced_is_an_error_and_not_asked_again(server: FaultServer):
-    storage = opened("s3", server, "big")
-    assert storage.read(0, 0, 9) == DATA[:9]
-    server.put("bucket/big", DATA[::-1])
-    before = len(server.log)
-    with pytest.raises(ObjectChanged) as caught:
-        storage.read(0, 0, 9)
-    assert caught.value.what.startswith("'s3://bucket/big' was replaced while it was read")
-    assert len(server.log) == before + 1
     storage.close()
 
 

@@ -1,131 +1,135 @@
 from __future__ import annotations
 
-import asyncio
-import gc
 import subprocess
 import sys
 import threading
-from concurrent.futures import ThreadPoolExecutor
+import time
+from collections.abc import Callable
 
 import pytest
 from _storage.remotes import options
+from faults.server import FaultServer
 
-from penstock._storage.buckets import Client
-from penstock._storage.parts import Turn
+from penstock._storage.requests import Client, Turn
 from penstock.errors import StorageError
 
 
-async def name(client: Client, turn: Turn) -> str:
-    return threading.current_thread().name
+def test_the_threads_are_no_more_than_requests_may_be_in_flight_and_end_with_the_client():
+    client, seen, all_there = Client(options(max_requests=3)), set(), threading.Barrier(3)
 
+    def job() -> None:
+        seen.add(threading.current_thread())
+        all_there.wait(60)
 
-def test_work_of_many_threads_runs_in_one():
-    client = Client(options())
-    assert client.run(name, "it") == "penstock-remote"
-
-    async def ident(client: Client, turn: Turn) -> int:
-        return threading.get_ident()
-
-    with ThreadPoolExecutor(8) as pool:
-        assert len(set(pool.map(lambda _: client.run(ident, "it"), range(50)))) == 1
+    Turn(client, "it").run([job] * 9)
+    assert {thread.name for thread in seen} == {"penstock-remote"}
+    assert len(seen) == 3
     client.close()
     client.close()
+    assert not any(thread.is_alive() for thread in seen)
 
 
-def test_the_error_of_the_work_comes_as_itself():
-    async def fail(client: Client, turn: Turn) -> None:
+def test_the_first_error_of_a_request_breaks_off_the_others_and_comes_as_itself():
+    client, ended = Client(options()), []
+    turn = Turn(client, "it")
+
+    def wait() -> None:
+        try:
+            turn.sleep(3600)
+        finally:
+            time.sleep(0.01)
+            ended.append(True)
+
+    def fail() -> None:
         raise StorageError("it fails", where="here", fix="nothing")
 
-    client = Client(options())
     with pytest.raises(StorageError) as caught:
-        client.run(fail, "it")
+        turn.run([wait, fail])
     assert caught.value.what == "it fails"
     client.close()
+    assert ended in ([True], [])
 
 
 def test_the_deadline_ends_what_never_ends_and_the_error_says_what_went_wrong_last():
-    async def wait(client: Client, turn: Turn) -> None:
-        turn.last = "the server said 503"
-        await asyncio.Event().wait()
-
     client = Client(options(deadline_s=0.05))
+    turn = Turn(client, "s3://bucket/key")
+    turn.last = "the server said 503"
     with pytest.raises(StorageError) as caught:
-        client.run(wait, "s3://bucket/key")
+        turn.run([lambda: turn.sleep(3600)])
     assert caught.value.what == "'s3://bucket/key' did not come after 0.05 s, the deadline: the server said 503"
     client.close()
 
 
-def test_close_breaks_off_what_is_waited_for():
-    begun, ended = threading.Event(), []
+@pytest.mark.parametrize("end", [Client.close, Client.stop])
+def test_a_client_that_ends_breaks_off_what_is_waited_for(end: Callable[[Client], None]):
+    client, begun, caught = Client(options()), threading.Event(), list[str]()
+    turn = Turn(client, "s3://bucket/key")
 
-    async def wait(client: Client, turn: Turn) -> None:
+    def wait() -> None:
         begun.set()
-        try:
-            await asyncio.sleep(3600)
-        finally:
-            ended.append(True)
-
-    client = Client(options())
-    caught: list[BaseException] = []
+        turn.sleep(3600)
 
     def read() -> None:
-        try:
-            client.run(wait, "s3://bucket/key")
-        except StorageError as error:
-            caught.append(error)
+        with pytest.raises(StorageError) as error:
+            turn.run([wait])
+        caught.append(error.value.what)
 
     reader = threading.Thread(target=read)
     reader.start()
     begun.wait()
-    client.close()
+    end(client)
     reader.join()
-    assert ended == [True]
-    assert "'s3://bucket/key' was being read when the storage was closed" in str(caught[0])
+    assert caught == ["'s3://bucket/key' was being read when the storage was closed"]
     with pytest.raises(StorageError) as again:
-        client.run(name, "it")
+        Turn(client, "it").run([begun.set])
     assert again.value.what == "'it' was being read when the storage was closed"
 
 
-def test_a_client_that_never_ran_is_closed_too():
-    client = Client(options())
-    client.stop()
+def test_a_read_that_ended_is_written_to_no_more():
+    """A request that is in the middle of writing is waited for; one that has not begun does not write."""
+    client = Client(options(deadline_s=0.05, max_requests=1))
+    turn, writes = Turn(client, "it"), list[str]()
+
+    def write() -> None:
+        with turn.breaking(lambda: None):
+            time.sleep(0.2)
+            writes.append("first")
+
+    with pytest.raises(StorageError, match="the deadline"):
+        turn.run([write, lambda: writes.append("second")])
+    assert writes == ["first"]
     client.close()
-
-
-def test_stop_does_not_wait_and_the_thread_ends():
-    client = Client(options())
-    client.run(name, "it")
-    thread = client._thread
-    assert thread is not None
-    client.stop()
-    thread.join()
-    del client
-    gc.collect()
+    assert writes == ["first"]
 
 
 WITHOUT_DESCRIPTORS = """
-import asyncio, os, resource, tracemalloc
-from penstock._storage.buckets import Client
-from penstock._contracts.storage import StorageOptions
+import http.client, os, resource, sys
+import obstore
+from penstock._storage.remote import open_remote
+from _storage.remotes import KEYS, options
 
-async def work(client, turn):
-    return 5
-
-client = Client(StorageOptions())
+url, endpoint = sys.argv[1:]
+given = options(store={"endpoint": endpoint, **KEYS})
 before = resource.getrlimit(resource.RLIMIT_NOFILE)
 free = os.open(os.devnull, os.O_RDONLY)  # the lowest that is free
 os.close(free)
 resource.setrlimit(resource.RLIMIT_NOFILE, (free, before[1]))
 try:
-    client.run(work, "it")
+    open_remote([url], given, "read_test")
 except OSError as error:
-    print(error)
+    print("Too many open files" in str(error))
 resource.setrlimit(resource.RLIMIT_NOFILE, before)
-print(client.run(work, "it"))
-client.close()
+storage = open_remote([url], given, "read_test")
+print(storage.read(0, 0, 3))
+storage.close()
 """
 
 
-def test_without_a_descriptor_left_the_first_read_is_an_error_and_the_next_works():
-    done = subprocess.run([sys.executable, "-c", WITHOUT_DESCRIPTORS], capture_output=True, text=True, timeout=60, check=False)
-    assert done.stdout == "[Errno 24] Too many open files\n5\n", done.stderr
+@pytest.mark.parametrize("kind", ["http", "s3"])
+def test_without_a_descriptor_left_a_read_is_an_error_and_the_next_works(kind: str):
+    pytest.importorskip("obstore", reason="the extra cloud is not installed")
+    with FaultServer({"bucket/key": b"abc"}) as server:
+        url = f"{server.url}/bucket/key" if kind == "http" else "s3://bucket/key"
+        command = [sys.executable, "-c", WITHOUT_DESCRIPTORS, url, server.url]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "True\nb'abc'\n", done.stderr

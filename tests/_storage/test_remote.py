@@ -78,14 +78,15 @@ def test_many_threads_read_at_once_and_the_limit_holds_for_all_together(server: 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_thread_and_connections_end_with_the_object(server: FaultServer, kind: str):
+def test_threads_and_connections_end_with_the_object(server: FaultServer, kind: str):
     storage = opened(kind, server, "a")
     assert storage.read(0, 0, 4) == FILES[0][:4]
     threads = [thread for thread in threading.enumerate() if thread.name == "penstock-remote"]
-    assert len(threads) == 1
+    assert threads
     del storage
     gc.collect()
-    threads[0].join()
+    for thread in threads:
+        thread.join()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -136,17 +137,3 @@ def test_urls_are_opened_where_paths_are(server: FaultServer):
     with pytest.raises(PlanError) as pipe:
         open_storage("pipe:cat x", "read_test")
     assert "has the scheme 'pipe'" in pipe.value.what
-
-
-def test_a_pattern_that_cannot_be_read_is_refused_before_anything_is_asked(server: FaultServer):
-    with pytest.raises(PlanError) as caught:
-        opened("s3", server, "[z-a]*.txt")
-    assert "the pattern '[z-a]*.txt' cannot be read" in caught.value.what
-    assert server.log == []
-
-
-def test_a_cache_needs_to_know_versions(server: FaultServer, tmp_path: object):
-    server.fault = lambda request: Fault(headers={"etag": "", "last-modified": ""})
-    with pytest.raises(SourceError) as caught:
-        opened("http", server, "a", cache_dir=str(tmp_path))
-    assert "a cache could not tell when it changes" in caught.value.what

@@ -1,12 +1,11 @@
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
 from _storage.remotes import options
 
-from penstock._storage.parts import AskAgain, CredentialsRefused, Part, RemoteObject, Turn, backoff_s, persist
+from penstock._storage.requests import AskAgain, Client, CredentialsRefused, RemoteObject, Turn, backoff_s, persist
 from penstock.errors import StorageError
 
 FOUND = RemoteObject(key="/key", shown="https://example.org/key", size=10, etag='"1"', modified="today")
@@ -20,7 +19,7 @@ class Failing:
         self.num_refreshed = 0
         self.num_asked = 0
 
-    async def attempt(self) -> str:
+    def attempt(self) -> str:
         self.num_asked += 1
         if self.faults:
             raise self.faults.pop(0)
@@ -30,12 +29,9 @@ class Failing:
         self.num_refreshed += 1
 
 
-def run(transport: Any, deadline_s: float = 60.0, **given: Any) -> str:
-    async def persisting() -> str:
-        turn = Turn(options(**given), asyncio.get_running_loop().time() + deadline_s)
-        return await persist(transport.attempt, transport, asyncio.Semaphore(1), lambda: "bytes 0 to 9", turn)
-
-    return asyncio.run(persisting())
+def run(transport: Any, **given: Any) -> str:
+    result: str = persist(transport.attempt, transport, lambda: "bytes 0 to 9", Turn(Client(options(**given)), "it"))
+    return result
 
 
 def test_the_wait_doubles_up_to_its_bound_and_differs_each_time():
@@ -78,12 +74,3 @@ def test_a_wait_that_ends_behind_the_deadline_is_not_begun():
 def test_the_reason_of_a_try_has_no_secrets():
     assert "hunter2" not in str(AskAgain("GET https://me:hunter2@example.org/x?sig=hunter2 failed"))
     assert "hunter2" not in str(CredentialsRefused("Authorization: Bearer hunter2hunter2"))
-
-
-def test_a_part_knows_what_is_missing():
-    memory = bytearray(6)
-    part = Part(FOUND, 4, memoryview(memory))
-    assert (part.begin, part.end) == (4, 10)
-    part.add(b"abc")
-    assert (part.begin, part.end, bytes(memory)) == (7, 10, b"abc\0\0\0")
-    assert part.shown == "bytes 7 to 9 of 'https://example.org/key'"

@@ -12,7 +12,7 @@ ROWS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
         (
             "_storage/test_buckets.py::test_behind_a_fork_connections_are_made_anew_or_an_error_says_why_not",
             "_storage/test_buckets.py::test_a_storage_goes_to_another_process",
-            "_storage/test_remote.py::test_thread_and_connections_end_with_the_object",
+            "_storage/test_remote.py::test_threads_and_connections_end_with_the_object",
         ),
     ),
     (

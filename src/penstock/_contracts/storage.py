@@ -115,7 +115,7 @@ class StorageOptions:
         retries: how often one range is asked for again before StorageError.
         backoff_s: mean wait before the first retry; doubled with each one, a quarter more or less at random.
         max_backoff_s: bound of that wait. A server's Retry-After is waited for whatever it says, if the deadline allows it.
-        max_requests: requests in flight per host, for all threads of one dataset together.
+        max_requests: requests in flight, for all threads of one dataset together.
         max_gap_bytes: spans that are not further apart are read with one request: so many bytes too much cost less than a request.
         max_range_bytes: larger ranges are cut into several requests that run at the same time; to 4 MB, if fewer are asked for than may
             be in flight.

@@ -1,36 +1,33 @@
 """Objects of stores and web servers, read by ranges; where objects are read in order, the next ranges are fetched ahead.
 
 A block of records in order is a few requests, and a worker asks for the next block when it is free: a store that answers late would set
-the pace. So reads that follow each other make a stream, and ranges ahead of it are fetched into memory: two blocks at first, twice as much
-each time that a read has to wait, as long as ranges come within a second, and at most `read_ahead_bytes`. Reads in no order make no
-stream that lasts. Bytes fetched in vain are counted: above an eighth of the read bytes, reading ahead stops (decision 16).
+the pace. So reads that follow each other make a stream, and pieces of the objects ahead of it are fetched into memory: two blocks at
+first, twice as much each time that a read has to wait, as long as pieces come within a second, and at most `read_ahead_bytes`. Bytes
+fetched in vain are counted: above an eighth of the read bytes, reading ahead stops (decision 16).
 """
 
 from __future__ import annotations
 
 import os
 import re
+import threading
+import time
 import weakref
-from bisect import bisect_left, bisect_right, insort
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from penstock._contracts.storage import StorageOptions
 from penstock._contracts.transform import Scratch
-from penstock._storage.buckets import BucketTransport, Client, together
-from penstock._storage.cache import BlockCache
-from penstock._storage.parts import KeptPart, Part, RemoteObject, Turn, persist, plan_ranges
+from penstock._storage.cache import BlockCache, Range
+from penstock._storage.requests import Client, Part, RemoteObject, Turn, persist
 from penstock._storage.urls import Address, expand_url, key_matcher, literal_prefix, missing_shards, parse_url
-from penstock.errors import ObjectChanged, SourceError, StorageError
+from penstock.errors import SourceError
 from penstock.kernels.library import Ints, Uint8s
-
-if TYPE_CHECKING:
-    import asyncio
 
 _SIGNING = re.compile(
     r"(?i)(x-(amz|goog)-[^=]*|awsaccesskeyid|googleaccessid|key-pair-id|policy|expires|signature|token|sig|se|st|sp|sv|sr)="
@@ -38,41 +35,76 @@ _SIGNING = re.compile(
 """What a signed URL adds to a query (S3, Google, CloudFront, Azure)."""
 _SIGNED = re.compile(r"(?i)(^|&)(x-(amz|goog)-signature|signature|sig)=")
 
+_LEAST_RANGE = 4 << 20
 _LEAST_READS = 4
-"""So many reads that go on from each other, and between them hardly a hole, are an order; two, where there was one before."""
-_MOST_READS = 64
-"""Twice as many as are remembered, when there are more."""
+"""So many reads that go on from each other are an order; half as many, where what was fetched ahead has been of use."""
 _NUM_STREAMS = 16
 _SLACK = 8
 """So many blocks may be read out of turn, by workers side by side."""
-_NUM_PIECES = 4
-"""A window is so many requests, as far as they may be that small or that large."""
-_LEAST_PIECE, _FIRST_PIECE = 256 << 10, 64 << 10
+_LEAST_BYTES, _MOST_BYTES = 256 << 10, 4 << 20
+"""Of a piece: as many as of a block, in these bounds."""
+_LEAST_PIECES = 4
+"""`read_ahead_bytes` holds so many pieces at least."""
 _LONG_S = 2.0
 _VAIN_BYTES = 4 << 20
 """So much may be fetched in vain, and an eighth of what was read."""
-_IDLE_S = 60.0
 
 
-class Range(NamedTuple):
-    """Bytes of an object from `begin` on, to fill `target`, uint8 [n]."""
+def plan_ranges(
+    files: Ints, offsets: Ints, lengths: Ints, max_gap: int, max_range: int, num_parallel: int
+) -> tuple[list[tuple[int, int, int]], Ints]:
+    """Join spans of one file that overlap or are at most `max_gap` bytes apart, and cut long ranges.
 
-    file: int
-    begin: int
-    target: Uint8s
+    A range is at most `max_range` bytes. When all ranges together are fewer than may be in flight, they are cut further, to 4 MB at least:
+    one connection rarely carries all that a store can give.
+
+    Args:
+        files: int64 [n].
+        offsets: int64 [n].
+        lengths: int64 [n]; spans of no bytes belong to no range.
+        max_gap: bytes.
+        max_range: bytes.
+        num_parallel: how many requests may be in flight.
+
+    Returns:
+        (file, begin, length) of each range, in order, and int64 [n], where each span begins in the bytes of all of them.
+    """
+    runs, run_of = _join(files, offsets, lengths, max_gap)
+    total = int(runs[2].sum())
+    starts = np.zeros(len(files), np.int64)
+    inside = run_of >= 0
+    starts[inside] = (np.cumsum(runs[2]) - runs[2] - runs[1])[run_of[inside]] + offsets[inside]
+    piece = max(1, min(max_range, max(-(-total // num_parallel), _LEAST_RANGE)))
+    ends = (runs[1] + runs[2]).tolist()
+    cut = [
+        (file, place, min(piece, end - place))
+        for file, begin, end in zip(runs[0].tolist(), runs[1].tolist(), ends, strict=True)
+        for place in range(begin, end, piece)
+    ]
+    return cut, starts
 
 
-class Copy(NamedTuple):
-    """A copy that the caller makes when the bytes have come: `part.copy(begin, target)`."""
+def _join(files: Ints, offsets: Ints, lengths: Ints, max_gap: int) -> tuple[tuple[Ints, Ints, Ints], Ints]:
+    """Return (file, begin, length) of each run, and the run of each span: -1 for one of no bytes."""
+    run_of = np.full(len(files), -1, np.int64)
+    order = np.lexsort((offsets, files))
+    order = order[lengths[order] > 0]
+    if not len(order):
+        none = np.zeros(0, np.int64)
+        return (none, none, none), run_of
+    file, begin, end = files[order], offsets[order], offsets[order] + lengths[order]
+    # The furthest end so far, file by file: the files are made disjoint ranges of one axis, which 2^63 bytes hold in practice.
+    base = np.concatenate(([0], np.cumsum(np.diff(file) != 0))) * (int(end.max()) + max_gap + 1)
+    furthest = np.maximum.accumulate(end + base)
+    is_new = np.concatenate(([True], begin[1:] + base[1:] > furthest[:-1] + max_gap))
+    run_of[order] = np.cumsum(is_new) - 1
+    firsts = np.flatnonzero(is_new)
+    lasts = np.concatenate((firsts[1:], [len(order)])) - 1
+    return (file[firsts], begin[firsts], furthest[lasts] - base[lasts] - begin[firsts]), run_of
 
-    part: KeptPart
-    begin: int
-    target: Uint8s
 
-
-@dataclass(slots=True, eq=False)
 class _Stream:
-    """Reads that go on from each other, in places in all objects, one behind the other.
+    """Reads that go on from each other.
 
     Attributes:
         first: where they began.
@@ -80,60 +112,60 @@ class _Stream:
         num_reads: how many went further than those before.
         num_bytes: that they read.
         window: so much may be fetched ahead.
-        front: so far it has been.
-        took_s: how long the last range took to come.
-        pieces: ranges that are there, or on their way.
+        took_s: how long the last piece took to come.
     """
 
-    first: int
-    position: int
-    num_reads: int = 0
-    num_bytes: int = 0
-    window: int = 0
-    front: int = 0
-    took_s: float = 0.0
-    pieces: list[_Piece] = field(default_factory=list)
+    __slots__ = ("first", "num_bytes", "num_reads", "position", "took_s", "window")
 
-    def go_on(self, begin: int, end: int, num_bytes: int) -> None:
+    def __init__(self, position: int) -> None:
+        self.first = self.position = position
+        self.num_reads = self.num_bytes = self.window = 0
+        self.took_s = 0.0
+
+    def go_on(self, end: int, num_bytes: int) -> None:
         """Note a read."""
-        self.num_reads += end > self.position or not self.num_reads
-        self.first, self.position = min(self.first, begin), max(self.position, end)
+        self.num_reads += end > self.position
         self.num_bytes += num_bytes
-        if self.num_reads > _MOST_READS:  # old reads count less
-            self.num_reads, self.num_bytes = self.num_reads // 2, self.num_bytes // 2
-            self.first = self.position - (self.position - self.first) // 2
+        self.position = max(self.position, end)
 
     def is_order(self, least_reads: int) -> bool:
         """Tell whether there were so many reads, and nearly all bytes behind the position were read."""
         return self.num_reads >= least_reads and 4 * self.num_bytes >= 3 * (self.position - self.first)
 
 
-@dataclass(slots=True, eq=False)
 class _Piece:
-    """Bytes on their way, or there: `left` of them are unread, and `num_waiting` reads wait for the piece."""
+    """Bytes of an object that are there, or on their way.
 
-    stream: _Stream
-    begin: int
-    part: KeptPart
-    task: asyncio.Future[Any]
-    left: int
-    num_waiting: int = 0
+    Attributes:
+        stream: for which they were fetched.
+        begin: their place in all objects, one behind the other.
+        data: uint8 [n].
+        turn: of the request.
+        left: so many bytes are unread.
+        waiting: tell the reads that wait for it.
+        is_done: it has ended.
+        error: why it did not come.
+    """
 
-    @property
-    def size(self) -> int:
-        return self.part.size
+    __slots__ = ("begin", "data", "error", "is_done", "left", "stream", "turn", "waiting")
+
+    def __init__(self, stream: _Stream, begin: int, size: int, turn: Turn) -> None:
+        self.stream, self.begin, self.turn = stream, begin, turn
+        self.data = np.empty(size, np.uint8)
+        self.left = size
+        self.waiting: list[Callable[[None], object]] = []
+        self.is_done = False
+        self.error: BaseException | None = None
 
     @property
     def end(self) -> int:
-        return self.begin + self.part.size
-
-
-def _begin_of(piece: _Piece) -> int:
-    return piece.begin
+        return self.begin + len(self.data)
 
 
 class ReadAhead:
-    """The streams of a storage in one process. All of it runs in the loop of the client, so nothing is locked.
+    """What is fetched ahead of the reads of a storage in one process. From any thread.
+
+    Places are counted in all objects, one behind the other; pieces begin at multiples of their size in an object, and none overlap.
 
     Args:
         found: the objects, in their order.
@@ -142,237 +174,159 @@ class ReadAhead:
 
     def __init__(self, found: Sequence[tuple[Address, RemoteObject]], client: Client) -> None:
         self._found, self._client = found, client
-        self._most = client.options.read_ahead_bytes
-        self._bases: list[int] = []
-        self._streams: list[_Stream] = []  # the one that was used last stands last
-        self._pieces: list[_Piece] = []  # by their beginnings; none overlap
+        self._most = client.options.read_ahead_bytes if client.options.cache_dir is None else 0
+        self._width = 0  # of a piece, from the first order on
+        self._bases = [0, *accumulate(item.size for _, item in found)]
+        self._lock = threading.Lock()
+        self._streams: list[_Stream] = []  # the one that was used last stands first
+        self._pieces: dict[int, _Piece] = {}  # by their beginnings, the oldest first
         self._num_read = self._num_used = self._num_vain = 0
-        self._window = 0  # of the order that was read last: in the next epoch it is one again
-        self._gate: asyncio.Semaphore | None = None
-        self._used_s = 0.0
-        self._is_watched = False
 
-    async def fetch(self, turn: Turn, ranges: Sequence[Range]) -> list[Copy]:
-        """Fill ranges, in the order of the objects; return the copies that the caller has to make.
+    def fetch(self, ranges: Sequence[Range]) -> None:
+        """Fill ranges, in the order of the objects.
 
-        A range that was fetched ahead and did not come is asked for again here: its tries and its time are not those of this read.
+        A piece that did not come is asked for again here: its tries and its time are not those of this read.
 
         Raises:
-            StorageError, ObjectChanged: as `Client.fetch`.
+            StorageError: they did not come.
+            ObjectChanged: an object is another one now.
+            ReadBrokenOff: the feed whose worker reads was closed.
         """
-        import asyncio
+        turn = Turn(self._client, self._found[ranges[0].file][1].shown)
+        shares: list[tuple[_Piece, Range]] = []
+        direct: list[Range] = []
+        with self._lock:
+            for one in ranges:
+                self._divide(one, shares, direct)
+            waited = {id(piece): piece for piece, _ in shares if not piece.is_done}
+            for piece in waited.values():
+                piece.waiting.append(turn.outcomes.put)
+            self._go_on(ranges, is_late=bool(waited or direct))
+        self._fetch_now(turn, direct, len(waited))
+        self._fetch_now(turn, [one for piece, one in shares if piece.error is not None])
+        for piece, one in shares:
+            if piece.error is None:
+                place = self._bases[one.file] + one.begin - piece.begin
+                np.copyto(one.target, piece.data[place : place + len(one.target)])
 
-        self._used_s = asyncio.get_running_loop().time()
-        self._bases = self._bases or [0, *accumulate(item.size for _, item in self._found)]
-        copies: list[Copy] = []
-        works: list[Any] = []
-        awaited: list[_Piece] = []
-        is_late = False
+    def _fetch_now(self, turn: Turn, ranges: list[Range], num_others: int = 0) -> None:
+        jobs = []
         for file, begin, target in ranges:
-            base = self._bases[file]
-            place, end = base + begin, base + begin + len(target)
-            for piece in self._pieces_in(place, end):
-                low, high = max(place, piece.begin), min(end, piece.end)
-                works += self._direct(turn, file, place, target[place - base - begin : low - base - begin])
-                works.append(self._of_piece(turn, file, piece, low, target[low - base - begin : high - base - begin], copies))
-                is_late = is_late or not piece.task.done()
-                piece.left -= high - low
-                self._num_used += high - low
-                piece.num_waiting += 1
-                awaited.append(piece)
-                place = high
-            rest = self._direct(turn, file, place, target[place - base - begin :])
-            is_late, works = is_late or bool(rest), works + rest
-        try:
-            self._go_on(ranges, is_late)
-            await together(works)
-        finally:
-            for piece in awaited:
-                piece.num_waiting -= 1
-        return copies
+            address, item = self._found[file]
+            jobs.append(partial(self._client.fetch, turn, address, Part(item, begin, target.data.cast("B"))))
+        turn.run(jobs, num_others)
 
-    def _direct(self, turn: Turn, file: int, place: int, target: Uint8s) -> list[Any]:
-        if not len(target):
-            return []
-        address, item = self._found[file]
-        return [self._client.fetch(turn, address, Part(item, place - self._bases[file], target.data.cast("B")))]
-
-    async def _of_piece(self, turn: Turn, file: int, piece: _Piece, place: int, target: Uint8s, copies: list[Copy]) -> None:
-        import asyncio
-
-        try:
-            await asyncio.shield(piece.task)
-        except ObjectChanged:
-            raise
-        except StorageError:
-            await together(self._direct(turn, file, place, target))
-        else:
-            copies.append(Copy(piece.part, place - self._bases[file], target))
-
-    def _pieces_in(self, begin: int, end: int) -> list[_Piece]:
-        """Return the pieces between two places, in order."""
-        first = bisect_right(self._pieces, begin, key=_begin_of)
-        if first and self._pieces[first - 1].end > begin:
-            first -= 1
-        return self._pieces[first : bisect_left(self._pieces, end, lo=first, key=_begin_of)]
+    def _divide(self, one: Range, shares: list[tuple[_Piece, Range]], direct: list[Range]) -> None:
+        """Divide a range into shares of pieces, and what is to be fetched now."""
+        file, begin, target = one
+        base, end = self._bases[file], begin + len(target)
+        place = begin
+        for number in range(begin // self._width, -(-end // self._width)) if self._pieces else ():
+            piece = self._pieces.get(base + number * self._width)
+            if piece is None:
+                continue
+            low, high = max(begin, piece.begin - base), min(end, piece.end - base)
+            if place < low:
+                direct.append(Range(file, place, target[place - begin : low - begin]))
+            shares.append((piece, Range(file, low, target[low - begin : high - begin])))
+            piece.left -= high - low
+            self._num_used += high - low
+            place = high
+        if place < end:
+            direct.append(Range(file, place, target[place - begin :]))
 
     def _go_on(self, ranges: Sequence[Range], is_late: bool) -> None:
         """Find the stream of a read, and fetch ahead of it."""
         num_bytes = sum(len(one.target) for one in ranges)
         self._num_read += num_bytes
-        begin, end = self._hull(ranges)
-        if not self._most or begin == end:
+        begin = self._bases[ranges[0].file] + ranges[0].begin
+        end = self._bases[ranges[-1].file] + ranges[-1].begin + len(ranges[-1].target)
+        if not self._most or 4 * num_bytes < 3 * (end - begin):
             return
+        stream = self._stream_of(begin, end, num_bytes)
+        vain = self._num_vain + sum(max(0, piece.left) for piece in self._pieces.values() if piece.stream is not stream)
+        least_reads = _LEAST_READS // 2 if self._num_used > 8 * vain + _VAIN_BYTES else _LEAST_READS
+        if not stream.is_order(least_reads) or 8 * (vain - _VAIN_BYTES) > self._num_read:
+            return
+        long_s = min(_LONG_S, self._client.options.deadline_s / 8)
+        factor = 0.5 if stream.took_s > long_s else 2 if is_late and stream.took_s < long_s / 2 else 1
+        stream.window = min(self._most, max(2 * (end - begin), int(stream.window * factor)))
+        if not self._width:
+            most = min(_MOST_BYTES, self._client.options.max_range_bytes, self._most // _LEAST_PIECES)
+            self._width = max(1, min(most, max(_LEAST_BYTES, end - begin)))
+        self._extend(stream)
+
+    def _stream_of(self, begin: int, end: int, num_bytes: int) -> _Stream:
+        """Find the stream that a read goes on, and forget pieces that were read, and those too far behind to be read."""
         slack = max(self._client.options.max_gap_bytes, _SLACK * (end - begin))
-        stream = next((one for one in reversed(self._streams) if abs(begin - one.position) <= slack), None)
-        if stream is None:
-            self._forget_a_stream()
-            stream = _Stream(first=begin, position=end)
-        else:
-            self._streams.remove(stream)
-        self._streams.append(stream)
-        stream.go_on(begin, end, num_bytes)
-        self._forget_behind(stream, stream.position - slack)
-        is_proven = self._num_used > 8 * self._in_vain(stream) + _VAIN_BYTES
-        if not stream.is_order(2 if is_proven else _LEAST_READS):
-            stream.window = 0
-        elif 8 * max(0, self._in_vain(stream) - _VAIN_BYTES) <= self._num_read:
-            grown = stream.window * (2 if is_late and stream.took_s < self._long_s / 2 else 1)
-            least = max(2 * (end - begin), self._window // 2 if is_proven and not stream.window else 0)
-            stream.window = self._window = min(self._most, max(least, grown))
-            self._extend(stream)
-
-    def _in_vain(self, stream: _Stream) -> int:
-        """Return the bytes fetched in vain, the unread ones of other streams included."""
-        return self._num_vain + sum(max(0, piece.left) for piece in self._pieces if piece.stream is not stream)
-
-    def _hull(self, ranges: Sequence[Range]) -> tuple[int, int]:
-        """Return where ranges begin and end that have hardly a gap between them; (0, 0) for others."""
-        gap = self._client.options.max_gap_bytes
-        first = last = self._bases[ranges[0].file] + ranges[0].begin
-        for file, begin, target in ranges:
-            place = self._bases[file] + begin
-            if not 0 <= place - last <= gap:
-                return 0, 0
-            last = place + len(target)
-        return first, last
-
-    @property
-    def _long_s(self) -> float:
-        return min(_LONG_S, self._client.options.deadline_s / 8)
+        stream = next((one for one in self._streams if abs(begin - one.position) <= slack), None) or _Stream(begin)
+        self._streams = [stream, *(one for one in self._streams if one is not stream)][:_NUM_STREAMS]
+        stream.go_on(end, num_bytes)
+        for piece in list(self._pieces.values()):
+            if piece.left <= 0 or piece.stream not in self._streams or (piece.stream is stream and piece.end <= stream.position - slack):
+                self._give_up(piece)
+        return stream
 
     def _extend(self, stream: _Stream) -> None:
-        wanted = min(
-            self._client.options.max_range_bytes, max(stream.window // _NUM_PIECES, _LEAST_PIECE), max(stream.window, _FIRST_PIECE)
-        )
-        place, total = max(stream.position, stream.front), self._bases[-1]
-        end = min(stream.position + stream.window, total)
+        place, end = stream.position, min(stream.position + stream.window, self._bases[-1])
         while place < end:
-            others = self._pieces_in(place, place + wanted)
-            if others and others[0].begin <= place:  # another stream's
-                place = others[0].end
-                continue
-            if place > stream.position and place + wanted > end < total:
-                break  # not in crumbs: there will be room for a whole one
             file = bisect_right(self._bases, place) - 1
-            size = min(wanted, self._bases[file + 1] - place, *(piece.begin - place for piece in others))
-            if not self._make_room(stream, size):
-                break
-            self._start(stream, file, place, size)
-            place += size
-        stream.front = place
+            base, behind = self._bases[file], self._bases[file + 1]
+            begin = base - (base - place) // self._width * self._width
+            place = min(begin + self._width, behind)
+            if begin < min(behind, end) and begin not in self._pieces and not self._start(stream, file, begin, place - begin):
+                return
 
-    def _start(self, stream: _Stream, file: int, place: int, size: int) -> None:
-        import asyncio
+    def _start(self, stream: _Stream, file: int, begin: int, size: int) -> bool:
+        """Fetch a piece if there is room; the oldest of other streams make some."""
+        most = self._client.options.max_requests
+        others = (piece for piece in list(self._pieces.values()) if piece.stream is not stream)
+        while sum(len(piece.data) for piece in self._pieces.values()) + size > self._most:
+            other = next(others, None)
+            if other is None:
+                return False
+            self._give_up(other)
+        # Half of the requests that may be in flight: others must not wait behind those ahead.
+        if len(self._pieces) >= 2 * most or sum(not piece.is_done for piece in self._pieces.values()) >= max(1, most // 2):
+            return False
+        piece = _Piece(stream, begin, size, Turn(self._client, self._found[file][1].shown))
+        self._client.submit(partial(self._fetch_piece, piece, file))
+        self._pieces[begin] = piece
+        return True
 
-        loop = asyncio.get_running_loop()
+    def _fetch_piece(self, piece: _Piece, file: int) -> None:
+        """Fetch a piece, in a thread of the client. An error is not reported: each read that needs the bytes asks for them again."""
         address, item = self._found[file]
-        part = KeptPart(item, place - self._bases[file], size)
-        task = asyncio.ensure_future(self._fetched(address, part))
-        piece = _Piece(stream=stream, begin=place, part=part, task=task, left=size)
-        insort(self._pieces, piece, key=_begin_of)
-        stream.pieces.append(piece)
-        began_s = loop.time()
+        began_s = time.monotonic()
+        piece.turn.deadline = began_s + self._client.options.deadline_s
+        part = Part(item, piece.begin - self._bases[file], piece.data.data.cast("B"))
 
-        def look(done: asyncio.Future[Any]) -> None:
-            stream.took_s = loop.time() - began_s
-            if stream.took_s > self._long_s:
-                stream.window //= 2
-            # An error is not reported: each read that needs these bytes asks for them again.
-            if done.cancelled() or done.exception() is not None:
-                self._remove(piece)
+        def fetch() -> None:
+            with self._client.watching(piece.turn):
+                self._client.fetch(piece.turn, address, part)
 
-        task.add_done_callback(look)
-        self._watch(loop)
-
-    async def _fetched(self, address: Address, part: KeptPart) -> None:
-        """Fetch a part; ranges ahead take half of the requests that may be in flight, as others must not wait behind them."""
-        import asyncio
-
-        self._gate = self._gate or asyncio.Semaphore(max(1, self._client.options.max_requests // 2))
-        async with self._gate:
-            await self._client.limited(lambda client, turn: client.fetch(turn, address, part), part.found.shown)
-
-    def _make_room(self, stream: _Stream, size: int) -> bool:
-        """Give up pieces of other streams, of those first that were used longest ago, until `size` bytes more may be held."""
-        for other in self._streams:
-            for piece in list(other.pieces if other is not stream else ()):
-                if self._has_room(size):
-                    return True
-                self._give_up(piece)
-        return self._has_room(size)
-
-    def _has_room(self, size: int) -> bool:
-        held = sum(piece.size for piece in self._pieces)
-        return held + size <= self._most and len(self._pieces) < 2 * self._client.options.max_requests
-
-    def _forget_behind(self, stream: _Stream, place: int) -> None:
-        """Forget pieces that were read, and those too far behind to be read."""
-        for piece in [one for one in stream.pieces if one.left <= 0 or one.end <= place]:
-            self._give_up(piece)
-
-    def _forget_a_stream(self) -> None:
-        if len(self._streams) >= _NUM_STREAMS:
-            idle = next((one for one in self._streams if not any(piece.num_waiting for piece in one.pieces)), None)
-            if idle is not None:
-                self._forget_behind(idle, self._bases[-1])
-                self._streams.remove(idle)
+        error = piece.turn.outcome_of(fetch)
+        with self._lock:
+            piece.error, piece.is_done = error, True
+            piece.stream.took_s = time.monotonic() - began_s
+            if error is not None and self._pieces.get(piece.begin) is piece:
+                del self._pieces[piece.begin]
+            for tell in piece.waiting:
+                tell(None)
 
     def _give_up(self, piece: _Piece) -> None:
         """Forget a piece that no read waits for, and break it off if it is on its way."""
-        if piece.num_waiting:
-            return
-        self._num_vain += max(0, piece.left)
-        self._remove(piece)
-        piece.task.cancel()
-
-    def _remove(self, piece: _Piece) -> None:
-        if piece in piece.stream.pieces:
-            piece.stream.pieces.remove(piece)
-            self._pieces.remove(piece)
-
-    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Forget everything after a minute without a read."""
-        if not self._is_watched:
-            self._is_watched = True
-            loop.call_later(_IDLE_S, self._look, loop)
-
-    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
-        left_s = self._used_s + _IDLE_S - loop.time()
-        self._is_watched = left_s > 0
-        if self._is_watched:
-            loop.call_later(left_s, self._look, loop)
-            return
-        for piece in list(self._pieces):
-            self._give_up(piece)
-        self._streams = [stream for stream in self._streams if stream.pieces]
+        if piece.is_done or not piece.waiting:
+            self._num_vain += max(0, piece.left)
+            del self._pieces[piece.begin]
+            piece.turn.end()
 
 
 _Asked = tuple[Address, RemoteObject]
 
 
 class RemoteStorage:
-    """See `Storage`. Reads of several threads share one thread with an event loop, which ends with this object or `close()`.
+    """See `Storage`. Reads of several threads share the threads that make requests, which end with this object or `close()`.
 
     Pickled, or used behind a fork, it makes new connections.
 
@@ -456,34 +410,23 @@ class RemoteStorage:
         options = self._options
         if self._cache is not None:
             return self._cache.read_spans(self, files, offsets, lengths, scratch)
-        plan = plan_ranges(files, offsets, lengths, options.max_gap_bytes, options.max_range_bytes, options.max_requests)
-        out = take(scratch, int(plan.lengths.sum()))
-        if len(plan.files):
-            ends = np.cumsum(plan.lengths)
-            targets = zip(plan.files.tolist(), plan.begins.tolist(), np.split(out, ends[:-1]), strict=True)
-            ranges = [Range(file, begin, target) for file, begin, target in targets]
-            client, ahead = self._in_this_process()
-            shown = self.name(ranges[0].file)
-            for copy in client.run(lambda _, turn: ahead.fetch(turn, ranges), shown):
-                copy.part.copy(copy.begin, copy.target)
-        return out, plan.starts
+        planned, starts = plan_ranges(files, offsets, lengths, options.max_gap_bytes, options.max_range_bytes, options.max_requests)
+        total = sum(length for _, _, length in planned)
+        out, place, ranges = take(scratch, total), 0, list[Range]()
+        for file, begin, length in planned:
+            ranges.append(Range(file, begin, out[place : place + length]))
+            place += length
+        self.fetch(ranges)
+        return out, starts
 
-    def fetch(self, files: list[int], begins: list[int], lengths: list[int], out: Uint8s) -> None:
-        """Fetch ranges, one request each, to one behind the other in `out`; not from the cache.
+    def fetch(self, ranges: Sequence[Range]) -> None:
+        """Fill ranges, in the order of the objects; not from the cache.
 
         Raises:
             StorageError, ObjectChanged: as `read_spans`.
         """
-        if not files:
-            return
-        view, place, asked = out.data.cast("B"), 0, []
-        for file, begin, length in zip(files, begins, lengths, strict=True):
-            address, found = self._found[file]
-            asked.append((address, Part(found, begin, view[place : place + length])))
-            place += length
-        self.client().run(
-            lambda client, turn: together([client.fetch(turn, address, part) for address, part in asked]), asked[0][1].found.shown
-        )
+        if ranges:
+            self._in_this_process()[1].fetch(ranges)
 
     def cache_key(self, file: int) -> str:
         """Return the name of this version of an object in a cache."""
@@ -492,14 +435,6 @@ class RemoteStorage:
         endpoint = str(self._options.store.get("endpoint", ""))
         place = (address.scheme, address.host, str(address.port), endpoint, found.key)
         return "\n".join((*place, identity["etag"], identity["modified"], str(found.size)))
-
-    def client(self) -> Client:
-        """Return the client of this process.
-
-        Raises:
-            StorageError: a process that was forked from one that used obstore.
-        """
-        return self._in_this_process()[0]
 
     def close(self) -> None:
         """Break off reads, close the connections, and end the thread; a later read fails. A second call does nothing."""
@@ -551,8 +486,10 @@ def open_remote(urls: Sequence[str], options: StorageOptions, caller: str) -> Re
     """
     addresses = [parse_url(name, options, caller) for url in urls for name in expand_url(url, caller)]
     client = Client(options)
+    found: list[_Asked] = []
     try:
-        found = client.run(lambda here, turn: _find_all(here, turn, addresses, caller), addresses[0].shown)
+        turn = Turn(client, addresses[0].shown)
+        turn.run([partial(_find, client, turn, address, caller, found) for address in addresses])
         unique = {(address.origin, item.key, address.user): (address, item) for address, item in found}
         ordered = sorted(unique.values(), key=lambda pair: (pair[1].shown.encode(), pair[1].key.encode()))
         return RemoteStorage(ordered, client, options, caller)
@@ -566,31 +503,21 @@ def take(scratch: Scratch | None, count: int) -> Uint8s:
     return np.empty(count, np.uint8) if scratch is None else scratch.take("spans", (count,), np.uint8)
 
 
-async def _find_all(client: Client, turn: Turn, addresses: list[Address], caller: str) -> list[_Asked]:
-    groups = await together([_find(client, turn, address, caller) for address in addresses])
-    return [pair for group in groups for pair in group]
-
-
-async def _find(client: Client, turn: Turn, address: Address, caller: str) -> list[_Asked]:
-    transport, gate = client.transport(address), client.gate(address)
-    key = address.key
-    if isinstance(transport, BucketTransport) and literal_prefix(key) is not None:
-        bucket, matcher = transport, key_matcher(key)
-        listed = await persist(lambda: bucket.find_all(key), transport, gate, lambda: repr(address.shown), turn)
-        by_key: dict[str, RemoteObject | None] = {item.key: item for item in listed}
-        # obstore lists "a/", a folder that a console made, and "/a" as "a": whether there is an "a", and which, only asking for it tells.
-        unsure = {item.key: item.shown for item in listed if not item.size or by_key[item.key] is not item}
-        asks = [persist(partial(bucket.find_listed, name), transport, gate, partial(repr, shown), turn) for name, shown in unsure.items()]
-        by_key |= zip(unsure, await together(asks), strict=True)
-        found = [item for item in by_key.values() if item is not None]
-        if not found:
-            raise SourceError(f"no object matches {address.shown!r}", where=caller, fix="check bucket, folder and pattern")
-        for lacking in missing_shards([item.key for item in found]):
-            if matcher.fullmatch(lacking):
-                raise SourceError(
-                    f"shard {lacking!r} is missing; {len(found)} objects match {address.shown!r}",
-                    where=caller,
-                    fix="get the missing object, or name those that you want",
-                )
-        return [(address, item) for item in found]
-    return [(address, await persist(lambda: transport.find(key), transport, gate, lambda: repr(address.shown), turn))]
+def _find(client: Client, turn: Turn, address: Address, caller: str, found: list[_Asked]) -> None:
+    """Add what an address names; in a thread of the client."""
+    transport: Any = client.transport(address)
+    key, is_pattern = address.key, address.in_bucket and literal_prefix(address.key) is not None
+    if not is_pattern:
+        found.append((address, persist(lambda: transport.find(key, turn), transport, lambda: repr(address.shown), turn)))
+        return
+    listed = persist(lambda: transport.find_all(key, turn), transport, lambda: repr(address.shown), turn)
+    if not listed:
+        raise SourceError(f"no object matches {address.shown!r}", where=caller, fix="check bucket, folder and pattern")
+    for lacking in missing_shards([item.key for item in listed]):
+        if key_matcher(key).fullmatch(lacking):
+            raise SourceError(
+                f"shard {lacking!r} is missing; {len(listed)} objects match {address.shown!r}",
+                where=caller,
+                fix="get the missing object, or name those that you want",
+            )
+    found.extend((address, item) for item in listed)

@@ -315,44 +315,32 @@ def expand(pattern: str, caller: str, *, most: int = MOST_NAMES) -> list[str]:
         PlanError: "pipe:" or "file:", or more than `most` names.
     """
     refuse_commands(pattern, caller)
-    parts: list[list[str] | _Numbers] = []
+    parts: list[tuple[int, Iterable[str]]] = []  # how many words, and which
     place = 0
     for match in _BRACES.finditer(pattern):
         choices = _choices(match[1])
         if choices is not None:
-            parts += [[pattern[place : match.start()]], choices]
+            parts += [(1, [pattern[place : match.start()]]), choices]
             place = match.end()
-    parts.append([pattern[place:]])
-    _limit(math.prod(map(len, parts)), pattern, caller, most)
-    choices_of: list[Iterable[str]] = list(parts)
+    parts.append((1, [pattern[place:]]))
+    _limit(math.prod(count for count, _ in parts), pattern, caller, most)
     names: list[str] = []
-    for words in itertools.product(*choices_of):
+    for words in itertools.product(*(words for _, words in parts)):
         names += _shards("".join(words), caller, most)
         _limit(len(names), pattern, caller, most)  # `{0..999}@99999`: neither alone is too many
     return names
 
 
-class _Numbers:
-    """The numbers of a range as text; their count is known before any is written."""
-
-    def __init__(self, low: str, high: str, step: str | None) -> None:
-        begin, end, pace = int(low), int(high), max(1, int(step or 1))
-        self._numbers = range(begin, end + 1, pace) if begin <= end else range(begin, end - 1, -pace)
-        padded = any(number.lstrip("-").startswith("0") and len(number.lstrip("-")) > 1 for number in (low, high))
-        self._width = max(len(low), len(high)) if padded else 0
-
-    def __len__(self) -> int:
-        return min(len(self._numbers), 1 << 40)
-
-    def __iter__(self) -> Iterator[str]:
-        return (str(number).zfill(self._width) for number in self._numbers)
-
-
-def _choices(inside: str) -> list[str] | _Numbers | None:
+def _choices(inside: str) -> tuple[int, Iterable[str]] | None:
     match = _RANGE.fullmatch(inside)
-    if match:
-        return _Numbers(match[1], match[2], match[3])
-    return inside.split(",") if "," in inside else None
+    if match is None:
+        words = inside.split(",")
+        return (len(words), words) if len(words) > 1 else None
+    begin, end, step = int(match[1]), int(match[2]), max(1, int(match[3] or 1))
+    numbers = range(begin, end + 1, step) if begin <= end else range(begin, end - 1, -step)
+    is_padded = any(re.match("-?0.", number) for number in match.group(1, 2))
+    width = max(map(len, match.group(1, 2))) if is_padded else 0
+    return len(numbers), (str(number).zfill(width) for number in numbers)
 
 
 def _shards(name: str, caller: str, most: int) -> list[str]:
