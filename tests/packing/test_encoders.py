@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from packing.small import element
 
 import penstock as ps
 from penstock.formats.example import decode_example
-from penstock.packing.disk import Disk, publish
+from penstock.packing.disk import OutFile
 from penstock.packing.encoders import open_encoder
 from penstock.packing.schema import columns_of, schema_of
 
@@ -25,13 +26,14 @@ def written(folder: Path, fmt: str, compression: str | None = None, elements: li
     rows = [schema.values(one) for one in elements]
     columns = columns_of(schema, fmt, rows[0])
 
-    def fill(out: Any) -> None:
-        encoder = open_encoder(fmt, columns, compression, out, 3)
-        for row in rows:
-            encoder.add(row)
-        encoder.finish()
-
-    return Path(publish(Disk(), str(folder / "file"), str(folder), fill).path).with_name("file")
+    path = folder / f"file-{len(os.listdir(folder))}"
+    out = OutFile(str(path))
+    encoder = open_encoder(fmt, columns, compression, out, 3)
+    for row in rows:
+        encoder.add(row)
+    encoder.finish()
+    out.seal()
+    return path
 
 
 @pytest.mark.parametrize("compression", [None, "GZIP"])

@@ -158,27 +158,22 @@ def _add_pack(parser: argparse.ArgumentParser) -> None:
     size.add_argument("--shards", type=int, metavar="N", help="number of files; a stream is cut by --shard-bytes")
     size.add_argument("--shard-bytes", type=_size, metavar="SIZE", help="size of a file to aim at, such as 256MB (default)")
     parser.add_argument("--shuffle", type=int, metavar="SEED", help="write the elements in a random order")
-    parser.add_argument("--variants", type=int, default=1, metavar="K", help="write each element K times, with other random numbers")
     parser.add_argument("--name", default="data", help="what the names of the files begin with (default: %(default)s)")
     parser.add_argument("--num-workers", type=_workers, default="auto", metavar="N", help='processes, or "auto" (default): one per CPU')
     parser.add_argument(
         "--on-error", choices=("raise", "skip"), default="raise", help="what becomes of a bad element (default: %(default)s)"
     )
-    run = parser.add_mutually_exclusive_group()
-    run.add_argument("--trace", metavar="FILE.json", help="write a timeline of the workers, for ui.perfetto.dev")
-    run.add_argument("--dry-run", action="store_true", help="predict size and time from a sample, write nothing")
-    parser.add_argument("--no-measure", action="store_true", help="do not measure, at the end, what packing bought")
+    parser.add_argument("--dry-run", action="store_true", help="look at up to 64 elements, say what would be written, write nothing")
 
 
 def _add_inspect(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Show what is in a TFRecord, WebDataset tar, Parquet, index or manifest file, or in a folder of such. "
+        "Show what is in a TFRecord, WebDataset tar, Parquet or manifest file, or in a folder of such. "
         "Exit status 1 when something is wrong."
     )
     parser.add_argument("path", metavar="FILE|DIR", help="a file, or a folder that `penstock pack` wrote")
     parser.add_argument("--verify", action="store_true", help="check every check sum and every count; manifest against files")
     parser.add_argument("--samples", type=int, default=3, metavar="N", help="elements to show (default: %(default)s)")
-    parser.add_argument("--sheet", metavar="OUT.png", help="write the first images, 48 at most, as a contact sheet")
 
 
 class _at_least:  # noqa: N801 (argparse shows it as a function)

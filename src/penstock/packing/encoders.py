@@ -12,8 +12,7 @@ import numpy as np
 from penstock.formats.arrow import pyarrow
 from penstock.formats.example import encode_example
 from penstock.formats.tar import TarWriter
-from penstock.formats.tfrecord import RecordWriter
-from penstock.packing.disk import OutFile
+from penstock.formats.tfrecord import RecordWriter, Writable
 from penstock.packing.schema import FieldColumn, npy, raw
 
 FORMATS = ("tfrecord", "tar", "parquet")
@@ -44,7 +43,7 @@ class Encoder(Protocol):
         """
 
 
-def open_encoder(fmt: str, columns: Sequence[FieldColumn], compression: str | None, out: OutFile, shard: int) -> Encoder:
+def open_encoder(fmt: str, columns: Sequence[FieldColumn], compression: str | None, out: Writable, shard: int) -> Encoder:
     """Return what writes the elements of a shard to `out`.
 
     Raises:
@@ -58,7 +57,7 @@ def open_encoder(fmt: str, columns: Sequence[FieldColumn], compression: str | No
 class _Records:
     """A `tf.train.Example` for each element."""
 
-    def __init__(self, columns: Sequence[FieldColumn], compression: str | None, out: OutFile) -> None:
+    def __init__(self, columns: Sequence[FieldColumn], compression: str | None, out: Writable) -> None:
         self._columns = columns
         self._writer = RecordWriter(out, compression)
 
@@ -90,7 +89,7 @@ def _in_example(column: FieldColumn, value: Any) -> Any:
 class _Tar:
     """A group of members `KEY.NAME.EXTENSION` for each element; the key is made of the shard's number and the element's place in it."""
 
-    def __init__(self, columns: Sequence[FieldColumn], out: OutFile, shard: int) -> None:
+    def __init__(self, columns: Sequence[FieldColumn], out: Writable, shard: int) -> None:
         self._columns, self._shard = columns, shard
         self._writer = TarWriter(out)
         self._count = 0
@@ -118,7 +117,7 @@ def _in_tar(column: FieldColumn, value: Any) -> bytes:
 class _Parquet:
     """Row groups of so many rows or bytes, whichever comes first."""
 
-    def __init__(self, columns: Sequence[FieldColumn], compression: str | None, out: OutFile) -> None:
+    def __init__(self, columns: Sequence[FieldColumn], compression: str | None, out: Writable) -> None:
         self._pyarrow, parquet = pyarrow()
         self._columns = columns
         self._schema = self._pyarrow.schema([field for column in columns for field in self._fields(column)])
@@ -181,14 +180,16 @@ def _in_parquet(column: FieldColumn, value: Any) -> Any:
 class _Unclosed(io.RawIOBase):
     """What pyarrow writes to: it closes what it was given, and the file must be synced first."""
 
-    def __init__(self, out: OutFile) -> None:
-        self._out = out
+    def __init__(self, out: Writable) -> None:
+        self._out, self._size = out, 0
 
     def writable(self) -> bool:
         return True
 
     def write(self, data: Any) -> int:
-        return self._out.write(data)
+        self._out.write(data)
+        self._size += len(data)
+        return len(data)
 
     def tell(self) -> int:
-        return self._out.tell()
+        return self._size

@@ -9,8 +9,8 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,16 +19,17 @@ from penstock._contracts.event import ElementLost
 from penstock._contracts.failing import text_of
 from penstock._contracts.policy import Policy
 from penstock._contracts.version import VERSION
-from penstock._plan.base import Node, walk
+from penstock._plan.base import Node
 from penstock._plan.facts import identity
 from penstock._storage.listing import refuse_url
 from penstock._storage.urls import redacted
 from penstock.dataset import opening as reading
 from penstock.dataset.builder import Dataset
 from penstock.errors import PackError, PlanError, RecordError, SourceError, SpecError
+from penstock.formats.arrow import pyarrow
 from penstock.formats.features import Feature, FixedLenFeature, VarLenFeature
 from penstock.formats.tar import decode_field
-from penstock.packing.disk import Folder, Origin, difference, sha256_of, strangers
+from penstock.packing.disk import Folder, Inputs, difference, sha256_of, strangers
 from penstock.packing.options import PackOptions
 from penstock.packing.schema import SINGLE, FieldColumn, NoSchema, Schema, from_raw, shaped
 
@@ -109,40 +110,17 @@ class Manifest:
                 fix="restore the file from a copy, move away what does not belong there, or pack again",
             )
 
-    def missing(self) -> list[str]:
-        """Say of each file that is not there that it is missing, as `problems` does."""
-        pairs = zip(self.files(), self.shards, strict=True)
-        return [
-            f"{shard.name!r} is missing: it had {shard.count} of {len(self)} elements" for path, shard in pairs if not os.path.isfile(path)
-        ]
-
-    def strangers(self) -> list[str]:
-        """Say of each file that looks like a shard and is none that it does not belong there, as `problems` does."""
-        found = strangers(self.folder, [shard.name for shard in self.shards])
-        return [f"{name!r} looks like a shard and is not of this dataset" for name in found]
-
-    def notes(self) -> list[dict[str, Any]]:
-        """Return what was noted of each shard while it was packed."""
-        return [
-            {**part, "skipped": [_without_shard(lost) for lost in self.skipped if lost["shard"] == number]}
-            for number, part in enumerate(self.record["shards"])
-        ]
-
-    def problems(self, *, hashes: bool) -> Any:
+    def problems(self, *, hashes: bool) -> Iterator[str]:
         """Give what is wrong with the files, a sentence each; see `check_files`."""
-        yield from self.missing()
         for path, shard in zip(self.files(), self.shards, strict=True):
             if not os.path.isfile(path):
-                continue
-            if os.path.getsize(path) != shard.size:
+                yield f"{shard.name!r} is missing: it had {shard.count} of {len(self)} elements"
+            elif os.path.getsize(path) != shard.size:
                 yield f"{shard.name!r} has {os.path.getsize(path)} bytes and had {shard.size} when it was packed"
             elif hashes and sha256_of(path) != shard.sha256:
                 yield f"{shard.name!r} has other bytes than when it was packed: its SHA-256 differs"
-        yield from self.strangers()
-
-
-def _without_shard(lost: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in lost.items() if key != "shard"}
+        for name in strangers(self.folder, [shard.name for shard in self.shards]):
+            yield f"{name!r} looks like a shard and is not of this dataset"
 
 
 def lost_record(event: ElementLost) -> dict[str, Any]:
@@ -207,38 +185,34 @@ def read_manifest(path: str | os.PathLike[str]) -> Manifest:
         ) from error
 
 
-def found_in(folder: Folder, options: PackOptions, record: dict[str, Any], origin: Origin) -> Manifest | None:
-    """Return the manifest of an earlier run that wrote the same of the same, None when there is none. Shards may be missing.
+def found_in(folder: Folder, options: PackOptions, record: dict[str, Any], inputs: Inputs) -> Manifest | None:
+    """Return the manifest of an earlier run that wrote the same, None when there is none.
 
     Args:
         folder: the destination.
         options: have the manifest's name.
         record: of the manifest that would be written, or a part of it.
-        origin: what the elements come from.
+        inputs: what the input files are like now.
 
     Raises:
         PackError: there is one of something else, or its files are not what they were.
         RecordError: it cannot be read.
     """
-    name = options.manifest_name()
-    path = folder.file(name)
+    path = folder.file(options.manifest_name())
     if not os.path.lexists(path):
         return None
     manifest = read_manifest(path)
-    earlier = folder.origin(name)
-    other = origin.of_another_form(earlier) or difference(manifest.record, record) or origin.difference(earlier)
-    missing = manifest.missing()
-    problem = other or next((problem for problem in manifest.problems(hashes=True) if problem not in missing), None)
-    if problem is None:
-        return manifest
-    fix = "restore that file, or remove it and call this again: a missing shard is made again"
-    if other:
-        fix = "give another folder or name=, or remove what is there"
-    elif problem in manifest.strangers():
-        fix = "move that file away, or remove it"
-    raise PackError(
-        f"the folder holds a packed dataset {options.name!r} already, and {problem}", where=f"pack() to {folder.path!r}", fix=fix
-    )
+    other = difference(manifest.record, record, lossy=bool(manifest.skipped))
+    if not other and folder.inputs(options.manifest_name()) != inputs.digest:
+        other = "the input files have changed, or nothing says which they were"
+    problem = other or next(manifest.problems(hashes=True), None)
+    if problem:
+        raise PackError(
+            f"the folder holds a packed dataset {options.name!r} already, and {problem}",
+            where=f"pack() to {folder.path!r}",
+            fix="give another folder or name=, or remove what is there and pack again",
+        )
+    return replace(manifest, was_there=True)
 
 
 def record_of(
@@ -253,7 +227,7 @@ def record_of(
         "options": {**options.as_json(), "on_error": repr(policy)},
         **(counts or {}),
         "dataset": identity(root, ""),
-        "versions": _versions(root, options),
+        "versions": _versions(options),
     }
 
 
@@ -325,41 +299,12 @@ def _shard(part: Any) -> ShardEntry:
     return ShardEntry(name=name, count=count, size=size, sha256=sha256)
 
 
-def _versions(root: Node, options: PackOptions) -> dict[str, str]:
-    """Return the versions of Penstock and NumPy, and of the libraries whose code runs: zlib, pyarrow, and those of Penstock's images.
-
-    What functions of the user call is not known here.
-    """
-    import numpy as np
-
+def _versions(options: PackOptions) -> dict[str, str]:
+    """Return the versions of the libraries whose code writes the files."""
     versions = {"penstock": VERSION, "numpy": np.__version__}
     if options.format == "parquet":
-        from penstock.formats.arrow import pyarrow
-
         versions["pyarrow"] = pyarrow()[0].__version__
-    if options.compression == "GZIP":
-        import zlib
-
-        versions["zlib"] = zlib.ZLIB_RUNTIME_VERSION
-    if any(_is_of_images(getattr(node, "fn", None)) for node in walk(root)):
-        versions |= _of_images()
     return versions
-
-
-def _is_of_images(function: object) -> bool:
-    return type(function).__module__.startswith(("penstock.image", "penstock.packing.reencode"))
-
-
-def _of_images() -> dict[str, str]:
-    from importlib import import_module
-
-    found = {}
-    for name in ("simplejpeg", "cv2"):
-        try:
-            found[name] = str(import_module(name).__version__)
-        except ImportError:  # it is an extra, and what needs it says so
-            continue
-    return found
 
 
 def read_packed(path: str | os.PathLike[str]) -> Dataset:

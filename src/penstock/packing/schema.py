@@ -111,8 +111,14 @@ class Schema:
                 return out
         found, names = fields_of(element), [field.name for field in self.fields]
         if len(found) != len(names) or not found.keys() >= set(names) or is_single(element) != self.fields[0].single:
-            what = f"the element {_names(found, is_single(element))}; the sample {_names(names, self.fields[0].single)}"
-            raise _other_fields(what, found, names)
+            in_lists = any(name.rpartition("/")[2].isdigit() for name in set(names).symmetric_difference(found))
+            raise SpecError(
+                f"the element {_names(found, is_single(element))}; the sample {_names(names, self.fields[0].single)}",
+                where=_WHERE,
+                fix="a list has a field for each of its places: map a function that makes an array of it, np.asarray(values, dtype)"
+                if in_lists
+                else "map a function that gives all elements the same fields",
+            )
         return [_checked(field, found[field.name]) for field in self.fields]
 
 
@@ -132,14 +138,6 @@ def fields_of(element: Any) -> dict[str, Any]:
 def is_single(element: Any) -> bool:
     """Tell whether an element is one value, and nothing that has fields."""
     return not isinstance(element, (dict, tuple, list))
-
-
-def _other_fields(what: str, names: Iterable[str], others: Iterable[str]) -> SpecError:
-    in_lists = any(name.rpartition("/")[2].isdigit() for name in set(names).symmetric_difference(others))
-    fix = "map a function that gives all elements the same fields"
-    if in_lists:
-        fix = "a list has a field for each of its places: map a function that makes an array of it, np.asarray(values, dtype)"
-    return SpecError(what, where=_WHERE, fix=fix)
 
 
 def _names(names: Iterable[str], single: bool) -> str:
@@ -170,26 +168,47 @@ def _collect(value: Any, prefix: str, out: dict[str, Any]) -> None:
     out[name] = value
 
 
-def schema_of(elements: Iterable[Any], declared: Any = None) -> Schema:
-    """Find the fields from a sample of elements. Sizes that differ in it are None, and so is the length of every vector: others may differ.
+def schema_of(elements: Sequence[Any], declared: Any = None) -> Schema:
+    """Find the fields of the elements of the kind that most of them are of, by their fields, dtypes and dimensions.
+
+    Sizes that differ are None, and so is the length of every vector: others may differ. An element of another kind is an error, or left
+    out, when it is written.
 
     Args:
-        elements: the sample.
+        elements: the sample, at least one.
         declared: a tree of `ArraySpec` as in `map(output_spec=...)`, whose open sizes are open here too; None for nothing.
 
     Raises:
-        SpecError: the elements differ in more than sizes, or a field cannot be written.
-        NoSchema: there is no element.
+        SpecError: none of the elements can be written.
     """
-    found: dict[str, Field] | None = None
+    found: list[tuple[Field, ...]] = []
+    problem: SpecError | None = None
     for element in elements:
-        single = is_single(element)
-        now = {name: replace(_field(name, value), single=single) for name, value in fields_of(element).items()}
-        found = now if found is None else _joined(found, now)
-    if found is None:
-        raise NoSchema("no element")
+        try:
+            found.append(_fields(element))
+        except SpecError as error:
+            problem = problem or error
+    if problem is not None and not found:
+        raise problem
+    usual = Counter(map(_kind, found)).most_common(1)[0][0]  # of several the one that came first
+    alike = [fields for fields in found if _kind(fields) == usual]
     opened = {} if declared is None else _leaves(declared)
-    return Schema(fields=tuple(replace(field, shape=_open(field, opened.get(field.name))) for field in found.values()))
+    merged = []
+    for field in alike[0]:
+        shapes = [other.shape for fields in alike for other in fields if other.name == field.name]
+        shape = tuple(sizes[0] if len(set(sizes)) == 1 else None for sizes in zip(*shapes, strict=True))
+        merged.append(replace(field, shape=_open(shape, opened.get(field.name))))
+    return Schema(fields=tuple(merged))
+
+
+def _fields(element: Any) -> tuple[Field, ...]:
+    single = is_single(element)
+    return tuple(replace(_field(name, value), single=single) for name, value in fields_of(element).items())
+
+
+def _kind(fields: tuple[Field, ...]) -> frozenset[Any]:
+    """Return what must be the same in all elements."""
+    return frozenset((field.name, field.kind, field.dtype, len(field.shape), field.single) for field in fields)
 
 
 def _leaves(declared: Any) -> dict[str, Any]:
@@ -199,13 +218,13 @@ def _leaves(declared: Any) -> dict[str, Any]:
         return {}
 
 
-def _open(field: Field, spec: Any) -> tuple[int | None, ...]:
-    """Return the shape of a field, with None for the sizes that may be others in elements outside the sample."""
-    if len(field.shape) == 1:
+def _open(shape: tuple[int | None, ...], spec: Any) -> tuple[int | None, ...]:
+    """Return a shape with None for the sizes that may be others in elements outside the sample."""
+    if len(shape) == 1:
         return (None,)
-    if not isinstance(spec, ArraySpec) or len(spec.shape) != len(field.shape):
-        return field.shape
-    return tuple(None if wanted is None else size for size, wanted in zip(field.shape, spec.shape, strict=True))
+    if not isinstance(spec, ArraySpec) or len(spec.shape) != len(shape):
+        return shape
+    return tuple(None if wanted is None else size for size, wanted in zip(shape, spec.shape, strict=True))
 
 
 def _field(name: str, value: Any) -> Field:
@@ -247,43 +266,6 @@ def _check_text(text: str, what: str) -> None:
             where=_WHERE,
             fix='make it bytes: os.fsencode(name) or text.encode(errors="surrogateescape")',
         ) from error
-
-
-def alike(elements: Sequence[Any]) -> list[Any]:
-    """Return the elements of the kind that most of them are of, by their fields, dtypes and dimensions; all where none can be written."""
-    kinds = [_kind(element) for element in elements]
-    counts = Counter(kind for kind in kinds if kind is not None)
-    if not counts:
-        return list(elements)
-    usual = counts.most_common(1)[0][0]  # of several the one that came first
-    return [element for element, kind in zip(elements, kinds, strict=True) if kind == usual]
-
-
-def _kind(element: Any) -> Any:
-    """Return what must be the same in all elements; None for one that cannot be written."""
-    try:
-        fields = [_field(name, value) for name, value in fields_of(element).items()]
-    except SpecError:
-        return None
-    return is_single(element), frozenset((field.name, field.kind, field.dtype, len(field.shape)) for field in fields)
-
-
-def _joined(one: dict[str, Field], other: dict[str, Field]) -> dict[str, Field]:
-    singles = [next(iter(fields.values())).single for fields in (one, other)]
-    if one.keys() != other.keys() or singles[0] != singles[1]:
-        raise _other_fields(f"an element {_names(one, singles[0])}, another {_names(other, singles[1])}", one, other)
-    out = {}
-    for name, field in one.items():
-        now = other[name]
-        if (field.kind, field.dtype, len(field.shape)) != (now.kind, now.dtype, len(now.shape)):
-            raise SpecError(
-                f"field {name!r} is {field.words()} in some elements, {now.words()} in others",
-                where=_WHERE,
-                fix="map a function that makes them the same",
-            )
-        shape = tuple(size if size == new else None for size, new in zip(field.shape, now.shape, strict=True))
-        out[name] = replace(field, shape=shape)
-    return out
 
 
 def _plain(field: Field, value: Any) -> Any:
