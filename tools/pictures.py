@@ -13,7 +13,6 @@ import contextlib
 import json
 import multiprocessing
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -259,14 +258,6 @@ def in_perfetto(path: Path, temporary: Path, name: str) -> None:
         page.screenshot(path=str(path))
 
 
-def doctor(path: Path, temporary: Path) -> None:
-    """Run the script of docs/doctor.md under `penstock doctor --picture`."""
-    text = (ROOT / "docs" / "doctor.md").read_text(encoding="utf-8")
-    (temporary / "train.py").write_text(text.partition("```python\n")[2].partition("```")[0], encoding="utf-8")
-    command = [sys.executable, "-m", "penstock", "doctor", "--picture", str(path), "train.py"]
-    subprocess.run(command, cwd=temporary, check=True, stdout=subprocess.DEVNULL)
-
-
 # -- memory
 
 
@@ -372,7 +363,6 @@ def rest(seconds: float) -> tuple[int, float, float]:
 
 
 PICTURES = {
-    "doctor": doctor,
     "enqueuer": enqueuer,
     "feed_dict": feed_dict,
     "finalized_step": finalized_step,

@@ -86,24 +86,16 @@ def _parser() -> argparse.ArgumentParser:
     _add_pack(commands.add_parser("pack", help="write a dataset, through its preprocessing, to files that need no more work"))
     _add_inspect(commands.add_parser("inspect", help="show what is in a file of records, and verify it"))
     _add_index(commands.add_parser("index", help="build the indices of record files, so that any record can be read at any time"))
-    _add_doctor(commands.add_parser("doctor", help="run a script and say what each operator took; or describe this machine"))
+    _add_doctor(commands.add_parser("doctor", help="run a script and report on its feeds; or describe this machine"))
     return parser
 
 
 def _add_doctor(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Run a script as it is, and say what each operator of its feeds took: time, CPU, GIL, memory. Without a script, describe the"
-        " environment for a bug report."
-    )
-    parser.add_argument(
-        "--sort",
-        choices=("time", "memory"),
-        default="time",
-        help="memory: also measure the peak memory of each call, with the feeds in the training loop's own thread and slower, and list the"
-        " largest first (default: %(default)s)",
+        "Run a script as it is, and report on each of its feeds: the bottleneck, what to change, the figures of its stages. Without a"
+        " script, describe the environment for a bug report."
     )
     parser.add_argument("--json", metavar="FILE", help="also write the figures to FILE")
-    parser.add_argument("--picture", metavar="FILE.png", help="also draw the pipe, with time and memory at each operator")
     parser.add_argument(
         "--steps", type=_at_least(1), metavar="N", help="interrupt the script, as Ctrl-C does, after N batches or a few more"
     )

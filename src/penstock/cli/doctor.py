@@ -1,4 +1,4 @@
-"""`penstock doctor`: runs a script and says what each operator of its feeds took; without a script, describes the environment."""
+"""`penstock doctor`: runs a script and reports on its feeds; without a script, describes the environment."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ import json
 import os
 import runpy
 import sys
-import tracemalloc
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from penstock.doctor import Profiler, Report, draw, environment, report_of
-from penstock.doctor.report import require_matplotlib
+from penstock.doctor import Watch, environment
 from penstock.errors import SourceError
 
 _ERROR, _INTERRUPTED = 1, 130
@@ -26,9 +24,7 @@ class Settings:
 
     script: str | None
     arguments: tuple[str, ...]
-    memory: bool
     json_file: Path | None
-    picture: Path | None
     least_steps: int | None
 
 
@@ -38,9 +34,7 @@ def settings_from(arguments: argparse.Namespace) -> Settings:
     return Settings(
         script=script[0] if script else None,
         arguments=tuple(script[1:]),
-        memory=arguments.sort == "memory",
         json_file=None if arguments.json is None else Path(arguments.json).absolute(),  # the script may change the working folder
-        picture=None if arguments.picture is None else Path(arguments.picture).absolute(),
         least_steps=arguments.steps,
     )
 
@@ -51,12 +45,11 @@ def run(settings: Settings) -> int:
     An error of the script is printed as Python prints it; the report of what ran until then follows.
 
     Raises:
-        SourceError: there is no such script, or no folder for a file.
-        MissingExtra: a picture needs matplotlib.
+        SourceError: there is no such script, or no folder for the file.
     """
-    for option, path in (("--json", settings.json_file), ("--picture", settings.picture)):
-        if path is not None and not path.parent.is_dir():
-            raise SourceError(f"the folder of {str(path)!r} does not exist", where=f"penstock doctor {option}", fix="make the folder first")
+    path = settings.json_file
+    if path is not None and not path.parent.is_dir():
+        raise SourceError(f"the folder of {str(path)!r} does not exist", where="penstock doctor --json", fix="make the folder first")
     if settings.script is None:
         facts = environment()
         print("\n".join(facts.lines()))
@@ -64,31 +57,15 @@ def run(settings: Settings) -> int:
         return 0
     if not os.path.exists(settings.script):
         raise SourceError(f"there is no file {settings.script!r}", where="penstock doctor", fix="give the path of a Python script")
-    if settings.picture is not None:
-        require_matplotlib()
-    report = _profiled(settings, settings.script)
+    with Watch(settings.least_steps) as watch:
+        status = _run_script(settings.script, settings.arguments, watch)
+        report = watch.report((settings.script, *settings.arguments), status)
     print("\n" + "\n".join(report.lines()), flush=True)
     _write_json(settings.json_file, report.as_json())
-    if settings.picture is not None and report.operators:
-        draw(report, settings.picture)
-    return report.status
+    return status
 
 
-def _profiled(settings: Settings, script: str) -> Report:
-    """Run a script under a profiler."""
-    profiler = Profiler(memory=settings.memory, least_steps=settings.least_steps)
-    if settings.memory:
-        tracemalloc.start()
-    profiler.start()
-    try:
-        status = _run_script(script, settings.arguments, profiler)
-    finally:
-        profiler.stop()
-        tracemalloc.stop()
-    return report_of(profiler, (script, *settings.arguments), status)
-
-
-def _run_script(script: str, arguments: Sequence[str], profiler: Profiler) -> int:
+def _run_script(script: str, arguments: Sequence[str], watch: Watch) -> int:
     """Run a script as `python script arguments` does, and return its exit status."""
     before = sys.argv, list(sys.path)
     sys.argv = [script, *arguments]
@@ -102,7 +79,7 @@ def _run_script(script: str, arguments: Sequence[str], profiler: Profiler) -> in
         print(end.code, file=sys.stderr)
         return _ERROR
     except BaseException as error:
-        if isinstance(error, KeyboardInterrupt) and profiler.interrupted:
+        if isinstance(error, KeyboardInterrupt) and watch.interrupted:
             return 0
         _show(error, script)
         return _INTERRUPTED if isinstance(error, KeyboardInterrupt) else _ERROR

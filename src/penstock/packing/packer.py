@@ -246,7 +246,7 @@ class _Positions:
         return self._record
 
     def write(self, folder: Folder, inputs: Inputs, count: int, executor: Executor, progress: Shown) -> dict[str, Any]:
-        """Write the shards that are not there yet, and return the manifest."""
+        """Write the shards that an earlier run has not finished, and return the manifest."""
         num_bytes, names = self._sample.size or 0, self.options.file_names(self._record["num_shards"])
         _check_room(folder.path, num_bytes - _written(folder, names))
         run_id = os.urandom(8).hex()
