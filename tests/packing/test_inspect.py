@@ -27,7 +27,6 @@ from penstock.packing.inspect import (
     inspect,
     shown,
 )
-from penstock.packing.reencode import EncodeJpeg
 
 
 @pytest.fixture
@@ -296,30 +295,23 @@ def test_problems_are_sentences_and_fields_are_told_by_samples() -> None:
     ("value", "text"),
     [
         (b"ab\x1b[31m", r"b'ab\x1b[31m'"),
-        (b"x" * 30, "b'xxxxxxxxxxxxxxxxxxxxxxxx'... (30 bytes)"),
+        (b"x" * 41, f"b'{'x' * 40}'... (41 bytes)"),
         ("\x1b]0;title\x07 \u202e", r"'\x1b]0;title\x07 \u202e'"),
-        ("é" * 70, f"'{'é' * 60}'... (70 characters)"),
+        ("é" * 70, f"'{'é' * 40}'... (70 characters)"),
         (np.int64(3), "3"),
         (2.5, "2.5"),
         (None, "None"),
-        (np.arange(3, dtype=np.uint8), "uint8[3] 0, 1, 2"),
-        (np.zeros((2, 4), np.float32), "float32[2, 4] 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, ..."),
-        ([b"a", b"b", b"c", b"d"], "[b'a', b'b', b'c', ... (4)]"),
+        (np.arange(3, dtype=np.uint8), "uint8[3] [0, 1, 2]"),
+        (np.zeros((2, 4), np.float32), "float32[2, 4] [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, ...]"),
+        ([b"a"] * 7, "[b'a', b'a', b'a', b'a', b'a', b'a', ...]"),
         ([b"a"], "[b'a']"),
-        (np.array([b"\x1b", "a"], object), r"object[2] b'\x1b', 'a'"),
-        ({"a": "x" * 200}, "{'a': '" + "x" * 113 + "..."),
+        (np.array([b"\x1b", "a"], object), r"object[2] [b'\x1b', 'a']"),
+        ({"a": "x" * 200}, "{'a': '" + "x" * 153 + "..."),
     ],
 )
 def test_values_are_one_short_line_without_control_characters(value: Any, text: str) -> None:
     assert shown(value) == text
     assert shown(value).isprintable()
-
-
-def test_images_are_told_by_their_headers() -> None:
-    pytest.importorskip("simplejpeg", reason="simplejpeg is not installed")
-    data = EncodeJpeg("data")({"data": np.zeros((30, 40, 3), np.uint8)})["data"]
-    assert shown(data) == f"JPEG 40x30 ({len(data)} bytes)"
-    assert shown(data[:12]).startswith("a damaged image (12 bytes): ")
 
 
 def test_kinds_are_said_with_sizes() -> None:

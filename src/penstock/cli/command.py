@@ -49,11 +49,11 @@ def _run(arguments: argparse.Namespace) -> int:
         if arguments.command == "pack":
             from penstock.cli import pack
 
-            return pack.run(pack.settings_from(arguments))
+            return pack.run(arguments)
         if arguments.command == "inspect":
-            from penstock.cli import inspect
+            from penstock.cli import pack
 
-            return inspect.run(inspect.settings_from(arguments))
+            return pack.look(arguments)
         if arguments.command == "index":
             from penstock.cli import indexing
 
@@ -61,7 +61,7 @@ def _run(arguments: argparse.Namespace) -> int:
         if arguments.command == "doctor":
             from penstock.cli import doctor
 
-            return doctor.run(doctor.settings_from(arguments))
+            return doctor.run(arguments)
         from penstock.cli import bench
 
         return bench.run(bench.settings_from(arguments))

@@ -8,7 +8,6 @@ import os
 import runpy
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,50 +17,31 @@ from penstock.errors import SourceError
 _ERROR, _INTERRUPTED = 1, 130
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """What to run, and what to write."""
-
-    script: str | None
-    arguments: tuple[str, ...]
-    json_file: Path | None
-    least_steps: int | None
-
-
-def settings_from(arguments: argparse.Namespace) -> Settings:
-    """Return the settings that these command-line arguments ask for."""
-    script = arguments.script[1:] if arguments.script[:1] == ["--"] else arguments.script
-    return Settings(
-        script=script[0] if script else None,
-        arguments=tuple(script[1:]),
-        json_file=None if arguments.json is None else Path(arguments.json).absolute(),  # the script may change the working folder
-        least_steps=arguments.steps,
-    )
-
-
-def run(settings: Settings) -> int:
-    """Run the script, print the report and return the exit status of the script; 0 without a script.
+def run(arguments: argparse.Namespace) -> int:
+    """Run the script, print the report and return the exit status of the script; without a script describe the environment, and return 0.
 
     An error of the script is printed as Python prints it; the report of what ran until then follows.
 
     Raises:
         SourceError: there is no such script, or no folder for the file.
     """
-    path = settings.json_file
+    path = None if arguments.json is None else Path(arguments.json).absolute()  # the script may change the working folder
     if path is not None and not path.parent.is_dir():
         raise SourceError(f"the folder of {str(path)!r} does not exist", where="penstock doctor --json", fix="make the folder first")
-    if settings.script is None:
+    command = arguments.script[1:] if arguments.script[:1] == ["--"] else arguments.script
+    if not command:
         facts = environment()
         print("\n".join(facts.lines()))
-        _write_json(settings.json_file, facts.as_json())
+        _write_json(path, facts.as_json())
         return 0
-    if not os.path.exists(settings.script):
-        raise SourceError(f"there is no file {settings.script!r}", where="penstock doctor", fix="give the path of a Python script")
-    with Watch(settings.least_steps) as watch:
-        status = _run_script(settings.script, settings.arguments, watch)
-        report = watch.report((settings.script, *settings.arguments), status)
+    script, *rest = command
+    if not os.path.exists(script):
+        raise SourceError(f"there is no file {script!r}", where="penstock doctor", fix="give the path of a Python script")
+    with Watch(arguments.steps) as watch:
+        status = _run_script(script, rest, watch)
+        report = watch.report(command, status)
     print("\n" + "\n".join(report.lines()), flush=True)
-    _write_json(settings.json_file, report.as_json())
+    _write_json(path, report.as_json())
     return status
 
 

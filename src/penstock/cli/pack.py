@@ -1,22 +1,23 @@
-"""`penstock pack`: a source through its operators into shards, once."""
+"""`penstock pack`: a source through its operators into shards, once. `penstock inspect`: what is in files of records."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from penstock._contracts.failing import add_note, notes_of
-from penstock._contracts.memory import available_cpus
-from penstock._contracts.policy import Policy, Raise, Skip
+from penstock._contracts.policy import Raise, Skip
 from penstock.cli.bench_source import TFRECORD, imported, open_plain, open_records, write_a_module
 from penstock.cli.screen import Screen
 from penstock.dataset.builder import Dataset
 from penstock.errors import PlanError, SourceError
 from penstock.formats.sizes import size_words
-from penstock.packing import Manifest, estimate, pack
+from penstock.packing import Estimate, Manifest, estimate, pack
+from penstock.packing.inspect import Inspection, inspect, shown
 from penstock.packing.reencode import reencoded
 
 _COMMAND = "penstock pack"
@@ -26,115 +27,72 @@ _ELEMENT = ", element "
 _OF_IMAGES = ("a list of images", "a folder of images", "image files")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """What to pack, where to and how. `options` are those of `penstock.packing.PackOptions`."""
-
-    source: str
-    dest: str
-    root: str | None
-    function: str | None
-    resize: int | None
-    quality: int | None
-    num_workers: int
-    on_error: Policy
-    options: dict[str, Any]
-    dry_run: bool
-
-
-def settings_from(arguments: argparse.Namespace) -> Settings:
-    """Return the settings that these command-line arguments ask for."""
-    given = arguments.compression
-    compression = None if given in (None, "none") else {"gzip": "GZIP"}.get(given.lower(), given)
-    return Settings(
-        source=arguments.source,
-        dest=arguments.dest,
-        root=arguments.root,
-        function=arguments.map,
-        resize=arguments.resize,
-        quality=arguments.quality,
-        num_workers=available_cpus() if arguments.num_workers == "auto" else arguments.num_workers,
-        on_error=Skip() if arguments.on_error == "skip" else Raise(),
-        options={
-            "format": arguments.format,
-            "compression": compression,
-            "num_shards": arguments.shards,
-            "shard_bytes": arguments.shard_bytes,
-            "shuffle": arguments.shuffle,
-            "name": arguments.name,
-        },
-        dry_run=arguments.dry_run,
-    )
-
-
-def run(settings: Settings) -> int:
-    """Pack, or predict; print what came of it. Returns 0.
+def run(arguments: argparse.Namespace) -> int:
+    """Pack, or say what would be written; print what came of it. Returns 0.
 
     Raises:
         PenstockError, OSError: as `penstock.packing.pack`.
     """
-    source, kind = _open(settings.source, settings.root)
-    dataset = _with_operators(settings, source, kind)
+    source, kind = _open(arguments.source, arguments.root)
+    dataset = _with_operators(arguments, source, kind)
     screen = Screen(sys.stdout, name_columns=14)
-    executor: Literal["processes", "threads"] = "threads" if kind == "arrays" else "processes"
-    if settings.dry_run:
-        _predict(settings, dataset, kind, screen)
+    compression = arguments.compression
+    options: dict[str, Any] = {
+        "on_error": Skip() if arguments.on_error == "skip" else Raise(),
+        "format": arguments.format,
+        "compression": None if compression in (None, "none") else {"gzip": "GZIP"}.get(compression.lower(), compression),
+        "num_shards": arguments.shards,
+        "shard_bytes": arguments.shard_bytes,
+        "shuffle": arguments.shuffle,
+        "name": arguments.name,
+    }
+    if arguments.dry_run:
+        _predict(arguments.source, estimate(dataset, **options), kind, screen)
         return 0
+    executor: Literal["processes", "threads"] = "threads" if kind == "arrays" else "processes"
     try:
-        manifest = pack(
-            dataset,
-            settings.dest,
-            num_workers=settings.num_workers,
-            executor=executor,
-            on_error=settings.on_error,
-            progress=True,
-            **settings.options,
-        )
+        manifest = pack(dataset, arguments.dest, num_workers=arguments.num_workers, executor=executor, progress=True, **options)
     except Exception as error:
-        if isinstance(settings.on_error, Raise) and any(_ELEMENT in note for note in notes_of(error)):
+        if arguments.on_error == "raise" and any(_ELEMENT in note for note in notes_of(error)):
             add_note(error, "penstock: --on-error skip leaves such elements out, and lists them in the manifest; finished shards are kept")
         raise
-    _report(settings, manifest, kind, screen)
+    _report(arguments.source, manifest, kind, screen)
     return 0
 
 
-def _encodes(settings: Settings) -> bool:
-    return settings.resize is not None or settings.quality is not None
-
-
-def _with_operators(settings: Settings, dataset: Any, kind: str) -> Any:
-    """Return the source with the operators that the settings ask for.
+def _with_operators(arguments: argparse.Namespace, dataset: Any, kind: str) -> Any:
+    """Return the source with the operators that the arguments ask for.
 
     Raises:
         SourceError, PlanError, MissingExtra: arguments do not go together, or with the source.
     """
-    images = _encodes(settings)
-    if settings.function is not None and images:
+    images = arguments.resize is not None or arguments.quality is not None
+    if arguments.map is not None and images:
         raise PlanError(
             "--map and --resize are two ways to make the elements",
             where=f"{_COMMAND} --map",
             fix="resize in your function, or leave it out",
         )
-    if settings.function is not None:
-        function = imported(settings.function, f"{_COMMAND} --map {settings.function}")
+    if arguments.map is not None:
+        function = imported(arguments.map, f"{_COMMAND} --map {arguments.map}")
         if not callable(function):
             raise PlanError(
-                f"{settings.function!r} is no function", where=f"{_COMMAND} --map", fix="name a function that takes and returns an element"
+                f"{arguments.map!r} is no function", where=f"{_COMMAND} --map", fix="name a function that takes and returns an element"
             )
         return dataset.map(function)
     if images:
         if kind not in _OF_IMAGES:
             raise PlanError(
-                f"--resize and --quality are for image files, and {settings.source!r} is {kind}",
+                f"--resize and --quality are for image files, and {arguments.source!r} is {kind}",
                 where=f"{_COMMAND} --resize",
                 fix="leave them out, and resize in the dataset or with --map",
             )
-        return reencoded(dataset, "data", size=settings.resize, quality=90 if settings.quality is None else settings.quality)
+        return reencoded(dataset, "data", size=arguments.resize, quality=90 if arguments.quality is None else arguments.quality)
     if kind == TFRECORD:
         raise SourceError(
-            f"which features the records of {settings.source!r} have stands nowhere in the files",
+            f"which features the records of {arguments.source!r} have stands nowhere in the files",
             where=f"{_COMMAND} SOURCE",
-            fix=write_a_module("read_tfrecord", settings.source, ", features={...}")
+            fix=write_a_module("read_tfrecord", arguments.source, ", features={...}")
             + "; or give --map a function that takes {'record': bytes}",
         )
     return dataset
@@ -162,9 +120,8 @@ def _open(source: str, root: str | None) -> tuple[Any, str]:
     return found, "a dataset"
 
 
-def _predict(settings: Settings, dataset: Any, kind: str, screen: Screen) -> None:
-    found = estimate(dataset, on_error=settings.on_error, **settings.options)
-    screen.line(f"penstock pack {settings.source}: a look at {found.num_sampled:,} elements of {kind}; nothing was written")
+def _predict(source: str, found: Estimate, kind: str, screen: Screen) -> None:
+    screen.line(f"penstock pack {source}: a look at {found.num_sampled:,} elements of {kind}; nothing was written")
     if found.count is None or found.size is None or found.num_shards is None:
         screen.fact("would write", f"about {size_words(round(found.mean_bytes))} an element; how many a stream has shows at its end")
     else:
@@ -173,8 +130,8 @@ def _predict(settings: Settings, dataset: Any, kind: str, screen: Screen) -> Non
         screen.fact("field", line)
 
 
-def _report(settings: Settings, manifest: Manifest, kind: str, screen: Screen) -> None:
-    screen.line(f"penstock pack {settings.source} ({kind})")
+def _report(source: str, manifest: Manifest, kind: str, screen: Screen) -> None:
+    screen.line(f"penstock pack {source} ({kind})")
     if manifest.was_there:
         screen.fact("written", "nothing: all was there already, and was verified")
     what = f"{len(manifest):,} elements, {size_words(manifest.num_bytes)} in {_files(len(manifest.shards))}, {manifest.format}"
@@ -190,3 +147,41 @@ def _report(settings: Settings, manifest: Manifest, kind: str, screen: Screen) -
 
 def _files(count: int) -> str:
     return "1 file" if count == 1 else f"{count:,} files"
+
+
+def look(arguments: argparse.Namespace) -> int:
+    """Print what is in files of records. Returns 0, or 1 when something is wrong.
+
+    Raises:
+        PenstockError, OSError: there is nothing to look at.
+    """
+    reports = inspect(arguments.path, verify=arguments.verify, num_samples=max(0, arguments.samples))
+    screen = Screen(sys.stdout, name_columns=14)
+    for report in reports:
+        _print(report, screen)
+    problems = sum(len(report.problems) for report in reports)
+    nothing = "Nothing wrong was found" + ("" if arguments.verify else " in what was looked at; --verify looks at everything")
+    screen.heading(f"{problems} things are wrong" if problems > 1 else "1 thing is wrong" if problems else nothing)
+    return 1 if problems else 0
+
+
+def _print(report: Inspection, screen: Screen) -> None:
+    screen.heading(f"{_escaped(report.path)} ({report.kind}, {size_words(report.size)})")
+    screen.fact(report.noun.partition(" ")[0], f"{report.count:,}{report.noun.removeprefix(report.noun.partition(' ')[0])}")
+    if report.lengths is not None and len(report.lengths):
+        least, median, most = np.quantile(report.lengths, (0, 0.5, 1))
+        screen.fact("bytes of one", f"{least:,.0f} at least, {median:,.0f} in the median, {most:,.0f} at most")
+    for line in report.fields:
+        screen.fact("field", line)
+    for number, sample in enumerate(report.samples):
+        for name, value in sample.items():
+            screen.fact(f"sample {number}", f"{_escaped(name)} = {shown(value)}")
+    for line in report.remarks:
+        screen.fact("", line)
+    for line in report.problems:
+        screen.fact("WRONG", _escaped(line))
+
+
+def _escaped(text: str) -> str:
+    """Return a text with everything escaped that a terminal might act on."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape", "surrogatepass").decode() for char in text)

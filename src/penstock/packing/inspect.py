@@ -11,28 +11,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.errors import DecodeError, PenstockError, RecordError, SourceError
+from penstock.errors import PenstockError, RecordError, SourceError
 from penstock.formats import index as sidecar
 from penstock.formats.arrow import pyarrow
 from penstock.formats.compression import Decompressed
 from penstock.formats.example import decode_example
 from penstock.formats.tar import Names, find_samples, split_samples
 from penstock.formats.tfrecord import RecordBlock, frame_error, read_blocks
-from penstock.image.header import read_header
 from penstock.kernels.framing import FOOTER_BYTES, FrameStatus, crc32c, masked
 from penstock.packing.disk import sha256_of
 from penstock.packing.manifest import ShardEntry, manifests_in, read_manifest
-from penstock.packing.schema import extension_of
 from penstock.sources.indexing import cached_index, user_folder
 
 NO_SUM = "no check sum of the whole file to check against: neither a manifest nor an index is beside it"
 NO_COUNT = "no count to check against: that the file was cut between two records could not be seen"
 _GZIP, _ZLIB = b"\x1f\x8b", (b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")
 _PIECE_BYTES = 4 << 20
-_MOST_BYTES = 24
-_MOST_CHARS = 60
-_MOST_NUMBERS = 6
-_IMAGES = ("jpg", "png", "webp")
+_MOST, _FEW = 40, 6
+"""Bytes or characters, and numbers or parts, of a value that are shown."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -202,17 +198,12 @@ def _compare(report: Inspection, listed: _Listed, verify: bool) -> None:
     """Compare what was found with what a manifest or an index says."""
     said: list[tuple[str, int]] = []
     entry = listed.shards.get(os.path.basename(report.path))
-    if entry is None:
+    if entry is not None:
+        said.append(("the manifest", entry.count))
+        _compare_bytes(report, entry, verify)
+    else:
         for error in listed.errors:  # one of them may be the manifest of this file
             report.add_problem(error)
-    else:
-        said.append(("the manifest", entry.count))
-        if report.size != entry.size:
-            report.problems.append(f"it has {report.size} bytes and had {entry.size} when it was packed")
-        elif verify and sha256_of(report.path) != entry.sha256:
-            report.problems.append("it has other bytes than when it was packed: its SHA-256 differs from that in the manifest")
-        elif verify:
-            report.remarks.append("verified: the SHA-256 of the manifest")
     index = _index_of(report, verify)
     if index is not None:
         said.append(("the index", len(index)))
@@ -225,6 +216,15 @@ def _compare(report: Inspection, listed: _Listed, verify: bool) -> None:
         report.remarks.append(NO_COUNT)
     if verify and not said and not report.kind.startswith("TFRecord"):
         report.remarks.append(NO_SUM)
+
+
+def _compare_bytes(report: Inspection, entry: ShardEntry, verify: bool) -> None:
+    if report.size != entry.size:
+        report.problems.append(f"it has {report.size} bytes and had {entry.size} when it was packed")
+    elif verify and sha256_of(report.path) != entry.sha256:
+        report.problems.append("it has other bytes than when it was packed: its SHA-256 differs from that in the manifest")
+    elif verify:
+        report.remarks.append("verified: the SHA-256 of the manifest")
 
 
 def _index_of(report: Inspection, verify: bool) -> sidecar.Index | None:
@@ -375,30 +375,15 @@ def _look_parquet(report: Inspection, verify: bool, num_samples: int) -> None:
 
 def shown(value: Any) -> str:
     """Return a value in one line of printable characters: what is not printable is escaped, what is long is cut and its size said."""
-    if isinstance(value, (bytes, bytearray, memoryview)):
-        return _bytes(bytes(value))
-    if isinstance(value, str):
-        text = repr(value[:_MOST_CHARS])
-        return text if len(value) <= _MOST_CHARS else f"{text}... ({len(value):,} characters)"
     if isinstance(value, np.ndarray) and value.ndim:
-        return _array(value)
+        return f"{value.dtype.name}{list(value.shape)} {shown(value.reshape(-1)[: _FEW + 1].tolist())}"
     if isinstance(value, (list, tuple)):
-        parts = [shown(part) for part in value[:3]]
-        return f"[{', '.join(parts)}{f', ... ({len(value):,})' if len(value) > 3 else ''}]"
-    text = repr(value.item() if isinstance(value, np.generic) else value)
-    return text if len(text) <= 2 * _MOST_CHARS else text[: 2 * _MOST_CHARS] + "..."
-
-
-def _bytes(data: bytes) -> str:
-    if extension_of(data) in _IMAGES:
-        return _image_words(data)
-    text = repr(data[:_MOST_BYTES])
-    return text if len(data) <= _MOST_BYTES else f"{text}... ({len(data):,} bytes)"
-
-
-def _array(array: Any) -> str:
-    numbers = ", ".join(repr(number.item() if hasattr(number, "item") else number) for number in array.reshape(-1)[:_MOST_NUMBERS])
-    return f"{array.dtype.name}{list(array.shape)} {numbers}{', ...' if array.size > _MOST_NUMBERS else ''}"
+        return f"[{', '.join(map(shown, value[:_FEW]))}{', ...' if len(value) > _FEW else ''}]"
+    if isinstance(value, (bytes, bytearray, memoryview, str)) and len(value) > _MOST:
+        unit = "characters" if isinstance(value, str) else "bytes"
+        return f"{shown(value[:_MOST])}... ({len(value):,} {unit})"
+    text = repr(value.item() if isinstance(value, np.generic) else bytes(value) if isinstance(value, (bytearray, memoryview)) else value)
+    return text if len(text) <= 4 * _MOST else text[: 4 * _MOST] + "..."
 
 
 def _spec_words(value: Any) -> str:
@@ -410,12 +395,3 @@ def _spec_words(value: Any) -> str:
     if isinstance(value, (np.ndarray, np.generic)):
         return f"{value.dtype.name}{list(value.shape) if value.shape else ''}"
     return type(value).__name__
-
-
-def _image_words(data: bytes) -> str:
-    """Say of an encoded image what its header says."""
-    try:
-        header = read_header(data, "inspect")
-    except DecodeError as error:
-        return f"a damaged image ({len(data):,} bytes): {error.what}"
-    return f"{header.kind} {header.width}x{header.height} ({len(data):,} bytes)"

@@ -100,15 +100,6 @@ class Schema:
         Raises:
             SpecError: it has other fields, or one of another kind, dtype or shape.
         """
-        if type(element) is dict and len(element) == len(self.fields) and not self.fields[0].single:
-            out = []
-            for field in self.fields:
-                value = _plain(field, element.get(field.name))
-                if value is None:
-                    break
-                out.append(value)
-            else:
-                return out
         found, names = fields_of(element), [field.name for field in self.fields]
         if len(found) != len(names) or not found.keys() >= set(names) or is_single(element) != self.fields[0].single:
             in_lists = any(name.rpartition("/")[2].isdigit() for name in set(names).symmetric_difference(found))
