@@ -24,7 +24,7 @@ ELEMENTS = [element(number, np.random.default_rng(number)) for number in range(9
 def written(folder: Path, fmt: str, compression: str | None = None, elements: list[dict[str, Any]] = ELEMENTS) -> Path:
     schema = schema_of(elements)
     rows = [schema.values(one) for one in elements]
-    columns = columns_of(schema, fmt, rows[0])
+    columns = columns_of(schema, fmt, rows[0]).fields
 
     path = folder / f"file-{len(os.listdir(folder))}"
     out = OutFile(str(path))

@@ -31,7 +31,6 @@ def task(folder: Path, ds: ps.Dataset | None = None, **changes: Any) -> _Task:
         names=["a", "b"],
         options=options,
         schema=sample.schema,
-        columns=sample.columns,
         folder=place,
         run_id="run",
         **given,

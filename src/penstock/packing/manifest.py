@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,13 +31,12 @@ from penstock.formats.features import Feature, FixedLenFeature, VarLenFeature
 from penstock.formats.tar import decode_field
 from penstock.packing.disk import Folder, Inputs, difference, sha256_of, strangers
 from penstock.packing.options import PackOptions
-from penstock.packing.schema import SINGLE, FieldColumn, NoSchema, Schema, from_raw, shaped
+from penstock.packing.schema import SINGLE, Field, NoSchema, Schema, from_raw, shaped
 
 _FORM = 1
 _SUFFIX = "-manifest.json"
 _MOST_BYTES = 1 << 30
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_STORED = ("bytes", "str", "int", "float", "list", "raw", "text", "npy")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +68,7 @@ class Manifest:
     record: dict[str, Any]
     format: str
     compression: str | None
-    columns: tuple[FieldColumn, ...]
+    columns: tuple[Field, ...]
     shards: tuple[ShardEntry, ...]
     skipped: tuple[dict[str, Any], ...]
     was_there: bool = False
@@ -216,14 +215,14 @@ def found_in(folder: Folder, options: PackOptions, record: dict[str, Any], input
 
 
 def record_of(
-    options: PackOptions, policy: Policy, root: Node, columns: Sequence[FieldColumn] | None = None, counts: Mapping[str, int] | None = None
+    options: PackOptions, policy: Policy, root: Node, schema: Schema | None = None, counts: Mapping[str, int] | None = None
 ) -> dict[str, Any]:
     """Return what the bytes depend on, as it stands in the manifest; of a stream columns and counts are not known when it begins."""
     return {
         "penstock_pack": _FORM,
         "format": options.format,
         "compression": options.compression,
-        **({} if columns is None else {"fields": [column.as_json() for column in columns]}),
+        **({} if schema is None else {"fields": schema.as_json()}),
         "options": {**options.as_json(), "on_error": repr(policy)},
         **(counts or {}),
         "dataset": identity(root, ""),
@@ -272,11 +271,6 @@ def _manifest(path: str, record: Any) -> Manifest:
     if not shards or record["count"] != sum(shard.count for shard in shards) or record["size"] != sum(shard.size for shard in shards):
         raise NoSchema("the counts or sizes of the shards are not those of the whole")
     schema = Schema.from_json(record["fields"])
-    columns = []
-    for field, part in zip(schema.fields, record["fields"], strict=True):
-        if part["stored"] not in _STORED:
-            raise NoSchema(f"field {field.name!r} is stored as {part['stored']!r}")
-        columns.append(FieldColumn(field=field, name=str(part["column"]), stored=part["stored"], shapes=str(part.get("shapes", ""))))
     if record["format"] not in ("tfrecord", "tar", "parquet") or not isinstance(record["options"]["name"], str):
         raise NoSchema(f"format {record['format']!r}")
     return Manifest(
@@ -284,7 +278,7 @@ def _manifest(path: str, record: Any) -> Manifest:
         record=record,
         format=record["format"],
         compression=record["compression"],
-        columns=tuple(columns),
+        columns=schema.fields,
         shards=shards,
         skipped=tuple(dict(part) for part in record["skipped"]),
     )
@@ -347,19 +341,19 @@ def features_of(manifest: Manifest) -> dict[str, Feature]:
         raise SpecError(f"{manifest.format} files have no features", where=f"manifest {manifest.path!r}", fix="use read_packed")
     out: dict[str, Feature] = {}
     for column in manifest.columns:
-        out[column.name] = _feature(column)
+        out[column.column] = _feature(column)
         if column.shapes:
-            out[column.shapes] = FixedLenFeature((len(column.field.shape),), "int64")
+            out[column.shapes] = FixedLenFeature((len(column.shape),), "int64")
     return out
 
 
-def _feature(column: FieldColumn) -> Feature:
-    if column.stored in ("bytes", "str", "raw"):
+def _feature(field: Field) -> Feature:
+    if field.stored in ("bytes", "str", "raw"):
         return FixedLenFeature((), bytes)
-    dtype = "float32" if np.dtype(column.field.dtype).kind == "f" else "int64"
-    sizes = [size for size in column.field.shape if size is not None]
+    dtype = "float32" if np.dtype(field.dtype).kind == "f" else "int64"
+    sizes = [size for size in field.shape if size is not None]
     # The length of a vector may differ even where it did not in the sample.
-    return FixedLenFeature(sizes, dtype) if len(sizes) == len(column.field.shape) != 1 else VarLenFeature(dtype)
+    return FixedLenFeature(sizes, dtype) if len(sizes) == len(field.shape) != 1 else VarLenFeature(dtype)
 
 
 def _records(manifest: Manifest) -> Dataset:
@@ -378,28 +372,27 @@ def _parquet(manifest: Manifest) -> Dataset:
 class Restore:
     """Turn what stands in the files into what was packed. For `Dataset.map`; from any thread."""
 
-    columns: tuple[FieldColumn, ...]
+    columns: tuple[Field, ...]
 
     def __call__(self, found: Mapping[str, Any]) -> Any:
         """Return the element; a dataset of single values gives these."""
-        out = {column.field.name: _restored(column, found) for column in self.columns}
-        return out[SINGLE] if self.columns[0].field.single else out
+        out = {field.name: _restored(field, found) for field in self.columns}
+        return out[SINGLE] if self.columns[0].single else out
 
 
-def _restored(column: FieldColumn, found: Mapping[str, Any]) -> Any:
-    value = found[column.name]
-    field = column.field
+def _restored(field: Field, found: Mapping[str, Any]) -> Any:
+    value = found[field.column]
     if field.kind == "bytes":
         return bytes(value)
     if field.kind == "str":
         return value if isinstance(value, str) else bytes(value).decode()
-    shape = found[column.shapes] if column.shapes else None
-    if column.stored in ("npy", "text"):
-        value = decode_field(column.name, memoryview(value))
-    if column.stored == "raw":
-        array = from_raw(column, value, shape)
+    shape = found[field.shapes] if field.shapes else None
+    if field.stored in ("npy", "text"):
+        value = decode_field(field.column, memoryview(value))
+    if field.stored == "raw":
+        array = from_raw(field, value, shape)
     else:
         array = np.asarray(value).astype(field.dtype, copy=False)
-        if column.stored == "list":
+        if field.stored == "list":
             array = shaped(field, array, shape)
     return array if field.shape else array.reshape(())[()]

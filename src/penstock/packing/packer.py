@@ -29,7 +29,7 @@ from penstock.packing.disk import Folder, Inputs, OutFile, check_apart, check_un
 from penstock.packing.encoders import open_encoder
 from penstock.packing.manifest import Manifest, found_in, lost_record, read_manifest, record_of, sealed, with_notes
 from penstock.packing.options import PackOptions, destination, options_of, workers_of
-from penstock.packing.schema import FieldColumn, Schema
+from penstock.packing.schema import Schema
 from penstock.packing.split import MOST, Sample, Split, check_ends, has_positions, leaving_out, opened, sample_of, split, take_sample
 
 _WHERE = "pack()"
@@ -150,7 +150,7 @@ def estimate(dataset: Any, *, on_error: Policy | None = None, **options: Any) ->
         num_shards=None if sample.size is None else chosen.count_of(sample.size, num_positions),
         mean_bytes=sample.mean_bytes,
         num_sampled=sample.num_sampled,
-        fields=tuple(column.words() for column in sample.columns),
+        fields=tuple(field.words() for field in sample.schema.fields),
     )
 
 
@@ -242,7 +242,7 @@ class _Positions:
         self._sample = sample = self.sample()
         num_shards = self.options.count_of(sample.size or 0, self.split.num_positions)
         counts = {"num_shards": num_shards, "num_positions": self.split.num_positions}
-        self._record = record_of(self.options, self.policy, self.root, sample.columns, counts)
+        self._record = record_of(self.options, self.policy, self.root, sample.schema, counts)
         return self._record
 
     def write(self, folder: Folder, inputs: Inputs, count: int, executor: Executor, progress: Shown) -> dict[str, Any]:
@@ -258,7 +258,6 @@ class _Positions:
             names=names,
             options=self.options,
             schema=self._sample.schema,
-            columns=self._sample.columns,
             policy=self.policy,
             folder=folder,
             run_id=run_id,
@@ -310,8 +309,7 @@ class _Task:
         borders: positions where shards begin, and the end.
         names: of the files.
         options: what else decides the bytes.
-        schema: the fields.
-        columns: how they are written.
+        schema: the fields, and how they are written.
         policy: what is done about elements that fail.
         folder: the destination.
         run_id: of the packer's run.
@@ -323,7 +321,6 @@ class _Task:
     names: Sequence[str]
     options: PackOptions
     schema: Schema
-    columns: tuple[FieldColumn, ...]
     policy: Policy
     folder: Folder
     run_id: str
@@ -353,7 +350,7 @@ class _Task:
         note: dict[str, Any] = {"name": name, "first": begin, "positions": end - begin, "count": 0, "skipped": []}
 
         def fill(out: OutFile) -> None:
-            encoder = open_encoder(self.options.format, self.columns, self.options.compression, out, shard)
+            encoder = open_encoder(self.options.format, self.schema.fields, self.options.compression, out, shard)
             part = self.split.part(begin, end).map(self.schema.values, name="pack")
             workers: dict[str, Any] = {"executor": "threads" if self.num_threads else "inline", "num_workers": self.num_threads}
             with opened(part, self.policy, listeners=[_Noting(note["skipped"])], **workers) as rows:
@@ -433,7 +430,7 @@ class _Stream:
         """Read the stream, write the shards, and return the manifest."""
         folder.prepare({**self.record(), "inputs": inputs.digest}, self.options.file_names(1))
         try:
-            shards, columns = self._shards(folder.work, count, progress)
+            shards, schema = self._shards(folder.work, count, progress)
             check_unchanged(self.root, inputs)
             num_written = sum(shard["count"] for _, shard in shards)
             _check_losses(self.policy, self._lost, num_written, num_written + len(self._lost))
@@ -449,9 +446,9 @@ class _Stream:
             first += shard["count"]
         folder.give_names([path for path, _ in shards], [note["name"] for note in notes])
         counts = {"num_shards": len(shards), "num_positions": first + len(self._lost)}
-        return with_notes(record_of(self.options, self.policy, self.root, columns, counts), notes, self._lost)
+        return with_notes(record_of(self.options, self.policy, self.root, schema, counts), notes, self._lost)
 
-    def _shards(self, folder: str, num_workers: int, progress: Shown) -> tuple[list[tuple[str, dict[str, Any]]], tuple[FieldColumn, ...]]:
+    def _shards(self, folder: str, num_workers: int, progress: Shown) -> tuple[list[tuple[str, dict[str, Any]]], Schema]:
         """Read the stream and write it to files without a name; return their paths, and what is known of each."""
         with self._opened(num_workers) as elements, _bar(progress, length_of(self.root)) as advance:
             first = list(islice(elements, MOST))
@@ -460,15 +457,15 @@ class _Stream:
             shards: list[tuple[str, dict[str, Any]]] = []
             for row in rows:
                 path = os.path.join(folder, f"{self.options.name}-{len(shards)}.part")
-                shards.append((path, self._shard(path, sample.columns, len(shards), chain([row], rows))))
-            return shards, sample.columns
+                shards.append((path, self._shard(path, sample.schema, len(shards), chain([row], rows))))
+            return shards, sample.schema
 
-    def _shard(self, path: str, columns: Sequence[FieldColumn], number: int, rows: Iterator[Sequence[Any]]) -> dict[str, Any]:
+    def _shard(self, path: str, schema: Schema, number: int, rows: Iterator[Sequence[Any]]) -> dict[str, Any]:
         """Write a file, up to the size of a shard."""
         most = None if self.options.num_shards == 1 else self.options.aimed_bytes()
         out, count = OutFile(path), 0
         try:
-            encoder = open_encoder(self.options.format, columns, self.options.compression, out, number)
+            encoder = open_encoder(self.options.format, schema.fields, self.options.compression, out, number)
             for row in rows:
                 encoder.add(row)
                 count += 1

@@ -31,7 +31,7 @@ class NoSchema(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
-    """One field.
+    """One field, and how it is written.
 
     Attributes:
         name: keys of nested dicts are joined by "/"; places in a tuple or list are numbers.
@@ -39,6 +39,10 @@ class Field:
         dtype: of an array, as `numpy.dtype.str`, little-endian; "" else.
         shape: of an array; None where the size differs between elements. () of a number, of bytes and str.
         single: the element is this value, and no dict that has a field of its name.
+        column: its name in the file; "" until a format is chosen.
+        stored: "bytes" and "str" as they are; "int", "float" or "list" as numbers of the format; "raw" as the bytes of the array,
+            little-endian, in C order; in tar "text" or "npy".
+        shapes: the name of the column of shapes, or "".
     """
 
     name: str
@@ -46,24 +50,30 @@ class Field:
     dtype: str = ""
     shape: tuple[int | None, ...] = ()
     single: bool = False
-
-    @property
-    def is_ragged(self) -> bool:
-        """Tell whether the values differ in shape in a way that their length does not tell."""
-        return None in self.shape and len(self.shape) > 1
+    column: str = ""
+    stored: str = ""
+    shapes: str = ""
 
     def as_json(self) -> dict[str, Any]:
         """Return what stands in the manifest."""
         record: dict[str, Any] = {"name": self.name, "kind": self.kind}
         if self.kind == "array":
             record |= {"dtype": self.dtype, "shape": list(self.shape)}
-        return {**record, "single": True} if self.single else record
+        if self.single:
+            record["single"] = True
+        record |= {"column": self.column, "stored": self.stored}
+        return {**record, "shapes": self.shapes} if self.shapes else record
 
-    def words(self) -> str:
-        """Say it as `ds.spec()` does."""
+    def type_words(self) -> str:
+        """Say its type as `ds.spec()` does."""
         if self.kind != "array":
             return self.kind
         return np.dtype(self.dtype).name + (str(list(self.shape)) if self.shape else "")
+
+    def words(self) -> str:
+        """Say its name in the file, its type, and what it is written as."""
+        as_what = {"raw": " as raw bytes", "npy": " as .npy", "text": " as text"}.get(self.stored, "")
+        return f"{self.column}: {self.type_words()}{as_what}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +101,11 @@ class Schema:
                 raise NoSchema(f"kind {kind!r}, dtype {dtype!r}")
             if any(size is not None and size < 0 for size in shape):
                 raise NoSchema(f"shape {shape}")
-            fields.append(Field(name=str(part["name"]), kind=kind, dtype=dtype, shape=shape, single=part.get("single", False) is True))
+            name, stored, single = str(part["name"]), part["stored"], part.get("single", False) is True
+            if stored not in _STORED:
+                raise NoSchema(f"field {name!r} is stored as {stored!r}")
+            written = {"column": str(part["column"]), "stored": stored, "shapes": str(part.get("shapes", ""))}
+            fields.append(Field(name=name, kind=kind, dtype=dtype, shape=shape, single=single, **written))
         return cls(fields=tuple(fields))
 
     def values(self, element: Any) -> list[Any]:
@@ -285,7 +299,7 @@ def _checked(field: Field, value: Any) -> Any:
     elif now.kind == field.kind:
         return value if field.kind == "str" else bytes(value)
     raise SpecError(
-        f"field {field.name!r} is {now.words()}; the sample had {field.words()}",
+        f"field {field.name!r} is {now.type_words()}; the sample had {field.type_words()}",
         where=_WHERE,
         fix="map a function that makes all elements alike; where sizes differ, declare them: "
         "ds.map(fn, output_spec={...: ps.ArraySpec((None, None, 3), 'uint8')})",
@@ -295,40 +309,12 @@ def _checked(field: Field, value: Any) -> Any:
 SHAPE = "/shape"
 """What is put behind the name of a ragged field, for the column of its shapes."""
 
+_STORED = ("bytes", "str", "int", "float", "list", "raw", "text", "npy")
 _LISTS_OF_EXAMPLE = ("<f4", "<i8", "<i4")
 _MAGIC = ((b"\xff\xd8\xff", "jpg"), (b"\x89PNG\r\n\x1a\n", "png"), (b"RIFF", "webp"), (b"GIF8", "gif"), (b"II*\x00", "tiff"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FieldColumn:
-    """A field in a file.
-
-    Attributes:
-        field: the field.
-        name: its name in the file.
-        stored: "bytes" and "str" as they are; "int", "float" or "list" as numbers of the format; "raw" as the bytes of the array,
-            little-endian, in C order; in tar "text" or "npy".
-        shapes: the name of the column of shapes, or "".
-    """
-
-    field: Field
-    name: str
-    stored: str
-    shapes: str = ""
-
-    def as_json(self) -> dict[str, Any]:
-        """Return what stands in the manifest."""
-        record = {**self.field.as_json(), "column": self.name, "stored": self.stored}
-        return record | ({"shapes": self.shapes} if self.shapes else {})
-
-    def words(self) -> str:
-        """Say it in a few words."""
-        kind = self.field.words()
-        as_what = {"raw": " as raw bytes", "npy": " as .npy", "text": " as text"}.get(self.stored, "")
-        return f"{self.name}: {kind}{as_what}"
-
-
-def columns_of(schema: Schema, fmt: str, first: Sequence[Any]) -> tuple[FieldColumn, ...]:
+def columns_of(schema: Schema, fmt: str, first: Sequence[Any]) -> Schema:
     """Decide how the fields of a schema are written.
 
     Args:
@@ -342,12 +328,16 @@ def columns_of(schema: Schema, fmt: str, first: Sequence[Any]) -> tuple[FieldCol
     for field in schema.fields:
         _check_portable(field)
     decide = {"tfrecord": _in_example, "parquet": _in_parquet, "tar": _in_tar}[fmt]
-    columns = tuple(decide(field, value) for field, value in zip(schema.fields, first, strict=True))
-    names = [name for column in columns for name in (column.name, column.shapes) if name]
+    fields = []
+    for field, value in zip(schema.fields, first, strict=True):
+        column, stored = decide(field, value)
+        shapes = column + SHAPE if fmt != "tar" and None in field.shape and len(field.shape) > 1 else ""
+        fields.append(replace(field, column=column, stored=stored, shapes=shapes))
+    names = [name for field in fields for name in (field.column, field.shapes) if name]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise SpecError(f"two fields would be named {twice[0]!r} in the file", where="pack()", fix="rename one of them")
-    return columns
+    return Schema(fields=tuple(fields))
 
 
 def _check_portable(field: Field) -> None:
@@ -356,44 +346,42 @@ def _check_portable(field: Field) -> None:
         return
     plain = "complex128" if np.dtype(field.dtype).kind == "c" else "float64"
     raise SpecError(
-        f"field {field.name!r} is {field.words()}, a long double: its bytes differ between machines, so no packed format holds it",
+        f"field {field.name!r} is {field.type_words()}, a long double: its bytes differ between machines, so no packed format holds it",
         where="pack()",
         fix=f"map a function that makes it a {plain}: value.astype(np.{plain})",
     )
 
 
-def _in_example(field: Field, _: Any) -> FieldColumn:
-    shapes = field.name + SHAPE if field.is_ragged else ""
+def _in_example(field: Field, _: Any) -> tuple[str, str]:
+    """Return the name of a field in the file, and what it is stored as."""
+    dtype = np.dtype(field.dtype or "u1")
     if field.kind != "array":
-        return FieldColumn(field=field, name=field.name, stored=field.kind)
-    dtype = np.dtype(field.dtype)
-    if field.shape:
+        stored = field.kind
+    elif field.shape:
         stored = "list" if field.dtype in _LISTS_OF_EXAMPLE else "raw"
     else:
         # tf.train.Example has no float but float32: what it would round is raw.
         stored = "float" if dtype.str in ("<f4", "<f2") else "int" if dtype.kind in "biu" and dtype.str != "<u8" else "raw"
-    return FieldColumn(field=field, name=field.name, stored=stored, shapes=shapes)
+    return field.name, stored
 
 
-def _in_parquet(field: Field, _: Any) -> FieldColumn:
-    shapes = field.name + SHAPE if field.is_ragged else ""
+def _in_parquet(field: Field, _: Any) -> tuple[str, str]:
     if field.kind != "array":
-        return FieldColumn(field=field, name=field.name, stored=field.kind)
+        return field.name, field.kind
     kind = np.dtype(field.dtype).kind
-    stored = "raw" if kind == "c" or len(field.shape) > 1 else "list" if field.shape else "float" if kind == "f" else "int"
-    return FieldColumn(field=field, name=field.name, stored=stored, shapes=shapes)
+    return field.name, "raw" if kind == "c" or len(field.shape) > 1 else "list" if field.shape else "float" if kind == "f" else "int"
 
 
-def _in_tar(field: Field, value: Any) -> FieldColumn:
+def _in_tar(field: Field, value: Any) -> tuple[str, str]:
     name = field.name.replace("/", ".").lower()
     if field.kind == "str":
-        return FieldColumn(field=field, name=f"{name}.txt", stored="str")
+        return f"{name}.txt", "str"
     if field.kind == "bytes":
-        return FieldColumn(field=field, name=f"{name}.{extension_of(value)}", stored="bytes")
+        return f"{name}.{extension_of(value)}", "bytes"
     if field.shape or np.dtype(field.dtype).kind == "c":
-        return FieldColumn(field=field, name=f"{name}.npy", stored="npy")
+        return f"{name}.npy", "npy"
     # The names that the webdataset package decodes: .cls is an int, .json anything that JSON has.
-    return FieldColumn(field=field, name=f"{name}.{'cls' if np.dtype(field.dtype).kind in 'iu' else 'json'}", stored="text")
+    return f"{name}.{'cls' if np.dtype(field.dtype).kind in 'iu' else 'json'}", "text"
 
 
 def extension_of(data: Any) -> str:
@@ -407,18 +395,18 @@ def raw(array: NDArray[Any]) -> bytes:
     return array.tobytes()
 
 
-def from_raw(column: FieldColumn, data: Any, shape: Sequence[int] | None) -> NDArray[Any]:
+def from_raw(field: Field, data: Any, shape: Sequence[int] | None) -> NDArray[Any]:
     """Return the array of raw bytes as `shaped` does, a copy of them that may be written to.
 
     Raises:
         SpecError: the bytes are too many or too few for it.
     """
     try:
-        return shaped(column.field, np.frombuffer(data, np.dtype(column.field.dtype)).copy(), shape)
+        return shaped(field, np.frombuffer(data, np.dtype(field.dtype)).copy(), shape)
     except ValueError as error:
         raise SpecError(
-            f"{len(data)} bytes are no {column.field.words()}: {error}",
-            where=f"column {column.name!r} of a packed dataset",
+            f"{len(data)} bytes are no {field.type_words()}: {error}",
+            where=f"column {field.column!r} of a packed dataset",
             fix="verify it with `penstock inspect --verify`; pack it again",
         ) from error
 

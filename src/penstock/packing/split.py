@@ -18,7 +18,7 @@ from penstock.dataset.builder import Dataset
 from penstock.errors import PlanError, SourceError, SpecError
 from penstock.packing.encoders import open_encoder
 from penstock.packing.options import PackOptions
-from penstock.packing.schema import FieldColumn, Schema, columns_of, schema_of
+from penstock.packing.schema import Schema, columns_of, schema_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,8 +130,7 @@ class Sample:
     """What a sample says of the whole.
 
     Attributes:
-        schema: the fields.
-        columns: how they are written.
+        schema: the fields, and how they are written.
         count: how many elements there will be, in proportion; None of a stream that goes on after the sample.
         size: what all will take, in proportion; None likewise.
         mean_bytes: of an element.
@@ -139,7 +138,6 @@ class Sample:
     """
 
     schema: Schema
-    columns: tuple[FieldColumn, ...]
     count: int | None
     size: int | None
     mean_bytes: float
@@ -200,16 +198,15 @@ def sample_of(elements: Sequence[Any], root: Node, options: PackOptions, count: 
     for element in elements:
         with suppress(SpecError):  # it is an error, or left out, when it is written
             rows.append(schema.values(element))
-    columns = columns_of(schema, options.format, rows[0])
+    schema = columns_of(schema, options.format, rows[0])
     file = io.BytesIO()
-    encoder = open_encoder(options.format, columns, options.compression, file, 0)
+    encoder = open_encoder(options.format, schema.fields, options.compression, file, 0)
     for row in rows:
         encoder.add(row)
     encoder.finish()
     mean_bytes = file.tell() / len(rows)
     return Sample(
         schema=schema,
-        columns=columns,
         count=count,
         size=None if count is None else round(mean_bytes * count),
         mean_bytes=mean_bytes,
