@@ -100,16 +100,11 @@ def test_numbers_get_the_shape_of_their_field_or_the_one_stored_beside_them(shap
 
 
 @pytest.mark.skipif(np.dtype(np.longdouble) == np.float64, reason="a long double is a float64 on this platform")
-@pytest.mark.parametrize("fmt", ["tfrecord", "tar", "parquet"])
-@pytest.mark.parametrize(("kind", "plain"), [(np.longdouble, "float64"), (np.clongdouble, "complex128")])
-@pytest.mark.parametrize("shape", [(), (2,), (2, 2)])
-def test_a_long_double_is_refused_by_every_format_and_its_field_named(fmt: str, kind: Any, plain: str, shape: tuple[int, ...]) -> None:
-    value = {"good": 1, "exact": np.ones(shape, kind)[()]}
-    schema = schema_of([value])
-    with pytest.raises(SpecError) as caught:
-        columns_of(schema, fmt, schema.values(value))
-    assert caught.value.what.startswith(f"field 'exact' is {np.dtype(kind).name}")
-    assert f"value.astype(np.{plain})" in caught.value.fix
+@pytest.mark.parametrize("kind", [np.longdouble, np.clongdouble])
+@pytest.mark.parametrize("shape", [(), (2,)])
+def test_a_long_double_is_refused_and_its_field_named(kind: Any, shape: tuple[int, ...]) -> None:
+    with pytest.raises(SpecError, match=r"field 'exact' is a .*, which no packed format holds"):
+        schema_of([{"good": 1, "exact": np.ones(shape, kind)[()]}])
 
 
 @pytest.mark.parametrize("fmt", ["tfrecord", "tar", "parquet"])

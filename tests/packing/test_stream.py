@@ -218,6 +218,27 @@ def test_what_is_left_out_while_it_is_read_belongs_to_no_shard_and_counts(tmp_pa
         packed(tmp_path / "other", ds, on_error=ps.Skip(0.01))
 
 
+def test_an_endless_stream_does_not_fill_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def endless() -> Iterator[bytes]:
+        while True:
+            yield b"1" * 1000
+
+    look, calls = os.statvfs, [0]
+
+    def nearly_full(path: Any) -> Any:
+        values = list(look(path)[:10])
+        calls[0] += 1
+        values[2], values[4] = 1000, 51 if calls[0] < 3 else 49  # f_blocks, f_bavail
+        return os.statvfs_result(values)
+
+    monkeypatch.setattr(os, "statvfs", nearly_full)
+    with pytest.raises(PackError) as caught:
+        packed(tmp_path, ps.from_generator(endless), shard_bytes=50_000)
+    assert "102 kB of a stream were written, and the disk is nearly full" in caught.value.what
+    assert "take(n)" in caught.value.fix
+    assert not list((tmp_path / "out").iterdir())
+
+
 def test_progress_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("penstock.observe.progress._LOG_EVERY_S", 0)
     packed(tmp_path, ps.from_stream(Once()), progress="always")

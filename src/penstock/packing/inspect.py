@@ -42,7 +42,7 @@ class Inspection:
         count: records; of a damaged file those before the damage.
         noun: what a record is called.
         lengths: int64 [count], in bytes; None where records have none of their own.
-        fields: a line each.
+        fields: a line each, where the file or its manifest says them; else the samples show them.
         samples: the first elements.
         problems: a sentence for each thing that is wrong.
         remarks: what else is worth a sentence, such as what was checked.
@@ -65,16 +65,6 @@ class Inspection:
             self.problems.append(f"{error.what} ({error.where})")
         else:
             self.problems.append(f"{type(error).__name__}: {error}")
-
-    def describe_samples(self) -> None:
-        """Take the fields from the samples."""
-        found: dict[str, list[str]] = {}
-        for sample in self.samples:
-            for name, value in sample.items():
-                words = _spec_words(value)
-                if words not in found.setdefault(name, []):
-                    found[name].append(words)
-        self.fields = [f"{name!r}: {' or '.join(words)}" for name, words in found.items()]
 
 
 def _pieces_of(path: str) -> Iterator[NDArray[np.uint8]]:
@@ -284,7 +274,6 @@ def _look_tfrecord(report: Inspection, verify: bool, num_samples: int) -> None:
                 report.count += len(block.lengths)
         finally:
             report.lengths = np.concatenate(lengths) if lengths else None
-            report.describe_samples()
     if verify:
         report.remarks.append(f"verified: both CRCs of {report.count:,} records")
 
@@ -337,7 +326,6 @@ def _look_tar(report: Inspection, verify: bool, num_samples: int) -> None:
         if error is not None:
             raise error
         report.samples = [{"__key__": one.key, **{name: bytes(part) for name, part in one.fields.items()}} for one in samples]
-        report.describe_samples()
     if verify:
         report.remarks.append(f"verified: the check sums of all headers; the format has none for data ({report.count:,} samples)")
 
@@ -384,14 +372,3 @@ def shown(value: Any) -> str:
         return f"{shown(value[:_MOST])}... ({len(value):,} {unit})"
     text = repr(value.item() if isinstance(value, np.generic) else bytes(value) if isinstance(value, (bytearray, memoryview)) else value)
     return text if len(text) <= 4 * _MOST else text[: 4 * _MOST] + "..."
-
-
-def _spec_words(value: Any) -> str:
-    """Say the kind of a value, its size left open."""
-    if isinstance(value, (bytes, bytearray, memoryview)):
-        return "bytes"
-    if isinstance(value, (list, tuple)):
-        return f"{_spec_words(value[0]) if value else 'nothing'} [{len(value)}]"
-    if isinstance(value, (np.ndarray, np.generic)):
-        return f"{value.dtype.name}{list(value.shape) if value.shape else ''}"
-    return type(value).__name__

@@ -34,6 +34,7 @@ from penstock.packing.split import MOST, Sample, Split, check_ends, has_position
 
 _WHERE = "pack()"
 _LARGEST_TASK_BYTES = 64 << 20
+_LEFT_FREE = 0.05
 
 Executor = Literal["processes", "threads"]
 Shown = bool | Literal["always"]
@@ -250,7 +251,6 @@ class _Positions:
         num_bytes, names = self._sample.size or 0, self.options.file_names(self._record["num_shards"])
         _check_room(folder.path, num_bytes - _written(folder, names))
         run_id = os.urandom(8).hex()
-        folder.prepare({**self._record, "inputs": inputs.digest, "id": run_id}, names)
         threads = -(-count // min(count, len(names)))
         task = _Task(
             split=self.split,
@@ -264,6 +264,7 @@ class _Positions:
             num_threads=threads if threads > 1 else 0,
         )
         try:
+            folder.prepare({**self._record, "inputs": inputs.digest, "id": run_id}, names)
             notes = parallel_jobs(task, range(len(names)), count, executor=executor, progress=progress)
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -456,6 +457,7 @@ class _Stream:
             rows = self._rows(sample.schema, chain(first, elements), advance)
             shards: list[tuple[str, dict[str, Any]]] = []
             for row in rows:
+                _check_left(folder, sum(shard["size"] for _, shard in shards))
                 path = os.path.join(folder, f"{self.options.name}-{len(shards)}.part")
                 shards.append((path, self._shard(path, sample.schema, len(shards), chain([row], rows))))
             return shards, sample.schema
@@ -511,6 +513,22 @@ class _Stream:
             else:
                 advance(1)
                 yield row
+
+
+def _check_left(folder: str, num_bytes: int) -> None:
+    """Stop before the disk is full: a stream without an end would fill it, and others need it too.
+
+    Raises:
+        PackError: less than a twentieth of it is free.
+    """
+    status = os.statvfs(folder)
+    if status.f_bavail < _LEFT_FREE * status.f_blocks:
+        raise PackError(
+            f"{size_words(num_bytes)} of a stream were written, and the disk is nearly full: "
+            f"{size_words(status.f_bavail * status.f_frsize)} are free",
+            where=f"{_WHERE} in {os.path.dirname(folder)!r}",
+            fix="make room; if the stream has no end, give it one with take(n)",
+        )
 
 
 @contextmanager

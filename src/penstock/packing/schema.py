@@ -251,11 +251,11 @@ def _field(name: str, value: Any) -> Field:
             fix="map a function that fills it, value.filled(0), or that gives value.data and np.ma.getmaskarray(value) as two fields",
         )
     spec = spec_of(value)
-    if spec.dtype.kind not in _DTYPES:
+    if spec.dtype.kind not in _DTYPES or spec.dtype.char in "gG":  # the bytes of a long double differ between machines
         raise SpecError(
             f"field {name!r} is a {type(value).__name__}{f' of {spec.dtype}' if spec.shape else ''}, which no packed format holds",
             where=_WHERE,
-            fix="map a function that makes it a number, an array of numbers, bytes or str, or leaves the field out",
+            fix="map a function that makes it an int, a float64, an array of such numbers, bytes or str, or leaves the field out",
         )
     return Field(name=name, kind="array", dtype=spec.dtype.newbyteorder("<").str, shape=tuple(spec.shape))
 
@@ -323,10 +323,8 @@ def columns_of(schema: Schema, fmt: str, first: Sequence[Any]) -> Schema:
         first: the values of one element, whose bytes tell the extension that they get in a tar.
 
     Raises:
-        SpecError: two fields would have one name in the file, or one is a long double, whose bytes differ between machines.
+        SpecError: two fields would have one name in the file.
     """
-    for field in schema.fields:
-        _check_portable(field)
     decide = {"tfrecord": _in_example, "parquet": _in_parquet, "tar": _in_tar}[fmt]
     fields = []
     for field, value in zip(schema.fields, first, strict=True):
@@ -338,18 +336,6 @@ def columns_of(schema: Schema, fmt: str, first: Sequence[Any]) -> Schema:
     if twice:
         raise SpecError(f"two fields would be named {twice[0]!r} in the file", where="pack()", fix="rename one of them")
     return Schema(fields=tuple(fields))
-
-
-def _check_portable(field: Field) -> None:
-    # NumPy's longdouble and clongdouble, where these are more than a float64
-    if field.kind != "array" or np.dtype(field.dtype).char not in "gG":
-        return
-    plain = "complex128" if np.dtype(field.dtype).kind == "c" else "float64"
-    raise SpecError(
-        f"field {field.name!r} is {field.type_words()}, a long double: its bytes differ between machines, so no packed format holds it",
-        where="pack()",
-        fix=f"map a function that makes it a {plain}: value.astype(np.{plain})",
-    )
 
 
 def _in_example(field: Field, _: Any) -> tuple[str, str]:
