@@ -7,12 +7,12 @@ import json
 import pytest
 
 import penstock as ps
-from penstock.doctor import Watch
+from penstock.doctor import FeedWatch
 from penstock.observe.stats import watchers
 
 
 def test_feeds_of_one_plan_are_one_report_and_others_stay_apart() -> None:
-    with Watch() as watch:
+    with FeedWatch() as watch:
         for count in (4, 8):
             for _ in ps.from_source(range(40)).map(str).batch(count).feed():
                 pass
@@ -32,7 +32,7 @@ def test_feeds_of_one_plan_are_one_report_and_others_stay_apart() -> None:
 
 
 def test_a_run_without_feeds_says_so() -> None:
-    with Watch() as watch:
+    with FeedWatch() as watch:
         ps.from_source(range(3)).feed().close()
         report = watch.report(["train.py"], 0)
     assert [*report.lines()][1:] == ["No feed of Penstock delivered anything."]
@@ -47,5 +47,5 @@ def test_a_run_without_feeds_says_so() -> None:
     ],
 )
 def test_secrets_among_the_arguments_are_removed(given: list[str], shown: tuple[str, ...]) -> None:
-    with Watch() as watch:
+    with FeedWatch() as watch:
         assert watch.report(given, 0).script == shown

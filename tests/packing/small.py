@@ -47,7 +47,9 @@ class Disk:
 
     def open(self, path: str, flags: int, mode: int = 0o777) -> int:
         if flags & os.O_CREAT:
-            return self.create(path)
+            descriptor = self.create(path)
+            self.folders.pop(descriptor, None)  # a lock had this number, which is closed elsewhere
+            return descriptor
         descriptor = os.open(path, flags, mode)
         self.folders[descriptor] = path
         return descriptor

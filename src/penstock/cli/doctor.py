@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from penstock.doctor import Watch, environment
+from penstock.doctor import FeedWatch, environment
 from penstock.errors import SourceError
 
 _ERROR, _INTERRUPTED = 1, 130
@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
     script, *rest = command
     if not os.path.exists(script):
         raise SourceError(f"there is no file {script!r}", where="penstock doctor", fix="give the path of a Python script")
-    with Watch(arguments.steps) as watch:
+    with FeedWatch(arguments.steps) as watch:
         status = _run_script(script, rest, watch)
         report = watch.report(command, status)
     print("\n" + "\n".join(report.lines()), flush=True)
@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
     return status
 
 
-def _run_script(script: str, arguments: Sequence[str], watch: Watch) -> int:
+def _run_script(script: str, arguments: Sequence[str], watch: FeedWatch) -> int:
     """Run a script as `python script arguments` does, and return its exit status."""
     before = sys.argv, list(sys.path)
     sys.argv = [script, *arguments]

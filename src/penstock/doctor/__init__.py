@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from penstock.doctor.environment import Environment, environment
-from penstock.doctor.report import FeedReport, Report, Watch
+from penstock.doctor.report import FeedReport, FeedWatch, Report
 
-__all__ = ["Environment", "FeedReport", "Report", "Watch", "environment"]
+__all__ = ["Environment", "FeedReport", "FeedWatch", "Report", "environment"]

@@ -86,7 +86,7 @@ class Report:
                 )
 
 
-class Watch:
+class FeedWatch:
     """Keeps the figures of the feeds that are made in a `with` block.
 
     Args:
