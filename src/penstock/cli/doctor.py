@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from penstock.doctor import FeedWatch, environment
+from penstock.doctor.environment import environment
+from penstock.doctor.report import FeedWatch
 from penstock.errors import SourceError
 
 _ERROR, _INTERRUPTED = 1, 130

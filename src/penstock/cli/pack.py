@@ -16,8 +16,9 @@ from penstock.cli.screen import Screen
 from penstock.dataset.builder import Dataset
 from penstock.errors import PlanError, SourceError
 from penstock.formats.sizes import size_words
-from penstock.packing import Estimate, Manifest, estimate, pack
 from penstock.packing.inspect import Inspection, inspect, shown
+from penstock.packing.manifest import Manifest
+from penstock.packing.packer import Estimate, estimate, pack
 from penstock.packing.reencode import reencoded
 
 _COMMAND = "penstock pack"
