@@ -74,12 +74,6 @@ def test_a_filter_that_leaves_nothing_in_a_shard_makes_an_empty_one(tmp_path: Pa
     assert [int(one["number"]) for one in ps.read_packed(tmp_path / "out")] == [1]
 
 
-def test_a_filter_that_leaves_nothing_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(SourceError) as caught:
-        packed(tmp_path, dataset(1).filter(odd))
-    assert "all were filtered out" in str(caught.value)
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -87,7 +81,6 @@ def test_a_filter_that_leaves_nothing_is_an_error(tmp_path: Path) -> None:
         ({"on_error": 3}, "on_error=3 is no policy"),
         ({"executor": "magic"}, "executor='magic' is not known"),
         ({"num_workers": 0}, "num_workers=0"),
-        ({"colour": 1}, "there is no option 'colour'"),
         ({"variants": 2}, "variants= is gone"),
     ],
 )

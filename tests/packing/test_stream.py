@@ -136,12 +136,8 @@ def test_compressed_records_are_packed(tmp_path: Path) -> None:
     [
         (lambda: ps.from_stream(Once()).repeat(), {}, "an endless dataset cannot be packed"),
         (lambda: dataset().filter(odd).repeat().batch(2), {}, "an endless dataset cannot be packed"),
-        (lambda: ps.from_stream(Once()), {"on_error": ps.Replace(1)}, "Replace() would put an element"),
-        (lambda: ps.from_stream(Once()), {"on_error": 3}, "on_error"),
         (lambda: ps.from_stream(Once()), {"shuffle": 3}, "shuffle= reads it in any order"),
         (lambda: ps.from_stream(Once()), {"num_shards": 2}, "how many elements belong to each of several shards shows at its end"),
-        (lambda: ps.from_stream(Once()), {"executor": "rockets"}, "executor="),
-        (lambda: ps.from_stream(Once()), {"format": "zip"}, "format="),
     ],
 )
 def test_what_cannot_be_packed_is_an_error_before_it_is_read(tmp_path: Path, make: Any, options: dict[str, Any], words: str) -> None:
