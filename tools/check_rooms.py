@@ -20,7 +20,6 @@ EXTRAS = {
     "cv2": ("cli", "image"),
     "jax": ("adapters", "cli"),
     "keras": ("adapters", "cli"),
-    "matplotlib": ("doctor",),
     "pyarrow": ("formats",),
     "obstore": ("_storage",),
     "rich": ("observe",),

@@ -13,7 +13,6 @@ import contextlib
 import json
 import multiprocessing
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -127,35 +126,6 @@ def feed_dict(path: Path, temporary: Path) -> None:
         draw_rows(axis, f"{title}: 40 steps in {1000 * (end_s - begin_s):.0f} ms, device busy {busy:.0%}", moved, most_s)
     legend(lower, {"makes a batch": WORK, "waits for one": WAIT, "trains": STEP})
     lower.set_xlabel("seconds")
-    canvas.savefig(path)
-
-
-# -- preprocessing once
-
-
-def packed(path: Path, temporary: Path) -> None:
-    """Pack photographs once: the timeline of the workers, and what a loop then reads in a second."""
-    from penstock.cli.pack import measured
-    from penstock.packing.reencode import reencoded
-
-    sys.path.append(str(ROOT / "examples" / "demo"))
-    from photographs import cut_crops, find_photos
-
-    crops = cut_crops(find_photos(), temporary, num_train=600, num_test=1)
-    source = ps.read_list(str(crops.train_list), root=str(crops.root))
-    timeline = temporary / "pack.json"
-    manifest = ps.pack(reencoded(source, "data", size=128, quality=90), temporary / "to", num_workers=2, num_shards=12, trace=timeline)
-    gain = measured(source, manifest, 2, ps.Raise(), (source, 128))
-    canvas = figure(10.5, 2.6)
-    left, right = canvas.subplots(1, 2, width_ratios=[2, 1])
-    spans = spans_of(timeline, "shard", WORK)
-    draw_rows(left, f"pack: {len(manifest)} photographs into {len(manifest.shards)} shards", spans, max(span.end_s for span in spans))
-    left.set_xlabel("seconds")
-    bars = right.barh(["raw", "packed"], [gain.raw_per_s, gain.packed_per_s], color=[GREY, STEP])
-    right.bar_label(bars, fmt="{:,.0f}", padding=3, fontsize=9)
-    right.set_xlim(0, 1.2 * gain.packed_per_s)
-    right.invert_yaxis()
-    right.set_title(f"read in a second: {gain.times:.1f} times as many", fontsize=10, loc="left")
     canvas.savefig(path)
 
 
@@ -288,14 +258,6 @@ def in_perfetto(path: Path, temporary: Path, name: str) -> None:
         page.screenshot(path=str(path))
 
 
-def doctor(path: Path, temporary: Path) -> None:
-    """Run the script of docs/doctor.md under `penstock doctor --picture`."""
-    text = (ROOT / "docs" / "doctor.md").read_text(encoding="utf-8")
-    (temporary / "train.py").write_text(text.partition("```python\n")[2].partition("```")[0], encoding="utf-8")
-    command = [sys.executable, "-m", "penstock", "doctor", "--picture", str(path), "train.py"]
-    subprocess.run(command, cwd=temporary, check=True, stdout=subprocess.DEVNULL)
-
-
 # -- memory
 
 
@@ -401,13 +363,11 @@ def rest(seconds: float) -> tuple[int, float, float]:
 
 
 PICTURES = {
-    "doctor": doctor,
     "enqueuer": enqueuer,
     "feed_dict": feed_dict,
     "finalized_step": finalized_step,
     "jobs": jobs,
     "memory": memory,
-    "packed": packed,
     "perfetto": perfetto_timeline,
     "shuffle": shuffle,
     "tensorboard": tensorboard,

@@ -61,7 +61,7 @@ from penstock.observe.curves import Curves
 from penstock.observe.live import FeedPlace, Show
 from penstock.observe.losses import Losses
 from penstock.observe.observed import Observed
-from penstock.observe.stats import Stats, note_running, profilers
+from penstock.observe.stats import Stats, note_running, watchers
 from penstock.observe.trace import Trace
 from penstock.queues.standing import level_of_caller
 
@@ -132,12 +132,11 @@ class Feed(Observed):
         self._outgoing = None if output is None else Outgoing(output)
         self._allocate = (output and output.allocate) or anonymous_memory
         self._stats = Stats(num_cpus := available_cpus())
-        self._profile = next((profiler(root, self._stats) for profiler in profilers()), None)
-        self._options = options = options if self._profile is None else self._profile.options(options)
+        self._options = options
         keeping = [] if options.quarantine is None else [Quarantine(options.quarantine)]
-        profile = [] if self._profile is None else [self._profile]
+        watching = [watcher(root, self._stats) for watcher in watchers()]
         self._losses = Losses(finds_texts=options.output == "torch")
-        self._listeners: list[Listener] = [*keeping, self._stats, self._losses, *profile, *listeners]
+        self._listeners: list[Listener] = [*keeping, self._stats, self._losses, *watching, *listeners]
         self._lock = threading.Lock()
         self._policies = policies_of(root, options)
         completion = not options.ordered or options.replay is not None
@@ -592,7 +591,7 @@ class Feed(Observed):
         program = lower(form.root, folded=form.folded, skips=form.skips)
         program = self._choice.begin(form, replace(program, policies=self._policies, epoch=self._delivery.epoch))
         engine = Engine(
-            program if self._profile is None else self._profile.program(program),
+            program,
             num_workers=self._choice.num_workers,
             memory_bytes=_AUTO_MEMORY_BYTES if options.memory_bytes == "auto" else options.memory_bytes,
             start=token,

@@ -98,7 +98,7 @@ def test_an_error_of_another_process_is_told_without_the_stack_of_penstock(
         f"  File \"{disk.__file__}\", line 3, in f\n    write()\nOSError: [Errno 28] No space left\npenstock: writing 'x.tfrecord'\n"
     )
     error.add_note("penstock: packing needs about 3 GB")
-    monkeypatch.setattr("penstock.cli.inspect.inspect", Mock(side_effect=error))
+    monkeypatch.setattr("penstock.cli.pack.inspect", Mock(side_effect=error))
     assert main(["inspect", "x"]) == 1
     assert capsys.readouterr().err.splitlines() == [
         "penstock inspect: OSError: [Errno 28] No space left on device",
@@ -109,7 +109,7 @@ def test_an_error_of_another_process_is_told_without_the_stack_of_penstock(
 
 
 def test_an_error_of_penstocks_own_making_is_raised_with_all_of_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.cli.inspect.inspect", Mock(side_effect=TypeError("of ours")))
+    monkeypatch.setattr("penstock.cli.pack.inspect", Mock(side_effect=TypeError("of ours")))
     with pytest.raises(TypeError, match="of ours"):
         main(["inspect", "x"])
 

@@ -3,59 +3,12 @@
 from __future__ import annotations
 
 import json
-import struct
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-SLEEPS = """
-import json, sys, threading, time
-import penstock as ps
-
-took = {"load": 0.0, "decode": 0.0}
-lock = threading.Lock()
-
-def sleep(name, seconds):
-    begin = time.perf_counter()
-    time.sleep(seconds)
-    lasted = time.perf_counter() - begin
-    with lock:
-        took[name] += lasted
-
-def load(number):
-    sleep("load", 0.002)
-    return number
-
-def decode(number):
-    sleep("decode", 0.0005)
-    return number
-
-def main():
-    with ps.from_source(range(400)).map(load).map(decode).batch(20).feed() as feed:
-        for batch in feed:
-            pass
-    json.dump(took, open(sys.argv[1], "w"))
-
-if __name__ == "__main__":
-    main()
-"""
-
-MEMORY = """
-import numpy as np
-import penstock as ps
-
-def large(number):
-    return np.ones(25_000_000).sum()
-
-def small(number):
-    return np.zeros(1000)
-
-for batch in ps.from_source(range(4)).map(large).map(small).batch(2).feed(executor="threads", num_workers=2):
-    pass
-"""
 
 TWO_FEEDS = """
 import threading
@@ -126,58 +79,13 @@ def strict(path: Path) -> dict[str, Any]:
     return found
 
 
-def named(report: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    return {one["name"]: one for one in report["operators"]}
-
-
-def total(report: dict[str, Any]) -> float:
-    return round(sum(one["share_percent"] for one in report["operators"]), 6)
-
-
-def test_known_sleeps_are_found_at_their_place_and_the_shares_add_up(tmp_path: Path) -> None:
-    report, printed = figures(tmp_path, SLEEPS, arguments=("took.json",))
-    took, found = json.loads((tmp_path / "took.json").read_text("utf-8")), named(report)
-    everything_s = sum(one["wall_s"] for one in report["operators"])
-    for name, line in (("load", 15), ("decode", 19)):
-        one = found[name]
-        assert one["num_calls"] == 400
-        assert one["wall_s"] == pytest.approx(took[name], rel=0.05)
-        assert one["share_percent"] == pytest.approx(100 * took[name] / everything_s, rel=0.05)
-        assert one["cpu_s"] < one["wall_s"] / 2
-        assert one["p50_s"] <= one["p99_s"]
-        assert one["bytes_out"] == 400 * 8
-        assert one["peak_bytes"] is None
-        assert Path(one["where"]).name == f"train.py:{line}"
-    assert found["load"]["p50_s"] > 0.0019
-    assert total(report) == 100
-    assert [one["wall_s"] for one in report["operators"]] == sorted((one["wall_s"] for one in report["operators"]), reverse=True)
-    assert found["batch"]["num_calls"] == 20
-    assert report["feeds"][0]["num_batches"] == 20
-    assert report["script"] == ["train.py", "took.json"]
-    assert [name for name in ("share", "map load", "train.py:15", "penstock itself") if name not in printed] == []
-
-
-def test_an_allocation_of_200_mb_is_found_and_stands_first(tmp_path: Path) -> None:
-    report, _ = figures(tmp_path, MEMORY, "--sort", "memory")
-    first = report["operators"][0]
-    assert first["name"] == "large"
-    assert first["peak_bytes"] == pytest.approx(200_000_000, rel=0.1)
-    assert 8000 <= named(report)["small"]["peak_bytes"] < 100_000
-    assert total(report) == 100
-    assert report["feeds"][0]["in_consumer"]
-    assert report["sorted_by"] == "memory"
-
-
 def test_two_feeds_and_a_queue(tmp_path: Path) -> None:
     report, printed = figures(tmp_path, TWO_FEEDS)
     assert "dequeued 10\n" in printed
     feeds = {feed["plan"][1]: feed for feed in report["feeds"]}
     assert (feeds["filter(bool)"]["num_feeds"], feeds["filter(bool)"]["num_batches"]) == (1, 10)
     assert (feeds["map(str)"]["num_feeds"], feeds["map(str)"]["num_batches"]) == (2, 6)
-    found = named(report)
-    assert (found["str"]["num_calls"], found["bool"]["num_calls"]) == (60, 100)
-    assert found["str"]["feed"] != found["bool"]["feed"]
-    assert total(report) == 100
+    assert "is the bottleneck" in printed or "is the training step" in printed
 
 
 def test_an_error_is_shown_as_python_shows_it_and_what_ran_is_reported(tmp_path: Path) -> None:
@@ -187,9 +95,8 @@ def test_an_error_is_shown_as_python_shows_it_and_what_ran_is_reported(tmp_path:
     assert done.returncode == plain.returncode == 1
     assert done.stderr == plain.stderr.replace(str(tmp_path) + "/", "")
     assert "ValueError: no more" in done.stderr
-    assert "map str" in done.stdout
-    report = strict(tmp_path / "out.json")
-    assert (report["status"], total(report)) == (1, 100)
+    assert "map(str)" in done.stdout
+    assert strict(tmp_path / "out.json")["status"] == 1
 
 
 def test_ctrl_c_ends_the_script_with_a_report(tmp_path: Path) -> None:
@@ -197,7 +104,7 @@ def test_ctrl_c_ends_the_script_with_a_report(tmp_path: Path) -> None:
     done = doctor(tmp_path, "train.py")
     assert done.returncode == 130
     assert done.stderr.splitlines()[-1] == "KeyboardInterrupt"
-    assert "map str" in done.stdout
+    assert "map(str)" in done.stdout
 
 
 @pytest.mark.parametrize(("end", "status", "said"), [("sys.exit()", 0, ""), ("sys.exit(3)", 3, ""), ("sys.exit('why')", 1, "why\n")])
@@ -222,17 +129,6 @@ def test_steps_interrupt_an_endless_script_behind_the_last_of_them(tmp_path: Pat
     report, printed = figures(tmp_path, ENDLESS, "--steps", "20")
     steps = int(printed.split()[1])
     assert 20 <= steps <= report["feeds"][0]["num_batches"]
-    assert total(report) == 100
-
-
-def test_a_picture_is_drawn(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="the extra demo is not installed")
-    figures(tmp_path, TWO_FEEDS, "--picture", "pipe.png")
-    head = (tmp_path / "pipe.png").read_bytes()[:24]
-    assert head[:8] == b"\x89PNG\r\n\x1a\n"
-    width, height = struct.unpack(">II", head[16:])
-    assert width == 1100
-    assert height > 400
 
 
 def test_without_a_script_the_environment_is_described(tmp_path: Path) -> None:
@@ -248,7 +144,6 @@ def test_without_a_script_the_environment_is_described(tmp_path: Path) -> None:
     [
         (["none.py"], "there is no file 'none.py'"),
         (["--json", "none/out.json", "train.py"], "out.json' does not exist"),
-        (["--picture", "none/out.png", "train.py"], "out.png' does not exist"),
     ],
 )
 def test_what_is_missing_is_said_before_the_script_runs(tmp_path: Path, arguments: list[str], said: str) -> None:

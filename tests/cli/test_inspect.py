@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import penstock as ps
 from penstock.cli import main
 from penstock.formats.tfrecord import frame
-from penstock.packing.reencode import EncodeJpeg
 
 
 @pytest.fixture
@@ -35,7 +33,7 @@ def test_what_is_there_is_shown_and_verified(capsys: pytest.CaptureFixture[str],
         "records 3",
         "at least",
         "field label: int64",
-        "sample 0 label = 0",
+        "sample 0 label = int64[1] [0]",
         "verified: names, sizes and SHA-256 of all files",
         "verified: both CRCs of 3 records",
         "Nothing wrong was found",
@@ -97,22 +95,5 @@ def test_a_file_without_a_count_says_so(capsys: pytest.CaptureFixture[str], tmp_
     assert "no count to check against" in " ".join(out.split())
 
 
-def test_images_are_shown_on_a_sheet(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    pytest.importorskip("simplejpeg", reason="simplejpeg is not installed")
-    elements = [EncodeJpeg("data")({"data": np.full((20, 30, 3), 40 * number, np.uint8)}) for number in range(5)]
-    ps.pack(ps.from_source(elements), tmp_path / "out", executor="threads")
-    code, out, _ = run(capsys, str(tmp_path / "out"), f"--sheet={tmp_path / 'sheet.png'}")
-    assert code == 0
-    assert "5 images in" in out
-    assert ps.image.decode((tmp_path / "sheet.png").read_bytes()).shape == (136, 5 * 132 + 4, 3)
-
-
 def test_what_cannot_be_done_is_an_error(capsys: pytest.CaptureFixture[str], packed: Path) -> None:
     assert "does not exist" in run(capsys, str(packed / "missing"))[2]
-    code, _, err = run(capsys, str(packed), f"--sheet={packed / 'x.png'}")
-    assert code == 1
-    assert "there are no images in the first records" in err
-    code, _, err = run(capsys, str(packed), f"--sheet={packed / 'missing' / 'x.png'}")
-    assert code == 1
-    assert f"there is no folder {str(packed / 'missing')!r}" in err
-    assert ".part" not in err

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
-import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -37,40 +34,27 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
     return code, " ".join(captured.out.split()), captured.err
 
 
-def test_photographs_are_resized_packed_and_measured(capsys: pytest.CaptureFixture[str], photos: Path) -> None:
+def test_photographs_are_resized_and_packed(capsys: pytest.CaptureFixture[str], photos: Path) -> None:
     code, out, err = run(capsys, "photos", "out", "--resize=30", "--quality=80", "--shards=3", "--num-workers=1", "--shuffle=1")
     assert (code, err) == (0, "")
     assert "12 elements" in out
     assert "in 3 files, tfrecord" in out
-    assert "What this bought, measured on this machine as a training loop reads: shuffled, in batches of 1" in out
-    assert out.count("samples/s") == 2
-    assert "samples/s, decoded, resized and cropped, with 1 thread" in out
-    assert "samples/s, read, decoded and cropped:" in out
-    assert "times as many" in out
     elements = list(ps.read_packed("out"))
     assert sorted(int(one["label"]) for one in elements) == [0] * 6 + [1] * 6
     assert {ps.image.decode(one["data"]).shape[0] for one in elements} == {30}
     assert [one["path"] for one in elements] != sorted(one["path"] for one in elements)
 
 
-def test_a_rerun_says_that_all_was_there_and_an_edited_function_is_refused(capsys: pytest.CaptureFixture[str], photos: Path) -> None:
-    given = ("a.npy", "out", "--map=edited_for_pack:made", "--no-measure")
-    np.save("a.npy", np.arange(6).reshape(3, 2))
-    for factor, wanted in ((2, "written 3 elements"), (2, "written nothing: all was there already, and was verified"), (3, "")):
-        Path("edited_for_pack.py").write_text(f"def made(element):\n    return {{'data': element['data'] * {factor}}}  # {' ' * factor}\n")
-        importlib.invalidate_caches()
-        sys.modules.pop("edited_for_pack", None)
-        code, out, err = run(capsys, *given)
-        assert wanted in out
-        assert code == (0 if wanted else 1)
-    assert "its functions are others by their source text" in err
+def test_a_rerun_says_that_all_was_there(capsys: pytest.CaptureFixture[str], photos: Path) -> None:
+    for wanted in ("written 12 elements", "written nothing: all was there already, and was verified"):
+        assert wanted in run(capsys, "photos", "out")[1]
 
 
 @pytest.mark.slow
 def test_the_number_of_workers_changes_no_byte(capsys: pytest.CaptureFixture[str], photos: Path) -> None:
     found = []
     for number in ("1", "2"):
-        assert run(capsys, "photos", number, "--resize=20", "--shards=2", f"--num-workers={number}", "--no-measure")[0] == 0
+        assert run(capsys, "photos", number, "--resize=20", "--shards=2", f"--num-workers={number}")[0] == 0
         found.append([hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(Path(number).iterdir())])
     assert found[0] == found[1]
 
@@ -80,26 +64,16 @@ def test_a_dry_run_predicts_and_writes_nothing(capsys: pytest.CaptureFixture[str
     assert code == 0
     assert "a look at 12 elements of a folder of images; nothing was written" in out
     assert "would write 12 elements, about" in out
-    assert "would take about" in out
-    assert ", once they have started" in out
-    assert "fewer shards than workers" not in out
     assert not Path("out").exists()
-
-
-def test_a_dry_run_says_when_processes_would_share_a_shard(capsys: pytest.CaptureFixture[str], photos: Path) -> None:
-    code, out, _ = run(capsys, "photos", "out", "--resize=30", "--dry-run", "--num-workers=3", "--shards=2")
-    assert code == 0
-    assert "fewer shards than workers" in " ".join(out.split())
-    assert "give --shards 3 or more" in " ".join(out.split())
 
 
 def test_a_corrupt_photograph_is_an_error_or_left_out_and_listed(capsys: pytest.CaptureFixture[str], photos: Path) -> None:
     (photos / "photos" / "a" / "4.jpg").write_bytes(b"<html>not found</html>")
-    code, _, err = run(capsys, "photos", "out", "--resize=30", "--no-measure")
+    code, _, err = run(capsys, "photos", "out", "--resize=30")
     assert code == 1
     assert "4.jpg" in err
     assert "--on-error skip leaves such elements out" in err
-    code, out, _ = run(capsys, "photos", "out2", "--resize=30", "--on-error=skip", "--no-measure")
+    code, out, _ = run(capsys, "photos", "out2", "--resize=30", "--on-error=skip")
     assert code == 0
     assert "left out 1 elements, listed in the manifest" in out
     assert "4.jpg" in out
@@ -112,7 +86,7 @@ def test_a_damaged_photograph_outside_the_sample_is_told_without_the_stack_of_it
     good = (photos / "photos" / "a" / "0.jpg").read_bytes()
     for number in range(180):
         (photos / "photos" / "a" / f"more{number:03d}.jpg").write_bytes(good if number != 99 else good[:300])
-    code, _, err = run(capsys, "photos", "out", "--resize=30", "--no-measure", "--shards=4", "--num-workers=1")
+    code, _, err = run(capsys, "photos", "out", "--resize=30", "--shards=4", "--num-workers=1")
     assert code == 1
     assert "Traceback" not in err
     assert len(err.splitlines()) <= 6
@@ -122,7 +96,7 @@ def test_a_damaged_photograph_outside_the_sample_is_told_without_the_stack_of_it
     assert "--on-error skip leaves such elements out" in err
     kept = {path.name: path.stat().st_mtime_ns for path in Path("out").glob("*.tfrecord")}
     assert kept
-    code, out, _ = run(capsys, "photos", "out", "--resize=30", "--no-measure", "--shards=4", "--num-workers=1", "--on-error=skip")
+    code, out, _ = run(capsys, "photos", "out", "--resize=30", "--shards=4", "--num-workers=1", "--on-error=skip")
     assert code == 0
     assert "left out 1 elements" in out
     assert {name: (Path("out") / name).stat().st_mtime_ns for name in kept} == kept
@@ -130,9 +104,7 @@ def test_a_damaged_photograph_outside_the_sample_is_told_without_the_stack_of_it
 
 def test_a_function_of_the_users_is_run_in_processes(capsys: pytest.CaptureFixture[str], photos: Path) -> None:
     (photos / "mine_for_pack.py").write_text("def short(element):\n    return {'n': len(element['data']), 'label': element['label']}\n")
-    code, _, err = run(
-        capsys, "photos", "out", "--map=mine_for_pack:short", "--no-measure", "--format=tar", "--num-workers=2", "--shards=2"
-    )
+    code, _, err = run(capsys, "photos", "out", "--map=mine_for_pack:short", "--format=tar", "--num-workers=2", "--shards=2")
     assert (code, err) == (0, "")
     assert ps.read_packed("out")[0].keys() == {"n", "label"}
 
@@ -142,7 +114,7 @@ def test_an_error_of_a_users_function_in_a_worker_is_told_by_its_own_frames(caps
     Path("failing_for_pack.py").write_text(
         "def deep(element):\n    raise KeyError('nope')\ndef made(element):\n    return deep(element) if element['n'] == 101 else element\n"
     )
-    code, _, err = run(capsys, "lines.jsonl", "out", "--map=failing_for_pack:made", "--no-measure", "--num-workers=1")
+    code, _, err = run(capsys, "lines.jsonl", "out", "--map=failing_for_pack:made", "--num-workers=1")
     assert code == 1
     lines = err.splitlines()
     assert [line for line in lines if line.startswith("  File ")] == [
@@ -157,7 +129,7 @@ def test_an_error_of_a_users_function_in_a_worker_is_told_by_its_own_frames(caps
     assert "(line 102 of 'lines.jsonl')" in err
 
 
-def test_a_dataset_of_the_users_is_packed_with_variants(capsys: pytest.CaptureFixture[str], photos: Path) -> None:
+def test_a_dataset_of_the_users_is_packed(capsys: pytest.CaptureFixture[str], photos: Path) -> None:
     (photos / "data_for_pack.py").write_text(
         "import penstock as ps\n"
         "def noisy(number, rng):\n    return {'number': number, 'noise': float(rng.random())}\n"
@@ -165,11 +137,10 @@ def test_a_dataset_of_the_users_is_packed_with_variants(capsys: pytest.CaptureFi
         "def made():\n    return train.take(3)\n"
         "other = 5\n"
     )
-    assert run(capsys, "data_for_pack:train", "out", "--variants=3", "--no-measure")[0] == 0
+    assert run(capsys, "data_for_pack:train", "out")[0] == 0
     elements = list(ps.read_packed("out"))
-    assert len(elements) == 30
-    assert len({float(one["noise"]) for one in elements}) == 30
-    assert run(capsys, "data_for_pack:made", "three", "--no-measure")[0] == 0
+    assert len({float(one["noise"]) for one in elements}) == 10
+    assert run(capsys, "data_for_pack:made", "three")[0] == 0
     assert len(ps.read_packed("three")) == 3
     code, _, err = run(capsys, "data_for_pack:other", "none")
     assert code == 1
@@ -184,9 +155,9 @@ def test_files_of_records_are_read_as_such(capsys: pytest.CaptureFixture[str], p
         assert code == 1
         assert f"write `ds = ps.read_tfrecord({source!r}, features={{...}})`" in err
     Path("sizes_for_pack.py").write_text("def lengths(element):\n    return {'size': len(element['record'])}\n")
-    assert run(capsys, "ref/*.tfrecord", "sizes", "--map=sizes_for_pack:lengths", "--no-measure")[0] == 0
+    assert run(capsys, "ref/*.tfrecord", "sizes", "--map=sizes_for_pack:lengths")[0] == 0
     assert len(ps.read_packed("sizes")) == 5
-    assert run(capsys, "lines.jsonl", "lines", "--no-measure")[0] == 0
+    assert run(capsys, "lines.jsonl", "lines")[0] == 0
     assert [int(one["b"]) for one in ps.read_packed("lines")] == [1, 2]
     code, _, err = run(capsys, "s3://bucket/photos", "out")
     assert code == 1
@@ -197,7 +168,7 @@ def test_files_of_records_are_read_as_such(capsys: pytest.CaptureFixture[str], p
 
 def test_arrays_are_packed_in_threads(capsys: pytest.CaptureFixture[str], photos: Path) -> None:
     np.savez("a.npz", x=np.arange(20).reshape(10, 2), y=np.arange(10))
-    assert run(capsys, "a.npz", "out", "--compression=gzip", "--no-measure")[0] == 0
+    assert run(capsys, "a.npz", "out", "--compression=gzip")[0] == 0
     assert [int(one["y"]) for one in ps.read_packed("out")] == list(range(10))
 
 
@@ -224,18 +195,7 @@ def test_arguments_that_do_not_go_together_are_errors(
     assert not Path("out").exists()
 
 
-@pytest.mark.parametrize("given", [{"raw_per_s": 10.0, "packed_per_s": 5.0, "num_workers": 1}])
-def test_packing_that_buys_nothing_says_so(capsys: pytest.CaptureFixture[str], given: dict[str, Any]) -> None:
-    from penstock.cli.pack import Gain, _bought
-    from penstock.cli.screen import Screen
-
-    _bought(Gain(**given), Screen(sys.stdout))
-    assert "Packing did not make this source faster to read here" in capsys.readouterr().out
-
-
-def test_a_stream_is_packed_once_and_not_measured(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stream_is_packed_once(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     Path("stream_to_pack.py").write_text(
@@ -250,8 +210,6 @@ def test_a_stream_is_packed_once_and_not_measured(
     assert (code, err) == (0, "")
     assert "a look at 64 elements of a dataset; nothing was written" in out
     assert "an element; how many a stream has shows at its end" in out
-    assert "fewer shards than workers" not in out
     code, out, err = run(capsys, "stream_to_pack:train", "out", "--num-workers=1")
     assert (code, err) == (0, "")
     assert "written 300 elements" in out
-    assert "What this bought was not measured: the source has no positions, and is read once." in out

@@ -41,5 +41,5 @@ def test_workers_are_a_number_or_auto(capsys: pytest.CaptureFixture[str], text: 
 def test_inspect_has_arguments_too() -> None:
     parser = argparse.ArgumentParser()
     _add_inspect(parser)
-    found = parser.parse_args(["x", "--verify", "--samples=1", "--sheet=a.png"])
-    assert (found.path, found.verify, found.samples, found.sheet) == ("x", True, 1, "a.png")
+    found = parser.parse_args(["x", "--verify", "--samples=1"])
+    assert (found.path, found.verify, found.samples) == ("x", True, 1)

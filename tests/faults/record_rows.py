@@ -258,7 +258,6 @@ ROWS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
             "faults/test_packing.py::test_a_packer_that_is_killed_again_and_again_ends_with_the_same_files",
             "faults/test_packing_workers.py::test_a_packer_with_workers_that_is_killed_leaves_nobody_and_goes_on_to_the_same_files",
             "faults/test_packing_workers.py::test_a_worker_that_is_killed_alone_is_an_error_and_a_rerun_gives_the_same_files",
-            "faults/test_packing_workers.py::test_a_worker_that_is_killed_in_the_sample_is_an_error_and_nothing_is_written",
             "faults/test_packing_workers.py::test_a_packer_with_workers_is_killed_at_a_hundred_moments",
             "faults/test_packing.py::test_finished_shards_are_not_written_again",
             "faults/test_packing_streams.py::test_a_packer_of_a_stream_that_is_killed_begins_the_stream_again_and_writes_the_same",

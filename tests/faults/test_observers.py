@@ -102,7 +102,7 @@ def test_the_doctor_shows_no_secret(tmp_path: Path) -> None:
 
 def test_the_manifest_of_what_was_left_out_has_no_secret(tmp_path: Path) -> None:
     numbers = ps.from_source(range(40)).map(Fetch(URL)).map(lambda number: {"number": number})
-    manifest = pack(numbers, tmp_path / "to", executor="threads", num_workers=1, on_error=ps.Skip(), trace=tmp_path / "pack.json")
+    manifest = pack(numbers, tmp_path / "to", executor="threads", num_workers=1, on_error=ps.Skip())
     assert [lost["key"][0][1] for lost in manifest.skipped] == [3, 13, 23, 33]
     assert manifest.skipped[0]["text"].startswith("GET s3://[removed]@bucket/x?[removed] failed")
     check_clean("packed", *files_of(tmp_path))

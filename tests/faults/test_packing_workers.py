@@ -12,6 +12,8 @@ import shutil
 import signal
 import subprocess
 import sys
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +23,11 @@ from packing import small
 import penstock as ps
 from penstock.errors import WorkerDied
 from penstock.packing import pack
-from penstock.packing.disk import Disk
-from penstock.packing.options import PackOptions, Watching
-from penstock.packing.packer import Packing
 
 pytestmark = pytest.mark.usefixtures("fork_server")
 SOURCE, TESTS = str(Path(ps.__file__).parents[1]), str(Path(__file__).parents[1])
 COUNT, SHARDS = 400, 8
 PER_SHARD = COUNT // SHARDS
-SAMPLED = {place * (COUNT - 1) // 63 for place in range(64)}
-"""What the workers make before they write, as `take_sample` says it."""
 
 
 def wait_for_workers(dest: Path) -> None:
@@ -54,12 +51,12 @@ def name_of(number: int) -> str:
 def test_when_the_disk_is_full_for_one_worker_the_others_stop(tmp_path: Path, executor: Any, num_workers: int) -> None:
     num_shards, dest, fifo = 40, tmp_path / "dest", tmp_path / "fifo"
     os.mkfifo(fifo)
-    packing = Packing(small.dataset(80), PackOptions(num_shards=num_shards), None)
     told = os.open(fifo, os.O_RDWR)  # what was written stays in it as long as this is open
     disk = small.FullForTheSecond(str(fifo))
+    ds = small.dataset(80).map(partial(disk.in_workers, packer=os.getpid()))
     try:
-        with pytest.raises(OSError) as caught:
-            packing.run(str(dest), num_workers=num_workers, executor=executor, watching=Watching(), disk=disk)
+        with disk.used() if executor == "threads" else nullcontext(), pytest.raises(OSError) as caught:
+            pack(ds, dest, num_shards=num_shards, num_workers=num_workers, executor=executor)
     finally:
         os.close(told)
     assert caught.value.errno == errno.ENOSPC
@@ -70,7 +67,7 @@ def test_when_the_disk_is_full_for_one_worker_the_others_stop(tmp_path: Path, ex
     assert not list(dest.glob(".packing/*.part"))
     wait_for_workers(dest)
     for folder in (dest, tmp_path / "reference"):
-        packing.run(str(folder), num_workers=1, executor="threads", watching=Watching(), disk=Disk())
+        pack(ds, folder, num_shards=num_shards, num_workers=1, executor="threads")
     expected = small.hashes(tmp_path / "reference")
     assert small.hashes(dest) == expected
     assert there.items() <= expected.items()
@@ -95,17 +92,6 @@ def test_a_worker_that_is_killed_alone_is_an_error_and_a_rerun_gives_the_same_fi
     pack(small.obedient(orders), dest, num_workers=2, num_shards=SHARDS)
     assert small.hashes(dest) == expected
     assert {name: (dest / name).stat().st_mtime_ns for name in there} == before
-
-
-@pytest.mark.parametrize("number", [0, COUNT - 1])
-def test_a_worker_that_is_killed_in_the_sample_is_an_error_and_nothing_is_written(tmp_path: Path, number: int) -> None:
-    orders, dest = tmp_path / "orders", tmp_path / "dest"
-    small.give_orders(orders, [number])
-    with pytest.raises(WorkerDied, match="SIGKILL") as caught:
-        pack(small.obedient(orders), dest, num_workers=2, num_shards=SHARDS)
-    assert any("elements of the sample" in note and "nothing was written yet" in note for note in caught.value.__notes__)
-    assert not dest.exists()
-    assert len(pack(small.obedient(orders), dest, num_workers=2, num_shards=SHARDS)) == COUNT
 
 
 PROGRAM = "import sys; from packing import small\nif __name__ == '__main__': small.life_in_processes(*sys.argv[1:])"
@@ -162,9 +148,6 @@ class Lives:
         there = small.shards(dest)
         assert there.items() <= self.expected.items()
         assert "data-manifest.json" not in there
-        if not SAMPLED.isdisjoint(numbers):  # a worker had come to it in the sample, before there was anything
-            assert list(dest.iterdir()) == []
-            return
         assert "id" in json.loads((dest / ".packing" / "run.json").read_text())
         for number in numbers:
             assert name_of(number) not in there

@@ -1,4 +1,4 @@
-"""The timeline of enqueuers, jobs and packing: a row for each worker, in threads and in processes; what fails, and what a kill leaves."""
+"""The timeline of enqueuers and jobs: a row for each worker, in threads and in processes; what fails, and what a kill leaves."""
 
 from __future__ import annotations
 
@@ -10,19 +10,15 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from enqueuer import feeding
 from jobs import acting
 from observe.timelines import Record, check_arrows, check_names, check_nesting, loaded, marks_of, rows_of
-from packing import small
 
 import penstock as ps
 from penstock._contracts.event import BlockDone, Event
-from penstock.cli.command import main
 from penstock.errors import PlanError, WorkerDied
 from penstock.observe import trace
-from penstock.packing import pack
 
 pytestmark = [
     pytest.mark.usefixtures("fork_server"),
@@ -225,71 +221,9 @@ def test_a_trace_that_cannot_be_is_refused_before_a_job_is_done(tmp_path: Path) 
         ps.parallel_jobs(acting.square, [1], trace=3)  # type: ignore[arg-type]
     with pytest.raises(FileNotFoundError):
         ps.parallel_jobs(acting.square, [1], executor="inline", trace=tmp_path / "no" / "t.json")
-    with pytest.raises(FileNotFoundError):
-        pack(small.dataset(), tmp_path / "to", executor="threads", trace=tmp_path / "no" / "t.json")
-    assert not (tmp_path / "to").exists()
     (tmp_path / "t.json").write_text("")
     with pytest.raises(PlanError, match="it is no queue, feed or enqueuer"):
         trace(tmp_path / "t.json", [0, 1])
-
-
-# -- packing
-
-
-def flaky_at_7(element: dict[str, Any]) -> dict[str, Any]:
-    if element["number"] == 7:
-        raise OSError("GET https://user:password@host/7")
-    return element
-
-
-@pytest.mark.parametrize("executor", ["processes", "threads"])
-def test_packing_has_a_span_for_each_shard_and_marks_for_its_elements(tmp_path: Path, executor: Any) -> None:
-    manifest = pack(
-        small.dataset().map(flaky_at_7), tmp_path / "to", num_workers=2, executor=executor, num_shards=4,
-        on_error=ps.Retry(1, then=ps.Skip()), trace=tmp_path / "t.json",
-    )  # fmt: skip
-    records = checked(tmp_path / "t.json")
-    shards = sorted(spans(records, "shard"), key=lambda span: span["args"]["number"])
-    assert [span["args"]["number"] for span in shards] == [0, 1, 2, 3]
-    assert [span["args"]["elements"] for span in shards] == [shard.count for shard in manifest.shards]
-    assert [span["args"]["bytes"] for span in shards] == [shard.size for shard in manifest.shards]
-    borders = [(span["args"]["first"], span["args"]["last"]) for span in shards]
-    assert [number for first, last in borders for number in range(first, last + 1)] == [*range(small.COUNT)]
-    rows = {name for name, row in rows_of(records).items() if any(span in row for span in shards)}
-    assert rows <= {"pack: worker 0", "pack: worker 1"}
-    assert len(spans(records, "sample")) == 1
-    marks = marks_of(records)
-    assert [mark["name"] for mark in marks] == ["retry 1", "skipped"]
-    assert [mark["args"]["error"] for mark in marks] == ["OSError: GET https://[removed]@host/7"] * 2
-    assert {mark["args"].get("key", mark["args"].get("keys", [0])[0])[1] for mark in marks} == {7}
-    for mark in marks:  # in the span of its shard
-        assert mark["tid"] == shards[0]["tid"]
-        assert shards[0]["ts"] <= mark["ts"] <= shards[0]["ts"] + shards[0]["dur"]
-
-
-def test_without_a_timeline_packing_writes_the_same_bytes(tmp_path: Path) -> None:
-    for name, path in (("with", tmp_path / "t.json"), ("without", None)):
-        pack(small.dataset(), tmp_path / name, num_workers=1, executor="threads", num_shards=2, trace=path)
-    assert small.hashes(tmp_path / "with") == small.hashes(tmp_path / "without")
-
-
-def test_a_stream_that_is_packed_has_the_rows_of_its_reader(tmp_path: Path) -> None:
-    dataset = ps.from_stream(small.Stream()).map(small.element, seed=5)
-    pack(dataset, tmp_path / "to", num_workers=1, shard_bytes=10_000, trace=tmp_path / "t.json")
-    records = checked(tmp_path / "t.json")
-    assert any(name.startswith("pack: ") and row for name, row in rows_of(records).items())
-    steps = [record["args"]["batches"] for record in records if record["ph"] == "X" and "batches" in record["args"]]
-    assert sum(steps) == 2 * small.Stream.count  # in steps, and ready for them
-
-
-def test_the_command_line_writes_a_timeline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    np.save(tmp_path / "x.npy", np.arange(40))
-    arguments = ["pack", str(tmp_path / "x.npy"), str(tmp_path / "to"), "--shards", "3", "--no-measure", "--num-workers", "1"]
-    assert main([*arguments, "--trace", str(tmp_path / "t.json")]) == 0
-    assert len(spans(checked(tmp_path / "t.json"), "shard")) == 3
-    with pytest.raises(SystemExit):
-        main([*arguments, "--trace", "t.json", "--dry-run"])
-    assert "not allowed with argument" in capsys.readouterr().err
 
 
 # -- a kill

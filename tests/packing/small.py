@@ -19,12 +19,85 @@ from typing import Any
 import numpy as np
 
 import penstock as ps
+from penstock.packing import disk as steps
 from penstock.packing import pack
-from penstock.packing.disk import Disk
-from penstock.packing.options import PackOptions, Watching
-from penstock.packing.packer import Packing
 
 COUNT = 50
+
+
+class Disk:
+    """Stands in for `os` in the module that makes every step on the disk. Subclasses change, fail or note a step. Picklable."""
+
+    def __init__(self) -> None:
+        self.folders: dict[int, str] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(os, name)
+
+    @contextlib.contextmanager
+    def used(self) -> Iterator[None]:
+        """Pack with this disk."""
+        before, steps.os = steps.os, self  # type: ignore[misc, attr-defined]
+        try:
+            yield
+        finally:
+            steps.os = before  # type: ignore[misc, attr-defined]
+
+    def open(self, path: str, flags: int, mode: int = 0o777) -> int:
+        if flags & os.O_CREAT:
+            descriptor = self.create(path)
+            self.folders.pop(descriptor, None)  # a lock had this number, which is closed elsewhere
+            return descriptor
+        descriptor = os.open(path, flags, mode)
+        self.folders[descriptor] = path
+        return descriptor
+
+    def close(self, descriptor: int) -> None:
+        if self.folders.pop(descriptor, None) is None:
+            self.close_file(descriptor)
+        else:
+            os.close(descriptor)
+
+    def fsync(self, descriptor: int) -> None:
+        self.sync(descriptor)
+
+    def replace(self, source: str, target: str) -> None:
+        self.rename(source, target)
+
+    def unlink(self, path: str) -> None:
+        self.remove(path)
+
+    def makedirs(self, path: str, exist_ok: bool) -> None:
+        self.make_folder(path)
+
+    def rmdir(self, path: str) -> None:
+        self.remove_folder(path)
+
+    def create(self, path: str) -> int:
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+
+    def write(self, descriptor: int, data: memoryview) -> int:
+        return os.write(descriptor, data)
+
+    def sync(self, descriptor: int) -> None:
+        os.fsync(descriptor)
+
+    def close_file(self, descriptor: int) -> None:
+        os.close(descriptor)
+
+    def rename(self, source: str, target: str) -> None:
+        os.replace(source, target)
+
+    def remove(self, path: str) -> None:
+        os.unlink(path)
+
+    def make_folder(self, path: str) -> None:
+        os.makedirs(path, exist_ok=True)
+
+    def remove_folder(self, path: str) -> None:
+        os.rmdir(path)
 
 
 def element(number: int, rng: np.random.Generator) -> dict[str, Any]:
@@ -153,14 +226,15 @@ def shards(folder: Path) -> dict[str, str]:
 
 def packed_with(disk: Disk, dest: Path, count: int = COUNT, **options: Any) -> None:
     """Pack in one thread, through a disk of ours."""
-    chosen = PackOptions(**{"num_shards": 3, **options})
-    Packing(dataset(count), chosen, None).run(str(dest), num_workers=1, executor="threads", watching=Watching(), disk=disk)
+    with disk.used():
+        pack(dataset(count), dest, num_workers=1, executor="threads", **{"num_shards": 3, **options})
 
 
 class StepDisk(Disk):
     """Counts the steps; something happens at step `at`, before it is made or after."""
 
     def __init__(self, at: int, *, after: bool = False) -> None:
+        super().__init__()
         self.at, self.after, self.count = at, after, 0
         self.names: list[str] = []
 
@@ -187,8 +261,8 @@ class StepDisk(Disk):
     def sync(self, descriptor: int) -> None:
         self._step("sync", lambda: Disk.sync(self, descriptor))
 
-    def close(self, descriptor: int) -> None:
-        self._step("close", lambda: Disk.close(self, descriptor))
+    def close_file(self, descriptor: int) -> None:
+        self._step("close", lambda: Disk.close_file(self, descriptor))
 
     def rename(self, source: str, target: str) -> None:
         self._step("rename", lambda: Disk.rename(self, source, target))
@@ -220,9 +294,9 @@ class FailingDisk(StepDisk):
         self.count += 1
         raise OSError(self.code, os.strerror(self.code))
 
-    def close(self, descriptor: int) -> None:
+    def close_file(self, descriptor: int) -> None:
         try:
-            super().close(descriptor)
+            super().close_file(descriptor)
         except OSError:
             if not self.after:
                 os.close(descriptor)
@@ -245,22 +319,24 @@ class FullForTheSecond(Disk):
     """
 
     def __init__(self, fifo: str) -> None:
+        super().__init__()
         self._fifo = fifo
-        self._names: dict[int, str] = {}
-
-    def create(self, path: str) -> int:
-        descriptor = super().create(path)
-        self._names[descriptor] = os.path.basename(path)
-        return descriptor
 
     def write(self, descriptor: int, data: memoryview) -> int:
-        if self._names[descriptor].startswith("data-0") and ".json." not in self._names[descriptor]:
+        name = os.path.basename(os.readlink(f"/proc/self/fd/{descriptor}"))
+        if name.startswith("data-0") and ".json." not in name:
             with open(self._fifo, "r+b", buffering=0) as fifo:
                 if not self._is("first") and self._is("second"):
                     fifo.write(b"x" * 1000)  # for each of the others
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
                 fifo.read(1)
         return super().write(descriptor, data)
+
+    def in_workers(self, element: dict[str, Any], packer: int) -> dict[str, Any]:
+        """Give an element; worker processes have this disk from then on."""
+        if os.getpid() != packer:
+            steps.os = self  # type: ignore[misc, attr-defined, assignment]
+        return element
 
     def _is(self, place: str) -> bool:
         try:
@@ -376,6 +452,7 @@ class LogDisk(Disk):
     """
 
     def __init__(self, root: Path) -> None:
+        super().__init__()
         self._root = str(root)
         self.steps: list[tuple[Any, ...]] = []
 
@@ -391,7 +468,8 @@ class LogDisk(Disk):
 
     def sync(self, descriptor: int) -> None:
         super().sync(descriptor)
-        self.steps.append(("sync", descriptor))
+        folder = self.folders.get(descriptor)
+        self.steps.append(("sync", descriptor) if folder is None else ("sync_folder", folder))
 
     def rename(self, source: str, target: str) -> None:
         super().rename(source, target)
@@ -408,10 +486,6 @@ class LogDisk(Disk):
     def remove_folder(self, path: str) -> None:
         super().remove_folder(path)
         self.steps.append(("remove", path))
-
-    def sync_folder(self, path: str) -> None:
-        Disk().sync_folder(path)
-        self.steps.append(("sync_folder", path))
 
     def replay(self, end: int, dest: Path, what: Kept) -> None:
         """Make what is left of the first `end` steps."""

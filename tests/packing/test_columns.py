@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from penstock.errors import SpecError
-from penstock.packing.schema import Field, FieldColumn, columns_of, extension_of, from_raw, npy, raw, schema_of, shaped
+from penstock.packing.schema import Field, columns_of, extension_of, from_raw, npy, raw, schema_of, shaped
 
 VALUES: dict[str, Any] = {
     "i": 1, "u": np.uint64(1), "t": True, "f": np.float32(1), "d": 1.5, "h": np.float16(1), "c": 1j,
@@ -19,7 +19,7 @@ VALUES: dict[str, Any] = {
 
 def stored(fmt: str) -> dict[str, str]:
     schema = schema_of([VALUES])
-    return {one.field.name: f"{one.name} {one.stored}" for one in columns_of(schema, fmt, schema.values(VALUES))}
+    return {one.name: f"{one.column} {one.stored}" for one in columns_of(schema, fmt, schema.values(VALUES)).fields}
 
 
 def test_an_example_has_numbers_where_nothing_is_lost_and_raw_bytes_else() -> None:
@@ -47,7 +47,7 @@ def test_members_of_a_tar_have_the_extensions_that_readers_know() -> None:
 def test_ragged_fields_have_a_column_of_shapes() -> None:
     elements = [{"x": np.zeros((2, size), np.uint8), "v": np.zeros(size)} for size in (1, 2)]
     schema = schema_of(elements)
-    columns = columns_of(schema, "parquet", schema.values(elements[0]))
+    columns = columns_of(schema, "parquet", schema.values(elements[0])).fields
     assert [one.shapes for one in columns] == ["x/shape", ""]
     assert columns[0].as_json()["shapes"] == "x/shape"
     assert columns[0].words() == "x: uint8[2, None] as raw bytes"
@@ -63,7 +63,7 @@ def test_two_fields_of_one_name_are_an_error() -> None:
 def test_raw_bytes_come_back_as_the_array_or_are_an_error() -> None:
     array = np.arange(6, dtype=np.float64).reshape(2, 3)
     schema = schema_of([{"x": array}])
-    (column,) = columns_of(schema, "tfrecord", [array])
+    (column,) = columns_of(schema, "tfrecord", [array]).fields
     assert np.array_equal(from_raw(column, raw(array), None), array)
     assert from_raw(column, raw(array), (3, 2)).shape == (3, 2)
     with pytest.raises(SpecError) as caught:
@@ -73,7 +73,7 @@ def test_raw_bytes_come_back_as_the_array_or_are_an_error() -> None:
 
 def test_an_array_of_raw_bytes_is_a_copy_that_may_be_written_to() -> None:
     array = np.arange(6, dtype=np.float64).reshape(2, 3)
-    (column,) = columns_of(schema_of([array]), "tfrecord", [array])
+    (column,) = columns_of(schema_of([array]), "tfrecord", [array]).fields
     data = raw(array)
     back = from_raw(column, data, None)
     back[...] = 0
@@ -88,7 +88,7 @@ def test_extensions_are_told_by_content_and_npy_files_have_no_time() -> None:
 
 
 def test_a_raw_vector_is_as_long_as_its_bytes_whatever_a_manifest_says() -> None:
-    column = FieldColumn(field=Field(name="v", kind="array", dtype="|u1", shape=(4,)), name="v", stored="raw")
+    column = Field(name="v", kind="array", dtype="|u1", shape=(4,), column="v", stored="raw")
     assert from_raw(column, b"abcdef", None).tolist() == list(b"abcdef")
 
 
@@ -100,16 +100,11 @@ def test_numbers_get_the_shape_of_their_field_or_the_one_stored_beside_them(shap
 
 
 @pytest.mark.skipif(np.dtype(np.longdouble) == np.float64, reason="a long double is a float64 on this platform")
-@pytest.mark.parametrize("fmt", ["tfrecord", "tar", "parquet"])
-@pytest.mark.parametrize(("kind", "plain"), [(np.longdouble, "float64"), (np.clongdouble, "complex128")])
-@pytest.mark.parametrize("shape", [(), (2,), (2, 2)])
-def test_a_long_double_is_refused_by_every_format_and_its_field_named(fmt: str, kind: Any, plain: str, shape: tuple[int, ...]) -> None:
-    value = {"good": 1, "exact": np.ones(shape, kind)[()]}
-    schema = schema_of([value])
-    with pytest.raises(SpecError) as caught:
-        columns_of(schema, fmt, schema.values(value))
-    assert caught.value.what.startswith(f"field 'exact' is {np.dtype(kind).name}")
-    assert f"value.astype(np.{plain})" in caught.value.fix
+@pytest.mark.parametrize("kind", [np.longdouble, np.clongdouble])
+@pytest.mark.parametrize("shape", [(), (2,)])
+def test_a_long_double_is_refused_and_its_field_named(kind: Any, shape: tuple[int, ...]) -> None:
+    with pytest.raises(SpecError, match=r"field 'exact' is a .*, which no packed format holds"):
+        schema_of([{"good": 1, "exact": np.ones(shape, kind)[()]}])
 
 
 @pytest.mark.parametrize("fmt", ["tfrecord", "tar", "parquet"])
@@ -118,4 +113,4 @@ def test_all_other_kinds_of_numbers_have_a_place_in_every_format(fmt: str) -> No
         {f"{np.dtype(code).name}{len(shape)}": np.ones(shape, code)[()] for code in "?bBhHiIqQefdFD" for shape in ((), (2,), (2, 2))}
     ]
     schema = schema_of(elements)
-    assert len(columns_of(schema, fmt, schema.values(elements[0]))) == 14 * 3
+    assert len(columns_of(schema, fmt, schema.values(elements[0])).fields) == 14 * 3

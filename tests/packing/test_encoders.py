@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from packing.small import element
 
 import penstock as ps
 from penstock.formats.example import decode_example
-from penstock.packing.disk import Disk, publish
+from penstock.packing.disk import OutFile
 from penstock.packing.encoders import open_encoder
 from penstock.packing.schema import columns_of, schema_of
 
@@ -23,15 +24,16 @@ ELEMENTS = [element(number, np.random.default_rng(number)) for number in range(9
 def written(folder: Path, fmt: str, compression: str | None = None, elements: list[dict[str, Any]] = ELEMENTS) -> Path:
     schema = schema_of(elements)
     rows = [schema.values(one) for one in elements]
-    columns = columns_of(schema, fmt, rows[0])
+    columns = columns_of(schema, fmt, rows[0]).fields
 
-    def fill(out: Any) -> None:
-        encoder = open_encoder(fmt, columns, compression, out, 3)
-        for row in rows:
-            encoder.add(row)
-        encoder.finish()
-
-    return Path(publish(Disk(), str(folder / "file"), str(folder), fill).path).with_name("file")
+    path = folder / f"file-{len(os.listdir(folder))}"
+    out = OutFile(str(path))
+    encoder = open_encoder(fmt, columns, compression, out, 3)
+    for row in rows:
+        encoder.add(row)
+    encoder.finish()
+    out.seal()
+    return path
 
 
 @pytest.mark.parametrize("compression", [None, "GZIP"])

@@ -7,18 +7,18 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from penstock.errors import PackError
-from penstock.packing.disk import Disk, Folder, Origin, lock_folder, sha256_of
+from penstock.packing.disk import Folder, Inputs, lock_folder, sha256_of
 
-RUN: dict[str, Any] = {"format": "tar", "options": {"on_error": "Raise()", "name": "data"}, "id": "1"}
-ORIGIN = Origin(record={"form": 3, "inputs": "a", "functions": "b", "data": "c"})
+RUN: dict[str, Any] = {"format": "tar", "options": {"on_error": "Raise()", "name": "data"}, "inputs": "a", "id": "1"}
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Folder:
-    return Folder(str(tmp_path), Disk())
+    return Folder(str(tmp_path))
 
 
 def finish(folder: Folder, name: str, **more: Any) -> None:
@@ -26,9 +26,9 @@ def finish(folder: Folder, name: str, **more: Any) -> None:
 
 
 def test_a_run_of_the_same_kind_goes_on_and_removes_what_was_left(folder: Folder, tmp_path: Path) -> None:
-    folder.prepare(RUN, ["a"], ORIGIN)
+    folder.prepare(RUN, ["a"])
     (tmp_path / ".packing" / "a.1.part").write_bytes(b"half")
-    folder.prepare({**RUN, "id": "2"}, ["a"], ORIGIN)
+    folder.prepare({**RUN, "id": "2"}, ["a"])
     assert sorted(os.listdir(tmp_path / ".packing")) == ["run.json"]
     folder.check_run("2")
     with pytest.raises(PackError) as caught:
@@ -44,59 +44,46 @@ def test_a_run_of_the_same_kind_goes_on_and_removes_what_was_left(folder: Folder
     [
         ({"format": "parquet"}, 'its format is another: "tar", now "parquet"'),
         ({"options": {"on_error": "Raise()", "name": "x"}}, 'its options is another: name was "data", now "x"'),
-        ({"inputs": "b"}, "the input files have changed"),
-        ({"functions": "a"}, "its functions are others"),
-        ({"functions": None}, "its functions are others"),
-        ({"data": "b"}, "the arrays or objects in memory have changed"),
-        ({"untold": "map(f) holds a lock"}, "nothing tells whether it was made by the same: map(f) holds a lock"),
+        ({"inputs": "b"}, 'its inputs is another: "a", now "b"'),
     ],
 )
 def test_a_part_of_a_run_of_another_kind_is_refused(folder: Folder, change: dict[str, Any], words: str) -> None:
-    folder.prepare(RUN, [], ORIGIN)
+    folder.prepare(RUN, [])
     finish(folder, "a")
-    origin = Origin(record={key: change.get(key, value) for key, value in ORIGIN.record.items()}, untold=change.get("untold", ""))
     with pytest.raises(PackError) as caught:
-        folder.prepare({**RUN, **{key: value for key, value in change.items() if key in RUN}}, [], origin)
+        folder.prepare({**RUN, **change}, [])
     assert words in str(caught.value)
 
 
 def test_another_policy_goes_on_while_nothing_is_left_out(folder: Folder) -> None:
-    folder.prepare(RUN, ["a"], ORIGIN)
+    folder.prepare(RUN, ["a"])
     finish(folder, "a")
     skips = {**RUN, "options": {**RUN["options"], "on_error": "Skip()"}}
-    folder.prepare(skips, ["a"], ORIGIN)
+    folder.prepare(skips, ["a"])
     assert folder.finished("a") is not None
     finish(folder, "b", skipped=[{"key": []}])
     with pytest.raises(PackError) as caught:
-        folder.prepare(RUN, ["a"], ORIGIN)
+        folder.prepare(RUN, ["a"])
     assert 'its options is another: on_error was "Skip()", now "Raise()"' in str(caught.value)
-    folder.prepare(skips, ["a"], ORIGIN)
+    folder.prepare(skips, ["a"])
 
 
 def test_a_run_of_another_kind_that_finished_nothing_makes_room(folder: Folder, tmp_path: Path) -> None:
-    folder.prepare(RUN, ["a"], ORIGIN)
+    folder.prepare(RUN, ["a"])
     (tmp_path / ".packing" / "a.1.part").write_bytes(b"half")
-    folder.prepare({**RUN, "format": "parquet", "id": "2"}, ["b"], ORIGIN)
+    folder.prepare({**RUN, "format": "parquet", "id": "2"}, ["b"])
     folder.check_run("2")
     assert sorted(os.listdir(tmp_path / ".packing")) == ["run.json"]
     (tmp_path / "a").write_bytes(b"mine")
     with pytest.raises(PackError) as caught:
-        folder.prepare(RUN, ["a"], ORIGIN)
+        folder.prepare(RUN, ["a"])
     assert "'a' is there already" in str(caught.value)
-
-
-def test_where_a_manifest_comes_from_stands_beside_it(folder: Folder, tmp_path: Path) -> None:
-    assert folder.origin("x-manifest.json") is None
-    folder.prepare(RUN, [], ORIGIN)
-    folder.write_origin("x-manifest.json", ORIGIN)
-    assert folder.origin("x-manifest.json") == ORIGIN.record
-    assert (tmp_path / ".x-origin.json").is_file()
 
 
 def test_files_that_nobody_knows_are_not_replaced(folder: Folder, tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"mine")
     with pytest.raises(PackError) as caught:
-        folder.prepare(RUN, ["b", "a"], ORIGIN)
+        folder.prepare(RUN, ["b", "a"])
     assert "'a' is there already, and nothing says what it is" in str(caught.value)
     assert (tmp_path / "a").read_bytes() == b"mine"
 
@@ -105,14 +92,14 @@ def test_shards_of_something_else_are_told_before_anything_is_written(folder: Fo
     names = ["data-00000-of-00002.tfrecord", "data-00001-of-00002.tfrecord"]
     for name in ("data-00000-of-00010.tfrecord.psidx", "other-00000-of-00010.tfrecord", "data-00000-of-00010.tar", "data-manifest.json"):
         (tmp_path / name).touch()
-    folder.prepare(RUN, names, ORIGIN)
+    folder.prepare(RUN, names)
     (tmp_path / "data-00000-of-00010.tfrecord").touch()
     with pytest.raises(PackError, match=r"'data-00000-of-00010\.tfrecord' is there, which looks like a shard and is none of this dataset"):
-        folder.prepare(RUN, names, ORIGIN)
+        folder.prepare(RUN, names)
 
 
 def test_a_shard_is_finished_when_note_size_and_hash_fit(folder: Folder, tmp_path: Path) -> None:
-    folder.prepare(RUN, ["a"], ORIGIN)
+    folder.prepare(RUN, ["a"])
     assert folder.finished("a") is None
     finish(folder, "a")
     note = folder.finished("a")
@@ -126,16 +113,17 @@ def test_a_shard_is_finished_when_note_size_and_hash_fit(folder: Folder, tmp_pat
 
 
 def test_a_damaged_note_is_an_error_that_says_what_to_remove(folder: Folder, tmp_path: Path) -> None:
-    folder.prepare(RUN, ["a"], ORIGIN)
+    folder.prepare(RUN, ["a"])
     (tmp_path / ".packing" / "run.json").write_text("{")
     with pytest.raises(PackError) as caught:
-        folder.prepare(RUN, ["a"], ORIGIN)
+        folder.prepare(RUN, ["a"])
     assert "run.json' cannot be read" in str(caught.value)
 
 
 def test_a_manifest_is_written_as_json(folder: Folder, tmp_path: Path) -> None:
-    folder.prepare(RUN, [], ORIGIN)
-    folder.write_manifest("m.json", {"é": 1})
+    folder.prepare(RUN, [])
+    folder.write_manifest("m.json", {"é": 1}, Inputs("digest", np.zeros((0, 3), np.int64)))
+    assert folder.inputs("m.json") == "digest"
     assert json.loads((tmp_path / "m.json").read_text("ascii")) == {"é": 1}
 
 

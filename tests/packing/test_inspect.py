@@ -23,14 +23,9 @@ from penstock.packing.inspect import (
     _look_parquet,
     _look_tar,
     _look_tfrecord,
-    _pieces_of,
-    _spec_words,
     inspect,
-    is_image,
     shown,
-    summary,
 )
-from penstock.packing.reencode import EncodeJpeg
 
 
 @pytest.fixture
@@ -47,46 +42,14 @@ def test_a_packed_dataset_is_shown_as_it_was_packed(packed: Path) -> None:
     manifest, first, second = inspect(packed, verify=True, num_samples=1)
     assert (manifest.kind, manifest.count, manifest.noun) == ("manifest of a packed dataset", 20, "records in 2 files")
     assert (first.kind, first.count, second.count, first.problems) == ("TFRecord", 10, 10, [])
-    assert first.samples[0]["name"] == "é 0"
-    assert first.samples[0]["pixels"].shape == (2, 3)
-    assert first.fields[3] == "pixels: uint8[2, 3] as raw bytes"
+    assert first.samples[0]["name"] == ["é 0".encode()]
+    assert manifest.fields[3] == "pixels: uint8[2, 3] as raw bytes"
     assert "verified: as many records as the manifest says" in first.remarks
-
-
-def shapes(number: int) -> dict[str, Any]:
-    return {
-        "mat": np.full((2, 3), number, np.float32),
-        "small": np.ones((1, 1), np.int64),
-        "one": np.ones(1, np.float32),
-        "none": np.zeros((0, 3), np.float32),
-        "ragged": np.ones((number + 1, 2), np.float32),
-        "pixels": np.ones((1, 2), np.uint8),
-        "data": b"x",
-        "number": number,
-    }
-
-
-@pytest.mark.parametrize(
-    ("fmt", "compression"), [("tfrecord", None), ("tfrecord", "GZIP"), ("tar", None), ("parquet", None), ("parquet", "zstd")]
-)
-def test_samples_are_what_read_packed_gives(tmp_path: Path, fmt: str, compression: str | None) -> None:
-    if fmt == "parquet":
-        pytest.importorskip("pyarrow", reason="pyarrow is not installed")
-    ps.pack(ps.from_source(range(3)).map(shapes), tmp_path, num_shards=1, executor="threads", format=fmt, compression=compression)
-    _, report = inspect(tmp_path)
-    assert report.problems == []
-    for sample, element in zip(report.samples, ps.read_packed(tmp_path), strict=True):
-        kinds = [
-            {name: (type(value), getattr(value, "dtype", None), np.shape(value)) for name, value in one.items()}
-            for one in (sample, element)
-        ]
-        assert kinds[0] == kinds[1]
-        assert all(np.array_equal(sample[name], element[name]) for name in element)
 
 
 def test_a_shard_alone_knows_its_manifest(packed: Path) -> None:
     (report,) = inspect(packed / "data-00001-of-00002.tfrecord", verify=True)
-    assert report.samples[0]["name"] == "é 10"
+    assert "verified: as many records as the manifest says" in report.remarks
     assert NO_COUNT not in report.remarks
 
 
@@ -161,9 +124,9 @@ def test_two_packed_datasets_in_one_folder_are_both_known(tmp_path: Path, monkey
     assert "verified: as many records as the manifest says" in report.remarks
     monkeypatch.chdir(tmp_path)
     found = [Path(report.path).name for report in inspect(".", verify=True)]
-    assert found == [
-        name for which in ("train", "val") for name in (f"{which}-manifest.json", *(f"{which}-0000{n}-of-00002.tfrecord" for n in (0, 1)))
-    ]
+    shards = [f"{which}-0000{n}-of-00002.tfrecord" for which in ("train", "val") for n in (0, 1)]
+    assert found == ["train-manifest.json", "val-manifest.json", *shards]
+    assert [Path(report.path).name for report in inspect(".")] == [*found[:2], shards[0], shards[2]]
     (tmp_path / "val-manifest.json").write_text('{"penstock_pack": 1')
     assert any("the manifest cannot be read" in problem for problem in problems(tmp_path / "val-00001-of-00002.tfrecord"))
     assert problems(tmp_path / "train-00001-of-00002.tfrecord") == []
@@ -182,32 +145,13 @@ def test_a_missing_shard_and_a_damaged_manifest_are_problems(packed: Path) -> No
     assert "'data-00001-of-00002.tfrecord' is missing: it had 10 of 20 elements" in problems(packed, verify=False)
     path = packed / "data-manifest.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "count": 3}))
-    (report,) = inspect(packed)
+    report = inspect(packed)[0]
     assert "it was changed" in report.problems[0]
 
 
 def test_elements_that_were_left_out_are_a_remark(tmp_path: Path) -> None:
     ps.pack(dataset(20).map(bad_at_7), tmp_path / "out", executor="threads", on_error=ps.Skip())
     assert "1 element was left out when it was packed" in inspect(tmp_path / "out")[0].remarks
-
-
-def test_an_index_is_shown_and_compared_with_its_file(packed: Path) -> None:
-    path = packed / "data-00000-of-00002.tfrecord"
-    list(ps.read_tfrecord(str(path)))
-    index = Path(beside(str(path)))
-    (report,) = inspect(index, verify=True)
-    assert (report.kind, report.count, report.problems) == ("index", 10, [])
-    assert report.fields[0] == "column 'offsets': int64 [10]"
-    assert "verified: its own check sums, and those of the file that it describes" in report.remarks
-    data = path.read_bytes()
-    path.write_bytes(bytes(len(data)))
-    assert "has other bytes than when it was built" in problems(index)[0]
-    path.write_bytes(data[:-1])
-    assert f"has {len(data) - 1} bytes, and had {len(data)}" in problems(index)[0]
-    path.unlink()
-    assert problems(index) == []
-    index.write_bytes(index.read_bytes()[:-1])
-    assert len(problems(index)) == 1
 
 
 def test_a_damaged_index_beside_a_file_is_a_problem(packed: Path) -> None:
@@ -258,7 +202,7 @@ def test_records_sizes_fields_and_samples_are_found(one_file: tuple[Any, Path]) 
     report = look(*one_file)
     assert report.count == 12
     assert len(report.samples) == 2
-    assert any("number" in line for line in report.fields)
+    assert all(any("number" in name for name in sample) for sample in report.samples)
     assert report.problems == []
     assert any(line.startswith("verified: ") for line in report.remarks)
     assert report.lengths is None or (len(report.lengths) == 12 and report.lengths.min() > 100)
@@ -337,53 +281,31 @@ def test_a_frame_is_known_by_the_check_sum_of_its_length() -> None:
     assert not _begins_as_tfrecord(b"")
 
 
-def test_problems_are_sentences_and_fields_are_told_by_samples() -> None:
-    report = Inspection(path="a", kind="b", size=1, samples=[{"x": 1, "y": b""}, {"x": 1.5}])
+def test_problems_are_sentences() -> None:
+    report = Inspection(path="a", kind="b", size=1)
     report.add_problem(SourceError("it is bad", where="a", fix="none"))
     report.add_problem(ValueError("odd"))
     assert report.problems == ["it is bad (a)", "ValueError: odd"]
-    report.describe_samples()
-    assert report.fields == ["'x': int or float", "'y': bytes"]
-
-
-def test_a_file_comes_in_pieces_and_sizes_have_a_median(tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(bytes(5 << 20))
-    assert [piece.size for piece in _pieces_of(str(tmp_path / "a"))] == [4 << 20, 1 << 20]
-    assert summary([5, 1, 3]) == (1, 3, 5)
 
 
 @pytest.mark.parametrize(
     ("value", "text"),
     [
         (b"ab\x1b[31m", r"b'ab\x1b[31m'"),
-        (b"x" * 30, "b'xxxxxxxxxxxxxxxxxxxxxxxx'... (30 bytes)"),
+        (b"x" * 41, f"b'{'x' * 40}'... (41 bytes)"),
         ("\x1b]0;title\x07 \u202e", r"'\x1b]0;title\x07 \u202e'"),
-        ("é" * 70, f"'{'é' * 60}'... (70 characters)"),
+        ("é" * 70, f"'{'é' * 40}'... (70 characters)"),
         (np.int64(3), "3"),
         (2.5, "2.5"),
         (None, "None"),
-        (np.arange(3, dtype=np.uint8), "uint8[3] 0, 1, 2"),
-        (np.zeros((2, 4), np.float32), "float32[2, 4] 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, ..."),
-        ([b"a", b"b", b"c", b"d"], "[b'a', b'b', b'c', ... (4)]"),
+        (np.arange(3, dtype=np.uint8), "uint8[3] [0, 1, 2]"),
+        (np.zeros((2, 4), np.float32), "float32[2, 4] [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, ...]"),
+        ([b"a"] * 7, "[b'a', b'a', b'a', b'a', b'a', b'a', ...]"),
         ([b"a"], "[b'a']"),
-        (np.array([b"\x1b", "a"], object), r"object[2] b'\x1b', 'a'"),
-        ({"a": "x" * 200}, "{'a': '" + "x" * 113 + "..."),
+        (np.array([b"\x1b", "a"], object), r"object[2] [b'\x1b', 'a']"),
+        ({"a": "x" * 200}, "{'a': '" + "x" * 153 + "..."),
     ],
 )
 def test_values_are_one_short_line_without_control_characters(value: Any, text: str) -> None:
     assert shown(value) == text
     assert shown(value).isprintable()
-
-
-def test_images_are_told_by_their_headers() -> None:
-    pytest.importorskip("simplejpeg", reason="simplejpeg is not installed")
-    data = EncodeJpeg("data")({"data": np.zeros((30, 40, 3), np.uint8)})["data"]
-    assert shown(data) == f"JPEG 40x30 ({len(data)} bytes)"
-    assert is_image(data)
-    assert not is_image(b"<html>")
-    assert shown(data[:12]).startswith("a damaged image (12 bytes): ")
-
-
-def test_kinds_are_said_with_sizes() -> None:
-    values: list[Any] = [b"", "x", [b"a", b"b"], [], np.zeros((2, 3)), np.int32(1), 1.5]
-    assert [_spec_words(value) for value in values] == ["bytes", "str", "bytes [2]", "nothing [0]", "float64[2, 3]", "int32", "float"]

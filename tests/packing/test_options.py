@@ -22,7 +22,6 @@ from penstock.packing.options import PackOptions, destination, options_of, worke
         ({"num_shards": 2, "shard_bytes": 10}, "num_shards= and shard_bytes= say the same in two ways"),
         ({"num_shards": 0}, "num_shards=0"),
         ({"shard_bytes": -1}, "shard_bytes=-1"),
-        ({"variants": 0}, "variants=0"),
         ({"shuffle": "x"}, "'x'"),
         ({"name": "../x"}, "name='../x' cannot begin a file name"),
         ({"name": ""}, "name='' cannot begin a file name"),
@@ -49,7 +48,6 @@ def test_names_are_those_that_readers_of_each_format_expect() -> None:
     assert PackOptions(format="tar").file_names(2) == ["data-000000.tar", "data-000001.tar"]
     assert PackOptions(format="parquet").file_names(1) == ["data-00000-of-00001.parquet"]
     assert PackOptions(name="train").manifest_name() == "train-manifest.json"
-    assert PackOptions().as_json()["variants"] == 1
 
 
 def test_a_file_and_a_link_to_nothing_are_no_destination(tmp_path: Path) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import pickle
-
 import numpy as np
 import pytest
 
 import penstock as ps
 from penstock.errors import PlanError, SpecError
-from penstock.packing.reencode import EncodeJpeg, Reencode, reencoded
+from penstock.packing.reencode import EncodeJpeg, reencoded
 
 pytest.importorskip("simplejpeg", reason="simplejpeg is not installed")
 PIXELS = np.tile(np.arange(200, dtype=np.uint8)[:, None, None], (1, 100, 3))
@@ -25,17 +23,6 @@ def test_images_are_decoded_resized_and_encoded_again() -> None:
     assert np.abs(pixels.astype(int).mean() - PIXELS.mean()) < 2
     (same,) = reencoded(ds, "data", size=None, quality=80)
     assert ps.image.decode(same["data"]).shape == PIXELS.shape
-
-
-def test_the_one_step_gives_the_bytes_of_the_three_and_travels_to_processes() -> None:
-    data = EncodeJpeg("data", 95)({"data": PIXELS})["data"]
-    step = pickle.loads(pickle.dumps(Reencode("data", 64, 70)))
-    three = EncodeJpeg("data", 70)({"data": ps.image.resize(ps.image.decode(data), 64)})
-    for _ in range(2):
-        assert step({"data": data}) == three
-    with pytest.raises(SpecError) as caught:
-        step({"other": data})
-    assert "the element has no field 'data'" in str(caught.value)
 
 
 def test_a_lower_quality_takes_fewer_bytes() -> None:

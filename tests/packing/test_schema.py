@@ -9,7 +9,7 @@ import pytest
 
 import penstock as ps
 from penstock.errors import SpecError
-from penstock.packing.schema import NoSchema, Schema, alike, fields_of, schema_of
+from penstock.packing.schema import NoSchema, Schema, columns_of, fields_of, schema_of
 
 
 def test_fields_of_nested_elements_have_names() -> None:
@@ -29,12 +29,13 @@ def test_fields_that_cannot_be_named_are_an_error(element: object, words: str) -
 
 
 def test_a_schema_has_kinds_and_dtypes_and_leaves_open_what_differs() -> None:
-    schema = schema_of(
+    elements = [
         {"n": n, "s": "x", "b": b"x", "i": np.zeros((2, n, 3), ">u2"), "f": 0.5, "t": np.True_, "m": memoryview(b"x")} for n in (1, 2)
-    )
-    assert [field.words() for field in schema.fields] == ["int64", "str", "bytes", "uint16[2, None, 3]", "float64", "bool", "bytes"]
-    assert [field.is_ragged for field in schema.fields] == [False, False, False, True, False, False, False]
-    assert Schema.from_json(schema.as_json()) == schema
+    ]
+    schema = schema_of(elements)
+    assert [field.type_words() for field in schema.fields] == ["int64", "str", "bytes", "uint16[2, None, 3]", "float64", "bool", "bytes"]
+    written = columns_of(schema, "parquet", schema.values(elements[0]))
+    assert Schema.from_json(written.as_json()) == written
 
 
 @pytest.mark.parametrize(
@@ -43,13 +44,12 @@ def test_a_schema_has_kinds_and_dtypes_and_leaves_open_what_differs() -> None:
         [{"name": "a", "kind": "thing"}],
         [{"name": "a", "kind": "array", "dtype": "O"}],
         [{"name": "a", "kind": "array", "dtype": "<i4", "shape": [-1]}],
+        [{"name": "a", "kind": "str", "stored": "pickle"}],
     ],
 )
 def test_a_record_that_is_no_schema_is_refused(record: object) -> None:
     with pytest.raises(NoSchema):
         Schema.from_json(record)
-    with pytest.raises(NoSchema):
-        schema_of([])
 
 
 @pytest.mark.parametrize("value", [None, {1, 2}, np.array(["a"]), np.array([None]), np.datetime64("2020-01-01")])
@@ -83,31 +83,16 @@ def test_fields_may_come_in_any_order_and_are_written_in_that_of_the_first() -> 
 
 
 def test_lists_of_different_lengths_are_an_error_that_says_how_to_make_arrays_of_them() -> None:
-    with pytest.raises(SpecError, match="has the fields id, tags/0, another has the fields id, tags/0, tags/1") as caught:
-        schema_of([{"id": 1, "tags": [1]}, {"id": 2, "tags": [1, 2]}])
+    with pytest.raises(SpecError, match="has the fields id, tags/0, tags/1; the sample has the fields id, tags/0") as caught:
+        schema_of([{"id": 1, "tags": [1]}]).values({"id": 2, "tags": [1, 2]})
     assert "np.asarray(values, dtype)" in caught.value.fix
 
 
-def test_alike_are_those_of_the_kind_that_is_there_most_often() -> None:
+def test_the_fields_are_those_of_the_kind_that_is_there_most_often() -> None:
     elements = [{"t": None}, {"t": "a"}, {"t": 1}, {"t": 2}, {"t": "b"}, {"t": "c", "u": 1}]
-    assert alike(elements) == [{"t": "a"}, {"t": "b"}]
-    assert alike([{"t": None}, {"t": {1}}]) == [{"t": None}, {"t": {1}}]
-    sizes = [{"x": np.zeros((2, 3))}, {"x": np.zeros((4, 3))}]
-    assert len(alike(sizes)) == 2
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "words"),
-    [
-        ({"a": 1}, {"b": 1}, "an element has the fields a, another has the fields b"),
-        ({"a": 1}, {"a": 1.5}, "field 'a' is int64 in some elements, float64 in others"),
-        ({"a": np.zeros(2)}, {"a": np.zeros((2, 2))}, "float64[2] in some elements, float64[2, 2] in others"),
-    ],
-)
-def test_elements_that_differ_in_more_than_sizes_are_an_error(one: object, other: object, words: str) -> None:
-    with pytest.raises(SpecError) as caught:
-        schema_of([one, other])
-    assert words in str(caught.value)
+    assert [field.type_words() for field in schema_of(elements).fields] == ["str"]
+    with pytest.raises(SpecError, match="field 't' is a NoneType"):
+        schema_of([{"t": None}, {"t": {1}}])
 
 
 def test_values_come_checked_in_the_order_of_the_fields() -> None:
@@ -185,13 +170,10 @@ def test_a_plain_dict_is_checked_as_closely_as_any_other_element(usual: object) 
 def test_a_single_value_is_no_dict_with_a_field_of_its_name() -> None:
     single, dictionary = schema_of([1]), schema_of([{"value": 1}])
     assert [schema.fields[0].single for schema in (single, dictionary)] == [True, False]
-    assert [Schema.from_json(schema.as_json()) for schema in (single, dictionary)] == [single, dictionary]
     assert single != dictionary
     with pytest.raises(SpecError) as caught:
         single.values({"value": 1})
     assert "the element has the fields value; the sample is a single value" in str(caught.value)
-    with pytest.raises(SpecError):
-        schema_of([1, {"value": 1}])
 
 
 @pytest.mark.parametrize(
@@ -218,17 +200,17 @@ def test_texts_and_numbers_that_no_format_holds_are_told(element: dict[str, Any]
 def test_sizes_that_are_declared_open_are_open() -> None:
     elements = [{"x": np.zeros((2, 3, 3)), "y": (np.zeros((2, 2)),), "n": 1}]
     declared = {"x": ps.ArraySpec((None, None, 3), "float64"), "y": (ps.ArraySpec((2, None), "float64"),), "n": ps.ArraySpec((), "int64")}
-    assert [field.words() for field in schema_of(elements, declared).fields] == ["float64[None, None, 3]", "float64[2, None]", "int64"]
+    assert [field.type_words() for field in schema_of(elements, declared).fields] == ["float64[None, None, 3]", "float64[2, None]", "int64"]
     for other in ({}, {"x": ps.ArraySpec((None,), "float64")}, {"z": ps.ArraySpec((), "int64")}):
         assert schema_of(elements, other) == schema_of(elements)
 
 
 def test_the_specs_of_a_schema_are_those_of_a_dataset() -> None:
     ds = ps.from_arrays({"a": np.zeros((3, 2, 4), np.uint8)})
-    assert [field.words() for field in schema_of([ds[0]]).fields] == [repr(ds.spec()["a"])]
+    assert [field.type_words() for field in schema_of([ds[0]]).fields] == [repr(ds.spec()["a"])]
 
 
 def test_the_length_of_a_vector_is_open_even_where_the_sample_had_one() -> None:
     schema = schema_of([{"v": np.zeros(4, np.uint8), "m": np.zeros((4, 2), np.uint8)}])
-    assert [field.words() for field in schema.fields] == ["uint8[None]", "uint8[4, 2]"]
+    assert [field.type_words() for field in schema.fields] == ["uint8[None]", "uint8[4, 2]"]
     assert schema.values({"v": np.ones(6, np.uint8), "m": np.zeros((4, 2), np.uint8)})[0].shape == (6,)

@@ -12,28 +12,25 @@ from packing.small import bad_at_7, dataset, hashes
 
 import penstock as ps
 from penstock.errors import PackError
-from penstock.packing.disk import Disk, Folder, Origin, lock_folder
+from penstock.packing.disk import Folder, lock_folder
 from penstock.packing.options import PackOptions
-from penstock.packing.packer import Task
-from penstock.packing.sampling import split, take_sample
-
-ORIGIN = Origin(record={"form": 3, "inputs": None, "functions": None, "data": None})
+from penstock.packing.packer import _Task
+from penstock.packing.split import split, take_sample
 
 
-def task(folder: Path, ds: ps.Dataset | None = None, **changes: Any) -> Task:
+def task(folder: Path, ds: ps.Dataset | None = None, **changes: Any) -> _Task:
     options = PackOptions(num_shards=2)
-    cut = split(ds or dataset(20), variants=1, shuffle=None)
+    cut = split(ds or dataset(20))
     sample = take_sample(cut, options, changes.get("policy", ps.Raise()))
-    place = Folder(str(folder), Disk())
-    place.prepare({"id": "run"}, [], ORIGIN)
+    place = Folder(str(folder))
+    place.prepare({"id": "run"}, [])
     given = {"policy": ps.Raise(), "num_threads": 0, **changes}
-    return Task(
+    return _Task(
         split=cut,
         borders=[0, 10, 20],
         names=["a", "b"],
         options=options,
         schema=sample.schema,
-        columns=sample.columns,
         folder=place,
         run_id="run",
         **given,
@@ -45,7 +42,7 @@ def test_a_shard_is_written_once_and_then_found(tmp_path: Path) -> None:
     note = write(1)
     assert (note["name"], note["count"], note["first"], note["positions"], note["skipped"]) == ("b", 10, 10, 10, [])
     before = (tmp_path / "b").stat().st_mtime_ns
-    assert write(1) == {**note, "reused": True}
+    assert write(1) == note
     assert (tmp_path / "b").stat().st_mtime_ns == before
 
 
@@ -73,7 +70,7 @@ def test_a_rate_is_not_judged_by_one_shard(tmp_path: Path, policy: Any) -> None:
 def test_a_worker_whose_packer_is_gone_writes_nothing(tmp_path: Path) -> None:
     write = task(tmp_path)
     lock = lock_folder(str(tmp_path), shared=False)
-    write.folder.prepare({"id": "another run"}, [], ORIGIN)
+    write.folder.prepare({"id": "another run"}, [])
     with pytest.raises(PackError) as caught:
         write(0)
     assert "another packer has begun in this folder" in str(caught.value)

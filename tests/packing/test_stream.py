@@ -6,21 +6,18 @@ import errno
 import os
 import threading
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from packing.small import FailingDisk, Stream, bad_at_7, dataset, element, hashes, odd, twice
+from packing.small import Disk, FailingDisk, Stream, bad_at_7, dataset, element, hashes, odd, twice
 
 import penstock as ps
 from penstock.errors import PackError, PlanError, RecordError, SourceError, SpecError, TooManySkipped
 from penstock.formats.tfrecord import RecordWriter
 from penstock.packing import estimate
-from penstock.packing.disk import Disk, lock_folder
-from penstock.packing.options import PackOptions, Watching
-from penstock.packing.packer import StreamPacking
+from penstock.packing.disk import lock_folder
 
 COUNT = 30
 
@@ -101,7 +98,7 @@ def test_what_is_packed_is_what_a_feed_gives(tmp_path: Path, name: str, fmt: str
         assert not list(tmp_path.rglob(".packing"))
 
 
-def test_any_number_of_workers_writes_the_same_and_a_rerun_reads_again_and_writes_nothing(tmp_path: Path) -> None:
+def test_any_number_of_workers_writes_the_same_and_a_rerun_writes_nothing(tmp_path: Path) -> None:
     stream = Numbers()
     ds = ps.from_stream(stream).map(drawn).filter(odd)
     manifests = [ps.pack(ds, tmp_path / f"out{workers}", num_workers=workers, shard_bytes=200) for workers in (1, 2)]
@@ -112,7 +109,6 @@ def test_any_number_of_workers_writes_the_same_and_a_rerun_reads_again_and_write
     assert ps.pack(ds, tmp_path / "out1", shard_bytes=200).was_there
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out1").iterdir()} == before
     for other, options, words in (
-        (ps.from_stream(Numbers(62)).map(drawn).filter(odd), {}, "the elements of the stream, or what is written of them, have changed"),
         (ps.from_stream(Numbers()).map(drawn, seed=1).filter(odd), {}, "its dataset is another"),
         (ds, {"shard_bytes": 300}, "its options is another"),
     ):
@@ -121,20 +117,6 @@ def test_any_number_of_workers_writes_the_same_and_a_rerun_reads_again_and_write
         assert "the folder holds a packed dataset 'data' already" in caught.value.what
         assert words in caught.value.what
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out1").iterdir()} == before
-
-
-def test_a_shard_that_is_missing_or_changed_is_told(tmp_path: Path) -> None:
-    ds = ps.from_stream(Numbers())
-    packed(tmp_path, ds, shard_bytes=200)
-    path = tmp_path / "out" / min(name for name in hashes(tmp_path / "out") if name.endswith(".tfrecord"))
-    path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(PackError, match="bytes and had"):
-        packed(tmp_path, ds, shard_bytes=200)
-    path.unlink()
-    with pytest.raises(PackError) as caught:
-        packed(tmp_path, ds, shard_bytes=200)
-    assert "is missing" in caught.value.what
-    assert "remove what is there and pack the stream again" in caught.value.fix
 
 
 def test_compressed_records_are_packed(tmp_path: Path) -> None:
@@ -147,18 +129,6 @@ def test_compressed_records_are_packed(tmp_path: Path) -> None:
     assert packed(tmp_path, ds, shard_bytes=20_000).record["num_shards"] > 2
     assert [element["record"] for element in ps.read_packed(tmp_path / "out")] == records
     assert packed(tmp_path, ds, shard_bytes=20_000).was_there
-    (tmp_path / "0.tfrecord.gz").write_bytes((tmp_path / "1.tfrecord.gz").read_bytes())
-    with pytest.raises(PackError, match="out"):
-        packed(tmp_path, ps.read_tfrecord(str(tmp_path / "*.gz"), compression="GZIP"), shard_bytes=20_000)
-
-
-def test_variants_are_passes_with_other_random_numbers(tmp_path: Path) -> None:
-    packed(tmp_path, ps.from_stream(Numbers(9)).map(drawn), variants=3)
-    found = found_in(tmp_path)
-    assert [one["number"] for one in found] == [*range(9)] * 3
-    assert len({one["drawn"] for one in found}) == 27
-    with pytest.raises(SourceError, match="can be read only once"):
-        packed(tmp_path / "once", ps.from_generator(iter(range(9))), variants=2)
 
 
 @pytest.mark.parametrize(
@@ -166,12 +136,8 @@ def test_variants_are_passes_with_other_random_numbers(tmp_path: Path) -> None:
     [
         (lambda: ps.from_stream(Once()).repeat(), {}, "an endless dataset cannot be packed"),
         (lambda: dataset().filter(odd).repeat().batch(2), {}, "an endless dataset cannot be packed"),
-        (lambda: ps.from_stream(Once()), {"on_error": ps.Replace(1)}, "Replace() would put an element"),
-        (lambda: ps.from_stream(Once()), {"on_error": 3}, "on_error"),
         (lambda: ps.from_stream(Once()), {"shuffle": 3}, "shuffle= reads it in any order"),
         (lambda: ps.from_stream(Once()), {"num_shards": 2}, "how many elements belong to each of several shards shows at its end"),
-        (lambda: ps.from_stream(Once()), {"executor": "rockets"}, "executor="),
-        (lambda: ps.from_stream(Once()), {"format": "zip"}, "format="),
     ],
 )
 def test_what_cannot_be_packed_is_an_error_before_it_is_read(tmp_path: Path, make: Any, options: dict[str, Any], words: str) -> None:
@@ -248,21 +214,6 @@ def test_what_is_left_out_while_it_is_read_belongs_to_no_shard_and_counts(tmp_pa
         packed(tmp_path / "other", ds, on_error=ps.Skip(0.01))
 
 
-def test_a_rerun_that_leaves_out_other_elements_is_something_else(tmp_path: Path) -> None:
-    def failing(numbers: tuple[int, ...], element: dict[str, Any]) -> dict[str, Any]:
-        if element["number"] in numbers:
-            raise ValueError("bad")
-        return element
-
-    def made(*numbers: int) -> ps.Dataset:
-        return ps.from_stream(Numbers(9)).map(partial(failing, numbers)).filter(odd).take(3)
-
-    packed(tmp_path, made(8), on_error=ps.Skip())
-    assert packed(tmp_path, made(8), on_error=ps.Skip()).was_there
-    with pytest.raises(PackError, match="the elements of the stream"):
-        packed(tmp_path, made(0), on_error=ps.Skip())
-
-
 def test_an_endless_stream_does_not_fill_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def endless() -> Iterator[bytes]:
         while True:
@@ -320,9 +271,8 @@ def test_a_file_that_changes_while_it_is_read_is_an_error(tmp_path: Path) -> Non
 
 def test_every_step_on_the_disk_may_fail_and_a_rerun_writes_all(tmp_path: Path) -> None:
     def run(dest: Path, disk: Disk) -> None:
-        ds = ps.from_stream(Stream()).map(element, seed=5).take(12)
-        packing = StreamPacking(ds, PackOptions(shard_bytes=700), None)
-        packing.run(str(dest), num_workers=1, executor="threads", watching=Watching(), disk=disk)
+        with disk.used():
+            ps.pack(ps.from_stream(Stream()).map(element, seed=5).take(12), dest, num_workers=1, shard_bytes=700)
 
     counting = FailingDisk(-1)
     run(tmp_path / "reference", counting)
@@ -337,10 +287,8 @@ def test_every_step_on_the_disk_may_fail_and_a_rerun_writes_all(tmp_path: Path) 
 
 
 def test_a_stream_is_estimated_by_its_first_elements() -> None:
-    found = estimate(ps.from_stream(Stream()).map(element, seed=5), num_workers=2)
-    assert (found.count, found.size, found.num_shards, found.seconds, found.num_sampled) == (None, None, None, None, 64)
+    found = estimate(ps.from_stream(Stream()).map(element, seed=5))
+    assert (found.count, found.size, found.num_shards, found.num_sampled) == (None, None, None, 64)
     assert 150 < found.mean_bytes < 400
-    assert found.element_s > 0
     found = estimate(ps.from_stream(Stream()).map(element, seed=5).take(40), shard_bytes=3000)
-    assert (found.count, found.num_sampled) == (40, 40)
-    assert found.num_shards == 3
+    assert (found.count, found.num_sampled, found.num_shards) == (40, 40, 3)

@@ -49,11 +49,11 @@ def _run(arguments: argparse.Namespace) -> int:
         if arguments.command == "pack":
             from penstock.cli import pack
 
-            return pack.run(pack.settings_from(arguments))
+            return pack.run(arguments)
         if arguments.command == "inspect":
-            from penstock.cli import inspect
+            from penstock.cli import pack
 
-            return inspect.run(inspect.settings_from(arguments))
+            return pack.look(arguments)
         if arguments.command == "index":
             from penstock.cli import indexing
 
@@ -61,7 +61,7 @@ def _run(arguments: argparse.Namespace) -> int:
         if arguments.command == "doctor":
             from penstock.cli import doctor
 
-            return doctor.run(doctor.settings_from(arguments))
+            return doctor.run(arguments)
         from penstock.cli import bench
 
         return bench.run(bench.settings_from(arguments))
@@ -86,24 +86,16 @@ def _parser() -> argparse.ArgumentParser:
     _add_pack(commands.add_parser("pack", help="write a dataset, through its preprocessing, to files that need no more work"))
     _add_inspect(commands.add_parser("inspect", help="show what is in a file of records, and verify it"))
     _add_index(commands.add_parser("index", help="build the indices of record files, so that any record can be read at any time"))
-    _add_doctor(commands.add_parser("doctor", help="run a script and say what each operator took; or describe this machine"))
+    _add_doctor(commands.add_parser("doctor", help="run a script and report on its feeds; or describe this machine"))
     return parser
 
 
 def _add_doctor(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Run a script as it is, and say what each operator of its feeds took: time, CPU, GIL, memory. Without a script, describe the"
-        " environment for a bug report."
-    )
-    parser.add_argument(
-        "--sort",
-        choices=("time", "memory"),
-        default="time",
-        help="memory: also measure the peak memory of each call, with the feeds in the training loop's own thread and slower, and list the"
-        " largest first (default: %(default)s)",
+        "Run a script as it is, and report on each of its feeds: the bottleneck, what to change, the figures of its stages. Without a"
+        " script, describe the environment for a bug report."
     )
     parser.add_argument("--json", metavar="FILE", help="also write the figures to FILE")
-    parser.add_argument("--picture", metavar="FILE.png", help="also draw the pipe, with time and memory at each operator")
     parser.add_argument(
         "--steps", type=_at_least(1), metavar="N", help="interrupt the script, as Ctrl-C does, after N batches or a few more"
     )
@@ -158,27 +150,22 @@ def _add_pack(parser: argparse.ArgumentParser) -> None:
     size.add_argument("--shards", type=int, metavar="N", help="number of files; a stream is cut by --shard-bytes")
     size.add_argument("--shard-bytes", type=_size, metavar="SIZE", help="size of a file to aim at, such as 256MB (default)")
     parser.add_argument("--shuffle", type=int, metavar="SEED", help="write the elements in a random order")
-    parser.add_argument("--variants", type=int, default=1, metavar="K", help="write each element K times, with other random numbers")
     parser.add_argument("--name", default="data", help="what the names of the files begin with (default: %(default)s)")
     parser.add_argument("--num-workers", type=_workers, default="auto", metavar="N", help='processes, or "auto" (default): one per CPU')
     parser.add_argument(
         "--on-error", choices=("raise", "skip"), default="raise", help="what becomes of a bad element (default: %(default)s)"
     )
-    run = parser.add_mutually_exclusive_group()
-    run.add_argument("--trace", metavar="FILE.json", help="write a timeline of the workers, for ui.perfetto.dev")
-    run.add_argument("--dry-run", action="store_true", help="predict size and time from a sample, write nothing")
-    parser.add_argument("--no-measure", action="store_true", help="do not measure, at the end, what packing bought")
+    parser.add_argument("--dry-run", action="store_true", help="look at up to 64 elements, say what would be written, write nothing")
 
 
 def _add_inspect(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Show what is in a TFRecord, WebDataset tar, Parquet, index or manifest file, or in a folder of such. "
+        "Show what is in a TFRecord, WebDataset tar, Parquet or manifest file, or in a folder of such. "
         "Exit status 1 when something is wrong."
     )
     parser.add_argument("path", metavar="FILE|DIR", help="a file, or a folder that `penstock pack` wrote")
     parser.add_argument("--verify", action="store_true", help="check every check sum and every count; manifest against files")
     parser.add_argument("--samples", type=int, default=3, metavar="N", help="elements to show (default: %(default)s)")
-    parser.add_argument("--sheet", metavar="OUT.png", help="write the first images, 48 at most, as a contact sheet")
 
 
 class _at_least:  # noqa: N801 (argparse shows it as a function)

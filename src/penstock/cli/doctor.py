@@ -1,4 +1,4 @@
-"""`penstock doctor`: runs a script and says what each operator of its feeds took; without a script, describes the environment."""
+"""`penstock doctor`: runs a script and reports on its feeds; without a script, describes the environment."""
 
 from __future__ import annotations
 
@@ -7,88 +7,46 @@ import json
 import os
 import runpy
 import sys
-import tracemalloc
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from penstock.doctor import Profiler, Report, draw, environment, report_of
-from penstock.doctor.report import require_matplotlib
+from penstock.doctor.environment import environment
+from penstock.doctor.report import FeedWatch
 from penstock.errors import SourceError
 
 _ERROR, _INTERRUPTED = 1, 130
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """What to run, and what to write."""
-
-    script: str | None
-    arguments: tuple[str, ...]
-    memory: bool
-    json_file: Path | None
-    picture: Path | None
-    least_steps: int | None
-
-
-def settings_from(arguments: argparse.Namespace) -> Settings:
-    """Return the settings that these command-line arguments ask for."""
-    script = arguments.script[1:] if arguments.script[:1] == ["--"] else arguments.script
-    return Settings(
-        script=script[0] if script else None,
-        arguments=tuple(script[1:]),
-        memory=arguments.sort == "memory",
-        json_file=None if arguments.json is None else Path(arguments.json).absolute(),  # the script may change the working folder
-        picture=None if arguments.picture is None else Path(arguments.picture).absolute(),
-        least_steps=arguments.steps,
-    )
-
-
-def run(settings: Settings) -> int:
-    """Run the script, print the report and return the exit status of the script; 0 without a script.
+def run(arguments: argparse.Namespace) -> int:
+    """Run the script, print the report and return the exit status of the script; without a script describe the environment, and return 0.
 
     An error of the script is printed as Python prints it; the report of what ran until then follows.
 
     Raises:
-        SourceError: there is no such script, or no folder for a file.
-        MissingExtra: a picture needs matplotlib.
+        SourceError: there is no such script, or no folder for the file.
     """
-    for option, path in (("--json", settings.json_file), ("--picture", settings.picture)):
-        if path is not None and not path.parent.is_dir():
-            raise SourceError(f"the folder of {str(path)!r} does not exist", where=f"penstock doctor {option}", fix="make the folder first")
-    if settings.script is None:
+    path = None if arguments.json is None else Path(arguments.json).absolute()  # the script may change the working folder
+    if path is not None and not path.parent.is_dir():
+        raise SourceError(f"the folder of {str(path)!r} does not exist", where="penstock doctor --json", fix="make the folder first")
+    command = arguments.script[1:] if arguments.script[:1] == ["--"] else arguments.script
+    if not command:
         facts = environment()
         print("\n".join(facts.lines()))
-        _write_json(settings.json_file, facts.as_json())
+        _write_json(path, facts.as_json())
         return 0
-    if not os.path.exists(settings.script):
-        raise SourceError(f"there is no file {settings.script!r}", where="penstock doctor", fix="give the path of a Python script")
-    if settings.picture is not None:
-        require_matplotlib()
-    report = _profiled(settings, settings.script)
+    script, *rest = command
+    if not os.path.exists(script):
+        raise SourceError(f"there is no file {script!r}", where="penstock doctor", fix="give the path of a Python script")
+    with FeedWatch(arguments.steps) as watch:
+        status = _run_script(script, rest, watch)
+        report = watch.report(command, status)
     print("\n" + "\n".join(report.lines()), flush=True)
-    _write_json(settings.json_file, report.as_json())
-    if settings.picture is not None and report.operators:
-        draw(report, settings.picture)
-    return report.status
+    _write_json(path, report.as_json())
+    return status
 
 
-def _profiled(settings: Settings, script: str) -> Report:
-    """Run a script under a profiler."""
-    profiler = Profiler(memory=settings.memory, least_steps=settings.least_steps)
-    if settings.memory:
-        tracemalloc.start()
-    profiler.start()
-    try:
-        status = _run_script(script, settings.arguments, profiler)
-    finally:
-        profiler.stop()
-        tracemalloc.stop()
-    return report_of(profiler, (script, *settings.arguments), status)
-
-
-def _run_script(script: str, arguments: Sequence[str], profiler: Profiler) -> int:
+def _run_script(script: str, arguments: Sequence[str], watch: FeedWatch) -> int:
     """Run a script as `python script arguments` does, and return its exit status."""
     before = sys.argv, list(sys.path)
     sys.argv = [script, *arguments]
@@ -102,7 +60,7 @@ def _run_script(script: str, arguments: Sequence[str], profiler: Profiler) -> in
         print(end.code, file=sys.stderr)
         return _ERROR
     except BaseException as error:
-        if isinstance(error, KeyboardInterrupt) and profiler.interrupted:
+        if isinstance(error, KeyboardInterrupt) and watch.interrupted:
             return 0
         _show(error, script)
         return _INTERRUPTED if isinstance(error, KeyboardInterrupt) else _ERROR

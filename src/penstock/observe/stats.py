@@ -38,8 +38,8 @@ def _begun() -> weakref.WeakSet[Any]:
 
 
 @functools.cache
-def profilers() -> list[Callable[[Any, Any], Any]]:
-    """Return what is called with the plan and the figures of each new feed, and gives its profile: one function under `penstock doctor`."""
+def watchers() -> list[Callable[[Any, Any], Any]]:
+    """Return what is called with the plan and the figures of each new feed, and gives a listener: one function under `penstock doctor`."""
     return []
 
 
@@ -97,22 +97,13 @@ def gil_taken(away_s: float = _AWAY_S) -> bool | None:
 
     Costs 0.1 ms more than `away_s`, or as long as another thread holds the GIL.
     """
-    waited_ns = gil_wait_ns(away_s)
-    return None if waited_ns is None else waited_ns >= _TAKEN_NS
-
-
-def gil_wait_ns(away_s: float) -> int | None:
-    """Let go of the GIL for `away_s`, and return how long it had to be waited for after that, without any wait for a CPU.
-
-    Up to 0.1 ms of it is the timer of the system. None where the system does not tell how long a thread waits for a CPU.
-    """
     before, begin_ns = thread_times(), time.perf_counter_ns()
     time.sleep(away_s)
     end_ns, after = time.perf_counter_ns(), thread_times()
     if before is None or after is None:
         return None
     awake_ns = sum(after) - sum(before)
-    return max(0, end_ns - begin_ns - awake_ns - int(away_s * 1e9))
+    return end_ns - begin_ns - awake_ns - int(away_s * 1e9) >= _TAKEN_NS
 
 
 _FOLD_AT = 1024

@@ -12,9 +12,8 @@ import numpy as np
 from penstock.formats.arrow import pyarrow
 from penstock.formats.example import encode_example
 from penstock.formats.tar import TarWriter
-from penstock.formats.tfrecord import RecordWriter
-from penstock.packing.disk import OutFile
-from penstock.packing.schema import FieldColumn, npy, raw
+from penstock.formats.tfrecord import RecordWriter, Writable
+from penstock.packing.schema import Field, npy, raw
 
 FORMATS = ("tfrecord", "tar", "parquet")
 COMPRESSIONS: dict[str, tuple[str, ...]] = {"tfrecord": ("GZIP",), "tar": (), "parquet": ("zstd",)}
@@ -44,38 +43,38 @@ class Encoder(Protocol):
         """
 
 
-def open_encoder(fmt: str, columns: Sequence[FieldColumn], compression: str | None, out: OutFile, shard: int) -> Encoder:
+def open_encoder(fmt: str, fields: Sequence[Field], compression: str | None, out: Writable, shard: int) -> Encoder:
     """Return what writes the elements of a shard to `out`.
 
     Raises:
         MissingExtra: Parquet without pyarrow.
     """
     if fmt == "tfrecord":
-        return _Records(columns, compression, out)
-    return _Tar(columns, out, shard) if fmt == "tar" else _Parquet(columns, compression, out)
+        return _Records(fields, compression, out)
+    return _Tar(fields, out, shard) if fmt == "tar" else _Parquet(fields, compression, out)
 
 
 class _Records:
     """A `tf.train.Example` for each element."""
 
-    def __init__(self, columns: Sequence[FieldColumn], compression: str | None, out: OutFile) -> None:
-        self._columns = columns
+    def __init__(self, fields: Sequence[Field], compression: str | None, out: Writable) -> None:
+        self._fields = fields
         self._writer = RecordWriter(out, compression)
 
     def add(self, values: Sequence[Any]) -> None:
         features: dict[str, Any] = {}
-        for column, value in zip(self._columns, values, strict=True):
-            features[column.name] = _in_example(column, value)
-            if column.shapes:
-                features[column.shapes] = np.array(value.shape, np.int64)
+        for field, value in zip(self._fields, values, strict=True):
+            features[field.column] = _in_example(field, value)
+            if field.shapes:
+                features[field.shapes] = np.array(value.shape, np.int64)
         self._writer.write(encode_example(features))
 
     def finish(self) -> None:
         self._writer.close()
 
 
-def _in_example(column: FieldColumn, value: Any) -> Any:
-    match column.stored:
+def _in_example(field: Field, value: Any) -> Any:
+    match field.stored:
         case "bytes" | "str":
             return value
         case "raw":
@@ -90,22 +89,22 @@ def _in_example(column: FieldColumn, value: Any) -> Any:
 class _Tar:
     """A group of members `KEY.NAME.EXTENSION` for each element; the key is made of the shard's number and the element's place in it."""
 
-    def __init__(self, columns: Sequence[FieldColumn], out: OutFile, shard: int) -> None:
-        self._columns, self._shard = columns, shard
+    def __init__(self, fields: Sequence[Field], out: Writable, shard: int) -> None:
+        self._fields, self._shard = fields, shard
         self._writer = TarWriter(out)
         self._count = 0
 
     def add(self, values: Sequence[Any]) -> None:
         key = f"{self._shard:05d}-{self._count:07d}"
-        self._writer.write_sample(key, {column.name: _in_tar(column, value) for column, value in zip(self._columns, values, strict=True)})
+        self._writer.write_sample(key, {field.column: _in_tar(field, value) for field, value in zip(self._fields, values, strict=True)})
         self._count += 1
 
     def finish(self) -> None:
         self._writer.close()
 
 
-def _in_tar(column: FieldColumn, value: Any) -> bytes:
-    match column.stored:
+def _in_tar(field: Field, value: Any) -> bytes:
+    match field.stored:
         case "bytes":
             return value  # type: ignore[no-any-return]
         case "str":
@@ -118,10 +117,10 @@ def _in_tar(column: FieldColumn, value: Any) -> bytes:
 class _Parquet:
     """Row groups of so many rows or bytes, whichever comes first."""
 
-    def __init__(self, columns: Sequence[FieldColumn], compression: str | None, out: OutFile) -> None:
+    def __init__(self, fields: Sequence[Field], compression: str | None, out: Writable) -> None:
         self._pyarrow, parquet = pyarrow()
-        self._columns = columns
-        self._schema = self._pyarrow.schema([field for column in columns for field in self._fields(column)])
+        self._fields = fields
+        self._schema = self._pyarrow.schema([made for field in fields for made in self._arrow_fields(field)])
         self._rows: list[list[Any]] = [[] for _ in self._schema]
         self._held = 0
         self._writer = parquet.ParquetWriter(
@@ -134,10 +133,10 @@ class _Parquet:
 
     def add(self, values: Sequence[Any]) -> None:
         place = 0
-        for column, value in zip(self._columns, values, strict=True):
-            self._rows[place].append(_in_parquet(column, value))
+        for field, value in zip(self._fields, values, strict=True):
+            self._rows[place].append(_in_parquet(field, value))
             place += 1
-            if column.shapes:
+            if field.shapes:
                 self._rows[place].append(list(value.shape))
                 place += 1
             self._held += len(value) if isinstance(value, (bytes, str)) else value.nbytes
@@ -154,21 +153,21 @@ class _Parquet:
         self._writer.write_batch(self._pyarrow.record_batch(arrays, schema=self._schema), row_group_size=_GROUP_ROWS)
         self._rows, self._held = [[] for _ in self._schema], 0
 
-    def _fields(self, column: FieldColumn) -> list[Any]:
+    def _arrow_fields(self, field: Field) -> list[Any]:
         arrow = self._pyarrow
-        match column.stored:
+        match field.stored:
             case "bytes" | "raw":
                 kind = arrow.binary()
             case "str":
                 kind = arrow.string()
             case _:
-                kind = arrow.from_numpy_dtype(np.dtype(column.field.dtype))
-        fields = [arrow.field(column.name, arrow.list_(kind) if column.stored == "list" else kind, nullable=False)]
-        return [*fields, arrow.field(column.shapes, arrow.list_(arrow.int64()), nullable=False)] if column.shapes else fields
+                kind = arrow.from_numpy_dtype(np.dtype(field.dtype))
+        made = [arrow.field(field.column, arrow.list_(kind) if field.stored == "list" else kind, nullable=False)]
+        return [*made, arrow.field(field.shapes, arrow.list_(arrow.int64()), nullable=False)] if field.shapes else made
 
 
-def _in_parquet(column: FieldColumn, value: Any) -> Any:
-    match column.stored:
+def _in_parquet(field: Field, value: Any) -> Any:
+    match field.stored:
         case "bytes" | "str":
             return value
         case "raw":
@@ -181,14 +180,16 @@ def _in_parquet(column: FieldColumn, value: Any) -> Any:
 class _Unclosed(io.RawIOBase):
     """What pyarrow writes to: it closes what it was given, and the file must be synced first."""
 
-    def __init__(self, out: OutFile) -> None:
-        self._out = out
+    def __init__(self, out: Writable) -> None:
+        self._out, self._size = out, 0
 
     def writable(self) -> bool:
         return True
 
     def write(self, data: Any) -> int:
-        return self._out.write(data)
+        self._out.write(data)
+        self._size += len(data)
+        return len(data)
 
     def tell(self) -> int:
-        return self._out.tell()
+        return self._size

@@ -1,40 +1,34 @@
-"""What is in a file of records: how many, how large, of what; whether all of it can be trusted; a contact sheet of its images."""
+"""What is in a file of records: how many, how large, of what; and whether all of it can be trusted."""
 
 from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock import image
-from penstock.errors import DecodeError, PenstockError, RecordError, SourceError
+from penstock.errors import PenstockError, RecordError, SourceError
 from penstock.formats import index as sidecar
 from penstock.formats.arrow import pyarrow
 from penstock.formats.compression import Decompressed
 from penstock.formats.example import decode_example
 from penstock.formats.tar import Names, find_samples, split_samples
 from penstock.formats.tfrecord import RecordBlock, frame_error, read_blocks
-from penstock.image.header import read_header
-from penstock.image.operator import load_cv2
 from penstock.kernels.framing import FOOTER_BYTES, FrameStatus, crc32c, masked
 from penstock.packing.disk import sha256_of
-from penstock.packing.manifest import Manifest, Restore, ShardEntry, find_manifest, manifests_in, read_manifest
-from penstock.packing.schema import extension_of
+from penstock.packing.manifest import ShardEntry, manifests_in, read_manifest
 from penstock.sources.indexing import cached_index, user_folder
 
 NO_SUM = "no check sum of the whole file to check against: neither a manifest nor an index is beside it"
 NO_COUNT = "no count to check against: that the file was cut between two records could not be seen"
 _GZIP, _ZLIB = b"\x1f\x8b", (b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")
 _PIECE_BYTES = 4 << 20
-_MOST_BYTES = 24
-_MOST_CHARS = 60
-_MOST_NUMBERS = 6
-_IMAGES = ("jpg", "png", "webp")
+_MOST, _FEW = 40, 6
+"""Bytes or characters, and numbers or parts, of a value that are shown."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -48,7 +42,7 @@ class Inspection:
         count: records; of a damaged file those before the damage.
         noun: what a record is called.
         lengths: int64 [count], in bytes; None where records have none of their own.
-        fields: a line each.
+        fields: a line each, where the file or its manifest says them; else the samples show them.
         samples: the first elements.
         problems: a sentence for each thing that is wrong.
         remarks: what else is worth a sentence, such as what was checked.
@@ -72,16 +66,6 @@ class Inspection:
         else:
             self.problems.append(f"{type(error).__name__}: {error}")
 
-    def describe_samples(self) -> None:
-        """Take the fields from the samples."""
-        found: dict[str, list[str]] = {}
-        for sample in self.samples:
-            for name, value in sample.items():
-                words = _spec_words(value)
-                if words not in found.setdefault(name, []):
-                    found[name].append(words)
-        self.fields = [f"{name!r}: {' or '.join(words)}" for name, words in found.items()]
-
 
 def _pieces_of(path: str) -> Iterator[NDArray[np.uint8]]:
     """Give the bytes of a file in order."""
@@ -90,25 +74,19 @@ def _pieces_of(path: str) -> Iterator[NDArray[np.uint8]]:
             yield np.frombuffer(data, np.uint8)
 
 
-def summary(lengths: Sequence[int] | NDArray[np.int64]) -> tuple[int, int, int]:
-    """Return the least, the median and the largest of some sizes."""
-    values = np.asarray(lengths)
-    return int(values.min()), int(np.median(values)), int(values.max())
-
-
 def inspect(path: str | os.PathLike[str], *, verify: bool = False, num_samples: int = 3) -> list[Inspection]:
-    """Look into a TFRecord, WebDataset tar, Parquet, index or manifest file, or a folder of such; told apart by their content.
+    """Look into a TFRecord, WebDataset tar, Parquet or manifest file, or a folder of such; told apart by their content.
 
     A damaged file is no error: what is wrong stands in `problems`. Blocks; reads TFRecord and tar files whole.
 
     Args:
-        path: a file, or a folder: one with a manifest is a packed dataset.
+        path: a file, or a folder: of a packed dataset in it, without `verify` the manifest and the first shard.
         verify: check every check sum and every count, hashes of the manifest too; else only what is read anyway: of a TFRecord file the
             headers of all records, and the data of the first `num_samples`.
         num_samples: how many elements to decode, from the beginning of each file.
 
     Returns:
-        One for each file; of a packed dataset the manifest first.
+        One for each file, manifests first.
 
     Raises:
         SourceError: there is nothing to inspect: no such file, or none of a known kind.
@@ -117,89 +95,85 @@ def inspect(path: str | os.PathLike[str], *, verify: bool = False, num_samples: 
     text = os.fspath(path)
     if not os.path.exists(text):
         raise SourceError(f"{text!r} does not exist", where="penstock inspect", fix="give a file or folder")
-    if os.path.isdir(text):
-        try:
-            text = find_manifest(text)
-        except SourceError:
-            return _folder(text, verify, num_samples)
-    first = _one(text, None, verify, num_samples)
-    if first is None:
+    is_folder = os.path.isdir(text)
+    listed = _Listed(text if is_folder else os.path.dirname(os.path.abspath(text)))
+    found = [_inspected(one, listed, verify, num_samples) for one in (_files(text, listed, verify) if is_folder else [text])]
+    reports = [report for report in found if report is not None]
+    if not reports:
         raise SourceError(
-            f"{text!r} is no file that can be inspected",
+            f"the folder {text!r} holds no file that can be inspected" if is_folder else f"{text!r} is no file that can be inspected",
             where="penstock inspect",
-            fix="give a TFRecord, tar, Parquet, index (.psidx) or manifest file",
+            fix="give a TFRecord, tar, Parquet or manifest file, or a folder of such",
         )
-    return first
+    return reports
 
 
-def _folder(path: str, verify: bool, num_samples: int) -> list[Inspection]:
-    found: list[Inspection] = []
-    manifests = manifests_in(path)
-    known = set(map(os.path.abspath, manifests))
-    for name in manifests:
-        found += _one(name, None, verify, num_samples) or []
-        known.update(_listed(name))
-    for name in sorted(os.listdir(path)):
-        full = os.path.join(path, name)
-        if os.path.isfile(full) and not name.startswith(".") and os.path.abspath(full) not in known:
-            found += _one(full, None, verify, num_samples) or []
-    if not found:
-        raise SourceError(
-            f"the folder {path!r} holds no file that can be inspected", where="penstock inspect", fix="give a folder of record files"
-        )
-    return found
+class _Listed:
+    """What the manifests of a folder say of its files.
+
+    Attributes:
+        shards: by name.
+        first: names of the first shard of each dataset.
+        errors: of manifests that cannot be read.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self.shards: dict[str, ShardEntry] = {}
+        self.first: set[str] = set()
+        self.errors: list[Exception] = []
+        for path in manifests_in(folder):
+            try:
+                manifest = read_manifest(path)
+            except (RecordError, OSError) as error:
+                self.errors.append(error)
+                continue
+            self.shards |= {shard.name: shard for shard in manifest.shards}
+            self.first.add(manifest.shards[0].name)
 
 
-def _listed(manifest: str) -> list[str]:
-    """Return the files that a manifest lists; of one that cannot be read, which is told already, none."""
-    try:
-        return read_manifest(manifest).files()
-    except RecordError:
-        return []
+def _files(folder: str, listed: _Listed, verify: bool) -> list[str]:
+    manifests = manifests_in(folder)
+    rest = [name for name in sorted(os.listdir(folder)) if verify or name not in listed.shards or name in listed.first]
+    paths = [os.path.join(folder, name) for name in rest if not name.startswith(".")]
+    return manifests + [path for path in paths if os.path.isfile(path) and path not in manifests]
 
 
-def _one(path: str, manifest: Manifest | None, verify: bool, num_samples: int) -> list[Inspection] | None:
+def _inspected(path: str, listed: _Listed, verify: bool, num_samples: int) -> Inspection | None:
     """Look into a file; None when it is of no known kind."""
     with open(path, "rb") as file:
         head = file.read(1024)
     report = Inspection(path=path, kind="", size=os.path.getsize(path))
-    if head.lstrip()[:1] == b"{" and b'"penstock_pack"' in head:
-        return _packed(path, report, verify, num_samples)
     look = _look_of(path, head)
     if look is None:
         return None
-    owner = _owner(path, report) if manifest is None else manifest
     try:
         look(report, verify, num_samples)
     except (PenstockError, ValueError) as error:
         report.add_problem(error)
-    _restore(report, owner)
-    if report.kind != "index":
-        if verify and manifest is None and owner is not None:
-            _check_hash(report, _entry(owner, path))
-        _check_counts(report, owner, verify)
-    return [report]
+    if look is not _look_manifest:
+        _compare(report, listed, verify)
+    return report
 
 
 def _look_of(path: str, head: bytes) -> Callable[[Inspection, bool, int], None] | None:
-    if head.startswith(b"PSINDEX\n") or path.endswith(sidecar.SUFFIX):
-        return _look_index
+    if head.lstrip()[:1] == b"{" and b'"penstock_pack"' in head:
+        return _look_manifest
     if head.startswith(b"PAR1") or path.endswith(".parquet"):
         return _look_parquet
     if head[257:262] == b"ustar" or path.endswith(".tar"):
         return _look_tar
-    if ".tfrecord" in os.path.basename(path) or _begins_as_tfrecord(head):
-        return _look_tfrecord
-    return None
+    named = ".tfrecord" in os.path.basename(path) and not path.endswith(sidecar.SUFFIX)
+    return _look_tfrecord if named or _begins_as_tfrecord(head) else None
 
 
-def _packed(path: str, report: Inspection, verify: bool, num_samples: int) -> list[Inspection]:
+def _look_manifest(report: Inspection, verify: bool, num_samples: int) -> None:
+    """Look into the manifest of a packed dataset.
+
+    Raises:
+        RecordError: it is damaged.
+    """
     report.kind = "manifest of a packed dataset"
-    try:
-        manifest = read_manifest(path)
-    except RecordError as error:
-        report.add_problem(error)
-        return [report]
+    manifest = read_manifest(report.path)
     report.count, report.noun = len(manifest), f"records in {len(manifest.shards)} file{'s' if len(manifest.shards) > 1 else ''}"
     report.fields = [column.words() for column in manifest.columns]
     report.problems += manifest.problems(hashes=verify)
@@ -208,94 +182,47 @@ def _packed(path: str, report: Inspection, verify: bool, num_samples: int) -> li
         report.remarks.append(f"{'1 element was' if count == 1 else f'{count:,} elements were'} left out when it was packed")
     if verify and not report.problems:
         report.remarks.append("verified: names, sizes and SHA-256 of all files")
-    out = [report]
-    for number, file in enumerate(manifest.files()):
-        if os.path.isfile(file) and (verify or number == 0):
-            out += _one(file, manifest, verify, num_samples if number == 0 else 0) or []
-    return out
 
 
-def _owner(path: str, report: Inspection) -> Manifest | None:
-    """Return the manifest beside a file that lists it. If none does, one that cannot be read is a problem: it may be that of the file."""
-    unread: list[Exception] = []
-    for name in manifests_in(os.path.dirname(os.path.abspath(path))):
-        try:
-            manifest = read_manifest(name)
-        except (RecordError, OSError) as error:
-            unread.append(error)
-            continue
-        if os.path.basename(path) in {shard.name for shard in manifest.shards}:
-            return manifest
-    for unreadable in unread:
-        report.add_problem(unreadable)
-    return None
-
-
-def _entry(manifest: Manifest, path: str) -> ShardEntry:
-    return next(shard for shard in manifest.shards if shard.name == os.path.basename(path))
-
-
-def _check_hash(report: Inspection, entry: ShardEntry) -> None:
-    """Compare all bytes with those that were packed; another size is told with the counts."""
-    if report.size != entry.size:
-        return
-    if sha256_of(report.path) != entry.sha256:
-        report.problems.append("it has other bytes than when it was packed: its SHA-256 differs from that in the manifest")
+def _compare(report: Inspection, listed: _Listed, verify: bool) -> None:
+    """Compare what was found with what a manifest or an index says."""
+    said: list[tuple[str, int]] = []
+    entry = listed.shards.get(os.path.basename(report.path))
+    if entry is not None:
+        said.append(("the manifest", entry.count))
+        _compare_bytes(report, entry, verify)
     else:
-        report.remarks.append("verified: the SHA-256 of the manifest")
-
-
-def _restore(report: Inspection, manifest: Manifest | None) -> None:
-    """Show the samples of a packed file as what was packed."""
-    if manifest is None or not report.samples:
-        return
-    restore = Restore(manifest.columns)
-    try:
-        restored = [restore({name: _single(value) for name, value in sample.items()}) for sample in report.samples]
-    except (PenstockError, ValueError, KeyError, TypeError) as error:
-        report.problems.append(f"a sample is not what the manifest says: {type(error).__name__}: {error}")
-        return
-    report.samples = [one if isinstance(one, dict) else {"value": one} for one in restored]
-    report.fields = [column.words() for column in manifest.columns]
-
-
-def _single(value: Any) -> Any:
-    """Return what a feature of bytes has one of; numbers get their shape when they are restored."""
-    return value[0] if isinstance(value, list) and len(value) == 1 and isinstance(value[0], bytes) else value
-
-
-def _check_counts(report: Inspection, manifest: Manifest | None, verify: bool) -> None:
-    """Compare the records that were found with what a manifest or an index says."""
-    sources = []
-    if manifest is not None:
-        entry = _entry(manifest, report.path)
-        sources.append(("the manifest", entry.count))
-        if report.size != entry.size:
-            report.problems.append(f"it has {report.size} bytes and had {entry.size} when it was packed")
+        for error in listed.errors:  # one of them may be the manifest of this file
+            report.add_problem(error)
     index = _index_of(report, verify)
     if index is not None:
-        sources.append(("the index", len(index)))
-    for name, count in sources:
+        said.append(("the index", len(index)))
+    for name, count in said:
         if count != report.count:
             report.problems.append(f"{report.count} {report.noun} were found, and {name} says {count}")
         elif verify:
             report.remarks.append(f"verified: as many {report.noun} as {name} says")
-    if not sources and report.kind.startswith(("TFRecord", "WebDataset")):
+    if not said and report.kind != "Parquet":
         report.remarks.append(NO_COUNT)
-    if verify and not sources and report.kind in ("WebDataset tar", "Parquet"):
+    if verify and not said and not report.kind.startswith("TFRecord"):
         report.remarks.append(NO_SUM)
 
 
-def _index_path(report: Inspection) -> str | None:
-    """Return the path of a file's index: beside it, or in the user's cache folder."""
-    kind = "tar" if report.kind == "WebDataset tar" else "tfrecord"
-    cached = cached_index(user_folder(), os.path.abspath(report.path), kind, {})
-    places = sidecar.beside(report.path), sidecar.beside(report.path, old=True), cached
-    return next(filter(os.path.isfile, places), None)
+def _compare_bytes(report: Inspection, entry: ShardEntry, verify: bool) -> None:
+    if report.size != entry.size:
+        report.problems.append(f"it has {report.size} bytes and had {entry.size} when it was packed")
+    elif verify and sha256_of(report.path) != entry.sha256:
+        report.problems.append("it has other bytes than when it was packed: its SHA-256 differs from that in the manifest")
+    elif verify:
+        report.remarks.append("verified: the SHA-256 of the manifest")
 
 
 def _index_of(report: Inspection, verify: bool) -> sidecar.Index | None:
-    path = _index_path(report)
+    """Read the index of a file, beside it or in the user's cache folder; what is wrong with it is a problem."""
+    kind = "tar" if report.kind == "WebDataset tar" else "tfrecord"
+    cached = cached_index(user_folder(), os.path.abspath(report.path), kind, {})
+    places = sidecar.beside(report.path), sidecar.beside(report.path, old=True), cached
+    path = next(filter(os.path.isfile, places), None)
     if path is None:
         return None
     try:
@@ -309,32 +236,6 @@ def _index_of(report: Inspection, verify: bool) -> sidecar.Index | None:
     elif verify and index.crc32c and index.crc32c != _crc_of(report.path):
         report.problems.append("its bytes are not those that its index was built of: the CRC32C of the file differs")
     return index
-
-
-def _look_index(report: Inspection, verify: bool, num_samples: int) -> None:
-    """Look into a sidecar index.
-
-    Raises:
-        RecordError: it is damaged.
-    """
-    report.kind = "index"
-    with open(report.path, "rb") as file:
-        index = sidecar.decode(file.read(), report.path)
-    report.kind, report.count = "index", len(index)
-    report.lengths = index.columns["lengths"].astype(np.int64)
-    report.remarks.append(f"of a {index.kind} file of {index.size:,} bytes")
-    report.fields = [f"column {name!r}: {values.dtype.name} [{len(values)}]" for name, values in index.columns.items()]
-    described = sidecar.described(report.path)
-    if not os.path.isfile(described):
-        report.remarks.append(f"the file that it describes, {os.path.basename(described)!r}, is not beside it")
-    elif os.path.getsize(described) != index.size:
-        report.problems.append(
-            f"{os.path.basename(described)!r} has {os.path.getsize(described)} bytes, and had {index.size} when it was built"
-        )
-    elif verify and index.crc32c and _crc_of(described) != index.crc32c:
-        report.problems.append(f"{os.path.basename(described)!r} has other bytes than when it was built: its CRC32C differs")
-    elif verify:
-        report.remarks.append("verified: its own check sums, and those of the file that it describes")
 
 
 def _crc_of(path: str) -> int:
@@ -373,7 +274,6 @@ def _look_tfrecord(report: Inspection, verify: bool, num_samples: int) -> None:
                 report.count += len(block.lengths)
         finally:
             report.lengths = np.concatenate(lengths) if lengths else None
-            report.describe_samples()
     if verify:
         report.remarks.append(f"verified: both CRCs of {report.count:,} records")
 
@@ -426,7 +326,6 @@ def _look_tar(report: Inspection, verify: bool, num_samples: int) -> None:
         if error is not None:
             raise error
         report.samples = [{"__key__": one.key, **{name: bytes(part) for name, part in one.fields.items()}} for one in samples]
-        report.describe_samples()
     if verify:
         report.remarks.append(f"verified: the check sums of all headers; the format has none for data ({report.count:,} samples)")
 
@@ -464,114 +363,12 @@ def _look_parquet(report: Inspection, verify: bool, num_samples: int) -> None:
 
 def shown(value: Any) -> str:
     """Return a value in one line of printable characters: what is not printable is escaped, what is long is cut and its size said."""
-    if isinstance(value, (bytes, bytearray, memoryview)):
-        return _bytes(bytes(value))
-    if isinstance(value, str):
-        text = repr(value[:_MOST_CHARS])
-        return text if len(value) <= _MOST_CHARS else f"{text}... ({len(value):,} characters)"
     if isinstance(value, np.ndarray) and value.ndim:
-        return _array(value)
+        return f"{value.dtype.name}{list(value.shape)} {shown(value.reshape(-1)[: _FEW + 1].tolist())}"
     if isinstance(value, (list, tuple)):
-        parts = [shown(part) for part in value[:3]]
-        return f"[{', '.join(parts)}{f', ... ({len(value):,})' if len(value) > 3 else ''}]"
-    text = repr(value.item() if isinstance(value, np.generic) else value)
-    return text if len(text) <= 2 * _MOST_CHARS else text[: 2 * _MOST_CHARS] + "..."
-
-
-def _bytes(data: bytes) -> str:
-    if is_image(data):
-        return _image_words(data)
-    text = repr(data[:_MOST_BYTES])
-    return text if len(data) <= _MOST_BYTES else f"{text}... ({len(data):,} bytes)"
-
-
-def _array(array: Any) -> str:
-    numbers = ", ".join(repr(number.item() if hasattr(number, "item") else number) for number in array.reshape(-1)[:_MOST_NUMBERS])
-    return f"{array.dtype.name}{list(array.shape)} {numbers}{', ...' if array.size > _MOST_NUMBERS else ''}"
-
-
-def _spec_words(value: Any) -> str:
-    """Say the kind of a value, its size left open."""
-    if isinstance(value, (bytes, bytearray, memoryview)):
-        return "bytes"
-    if isinstance(value, (list, tuple)):
-        return f"{_spec_words(value[0]) if value else 'nothing'} [{len(value)}]"
-    if isinstance(value, (np.ndarray, np.generic)):
-        return f"{value.dtype.name}{list(value.shape) if value.shape else ''}"
-    return type(value).__name__
-
-
-def is_image(data: bytes) -> bool:
-    """Tell whether bytes begin as an image does that can be decoded."""
-    return extension_of(data) in _IMAGES
-
-
-def _image_words(data: bytes) -> str:
-    """Say of an encoded image what its header says."""
-    try:
-        header = read_header(data, "inspect")
-    except DecodeError as error:
-        return f"a damaged image ({len(data):,} bytes): {error.what}"
-    return f"{header.kind} {header.width}x{header.height} ({len(data):,} bytes)"
-
-
-_SIDE = 128
-_GAP = 4
-_PAPER, _BAD = 255, (200, 60, 60)
-
-
-def images_of(samples: Iterable[Mapping[str, Any]]) -> list[NDArray[np.uint8]]:
-    """Return the images among the fields of samples, uint8 [height, width, 3]: encoded ones, and arrays of pixels. A damaged one is red.
-
-    Raises:
-        MissingExtra: simplejpeg or OpenCV is not installed.
-    """
-    found = []
-    for sample in samples:
-        for value in sample.values():
-            # Without a declaration, a feature of one value is a list of one.
-            one = value[0] if isinstance(value, list) and len(value) == 1 else value
-            pixels = _pixels(one)
-            if pixels is not None:
-                found.append(pixels)
-    return found
-
-
-def _pixels(value: Any) -> NDArray[np.uint8] | None:
-    if isinstance(value, (bytes, memoryview)) and is_image(bytes(value[:16])):
-        try:
-            return image.decode(bytes(value))
-        except DecodeError:
-            return np.full((_SIDE, _SIDE, 3), _BAD, np.uint8)
-    if isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.size:
-        if value.ndim == 2:
-            return np.repeat(value[..., None], 3, 2)
-        if value.ndim == 3 and value.shape[2] in (1, 3):
-            return np.ascontiguousarray(np.broadcast_to(value, (*value.shape[:2], 3)))
-    return None
-
-
-def contact_sheet(images: list[NDArray[np.uint8]], columns: int = 8) -> bytes:
-    """Return a PNG of thumbnails, each at most 128 pixels wide and high, row by row.
-
-    Args:
-        images: uint8 [height, width, 3], at least one.
-        columns: how many side by side.
-
-    Raises:
-        MissingExtra: OpenCV is not installed.
-    """
-    cv2 = load_cv2()
-    columns = min(columns, len(images))
-    rows = -(-len(images) // columns)
-    step = _SIDE + _GAP
-    sheet = np.full((rows * step + _GAP, columns * step + _GAP, 3), _PAPER, np.uint8)
-    for number, pixels in enumerate(images):
-        height, width = pixels.shape[:2]
-        scale = min(1.0, _SIDE / max(height, width))
-        size = max(1, round(width * scale)), max(1, round(height * scale))
-        small = pixels if scale == 1.0 else cv2.resize(pixels, size, interpolation=cv2.INTER_AREA)
-        top = _GAP + number // columns * step + (_SIDE - size[1]) // 2
-        left = _GAP + number % columns * step + (_SIDE - size[0]) // 2
-        sheet[top : top + size[1], left : left + size[0]] = small
-    return bytes(cv2.imencode(".png", sheet[..., ::-1])[1])
+        return f"[{', '.join(map(shown, value[:_FEW]))}{', ...' if len(value) > _FEW else ''}]"
+    if isinstance(value, (bytes, bytearray, memoryview, str)) and len(value) > _MOST:
+        unit = "characters" if isinstance(value, str) else "bytes"
+        return f"{shown(value[:_MOST])}... ({len(value):,} {unit})"
+    text = repr(value.item() if isinstance(value, np.generic) else bytes(value) if isinstance(value, (bytearray, memoryview)) else value)
+    return text if len(text) <= 4 * _MOST else text[: 4 * _MOST] + "..."

@@ -9,8 +9,8 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,24 +19,24 @@ from penstock._contracts.event import ElementLost
 from penstock._contracts.failing import text_of
 from penstock._contracts.policy import Policy
 from penstock._contracts.version import VERSION
-from penstock._plan.base import Node, walk
+from penstock._plan.base import Node
 from penstock._plan.facts import identity
 from penstock._storage.listing import refuse_url
 from penstock._storage.urls import redacted
 from penstock.dataset import opening as reading
 from penstock.dataset.builder import Dataset
 from penstock.errors import PackError, PlanError, RecordError, SourceError, SpecError
+from penstock.formats.arrow import pyarrow
 from penstock.formats.features import Feature, FixedLenFeature, VarLenFeature
 from penstock.formats.tar import decode_field
-from penstock.packing.disk import Folder, Origin, difference, sha256_of, strangers
+from penstock.packing.disk import Folder, Inputs, difference, sha256_of, strangers
 from penstock.packing.options import PackOptions
-from penstock.packing.schema import SINGLE, FieldColumn, NoSchema, Schema, from_raw, shaped
+from penstock.packing.schema import SINGLE, Field, NoSchema, Schema, from_raw, shaped
 
 _FORM = 1
 _SUFFIX = "-manifest.json"
 _MOST_BYTES = 1 << 30
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_STORED = ("bytes", "str", "int", "float", "list", "raw", "text", "npy")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +68,7 @@ class Manifest:
     record: dict[str, Any]
     format: str
     compression: str | None
-    columns: tuple[FieldColumn, ...]
+    columns: tuple[Field, ...]
     shards: tuple[ShardEntry, ...]
     skipped: tuple[dict[str, Any], ...]
     was_there: bool = False
@@ -109,40 +109,17 @@ class Manifest:
                 fix="restore the file from a copy, move away what does not belong there, or pack again",
             )
 
-    def missing(self) -> list[str]:
-        """Say of each file that is not there that it is missing, as `problems` does."""
-        pairs = zip(self.files(), self.shards, strict=True)
-        return [
-            f"{shard.name!r} is missing: it had {shard.count} of {len(self)} elements" for path, shard in pairs if not os.path.isfile(path)
-        ]
-
-    def strangers(self) -> list[str]:
-        """Say of each file that looks like a shard and is none that it does not belong there, as `problems` does."""
-        found = strangers(self.folder, [shard.name for shard in self.shards])
-        return [f"{name!r} looks like a shard and is not of this dataset" for name in found]
-
-    def notes(self) -> list[dict[str, Any]]:
-        """Return what was noted of each shard while it was packed."""
-        return [
-            {**part, "skipped": [_without_shard(lost) for lost in self.skipped if lost["shard"] == number]}
-            for number, part in enumerate(self.record["shards"])
-        ]
-
-    def problems(self, *, hashes: bool) -> Any:
+    def problems(self, *, hashes: bool) -> Iterator[str]:
         """Give what is wrong with the files, a sentence each; see `check_files`."""
-        yield from self.missing()
         for path, shard in zip(self.files(), self.shards, strict=True):
             if not os.path.isfile(path):
-                continue
-            if os.path.getsize(path) != shard.size:
+                yield f"{shard.name!r} is missing: it had {shard.count} of {len(self)} elements"
+            elif os.path.getsize(path) != shard.size:
                 yield f"{shard.name!r} has {os.path.getsize(path)} bytes and had {shard.size} when it was packed"
             elif hashes and sha256_of(path) != shard.sha256:
                 yield f"{shard.name!r} has other bytes than when it was packed: its SHA-256 differs"
-        yield from self.strangers()
-
-
-def _without_shard(lost: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in lost.items() if key != "shard"}
+        for name in strangers(self.folder, [shard.name for shard in self.shards]):
+            yield f"{name!r} looks like a shard and is not of this dataset"
 
 
 def lost_record(event: ElementLost) -> dict[str, Any]:
@@ -207,53 +184,49 @@ def read_manifest(path: str | os.PathLike[str]) -> Manifest:
         ) from error
 
 
-def found_in(folder: Folder, options: PackOptions, record: dict[str, Any], origin: Origin) -> Manifest | None:
-    """Return the manifest of an earlier run that wrote the same of the same, None when there is none. Shards may be missing.
+def found_in(folder: Folder, options: PackOptions, record: dict[str, Any], inputs: Inputs) -> Manifest | None:
+    """Return the manifest of an earlier run that wrote the same, None when there is none.
 
     Args:
         folder: the destination.
         options: have the manifest's name.
         record: of the manifest that would be written, or a part of it.
-        origin: what the elements come from.
+        inputs: what the input files are like now.
 
     Raises:
         PackError: there is one of something else, or its files are not what they were.
         RecordError: it cannot be read.
     """
-    name = options.manifest_name()
-    path = folder.file(name)
+    path = folder.file(options.manifest_name())
     if not os.path.lexists(path):
         return None
     manifest = read_manifest(path)
-    earlier = folder.origin(name)
-    other = origin.of_another_form(earlier) or difference(manifest.record, record) or origin.difference(earlier)
-    missing = manifest.missing()
-    problem = other or next((problem for problem in manifest.problems(hashes=True) if problem not in missing), None)
-    if problem is None:
-        return manifest
-    fix = "restore that file, or remove it and call this again: a missing shard is made again"
-    if other:
-        fix = "give another folder or name=, or remove what is there"
-    elif problem in manifest.strangers():
-        fix = "move that file away, or remove it"
-    raise PackError(
-        f"the folder holds a packed dataset {options.name!r} already, and {problem}", where=f"pack() to {folder.path!r}", fix=fix
-    )
+    other = difference(manifest.record, record, lossy=bool(manifest.skipped))
+    if not other and folder.inputs(options.manifest_name()) != inputs.digest:
+        other = "the input files have changed, or nothing says which they were"
+    problem = other or next(manifest.problems(hashes=True), None)
+    if problem:
+        raise PackError(
+            f"the folder holds a packed dataset {options.name!r} already, and {problem}",
+            where=f"pack() to {folder.path!r}",
+            fix="give another folder or name=, or remove what is there and pack again",
+        )
+    return replace(manifest, was_there=True)
 
 
 def record_of(
-    options: PackOptions, policy: Policy, root: Node, columns: Sequence[FieldColumn] | None = None, counts: Mapping[str, int] | None = None
+    options: PackOptions, policy: Policy, root: Node, schema: Schema | None = None, counts: Mapping[str, int] | None = None
 ) -> dict[str, Any]:
     """Return what the bytes depend on, as it stands in the manifest; of a stream columns and counts are not known when it begins."""
     return {
         "penstock_pack": _FORM,
         "format": options.format,
         "compression": options.compression,
-        **({} if columns is None else {"fields": [column.as_json() for column in columns]}),
+        **({} if schema is None else {"fields": schema.as_json()}),
         "options": {**options.as_json(), "on_error": repr(policy)},
         **(counts or {}),
         "dataset": identity(root, ""),
-        "versions": _versions(root, options),
+        "versions": _versions(options),
     }
 
 
@@ -298,11 +271,6 @@ def _manifest(path: str, record: Any) -> Manifest:
     if not shards or record["count"] != sum(shard.count for shard in shards) or record["size"] != sum(shard.size for shard in shards):
         raise NoSchema("the counts or sizes of the shards are not those of the whole")
     schema = Schema.from_json(record["fields"])
-    columns = []
-    for field, part in zip(schema.fields, record["fields"], strict=True):
-        if part["stored"] not in _STORED:
-            raise NoSchema(f"field {field.name!r} is stored as {part['stored']!r}")
-        columns.append(FieldColumn(field=field, name=str(part["column"]), stored=part["stored"], shapes=str(part.get("shapes", ""))))
     if record["format"] not in ("tfrecord", "tar", "parquet") or not isinstance(record["options"]["name"], str):
         raise NoSchema(f"format {record['format']!r}")
     return Manifest(
@@ -310,7 +278,7 @@ def _manifest(path: str, record: Any) -> Manifest:
         record=record,
         format=record["format"],
         compression=record["compression"],
-        columns=tuple(columns),
+        columns=schema.fields,
         shards=shards,
         skipped=tuple(dict(part) for part in record["skipped"]),
     )
@@ -325,41 +293,12 @@ def _shard(part: Any) -> ShardEntry:
     return ShardEntry(name=name, count=count, size=size, sha256=sha256)
 
 
-def _versions(root: Node, options: PackOptions) -> dict[str, str]:
-    """Return the versions of Penstock and NumPy, and of the libraries whose code runs: zlib, pyarrow, and those of Penstock's images.
-
-    What functions of the user call is not known here.
-    """
-    import numpy as np
-
+def _versions(options: PackOptions) -> dict[str, str]:
+    """Return the versions of the libraries whose code writes the files."""
     versions = {"penstock": VERSION, "numpy": np.__version__}
     if options.format == "parquet":
-        from penstock.formats.arrow import pyarrow
-
         versions["pyarrow"] = pyarrow()[0].__version__
-    if options.compression == "GZIP":
-        import zlib
-
-        versions["zlib"] = zlib.ZLIB_RUNTIME_VERSION
-    if any(_is_of_images(getattr(node, "fn", None)) for node in walk(root)):
-        versions |= _of_images()
     return versions
-
-
-def _is_of_images(function: object) -> bool:
-    return type(function).__module__.startswith(("penstock.image", "penstock.packing.reencode"))
-
-
-def _of_images() -> dict[str, str]:
-    from importlib import import_module
-
-    found = {}
-    for name in ("simplejpeg", "cv2"):
-        try:
-            found[name] = str(import_module(name).__version__)
-        except ImportError:  # it is an extra, and what needs it says so
-            continue
-    return found
 
 
 def read_packed(path: str | os.PathLike[str]) -> Dataset:
@@ -402,19 +341,19 @@ def features_of(manifest: Manifest) -> dict[str, Feature]:
         raise SpecError(f"{manifest.format} files have no features", where=f"manifest {manifest.path!r}", fix="use read_packed")
     out: dict[str, Feature] = {}
     for column in manifest.columns:
-        out[column.name] = _feature(column)
+        out[column.column] = _feature(column)
         if column.shapes:
-            out[column.shapes] = FixedLenFeature((len(column.field.shape),), "int64")
+            out[column.shapes] = FixedLenFeature((len(column.shape),), "int64")
     return out
 
 
-def _feature(column: FieldColumn) -> Feature:
-    if column.stored in ("bytes", "str", "raw"):
+def _feature(field: Field) -> Feature:
+    if field.stored in ("bytes", "str", "raw"):
         return FixedLenFeature((), bytes)
-    dtype = "float32" if np.dtype(column.field.dtype).kind == "f" else "int64"
-    sizes = [size for size in column.field.shape if size is not None]
+    dtype = "float32" if np.dtype(field.dtype).kind == "f" else "int64"
+    sizes = [size for size in field.shape if size is not None]
     # The length of a vector may differ even where it did not in the sample.
-    return FixedLenFeature(sizes, dtype) if len(sizes) == len(column.field.shape) != 1 else VarLenFeature(dtype)
+    return FixedLenFeature(sizes, dtype) if len(sizes) == len(field.shape) != 1 else VarLenFeature(dtype)
 
 
 def _records(manifest: Manifest) -> Dataset:
@@ -433,28 +372,27 @@ def _parquet(manifest: Manifest) -> Dataset:
 class Restore:
     """Turn what stands in the files into what was packed. For `Dataset.map`; from any thread."""
 
-    columns: tuple[FieldColumn, ...]
+    columns: tuple[Field, ...]
 
     def __call__(self, found: Mapping[str, Any]) -> Any:
         """Return the element; a dataset of single values gives these."""
-        out = {column.field.name: _restored(column, found) for column in self.columns}
-        return out[SINGLE] if self.columns[0].field.single else out
+        out = {field.name: _restored(field, found) for field in self.columns}
+        return out[SINGLE] if self.columns[0].single else out
 
 
-def _restored(column: FieldColumn, found: Mapping[str, Any]) -> Any:
-    value = found[column.name]
-    field = column.field
+def _restored(field: Field, found: Mapping[str, Any]) -> Any:
+    value = found[field.column]
     if field.kind == "bytes":
         return bytes(value)
     if field.kind == "str":
         return value if isinstance(value, str) else bytes(value).decode()
-    shape = found[column.shapes] if column.shapes else None
-    if column.stored in ("npy", "text"):
-        value = decode_field(column.name, memoryview(value))
-    if column.stored == "raw":
-        array = from_raw(column, value, shape)
+    shape = found[field.shapes] if field.shapes else None
+    if field.stored in ("npy", "text"):
+        value = decode_field(field.column, memoryview(value))
+    if field.stored == "raw":
+        array = from_raw(field, value, shape)
     else:
         array = np.asarray(value).astype(field.dtype, copy=False)
-        if column.stored == "list":
+        if field.stored == "list":
             array = shaped(field, array, shape)
     return array if field.shape else array.reshape(())[()]

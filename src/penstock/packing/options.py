@@ -1,22 +1,16 @@
-"""The options of `pack`: what decides the bytes beside the dataset, where they go, and what shows how far it is."""
+"""The options of `pack`: what decides the bytes beside the dataset, and where they go."""
 
 from __future__ import annotations
 
 import os
 import re
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from penstock._contracts.event import Listener
 from penstock._contracts.memory import available_cpus
 from penstock._plan import check
 from penstock._storage.urls import redacted
 from penstock.errors import PlanError
-from penstock.observe.progress import Progress
-from penstock.observe.trace import Trace
 from penstock.packing.encoders import COMPRESSIONS, FORMATS, SUFFIXES
 
 _SHARD_BYTES = 256_000_000
@@ -33,11 +27,10 @@ class PackOptions:
         num_shards: how many files. None: as many as make them about `shard_bytes` large, as a stream is always cut.
         shard_bytes: the size to aim at, judged by a sample at fixed positions, so that it does not depend on who writes what; 256 MB by
             default. Shards get equal numbers of elements, so their sizes differ as the elements do.
-        shuffle: seed of an order over all elements, variants included; None keeps the dataset's own.
-        variants: how often each element is written. The random numbers of its maps are others each time, those of epochs 0, 1, ...
+        shuffle: seed of an order over all elements; None keeps the dataset's own.
         name: what the names of the files begin with.
-        version: takes the place of the source text of functions, so that a rerun takes only another version for another dataset; also where
-            nothing tells whether a function or an object in memory is the same.
+        version: of the functions and objects that the dataset is made with: these count by their names, and another version is another
+            dataset.
     """
 
     format: Literal["tfrecord", "tar", "parquet"] = "tfrecord"
@@ -45,7 +38,6 @@ class PackOptions:
     num_shards: int | None = None
     shard_bytes: int | None = None
     shuffle: int | None = None
-    variants: int = 1
     name: str = "data"
     version: str | int = ""
 
@@ -61,7 +53,7 @@ class PackOptions:
             )
         if self.num_shards is not None and self.shard_bytes is not None:
             raise PlanError("num_shards= and shard_bytes= say the same in two ways", where="pack()", fix="give one of them")
-        for name in ("num_shards", "shard_bytes", "variants"):
+        for name in ("num_shards", "shard_bytes"):
             if getattr(self, name) is not None:
                 check.count_argument(getattr(self, name), name, "pack", least=1)
         if self.shuffle is not None:
@@ -100,37 +92,6 @@ class PackOptions:
         return {**record, "version": version} if version else record
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Watching:
-    """What shows how far packing is.
-
-    Attributes:
-        progress: a bar, as for `pack`.
-        timeline: None for none.
-    """
-
-    progress: bool | Literal["always"] = False
-    timeline: Trace | None = None
-
-    @contextmanager
-    def bar(self, what: str, total: int | None) -> Iterator[Callable[[float], object] | None]:
-        """Draw a bar for as long as the `with` block takes; give what moves it, None where none is to be seen.
-
-        Args:
-            what: is being done.
-            total: elements; None where that is not known.
-        """
-        if not self.progress or (self.progress is True and not (sys.stderr and sys.stderr.isatty())):
-            yield None
-            return
-        with Progress(what, total, unit="elements") as drawn:
-            yield drawn.advance
-
-    def listener(self, what: str, *, by_worker: bool = False) -> Listener | None:
-        """Return what draws events into the timeline, if there is one; see `Trace.listener`."""
-        return None if self.timeline is None else self.timeline.listener(what, by_worker=by_worker)
-
-
 def options_of(given: dict[str, Any]) -> PackOptions:
     """Make the record of keyword arguments.
 
@@ -139,6 +100,8 @@ def options_of(given: dict[str, Any]) -> PackOptions:
     """
     known = PackOptions.__dataclass_fields__
     for name in given:
+        if name == "variants":
+            raise PlanError("variants= is gone", where="pack()", fix="pack dataset.repeat(K), whose passes draw other random numbers")
         if name not in known:
             raise PlanError(f"there is no option {name!r}", where="pack()", fix=f"the options are {', '.join(sorted(known))}")
     return PackOptions(**given)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from penstock import image
-from penstock._contracts.transform import Scratch
 from penstock.errors import PlanError, SpecError
 from penstock.image.operator import load_simplejpeg
 
@@ -52,42 +50,6 @@ class EncodeJpeg:
         return {**element, self.field: data}
 
 
-class Reencode:
-    """Decode, resize and encode in one step, through working memory that each thread keeps: no fresh pages for each image.
-
-    For `Dataset.map`; from any thread; picklable.
-    """
-
-    def __init__(self, field: str, size: int | None, quality: int) -> None:
-        """Prepare; see `reencoded`."""
-        self._decode = image.decode(field)
-        self._resize = None if size is None else image.resize(field, size)
-        self._encode = EncodeJpeg(field, quality)
-        self._own = threading.local()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Reencode, (self._encode.field, None if self._resize is None else self._resize.size, self._encode.quality)
-
-    def __repr__(self) -> str:
-        return f"Reencode({self._decode!r}, {self._resize!r}, {self._encode!r})"
-
-    def __call__(self, element: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the element with the bytes of the new image.
-
-        Raises:
-            SpecError: it has no such field.
-            DecodeError: the field is no image that can be read in full.
-        """
-        field = self._encode.field
-        if not isinstance(element, Mapping) or field not in element:
-            raise SpecError(f"the element has no field {field!r}", where="reencode", fix="name the field that has the encoded images")
-        scratch = Scratch.of(self._own)
-        pixels = self._decode.apply(element[field], (), scratch, None)
-        if self._resize is not None:
-            pixels = self._resize.apply(pixels, (), scratch, None)
-        return self._encode({**element, field: pixels})
-
-
 def reencoded(dataset: Any, field: str, *, size: int | None, quality: int) -> Any:
     """Return a dataset whose images are decoded, resized so that the shorter side has `size` pixels (None: not at all), and encoded again.
 
@@ -95,5 +57,6 @@ def reencoded(dataset: Any, field: str, *, size: int | None, quality: int) -> An
         PlanError: a size or quality that cannot be.
         MissingExtra: simplejpeg or OpenCV is not installed.
     """
-    size_words = "" if size is None else f"size={size}, "
-    return dataset.map(Reencode(field, size, quality), name=f"reencode({size_words}quality={quality})")
+    decoded = dataset.map(image.decode(field))
+    resized = decoded if size is None else decoded.map(image.resize(field, size))
+    return resized.map(EncodeJpeg(field, quality), name=f"encode_jpeg({quality=})")

@@ -31,7 +31,7 @@ class NoSchema(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
-    """One field.
+    """One field, and how it is written.
 
     Attributes:
         name: keys of nested dicts are joined by "/"; places in a tuple or list are numbers.
@@ -39,6 +39,10 @@ class Field:
         dtype: of an array, as `numpy.dtype.str`, little-endian; "" else.
         shape: of an array; None where the size differs between elements. () of a number, of bytes and str.
         single: the element is this value, and no dict that has a field of its name.
+        column: its name in the file; "" until a format is chosen.
+        stored: "bytes" and "str" as they are; "int", "float" or "list" as numbers of the format; "raw" as the bytes of the array,
+            little-endian, in C order; in tar "text" or "npy".
+        shapes: the name of the column of shapes, or "".
     """
 
     name: str
@@ -46,24 +50,30 @@ class Field:
     dtype: str = ""
     shape: tuple[int | None, ...] = ()
     single: bool = False
-
-    @property
-    def is_ragged(self) -> bool:
-        """Tell whether the values differ in shape in a way that their length does not tell."""
-        return None in self.shape and len(self.shape) > 1
+    column: str = ""
+    stored: str = ""
+    shapes: str = ""
 
     def as_json(self) -> dict[str, Any]:
         """Return what stands in the manifest."""
         record: dict[str, Any] = {"name": self.name, "kind": self.kind}
         if self.kind == "array":
             record |= {"dtype": self.dtype, "shape": list(self.shape)}
-        return {**record, "single": True} if self.single else record
+        if self.single:
+            record["single"] = True
+        record |= {"column": self.column, "stored": self.stored}
+        return {**record, "shapes": self.shapes} if self.shapes else record
 
-    def words(self) -> str:
-        """Say it as `ds.spec()` does."""
+    def type_words(self) -> str:
+        """Say its type as `ds.spec()` does."""
         if self.kind != "array":
             return self.kind
         return np.dtype(self.dtype).name + (str(list(self.shape)) if self.shape else "")
+
+    def words(self) -> str:
+        """Say its name in the file, its type, and what it is written as."""
+        as_what = {"raw": " as raw bytes", "npy": " as .npy", "text": " as text"}.get(self.stored, "")
+        return f"{self.column}: {self.type_words()}{as_what}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +101,11 @@ class Schema:
                 raise NoSchema(f"kind {kind!r}, dtype {dtype!r}")
             if any(size is not None and size < 0 for size in shape):
                 raise NoSchema(f"shape {shape}")
-            fields.append(Field(name=str(part["name"]), kind=kind, dtype=dtype, shape=shape, single=part.get("single", False) is True))
+            name, stored, single = str(part["name"]), part["stored"], part.get("single", False) is True
+            if stored not in _STORED:
+                raise NoSchema(f"field {name!r} is stored as {stored!r}")
+            written = {"column": str(part["column"]), "stored": stored, "shapes": str(part.get("shapes", ""))}
+            fields.append(Field(name=name, kind=kind, dtype=dtype, shape=shape, single=single, **written))
         return cls(fields=tuple(fields))
 
     def values(self, element: Any) -> list[Any]:
@@ -100,19 +114,16 @@ class Schema:
         Raises:
             SpecError: it has other fields, or one of another kind, dtype or shape.
         """
-        if type(element) is dict and len(element) == len(self.fields) and not self.fields[0].single:
-            out = []
-            for field in self.fields:
-                value = _plain(field, element.get(field.name))
-                if value is None:
-                    break
-                out.append(value)
-            else:
-                return out
         found, names = fields_of(element), [field.name for field in self.fields]
         if len(found) != len(names) or not found.keys() >= set(names) or is_single(element) != self.fields[0].single:
-            what = f"the element {_names(found, is_single(element))}; the sample {_names(names, self.fields[0].single)}"
-            raise _other_fields(what, found, names)
+            in_lists = any(name.rpartition("/")[2].isdigit() for name in set(names).symmetric_difference(found))
+            raise SpecError(
+                f"the element {_names(found, is_single(element))}; the sample {_names(names, self.fields[0].single)}",
+                where=_WHERE,
+                fix="a list has a field for each of its places: map a function that makes an array of it, np.asarray(values, dtype)"
+                if in_lists
+                else "map a function that gives all elements the same fields",
+            )
         return [_checked(field, found[field.name]) for field in self.fields]
 
 
@@ -132,14 +143,6 @@ def fields_of(element: Any) -> dict[str, Any]:
 def is_single(element: Any) -> bool:
     """Tell whether an element is one value, and nothing that has fields."""
     return not isinstance(element, (dict, tuple, list))
-
-
-def _other_fields(what: str, names: Iterable[str], others: Iterable[str]) -> SpecError:
-    in_lists = any(name.rpartition("/")[2].isdigit() for name in set(names).symmetric_difference(others))
-    fix = "map a function that gives all elements the same fields"
-    if in_lists:
-        fix = "a list has a field for each of its places: map a function that makes an array of it, np.asarray(values, dtype)"
-    return SpecError(what, where=_WHERE, fix=fix)
 
 
 def _names(names: Iterable[str], single: bool) -> str:
@@ -170,26 +173,47 @@ def _collect(value: Any, prefix: str, out: dict[str, Any]) -> None:
     out[name] = value
 
 
-def schema_of(elements: Iterable[Any], declared: Any = None) -> Schema:
-    """Find the fields from a sample of elements. Sizes that differ in it are None, and so is the length of every vector: others may differ.
+def schema_of(elements: Sequence[Any], declared: Any = None) -> Schema:
+    """Find the fields of the elements of the kind that most of them are of, by their fields, dtypes and dimensions.
+
+    Sizes that differ are None, and so is the length of every vector: others may differ. An element of another kind is an error, or left
+    out, when it is written.
 
     Args:
-        elements: the sample.
+        elements: the sample, at least one.
         declared: a tree of `ArraySpec` as in `map(output_spec=...)`, whose open sizes are open here too; None for nothing.
 
     Raises:
-        SpecError: the elements differ in more than sizes, or a field cannot be written.
-        NoSchema: there is no element.
+        SpecError: none of the elements can be written.
     """
-    found: dict[str, Field] | None = None
+    found: list[tuple[Field, ...]] = []
+    problem: SpecError | None = None
     for element in elements:
-        single = is_single(element)
-        now = {name: replace(_field(name, value), single=single) for name, value in fields_of(element).items()}
-        found = now if found is None else _joined(found, now)
-    if found is None:
-        raise NoSchema("no element")
+        try:
+            found.append(_fields(element))
+        except SpecError as error:
+            problem = problem or error
+    if problem is not None and not found:
+        raise problem
+    usual = Counter(map(_kind, found)).most_common(1)[0][0]  # of several the one that came first
+    alike = [fields for fields in found if _kind(fields) == usual]
     opened = {} if declared is None else _leaves(declared)
-    return Schema(fields=tuple(replace(field, shape=_open(field, opened.get(field.name))) for field in found.values()))
+    merged = []
+    for field in alike[0]:
+        shapes = [other.shape for fields in alike for other in fields if other.name == field.name]
+        shape = tuple(sizes[0] if len(set(sizes)) == 1 else None for sizes in zip(*shapes, strict=True))
+        merged.append(replace(field, shape=_open(shape, opened.get(field.name))))
+    return Schema(fields=tuple(merged))
+
+
+def _fields(element: Any) -> tuple[Field, ...]:
+    single = is_single(element)
+    return tuple(replace(_field(name, value), single=single) for name, value in fields_of(element).items())
+
+
+def _kind(fields: tuple[Field, ...]) -> frozenset[Any]:
+    """Return what must be the same in all elements."""
+    return frozenset((field.name, field.kind, field.dtype, len(field.shape), field.single) for field in fields)
 
 
 def _leaves(declared: Any) -> dict[str, Any]:
@@ -199,13 +223,13 @@ def _leaves(declared: Any) -> dict[str, Any]:
         return {}
 
 
-def _open(field: Field, spec: Any) -> tuple[int | None, ...]:
-    """Return the shape of a field, with None for the sizes that may be others in elements outside the sample."""
-    if len(field.shape) == 1:
+def _open(shape: tuple[int | None, ...], spec: Any) -> tuple[int | None, ...]:
+    """Return a shape with None for the sizes that may be others in elements outside the sample."""
+    if len(shape) == 1:
         return (None,)
-    if not isinstance(spec, ArraySpec) or len(spec.shape) != len(field.shape):
-        return field.shape
-    return tuple(None if wanted is None else size for size, wanted in zip(field.shape, spec.shape, strict=True))
+    if not isinstance(spec, ArraySpec) or len(spec.shape) != len(shape):
+        return shape
+    return tuple(None if wanted is None else size for size, wanted in zip(shape, spec.shape, strict=True))
 
 
 def _field(name: str, value: Any) -> Field:
@@ -227,11 +251,11 @@ def _field(name: str, value: Any) -> Field:
             fix="map a function that fills it, value.filled(0), or that gives value.data and np.ma.getmaskarray(value) as two fields",
         )
     spec = spec_of(value)
-    if spec.dtype.kind not in _DTYPES:
+    if spec.dtype.kind not in _DTYPES or spec.dtype.char in "gG":  # the bytes of a long double differ between machines
         raise SpecError(
             f"field {name!r} is a {type(value).__name__}{f' of {spec.dtype}' if spec.shape else ''}, which no packed format holds",
             where=_WHERE,
-            fix="map a function that makes it a number, an array of numbers, bytes or str, or leaves the field out",
+            fix="map a function that makes it an int, a float64, an array of such numbers, bytes or str, or leaves the field out",
         )
     return Field(name=name, kind="array", dtype=spec.dtype.newbyteorder("<").str, shape=tuple(spec.shape))
 
@@ -247,43 +271,6 @@ def _check_text(text: str, what: str) -> None:
             where=_WHERE,
             fix='make it bytes: os.fsencode(name) or text.encode(errors="surrogateescape")',
         ) from error
-
-
-def alike(elements: Sequence[Any]) -> list[Any]:
-    """Return the elements of the kind that most of them are of, by their fields, dtypes and dimensions; all where none can be written."""
-    kinds = [_kind(element) for element in elements]
-    counts = Counter(kind for kind in kinds if kind is not None)
-    if not counts:
-        return list(elements)
-    usual = counts.most_common(1)[0][0]  # of several the one that came first
-    return [element for element, kind in zip(elements, kinds, strict=True) if kind == usual]
-
-
-def _kind(element: Any) -> Any:
-    """Return what must be the same in all elements; None for one that cannot be written."""
-    try:
-        fields = [_field(name, value) for name, value in fields_of(element).items()]
-    except SpecError:
-        return None
-    return is_single(element), frozenset((field.name, field.kind, field.dtype, len(field.shape)) for field in fields)
-
-
-def _joined(one: dict[str, Field], other: dict[str, Field]) -> dict[str, Field]:
-    singles = [next(iter(fields.values())).single for fields in (one, other)]
-    if one.keys() != other.keys() or singles[0] != singles[1]:
-        raise _other_fields(f"an element {_names(one, singles[0])}, another {_names(other, singles[1])}", one, other)
-    out = {}
-    for name, field in one.items():
-        now = other[name]
-        if (field.kind, field.dtype, len(field.shape)) != (now.kind, now.dtype, len(now.shape)):
-            raise SpecError(
-                f"field {name!r} is {field.words()} in some elements, {now.words()} in others",
-                where=_WHERE,
-                fix="map a function that makes them the same",
-            )
-        shape = tuple(size if size == new else None for size, new in zip(field.shape, now.shape, strict=True))
-        out[name] = replace(field, shape=shape)
-    return out
 
 
 def _plain(field: Field, value: Any) -> Any:
@@ -312,7 +299,7 @@ def _checked(field: Field, value: Any) -> Any:
     elif now.kind == field.kind:
         return value if field.kind == "str" else bytes(value)
     raise SpecError(
-        f"field {field.name!r} is {now.words()}; the sample had {field.words()}",
+        f"field {field.name!r} is {now.type_words()}; the sample had {field.type_words()}",
         where=_WHERE,
         fix="map a function that makes all elements alike; where sizes differ, declare them: "
         "ds.map(fn, output_spec={...: ps.ArraySpec((None, None, 3), 'uint8')})",
@@ -322,40 +309,12 @@ def _checked(field: Field, value: Any) -> Any:
 SHAPE = "/shape"
 """What is put behind the name of a ragged field, for the column of its shapes."""
 
+_STORED = ("bytes", "str", "int", "float", "list", "raw", "text", "npy")
 _LISTS_OF_EXAMPLE = ("<f4", "<i8", "<i4")
 _MAGIC = ((b"\xff\xd8\xff", "jpg"), (b"\x89PNG\r\n\x1a\n", "png"), (b"RIFF", "webp"), (b"GIF8", "gif"), (b"II*\x00", "tiff"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FieldColumn:
-    """A field in a file.
-
-    Attributes:
-        field: the field.
-        name: its name in the file.
-        stored: "bytes" and "str" as they are; "int", "float" or "list" as numbers of the format; "raw" as the bytes of the array,
-            little-endian, in C order; in tar "text" or "npy".
-        shapes: the name of the column of shapes, or "".
-    """
-
-    field: Field
-    name: str
-    stored: str
-    shapes: str = ""
-
-    def as_json(self) -> dict[str, Any]:
-        """Return what stands in the manifest."""
-        record = {**self.field.as_json(), "column": self.name, "stored": self.stored}
-        return record | ({"shapes": self.shapes} if self.shapes else {})
-
-    def words(self) -> str:
-        """Say it in a few words."""
-        kind = self.field.words()
-        as_what = {"raw": " as raw bytes", "npy": " as .npy", "text": " as text"}.get(self.stored, "")
-        return f"{self.name}: {kind}{as_what}"
-
-
-def columns_of(schema: Schema, fmt: str, first: Sequence[Any]) -> tuple[FieldColumn, ...]:
+def columns_of(schema: Schema, fmt: str, first: Sequence[Any]) -> Schema:
     """Decide how the fields of a schema are written.
 
     Args:
@@ -364,63 +323,51 @@ def columns_of(schema: Schema, fmt: str, first: Sequence[Any]) -> tuple[FieldCol
         first: the values of one element, whose bytes tell the extension that they get in a tar.
 
     Raises:
-        SpecError: two fields would have one name in the file, or one is a long double, whose bytes differ between machines.
+        SpecError: two fields would have one name in the file.
     """
-    for field in schema.fields:
-        _check_portable(field)
     decide = {"tfrecord": _in_example, "parquet": _in_parquet, "tar": _in_tar}[fmt]
-    columns = tuple(decide(field, value) for field, value in zip(schema.fields, first, strict=True))
-    names = [name for column in columns for name in (column.name, column.shapes) if name]
+    fields = []
+    for field, value in zip(schema.fields, first, strict=True):
+        column, stored = decide(field, value)
+        shapes = column + SHAPE if fmt != "tar" and None in field.shape and len(field.shape) > 1 else ""
+        fields.append(replace(field, column=column, stored=stored, shapes=shapes))
+    names = [name for field in fields for name in (field.column, field.shapes) if name]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise SpecError(f"two fields would be named {twice[0]!r} in the file", where="pack()", fix="rename one of them")
-    return columns
+    return Schema(fields=tuple(fields))
 
 
-def _check_portable(field: Field) -> None:
-    # NumPy's longdouble and clongdouble, where these are more than a float64
-    if field.kind != "array" or np.dtype(field.dtype).char not in "gG":
-        return
-    plain = "complex128" if np.dtype(field.dtype).kind == "c" else "float64"
-    raise SpecError(
-        f"field {field.name!r} is {field.words()}, a long double: its bytes differ between machines, so no packed format holds it",
-        where="pack()",
-        fix=f"map a function that makes it a {plain}: value.astype(np.{plain})",
-    )
-
-
-def _in_example(field: Field, _: Any) -> FieldColumn:
-    shapes = field.name + SHAPE if field.is_ragged else ""
+def _in_example(field: Field, _: Any) -> tuple[str, str]:
+    """Return the name of a field in the file, and what it is stored as."""
+    dtype = np.dtype(field.dtype or "u1")
     if field.kind != "array":
-        return FieldColumn(field=field, name=field.name, stored=field.kind)
-    dtype = np.dtype(field.dtype)
-    if field.shape:
+        stored = field.kind
+    elif field.shape:
         stored = "list" if field.dtype in _LISTS_OF_EXAMPLE else "raw"
     else:
         # tf.train.Example has no float but float32: what it would round is raw.
         stored = "float" if dtype.str in ("<f4", "<f2") else "int" if dtype.kind in "biu" and dtype.str != "<u8" else "raw"
-    return FieldColumn(field=field, name=field.name, stored=stored, shapes=shapes)
+    return field.name, stored
 
 
-def _in_parquet(field: Field, _: Any) -> FieldColumn:
-    shapes = field.name + SHAPE if field.is_ragged else ""
+def _in_parquet(field: Field, _: Any) -> tuple[str, str]:
     if field.kind != "array":
-        return FieldColumn(field=field, name=field.name, stored=field.kind)
+        return field.name, field.kind
     kind = np.dtype(field.dtype).kind
-    stored = "raw" if kind == "c" or len(field.shape) > 1 else "list" if field.shape else "float" if kind == "f" else "int"
-    return FieldColumn(field=field, name=field.name, stored=stored, shapes=shapes)
+    return field.name, "raw" if kind == "c" or len(field.shape) > 1 else "list" if field.shape else "float" if kind == "f" else "int"
 
 
-def _in_tar(field: Field, value: Any) -> FieldColumn:
+def _in_tar(field: Field, value: Any) -> tuple[str, str]:
     name = field.name.replace("/", ".").lower()
     if field.kind == "str":
-        return FieldColumn(field=field, name=f"{name}.txt", stored="str")
+        return f"{name}.txt", "str"
     if field.kind == "bytes":
-        return FieldColumn(field=field, name=f"{name}.{extension_of(value)}", stored="bytes")
+        return f"{name}.{extension_of(value)}", "bytes"
     if field.shape or np.dtype(field.dtype).kind == "c":
-        return FieldColumn(field=field, name=f"{name}.npy", stored="npy")
+        return f"{name}.npy", "npy"
     # The names that the webdataset package decodes: .cls is an int, .json anything that JSON has.
-    return FieldColumn(field=field, name=f"{name}.{'cls' if np.dtype(field.dtype).kind in 'iu' else 'json'}", stored="text")
+    return f"{name}.{'cls' if np.dtype(field.dtype).kind in 'iu' else 'json'}", "text"
 
 
 def extension_of(data: Any) -> str:
@@ -434,18 +381,18 @@ def raw(array: NDArray[Any]) -> bytes:
     return array.tobytes()
 
 
-def from_raw(column: FieldColumn, data: Any, shape: Sequence[int] | None) -> NDArray[Any]:
+def from_raw(field: Field, data: Any, shape: Sequence[int] | None) -> NDArray[Any]:
     """Return the array of raw bytes as `shaped` does, a copy of them that may be written to.
 
     Raises:
         SpecError: the bytes are too many or too few for it.
     """
     try:
-        return shaped(column.field, np.frombuffer(data, np.dtype(column.field.dtype)).copy(), shape)
+        return shaped(field, np.frombuffer(data, np.dtype(field.dtype)).copy(), shape)
     except ValueError as error:
         raise SpecError(
-            f"{len(data)} bytes are no {column.field.words()}: {error}",
-            where=f"column {column.name!r} of a packed dataset",
+            f"{len(data)} bytes are no {field.type_words()}: {error}",
+            where=f"column {field.column!r} of a packed dataset",
             fix="verify it with `penstock inspect --verify`; pack it again",
         ) from error
 
