@@ -29,6 +29,8 @@ from penstock.testing import check_no_leaks
 _GROWTH, _GROWTH_PER_HOUR = 4 << 20, 1 << 20
 _MOST_SHARED = 256 << 20
 _WARM_UP = 0.2
+_FIRST_BATCHES = 500
+"""They come before the clock begins: until then tasks and buffers find their sizes, however busy the machine is."""
 _COMPARED_S = 20 * 60.0
 """Speed is compared in runs of at least so long: others of the machine matter less then."""
 
@@ -143,6 +145,8 @@ def _samples(seconds: float, fn: Any, folder: Path) -> Iterator[Sample]:
     """Run the feeds; give a sample every five seconds, or twenty."""
     ds = dataset(folder, fn)
     with ds.feed(executor="processes", num_workers=2) as apart, ds.feed(executor="threads", num_workers=2) as beside:
+        for _ in range(_FIRST_BATCHES):
+            next(apart), next(beside)
         begin_s, num_items, due_s = time.monotonic(), 0, 0.0
         while (at_s := time.monotonic() - begin_s) < seconds:
             first, second = next(apart), next(beside)
