@@ -205,8 +205,7 @@ def test_a_source_made_again_with_another_fingerprint_or_other_elements_is_named
     what = "id is 1, and of the source made again 2"
     here, there = Named(fingerprint={"id": 1}), Named(fingerprint={"id": 2})
     assert_broken(lambda: check_source(here, again=lambda: there), what, "fingerprint()", "in another process")
-    assert_broken(
-    )
+    assert_broken()
 
 
 class SharesItsRow(Squares):
