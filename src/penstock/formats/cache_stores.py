@@ -150,7 +150,7 @@ def _reader(schema: Any, at: int) -> tuple[Callable[[bytes], Any], int]:
     end = begin + math.prod(shape) * dtype.itemsize
     if kind == "array":
         return lambda data: np.ndarray(shape, dtype, data, begin), end
-    of = np.ndarray.item if kind == "item" else np.ndarray.__getitem__
+    of: Any = np.ndarray.item if kind == "item" else np.ndarray.__getitem__
     return lambda data: of(np.ndarray(shape, dtype, data, begin), ()), end
 
 
@@ -362,7 +362,7 @@ class RecordPlace(NamedTuple):
 
 
 class PlaceTable:
-    """Positions to places, in pages of an array: 20 bytes a position, where objects of Python would take 200. Of two for one the later counts.
+    """Positions to places, in pages of an array: 20 bytes a position, not the 200 of objects. Of two for one position the later counts.
 
     Not thread-safe.
     """
