@@ -6,8 +6,8 @@ behind the dot is the name of a field. Nothing is ever extracted, and names are 
 
 from __future__ import annotations
 
+import io
 import math
-import re
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from typing import Any, Final, NamedTuple, Protocol
@@ -335,7 +335,7 @@ def _append(data: NDArray[np.uint8], table: MemberTable, ends: NDArray[np.int64]
 
 # -- what the bytes of a field mean, by the last part of its extension; nothing here runs what it reads ---------------------------
 
-_MOST_HEADER = 4096
+_MOST_HEADER = 1 << 16
 
 
 def decode_field(field: str, data: memoryview | bytes) -> Any:
@@ -385,37 +385,22 @@ def _json(data: memoryview | bytes) -> Any:
 
 
 def _array(data: memoryview | bytes) -> Any:
-    """Return the array of a .npy file, a copy. Its header is matched, not evaluated; its size must be that of the bytes."""
-    head = _HEADER.match(bytes(data[:_MOST_HEADER]))
-    if head is None:
-        if _OBJECTS.match(bytes(data[:_MOST_HEADER])):
-            raise _unreadable("npy", "it holds Python objects", _NO_PICKLE)
-        raise _unreadable("npy", "it has no header of a plain array", "write it with np.save, without structured types")
-    version, descr, columns, sides = head.group(1, 3, 4, 5)
-    begin = head.end(2) + int.from_bytes(head.group(2), "little")
-    if (version == b"\1") != (len(head.group(2)) == 2) or not head.end() <= begin <= len(data):
-        raise _unreadable("npy", "its header has another length than it says", "write it again with np.save")
+    """Return the array of a .npy file, a copy. NumPy reads the header; the size must be that of the bytes."""
+    stream = io.BytesIO(data[:_MOST_HEADER])
     try:
-        dtype = np.dtype(descr.decode())
-    except TypeError as error:
-        raise _unreadable("npy", f"its type is {descr.decode()!r}", "write it again with np.save") from error
-    shape = tuple(int(side) for side in sides.split(b",") if side.strip())
-    needed = math.prod(shape) * dtype.itemsize
-    if len(shape) > _MOST_SIDES or len(data) - begin != needed:
-        raise _unreadable(
-            "npy", f"an array of shape {shape} and dtype {dtype} has {needed} bytes, and {len(data) - begin} are there", "write it again"
-        )
-    array = np.frombuffer(data, dtype, offset=begin) if needed else np.empty(0, dtype)
-    return array.reshape(shape, order="F" if columns == b"True" else "C").copy(order="K")
-
-
-_MOST_SIDES = 32
-_HEADER = re.compile(
-    rb"\x93NUMPY(\x01|\x02)\x00((?:..)|(?:....))\{'descr': '([<>|=][?biufcSU]\d{1,6}|[<>][mM]8(?:\[\d{0,6}[A-Za-z]{1,2}\])?)', "
-    rb"'fortran_order': (True|False), 'shape': \(((?:\d{1,18}, ?)*(?:\d{1,18})?)\),? ?\}",
-    re.DOTALL,
-)
-_OBJECTS = re.compile(rb"\x93NUMPY..(?:..|....)\{[^{}]*'descr': (?:'\|?O|\[.*'\|?O)", re.DOTALL)
+        version = np.lib.format.read_magic(stream)
+        header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, by_columns, dtype = header(stream)
+    except Exception as error:  # NumPy's parser of headers raises those of Python's tokenizer too
+        raise _unreadable("npy", f"it has no header of an array ({error})", "write it again with np.save") from error
+    if dtype.hasobject:
+        raise _unreadable("npy", "it holds Python objects", _NO_PICKLE)
+    needed, there = math.prod(shape) * dtype.itemsize, len(data) - stream.tell()
+    if dtype.kind == "V" or there != needed:
+        what = f"an array of shape {shape} and dtype {dtype} has {needed} bytes, and {there} are there"
+        raise _unreadable("npy", what, "write it again with np.save, without structured types")
+    array = np.frombuffer(data, dtype, offset=stream.tell()) if needed else np.empty(0, dtype)
+    return array.reshape(shape, order="F" if by_columns else "C").copy(order="K")
 
 
 def _pickled(data: memoryview | bytes) -> Any:

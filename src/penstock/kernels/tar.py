@@ -12,13 +12,12 @@ import re
 import tarfile
 from enum import IntEnum
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
-from penstock.errors import SpecError
 from penstock.kernels.framing import crc32c_twin
-from penstock.kernels.library import Ints, Uint8s, block, chosen, integer, place, require, require_out, require_shape
+from penstock.kernels.library import Ints, Uint8s, block, chosen, integer, require_out
 
 UNIT: Final = 512
 """Bytes of a block: headers, and what data are padded to."""
@@ -413,8 +412,6 @@ def scan_members(data: Uint8s, base: int, total: int, table: MemberTable) -> Sca
     data = block("scan_members", "data", data, _UINT8)
     total = integer("scan_members", "total", total, 0, _MOST)
     base = integer("scan_members", "base", base, 0, total - data.size if data.size <= total else -1)
-    integer("scan_members", "table.state[POSITION]", int(table.state[StatePlace.POSITION]), 0, _MOST)
-    _check(table, "scan_members")
     # A name is shorter than the headers that it stands in.
     table.reserve(data.size // UNIT + 1, data.size + MAX_NAME)
     return ScanOutcome(chosen("tar_scan", scan)(data, base, total, table.rows, table.names, table.state))
@@ -442,7 +439,6 @@ def scan_samples(data: Uint8s, starts: Ints, lengths: Ints, table: MemberTable, 
     starts = block("scan_samples", "starts", starts, _INT64)
     lengths = block("scan_samples", "lengths", lengths, _INT64, starts.shape[0])
     require_out("scan_samples", ends, _INT64, starts.shape, starts)
-    _check(table, "scan_samples")
     # Few members as a rule: the table begins small. When it is full, it gets what the bytes could hold at most.
     table.reserve(4 * starts.size + MAX_PARTS, 256 * starts.size + MAX_NAME)
     before = table.state.copy()
@@ -458,23 +454,3 @@ def _most(num_bytes: int, lengths: Ints) -> tuple[int, int]:
     """Return how many rows and bytes of names samples of these lengths can have; they may lie one over the other."""
     total = int(np.clip(lengths, 0, num_bytes).sum())
     return total // UNIT + 1, total + MAX_NAME
-
-
-def _check(table: MemberTable, function: str) -> None:
-    """Refuse arrays that somebody else put into the table."""
-    for argument, array, dtype, num_dims in (
-        ("rows", table.rows, _INT64, 2),
-        ("names", table.names, _UINT8, 1),
-        ("state", table.state, _INT64, 1),
-    ):
-        require(function, argument, array, dtype, num_dims)
-        if not array.flags.carray:
-            raise SpecError(
-                f"{argument} is no block of memory", where=place(function, argument), fix="leave the arrays of a Table as they are"
-            )
-    require_shape(function, "state", table.state, (NUM_STATES,))
-    require_shape(function, "rows", table.rows, (len(table.rows), NUM_COLUMNS))
-    state: list[Any] = table.state.tolist()
-    integer(function, "state[NUM_ROWS]", state[StatePlace.NUM_ROWS], 0, len(table.rows))
-    integer(function, "state[NUM_NAME_BYTES]", state[StatePlace.NUM_NAME_BYTES], 0, table.names.size)
-    integer(function, "state[SAMPLE]", state[StatePlace.SAMPLE], -1, state[StatePlace.NUM_ROWS] - 1)
