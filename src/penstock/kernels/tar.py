@@ -120,8 +120,6 @@ _ENCODING = ("utf-8", "surrogateescape")
 _EXTENDED = (tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)
 _REFUSED = {tarfile.GNUTYPE_SPARSE: ScanOutcome.SPARSE, b"M": ScanOutcome.SEVERAL_VOLUMES, b"N": ScanOutcome.SEVERAL_VOLUMES}
 _OCTAL = re.compile(rb" *[0-7]*([ \0].*)?", re.DOTALL)
-_LINE = re.compile(rb"([0-9]{1,7}) ([^=]+)=")
-_SIZE = re.compile(rb"[0-9]{1,18}")
 _WITHOUT_DATA = (tarfile.LNKTYPE, tarfile.SYMTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.DIRTYPE, tarfile.FIFOTYPE)
 
 
@@ -180,9 +178,9 @@ class _Scanner:
 
     def _member(self, first: int) -> int:
         """Take in one member with the headers that speak of it, or a global header; return where the next one begins."""
-        at, kinds = first, list[bytes]()
-        while (header := self._header(at, kinds)).type in _EXTENDED:
-            if header.size > MAX_EXTENDED:
+        at = first
+        while (header := self._header(at, first)).type in _EXTENDED:
+            if not 0 <= header.size <= MAX_EXTENDED:
                 raise _Stop(ScanOutcome.LARGE_EXTENDED)
             body = _padded(header.size)
             if body > self._total - self._base - at - UNIT:
@@ -190,32 +188,33 @@ class _Scanner:
             if body > len(self._data) - at - UNIT:
                 raise _Stop(ScanOutcome.MORE)
             at += UNIT + body
-            _check_extended(header.type, bytes(self._data[at - body : at - body + header.size]))
+            text = bytes(self._data[at - body : at - body + header.size])
+            if b" GNU.sparse." in text:
+                raise _Stop(ScanOutcome.SPARSE)
             if header.type == tarfile.XGLTYPE:
-                self._state[StatePlace.GLOBALS] += 1
-                if kinds:
+                if b" path=" in text or b" size=" in text:
+                    raise _Stop(ScanOutcome.GLOBAL_NAME)
+                if at - body - UNIT > first:
                     raise _Stop(ScanOutcome.BAD_EXTENDED)
+                self._state[StatePlace.GLOBALS] += 1
                 return at
-            kinds.append(b"x" if header.type == tarfile.SOLARIS_XHDTYPE else header.type)
-        if kinds:
-            header = _read_together(bytes(self._data[first : at + UNIT]), kinds)
+        if at > first:
+            header = _read_together(bytes(self._data[first : at + UNIT]))
         return at + UNIT + self._take(first, at, header)
 
-    def _header(self, at: int, kinds: list[bytes]) -> tarfile.TarInfo:
+    def _header(self, at: int, first: int) -> tarfile.TarInfo:
         """Return what the header at a place says by itself."""
         self._state[StatePlace.ERROR_AT], self._state[StatePlace.ERROR_NAME] = self._base + at, 0
         block = bytes(self._data[at : at + UNIT])
         if len(block) < UNIT:
             raise _Stop(ScanOutcome.MORE)
         if not any(block):
-            raise _Stop(ScanOutcome.ORPHAN if kinds else ScanOutcome.END)
+            raise _Stop(ScanOutcome.ORPHAN if at > first else ScanOutcome.END)
         try:
             header = tarfile.TarInfo.frombuf(block, *_ENCODING)
         except tarfile.HeaderError as error:
             fits = "checksum" not in str(error) and _OCTAL.fullmatch(block, 148, 156)
             raise _Stop(ScanOutcome.BAD_SIZE if fits else ScanOutcome.BAD_CHECKSUM) from None
-        if not 0 <= header.size < 1 << 63:
-            raise _Stop(ScanOutcome.BAD_SIZE)
         if block[257:263] != b"ustar\0":  # GNU's own format keeps times where POSIX, and `tarfile` always, has the front of the name
             header.name = block[:100].partition(b"\0")[0].decode(*_ENCODING)
         return header
@@ -223,6 +222,8 @@ class _Scanner:
     def _take(self, first: int, at: int, header: tarfile.TarInfo) -> int:
         """Book a member; return its bytes in the file behind the header."""
         state, left = self._state, self._total - self._base - at - UNIT
+        if not 0 <= header.size < 1 << 63:
+            raise _Stop(ScanOutcome.BAD_SIZE)
         if header.type in _REFUSED:
             raise _Stop(_REFUSED[header.type])
         name, begin = header.name.encode(*_ENCODING), int(state[StatePlace.NUM_NAME_BYTES])
@@ -290,42 +291,16 @@ class _Scanner:
         return self._names[begin : int(self._rows[row, MemberColumn.NAME_END])].tobytes()
 
 
-def _read_together(headers: bytes, kinds: list[bytes]) -> tarfile.TarInfo:
+def _read_together(headers: bytes) -> tarfile.TarInfo:
     """Return what a header and those before it that speak of it say together."""
     try:
         with tarfile.open(fileobj=io.BytesIO(headers), mode="r:", encoding=_ENCODING[0], errors=_ENCODING[1]) as archive:
             member = archive.next()
     except (tarfile.TarError, ValueError):
         raise _Stop(ScanOutcome.BAD_EXTENDED) from None
-    if member is None or "\0" in member.name:
+    if member is None or not member.name or "\0" in member.name:
         raise _Stop(ScanOutcome.BAD_EXTENDED)
-    if len(set(kinds)) < len(kinds) or (tarfile.GNUTYPE_LONGNAME in kinds and "path" in member.pax_headers):
-        raise _Stop(ScanOutcome.TWO_NAMES)
     return member
-
-
-def _check_extended(kind: bytes, body: bytes) -> None:
-    """Refuse what `tarfile` would pass over in a header that speaks of others: broken lines, two names, sparse files."""
-    if kind == tarfile.GNUTYPE_LONGNAME and not body.partition(b"\0")[0]:
-        raise _Stop(ScanOutcome.BAD_EXTENDED)
-    at, seen = 0, set[bytes]()
-    while at < len(body) and kind not in (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK):
-        line = _LINE.match(body, at)
-        end = at + int(line[1]) if line else 0
-        if line is None or not line.end() < end <= len(body) or body[end - 1 : end] != b"\n":
-            raise _Stop(ScanOutcome.BAD_EXTENDED)
-        key, value = line[2], body[line.end() : end - 1]
-        if key.startswith(b"GNU.sparse."):
-            raise _Stop(ScanOutcome.SPARSE)
-        if key in (b"path", b"size"):
-            if kind == tarfile.XGLTYPE:
-                raise _Stop(ScanOutcome.GLOBAL_NAME)
-            if key in seen:
-                raise _Stop(ScanOutcome.TWO_NAMES)
-            if key == b"size" and not _SIZE.fullmatch(value):
-                raise _Stop(ScanOutcome.BAD_SIZE)
-            seen.add(key)
-        at = end
 
 
 def _padded(size: int) -> int:
