@@ -399,10 +399,10 @@ def parse_list(blob: bytes, *, name: str, has_label: bool, root: str | None) -> 
         ends.append(starts[-1] + len(path))
         labels.append(label)
     if first is not None:
-        begin, line, bad = first
+        begin, line, (what, fix) = first[0], first[1], first[2].args
         number = blob.count(b"\n", 0, begin) + 1
         where = f"line {number} of {shown(name)}: {shown(line.strip(_WHITE))}; {num_bad} bad lines in all"
-        raise ListFileError(f"line {number}: {bad.args[0]}", where=where, fix=bad.args[1])
+        raise ListFileError(f"line {number}: {what}", where=where, fix=fix)
     if not starts:
         raise ListFileError(
             f"the list {shown(name)} holds no line with a path",
