@@ -306,7 +306,6 @@ def _check_kind(obj: Any, name: str) -> None:
 
 
 _NUMBERS = (bool, int, float, complex, np.number, np.bool_)
-_SHOWN_BITS = 256
 _SAMPLE_BYTES = 256 * 1024
 _MAX_SAMPLED_ROWS = 1024
 _STRIDED_PART_BYTES = 256 * 1024
@@ -454,39 +453,17 @@ def _numbers_to_array(tree: Any) -> Any:
             where="from_arrays",
             fix="give rows of one shape, or use from_source(list) for elements of different shapes",
         ) from error
-    dicts = array.dtype.hasobject and not all(isinstance(item, _NUMBERS) for item in array.flat)
-    return _unrounded(tree, leaves, array) if array.dtype.kind in "fcO" and not dicts else array
-
-
-def _unrounded(tree: list[Any], leaves: list[Any], array: NDArray[Any]) -> NDArray[Any]:
-    """Return `array`, in which NumPy may have rounded the whole numbers among its leaves, with all of them as they are.
-
-    Raises:
-        PlanError: no dtype of numbers holds them all.
-    """
-    whole = [leaf for leaf in leaves if isinstance(leaf, (int, np.integer))]
-    if all(isinstance(leaf, (int, np.integer, np.bool_)) for leaf in leaves):
-        dtype = np.dtype(np.uint64)
-    elif array.dtype.hasobject:
-        dtype = np.result_type(*{np.float64, *(type(leaf) for leaf in leaves if isinstance(leaf, (complex, np.inexact)))})
-    else:
-        dtype = array.dtype
-    for number in map(int, whole):
-        if not _holds(dtype, number):
-            shown = str(number) if number.bit_length() <= _SHOWN_BITS else f"an int of {number.bit_length()} bits"
+    whole = all(isinstance(leaf, (int, np.integer, np.bool_)) for leaf in leaves)
+    if (array.dtype.kind == "f" and whole) or (array.dtype.hasobject and all(isinstance(item, _NUMBERS) for item in array.flat)):
+        try:
+            return np.array([int(leaf) for leaf in leaves] if whole else tree, np.uint64).reshape(array.shape)
+        except (OverflowError, TypeError) as error:
             raise PlanError(
-                f"the list holds {shown}, which {dtype.name} does not hold as it is, and no other dtype holds it with the rest",
+                f"no dtype holds the numbers of the list of {len(tree)} rows as they are: {error}",
                 where="from_arrays",
                 fix="give np.array(list, dtype) with the dtype that you mean, or use from_source(list)",
-            )
-    return array if array.dtype == dtype else np.array(tree, dtype)
-
-
-def _holds(dtype: np.dtype[Any], number: int) -> bool:
-    try:
-        return int(dtype.type(number).real) == number
-    except OverflowError:
-        return False
+            ) from error
+    return array
 
 
 def _is_contiguous(array: Any) -> bool:
