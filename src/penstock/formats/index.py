@@ -180,8 +180,9 @@ def _check_spans(index: Index, where: str) -> None:
     offsets, lengths, size = index.columns["offsets"], index.columns["lengths"], index.size
     if offsets.dtype != np.int64 or lengths.dtype not in (np.dtype(np.uint32), np.dtype(np.int64)):
         raise _damaged("offsets or lengths have another type than they should", where)
-    each = [bool(((values >= 0) & (values <= size)).all()) for values in (offsets, lengths)]
-    if size >= 1 << 62 or not all(each) or bool((offsets + lengths > size).any()):
+    edges = [int(edge) for values in (offsets, lengths) if len(values) for edge in (values.min(), values.max())]
+    outside = min(edges, default=0) < 0 or max(edges, default=0) > size or size >= 1 << 62
+    if outside or (len(offsets) and int((offsets + lengths).max()) > size):
         raise _damaged("a record lies outside the described file", where)
 
 
