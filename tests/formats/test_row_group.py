@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import RecordError
-from penstock.formats.arrow import Coded, ColumnForm, Fixed, Objects, RowGroup, columns_of, row_group
+from penstock.formats.arrow import ColumnForm, Fixed, RowGroup, Stored, columns_of, row_group
 
 
 def group_of(table: Any, **null_values: Any) -> RowGroup:
@@ -100,7 +100,7 @@ def test_words_of_a_dictionary_are_there_once_however_many_rows_have_them() -> N
     word = "x" * 1_000_000
     codes = pa.array(np.zeros(100_000, np.int32))
     (values,) = group_of(pa.table({"x": pa.DictionaryArray.from_arrays(codes, pa.array([word, "y"]))})).values
-    assert isinstance(values, Coded)
+    assert isinstance(values, Stored)
     assert values.nbytes < 4_000_000
     taken = values.take(np.arange(5000))
     assert taken[0] == word
@@ -112,7 +112,7 @@ def test_many_different_words_are_made_when_they_are_asked_for() -> None:
     (values,) = group_of(pa.table({"x": pa.array(words).dictionary_encode()})).values
     assert values.take(np.array([9_999, 3, 3])) == ["word 9999", "word 3", "word 3"]
     (values,) = group_of(pa.table({"x": words})).values
-    assert isinstance(values, Objects)
+    assert isinstance(values, Stored)
     assert values.take(np.array([9_999, 3, 3])) == ["word 9999", "word 3", "word 3"]
 
 

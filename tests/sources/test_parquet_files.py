@@ -21,7 +21,7 @@ import penstock as ps
 from penstock._storage.local import LocalStorage
 from penstock.errors import IndexStale, PlanError, RecordError, SourceError
 from penstock.formats import parquet
-from penstock.formats.arrow import Coded
+from penstock.formats.arrow import Stored
 from penstock.sources.parquet import ParquetFiles
 
 MOST = 4 << 30
@@ -274,7 +274,7 @@ def test_a_column_whose_name_a_field_of_a_struct_seems_to_have_is_read_by_its_pl
     assert [values.take(np.arange(3)) for values in files.load(0).values] == [[4, 5, 6], [1, 2, 3], ["x", "y", "x"]]
     table = table.select(["z", "a.c", "a.b", "a"])
     files = files_of(write(tmp_path / "b.parquet", table), columns=["a.b", "a.c"])
-    assert isinstance(files.load(0).values[0], Coded)
+    assert isinstance(files.load(0).values[0], Stored)
     assert [values.take(np.arange(3)) for values in files.load(0).values] == [["x", "y", "x"], [1, 2, 3]]
 
 
