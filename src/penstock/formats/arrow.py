@@ -243,12 +243,10 @@ class Values(ABC):
 
     Attributes:
         nbytes: its memory.
-        nulls: which values are null, or hold one where they are arrays; None when none is.
         has_nulls: whether a value is null, or may hold a null.
     """
 
     nbytes: int
-    nulls: NDArray[np.bool_] | None
     has_nulls: bool
 
     @abstractmethod
@@ -306,8 +304,6 @@ class Stored(Values):
         self._chunks, self._form, self._fill = chunks, form, fill
         self._starts = np.cumsum([0, *map(len, chunks)])
         self.nbytes = sum(int(chunk.nbytes) for chunk in chunks)
-        found = [_either(_nulls(chunk), np.zeros(len(chunk), np.bool_)) for chunk in chunks]
-        self.nulls = np.concatenate(found) if any(chunk.null_count for chunk in chunks) else None
         self.has_nulls = any(map(_holds_null, chunks))
 
     def null_at(self, rows: Ints) -> tuple[int, str] | None:
@@ -318,9 +314,7 @@ class Stored(Values):
     def take(self, rows: Ints) -> list[Any]:
         """Return the values of some rows."""
         found = self._take(rows)
-        for place in [] if self.nulls is None else np.flatnonzero(self.nulls[rows]).tolist():
-            found[place] = self._fill
-        return found
+        return found if self._fill is None else [self._fill if value is None else value for value in found]
 
     def _take(self, rows: Ints) -> list[Any]:
         if len(self._chunks) == 1:

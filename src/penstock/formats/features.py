@@ -315,10 +315,6 @@ def encode_feature(value: Any, feature: Feature | None, where: str) -> Message:
     Raises:
         SpecError: a value that a record cannot hold, or that is not what `feature` says.
     """
-    if feature is None and type(value) is bytes:  # of most records most bytes, without a closer look
-        item = b"\x0a" + varint(len(value))
-        head = b"".join((b"\x0a", varint(len(item) + len(value)), item))
-        return len(head) + len(value), [head, value]
     kind, shape, items = values_of(value, where)
     if feature is None:
         if not kind:
@@ -386,10 +382,6 @@ def varint(value: int) -> bytes:
     """Return a number >= 0 as protobuf writes it: seven bits in a byte, the lowest first."""
     if 0 <= value < 1 << 7:
         return _SMALL[value]
-    if value < 1 << 14:
-        return bytes((value & 127 | 128, value >> 7))
-    if value < 1 << 21:
-        return bytes((value & 127 | 128, value >> 7 & 127 | 128, value >> 14))
     out = bytearray()
     while value > 127:
         out.append(value & 127 | 128)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from itertools import chain
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -16,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import RecordError, SpecError
-from penstock.formats.compression import STREAM_FIX, PlainPart
+from penstock.formats.compression import STREAM_FIX, PlainPart, compression_of_head
 from penstock.formats.values import integer_in, json_decoder, text_in
 from penstock.kernels.tar import (
     MAX_BYTES,
@@ -34,7 +35,6 @@ from penstock.kernels.tar import (
 
 __all__ = [
     "LEFT_OUT",
-    "Names",
     "TarSample",
     "TarWriter",
     "decode_field",
@@ -257,19 +257,10 @@ class TarSample(NamedTuple):
     """Extension in lower case (ASCII letters) -> read-only bytes, in the order of the file."""
 
 
-class Names:
-    """The names of fields that came before: there are few of them, and the text of each is made once. From any thread."""
-
-    def __init__(self) -> None:
-        self._known: dict[bytes, str] = {}
-
-    def __getitem__(self, name: bytes) -> str:
-        text = self._known.get(name)
-        if text is None:
-            text = name.lower().decode("utf-8", "surrogateescape")
-            if len(self._known) < _KNOWN_FIELDS:
-                self._known[name] = text
-        return text
+@lru_cache(maxsize=_KNOWN_FIELDS)
+def _field_of(name: bytes) -> str:
+    """Return the text of a field's name: there are few, and each is made once."""
+    return name.lower().decode("utf-8", "surrogateescape")
 
 
 def split_samples(
@@ -277,7 +268,6 @@ def split_samples(
     begins: NDArray[np.int64],
     lengths: NDArray[np.int64],
     crcs: NDArray[np.uint32] | None,
-    names: Names,
     samples: list[TarSample],
     place: Callable[[int], tuple[str, int]],
 ) -> RecordError | None:
@@ -288,7 +278,6 @@ def split_samples(
         begins: int64 [n], where each sample begins in `data`.
         lengths: int64 [n], in bytes.
         crcs: uint32 [n], what the index says of each; None: not to be checked.
-        names: of fields.
         samples: one per begin is appended, up to the first that is bad; their bytes are views of `data`.
         place: tells file and offset of a sample by its number among these, for errors.
 
@@ -313,11 +302,11 @@ def split_samples(
         file, offset = place(num_good)
         table.state[StatePlace.ERROR_AT] += offset
         error = scan_error(outcome, table, file, None)
-    _append(data, table, ends[:num_good], names, samples)
+    _append(data, table, ends[:num_good], samples)
     return error
 
 
-def _append(data: NDArray[np.uint8], table: MemberTable, ends: NDArray[np.int64], names: Names, samples: list[TarSample]) -> None:
+def _append(data: NDArray[np.uint8], table: MemberTable, ends: NDArray[np.int64], samples: list[TarSample]) -> None:
     num_rows = int(ends[-1]) if ends.size else 0
     rows = table.rows[:num_rows, [MemberColumn.DATA, MemberColumn.SIZE, MemberColumn.NAME_END, MemberColumn.KEY_LENGTH]].tolist()
     letters = table.names[: rows[-1][2] if rows else 0].tobytes()
@@ -327,7 +316,7 @@ def _append(data: NDArray[np.uint8], table: MemberTable, ends: NDArray[np.int64]
         key = letters[begin : begin + rows[row][3]].decode("utf-8", "surrogateescape")
         fields: dict[str, memoryview | bytes] = {}
         for start, size, name_end, key_length in rows[row:end]:
-            fields[names[letters[begin + key_length + 1 : name_end]]] = view[start : start + size]
+            fields[_field_of(letters[begin + key_length + 1 : name_end])] = view[start : start + size]
             begin = name_end
         samples.append(TarSample(key, fields))
         row = end
@@ -641,14 +630,6 @@ _WORDS: dict[ScanOutcome, tuple[str, str]] = {
     ScanOutcome.OUTSIDE: ("the sample does not lie in the bytes that were read", "build the index again"),
 }
 
-_COMPRESSED = {
-    b"\x1f\x8b": ("gzip", "gunzip"),
-    b"BZh": ("bzip2", "bunzip2"),
-    b"\xfd7zXZ\0": ("xz", "unxz"),
-    b"\x28\xb5\x2f\xfd": ("Zstandard", "unzstd"),
-    b"\x04\x22\x4d\x18": ("LZ4", "unlz4"),
-}
-
 
 def scan_error(outcome: ScanOutcome, table: MemberTable, name: str, head: bytes | None) -> RecordError:
     """Return the error for what stopped the scan of a file.
@@ -670,15 +651,15 @@ def scan_error(outcome: ScanOutcome, table: MemberTable, name: str, head: bytes 
 
 def compressed_error(name: str, head: bytes) -> RecordError | None:
     """Return the error for an archive that is compressed as a whole, by its first bytes; None for any other file."""
-    for magic, (kind, program) in _COMPRESSED.items():
-        if head.startswith(magic):
-            return tar_error(
-                f"the file is compressed with {kind} as a whole, so nothing in it can be read without all before it",
-                name,
-                0,
-                fix=f"decompress it once (`{program} FILE`), {STREAM_FIX}; compress members, if at all",
-            )
-    return None
+    kind = compression_of_head(head)
+    if kind is None:
+        return None
+    return tar_error(
+        f"the file is compressed with {kind} as a whole, so nothing in it can be read without all before it",
+        name,
+        0,
+        fix=f"decompress it once, {STREAM_FIX}; compress members, if at all",
+    )
 
 
 def tar_error(what: str, name: str, offset: int, *, fix: str, member: bytes = b"") -> RecordError:

@@ -16,6 +16,7 @@ import time
 import warnings
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -221,27 +222,10 @@ class _Builder:
         """Open the indices of some files."""
         if self._keeping.keeps_small or not isinstance(self._storage, LocalStorage):
             return [self._open(file) for file in files]
-        small = np.flatnonzero(self._storage.sizes[files.start : files.stop] <= WHOLE_BYTES) + files.start
-        ends = np.cumsum(self._storage.sizes[small])
-        found: dict[int, Index] = {}
-        for some in np.split(small, np.flatnonzero(np.diff(ends // _PIECE_BYTES)) + 1):
-            found.update(self._built_together(self._storage, some))
-        return [found[file] if file in found else self._open(file) for file in files]
-
-    def _built_together(self, storage: LocalStorage, files: Ints) -> dict[int, Index]:
-        """Build the indices of small files with one read; those where something is wrong are left to `_open`."""
-        sizes = storage.sizes[files]
-        try:
-            data, begins = storage.read_spans(files, np.zeros_like(files), sizes, Scratch.of(self._own), keeps_open=False)
-        except (OSError, SourceError):
-            return {}
-        found = {}
-        for file, begin, size in zip(files.tolist(), begins.tolist(), sizes.tolist(), strict=True):
-            piece = data[begin : begin + size]
-            crc = crc32c(piece)
-            scanned = self._format.scan(iter((piece,)), size, storage.name(file))
-            found[file] = _index_of(self._format, scanned, _noted(storage, file), size=size, crc32c=crc, samples=crc)
-        return found
+        # Of those that have no index of their own: reading one would take as long as the file.
+        is_small = (self._storage.sizes[files.start : files.stop] <= WHOLE_BYTES).tolist()
+        build_one = partial(build, self._storage, format=self._format, scratch=Scratch.of(self._own), read_ahead=False)
+        return [build_one(file) if small else self._open(file) for file, small in zip(files, is_small, strict=True)]
 
     def _open(self, file: int) -> Index:
         index, report = _open_one(self._storage, file, self._format, self._keeping, Scratch.of(self._own), self._reads_ahead)
@@ -277,17 +261,12 @@ def build(storage: Storage, file: int, format: RecordFormat, scratch: Scratch | 
     samples = 0  # of remote files the store tells versions apart, for less than a read
     if isinstance(storage, LocalStorage):
         samples = sample(storage, file)
-    return _index_of(format, found, identity, size=size, crc32c=reader.crc, samples=samples)
-
-
-def _index_of(format: RecordFormat, found: dict[str, Any], identity: dict[str, Any], **facts: int) -> Index:
-    """Make an index of what a format found."""
     meta = found.pop("meta", {})
     columns = {key: np.asarray(value) for key, value in found.items()}
     columns["offsets"] = columns["offsets"].astype(np.int64, copy=False)
-    lengths = columns["lengths"]
-    short = not len(lengths) or int(lengths.max()) < 1 << 32
-    columns["lengths"] = lengths.astype(np.uint32 if short else np.int64, copy=False)
+    short = not len(columns["lengths"]) or int(columns["lengths"].max()) < 1 << 32
+    columns["lengths"] = columns["lengths"].astype(np.uint32 if short else np.int64, copy=False)
+    facts = {"size": size, "crc32c": reader.crc, "samples": samples}
     return Index(kind=format.kind, options=format.options, identity=identity, meta=meta, columns=columns, **facts)
 
 
