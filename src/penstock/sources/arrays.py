@@ -22,7 +22,7 @@ from penstock._contracts.failing import add_note, text_of
 from penstock._contracts.source import IndexedSource
 from penstock.errors import LengthMismatch, PlanError, SourceError
 from penstock.kernels.library import Ints
-from penstock.sources.paths import crc_of_array, crc_of_value, spread
+from penstock.sources.paths import beyond, crc_of_array, crc_of_value, spread
 
 _SAMPLED = 64
 _STORED_MODULES = ("dask", "h5py", "tensorstore", "zarr")
@@ -372,11 +372,7 @@ class ArraySource:
         """
         # Seen as unsigned, a negative index is a huge one: one reduction (2 us) checks both ends, which mode="clip" would hide.
         if indices.size and int(indices.view(np.uint64).max()) >= self._length:
-            raise LengthMismatch(
-                f"the arrays have {self._length} rows, and indices from {int(indices.min())} to {int(indices.max())} were asked for",
-                where=self.label(),
-                fix=f"ask for rows 0..{self._length - 1}; when no code of yours did, report it as a fault of penstock",
-            )
+            raise beyond(indices, self._length, "rows", self.label())
         if out is None:
             return [array.take(indices, 0) if _is_contiguous(array) else array[indices] for array in self._arrays]
         for array, target in zip(self._arrays, out, strict=True):

@@ -17,7 +17,7 @@ from penstock._contracts.storage import Storage
 from penstock._contracts.transform import Scratch
 from penstock._storage import Patterns, open_storage
 from penstock._storage.urls import shown
-from penstock.errors import LengthMismatch, PlanError, RecordError
+from penstock.errors import PlanError, RecordError
 from penstock.formats.compression import PlainPart
 from penstock.formats.index import Indices
 from penstock.formats.linescan import MAX_LINE_BYTES, NEWLINE, Rules, scan_lines, stream_lines
@@ -211,12 +211,6 @@ class CsvColumns(LineSource):
             LengthMismatch: an index is not in 0..len-1.
             RecordError, SourceError, OSError: as `gather`.
         """
-        if indices.size and int(indices.view(np.uint64).max()) >= len(self):
-            raise LengthMismatch(
-                f"there are {len(self)} records, and indices from {int(indices.min())} to {int(indices.max())} were asked for",
-                where=self.label(),
-                fix=f"ask for records 0..{len(self) - 1}; when no code of yours did, report it as a fault of penstock",
-            )
         arrays = [np.empty(len(indices), dtype) for _, dtype in self.leaves()] if out is None else out
         if not self._all_at_once(indices, arrays):
             rows: list[Any] = []

@@ -22,13 +22,13 @@ from penstock._contracts.process import OwnLocks
 from penstock._contracts.storage import Storage
 from penstock._contracts.transform import Scratch
 from penstock._storage.urls import expand
-from penstock.errors import LengthMismatch, PenstockError, RecordError, SourceError
+from penstock.errors import PenstockError, RecordError, SourceError
 from penstock.formats.arrow import ColumnForm, RowGroup, columns_of, one_line, pyarrow, row_group
 from penstock.formats.nulls import fills_of
 from penstock.formats.parquet import Footer, Layout, ParquetReader, arrow_schema, check_unchanged, common_columns, read_footer
 from penstock.kernels import columns
 from penstock.kernels.library import Ints
-from penstock.sources.paths import crc_of_value, spread
+from penstock.sources.paths import beyond, crc_of_value, spread
 
 _SAMPLED = 64
 
@@ -125,11 +125,7 @@ class ParquetSource:
         order = np.arange(len(indices)) if (indices[1:] >= indices[:-1]).all() else np.argsort(indices)
         ordered = indices[order]
         if ordered[0] < 0 or ordered[-1] >= self._count:
-            raise LengthMismatch(
-                f"the files have {self._count} rows, and indices from {ordered[0]} to {ordered[-1]} were asked for",
-                where=self.label(),
-                fix=f"ask for rows 0..{self._count - 1}; when no code of yours did, report it as a fault of penstock",
-            )
+            raise beyond(indices, self._count, "rows", self.label())
         first, last = (np.searchsorted(self._starts, ordered[[0, -1]], "right") - 1).tolist()
         borders = np.searchsorted(ordered, self._starts[first : last + 2])
         touched = np.flatnonzero(borders[1:] > borders[:-1]).tolist()
