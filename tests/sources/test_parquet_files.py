@@ -323,8 +323,7 @@ def test_nothing_that_is_decoded_lies_in_memory_that_is_used_again(tmp_path: Pat
     for number, group in enumerate(groups):
         alone = files_of(path).load(number)
         for column, values, wanted in zip(group.columns, group.values, alone.values, strict=True):
-            rows = np.flatnonzero(~(values.nulls if values.nulls is not None else np.zeros(1000, bool)))
-            found, other = values.take(rows), wanted.take(rows)
+            found, other = values.take(np.arange(1000)), wanted.take(np.arange(1000))
             assert all(np.array_equal(one, two) for one, two in zip(found, other, strict=True)), (number, column.name)
 
 
