@@ -205,7 +205,12 @@ def test_a_source_made_again_with_another_fingerprint_or_other_elements_is_named
     what = "id is 1, and of the source made again 2"
     here, there = Named(fingerprint={"id": 1}), Named(fingerprint={"id": 2})
     assert_broken(lambda: check_source(here, again=lambda: there), what, "fingerprint()", "in another process")
-    assert_broken()
+
+    class Shifted(Named):
+        def read(self, index: int) -> Any:
+            return super().read(index) + 1
+
+    assert_broken(lambda: check_source(Named(), again=Shifted), "element 0 is 1, not 0", "resumed behind element 0", "depend on its index")
 
 
 class SharesItsRow(Squares):
