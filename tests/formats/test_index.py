@@ -139,7 +139,6 @@ def description(data: bytes) -> dict[str, Any]:
         [["offsets", "|O", 3], ["lengths", "<u4", 3], ["file_note", "|u1", 3]],
         [["offsets", "<f8", 3], ["lengths", "<u4", 3], ["file_note", "|u1", 3]],
         [["offsets", "<i8", 3], ["lengths", "<i4", 3], ["file_note", "|u1", 3]],
-        [["offsets", "<i8", True], ["lengths", "<u4", 3], ["file_note", "|u1", 3]],
         ["offsets", 3],
         {"offsets": 3},
     ],
@@ -167,12 +166,3 @@ def test_counts_that_are_wrong_are_refused_although_the_check_sums_are_right() -
 def test_a_record_outside_its_file_is_refused(offsets: list[int], lengths: list[int]) -> None:
     columns = {"offsets": np.array(offsets, np.int64), "lengths": np.array(lengths, np.int64)}
     assert "described file" in refusal(encode(small(columns=columns)))
-
-
-def test_a_description_that_says_nan_is_damaged() -> None:
-    columns = {"offsets": np.zeros(0, np.int64), "lengths": np.zeros(0, np.uint32)}
-    data = encode(Index(kind="k", options={"a": 555}, size=1, crc32c=0, columns=columns)).replace(b"555", b"NaN")
-    header = data[:56] + struct.pack("<I", crc32c(data[64:]))
-    with pytest.raises(RecordError) as caught:
-        decode(header + struct.pack("<I", crc32c(header)) + data[64:], "x.psidx")
-    assert (caught.value.what, caught.value.where) == ("the description says NaN, which is no number", "x.psidx")

@@ -21,10 +21,8 @@ def refusal(data: bytes) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("compress", "kind", "program"), [(gzip.compress, "gzip", "gunzip"), (bz2.compress, "bzip2", "bunzip2"), (lzma.compress, "xz", "unxz")]
-)
-def test_an_archive_that_is_compressed_as_a_whole_is_refused_with_how_to_convert_it(compress: object, kind: str, program: str) -> None:
+@pytest.mark.parametrize(("compress", "kind"), [(gzip.compress, "GZIP"), (bz2.compress, "BZIP2"), (lzma.compress, "XZ")])
+def test_an_archive_that_is_compressed_as_a_whole_is_refused_with_how_to_convert_it(compress: object, kind: str) -> None:
     for count in (1, 99):
         noise = np.random.default_rng(7).bytes(100 * count)
         archive = b"".join(sample(b"%d" % number, {b"x": noise[number * 100 :][:100]}) for number in range(count))
@@ -32,7 +30,7 @@ def test_an_archive_that_is_compressed_as_a_whole_is_refused_with_how_to_convert
         assert (len(data) < 512) is (count == 1)
         text = refusal(data)
         assert f"the file is compressed with {kind} as a whole" in text
-        assert f"`{program} FILE`" in text
+        assert "decompress it once" in text
 
 
 def test_a_file_of_another_kind_is_no_tar_file() -> None:

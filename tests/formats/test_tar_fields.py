@@ -108,10 +108,10 @@ def test_what_is_not_as_its_name_says_is_an_error_with_its_first_bytes() -> None
         assert f"field {field!r} of {len(data)} bytes is not what its name says" in text
     huge = npy(np.zeros(4, np.uint8)).replace(b"(4,)", b"(4000000000000,)").replace(b" " * 12, b"", 1)
     assert "has 4000000000000 bytes, and 4 are there" in refusal("npy", huge)
-    assert "another length than it says" in refusal("npy", npy(np.zeros(4)).replace(b"\x01\0v\0", b"\x01\0\xff\xff"))
+    assert "it has no header of an array" in refusal("npy", npy(np.zeros(4)).replace(b"\x01\0v\0", b"\x01\0\xff\xff"))
     assert "without structured types" in refusal("npy", npy(np.zeros(2, [("a", "<i4")])))
-    assert "without structured types" in refusal("npy", b"\x93NUMPY" + bytes(99))
-    assert "its type is '<f3'" in refusal("npy", npy(np.zeros(4, np.float32)).replace(b"<f4", b"<f3"))
+    assert "it has no header of an array" in refusal("npy", b"\x93NUMPY" + bytes(99))
+    assert "it has no header of an array" in refusal("npy", npy(np.zeros(4, np.float32)).replace(b"<f4", b"<f3"))
 
 
 @given(place=st.integers(0, 140), byte=st.integers(0, 255), cut=st.integers(0, 200))

@@ -8,7 +8,7 @@ from formats.archives import END, member, pax, pieces, sample
 from numpy.typing import NDArray
 
 from penstock.errors import RecordError
-from penstock.formats.tar import Names, TarSample, find_samples, split_samples
+from penstock.formats.tar import TarSample, find_samples, split_samples
 
 DATA = (
     sample(b"a", {b"jpg": b"123", b"CLS": b"7", b"seg.PNG": b""})
@@ -24,7 +24,7 @@ def split(data: bytes, crcs: NDArray[np.uint32] | None = None) -> tuple[list[Tar
     samples: list[TarSample] = []
     crcs = found["crc32c"] if crcs is None else crcs
     array = np.frombuffer(data, np.uint8)
-    error = split_samples(array, found["offsets"], found["lengths"], crcs, Names(), samples, lambda number: ("x.tar", 1000 * number))
+    error = split_samples(array, found["offsets"], found["lengths"], crcs, samples, lambda number: ("x.tar", 1000 * number))
     return samples, error
 
 
@@ -43,7 +43,7 @@ def test_fields_come_in_the_order_of_the_file_in_lower_case_as_views() -> None:
 def test_no_sample_gives_none() -> None:
     samples: list[TarSample] = []
     empty = np.empty(0, np.int64)
-    assert split_samples(np.empty(0, np.uint8), empty, empty, None, Names(), samples, lambda number: ("x", 0)) is None
+    assert split_samples(np.empty(0, np.uint8), empty, empty, None, samples, lambda number: ("x", 0)) is None
     assert samples == []
 
 
@@ -59,12 +59,12 @@ def test_a_changed_byte_fails_its_sample_and_those_before_it_are_there(place: in
 def test_a_flipped_bit_in_any_byte_of_a_sample_is_found() -> None:
     found = find_samples(iter(pieces(DATA)), len(DATA), "x.tar")
     spans = (found["offsets"], found["lengths"], found["crc32c"])
-    data, end, names = np.frombuffer(DATA, np.uint8).copy(), len(DATA) - len(END), Names()
+    data, end = np.frombuffer(DATA, np.uint8).copy(), len(DATA) - len(END)
     for place in range(end):
         for bit in range(8) if place < 512 else (place % 8,):
             data[place] ^= 1 << bit
             samples: list[TarSample] = []
-            error = split_samples(data, *spans, names, samples, lambda number: ("x.tar", 0))
+            error = split_samples(data, *spans, samples, lambda number: ("x.tar", 0))
             data[place] ^= 1 << bit
             assert error is not None
             assert len(samples) == (place >= 2560) + (place >= 3584)
@@ -81,15 +81,9 @@ def test_of_two_bad_samples_the_first_is_named_whatever_is_wrong_with_it() -> No
 def test_a_span_that_is_another_file_s_is_refused() -> None:
     samples: list[TarSample] = []
     array = np.frombuffer(DATA, np.uint8)
-    error = split_samples(array, np.array([512]), np.array([512]), None, Names(), samples, lambda number: ("x.tar", 512))
+    error = split_samples(array, np.array([512]), np.array([512]), None, samples, lambda number: ("x.tar", 512))
     assert error is not None
     assert "no tar header" in error.what
-    error = split_samples(array, np.array([0]), np.array([3584]), None, Names(), samples, lambda number: ("x.tar", 0))
+    error = split_samples(array, np.array([0]), np.array([3584]), None, samples, lambda number: ("x.tar", 0))
     assert error is not None
     assert "the bytes are not one sample" in error.what
-
-
-def test_names_of_fields_are_kept_up_to_a_limit() -> None:
-    names = Names()
-    assert [names[b"%d.A" % number] for number in range(5000)] == [f"{number}.a" for number in range(5000)]
-    assert len(names._known) == 4096

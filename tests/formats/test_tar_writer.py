@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import SpecError
-from penstock.formats.tar import Names, TarSample, TarWriter, find_samples, split_samples
+from penstock.formats.tar import TarSample, TarWriter, find_samples, split_samples
 
 
 def written(samples: list[tuple[str, dict[str, Any]]]) -> tuple[bytes, list[tuple[int, int]]]:
@@ -29,7 +29,7 @@ def read(data: bytes) -> list[tuple[str, dict[str, bytes]]]:
     found = find_samples(iter(pieces(data)), len(data), "x.tar")
     samples: list[TarSample] = []
     array = np.frombuffer(data, np.uint8)
-    assert split_samples(array, found["offsets"], found["lengths"], found["crc32c"], Names(), samples, lambda number: ("x", 0)) is None
+    assert split_samples(array, found["offsets"], found["lengths"], found["crc32c"], samples, lambda number: ("x", 0)) is None
     return [(sample.key, {name: bytes(value) for name, value in sample.fields.items()}) for sample in samples]
 
 

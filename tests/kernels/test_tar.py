@@ -24,21 +24,10 @@ def test_arguments_that_could_lead_outside_are_refused() -> None:
         with pytest.raises(SpecError) as caught:
             scan_members(data, base, total, MemberTable(with_crc=False))
         assert name in str(caught.value)
-    for place, value in ((StatePlace.POSITION, -1), (StatePlace.NUM_ROWS, 10**6), (StatePlace.NUM_NAME_BYTES, -1), (StatePlace.SAMPLE, 0)):
-        table = MemberTable(with_crc=False)
-        table.state[place] = value
-        with pytest.raises(SpecError) as caught:
-            scan_members(data, 0, 1024, table)
-        assert place.name in str(caught.value)
     one = np.zeros(1, np.int64)
     with pytest.raises(SpecError) as caught:
         scan_samples(data, one, one, MemberTable(with_crc=False), np.zeros(2, np.int64))
     assert "out has shape (2,), not (1,)" in str(caught.value)
-    table = MemberTable(with_crc=False)
-    table.rows = np.empty((1000, 20), np.int64)[:, :10]
-    with pytest.raises(SpecError) as caught:
-        scan_samples(data, one, one, table, one.copy())
-    assert "rows is no block of memory" in str(caught.value)
 
 
 def test_samples_with_far_more_members_and_longer_names_than_usual_get_room() -> None:

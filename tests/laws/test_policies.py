@@ -419,10 +419,13 @@ def test_no_policy_hides_an_error_that_would_pass_for_an_end(error: type[BaseExc
 
 @pytest.mark.parametrize("options", [OPTIONS[0], *OPTIONS[2:]])
 def test_the_policy_of_an_operator_goes_before_the_feeds_and_reading_may_have_its_own(options: dict[str, Any]) -> None:
-    from penstock.testing import FailingSource
+    class Unreadable(list[int]):
+        def __getitem__(self, index: Any) -> Any:
+            if index in (2, 7):
+                raise OSError(index)
+            return super().__getitem__(index)
 
-    source = FailingSource(list(range(10)), {2, 7}, OSError)
-    ds = ps.from_source(source).map(Faulty(frozenset({4})), on_error=ps.Replace())
+    ds = ps.from_source(Unreadable(range(10))).map(Faulty(frozenset({4})), on_error=ps.Replace())
     with ds.batch(3).feed(on_read_error=ps.Skip(), **options) as feed:
         assert [plain(item) for item in feed] == [[0, 1, 3], [5, 5, 6], [8, 9]]
         failures = {stage.stage: (stage.num_skipped, stage.num_replaced) for stage in feed.stats().failures}

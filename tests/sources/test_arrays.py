@@ -138,8 +138,6 @@ def test_a_list_of_numbers_is_one_array_and_whatever_has_array_is_taken() -> Non
         ([np.True_, 2**63], np.uint64),
         ([-1, 2**63 - 1], np.int64),
         ([2**53, 0.5], np.float64),
-        ([2**64, 0.5], np.float64),
-        ([2**64, 1j], np.complex128),
         ([np.float32(0.1), np.float32(3)], np.float32),
         ([np.timedelta64(3, "s")], "m8[s]"),
     ],
@@ -150,20 +148,10 @@ def test_the_numbers_of_a_list_stay_what_they_are(numbers: list[Any], dtype: Any
     assert [row.tolist() for row in rows] == [np.array(numbers[place], dtype).tolist() for place in (0, -1)]
 
 
-@pytest.mark.parametrize(
-    ("numbers", "what"),
-    [
-        ([2**64, 1], f"the list holds {2**64}, which uint64 does not hold as it is"),
-        ([2**63, -1], "the list holds -1, which uint64 does not hold as it is"),
-        ([2**53 + 1, 0.5], f"the list holds {2**53 + 1}, which float64 does not hold as it is"),
-        ([2**64 + 1, 1j], f"the list holds {2**64 + 1}, which complex128 does not hold as it is"),
-        ([2**20000, 0.5], "the list holds an int of 20001 bits, which float64 does not hold as it is"),
-    ],
-)
-def test_a_list_whose_numbers_no_dtype_holds_is_refused(numbers: list[Any], what: str) -> None:
-    with pytest.raises(PlanError) as caught:
+@pytest.mark.parametrize("numbers", [[2**64, 1], [2**63, -1], [2**64, 0.5]])
+def test_a_list_whose_numbers_no_dtype_holds_is_refused(numbers: list[Any]) -> None:
+    with pytest.raises(PlanError, match="no dtype holds the numbers of the list of 2 rows as they are") as caught:
         ArraySource(numbers)
-    assert caught.value.what.startswith(what)
     assert caught.value.where == "from_arrays"
     assert "np.array(list, dtype)" in caught.value.fix
 

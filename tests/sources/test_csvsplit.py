@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from penstock.sources.csvrecords import Unsplittable, split_long, split_quoted
+from penstock.sources.csvrecords import Unsplittable, split_quoted
 
 WORDS = {"new-line": "CR stands outside quotes", "unexpected end": "a quote is not closed", "expected after": "expected after"}
 """What the csv module's words begin or end with, and ours."""
@@ -51,19 +51,17 @@ def test_any_text_is_split_or_refused_as_the_csv_module_does(signs: tuple[str, s
     delimiter, quote = signs
     text = "".join(part.replace("d", "D").replace("q", quote).replace("D", delimiter) for part in parts)
     expected = outcome(by_csv, text, delimiter, quote)
-    for split in (split_long, split_quoted):
-        found = outcome(split, text, delimiter, quote)
-        assert found == expected or (isinstance(expected, str) and isinstance(found, str) and expected in found)
+    found = outcome(split_quoted, text, delimiter, quote)
+    assert found == expected or (isinstance(expected, str) and isinstance(found, str) and expected in found)
 
 
-@pytest.mark.parametrize("split", [split_long, split_quoted])
 @pytest.mark.parametrize("field", ["a" * 300_000, '"' * 300_000, 'b,"\r\n' * 50_000])
-def test_a_field_may_have_any_length(split: Split, field: str) -> None:
+def test_a_field_may_have_any_length(field: str) -> None:
     text = f"""1,"{field.replace('"', '""')}",,2"""
     assert by_csv(text, ",", '"') == ["1", field, "", "2"]
     before = csv.field_size_limit(100)
     try:
-        assert split(text, ",", '"') == ["1", field, "", "2"]
+        assert split_quoted(text, ",", '"') == ["1", field, "", "2"]
     finally:
         csv.field_size_limit(before)
 

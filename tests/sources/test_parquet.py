@@ -80,7 +80,7 @@ def test_blocks_of_any_rows_are_gathered_into_any_arrays(folder: Path) -> None:
         assert found[1].tolist() == (np.arange(6).reshape(2, 3) + 6 * places[:, None, None]).tolist()
         out = [np.empty(len(indices), np.float64), np.empty((len(indices), 2, 3), np.int16)]
         assert source.gather_columns(places, out)[0].tolist() == indices
-    with pytest.raises(LengthMismatch, match="the files have 83 rows"):
+    with pytest.raises(LengthMismatch, match="there are 83 rows"):
         source.gather_columns(np.array([83]), None)
     with pytest.raises(LengthMismatch):
         source.gather_columns(np.array([-1]), None)

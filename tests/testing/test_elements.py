@@ -5,8 +5,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from testing.breaking import assert_broken
 
-from penstock.testing.runs import alike, exact, first_difference, plain, shown
+from penstock.testing.runs import alike, exact, plain, require_same, shown
 
 Pair = namedtuple("Pair", ["left", "right"])
 NAN = float("nan")
@@ -91,10 +92,13 @@ def test_plain_elements_are_python_values() -> None:
 
 
 def test_the_first_difference_is_said_in_words() -> None:
-    assert first_difference([1, 2], [1, 2], alike) is None
-    assert first_difference([1, 5, 6], [1, 2, 3], alike) == "element 1 is 5, not 2"
-    assert first_difference([1], [1, 2, 3], alike) == "1 elements came instead of 3; the first that is missing is 2"
-    assert first_difference([1, 2, 3], [1], alike) == "3 elements came instead of 1; the first too many is 2"
+    require_same([1, np.arange(2)], [1, [0, 1]], "law", where="here", fix="so", by=alike)
+    for got, wanted, what in (
+        ([1, 5, 6], [1, 2, 3], "law: element 1 is 5, not 2"),
+        ([1], [1.0], "law: element 0 is 1, not 1.0"),
+        ([1], [1, 2, 3], "law: 1 elements came instead of 3"),
+    ):
+        assert_broken(lambda got=got, wanted=wanted: require_same(got, wanted, "law", where="here", fix="so"), what, "here", "so")  # type: ignore[misc]
 
 
 def test_long_elements_are_shown_in_one_short_line() -> None:

@@ -10,7 +10,7 @@ import pytest
 from testing.breaking import assert_broken
 
 from penstock.testing import check_no_leaks
-from penstock.testing.leaks import Held, left_behind
+from penstock.testing.leaks import held, left_behind
 
 FIX = "close feeds and files"
 
@@ -66,7 +66,7 @@ def test_a_child_that_was_there_before_may_end_or_become_another_program_and_ano
     assert ending.stdin is not None
     assert changing.stdin is not None
     assert changing.stdout is not None
-    before = Held.now()
+    before = held()
     changing.stdin.write(b"go\nI am cat\n")
     changing.stdin.flush()
     assert changing.stdout.readline() == b"I am cat\n"
@@ -77,7 +77,7 @@ def test_a_child_that_was_there_before_may_end_or_become_another_program_and_ano
     ending.wait()
     changing.wait()
     changing.stdout.close()
-    before = Held.now()
+    before = held()
     child = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
     assert child.stdin is not None
     assert any(words.startswith(f"process {child.pid} ") for words in left_behind(before, 0.0))
@@ -88,7 +88,7 @@ def test_a_child_that_was_there_before_may_end_or_become_another_program_and_ano
 
 
 def test_in_the_systems_folder_only_names_of_ours_count() -> None:
-    before = Held.now()
+    before = held()
     ours, others = tempfile.mkdtemp(prefix="penstock-"), tempfile.mkdtemp(prefix="others-")
     assert left_behind(before, 0.0) == [f"temporary file {ours}"]
     os.rmdir(ours)
@@ -96,7 +96,7 @@ def test_in_the_systems_folder_only_names_of_ours_count() -> None:
 
 
 def test_what_is_still_ending_is_given_time() -> None:
-    before = Held.now()
+    before = held()
     release = threading.Event()
     thread = threading.Thread(target=release.wait)
     thread.start()

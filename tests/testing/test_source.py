@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from penstock._contracts.transform import Scratch
 from penstock.errors import PlanError
 from penstock.kernels.library import load_library
 from penstock.sources import ArraySource, FilesSource, GeneratorSource
-from penstock.testing import FailingSource, check_source
+from penstock.testing import check_source
 
 
 class Squares:
@@ -144,41 +145,72 @@ def test_other_elements_than_expected_are_named() -> None:
     assert_broken(lambda: check_source([1, 2], expected=[1]), "the length is 2, and 1 elements are expected", "len()", "count")
 
 
-class BlamesTheFirst(Squares):
-    def gather(self, indices: Sequence[int], rows: list[Any]) -> None:
-        rows.extend([FailingSource.gather.__get__(self.inner)([index], []) or self.read(index) for index in indices])
+class Failing(Squares):
+    """Cannot read elements 0 and 4."""
 
-    inner = FailingSource(Squares(), 4)
+    def read(self, index: int) -> Any:
+        if index in (0, 4):
+            raise OSError("gone")
+        return super().read(index)
+
+
+class FailingBlocks(Failing):
+    def gather(self, indices: Sequence[int], rows: list[Any]) -> None:
+        rows.extend([self.read(index) for index in indices])
 
 
 def test_elements_that_fail_are_told_by_the_rows_before_them() -> None:
-    check_source(FailingSource(Squares(), {0, 4}), failing={0, 4})
+    check_source(Failing(), failing={0, 4}, again=Failing)
     assert_broken(lambda: check_source(Squares(), failing=[4]), "element 4 did not fail", "gather([0, 4, 0])", "raise")
-    assert_broken(
-        lambda: check_source(BlamesTheFirst(), failing=[4]),
-        "element 4 failed with InjectedError:  and left 0 rows, so element 0 would be blamed",
-        "gather([0, 4, 0])",
-        "append every element",
-    )
+    what = "element 0 failed with OSError: gone and left 0 rows, so element 1 would be blamed"
+    assert_broken(lambda: check_source(FailingBlocks(), failing=[0, 4]), what, "gather([1, 0, 1])", "append every element")
+    with pytest.raises(PlanError, match="a stream has no indices"):
+        check_source(GeneratorSource(lambda: iter(range(3))), failing=[1])
+
+
+class Named(Squares):
+    """Says of itself what it is told to."""
+
+    def __init__(self, **says: Any) -> None:
+        self.says = says
+
+    def label(self) -> Any:
+        return self.says.get("label", "label")
+
+    def describe(self, index: int) -> Any:
+        return self.says.get("describe", "element")
+
+    def fingerprint(self) -> Any:
+        said = self.says.get("fingerprint", {})
+        return said() if callable(said) else said
 
 
 @pytest.mark.parametrize(
-    ("options", "what"),
+    ("says", "what", "fix"),
     [
-        ({"failing": [50]}, "failing= has 50, which is no index of 10 elements"),
-        ({"failing": 10}, "failing= has 10, which is no index of 10 elements"),
-        ({"failing": [-1]}, "failing=-1 is not a whole number >= 0"),
-        ({"failing": [2.5]}, "failing=2.5 is not a whole number >= 0"),
-        ({"most_elements": 0}, "most_elements=0 is not a whole number >= 1"),
-        ({"most_elements": 1.5}, "most_elements=1.5 is not a whole number >= 1"),
+        ({"label": "two\nlines"}, "label() is 'two\\nlines'", "one line of text"),
+        ({"label": 5}, "label() is 5", "one line of text"),
+        ({"describe": "0xdeadbeef99"}, "describe(0) is '0xdeadbeef99'", "without the address"),
+        ({"fingerprint": {"x": {1, 2}}}, "{'x': {1, 2}} is no JSON record", "a dict of text"),
+        ({"fingerprint": {"x": float("nan")}}, "{'x': nan} is no JSON record", "a dict of text"),
+        ({"fingerprint": {"x": ["<X at 0x7f0011223344>"]}}, "holds the address of an object", "leave out `repr`"),
+        ({"fingerprint": lambda: {"x": time.perf_counter_ns()}}, "and the second time", "the data alone"),
     ],
 )
-def test_what_would_try_nothing_is_refused(options: dict[str, Any], what: str) -> None:
-    with pytest.raises(PlanError) as caught:
-        check_source(Squares(), **options)
-    assert caught.value.what == what
-    with pytest.raises(PlanError, match="a stream has no indices"):
-        check_source(GeneratorSource(lambda: iter(range(3))), failing=[1])
+def test_names_and_fingerprints_that_a_state_cannot_trust_are_named(says: Any, what: str, fix: str) -> None:
+    assert_broken(lambda: check_source(Named(**says)), what, "check_source", fix)
+
+
+def test_a_source_made_again_with_another_fingerprint_or_other_elements_is_named() -> None:
+    what = "id is 1, and of the source made again 2"
+    here, there = Named(fingerprint={"id": 1}), Named(fingerprint={"id": 2})
+    assert_broken(lambda: check_source(here, again=lambda: there), what, "fingerprint()", "in another process")
+
+    class Shifted(Named):
+        def read(self, index: int) -> Any:
+            return super().read(index) + 1
+
+    assert_broken(lambda: check_source(Named(), again=Shifted), "element 0 is 1, not 0", "resumed behind element 0", "depend on its index")
 
 
 class SharesItsRow(Squares):
@@ -229,7 +261,7 @@ class OtherTypes(ArraySource):
 @pytest.mark.parametrize(
     ("kind", "what", "fix"),
     [
-        (Shifted, "row 0 of the columns is", "the same rows in both"),
+        (Shifted, "the rows of the columns are not what gather() gives", "the same rows in both"),
         (Views, "writing into a gathered column changed the source", "return copies"),
         (NewArrays, "did not return the arrays of `out`", "write into `out`"),
         (OtherTypes, "but leaves() says", "tell the same"),
@@ -261,39 +293,20 @@ class Neighbour(FilesSource):
         return super().read_transient((index + 1) % len(self), scratch, ahead)
 
 
-class OtherField(FilesSource):
-    @property
-    def transient_field(self) -> str:
-        return "bytes"
-
-
 def test_a_transient_source_that_keeps_the_laws_passes(files: str) -> None:
     check_source(FilesSource(files), again=lambda: FilesSource(files))
 
 
 @pytest.mark.parametrize(
-    ("kind", "what", "fix"),
+    ("kind", "where"),
     [
         pytest.param(
             SharedBuffer,
-            "element 0 changed when another scratch was read into",
-            "from the scratch that was given",
+            "after a read into another scratch",
             marks=pytest.mark.skipif(load_library() is None, reason="without the C library no file is read into a scratch"),
         ),
-        (Neighbour, "element 0 differs from what gather() gives", "from the scratch"),
-        (OtherField, "element 0 has no field 'bytes'", "name the field"),
+        (Neighbour, "read_transient()"),
     ],
 )
-def test_a_transient_source_with_one_fault_is_named(kind: Any, what: str, fix: str, files: str) -> None:
-    assert_broken(lambda: check_source(kind(files)), what, "read_transient()", fix)
-
-
-def test_a_transient_read_that_does_not_fail_is_named(files: str) -> None:
-    class Failing(FilesSource):
-        def gather(self, indices: Sequence[int], rows: list[Any]) -> None:
-            for index in indices:
-                if index == 2:
-                    raise OSError("gone")
-                super().gather([index], rows)
-
-    assert_broken(lambda: check_source(Failing(files), failing=[2]), "element 2 did not fail", "read_transient()", "as gather() does")
+def test_a_transient_source_with_one_fault_is_named(kind: Any, where: str, files: str) -> None:
+    assert_broken(lambda: check_source(kind(files)), "in the first reading", where, "no buffer that calls share")

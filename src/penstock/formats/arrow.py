@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
@@ -238,45 +238,24 @@ def _dtype(kind: Any) -> str | None:
     return None
 
 
-_LISTED = 4096
-"""Up to so many different strings of a column are made Python strings at once: 30 ns a row then, 150 ns otherwise."""
-_LISTED_BYTES = 1 << 20
-
-
 class Values(ABC):
     """A decoded column. Read-only, for any thread.
 
     Attributes:
         nbytes: its memory.
-        nulls: which values are null; None when none is.
-        fill: what `take` gives for null.
+        has_nulls: whether a value is null, or may hold a null.
     """
 
     nbytes: int
-    nulls: NDArray[np.bool_] | None = None
-    fill: Any = None
-
-    @property
-    def has_nulls(self) -> bool:
-        """Whether a value is null, or holds a null."""
-        return self.nulls is not None
-
-    def null_at(self, rows: Ints) -> tuple[int, str] | None:
-        """Return (place in `rows`, path in the value such as ".path") of a null, or None."""
-        found = [] if self.nulls is None else np.flatnonzero(self.nulls[rows]).tolist()
-        return (found[0], "") if found else None
-
-    def take(self, rows: Ints) -> list[Any]:
-        """Return the values of some rows, which hold no memory of the column."""
-        found = self._take(rows)
-        if self.nulls is not None:
-            for place in np.flatnonzero(self.nulls[rows]).tolist():
-                found[place] = self.fill
-        return found
+    has_nulls: bool
 
     @abstractmethod
-    def _take(self, rows: Ints) -> list[Any]:
-        """Return the values, anything where there is a null."""
+    def null_at(self, rows: Ints) -> tuple[int, str] | None:
+        """Return (place in `rows`, path in the value such as ".path") of a null, or None."""
+
+    @abstractmethod
+    def take(self, rows: Ints) -> list[Any]:
+        """Return the values of some rows, which hold no memory of the column."""
 
 
 class Fixed(Values):
@@ -289,171 +268,90 @@ class Fixed(Values):
         lists: the values as lists, for those that hold a null.
     """
 
-    def __init__(self, array: NDArray[Any], nulls: NDArray[np.bool_] | None, fill: Any = None, lists: Lists | None = None) -> None:
+    def __init__(self, array: NDArray[Any], nulls: NDArray[np.bool_] | None, fill: Any = None, lists: Stored | None = None) -> None:
         if fill is not None and nulls is not None:
             array = array.copy()
             array[nulls] = fill
             nulls = None
         self.array, self.nulls, self.nbytes, self._lists = array, nulls, array.nbytes, lists
+        self.has_nulls = nulls is not None
+
+    def null_at(self, rows: Ints) -> tuple[int, str] | None:
+        """Return place and path of a null."""
+        found = [] if self.nulls is None else np.flatnonzero(self.nulls[rows]).tolist()
+        return (found[0], "") if found else None
 
     def take(self, rows: Ints) -> list[Any]:
         """Return the values of some rows."""
-        if self.nulls is None:
-            return list(self.array[rows])
-        found: list[Any] = super().take(rows)
-        if self._lists is not None:
-            places = np.flatnonzero(self.nulls[rows])
-            for place, value in zip(places.tolist(), self._lists.take(rows[places]), strict=True):
-                found[place] = value
-        return found
-
-    def _take(self, rows: Ints) -> list[Any]:
-        return list(self.array[rows])
-
-
-class Objects(Values):
-    """Strings, bytes, decimals: what Arrow makes Python objects of."""
-
-    def __init__(self, array: Any, nulls: NDArray[np.bool_] | None, fill: Any = None) -> None:
-        self._array, self.nulls, self.fill, self.nbytes = array, nulls, fill, int(array.nbytes)
-
-    def _take(self, rows: Ints) -> list[Any]:
-        found: list[Any] = self._array.take(pyarrow()[0].array(rows)).to_pylist()
+        found: list[Any] = list(self.array[rows])
+        places = np.empty(0, np.int64) if self.nulls is None else np.flatnonzero(self.nulls[rows])
+        others = [None] * len(places) if self._lists is None else self._lists.take(rows[places])
+        for place, value in zip(places.tolist(), others, strict=True):
+            found[place] = value
         return found
 
 
-class Coded(Values):
-    """Strings or bytes by number: each different one is there once, however many rows have it; those rows share one object."""
-
-    def __init__(self, codes: NDArray[np.int32], words: Any, nulls: NDArray[np.bool_] | None, fill: Any = None) -> None:
-        self._codes, self._words, self.nulls, self.fill = codes, words, nulls, fill
-        small = len(words) <= _LISTED and words.nbytes <= _LISTED_BYTES
-        self._list: list[Any] | None = words.to_pylist() if small else None
-        self.nbytes = codes.nbytes + words.nbytes * (2 if small else 1) + 60 * len(self._list or ())
-
-    def _take(self, rows: Ints) -> list[Any]:
-        words = self._list
-        codes: NDArray[Any] = self._codes[rows]
-        if words is None:
-            used, codes = np.unique(codes, return_inverse=True)
-            words = self._words.take(pyarrow()[0].array(used)).to_pylist()
-        return [words[code] for code in codes.tolist()]
-
-
-class Struct(Values):
-    """Dicts of the values of fields; tuples of them where there are no names."""
-
-    def __init__(self, names: Sequence[str] | None, fields: Sequence[Values], nulls: NDArray[np.bool_] | None) -> None:
-        self._names, self._fields, self.nulls = names, fields, nulls
-        self.nbytes = sum(field.nbytes for field in fields)
-
-    @property
-    def has_nulls(self) -> bool:
-        """Whether a value is null, or a field of one."""
-        return self.nulls is not None or any(field.has_nulls for field in self._fields)
-
-    def null_at(self, rows: Ints) -> tuple[int, str] | None:
-        """Return place and path of a null."""
-        found = super().null_at(rows)
-        prefixes = ["", ""] if self._names is None else [f".{name}" for name in self._names]
-        for prefix, field in zip(prefixes, self._fields, strict=True):
-            if found is None and (inner := field.null_at(rows)) is not None:
-                found = inner[0], prefix + inner[1]
-        return found
-
-    def _take(self, rows: Ints) -> list[Any]:
-        if not self._fields:
-            return [{} for _ in rows]
-        values = zip(*(field.take(rows) for field in self._fields), strict=True)
-        return list(values) if self._names is None else [dict(zip(self._names, row, strict=True)) for row in values]
-
-
-class Lists(Values):
-    """Lists, or arrays of any length where numbers are the items; with a null among them a list of the others and None.
+class Stored(Values):
+    """Strings, lists, structs and the like, as Arrow keeps them; objects of Python are made of the rows that are asked for.
 
     Args:
-        items: of all lists.
-        begins: where each begins among them.
-        ends: where each ends.
-        nulls: which lists are null.
-        form: whether they are arrays, and of what dtype.
+        chunks: arrays of Arrow: as one they might have more bytes than its offsets can count, 2 GiB.
+        form: of the values.
+        fill: what stands for null.
     """
 
-    def __init__(self, items: Values, begins: NDArray[Any], ends: NDArray[Any], nulls: NDArray[np.bool_] | None, form: ColumnForm) -> None:
-        self._items, self._begins, self.nulls = items, begins, nulls
-        self._ends = ends if nulls is None else np.where(nulls, begins, ends)
-        self._dtype = np.dtype(form.dtype) if form.dtype else None
-        self._shape = form.shape[form.form == "array" :]
-        self.nbytes = items.nbytes + begins.nbytes + ends.nbytes
-
-    @property
-    def has_nulls(self) -> bool:
-        """Whether a list is null, or an item."""
-        return self.nulls is not None or self._items.has_nulls
+    def __init__(self, chunks: Sequence[Any], form: ColumnForm, fill: Any = None) -> None:
+        self._chunks, self._form, self._fill = chunks, form, fill
+        self._starts = np.cumsum([0, *map(len, chunks)])
+        self.nbytes = sum(int(chunk.nbytes) for chunk in chunks)
+        self.has_nulls = any(map(_holds_null, chunks))
 
     def null_at(self, rows: Ints) -> tuple[int, str] | None:
         """Return place and path of a null."""
-        found = super().null_at(rows)
-        if found is None and self._items.has_nulls:
-            places, cuts = self._places(rows)
-            found = self._items.null_at(places)
-            found = found and (int(np.searchsorted(cuts, found[0], "right")) - 1, found[1])
-        return found
+        paths = ((place, _null_in(value)) for place, value in enumerate(self._take(rows)))
+        return next(((place, path) for place, path in paths if path is not None), None)
 
-    def _places(self, rows: Ints) -> tuple[Ints, Ints]:
-        """Return the places of the items of some rows, and where those of each row begin and end among them."""
-        begins = self._begins[rows].astype(np.int64)
-        counts = self._ends[rows] - begins
-        cuts = np.concatenate([[0], np.cumsum(counts)])
-        return np.repeat(begins - cuts[:-1], counts) + np.arange(cuts[-1]), cuts
+    def take(self, rows: Ints) -> list[Any]:
+        """Return the values of some rows."""
+        found = self._take(rows)
+        return found if self._fill is None else [self._fill if value is None else value for value in found]
 
     def _take(self, rows: Ints) -> list[Any]:
-        if self._dtype is not None and isinstance(self._items, Fixed) and not self._items.has_nulls:
-            begins, ends = self._begins[rows].tolist(), self._ends[rows].tolist()
-            return [self._items.array[begin:end].copy() for begin, end in zip(begins, ends, strict=True)]
-        places, cuts = self._places(rows)
-        items = self._items.take(places)
-        return [self._list(items[begin:end]) for begin, end in pairwise(cuts.tolist())]
-
-    def _list(self, items: list[Any]) -> Any:
-        if self._dtype is None or not all(isinstance(item, (np.ndarray, np.generic)) for item in items):
-            return items
-        return np.array(items, self._dtype).reshape(len(items), *self._shape)
-
-
-class Joined(Values):
-    """Chunks of one column, which as one array might have more bytes than its offsets can count: 2 GiB."""
-
-    def __init__(self, parts: Sequence[Values], counts: Sequence[int]) -> None:
-        self._parts, self._starts = parts, np.cumsum([0, *counts])
-        self.nbytes = sum(part.nbytes for part in parts)
-
-    @property
-    def has_nulls(self) -> bool:
-        """Whether a value is null, or holds a null."""
-        return any(part.has_nulls for part in self._parts)
-
-    def _split(self, rows: Ints) -> Iterator[tuple[Values, Ints, Ints]]:
-        """Yield (part, places in `rows`, rows of the part)."""
+        if len(self._chunks) == 1:
+            return _some(self._chunks[0], self._form, rows)
+        out: list[Any] = [None] * len(rows)
         which = np.searchsorted(self._starts, rows, "right") - 1
         for number in np.unique(which).tolist():
             members = np.flatnonzero(which == number)
-            yield self._parts[number], members, rows[members] - self._starts[number]
-
-    def null_at(self, rows: Ints) -> tuple[int, str] | None:
-        """Return place and path of a null."""
-        for part, members, inner in self._split(rows):
-            found = part.null_at(inner)
-            if found is not None:
-                return int(members[found[0]]), found[1]
-        return None
-
-    def _take(self, rows: Ints) -> list[Any]:
-        out: list[Any] = [None] * len(rows)
-        for part, members, inner in self._split(rows):
-            for member, value in zip(members.tolist(), part.take(inner), strict=True):
+            values = _some(self._chunks[number], self._form, rows[members] - self._starts[number])
+            for member, value in zip(members.tolist(), values, strict=True):
                 out[member] = value
         return out
+
+
+def _holds_null(array: Any) -> bool:
+    """Tell whether a value of an array is null, or may hold one: of a part of a table, those of the whole count."""
+    types = pyarrow()[0].types
+    array = _storage(array)
+    if array.null_count:
+        return True
+    if types.is_struct(array.type):
+        return any(_holds_null(array.field(place)) for place in range(array.type.num_fields))
+    if types.is_map(array.type):
+        return _holds_null(array.items)
+    inner = array.dictionary if types.is_dictionary(array.type) else array.values if types.is_nested(array.type) else None
+    return inner is not None and _holds_null(inner)
+
+
+def _null_in(value: Any) -> str | None:
+    """Return the path of the first null in a value, such as ".path"; None where there is none."""
+    if isinstance(value, dict):
+        found = ((f".{name}", _null_in(part)) for name, part in value.items())
+    elif isinstance(value, (list, tuple)):
+        found = (("", _null_in(part)) for part in value)
+    else:
+        return "" if value is None else None
+    return next((prefix + path for prefix, path in found if path is not None), None)
 
 
 class RowGroup:
@@ -548,10 +446,12 @@ def column_values(column: Any, form: ColumnForm, fill: Any = None) -> Values:
     pa, _ = pyarrow()
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
     chunks = [_reached(chunk, form.path) for chunk in chunks or [pa.nulls(0, storage_type(column.type))]]
-    if form.form == "array" and len(chunks) > 1:
-        chunks = [pa.concat_arrays([_decoded(chunk) for chunk in chunks])]
-    parts = [_values(chunk, form, fill) for chunk in chunks]
-    return parts[0] if len(parts) == 1 else Joined(parts, list(map(len, chunks)))
+    if form.form == "array":
+        return _arrays(chunks[0] if len(chunks) == 1 else pa.concat_arrays(list(map(_decoded, chunks))), form, fill)
+    chunks = [_plain_text(_storage(chunk)) for chunk in chunks]
+    for chunk in chunks:
+        _check_text(chunk, form)
+    return Stored(chunks, form, fill)
 
 
 def _reached(array: Any, path: Sequence[str]) -> Any:
@@ -562,59 +462,90 @@ def _reached(array: Any, path: Sequence[str]) -> Any:
     return array
 
 
-def _values(array: Any, form: ColumnForm, fill: Any = None) -> Values:
-    types = pyarrow()[0].types
-    array = _plain_text(_storage(array))
-    if types.is_dictionary(array.type) and (form.form not in ("str", "bytes") or array.dictionary.null_count):
-        return _values(array.dictionary_decode(), form, fill)
-    nulls = _nulls(array)
-    if form.form == "array":
-        return _arrays(array, nulls, form, fill)
-    if types.is_null(array.type) or form.form == "decimal":
-        return Objects(array, nulls, fill)
-    if form.form in ("str", "bytes"):
-        _check_text(array.dictionary if types.is_dictionary(array.type) else array, form)
-        if not types.is_dictionary(array.type):
-            return Objects(array, nulls, fill)
-        codes = array.indices.fill_null(0).to_numpy(zero_copy_only=False)
-        words = array.dictionary if len(array.dictionary) else pyarrow()[0].array([None], array.type.value_type)
-        return Coded(codes, _plain_text(words), nulls, fill)
-    if form.form == "struct":
-        fields = [_values(array.field(place), part) for place, part in enumerate(form.parts)]
-        return Struct([part.name for part in form.parts], fields, nulls)
-    return _lists(array, nulls, form)
+def _arrays(array: Any, form: ColumnForm, fill: Any) -> Fixed:
+    fixed, nulls = _fixed_as(array, form)
+    return Fixed(fixed, nulls, fill, Stored([_storage(array)], form) if form.shape and nulls is not None else None)
 
 
-def _arrays(array: Any, nulls: NDArray[np.bool_] | None, form: ColumnForm, fill: Any) -> Fixed:
+def _fixed_as(array: Any, form: ColumnForm) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
+    """Return the values of an array of a form, and which are null or hold one."""
+    array = _storage(array)
     if pyarrow()[0].types.is_null(array.type):
-        fixed, lists = np.zeros((len(array), *form.shape), form.dtype), None
-    else:
-        own = nulls
-        fixed, nulls = _fixed(array)
-        lists = _lists(array, own, form) if form.shape and nulls is not None else None
+        return np.zeros((len(array), *form.shape), form.dtype), _nulls(array)
+    fixed, nulls = _fixed(array)
     if fixed.shape[1:] != form.shape or _common_dtype(fixed.dtype.str, form.dtype) != form.dtype:
         raise RecordError(
             f"the column {form.name!r} is {fixed.dtype.name}{list(fixed.shape[1:])}, and {form.words} by its schema",
             where=f"column {form.name!r}",
             fix="write the file again",
         )
-    return Fixed(fixed.astype(form.dtype, copy=False), nulls, fill, lists)
+    return fixed.astype(form.dtype, copy=False), nulls
 
 
-def _lists(array: Any, nulls: NDArray[np.bool_] | None, form: ColumnForm) -> Lists:
-    begins, ends = _bounds(array)
-    first, last = (int(begins.min()), int(ends.max())) if len(array) else (0, 0)
-
-    def items(values: Any, part: ColumnForm) -> Values:
-        return _values(values.slice(first, last - first), part)  # of a part of a table: not those of the whole table
-
-    if pyarrow()[0].types.is_map(array.type):
-        found: Values = Struct(None, [items(array.keys, form.parts[0]), items(array.items, form.parts[1])], None)
-    elif form.form == "list":
-        found = items(array.values, form.parts[0])
+def _some(array: Any, form: ColumnForm, rows: Ints) -> list[Any]:
+    """Return the values of some rows of an array; None for null."""
+    array = _plain_text(_storage(array))
+    nulls = _nulls(array)
+    if pyarrow()[0].types.is_dictionary(array.type) and form.form not in ("str", "bytes"):
+        return _some(array.dictionary_decode(), form, rows)
+    if form.form == "array":
+        fixed, holding = _fixed_as(array, form)
+        found: list[Any] = list(fixed[rows])
+        if form.shape and holding is not None:
+            places = np.flatnonzero(holding[rows])
+            for place, value in zip(places.tolist(), _some_lists(array, form, rows[places]), strict=True):
+                found[place] = value
+    elif form.form == "struct":
+        fields = [_some(array.field(place), part, rows) for place, part in enumerate(form.parts)]
+        names = [part.name for part in form.parts]
+        found = [dict(zip(names, values, strict=True)) for values in zip(*fields, strict=True)] if names else [{} for _ in rows]
+    elif form.form in ("list", "ragged", "map"):
+        found = _some_lists(array, form, rows)
     else:
-        found = items(array.values, replace(form, form="array", shape=form.shape[form.form == "array" :], path=()))
-    return Lists(found, begins - first, ends - first, nulls, form)
+        found = _some_objects(array, rows)
+    for place in [] if nulls is None else np.flatnonzero(nulls[rows]).tolist():
+        found[place] = None
+    return found
+
+
+def _some_objects(array: Any, rows: Ints) -> list[Any]:
+    """Return strings, bytes or decimals of some rows; of a dictionary each word is made once, and rows that have it share it."""
+    pa, _ = pyarrow()
+    if not pa.types.is_dictionary(array.type):
+        found: list[Any] = array.take(pa.array(rows)).to_pylist()
+        return found
+    if not len(array.dictionary):
+        return [None] * len(rows)
+    indices = array.indices.fill_null(0) if array.null_count else array.indices
+    used, codes = np.unique(indices.to_numpy(zero_copy_only=False)[rows], return_inverse=True)
+    words = _plain_text(array.dictionary).take(pa.array(used)).to_pylist()
+    return [words[code] for code in codes.tolist()]
+
+
+def _some_lists(array: Any, form: ColumnForm, rows: Ints) -> list[Any]:
+    """Return lists, or arrays where numbers are the items; with a null among these a list of the others and None."""
+    begins, ends = (edges[rows].astype(np.int64) for edges in _bounds(array))
+    nulls = _nulls(array)
+    ends = ends if nulls is None else np.where(nulls[rows], begins, ends)
+    counts = ends - begins
+    cuts = np.concatenate([[0], np.cumsum(counts)])
+    places = np.repeat(begins - cuts[:-1], counts) + np.arange(cuts[-1])
+    if form.form == "map":
+        items = list(zip(_some(array.keys, form.parts[0], places), _some(array.items, form.parts[1], places), strict=True))
+    elif form.form == "list":
+        items = _some(array.values, form.parts[0], places)
+    else:
+        part = replace(form, form="array", shape=form.shape[form.form == "array" :], path=())
+        fixed, holding = _fixed_as(array.values, part)
+        spans = list(zip(begins.tolist(), ends.tolist(), strict=True))
+        if holding is None:
+            return [fixed[begin:end].copy() for begin, end in spans]
+        with_nulls = [bool(holding[begin:end].any()) for begin, end in spans]
+        return [
+            _some(array.values, part, np.arange(begin, end)) if is_with else fixed[begin:end].copy()
+            for (begin, end), is_with in zip(spans, with_nulls, strict=True)
+        ]
+    return [items[begin:end] for begin, end in pairwise(cuts.tolist())]
 
 
 def _bounds(array: Any) -> tuple[NDArray[Any], NDArray[Any]]:

@@ -26,14 +26,13 @@ from penstock.formats.features import (
     encode_feature,
     encode_features,
     encode_map,
+    kind_of,
 )
 from penstock.kernels.examples import COUNT, FIXED, BadRecord, FeaturePlan, fill_examples, framed_taker, make_plan, parse_examples
 from penstock.kernels.library import Ints, Uint8s
 from penstock.kernels.spans import Taker
 from penstock.kernels.wire import (
     BYTES,
-    FLOAT,
-    INT64,
     MAX_DEPTH,
     Entry,
     WireFault,
@@ -264,7 +263,7 @@ class ExampleReader:
 
 
 def _feature_plan(name: str, feature: Feature) -> FeaturePlan:
-    kind = BYTES if feature.dtype is bytes else FLOAT if feature.dtype == np.float32 else INT64
+    kind = kind_of(feature)
     if isinstance(feature, FixedLenFeature):
         value = default_of(feature)
         default = None if value is None else b"" if isinstance(value, list) else value.tobytes()
@@ -434,7 +433,7 @@ def decode_sequence_example(
         out = {}
         for name, feature in sequences.items():
             key = name.encode()
-            steps = _steps(record, found[key], _kind(feature), key) if key in found else None
+            steps = _steps(record, found[key], kind_of(feature), key) if key in found else None
             out[name] = _decode_steps(record, steps, name, feature)
         return context, out
     except WireFault as fault:
@@ -478,7 +477,7 @@ def _decode_steps(record: bytes, steps: Steps | None, name: str, feature: Featur
         if isinstance(feature, FixedLenSequenceFeature) and not feature.allow_missing:
             raise record_error(WireProblem.MISSING, 0, 0, name, feature)
         steps = []
-    wanted = _kind(feature)
+    wanted = kind_of(feature)
     for number, (kind, _) in enumerate(steps):
         if kind not in (0, wanted):
             error = record_error(WireProblem.KIND, 0, kind, name, feature)
@@ -501,10 +500,6 @@ def _array(record: bytes, kind: int, values: list[Any]) -> NDArray[Any]:
     out = np.empty(len(values), object)
     out[:] = [record[begin : begin + length] for begin, length in values]
     return out
-
-
-def _kind(feature: Feature) -> int:
-    return BYTES if feature.dtype is bytes else FLOAT if feature.dtype == np.float32 else INT64
 
 
 def _check_sequences(features: Any, caller: str) -> dict[str, Feature]:

@@ -207,28 +207,33 @@ def _dtype_name(dtype: Any) -> str:
     return "bytes" if dtype is bytes else str(dtype)
 
 
+def kind_of(feature: Feature) -> int:
+    """Return BYTES, FLOAT or INT64: the list of a record that a feature stands in."""
+    return _kind(feature.dtype)
+
+
+def _kind(dtype: Any) -> int:
+    return BYTES if dtype is bytes else FLOAT if dtype == _FLOAT32 else INT64
+
+
 def _default(value: Any, shape: tuple[int, ...], dtype: Any, where: str) -> Any:
     """Return the default as a scalar or as nested tuples, so that features can be compared and hashed."""
     if value is None:
         return None
-    fix = f"give one {_dtype_name(dtype)} value, or an array of shape {shape}"
-    if dtype is bytes:
-        array = np.array(value, object)
-        good = all(isinstance(item, bytes) for item in array.reshape(-1).tolist())
-    else:
-        try:
-            with np.errstate(over="ignore"):
-                array = np.asarray(value)
-                good = array.dtype.kind in "biuf" and np.can_cast(array.dtype, dtype, "same_kind")
-                array = array.astype(dtype) if good else array
-                good = good and (dtype != _INT64 or bool((array == np.asarray(value)).all()))
-        except (TypeError, ValueError, OverflowError):
-            good, array = False, np.zeros(shape)
-    if not good:
-        raise PlanError(f"default_value={value!r} is not {_dtype_name(dtype)}", where=where, fix=fix)
-    if array.shape not in ((), shape) and array.size != 1:
-        raise PlanError(f"default_value has shape {array.shape}, not {shape}", where=where, fix=fix)
-    filled = array if array.shape == shape else np.full(shape, array.reshape(-1)[0], array.dtype)
+    fix, problem = f"give one {_dtype_name(dtype)} value, or an array of shape {shape}", ""
+    try:
+        kind, given, items = values_of(value, where)
+    except SpecError as error:
+        raise PlanError(f"default_value={value!r} is not {_dtype_name(dtype)}: {error.what}", where=where, fix=fix) from error
+    if kind not in (0, _kind(dtype)) and (kind, _kind(dtype)) != (INT64, FLOAT):
+        problem = f"default_value={value!r} is not {_dtype_name(dtype)}"
+    elif given not in ((), shape) and len(np.ravel(items)) != 1:
+        problem = f"default_value has shape {given}, not {shape}"
+    if problem:
+        raise PlanError(problem, where=where, fix=fix)
+    with np.errstate(over="ignore"):
+        array = np.array(items, object if dtype is bytes else dtype)
+    filled = array.reshape(shape) if given == shape else np.full(shape, array.reshape(-1)[0], array.dtype)
     return _tuples(filled.tolist())
 
 
@@ -310,10 +315,6 @@ def encode_feature(value: Any, feature: Feature | None, where: str) -> Message:
     Raises:
         SpecError: a value that a record cannot hold, or that is not what `feature` says.
     """
-    if feature is None and type(value) is bytes:  # of most records most bytes, without a closer look
-        item = b"\x0a" + varint(len(value))
-        head = b"".join((b"\x0a", varint(len(item) + len(value)), item))
-        return len(head) + len(value), [head, value]
     kind, shape, items = values_of(value, where)
     if feature is None:
         if not kind:
@@ -321,7 +322,7 @@ def encode_feature(value: Any, feature: Feature | None, where: str) -> Message:
                 "an empty list has no kind", where=where, fix="give an empty array with a dtype, or declare the feature with features="
             )
         return _feature(kind, items)
-    declared = BYTES if feature.dtype is bytes else FLOAT if feature.dtype == np.float32 else INT64
+    declared = kind_of(feature)
     if kind not in (0, declared) and (kind, declared) != (INT64, FLOAT):
         name = "bytes" if feature.dtype is bytes else str(feature.dtype)
         raise SpecError(
@@ -381,10 +382,6 @@ def varint(value: int) -> bytes:
     """Return a number >= 0 as protobuf writes it: seven bits in a byte, the lowest first."""
     if 0 <= value < 1 << 7:
         return _SMALL[value]
-    if value < 1 << 14:
-        return bytes((value & 127 | 128, value >> 7))
-    if value < 1 << 21:
-        return bytes((value & 127 | 128, value >> 7 & 127 | 128, value >> 14))
     out = bytearray()
     while value > 127:
         out.append(value & 127 | 128)
@@ -411,9 +408,8 @@ def _varints(values: NDArray[np.uint64]) -> bytes:
 TEXTS: Final = (bytes, bytearray, memoryview, str)
 _NESTS: Final = (list, tuple)
 _NUMBERS: Final = (int, float, np.number, np.bool_)
-_FLAT: Final = frozenset({bytes, str})
-_PLAIN: Final = frozenset({int, float, bool, np.int64, np.float64, np.float32})
-"""Types that need no closer look before NumPy takes them."""
+_PLAIN: Final = frozenset({bytes, str, int, float, bool, np.int64, np.float64, np.float32})
+"""Types that are surely not masked."""
 
 
 Values: TypeAlias = tuple[int, tuple[int, ...], NDArray[Any] | list[bytes]]
@@ -436,34 +432,26 @@ def values_of(value: Any, where: str) -> Values:
 
 
 def _listed(value: Any, where: str) -> Values:
-    if not value:
-        return (0, (0,), [])
-    types = set(map(type, value))
-    if not types <= _PLAIN:
-        types = _leaf_types(value, types)
-    if not types or not types <= _PLAIN:
-        if all(issubclass(kind, TEXTS) for kind in types):
-            return _texts(value, where)
-        if any(is_masked(leaf) for leaf in _leaves(value)):
-            raise _masked(where)
-        if any(issubclass(kind, TEXTS) for kind in types):
-            raise _unfit(_leaves(value), where)
+    leaves = list(_leaves(value))
+    if any(is_masked(leaf) for leaf in leaves if type(leaf) not in _PLAIN):
+        raise _masked(where)
+    are_texts = [isinstance(leaf, TEXTS) for leaf in leaves]
+    if leaves and all(are_texts):  # NumPy's own texts would lose the zero bytes at their ends
+        shape = _shape_of(value)
+        if shape is None:
+            raise _ragged("its lists are not equally long", where)
+        return (BYTES, shape, [_as_bytes(leaf, where) for leaf in leaves])
+    if any(are_texts):
+        raise _unfit(leaves, where)
     try:
         array = np.asarray(value)
     except ValueError as error:
         raise _ragged(str(error), where) from error
-    if _is_changed(array, types, value):
-        raise _unfit(_leaves(value), where)
+    if not leaves:
+        return (0, array.shape, [])
+    if array.dtype.kind == "f" and all(np.asarray(leaf).dtype.kind in "iub" for leaf in leaves):
+        raise _unfit(leaves, where)  # integers that no dtype of NumPy holds together
     return _of_array(array, where)
-
-
-def _is_changed(array: NDArray[Any], types: set[type], value: Any) -> bool:
-    """Tell whether NumPy took texts for numbers, or floats for integers that no dtype of its own holds together."""
-    kind = array.dtype.kind
-    if kind not in "fSU" or (kind == "f" and (float in types or any(issubclass(one, np.floating) for one in types))):
-        return False
-    kinds = {np.asarray(leaf).dtype.kind for leaf in _leaves(value)}
-    return kinds <= set("iub") if kind == "f" else not kinds <= set("SU")
 
 
 def _of_array(array: NDArray[Any], where: str) -> Values:
@@ -477,39 +465,18 @@ def _of_array(array: NDArray[Any], where: str) -> Values:
     if kind in "SUO":
         items = array.reshape(-1).tolist()
         if kind == "O" and not all(isinstance(item, TEXTS) for item in items):
-            raise _unfit(iter(items), where)
+            raise _unfit(items, where)
         return (BYTES, array.shape, [_as_bytes(item, where) for item in items])
     raise SpecError(f"dtype {array.dtype} has no place in a record", where=where, fix="convert it to float32, int64 or bytes")
-
-
-def _texts(value: Any, where: str) -> Values:
-    """Read nested lists that hold nothing but texts; NumPy's own texts would lose the zero bytes at their ends."""
-    shape = _shape_of(value)
-    if shape is None:
-        raise _ragged("its lists are not equally long", where)
-    items = [_as_bytes(leaf, where) for leaf in (value if len(shape) == 1 else _leaves(value))]
-    return (BYTES if items else 0, shape, items)
 
 
 def _shape_of(value: Any) -> tuple[int, ...] | None:
     """Return the shape of nested lists, or None when they have none."""
     if not isinstance(value, _NESTS):
         return ()
-    if set(map(type, value)) <= _FLAT:
-        return (len(value),)
-    shapes = {_shape_of(item) for item in value}
+    shapes = set(map(_shape_of, value)) or {()}
     inner = shapes.pop()
     return None if shapes or inner is None else (len(value), *inner)
-
-
-def _leaf_types(value: Any, types: set[type]) -> set[type]:
-    """Return the types of all that is no list, given those of the items."""
-    if any(issubclass(kind, _NESTS) for kind in types):
-        types = {kind for kind in types if not issubclass(kind, _NESTS)}
-        for item in value:
-            if isinstance(item, _NESTS):
-                types |= _leaf_types(item, set(map(type, item)))
-    return types
 
 
 def _leaves(value: Any) -> Iterator[Any]:
@@ -529,9 +496,8 @@ def _as_bytes(value: Any, where: str) -> bytes:
         raise SpecError(f"{value!r:.60} is no UTF-8", where=where, fix='encode it yourself, for example with "surrogateescape"') from error
 
 
-def _unfit(leaves: Iterator[Any], where: str) -> SpecError:
+def _unfit(items: list[Any], where: str) -> SpecError:
     """Return the error of items of which at least one cannot stand in a list, or not beside the others."""
-    items = list(leaves)
     for item in items:
         if isinstance(item, (int, np.integer)) and not -(1 << 63) <= int(item) < 1 << 63:
             return _too_large(int(item), where)

@@ -31,8 +31,6 @@ _VERSION = 1
 _HEADER = struct.Struct("<8sIIQQQQIII")
 _CHECK = struct.Struct("<I")
 _START = _HEADER.size + _CHECK.size
-_DTYPES = frozenset(("|u1", "<u2", "<u4", "<u8", "|i1", "<i2", "<i4", "<i8", "<f4", "<f8"))
-_MOST_JSON = 1 << 28
 _MOST_AHEAD = 4096
 
 
@@ -139,24 +137,29 @@ def decode(data: bytes | bytearray | memoryview, where: str) -> Index:
         raise _damaged(f"the index says that it has {total} bytes and has {len(view)}", where)
     if crc32c(view[_START:]) != body:
         raise _damaged("the check sum of the contents is wrong", where)
-    if num_text > min(len(view) - _START, _MOST_JSON):
-        raise _damaged(f"the description has {num_text} bytes", where)
-    record = _record(bytes(view[_START : _START + num_text]), where)
-    columns = _columns(view, _START + num_text, record["columns"], where)
-    if len(columns) != num_columns or any(len(values) != count for name, values in columns.items() if not is_own_of_file(name)):
+    columns, start = dict[str, NDArray[Any]](), _START + num_text
+    try:
+        record = json.loads(bytes(view[_START:start]))
+        for name, dtype, length in record["columns"]:
+            columns[name] = np.frombuffer(view, dtype, length, start)
+            start += columns[name].nbytes + -columns[name].nbytes % 8
+        index = Index(
+            kind=record["kind"],
+            options=dict(record["options"]),
+            size=size,
+            crc32c=crc,
+            samples=samples,
+            identity=dict(record["identity"]),
+            meta=dict(record["meta"]),
+            columns=columns,
+        )
+    except (KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
+        raise _damaged(f"the description does not fit the columns ({error})", where) from error
+    of_records = [values for name, values in columns.items() if not is_own_of_file(name)]
+    if start != len(view) or len(columns) != num_columns or any(len(values) != count for values in of_records):
         raise _damaged("the columns are not those of the header", where)
     if not {"offsets", "lengths"} <= set(columns):
         raise _damaged("there are no offsets and lengths", where)
-    index = Index(
-        kind=record["kind"],
-        options=record["options"],
-        size=size,
-        crc32c=crc,
-        samples=samples,
-        identity=record["identity"],
-        meta=record["meta"],
-        columns=columns,
-    )
     _check_spans(index, where)
     return index
 
@@ -172,53 +175,15 @@ def is_index(data: bytes | bytearray | memoryview) -> bool:
     return head == _MAGIC + struct.pack("<I", _VERSION)
 
 
-def _record(text: bytes, where: str) -> dict[str, Any]:
-    def refuse(name: str) -> Any:
-        raise _damaged(f"the description says {name}, which is no number", where)
-
-    try:
-        record = json.loads(text, parse_constant=refuse)
-    except RecordError:
-        raise
-    except (ValueError, RecursionError) as error:
-        raise _damaged(f"the description is no JSON ({error})", where) from error
-    kinds = {"kind": str, "options": dict, "identity": dict, "meta": dict, "columns": list}
-    if not isinstance(record, dict) or any(not isinstance(record.get(key), kind) for key, kind in kinds.items()):
-        raise _damaged("the description lacks an entry", where)
-    return record
-
-
-def _columns(view: memoryview, start: int, described: list[Any], where: str) -> dict[str, NDArray[Any]]:
-    columns: dict[str, NDArray[Any]] = {}
-    for item in described:
-        if not (isinstance(item, list) and len(item) == 3 and isinstance(item[0], str) and item[1] in _DTYPES and type(item[2]) is int):
-            raise _damaged("a column is not described by name, type and length", where)
-        name, dtype, length = item[0], np.dtype(item[1]), item[2]
-        if not 0 <= length <= (len(view) - start) // dtype.itemsize or name in columns:
-            raise _damaged(f"column {name!r} of {length} entries does not fit", where)
-        columns[name] = np.frombuffer(view, dtype, length, start)
-        start += length * dtype.itemsize
-        start += -start % 8
-    if start != len(view):
-        raise _damaged("the columns do not fill the index", where)
-    return columns
-
-
 def _check_spans(index: Index, where: str) -> None:
     """Check that every record lies inside the described file: what follows reads without asking again."""
-    offsets, lengths = index.columns["offsets"], index.columns["lengths"]
+    offsets, lengths, size = index.columns["offsets"], index.columns["lengths"], index.size
     if offsets.dtype != np.int64 or lengths.dtype not in (np.dtype(np.uint32), np.dtype(np.int64)):
         raise _damaged("offsets or lengths have another type than they should", where)
-    if index.size >= 1 << 62:
-        raise _damaged(f"a described file of {index.size} bytes cannot be", where)
-    if not len(offsets):
-        return
-    if offsets.min() < 0 or offsets.max() > index.size:
+    edges = [int(edge) for values in (offsets, lengths) if len(values) for edge in (values.min(), values.max())]
+    outside = min(edges, default=0) < 0 or max(edges, default=0) > size or size >= 1 << 62
+    if outside or (len(offsets) and int((offsets + lengths).max()) > size):
         raise _damaged("a record lies outside the described file", where)
-    if lengths.dtype == np.int64 and (lengths.min() < 0 or lengths.max() > index.size):
-        raise _damaged("a record is longer than the described file", where)
-    if (offsets + lengths).max() > index.size:
-        raise _damaged("a record reaches beyond the described file", where)
 
 
 def _little(values: NDArray[Any]) -> NDArray[Any]:
@@ -233,7 +198,6 @@ def _damaged(what: str, where: str) -> RecordError:
 
 _KIND = "catalogue"
 _OWN, _OWN_ENDS = "file_own_", "file_ends_of_"
-_FACTS = {"sizes": np.int64, "versions": np.int64, "crcs": np.uint32, "samples": np.uint32, "meta_of": np.int32}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -277,19 +241,6 @@ class Indices:
             if begin < end:
                 out[name] = values[begin:end]
         return out
-
-    def index(self, file: int, kind: str, options: Mapping[str, Any]) -> Index:
-        """Return the index of one file again, but for its identity."""
-        records = slice(int(self.starts[file]), int(self.starts[file + 1]))
-        return Index(
-            kind=kind,
-            options=options,
-            size=int(self.sizes[file]),
-            crc32c=int(self.crcs[file]),
-            samples=int(self.samples[file]),
-            meta=self.meta(file),
-            columns={name: values[records] for name, values in self.columns.items()} | self.columns_of_file(file),
-        )
 
 
 def joined(indices: Sequence[Index], names: Sequence[str]) -> Indices:
@@ -348,9 +299,8 @@ def catalogue_parts(indices: Indices, versions: Ints, kind: str, options: Mappin
     """
     columns: dict[str, NDArray[Any]] = dict(indices.columns)
     columns["file_starts"] = indices.starts
-    facts: tuple[NDArray[Any], ...] = (indices.sizes, versions, indices.crcs, indices.samples, indices.meta_of)
-    for name, values in zip(_FACTS, facts, strict=True):
-        columns[f"file_{name}"] = values
+    columns |= {"file_sizes": indices.sizes, "file_versions": versions, "file_crcs": indices.crcs, "file_samples": indices.samples}
+    columns["file_meta_of"] = indices.meta_of
     for name, (values, ends) in indices.file_columns.items():
         columns[_OWN + name], columns[_OWN_ENDS + name] = values, ends
     whole = Index(
@@ -373,42 +323,22 @@ def read_catalogue(data: Any, where: str, kind: str, options: Mapping[str, Any])
     whole = decode(data, where)
     if (whole.kind, dict(whole.options)) != (_KIND, {"kind": kind, "options": dict(options)}):
         raise _no_fit("is of another kind", where)
-    given, metas = whole.columns, whole.meta.get("metas")
-    facts, starts = {name: given.get(f"file_{name}", np.zeros(0)) for name in _FACTS}, given.get("file_starts", np.zeros(0, np.int64))
-    names = [name.removeprefix(_OWN) for name in given if name.startswith(_OWN)]
-    own = {name: (given[_OWN + name], given.get(_OWN_ENDS + name, np.zeros(0, np.int64))) for name in names}
-    _check_facts(facts, metas, where)
-    if len(starts) != len(facts["sizes"]) + 1 or starts[0] != 0:
-        raise _no_fit("has no start for each file", where)
-    for values, ends in [(given["offsets"], starts[1:]), *own.values()]:
-        fit = len(ends) == len(facts["sizes"]) and ends.dtype == np.int64 and ends[0] >= 0 and ends[-1] == len(values)
-        if not fit or (np.diff(ends) < 0).any():
-            raise _no_fit("has columns that do not end where they should", where)
-    records = {name: values for name, values in given.items() if not is_own_of_file(name)}
-    if (records["offsets"] + records["lengths"] > np.repeat(facts["sizes"], np.diff(starts))).any():
-        raise _no_fit("has a record that reaches beyond its file", where)
-    indices = Indices(
-        starts=starts,
-        columns=records,
-        file_columns=own,
-        sizes=facts["sizes"],
-        crcs=facts["crcs"],
-        samples=facts["samples"],
-        metas=metas or [],
-        meta_of=facts["meta_of"],
-        etags=None,
-    )
-    return indices, facts["versions"]
-
-
-def _check_facts(facts: Mapping[str, NDArray[Any]], metas: Any, where: str) -> None:
-    num_files = len(facts["sizes"])
-    if not num_files or any(len(facts[name]) != num_files or facts[name].dtype != dtype for name, dtype in _FACTS.items()):
-        raise _no_fit("says nothing of some files", where)
-    if not isinstance(metas, list) or not all(isinstance(meta, dict) for meta in metas):
-        raise _no_fit("has no notes", where)
-    if facts["meta_of"].min() < 0 or facts["meta_of"].max() >= len(metas):
-        raise _no_fit("has no notes of some files", where)
+    given, ends = whole.columns, {name.removeprefix(_OWN_ENDS): name for name in whole.columns if name.startswith(_OWN_ENDS)}
+    try:
+        indices = Indices(
+            starts=given["file_starts"],
+            columns={name: values for name, values in given.items() if not is_own_of_file(name)},
+            file_columns={name: (given[_OWN + name], given[end]) for name, end in ends.items()},
+            sizes=given["file_sizes"],
+            crcs=given["file_crcs"],
+            samples=given["file_samples"],
+            metas=whole.meta["metas"],
+            meta_of=given["file_meta_of"],
+            etags=None,
+        )
+        return indices, given["file_versions"]
+    except KeyError as error:
+        raise _no_fit(f"has no {error}", where) from error
 
 
 def _no_fit(what: str, where: str) -> RecordError:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from penstock._contracts.storage import Storage
 from penstock._contracts.transform import Scratch
@@ -141,20 +140,15 @@ def common_columns(first: Sequence[ColumnForm], other: Sequence[ColumnForm], fir
     return tuple(out)
 
 
-def arrow_schema(footer: Footer, int96_unit: str) -> Any:
-    """Return pyarrow's schema of a file, with INT96 timestamps in a unit.
+def arrow_schema(footer: Footer) -> Any:
+    """Return pyarrow's schema of a file, with INT96 timestamps in microseconds.
 
     Raises:
         pyarrow.ArrowException, OSError, ValueError, KeyError: it cannot be read.
     """
     pa, pq = pyarrow()
-    schema = footer.metadata.schema.to_arrow_schema()
-    if "ns" not in [getattr(leaf, "unit", "") for field in schema for leaf in _leaves(field.type)]:
-        return schema
     empty = pa.BufferReader(b"")
-    return pq.ParquetFile(
-        empty, metadata=footer.metadata, coerce_int96_timestamp_unit=int96_unit, arrow_extensions_enabled=False
-    ).schema_arrow
+    return pq.ParquetFile(empty, metadata=footer.metadata, coerce_int96_timestamp_unit="us", arrow_extensions_enabled=False).schema_arrow
 
 
 # -- one file at a time -----------------------------------------------------------------------------------------------------------
@@ -189,12 +183,10 @@ class ParquetReader:
         RecordError: the footer contradicts itself about a column.
     """
 
-    def __init__(
-        self, storage: Storage, file: int, footer: Footer, columns: Sequence[ColumnForm], coded: frozenset[int], int96_unit: str = "us"
-    ) -> None:
+    def __init__(self, storage: Storage, file: int, footer: Footer, columns: Sequence[ColumnForm], coded: frozenset[int]) -> None:
         self.file, self.footer, self.coded = file, footer, coded
         self.metadata_bytes = storage.size(file) - footer.offset
-        self._storage, self._spans, self._unit = storage, _Spans(storage, file), int96_unit
+        self._storage, self._spans = storage, _Spans(storage, file)
         # By number: names with dots may be those of a field in a struct as well.
         schema = footer.metadata.schema.to_arrow_schema()
         starts, place = {}, 0
@@ -210,11 +202,10 @@ class ParquetReader:
                 for leaf, of in enumerate(_leaves(kind), place + skipped):
                     self._leaves.append((column.name, leaf, _width(footer.metadata.schema.column(leaf), of)))
         self._numbers = sorted({leaf for _, leaf, _ in self._leaves})
-        self.int96 = [leaf for leaf in self._numbers if footer.metadata.schema.column(leaf).physical_type == "INT96"]
-        self._file = self._opened(self._spans, int96_unit)
+        self._file = self._opened(self._spans)
         self._check_chunks()
 
-    def _opened(self, spans: _Spans, int96_unit: str, *, pre_buffer: bool = False) -> Any:
+    def _opened(self, spans: _Spans, *, pre_buffer: bool = False) -> Any:
         pa, pq = pyarrow()
         return pq.ParquetFile(
             pa.PythonFile(spans, mode="r"),
@@ -223,7 +214,7 @@ class ParquetReader:
             page_checksum_verification=True,
             arrow_extensions_enabled=False,
             pre_buffer=pre_buffer,
-            coerce_int96_timestamp_unit=int96_unit,
+            coerce_int96_timestamp_unit="us",
         ).reader
 
     def _check_chunks(self) -> None:
@@ -237,7 +228,7 @@ class ParquetReader:
         name, metadata = self._storage.name(self.file), self.footer.metadata
         empty = _Empty(self._storage, self.file)
         try:
-            reader = self._opened(empty, self._unit, pre_buffer=True)
+            reader = self._opened(empty, pre_buffer=True)
             reader.read_row_groups(list(range(metadata.num_row_groups)), column_indices=self._numbers, use_threads=False)
         except (pa.ArrowException, OSError, ValueError) as error:
             if empty.was_read:
@@ -298,8 +289,6 @@ class ParquetReader:
             SourceError: what was not fetched cannot be read.
         """
         pa, _ = pyarrow()
-        if self.int96 and not self.int96_units(group)[self._unit]:
-            raise pa.ArrowInvalid(f"a timestamp of its INT96 columns is none of datetime64[{self._unit}]")
         if num_parts == 1:
             return self._file.read_row_group(group, column_indices=self._numbers, use_threads=use_threads)
         rows = -(-self.footer.metadata.row_group(group).num_rows // num_parts)
@@ -310,21 +299,6 @@ class ParquetReader:
             if num_bytes > most_bytes:
                 raise pa.ArrowCapacityError(f"more than {most_bytes} bytes")
         return pa.Table.from_batches(batches)
-
-    def int96_units(self, group: int) -> dict[str, bool]:
-        """Tell which units hold the INT96 timestamps of a row group as they are: nanoseconds wrap around beyond 2262, microseconds cut.
-
-        Whatever wraps, the difference of the two, modulo 2**64, is what microseconds cut.
-        """
-        held = {"us": True, "ns": True}
-        coarse, fine = (
-            self._opened(self._spans, unit).read_row_group(group, column_indices=self.int96, use_threads=False).columns for unit in held
-        )
-        for pair in zip(coarse, fine, strict=True):
-            micros, nanos = (_int64s(column) for column in pair)
-            held["us"] &= not (nanos - micros * 1000).any()
-            held["ns"] &= bool((nanos // 1000 == micros).all())
-        return held
 
     def forget(self) -> None:
         """Let go of the bytes."""
@@ -448,15 +422,3 @@ def _width(leaf: Any, kind: Any) -> int:
         return width and max(width, kind.bit_width // 8) + 4 * leaf.max_repetition_level
     except ValueError:  # of a dictionary, whatever it holds
         return width
-
-
-def _int64s(column: Any) -> NDArray[np.int64]:
-    """Return the timestamps of a column of one leaf, however nested, that are not null."""
-    pa, _ = pyarrow()
-    found = []
-    for chunk in column.chunks:
-        array = chunk
-        while pa.types.is_nested(array.type):
-            array = array.flatten()[0] if pa.types.is_struct(array.type) else array.flatten()
-        found.append(array.drop_null().view(pa.int64()).to_numpy())
-    return np.concatenate([np.empty(0, np.int64), *found])

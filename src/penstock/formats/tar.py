@@ -6,9 +6,10 @@ behind the dot is the name of a field. Nothing is ever extracted, and names are 
 
 from __future__ import annotations
 
+import io
 import math
-import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from itertools import chain
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -16,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import RecordError, SpecError
-from penstock.formats.compression import STREAM_FIX, PlainPart
+from penstock.formats.compression import STREAM_FIX, PlainPart, compression_of_head
 from penstock.formats.values import integer_in, json_decoder, text_in
 from penstock.kernels.tar import (
     MAX_BYTES,
@@ -34,7 +35,6 @@ from penstock.kernels.tar import (
 
 __all__ = [
     "LEFT_OUT",
-    "Names",
     "TarSample",
     "TarWriter",
     "decode_field",
@@ -257,19 +257,10 @@ class TarSample(NamedTuple):
     """Extension in lower case (ASCII letters) -> read-only bytes, in the order of the file."""
 
 
-class Names:
-    """The names of fields that came before: there are few of them, and the text of each is made once. From any thread."""
-
-    def __init__(self) -> None:
-        self._known: dict[bytes, str] = {}
-
-    def __getitem__(self, name: bytes) -> str:
-        text = self._known.get(name)
-        if text is None:
-            text = name.lower().decode("utf-8", "surrogateescape")
-            if len(self._known) < _KNOWN_FIELDS:
-                self._known[name] = text
-        return text
+@lru_cache(maxsize=_KNOWN_FIELDS)
+def _field_of(name: bytes) -> str:
+    """Return the text of a field's name: there are few, and each is made once."""
+    return name.lower().decode("utf-8", "surrogateescape")
 
 
 def split_samples(
@@ -277,7 +268,6 @@ def split_samples(
     begins: NDArray[np.int64],
     lengths: NDArray[np.int64],
     crcs: NDArray[np.uint32] | None,
-    names: Names,
     samples: list[TarSample],
     place: Callable[[int], tuple[str, int]],
 ) -> RecordError | None:
@@ -288,7 +278,6 @@ def split_samples(
         begins: int64 [n], where each sample begins in `data`.
         lengths: int64 [n], in bytes.
         crcs: uint32 [n], what the index says of each; None: not to be checked.
-        names: of fields.
         samples: one per begin is appended, up to the first that is bad; their bytes are views of `data`.
         place: tells file and offset of a sample by its number among these, for errors.
 
@@ -313,11 +302,11 @@ def split_samples(
         file, offset = place(num_good)
         table.state[StatePlace.ERROR_AT] += offset
         error = scan_error(outcome, table, file, None)
-    _append(data, table, ends[:num_good], names, samples)
+    _append(data, table, ends[:num_good], samples)
     return error
 
 
-def _append(data: NDArray[np.uint8], table: MemberTable, ends: NDArray[np.int64], names: Names, samples: list[TarSample]) -> None:
+def _append(data: NDArray[np.uint8], table: MemberTable, ends: NDArray[np.int64], samples: list[TarSample]) -> None:
     num_rows = int(ends[-1]) if ends.size else 0
     rows = table.rows[:num_rows, [MemberColumn.DATA, MemberColumn.SIZE, MemberColumn.NAME_END, MemberColumn.KEY_LENGTH]].tolist()
     letters = table.names[: rows[-1][2] if rows else 0].tobytes()
@@ -327,7 +316,7 @@ def _append(data: NDArray[np.uint8], table: MemberTable, ends: NDArray[np.int64]
         key = letters[begin : begin + rows[row][3]].decode("utf-8", "surrogateescape")
         fields: dict[str, memoryview | bytes] = {}
         for start, size, name_end, key_length in rows[row:end]:
-            fields[names[letters[begin + key_length + 1 : name_end]]] = view[start : start + size]
+            fields[_field_of(letters[begin + key_length + 1 : name_end])] = view[start : start + size]
             begin = name_end
         samples.append(TarSample(key, fields))
         row = end
@@ -335,7 +324,7 @@ def _append(data: NDArray[np.uint8], table: MemberTable, ends: NDArray[np.int64]
 
 # -- what the bytes of a field mean, by the last part of its extension; nothing here runs what it reads ---------------------------
 
-_MOST_HEADER = 4096
+_MOST_HEADER = 1 << 16
 
 
 def decode_field(field: str, data: memoryview | bytes) -> Any:
@@ -385,37 +374,22 @@ def _json(data: memoryview | bytes) -> Any:
 
 
 def _array(data: memoryview | bytes) -> Any:
-    """Return the array of a .npy file, a copy. Its header is matched, not evaluated; its size must be that of the bytes."""
-    head = _HEADER.match(bytes(data[:_MOST_HEADER]))
-    if head is None:
-        if _OBJECTS.match(bytes(data[:_MOST_HEADER])):
-            raise _unreadable("npy", "it holds Python objects", _NO_PICKLE)
-        raise _unreadable("npy", "it has no header of a plain array", "write it with np.save, without structured types")
-    version, descr, columns, sides = head.group(1, 3, 4, 5)
-    begin = head.end(2) + int.from_bytes(head.group(2), "little")
-    if (version == b"\1") != (len(head.group(2)) == 2) or not head.end() <= begin <= len(data):
-        raise _unreadable("npy", "its header has another length than it says", "write it again with np.save")
+    """Return the array of a .npy file, a copy. NumPy reads the header; the size must be that of the bytes."""
+    stream = io.BytesIO(data[:_MOST_HEADER])
     try:
-        dtype = np.dtype(descr.decode())
-    except TypeError as error:
-        raise _unreadable("npy", f"its type is {descr.decode()!r}", "write it again with np.save") from error
-    shape = tuple(int(side) for side in sides.split(b",") if side.strip())
-    needed = math.prod(shape) * dtype.itemsize
-    if len(shape) > _MOST_SIDES or len(data) - begin != needed:
-        raise _unreadable(
-            "npy", f"an array of shape {shape} and dtype {dtype} has {needed} bytes, and {len(data) - begin} are there", "write it again"
-        )
-    array = np.frombuffer(data, dtype, offset=begin) if needed else np.empty(0, dtype)
-    return array.reshape(shape, order="F" if columns == b"True" else "C").copy(order="K")
-
-
-_MOST_SIDES = 32
-_HEADER = re.compile(
-    rb"\x93NUMPY(\x01|\x02)\x00((?:..)|(?:....))\{'descr': '([<>|=][?biufcSU]\d{1,6}|[<>][mM]8(?:\[\d{0,6}[A-Za-z]{1,2}\])?)', "
-    rb"'fortran_order': (True|False), 'shape': \(((?:\d{1,18}, ?)*(?:\d{1,18})?)\),? ?\}",
-    re.DOTALL,
-)
-_OBJECTS = re.compile(rb"\x93NUMPY..(?:..|....)\{[^{}]*'descr': (?:'\|?O|\[.*'\|?O)", re.DOTALL)
+        version = np.lib.format.read_magic(stream)
+        header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, by_columns, dtype = header(stream)
+    except Exception as error:  # NumPy's parser of headers raises those of Python's tokenizer too
+        raise _unreadable("npy", f"it has no header of an array ({error})", "write it again with np.save") from error
+    if dtype.hasobject:
+        raise _unreadable("npy", "it holds Python objects", _NO_PICKLE)
+    needed, there = math.prod(shape) * dtype.itemsize, len(data) - stream.tell()
+    if dtype.kind == "V" or there != needed:
+        what = f"an array of shape {shape} and dtype {dtype} has {needed} bytes, and {there} are there"
+        raise _unreadable("npy", what, "write it again with np.save, without structured types")
+    array = np.frombuffer(data, dtype, offset=stream.tell()) if needed else np.empty(0, dtype)
+    return array.reshape(shape, order="F" if by_columns else "C").copy(order="K")
 
 
 def _pickled(data: memoryview | bytes) -> Any:
@@ -656,14 +630,6 @@ _WORDS: dict[ScanOutcome, tuple[str, str]] = {
     ScanOutcome.OUTSIDE: ("the sample does not lie in the bytes that were read", "build the index again"),
 }
 
-_COMPRESSED = {
-    b"\x1f\x8b": ("gzip", "gunzip"),
-    b"BZh": ("bzip2", "bunzip2"),
-    b"\xfd7zXZ\0": ("xz", "unxz"),
-    b"\x28\xb5\x2f\xfd": ("Zstandard", "unzstd"),
-    b"\x04\x22\x4d\x18": ("LZ4", "unlz4"),
-}
-
 
 def scan_error(outcome: ScanOutcome, table: MemberTable, name: str, head: bytes | None) -> RecordError:
     """Return the error for what stopped the scan of a file.
@@ -685,15 +651,15 @@ def scan_error(outcome: ScanOutcome, table: MemberTable, name: str, head: bytes 
 
 def compressed_error(name: str, head: bytes) -> RecordError | None:
     """Return the error for an archive that is compressed as a whole, by its first bytes; None for any other file."""
-    for magic, (kind, program) in _COMPRESSED.items():
-        if head.startswith(magic):
-            return tar_error(
-                f"the file is compressed with {kind} as a whole, so nothing in it can be read without all before it",
-                name,
-                0,
-                fix=f"decompress it once (`{program} FILE`), {STREAM_FIX}; compress members, if at all",
-            )
-    return None
+    kind = compression_of_head(head)
+    if kind is None:
+        return None
+    return tar_error(
+        f"the file is compressed with {kind} as a whole, so nothing in it can be read without all before it",
+        name,
+        0,
+        fix=f"decompress it once, {STREAM_FIX}; compress members, if at all",
+    )
 
 
 def tar_error(what: str, name: str, offset: int, *, fix: str, member: bytes = b"") -> RecordError:

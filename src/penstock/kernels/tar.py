@@ -12,13 +12,12 @@ import re
 import tarfile
 from enum import IntEnum
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
-from penstock.errors import SpecError
 from penstock.kernels.framing import crc32c_twin
-from penstock.kernels.library import Ints, Uint8s, block, chosen, integer, place, require, require_out, require_shape
+from penstock.kernels.library import Ints, Uint8s, block, chosen, integer, require_out
 
 UNIT: Final = 512
 """Bytes of a block: headers, and what data are padded to."""
@@ -121,8 +120,6 @@ _ENCODING = ("utf-8", "surrogateescape")
 _EXTENDED = (tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)
 _REFUSED = {tarfile.GNUTYPE_SPARSE: ScanOutcome.SPARSE, b"M": ScanOutcome.SEVERAL_VOLUMES, b"N": ScanOutcome.SEVERAL_VOLUMES}
 _OCTAL = re.compile(rb" *[0-7]*([ \0].*)?", re.DOTALL)
-_LINE = re.compile(rb"([0-9]{1,7}) ([^=]+)=")
-_SIZE = re.compile(rb"[0-9]{1,18}")
 _WITHOUT_DATA = (tarfile.LNKTYPE, tarfile.SYMTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.DIRTYPE, tarfile.FIFOTYPE)
 
 
@@ -181,9 +178,9 @@ class _Scanner:
 
     def _member(self, first: int) -> int:
         """Take in one member with the headers that speak of it, or a global header; return where the next one begins."""
-        at, kinds = first, list[bytes]()
-        while (header := self._header(at, kinds)).type in _EXTENDED:
-            if header.size > MAX_EXTENDED:
+        at = first
+        while (header := self._header(at, first)).type in _EXTENDED:
+            if not 0 <= header.size <= MAX_EXTENDED:
                 raise _Stop(ScanOutcome.LARGE_EXTENDED)
             body = _padded(header.size)
             if body > self._total - self._base - at - UNIT:
@@ -191,32 +188,33 @@ class _Scanner:
             if body > len(self._data) - at - UNIT:
                 raise _Stop(ScanOutcome.MORE)
             at += UNIT + body
-            _check_extended(header.type, bytes(self._data[at - body : at - body + header.size]))
+            text = bytes(self._data[at - body : at - body + header.size])
+            if b" GNU.sparse." in text:
+                raise _Stop(ScanOutcome.SPARSE)
             if header.type == tarfile.XGLTYPE:
-                self._state[StatePlace.GLOBALS] += 1
-                if kinds:
+                if b" path=" in text or b" size=" in text:
+                    raise _Stop(ScanOutcome.GLOBAL_NAME)
+                if at - body - UNIT > first:
                     raise _Stop(ScanOutcome.BAD_EXTENDED)
+                self._state[StatePlace.GLOBALS] += 1
                 return at
-            kinds.append(b"x" if header.type == tarfile.SOLARIS_XHDTYPE else header.type)
-        if kinds:
-            header = _read_together(bytes(self._data[first : at + UNIT]), kinds)
+        if at > first:
+            header = _read_together(bytes(self._data[first : at + UNIT]))
         return at + UNIT + self._take(first, at, header)
 
-    def _header(self, at: int, kinds: list[bytes]) -> tarfile.TarInfo:
+    def _header(self, at: int, first: int) -> tarfile.TarInfo:
         """Return what the header at a place says by itself."""
         self._state[StatePlace.ERROR_AT], self._state[StatePlace.ERROR_NAME] = self._base + at, 0
         block = bytes(self._data[at : at + UNIT])
         if len(block) < UNIT:
             raise _Stop(ScanOutcome.MORE)
         if not any(block):
-            raise _Stop(ScanOutcome.ORPHAN if kinds else ScanOutcome.END)
+            raise _Stop(ScanOutcome.ORPHAN if at > first else ScanOutcome.END)
         try:
             header = tarfile.TarInfo.frombuf(block, *_ENCODING)
         except tarfile.HeaderError as error:
             fits = "checksum" not in str(error) and _OCTAL.fullmatch(block, 148, 156)
             raise _Stop(ScanOutcome.BAD_SIZE if fits else ScanOutcome.BAD_CHECKSUM) from None
-        if not 0 <= header.size < 1 << 63:
-            raise _Stop(ScanOutcome.BAD_SIZE)
         if block[257:263] != b"ustar\0":  # GNU's own format keeps times where POSIX, and `tarfile` always, has the front of the name
             header.name = block[:100].partition(b"\0")[0].decode(*_ENCODING)
         return header
@@ -224,6 +222,8 @@ class _Scanner:
     def _take(self, first: int, at: int, header: tarfile.TarInfo) -> int:
         """Book a member; return its bytes in the file behind the header."""
         state, left = self._state, self._total - self._base - at - UNIT
+        if not 0 <= header.size < 1 << 63:
+            raise _Stop(ScanOutcome.BAD_SIZE)
         if header.type in _REFUSED:
             raise _Stop(_REFUSED[header.type])
         name, begin = header.name.encode(*_ENCODING), int(state[StatePlace.NUM_NAME_BYTES])
@@ -291,42 +291,16 @@ class _Scanner:
         return self._names[begin : int(self._rows[row, MemberColumn.NAME_END])].tobytes()
 
 
-def _read_together(headers: bytes, kinds: list[bytes]) -> tarfile.TarInfo:
+def _read_together(headers: bytes) -> tarfile.TarInfo:
     """Return what a header and those before it that speak of it say together."""
     try:
         with tarfile.open(fileobj=io.BytesIO(headers), mode="r:", encoding=_ENCODING[0], errors=_ENCODING[1]) as archive:
             member = archive.next()
     except (tarfile.TarError, ValueError):
         raise _Stop(ScanOutcome.BAD_EXTENDED) from None
-    if member is None or "\0" in member.name:
+    if member is None or not member.name or "\0" in member.name:
         raise _Stop(ScanOutcome.BAD_EXTENDED)
-    if len(set(kinds)) < len(kinds) or (tarfile.GNUTYPE_LONGNAME in kinds and "path" in member.pax_headers):
-        raise _Stop(ScanOutcome.TWO_NAMES)
     return member
-
-
-def _check_extended(kind: bytes, body: bytes) -> None:
-    """Refuse what `tarfile` would pass over in a header that speaks of others: broken lines, two names, sparse files."""
-    if kind == tarfile.GNUTYPE_LONGNAME and not body.partition(b"\0")[0]:
-        raise _Stop(ScanOutcome.BAD_EXTENDED)
-    at, seen = 0, set[bytes]()
-    while at < len(body) and kind not in (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK):
-        line = _LINE.match(body, at)
-        end = at + int(line[1]) if line else 0
-        if line is None or not line.end() < end <= len(body) or body[end - 1 : end] != b"\n":
-            raise _Stop(ScanOutcome.BAD_EXTENDED)
-        key, value = line[2], body[line.end() : end - 1]
-        if key.startswith(b"GNU.sparse."):
-            raise _Stop(ScanOutcome.SPARSE)
-        if key in (b"path", b"size"):
-            if kind == tarfile.XGLTYPE:
-                raise _Stop(ScanOutcome.GLOBAL_NAME)
-            if key in seen:
-                raise _Stop(ScanOutcome.TWO_NAMES)
-            if key == b"size" and not _SIZE.fullmatch(value):
-                raise _Stop(ScanOutcome.BAD_SIZE)
-            seen.add(key)
-        at = end
 
 
 def _padded(size: int) -> int:
@@ -413,8 +387,6 @@ def scan_members(data: Uint8s, base: int, total: int, table: MemberTable) -> Sca
     data = block("scan_members", "data", data, _UINT8)
     total = integer("scan_members", "total", total, 0, _MOST)
     base = integer("scan_members", "base", base, 0, total - data.size if data.size <= total else -1)
-    integer("scan_members", "table.state[POSITION]", int(table.state[StatePlace.POSITION]), 0, _MOST)
-    _check(table, "scan_members")
     # A name is shorter than the headers that it stands in.
     table.reserve(data.size // UNIT + 1, data.size + MAX_NAME)
     return ScanOutcome(chosen("tar_scan", scan)(data, base, total, table.rows, table.names, table.state))
@@ -442,7 +414,6 @@ def scan_samples(data: Uint8s, starts: Ints, lengths: Ints, table: MemberTable, 
     starts = block("scan_samples", "starts", starts, _INT64)
     lengths = block("scan_samples", "lengths", lengths, _INT64, starts.shape[0])
     require_out("scan_samples", ends, _INT64, starts.shape, starts)
-    _check(table, "scan_samples")
     # Few members as a rule: the table begins small. When it is full, it gets what the bytes could hold at most.
     table.reserve(4 * starts.size + MAX_PARTS, 256 * starts.size + MAX_NAME)
     before = table.state.copy()
@@ -458,23 +429,3 @@ def _most(num_bytes: int, lengths: Ints) -> tuple[int, int]:
     """Return how many rows and bytes of names samples of these lengths can have; they may lie one over the other."""
     total = int(np.clip(lengths, 0, num_bytes).sum())
     return total // UNIT + 1, total + MAX_NAME
-
-
-def _check(table: MemberTable, function: str) -> None:
-    """Refuse arrays that somebody else put into the table."""
-    for argument, array, dtype, num_dims in (
-        ("rows", table.rows, _INT64, 2),
-        ("names", table.names, _UINT8, 1),
-        ("state", table.state, _INT64, 1),
-    ):
-        require(function, argument, array, dtype, num_dims)
-        if not array.flags.carray:
-            raise SpecError(
-                f"{argument} is no block of memory", where=place(function, argument), fix="leave the arrays of a Table as they are"
-            )
-    require_shape(function, "state", table.state, (NUM_STATES,))
-    require_shape(function, "rows", table.rows, (len(table.rows), NUM_COLUMNS))
-    state: list[Any] = table.state.tolist()
-    integer(function, "state[NUM_ROWS]", state[StatePlace.NUM_ROWS], 0, len(table.rows))
-    integer(function, "state[NUM_NAME_BYTES]", state[StatePlace.NUM_NAME_BYTES], 0, table.names.size)
-    integer(function, "state[SAMPLE]", state[StatePlace.SAMPLE], -1, state[StatePlace.NUM_ROWS] - 1)

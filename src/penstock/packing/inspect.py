@@ -16,7 +16,7 @@ from penstock.formats import index as sidecar
 from penstock.formats.arrow import pyarrow
 from penstock.formats.compression import Decompressed
 from penstock.formats.example import decode_example
-from penstock.formats.tar import Names, find_samples, split_samples
+from penstock.formats.tar import find_samples, split_samples
 from penstock.formats.tfrecord import RecordBlock, frame_error, read_blocks
 from penstock.kernels.framing import FOOTER_BYTES, FrameStatus, crc32c, masked
 from penstock.packing.disk import sha256_of
@@ -321,7 +321,7 @@ def _look_tar(report: Inspection, verify: bool, num_samples: int) -> None:
             data = np.frombuffer(file.read(int(offsets[few - 1] + lengths[few - 1] - offsets[0])), np.uint8)
         samples: list[Any] = []
         error = split_samples(
-            data, offsets[:few] - offsets[0], lengths[:few], None, Names(), samples, lambda number: (report.path, int(offsets[number]))
+            data, offsets[:few] - offsets[0], lengths[:few], None, samples, lambda number: (report.path, int(offsets[number]))
         )
         if error is not None:
             raise error

@@ -22,7 +22,7 @@ from penstock._contracts.failing import add_note, text_of
 from penstock._contracts.source import IndexedSource
 from penstock.errors import LengthMismatch, PlanError, SourceError
 from penstock.kernels.library import Ints
-from penstock.sources.paths import crc_of_array, crc_of_value, spread
+from penstock.sources.paths import beyond, crc_of_array, crc_of_value, spread
 
 _SAMPLED = 64
 _STORED_MODULES = ("dask", "h5py", "tensorstore", "zarr")
@@ -306,7 +306,6 @@ def _check_kind(obj: Any, name: str) -> None:
 
 
 _NUMBERS = (bool, int, float, complex, np.number, np.bool_)
-_SHOWN_BITS = 256
 _SAMPLE_BYTES = 256 * 1024
 _MAX_SAMPLED_ROWS = 1024
 _STRIDED_PART_BYTES = 256 * 1024
@@ -373,11 +372,7 @@ class ArraySource:
         """
         # Seen as unsigned, a negative index is a huge one: one reduction (2 us) checks both ends, which mode="clip" would hide.
         if indices.size and int(indices.view(np.uint64).max()) >= self._length:
-            raise LengthMismatch(
-                f"the arrays have {self._length} rows, and indices from {int(indices.min())} to {int(indices.max())} were asked for",
-                where=self.label(),
-                fix=f"ask for rows 0..{self._length - 1}; when no code of yours did, report it as a fault of penstock",
-            )
+            raise beyond(indices, self._length, "rows", self.label())
         if out is None:
             return [array.take(indices, 0) if _is_contiguous(array) else array[indices] for array in self._arrays]
         for array, target in zip(self._arrays, out, strict=True):
@@ -454,39 +449,17 @@ def _numbers_to_array(tree: Any) -> Any:
             where="from_arrays",
             fix="give rows of one shape, or use from_source(list) for elements of different shapes",
         ) from error
-    dicts = array.dtype.hasobject and not all(isinstance(item, _NUMBERS) for item in array.flat)
-    return _unrounded(tree, leaves, array) if array.dtype.kind in "fcO" and not dicts else array
-
-
-def _unrounded(tree: list[Any], leaves: list[Any], array: NDArray[Any]) -> NDArray[Any]:
-    """Return `array`, in which NumPy may have rounded the whole numbers among its leaves, with all of them as they are.
-
-    Raises:
-        PlanError: no dtype of numbers holds them all.
-    """
-    whole = [leaf for leaf in leaves if isinstance(leaf, (int, np.integer))]
-    if all(isinstance(leaf, (int, np.integer, np.bool_)) for leaf in leaves):
-        dtype = np.dtype(np.uint64)
-    elif array.dtype.hasobject:
-        dtype = np.result_type(*{np.float64, *(type(leaf) for leaf in leaves if isinstance(leaf, (complex, np.inexact)))})
-    else:
-        dtype = array.dtype
-    for number in map(int, whole):
-        if not _holds(dtype, number):
-            shown = str(number) if number.bit_length() <= _SHOWN_BITS else f"an int of {number.bit_length()} bits"
+    whole = all(isinstance(leaf, (int, np.integer, np.bool_)) for leaf in leaves)
+    if (array.dtype.kind == "f" and whole) or (array.dtype.hasobject and all(isinstance(item, _NUMBERS) for item in array.flat)):
+        try:
+            return np.array([int(leaf) for leaf in leaves] if whole else tree, np.uint64).reshape(array.shape)
+        except (OverflowError, TypeError) as error:
             raise PlanError(
-                f"the list holds {shown}, which {dtype.name} does not hold as it is, and no other dtype holds it with the rest",
+                f"no dtype holds the numbers of the list of {len(tree)} rows as they are: {error}",
                 where="from_arrays",
                 fix="give np.array(list, dtype) with the dtype that you mean, or use from_source(list)",
-            )
-    return array if array.dtype == dtype else np.array(tree, dtype)
-
-
-def _holds(dtype: np.dtype[Any], number: int) -> bool:
-    try:
-        return int(dtype.type(number).real) == number
-    except OverflowError:
-        return False
+            ) from error
+    return array
 
 
 def _is_contiguous(array: Any) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,7 +17,7 @@ from penstock._contracts.storage import Storage
 from penstock._contracts.transform import Scratch
 from penstock._storage import Patterns, open_storage
 from penstock._storage.urls import shown
-from penstock.errors import LengthMismatch, PlanError, RecordError
+from penstock.errors import PlanError, RecordError
 from penstock.formats.compression import PlainPart
 from penstock.formats.index import Indices
 from penstock.formats.linescan import MAX_LINE_BYTES, NEWLINE, Rules, scan_lines, stream_lines
@@ -212,12 +211,6 @@ class CsvColumns(LineSource):
             LengthMismatch: an index is not in 0..len-1.
             RecordError, SourceError, OSError: as `gather`.
         """
-        if indices.size and int(indices.view(np.uint64).max()) >= len(self):
-            raise LengthMismatch(
-                f"there are {len(self)} records, and indices from {int(indices.min())} to {int(indices.max())} were asked for",
-                where=self.label(),
-                fix=f"ask for records 0..{len(self) - 1}; when no code of yours did, report it as a fault of penstock",
-            )
         arrays = [np.empty(len(indices), dtype) for _, dtype in self.leaves()] if out is None else out
         if not self._all_at_once(indices, arrays):
             rows: list[Any] = []
@@ -396,57 +389,25 @@ class Unsplittable(ValueError):
         self.fix = fix
 
 
+_UNSPLITTABLE = {
+    "new-line": (
+        "CR stands outside quotes, and CR alone ends no line",
+        "end the lines with LF or CRLF (tr '\\r' '\\n' <old.csv >new.csv), or put quotes around fields with CR in them",
+    ),
+    "unexpected end": ("a quote is not closed", "close the quote, or give the quote character that the file uses"),
+}
+
+
 def split_quoted(text: str, delimiter: str, quote: str) -> list[str]:
     """Split a record with quotes in it.
 
     Raises:
         Unsplittable: its quotes or line ends are out of order.
     """
+    if len(text) > csv.field_size_limit():  # of the whole process: 128 kB unless somebody raised it
+        csv.field_size_limit(len(text))
     try:
         return next(csv.reader([text], delimiter=delimiter, quotechar=quote, strict=True))
-    except csv.Error:  # out of order, or a field is beyond csv.field_size_limit(), which other code in the process may have set
-        return split_long(text, delimiter, quote)
-
-
-def split_long(text: str, delimiter: str, quote: str) -> list[str]:
-    """Do as `csv.reader` with strict=True, whatever the length of a field; some times slower.
-
-    Raises:
-        Unsplittable: as `split_quoted`.
-    """
-    fields: list[str] = []
-    place, ends = 0, re.compile(f"[{re.escape(delimiter)}\r\n]")
-    while place or text[:1] not in ("", "\r", "\n"):
-        begin = place
-        if text.startswith(quote, begin):
-            place = _behind_quotes(text, begin, quote)
-            fields.append(text[begin + 1 : place - 1].replace(quote + quote, quote))
-        else:
-            end = ends.search(text, begin)
-            place = end.start() if end else len(text)
-            fields.append(text[begin:place])
-        if not text.startswith(delimiter, place):
-            break
-        place += 1
-    rest = text[place:]
-    if rest.strip("\r\n"):
-        raise _misplaced(rest, delimiter, quote)
-    return fields
-
-
-def _behind_quotes(text: str, begin: int, quote: str) -> int:
-    """Return the place behind the quote that closes the one at `begin`."""
-    for run in re.compile(f"{re.escape(quote)}+").finditer(text, begin + 1):
-        if (run.end() - run.start()) % 2:  # all others are doubled
-            return run.end()
-    raise Unsplittable("a quote is not closed", "close the quote, or give the quote character that the file uses")
-
-
-def _misplaced(rest: str, delimiter: str, quote: str) -> Unsplittable:
-    """Say why a field cannot end in front of `rest`."""
-    if rest[0] in "\r\n":
-        return Unsplittable(
-            "CR stands outside quotes, and CR alone ends no line",
-            "end the lines with LF or CRLF (tr '\\r' '\\n' <old.csv >new.csv), or put quotes around fields with CR in them",
-        )
-    return Unsplittable(f"{delimiter!r} expected after {quote!r}", "double the quotes inside quotes, as RFC 4180 says")
+    except csv.Error as error:
+        misplaced = f"{delimiter!r} expected after {quote!r}", "double the quotes inside quotes, as RFC 4180 says"
+        raise Unsplittable(*next((words for kind, words in _UNSPLITTABLE.items() if kind in str(error)), misplaced)) from error

@@ -10,11 +10,13 @@ import hashlib
 import json
 import mmap
 import os
+import shutil
 import threading
 import time
 import warnings
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +25,7 @@ from penstock._contracts.storage import Storage
 from penstock._contracts.transform import Scratch
 from penstock._storage.local import LocalStorage, publish
 from penstock._storage.remote import RemoteStorage
-from penstock._storage.sameness import CLOCK_NS, TICK_NS, WHOLE_BYTES, is_young, sample
+from penstock._storage.sameness import TICK_NS, WHOLE_BYTES, is_young, sample
 from penstock._storage.urls import shown
 from penstock.errors import RecordError, SourceError
 from penstock.formats.index import (
@@ -52,13 +54,8 @@ _MOST_BYTES = 2 << 30
 _MOST_KEPT_BYTES = 4 << 30
 
 
-class _Known(NamedTuple):
-    indices: Indices
-    versions: Ints
-
-
 def open_all(storage: Storage, format: RecordFormat, caller: str) -> Indices:
-    """Return the indices of all files: from the catalogue those of files that are as they were, else as `open_indices` does.
+    """Return the indices of all files: from the catalogue if no file changed, else as `open_indices` does.
 
     Blocks until all are there. Safe when other processes do the same.
 
@@ -69,42 +66,29 @@ def open_all(storage: Storage, format: RecordFormat, caller: str) -> Indices:
     if not isinstance(storage, LocalStorage) or len(storage) < 2:
         return joined(open_indices(storage, format, caller), FileNames(storage))
     began, path = time.time_ns(), cached_catalogue(storage.all_paths(), format.kind, format.options)
-    known, stale = _read(path, format), np.arange(len(storage))
-    if known is not None:
-        stale = np.flatnonzero((known.indices.sizes != storage.sizes) | (known.versions != storage.marks))
-        if not len(stale):
-            return known.indices
+    known = _read(path, format)
+    if known is not None and np.array_equal(known[0].sizes, storage.sizes) and np.array_equal(known[1], storage.marks):
+        return known[0]
     is_many = len(storage) >= _FEWEST_FILES
-    opened = open_indices(storage, format, caller, files=stale, keeps_small=not is_many)
-    indices = _merged(storage, format, known, dict(zip(stale.tolist(), opened, strict=True)))
+    indices = joined(open_indices(storage, format, caller, keeps_small=not is_many), FileNames(storage))
     num_bytes = sum(values.nbytes for values in indices.columns.values())
-    if not (is_many or num_bytes >= _SHARED_BYTES) or num_bytes > _MOST_BYTES or _rebuilt_ns() >= began - CLOCK_NS:
+    if not (is_many or num_bytes >= _SHARED_BYTES) or num_bytes > _MOST_BYTES:
         return indices
     # Of a file that was written to in these seconds, another change may leave no trace in its time: it is looked at again.
     versions = np.where(storage.mtimes > began - TICK_NS, -1, storage.marks)
     if published(path, catalogue_parts(indices, versions, format.kind, format.options)):
         _prune(path)
         known = _read(path, format) if num_bytes >= _SHARED_BYTES else None
-        if known is not None and np.array_equal(known.versions, versions):
-            return known.indices
+        if known is not None and np.array_equal(known[1], versions):
+            return known[0]
     return indices  # where no catalogue can be written, the indices are opened one by one again
 
 
-def _merged(storage: LocalStorage, format: RecordFormat, known: _Known | None, opened: dict[int, Any]) -> Indices:
-    """Put what was opened now beside what is known of the other files."""
-    files, kind, options = range(len(storage)), format.kind, format.options
-    if known is None:
-        return joined([opened[file] for file in files], FileNames(storage))
-    return joined([opened[file] if file in opened else known.indices.index(file, kind, options) for file in files], FileNames(storage))
-
-
-def _read(path: str, format: RecordFormat) -> _Known | None:
-    """Return a catalogue that is there and whole, and not older than the last time that the user had indices built again."""
+def _read(path: str, format: RecordFormat) -> tuple[Indices, Ints] | None:
+    """Return a catalogue that is there and whole, and the versions of its files."""
     try:
-        if os.stat(path).st_mtime_ns <= _rebuilt_ns():
-            return None
         data = _contents(path)
-        return _Known(*read_catalogue(data, path, format.kind, format.options)) if is_index(data) else None
+        return read_catalogue(data, path, format.kind, format.options) if is_index(data) else None
     except RecordError as error:
         warnings.warn(f"the catalogue {shown(path)} is damaged ({error.what}) and is made again", stacklevel=4)
         return None
@@ -124,13 +108,6 @@ def _contents(path: str) -> Any:
     return read_file(path)
 
 
-def _rebuilt_ns() -> int:
-    try:
-        return os.stat(rebuilt_mark()).st_mtime_ns
-    except OSError:
-        return -1
-
-
 def _prune(newest: str) -> None:
     """Remove the oldest catalogues where all of them have too many bytes together."""
     with contextlib.suppress(OSError):  # another process removes them too
@@ -139,7 +116,7 @@ def _prune(newest: str) -> None:
         total = 0
         for _, size, path in found:
             total += size
-            if total > _MOST_KEPT_BYTES and path not in (newest, rebuilt_mark()):
+            if total > _MOST_KEPT_BYTES and path != newest:
                 os.unlink(path)
 
 
@@ -176,7 +153,6 @@ def open_indices(
     format: RecordFormat,
     caller: str,
     *,
-    files: Sequence[int] | Ints | None = None,
     keeps_small: bool = True,
     rebuild: bool = False,
     cache_folder: str | None = None,
@@ -190,7 +166,6 @@ def open_indices(
         storage: the files.
         format: finds records.
         caller: the function that the user called, for errors.
-        files: their numbers; None: all of them.
         keeps_small: keep indices of small files of this machine too: False where there is a catalogue of them.
         rebuild: trust no index that is there.
         cache_folder: for indices that cannot stand beside their data; None is "penstock" in the user's cache folder.
@@ -202,27 +177,24 @@ def open_indices(
     """
     folder = cache_folder or user_folder()
     builder = _Builder(storage, format, _Keeping(folder, rebuild, keeps_small), on_file)
-    wanted = range(len(storage)) if files is None else files
-    if rebuild:
-        published(rebuilt_mark(), [])  # and at the end: who reads the old ones meanwhile may not keep them
-    threads = min(os.cpu_count() or 1, len(wanted))
     try:
-        return _opened(builder, wanted, threads)
+        return _opened(builder, len(storage))
     finally:
         if rebuild:
-            published(rebuilt_mark(), [])
+            shutil.rmtree(_catalogues(), ignore_errors=True)
 
 
-def _opened(builder: _Builder, wanted: Sequence[int] | Ints, threads: int) -> list[Index]:
+def _opened(builder: _Builder, num_files: int) -> list[Index]:
+    threads = min(os.cpu_count() or 1, num_files)
     if threads <= 1:
-        return builder.open_all(wanted)
+        return builder.open_all(range(num_files))
     from concurrent.futures import ThreadPoolExecutor
 
     pool = ThreadPoolExecutor(threads, thread_name_prefix="penstock-index")
     try:
         # Some files per task: handing one over costs as much as opening a small index.
-        step = max(1, min(_MOST_PER_TASK, len(wanted) // (4 * threads)))
-        tasks = [wanted[begin : begin + step] for begin in range(0, len(wanted), step)]
+        step = max(1, min(_MOST_PER_TASK, num_files // (4 * threads)))
+        tasks = [range(num_files)[begin : begin + step] for begin in range(0, num_files, step)]
         return [index for indices in pool.map(builder.open_all, tasks) for index in indices]
     finally:
         pool.shutdown(cancel_futures=True)
@@ -246,32 +218,14 @@ class _Builder:
         self._lock = threading.Lock()
         self._own = threading.local()
 
-    def open_all(self, files: Sequence[int] | Ints) -> list[Index]:
+    def open_all(self, files: range) -> list[Index]:
         """Open the indices of some files."""
         if self._keeping.keeps_small or not isinstance(self._storage, LocalStorage):
-            return [self._open(int(file)) for file in files]
-        files = np.asarray(files)
-        small = files[self._storage.sizes[files] <= WHOLE_BYTES]
-        ends = np.cumsum(self._storage.sizes[small])
-        found: dict[int, Index] = {}
-        for some in np.split(small, np.flatnonzero(np.diff(ends // _PIECE_BYTES)) + 1):
-            found.update(self._built_together(self._storage, some))
-        return [found[file] if file in found else self._open(file) for file in files.tolist()]
-
-    def _built_together(self, storage: LocalStorage, files: Ints) -> dict[int, Index]:
-        """Build the indices of small files with one read; those where something is wrong are left to `_open`."""
-        sizes = storage.sizes[files]
-        try:
-            data, begins = storage.read_spans(files, np.zeros_like(files), sizes, Scratch.of(self._own), keeps_open=False)
-        except (OSError, SourceError):
-            return {}
-        found = {}
-        for file, begin, size in zip(files.tolist(), begins.tolist(), sizes.tolist(), strict=True):
-            piece = data[begin : begin + size]
-            crc = crc32c(piece)
-            scanned = self._format.scan(iter((piece,)), size, storage.name(file))
-            found[file] = _index_of(self._format, scanned, _noted(storage, file), size=size, crc32c=crc, samples=crc)
-        return found
+            return [self._open(file) for file in files]
+        # Of those that have no index of their own: reading one would take as long as the file.
+        is_small = (self._storage.sizes[files.start : files.stop] <= WHOLE_BYTES).tolist()
+        build_one = partial(build, self._storage, format=self._format, scratch=Scratch.of(self._own), read_ahead=False)
+        return [build_one(file) if small else self._open(file) for file, small in zip(files, is_small, strict=True)]
 
     def _open(self, file: int) -> Index:
         index, report = _open_one(self._storage, file, self._format, self._keeping, Scratch.of(self._own), self._reads_ahead)
@@ -307,17 +261,12 @@ def build(storage: Storage, file: int, format: RecordFormat, scratch: Scratch | 
     samples = 0  # of remote files the store tells versions apart, for less than a read
     if isinstance(storage, LocalStorage):
         samples = sample(storage, file)
-    return _index_of(format, found, identity, size=size, crc32c=reader.crc, samples=samples)
-
-
-def _index_of(format: RecordFormat, found: dict[str, Any], identity: dict[str, Any], **facts: int) -> Index:
-    """Make an index of what a format found."""
     meta = found.pop("meta", {})
     columns = {key: np.asarray(value) for key, value in found.items()}
     columns["offsets"] = columns["offsets"].astype(np.int64, copy=False)
-    lengths = columns["lengths"]
-    short = not len(lengths) or int(lengths.max()) < 1 << 32
-    columns["lengths"] = lengths.astype(np.uint32 if short else np.int64, copy=False)
+    short = not len(columns["lengths"]) or int(columns["lengths"].max()) < 1 << 32
+    columns["lengths"] = columns["lengths"].astype(np.uint32 if short else np.int64, copy=False)
+    facts = {"size": size, "crc32c": reader.crc, "samples": samples}
     return Index(kind=format.kind, options=format.options, identity=identity, meta=meta, columns=columns, **facts)
 
 
@@ -498,9 +447,8 @@ def user_folder() -> str:
     return os.path.join(given if os.path.isabs(given) else os.path.join(os.path.expanduser("~"), ".cache"), "penstock")
 
 
-def rebuilt_mark() -> str:
-    """Return the path of an empty file whose time says when this user last had indices built again: no older catalogue is trusted."""
-    return os.path.join(user_folder(), "catalogue", "rebuilt")
+def _catalogues() -> str:
+    return os.path.join(user_folder(), "catalogue")
 
 
 def cached_catalogue(paths: bytes, kind: str, options: Mapping[str, Any]) -> str:
@@ -511,7 +459,7 @@ def cached_catalogue(paths: bytes, kind: str, options: Mapping[str, Any]) -> str
         kind: of the format.
         options: of the format.
     """
-    return os.path.join(user_folder(), "catalogue", _digest(paths, kind, options) + SUFFIX)
+    return os.path.join(_catalogues(), _digest(paths, kind, options) + SUFFIX)
 
 
 def cached_index(folder: str, name: str, kind: str, options: Mapping[str, Any]) -> str:

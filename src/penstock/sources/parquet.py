@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import fnmatch
-import functools
 import hashlib
 import os
 import re
@@ -12,6 +11,7 @@ import threading
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -22,13 +22,13 @@ from penstock._contracts.process import OwnLocks
 from penstock._contracts.storage import Storage
 from penstock._contracts.transform import Scratch
 from penstock._storage.urls import expand
-from penstock.errors import LengthMismatch, PenstockError, RecordError, SourceError
+from penstock.errors import PenstockError, RecordError, SourceError
 from penstock.formats.arrow import ColumnForm, RowGroup, columns_of, one_line, pyarrow, row_group
 from penstock.formats.nulls import fills_of
 from penstock.formats.parquet import Footer, Layout, ParquetReader, arrow_schema, check_unchanged, common_columns, read_footer
 from penstock.kernels import columns
 from penstock.kernels.library import Ints
-from penstock.sources.paths import crc_of_value, spread
+from penstock.sources.paths import beyond, crc_of_value, spread
 
 _SAMPLED = 64
 
@@ -125,11 +125,7 @@ class ParquetSource:
         order = np.arange(len(indices)) if (indices[1:] >= indices[:-1]).all() else np.argsort(indices)
         ordered = indices[order]
         if ordered[0] < 0 or ordered[-1] >= self._count:
-            raise LengthMismatch(
-                f"the files have {self._count} rows, and indices from {ordered[0]} to {ordered[-1]} were asked for",
-                where=self.label(),
-                fix=f"ask for rows 0..{self._count - 1}; when no code of yours did, report it as a fault of penstock",
-            )
+            raise beyond(indices, self._count, "rows", self.label())
         first, last = (np.searchsorted(self._starts, ordered[[0, -1]], "right") - 1).tolist()
         borders = np.searchsorted(ordered, self._starts[first : last + 2])
         touched = np.flatnonzero(borders[1:] > borders[:-1]).tolist()
@@ -246,16 +242,10 @@ def data_files(storage: Storage, patterns: Sequence[str]) -> list[int]:
     Raises:
         SourceError: there are no others.
     """
-
-    @functools.cache
-    def named() -> tuple[set[str], list[str]]:
-        parts = {part for pattern in patterns for one in expand(pattern, "read_parquet") for part in _parts(one) if part[:1] in ("_", ".")}
-        return parts, [part for part in parts if any(mark in part for mark in "*?[")]
+    given = {part for pattern in patterns for one in expand(pattern, "read_parquet") for part in _parts(one) if part[:1] in ("_", ".")}
 
     def is_data(part: str) -> bool:
-        if part[:1] not in ("_", ".") or "=" in part or part in (".", ".."):
-            return True
-        return part in named()[0] or any(fnmatch.fnmatchcase(part, one) for one in named()[1])
+        return part[:1] not in ("_", ".") or "=" in part or any(fnmatch.fnmatchcase(part, one) for one in given)
 
     names = [storage.name(file) for file in range(len(storage))]
     found = [file for file, name in enumerate(names) if all(map(is_data, _parts(name)))]
@@ -272,6 +262,9 @@ def _parts(name: str) -> list[str]:
     return name.replace(os.sep, "/").split("/")
 
 
+_HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
+
+
 def hive_values(names: Iterable[str]) -> list[dict[str, Any]]:
     """Return what the folders of each file say, such as `year=2024`, as scalars of Arrow: integers where all values are, else texts."""
     from urllib.parse import unquote
@@ -279,19 +272,22 @@ def hive_values(names: Iterable[str]) -> list[dict[str, Any]]:
     pa, _ = pyarrow()
     folders = [dict(part.split("=", 1) for part in _parts(name)[:-1] if part.find("=") > 0) for name in names]
     texts: dict[str, set[str]] = {}
-    for folder in folders:
-        for key, text in folder.items():
-            texts.setdefault(key, set()).add(text)
-    scalars: dict[str, dict[str, Any]] = {}
-    for key, found in texts.items():
-        values = {text: None if text == "__HIVE_DEFAULT_PARTITION__" else unquote(text) for text in found}
-        known = [value for value in values.values() if value is not None]
-        kind = pa.string()
-        if known and all(re.fullmatch(r"-?[0-9]{1,18}", value) for value in known):
-            kind = pa.int32() if all(abs(int(value)) < 2**31 for value in known) else pa.int64()
-        as_type = str if kind == pa.string() else int
-        scalars[key] = {text: pa.scalar(None if value is None else as_type(value), kind) for text, value in values.items()}
-    return [{key: scalars[key][text] for key, text in folder.items()} for folder in folders]
+    for key, text in chain.from_iterable(folder.items() for folder in folders):
+        texts.setdefault(key, set()).add(text)
+    kinds = {key: _hive_kind(found - {_HIVE_NULL}) for key, found in texts.items()}
+
+    def scalar(key: str, text: str) -> Any:
+        value: Any = int(text) if kinds[key] != pa.string() and text != _HIVE_NULL else unquote(text)
+        return pa.scalar(None if text == _HIVE_NULL else value, kinds[key])
+
+    return [{key: scalar(key, text) for key, text in folder.items()} for folder in folders]
+
+
+def _hive_kind(texts: set[str]) -> Any:
+    pa, _ = pyarrow()
+    if not texts or not all(re.fullmatch(r"-?[0-9]{1,18}", text) for text in texts):
+        return pa.string()
+    return pa.int32() if all(abs(int(text)) < 2**31 for text in texts) else pa.int64()
 
 
 class _Batches:
@@ -411,7 +407,6 @@ class ParquetFiles:
         self._begin()
         self.names = {file: storage.name(file) for file in (range(len(storage)) if files is None else files)}
         self._hive = dict(zip(self.names, hive_values(self.names.values()), strict=True))
-        self._int96_unit = "us"
         self._footer_crcs: dict[int, int] = {}
         places: list[tuple[int, int]] = []
         counts: list[int] = []
@@ -422,9 +417,6 @@ class ParquetFiles:
             groups = _counts(footer, name)
             if first is None:
                 first, first_footer = file, footer
-                schema = self._schema(file, footer)
-                if schema != self._schema(file, footer, "ns"):
-                    self._int96_unit = self._unit_of(file, footer, columns_of(schema, columns, f"read_parquet, {name!r}"), groups)
             schema = self._schema(file, footer)
             found = columns_of(schema, columns, f"read_parquet, {name!r}")
             if file == first:
@@ -447,12 +439,12 @@ class ParquetFiles:
         groups = [group for file, group in self._places[:64].tolist() if file == first]
         self.group_bytes = max((self._idle[0].layout(group).num_bytes for group in groups), default=1)
 
-    def _schema(self, file: int, footer: Footer, int96_unit: str | None = None) -> Any:
+    def _schema(self, file: int, footer: Footer) -> Any:
         """Return the schema of a file, with the columns that its folders give."""
         pa, _ = pyarrow()
         name = self.names[file]
         try:
-            schema = arrow_schema(footer, int96_unit or self._int96_unit)
+            schema = arrow_schema(footer)
         except (pa.ArrowException, OSError, ValueError, KeyError) as error:
             raise RecordError(
                 f"the schema of {name!r} cannot be read: {one_line(error)}", where=f"read_parquet, {name!r}", fix="write the file again"
@@ -462,18 +454,8 @@ class ParquetFiles:
                 schema = schema.append(pa.field(key, scalar.type))
         return schema
 
-    def _unit_of(self, file: int, footer: Footer, columns: Sequence[ColumnForm], groups: Sequence[int]) -> str:
-        """Return the unit of INT96 timestamps: microseconds, which hold all years, unless the first row group has digits beyond them."""
-        pa, _ = pyarrow()
-        group = next((group for group, count in enumerate(groups) if count), None)
-        reader = ParquetReader(self._storage, file, footer, columns, frozenset())
-        with contextlib.suppress(pa.ArrowException, OSError):  # raised when the group is read
-            if reader.int96 and group is not None and not reader.int96_units(group)["us"]:
-                return "ns"
-        return "us"
-
     def _reader(self, file: int, footer: Footer, coded: frozenset[int] = frozenset()) -> ParquetReader:
-        return ParquetReader(self._storage, file, footer, self.columns, coded, self._int96_unit)
+        return ParquetReader(self._storage, file, footer, self.columns, coded)
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in self.__dict__.items() if key not in _OWN}

@@ -24,7 +24,7 @@ from penstock import kernels
 from penstock._contracts.storage import Storage
 from penstock._contracts.transform import Scratch
 from penstock._storage.local import kind_of_file
-from penstock.errors import SourceError
+from penstock.errors import LengthMismatch, SourceError
 from penstock.kernels.library import Ints
 from penstock.kernels.spans import FLAGS
 
@@ -38,6 +38,15 @@ def spread(count: int, limit: int) -> list[int]:
     if count <= limit:
         return list(range(count))
     return [position * (count - 1) // (limit - 1) for position in range(limit)]
+
+
+def beyond(indices: Ints, count: int, noun: str, where: str) -> LengthMismatch:
+    """Return the error of indices that are not all in 0..count-1."""
+    return LengthMismatch(
+        f"there are {count} {noun}, and indices from {int(indices.min())} to {int(indices.max())} were asked for",
+        where=where,
+        fix=f"ask for 0..{count - 1}; when no code of yours did, report it as a fault of penstock",
+    )
 
 
 def crc_of_value(value: Any, crc: int = 0, depth: int = 0) -> int:

@@ -24,7 +24,7 @@ from penstock.formats.linescan import BOM
 from penstock.kernels import lines
 from penstock.kernels.library import Ints, Uint8s
 from penstock.kernels.spans import Places, Taker
-from penstock.sources.paths import FileNames, common_folder, local_files
+from penstock.sources.paths import FileNames, beyond, common_folder, local_files
 
 RECORD_SUMS = "crc32c"
 """Column of an index: the check sum of each record, where the file itself has none."""
@@ -224,11 +224,7 @@ class RecordSource:
         """Return file, offset and length of each: int64 [3, n]."""
         found = self._places.find(indices)
         if found is None:
-            raise LengthMismatch(
-                f"there are {len(self)} records, and indices from {int(indices.min())} to {int(indices.max())} were asked for",
-                where=self.label(),
-                fix=f"ask for 0..{len(self) - 1}; when no code of yours did, report it as a fault of penstock",
-            )
+            raise beyond(indices, len(self), "records", self.label())
         return found
 
     def group_starts(self) -> Ints:

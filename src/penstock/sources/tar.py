@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,7 +14,7 @@ from penstock._storage.urls import shown
 from penstock.errors import PlanError, RecordError
 from penstock.formats.compression import PlainPart
 from penstock.formats.index import Indices
-from penstock.formats.tar import LEFT_OUT, Names, TarSample, decode_field, find_samples, split_samples, stays_bytes, stream_samples
+from penstock.formats.tar import LEFT_OUT, TarSample, decode_field, find_samples, split_samples, stays_bytes, stream_samples
 from penstock.kernels.columns import LARGE_BYTES, copies
 from penstock.kernels.library import Ints, Uint8s
 from penstock.sources.compressed import RecordStream, is_compressed
@@ -45,7 +45,6 @@ class TarFormat:
     verify: bool = True
     missing_end: str = "warn"
     links: str = "error"
-    names: Names = field(default_factory=Names, compare=False, repr=False)
 
     @property
     def checks_records(self) -> bool:
@@ -101,7 +100,7 @@ class TarFormat:
             index = int(indices[sample])
             return table.names[table.place(index)[0]], int(table.columns["offsets"][index])
 
-        error = split_samples(data, begins, ends - begins, crcs, self.names, samples, place)
+        error = split_samples(data, begins, ends - begins, crcs, samples, place)
         self._copy_large(samples)
         make: Callable[[TarSample], dict[str, Any]] = self._all if self.fields is None else self._chosen
         for sample in samples:

@@ -205,8 +205,8 @@ def _is_second(end: str, encoding: str) -> bool:
     return False
 
 
-_FITS = {"b": "b", "i": "iu", "u": "iu", "f": "iuf"}
-_UNBOUNDED: dict[str, set[type]] = {"b": set(), "i": {int}, "u": {int}, "f": {int, float}}
+_TYPES: dict[str, set[type]] = {"b": {bool}, "i": {int}, "u": {int}, "f": {int, float}}
+"""The types of JSON values that a dtype of each kind can stand for."""
 
 
 def declared_dtype(dtype: Any, name: str, caller: str) -> np.dtype[Any]:
@@ -219,7 +219,7 @@ def declared_dtype(dtype: Any, name: str, caller: str) -> np.dtype[Any]:
         found: np.dtype[Any] = np.dtype(dtype)
     except (TypeError, ValueError):  # ValueError: of an object that has a dtype, such as an ArraySpec
         found = np.dtype(object)
-    if found.kind not in _FITS or not found.isnative:
+    if found.kind not in _TYPES or not found.isnative:
         fix = "declare a bool, an integer or a float such as np.float32; text needs no dtype"
         if isinstance(dtype, ArraySpec):
             fix = f"declare the dtype alone, {{{name!r}: {np.dtype(dtype.dtype).name!r}}}: shapes are those of the values"
@@ -234,45 +234,32 @@ def number_of(value: Any, dtype: np.dtype[Any]) -> Any:
         DoesNotFit: it is something else, is ragged, or does not fit: integers are never cut, what is too large is not made infinite, and
             true is no 1, also not among numbers.
     """
-    array = _array_of(value, dtype.kind)
-    if array is None or (array.size and dtype.kind != "b" and array.ndim and _has_bool(value)):
-        raise DoesNotFit("ragged lists, null, text or numbers of another kind")
-    return _cast(array, dtype)[()]
-
-
-def _array_of(value: Any, kind: str) -> np.ndarray[Any, Any] | None:
-    """Return numbers that a dtype of this kind can stand for, whatever their size; None where something else is among them."""
+    plain = value.tolist() if isinstance(value, (np.ndarray, np.generic)) else value
+    another = DoesNotFit("ragged lists, null, text or numbers of another kind")
+    if not _types_in(plain) <= _TYPES[dtype.kind]:
+        raise another
     try:
-        array = np.array(value)
-        if not array.size or array.dtype.kind in _FITS[kind]:
-            return array
-        # NumPy makes floats of int64 beside uint64, and objects of what is beyond 64 bits.
-        objects = np.array(value, object)
-        if not set(map(type, objects.ravel().tolist())) <= _UNBOUNDED[kind]:
-            return None
-        return objects.astype(np.float64) if kind == "f" else objects
+        with np.errstate(over="ignore"):
+            array = np.array(plain, dtype)
+            exact = np.array(plain, np.float64) if dtype.kind == "f" else array
     except OverflowError as error:
-        raise DoesNotFit("the number is too large") from error
-    except ValueError:  # ragged
-        return None
-
-
-def _has_bool(value: list[Any]) -> bool:
-    """Tell whether a bool stands anywhere in nested lists: NumPy makes numbers of those among numbers."""
-    kinds = set(map(type, value))
-    return bool in kinds or (list in kinds and any(_has_bool(inner) for inner in value))
-
-
-def _cast(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    if dtype.kind in "iu" and array.size:
-        limits = np.iinfo(dtype)
-        if int(array.min()) < limits.min or int(array.max()) > limits.max:
-            raise DoesNotFit(f"only {limits.min} to {limits.max} fit")
-    with np.errstate(over="ignore"):
-        cast = array.astype(dtype)
-    if dtype.kind == "f" and not np.array_equal(np.isinf(cast), np.isinf(array)):
+        limits = np.iinfo(dtype) if dtype.kind in "iu" else None
+        raise DoesNotFit(f"only {limits.min} to {limits.max} fit" if limits else "the number is too large") from error
+    except ValueError as error:
+        raise another from error
+    if dtype.kind == "f" and not np.array_equal(np.isinf(array), np.isinf(exact)):
         raise DoesNotFit("the number is too large")
-    return cast
+    return array[()]
+
+
+def _types_in(value: Any) -> set[type]:
+    """Return the types of all that stands in nested lists."""
+    if not isinstance(value, (list, tuple)):
+        return {type(value)}
+    kinds = set(map(type, value))
+    if kinds & {list, tuple}:
+        return set().union(*map(_types_in, value))
+    return kinds
 
 
 _SHOWN_CHARS = 80

@@ -21,12 +21,12 @@ from penstock._contracts.failing import add_note
 from penstock._contracts.storage import Storage
 from penstock._storage.local import LocalStorage
 from penstock._storage.urls import shown
-from penstock.errors import LengthMismatch, PlanError, RecordError, SourceError
+from penstock.errors import PlanError, RecordError, SourceError
 from penstock.formats import linescan
 from penstock.kernels.library import Ints
 from penstock.kernels.spans import FLAGS
 from penstock.kernels.tokens import OUTSIDE, TokenFailure, read_windows
-from penstock.sources.paths import local_files, spread
+from penstock.sources.paths import beyond, local_files, spread
 from penstock.sources.records import most_at_once
 
 _FIELD = "tokens"
@@ -180,11 +180,7 @@ class TokenSource:
     def _read(self, indices: Ints, out: Ints) -> Outside | None:
         # Seen as unsigned, a negative index is a huge one.
         if indices.size and int(indices.view(np.uint64).max()) >= self._length:
-            raise LengthMismatch(
-                f"there are {self._length} windows, and indices from {int(indices.min())} to {int(indices.max())} were asked for",
-                where=self.label(),
-                fix=f"ask for windows 0..{self._length - 1}; when no code of yours did, report it as a fault of penstock",
-            )
+            raise beyond(indices, self._length, "windows", self.label())
         size = self._files.dtype.itemsize
         if len(self._files.counts) == 1:
             files = np.zeros(len(indices), np.int64)

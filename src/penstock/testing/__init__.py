@@ -6,10 +6,8 @@ Import it by name (`import penstock.testing`): `import penstock` leaves it out. 
 from __future__ import annotations
 
 from penstock.errors import LawBroken
-from penstock.testing.executor import check_executor
-from penstock.testing.faults import FailingSource, InjectedError
 from penstock.testing.leaks import check_no_leaks
 from penstock.testing.operator import check_operator
 from penstock.testing.source import check_source
 
-__all__ = ["FailingSource", "InjectedError", "LawBroken", "check_executor", "check_no_leaks", "check_operator", "check_source"]
+__all__ = ["LawBroken", "check_no_leaks", "check_operator", "check_source"]

@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
 
 from penstock._contracts.process import current_frames
 from penstock.errors import LawBroken
@@ -37,7 +36,7 @@ def check_no_leaks(*, grace_s: float = 2.0, folder: str | None = None) -> Iterat
     Raises:
         LawBroken: naming each thing that is left.
     """
-    before = Held.now(folder)
+    before = held(folder)
     yield
     left = left_behind(before, grace_s, folder)
     if left:
@@ -48,47 +47,33 @@ def check_no_leaks(*, grace_s: float = 2.0, folder: str | None = None) -> Iterat
         )
 
 
-class Held(NamedTuple):
-    """What the process holds at one moment: the words that name each thing, by what it stays the same thing by."""
+def held(folder: str | None = None) -> dict[str, str]:
+    """Return the words that name each thing that the process holds, by what it stays the same thing by. `folder` as in `check_no_leaks`.
 
-    threads: dict[str, str]
-    processes: dict[str, str]
-    descriptors: dict[str, str]
-    shared_memory: dict[str, str]
-    temporary_files: dict[str, str]
-
-    @classmethod
-    def now(cls, folder: str | None = None) -> Held:
-        """Look. Costs about 0.8 ms, most of it the kernel's list of mappings. `folder` as in `check_no_leaks`."""
-        threads, descriptors, files = (_by_words(found) for found in (_threads(), _descriptors(), _temporary_files(folder)))
-        return cls(threads, _processes(), descriptors, _by_words(_shared_memory()), files)
-
-    def beyond(self, before: Held) -> list[str]:
-        """List what is held now and was not before."""
-        return sorted(now[thing] for now, then in zip(self, before, strict=True) for thing in now.keys() - then.keys())
+    Costs about 0.8 ms, most of it the kernel's list of mappings.
+    """
+    words = _threads() | _descriptors() | _shared_memory() | _temporary_files(folder)
+    return {**_processes(), **{one: one for one in words}}
 
 
-def left_behind(before: Held, grace_s: float, folder: str | None = None) -> list[str]:
+def left_behind(before: dict[str, str], grace_s: float, folder: str | None = None) -> list[str]:
     """List what is held now and was not before, once garbage is collected and what is ending had `grace_s` to end."""
-    left = Held.now(folder).beyond(before)
     deadline = time.monotonic() + grace_s
-    while left and time.monotonic() < deadline:
+    while True:
+        now = held(folder)
+        left = sorted(now[thing] for thing in now.keys() - before.keys())
+        if not left or time.monotonic() >= deadline:
+            return left
         gc.collect()
         # Looks again every 10 ms, and only when something is left: nothing rings when the kernel drops a descriptor or a zombie.
         time.sleep(_LOOK_AGAIN_S)
-        left = Held.now(folder).beyond(before)
-    return left
 
 
-def _threads() -> frozenset[str]:
+def _threads() -> set[str]:
     # Not only threading.enumerate(): a thread of _thread.start_new_thread is known to the interpreter alone. The native id
     # tells a new thread from an ended one whose address, and so ident, it got.
     known = {thread.ident: f"{thread.name!r} (native id {thread.native_id})" for thread in threading.enumerate()}
-    return frozenset(f"thread {known.get(ident, f'without a name (ident {ident})')}" for ident in current_frames())
-
-
-def _by_words(things: frozenset[str]) -> dict[str, str]:
-    return {thing: thing for thing in things}
+    return {f"thread {known.get(ident, f'without a name (ident {ident})')}" for ident in current_frames()}
 
 
 def _processes() -> dict[str, str]:
@@ -106,7 +91,7 @@ def _processes() -> dict[str, str]:
     return found
 
 
-def _descriptors() -> frozenset[str]:
+def _descriptors() -> set[str]:
     folder = "/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"
     found = set()
     for number in _list(folder):
@@ -116,21 +101,21 @@ def _descriptors() -> frozenset[str]:
             continue
         if not target.startswith(HARMLESS_FILES):
             found.add(f"descriptor {number} -> {target}")
-    return frozenset(found)
+    return found
 
 
-def _shared_memory() -> frozenset[str]:
+def _shared_memory() -> set[str]:
     maps = _read("/proc/self/maps")
     mapped = {name.decode(errors="replace") for name in _SHARED_MAPPING.findall(maps)}
     # By name only what is made by us or by Python's SharedMemory: other programs of the machine use the folder too.
     named = {name for name in _list("/dev/shm") if name.startswith(("penstock", "psm_"))}
-    return frozenset({f"mapping of {name}" for name in mapped} | {f"shared memory /dev/shm/{name}" for name in named})
+    return {f"mapping of {name}" for name in mapped} | {f"shared memory /dev/shm/{name}" for name in named}
 
 
-def _temporary_files(folder: str | None) -> frozenset[str]:
+def _temporary_files(folder: str | None) -> set[str]:
     place = tempfile.gettempdir() if folder is None else folder
     names = [name for name in _list(place) if folder is not None or name.startswith("penstock")]
-    return frozenset(f"temporary file {os.path.join(place, name)}" for name in names)
+    return {f"temporary file {os.path.join(place, name)}" for name in names}
 
 
 def _list(folder: str) -> list[str]:

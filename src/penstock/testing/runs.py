@@ -1,20 +1,20 @@
-"""Runs of a feed, and comparisons of elements: when two are the same, and how they differ in words.
-
-A run goes to its end, its error or a number of elements, and its elements are kept. Here alone do the laws receive every error.
-"""
+"""Runs of a feed, and comparisons of elements: when two are the same, and how they differ in words."""
 
 from __future__ import annotations
 
 import json
-import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from penstock.errors import FeedClosed, LawBroken, StateUnavailable, StillRunning
+from penstock._contracts.source import StreamSource
+from penstock._plan import node as plan
+from penstock.dataset.builder import Dataset
+from penstock.dataset.opening import from_source
+from penstock.errors import FeedClosed, LawBroken, StateUnavailable
 from penstock.feed import Feed
 
 _MOST_CHARACTERS = 100
@@ -57,27 +57,17 @@ def exact(item: Any) -> Any:
 
 def alike(one: Any, other: Any) -> bool:
     """Tell whether two elements have the same values: an array is like a list of its numbers, and not a number is like itself."""
-    return _alike(plain(one), plain(other))
-
-
-def _alike(one: Any, other: Any) -> bool:
+    one, other = plain(one), plain(other)
     if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_alike, one, other))
+        return len(one) == len(other) and all(map(alike, one, other))
     if isinstance(one, dict) and isinstance(other, dict):
-        return list(one) == list(other) and all(_alike(one[key], other[key]) for key in one)
+        return list(one) == list(other) and all(alike(one[key], other[key]) for key in one)
     return bool(one == other) or (one != one and other != other)
 
 
-def first_difference(got: Sequence[Any], wanted: Sequence[Any], same: Callable[[Any, Any], bool]) -> str | None:
-    """Say where two runs of elements begin to differ, or None."""
-    for place, (one, other) in enumerate(zip(got, wanted, strict=False)):
-        if not same(one, other):
-            return f"element {place} is {shown(one)}, not {shown(other)}"
-    if len(got) < len(wanted):
-        return f"{len(got)} elements came instead of {len(wanted)}; the first that is missing is {shown(wanted[len(got)])}"
-    if len(got) > len(wanted):
-        return f"{len(got)} elements came instead of {len(wanted)}; the first too many is {shown(got[len(wanted)])}"
-    return None
+def same(one: Any, other: Any) -> bool:
+    """Tell whether two elements are exactly the same."""
+    return bool(exact(one) == exact(other))
 
 
 def shown(item: Any) -> str:
@@ -86,10 +76,21 @@ def shown(item: Any) -> str:
     return text if len(text) <= _MOST_CHARACTERS else text[: _MOST_CHARACTERS - 3] + "..."
 
 
-T = TypeVar("T")
+def words(error: BaseException | None) -> str:
+    """Name an error in one line."""
+    return "no error" if error is None else f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
 
-TIMEOUT_S = 60.0
-"""A feed of a few hundred small elements that takes so long does not come to an end."""
+
+def require_same(
+    got: Sequence[Any], wanted: Sequence[Any], law: str, *, where: str, fix: str, by: Callable[[Any, Any], bool] = same
+) -> None:
+    """Raise LawBroken unless two runs of elements are the same."""
+    for place, (one, other) in enumerate(zip(got, wanted, strict=False)):
+        if not by(one, other):
+            raise LawBroken(f"{law}: element {place} is {shown(one)}, not {shown(other)}", where=where, fix=fix)
+    if len(got) != len(wanted):
+        raise LawBroken(f"{law}: {len(got)} elements came instead of {len(wanted)}", where=where, fix=fix)
+
 
 WAYS: tuple[dict[str, Any], ...] = (
     {"executor": "inline"},
@@ -108,7 +109,7 @@ class FeedRun(NamedTuple):
         items: as they came.
         error: that ended the run, or None.
         ended: whether it came to the end of the data.
-        states: JSON of the state behind 0, 1, 2, ... items; empty when states were not asked for or there are none.
+        states: JSON of the state behind 0, 1, 2, ... items; empty when there are none.
     """
 
     items: list[Any]
@@ -117,97 +118,57 @@ class FeedRun(NamedTuple):
     states: list[str]
 
 
-def attempt(call: Callable[[], T]) -> tuple[T | None, Exception | None]:
-    """Return (result, None) or (None, error)."""
+def as_dataset(given: Any) -> Dataset:
+    """Return a dataset as it is, and one over a source of any kind."""
+    if isinstance(given, Dataset):
+        return given
+    if isinstance(given, StreamSource):
+        return Dataset(plan.ReadStream(source=given))
+    return from_source(given)
+
+
+def attempt(call: Callable[[], Any]) -> Exception | None:
+    """Return the error of a call, or None."""
     try:
-        return call(), None
+        call()
     except Exception as error:
-        return None, error
+        return error
+    return None
 
 
-def run(
-    feed: Feed, where: str, *, most: int | None = None, saving: bool = False, state: str | None = None, timeout_s: float = TIMEOUT_S
-) -> FeedRun:
-    """Take up to `most` items of epoch 0 from a new feed, and close it.
+def run(feed: Feed, where: str, *, most: int | None = None, state: str | None = None) -> FeedRun:
+    """Take up to `most` items of epoch 0 from a new feed, and close it. A feed that hangs fails by its own `stall_timeout_s`.
 
     Raises:
-        LawBroken: it does not come to an end, an error does not end it, or it cannot be closed.
+        LawBroken: an error does not end the feed.
     """
     items: list[Any] = []
     states: list[str] = []
     error, ended = None, False
-    with _limited(feed, where, timeout_s):
+    with feed:
         if state is not None:
             feed.load_state_dict(state)
             ended = feed.epoch > 0  # the state was saved behind the last element
         try:
-            saving = saving and _save(feed, states)
+            _save(feed, states)
             while not ended and (most is None or len(items) < most):
                 items.append(next(feed))
-                saving = saving and _save(feed, states)
+                _save(feed, states)
         except StopIteration:
             ended = True
-        except LawBroken:
-            raise
         except Exception as caught:
             error = caught
-        if error is not None and not isinstance(attempt(lambda: next(feed))[1], FeedClosed):
-            raise LawBroken(
-                f"after the error {words(error)}, next() did not raise FeedClosed",
-                where=where,
-                fix="an error is raised once and ends the feed; keep no element behind it",
-            ) from error
-        checked_close(feed, where)
+        if error is not None and not isinstance(attempt(lambda: next(feed)), FeedClosed):
+            what = f"after the error {words(error)}, next() did not raise FeedClosed"
+            raise LawBroken(what, where=where, fix="an error is raised once and ends the feed; keep no element behind it") from error
     return FeedRun(items, error, ended, states)
 
 
-def _save(feed: Feed, states: list[str]) -> bool:
+def _save(feed: Feed, states: list[str]) -> None:
     try:
         states.append(json.dumps(feed.state_dict()))
     except StateUnavailable:
-        return False
-    return True
-
-
-def checked_close(feed: Feed, where: str) -> None:
-    """Close a feed.
-
-    Raises:
-        LawBroken: workers are still running.
-    """
-    try:
-        feed.close()
-    except StillRunning as straggling:
-        raise LawBroken(
-            f"close() failed: {straggling.what}",
-            where=where,
-            fix="functions must return, and join() must wait for every worker and name only those that are alive",
-        ) from straggling
-
-
-@contextmanager
-def _limited(feed: Feed, where: str, timeout_s: float) -> Iterator[None]:
-    """Close the feed from outside when the block takes too long; the consumer that waits in it then gets FeedClosed."""
-    late = threading.Event()
-
-    def give_up() -> None:
-        late.set()
-        attempt(feed.close)
-
-    timer = threading.Timer(timeout_s, give_up)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-        timer.join()
-        if late.is_set():
-            raise LawBroken(
-                f"the feed gave nothing more and did not end within {timeout_s} s",
-                where=where,
-                fix="look for a lock that is not released, a task that is claimed and not run, or a wait that nobody ends",
-            )
+        states.clear()
 
 
 @contextmanager
@@ -216,15 +177,3 @@ def quiet() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="this dataset gave no elements")
         yield
-
-
-def require_same(got: Sequence[Any], wanted: Sequence[Any], law: str, *, where: str, fix: str) -> None:
-    """Raise LawBroken unless two runs of elements are exactly the same."""
-    different = first_difference(got, wanted, lambda one, other: bool(exact(one) == exact(other)))
-    if different is not None:
-        raise LawBroken(f"{law}: {different}", where=where, fix=fix)
-
-
-def words(error: BaseException | None) -> str:
-    """Name an error in one line."""
-    return "no error" if error is None else f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
