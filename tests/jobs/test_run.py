@@ -229,7 +229,7 @@ def test_a_line_is_written_to_what_is_no_terminal_only_when_asked(tmp_path: Path
 def test_a_line_is_drawn_on_a_terminal(tmp_path: Path) -> None:
     ours, theirs = os.openpty()
     try:
-        done = program(tmp_path, 'ps.parallel_jobs(abs, [1, -2, 3], 2, executor="threads", progress=True)', stderr=theirs)
+        done = program(tmp_path, 'ps.parallel_jobs(time.sleep, [0.2] * 3, 1, executor="threads", progress=True)', stderr=theirs)
         text = os.read(ours, 10_000).decode()
     finally:
         os.close(ours)
