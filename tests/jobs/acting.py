@@ -142,16 +142,6 @@ class DeadlyAtFirst:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-class Adder:
-    """A function with a value of its own."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-
-    def __call__(self, job: int) -> int:
-        return job + self.number
-
-
 # -- what workers make before they are told what to do: called with their number
 
 

@@ -7,6 +7,7 @@ import json
 import os
 import zlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from penstock._contracts.storage import lock_file
 from penstock.errors import PlanError, StateDamaged, StateMismatch
 from penstock.jobs.digest import Untold, digest_of
 
-__all__ = ["NOT_KEPT", "DoneList", "NoForm", "NotKept", "as_json", "digest_of_job", "from_json"]
+__all__ = ["NOT_KEPT", "DoneList", "NotKept", "as_json", "digest_of_job", "from_json"]
 
 _FORM = 2
 _LARGEST = 1 << 14
@@ -84,9 +85,10 @@ class DoneList:
             OSError: the file cannot be written.
         """
         record: dict[str, Any] = {"index": index}
-        form = as_json(result)
-        if form is not None and len(json.dumps(form[0])) <= _LARGEST:
-            record["result"] = form[0]
+        with suppress(ValueError, RecursionError):
+            form = as_json(result)
+            if len(json.dumps(form)) <= _LARGEST:
+                record["result"] = form
         self._write({**record, "crc32": _crc(record)})
 
     def close(self) -> None:
@@ -202,35 +204,28 @@ def _lock(descriptor: int, path: str) -> None:
         return
 
 
-class NoForm(ValueError):
-    """A value, or a part of it, has no form here. Internal."""
+def as_json(value: Any) -> Any:
+    """Return what `json` can write for a result.
 
-
-def as_json(value: Any) -> tuple[Any] | None:
-    """Return what `json` can write for a result, in a tuple of one; None for a result that has no form here."""
-    try:
-        return (_form(value),)
-    except (NoForm, RecursionError):
-        return None
-
-
-def _form(value: Any) -> Any:
+    Raises:
+        ValueError: it has no form here; a RecursionError says that it holds itself.
+    """
     kind = type(value)
     if value is None or kind in (bool, int, float, str):
         return value
     if kind is list:
-        return [_form(child) for child in value]
+        return [as_json(child) for child in value]
     if kind is tuple:
-        return {"tuple": [_form(child) for child in value]}
+        return {"tuple": [as_json(child) for child in value]}
     if kind is dict:
-        return {"dict": [[_form(key), _form(child)] for key, child in value.items()]}
+        return {"dict": [[as_json(key), as_json(child)] for key, child in value.items()]}
     if kind is bytes:
         return {"bytes": _text(value)}
     if kind is np.ndarray and value.dtype.kind in "biufc":
         return {"array": [value.dtype.str, list(value.shape), _text(value.tobytes())]}
     if isinstance(value, np.generic) and value.dtype.kind in "biufc":
         return {"scalar": [value.dtype.str, _text(value.tobytes())]}
-    raise NoForm
+    raise ValueError(kind)
 
 
 def from_json(form: Any) -> Any:
@@ -257,7 +252,7 @@ def from_json(form: Any) -> Any:
         case "scalar":
             dtype, data = content
             return np.frombuffer(base64.b64decode(data, validate=True), dtype)[0]
-    raise NoForm
+    raise ValueError(kind)
 
 
 def _text(data: bytes) -> str:
