@@ -17,7 +17,7 @@ from penstock._contracts.storage import lock_file
 from penstock.errors import PlanError, StateDamaged, StateMismatch
 from penstock.jobs.digest import Untold, digest_of
 
-__all__ = ["NOT_KEPT", "DoneList", "NotKept", "as_json", "digest_of_job", "from_json"]
+__all__ = ["NOT_KEPT", "DoneList", "NoForm", "NotKept", "as_json", "digest_of_job", "from_json"]
 
 _FORM = 2
 _LARGEST = 1 << 14
@@ -85,7 +85,7 @@ class DoneList:
             OSError: the file cannot be written.
         """
         record: dict[str, Any] = {"index": index}
-        with suppress(ValueError, RecursionError):
+        with suppress(NoForm, RecursionError):
             form = as_json(result)
             if len(json.dumps(form)) <= _LARGEST:
                 record["result"] = form
@@ -204,11 +204,15 @@ def _lock(descriptor: int, path: str) -> None:
         return
 
 
+class NoForm(ValueError):
+    """A value, or a part of it, has no form here. Internal."""
+
+
 def as_json(value: Any) -> Any:
     """Return what `json` can write for a result.
 
     Raises:
-        ValueError: it has no form here; a RecursionError says that it holds itself.
+        NoForm: there is nothing; a RecursionError says that it holds itself.
     """
     kind = type(value)
     if value is None or kind in (bool, int, float, str):
@@ -225,7 +229,7 @@ def as_json(value: Any) -> Any:
         return {"array": [value.dtype.str, list(value.shape), _text(value.tobytes())]}
     if isinstance(value, np.generic) and value.dtype.kind in "biufc":
         return {"scalar": [value.dtype.str, _text(value.tobytes())]}
-    raise ValueError(kind)
+    raise NoForm
 
 
 def from_json(form: Any) -> Any:
@@ -252,7 +256,7 @@ def from_json(form: Any) -> Any:
         case "scalar":
             dtype, data = content
             return np.frombuffer(base64.b64decode(data, validate=True), dtype)[0]
-    raise ValueError(kind)
+    raise NoForm
 
 
 def _text(data: bytes) -> str:
