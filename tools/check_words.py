@@ -108,8 +108,6 @@ IN_ROOMS = {
         "sheet": "contact_sheet",
         "ticks": "progress_pipe",
         "keeping": "spool",
-        "crew": "worker_pool",
-        "dealing": "job_queue",
         "ledger": "results",
     },
 }

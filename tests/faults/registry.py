@@ -648,7 +648,7 @@ _ROWS = (
         "H8",
         "a worker of jobs is killed while it starts",
         "another takes its place, within the number of retries",
-        _in("jobs/test_worker_pool.py", "a_worker_that_is_killed_while_it_starts_is_replaced_within_the_number_of_retries"),
+        _in("jobs/test_pool.py", "a_worker_that_is_killed_while_it_starts_is_replaced_within_the_number_of_retries"),
     ),
     Fault(
         "H10",
@@ -1207,7 +1207,7 @@ _OF_QUEUES: dict[str, tuple[str, ...]] = {
 }
 """Tests of the same rows with a queue in place of a feed."""
 
-_CREW, _JOBS, _LIVES = "jobs/test_worker_pool.py", "jobs/test_run.py", "jobs/test_lives.py"
+_CREW, _JOBS, _LIVES = "jobs/test_pool.py", "jobs/test_run.py", "jobs/test_lives.py"
 _JOB_ROWS = (
     Fault(
         "A6",
@@ -1273,9 +1273,9 @@ _OF_JOBS: dict[str, tuple[str, ...]] = {
     "A23": _in(_CREW, "jobs_may_be_run_from_another_thread_and_outlive_nobody"),
     "B11": _in(_LIVES, "ctrl_c_leaves_no_process_and_the_next_run_goes_on", "two_ctrl_cs_leave_no_process_either"),
     "B24": _in(_CREW, "a_job_in_work_at_an_error_is_booked_when_it_ends_and_its_error_noted"),
-    "B25": _in("jobs/test_local.py", "a_thread_that_does_not_end_is_named"),
+    "B25": _in(_CREW, "a_thread_that_does_not_end_is_named"),
     "B28": _in(_CREW, "a_result_that_cannot_be_sent_or_read_is_the_jobs_error", "a_job_that_cannot_be_sent_is_an_error_that_names_it"),
-    "C23": _in(_CREW, "results_come_in_the_order_of_the_jobs"),
+    "C23": _in(_JOBS, "results_are_those_of_a_loop_in_its_order"),
     "E2": _in("jobs/test_donelist.py", "a_list_of_other_jobs_is_refused_and_left_alone"),
     "E4": _in(
         "jobs/test_donelist.py",

@@ -142,30 +142,7 @@ class DeadlyAtFirst:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-class Adder:
-    """A function with a value of its own."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-
-    def __call__(self, job: int) -> int:
-        return job + self.number
-
-
 # -- what workers make before they are told what to do: called with their number
-
-
-def slow_first(number: int, folder: str) -> tuple[int, int]:
-    if number == 0:
-        time.sleep(0.2)
-    Path(folder, str(number)).touch()
-    return number, os.getpid()
-
-
-def fail_or_wait(number: int, gate: str) -> str:
-    if number == 0:
-        raise ValueError("bad 0")
-    return Path(gate).read_text()
 
 
 def fail(number: int) -> None:
@@ -176,18 +153,9 @@ def lock(number: int) -> Any:
     return threading.Lock()
 
 
-def heavy(number: int) -> bytes:
-    return bytes((1 << 26) + 1)
-
-
 def unreadable(number: int) -> Unreadable:
     return Unreadable()
 
 
-def leave_by_exit(number: int) -> None:
-    sys.exit(3)
-
-
 def killed(number: int) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
-    threading.Event().wait()

@@ -6,7 +6,8 @@ import base64
 import json
 import os
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -42,8 +43,11 @@ class DoneList:
     """Notes jobs as they are done. A line is written whole by one call, so a kill cuts the last line at most. Used from one thread.
 
     The first line says which function and jobs the others are of: {"penstock_jobs": 2, "function": ..., "count": ..., "jobs": hash}, and
-    "source": hash, or "version": ... in its place. Each other line is {"index": ..., "job": hash, "result": ..., "crc32": ...}, without
-    "result" when that was not kept.
+    "source": hash, or "version": ... in its place. Each other line is {"index": ..., "result": ..., "crc32": ...}, without "result" when
+    that was not kept.
+
+    Attributes:
+        done: results by index, `NOT_KEPT` where there is none.
     """
 
     def __init__(self, path: str, function: str, jobs: Sequence[Any], told_by: Mapping[str, str]) -> None:
@@ -63,29 +67,29 @@ class DoneList:
         """
         refuse_on_windows("parallel_jobs(done=...)", "leave it out")
         self.path = path
-        self._digests = [digest_of_job(job, number) for number, job in enumerate(jobs)]
-        head = {"penstock_jobs": _FORM, "function": function, "count": len(jobs), "jobs": digest_of(self._digests), **told_by}
-        self._broken = False
+        digests = [digest_of_job(job, number) for number, job in enumerate(jobs)]
+        head = {"penstock_jobs": _FORM, "function": function, "count": len(jobs), "jobs": digest_of(digests), **told_by}
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
         try:
             _lock(self._descriptor, path)
             self.done: dict[int, Any] = {}
-            """Results by index, `NOT_KEPT` where there is none."""
             self._read(head)
         except BaseException:
             self.close()
             raise
 
-    def add(self, finished: Iterable[tuple[int, Any]]) -> None:
-        """Write lines for jobs that are done, given as (index, result).
-
-        Behind a line that was not written whole, nothing is: the list could not be read again. Those jobs will be done once more.
+    def add(self, index: int, result: Any) -> None:
+        """Write a line for a job that is done. Behind a line that could not be written, nothing is: the list could not be read again.
 
         Raises:
             OSError: the file cannot be written.
         """
-        if not self._broken:
-            self._write("".join(map(self._line, finished)).encode())
+        record: dict[str, Any] = {"index": index}
+        with suppress(NoForm, RecursionError):
+            form = as_json(result)
+            if len(json.dumps(form)) <= _LARGEST:
+                record["result"] = form
+        self._write({**record, "crc32": _crc(record)})
 
     def close(self) -> None:
         """Close the file; may be called again."""
@@ -93,49 +97,36 @@ class DoneList:
         if descriptor >= 0:
             os.close(descriptor)
 
-    def _line(self, item: tuple[int, Any]) -> str:
-        index, result = item
-        record: dict[str, Any] = {"index": index, "job": self._digests[index]}
-        form = as_json(result)
-        if form is not None:
-            text = json.dumps(form[0])
-            if len(text) <= _LARGEST:
-                record["result"] = form[0]
-        return json.dumps({**record, "crc32": _crc(record)}) + "\n"
-
-    def _write(self, data: bytes) -> None:
-        self._broken = True
+    def _write(self, record: Mapping[str, Any]) -> None:
+        data = json.dumps(record).encode() + b"\n"
         try:
-            while data:
+            while data and self._descriptor >= 0:
                 data = data[os.write(self._descriptor, data) :]
-            self._broken = False
         except OSError as error:
+            self.close()
             error.add_note(f"penstock: writing the done-list {self.path!r}")
             raise
 
     def _read(self, head: dict[str, Any]) -> None:
         with open(self.path, "rb") as file:
-            data = file.read()
-        first = json.dumps(head).encode() + b"\n"
-        if first.startswith(data):  # nothing yet, or cut by a kill
+            lines = file.read().splitlines(keepends=True)
+        if not lines or (len(lines) == 1 and json.dumps(head).encode().startswith(lines[0])):  # nothing yet, or cut by a kill
             os.ftruncate(self._descriptor, 0)
-            self._write(first)
+            self._write(head)
             return
-        lines = data.splitlines(keepends=True)
         self._check_head(lines[0], head)
         good = len(lines[0])
         for number, line in enumerate(lines[1:], 2):
             record = _record(line)
-            if record is None:
-                if number == len(lines):
-                    break
+            if record is not None and 0 <= record["index"] < head["count"]:
+                self.done[record["index"]] = record.get("result", NOT_KEPT)
+                good += len(line)
+            elif number < len(lines):
                 raise StateDamaged(
                     f"line {number} of {len(lines)} cannot be read: {line[:80]!r}",
                     where=f"done-list {self.path!r}",
                     fix="take the line out: its job is then done again; a kill damages the last line only, so look at the disk",
                 )
-            self._take(record, number)
-            good += len(line)
         os.ftruncate(self._descriptor, good)
 
     def _check_head(self, line: bytes, head: dict[str, Any]) -> None:
@@ -159,12 +150,6 @@ class DoneList:
             raise self._mismatch(f"the done-list is of {head['function']!r} with another source text or other {_CARRIED}")
         if found.get("jobs") != head["jobs"]:
             raise self._mismatch(f"the done-list is of another job list, also of {head['count']} jobs")
-
-    def _take(self, record: dict[str, Any], number: int) -> None:
-        index, digest = record["index"], record["job"]
-        if not 0 <= index < len(self._digests) or self._digests[index] != digest:
-            raise self._mismatch(f"line {number} is of another job list: it has a job {index} that is not in this one")
-        self.done[index] = from_json(record["result"]) if "result" in record else NOT_KEPT
 
     def _mismatch(self, what: str) -> StateMismatch:
         return StateMismatch(
@@ -191,17 +176,16 @@ def digest_of_job(job: Any, number: int) -> str:
 
 
 def _record(line: bytes) -> dict[str, Any] | None:
-    """Return the content of a line, or None when it cannot be trusted."""
+    """Return the content of a line, with the result itself, or None when it cannot be trusted."""
     try:
-        record = json.loads(line)
-        crc = record.pop("crc32")
-        if crc != _crc(record) or type(record["index"]) is not int or type(record["job"]) is not str or not line.endswith(b"\n"):
+        record: dict[str, Any] = json.loads(line)
+        if record.pop("crc32") != _crc(record) or type(record["index"]) is not int or not line.endswith(b"\n"):
             return None
         if "result" in record:
-            from_json(record["result"])
+            record["result"] = from_json(record["result"])
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
-    return record  # type: ignore[no-any-return]
+    return record
 
 
 def _crc(record: dict[str, Any]) -> int:
@@ -224,24 +208,21 @@ class NoForm(ValueError):
     """A value, or a part of it, has no form here. Internal."""
 
 
-def as_json(value: Any) -> tuple[Any] | None:
-    """Return what `json` can write for a result, in a tuple of one; None for a result that has no form here."""
-    try:
-        return (_form(value),)
-    except (NoForm, RecursionError):
-        return None
+def as_json(value: Any) -> Any:
+    """Return what `json` can write for a result.
 
-
-def _form(value: Any) -> Any:
+    Raises:
+        NoForm: there is nothing; a RecursionError says that it holds itself.
+    """
     kind = type(value)
     if value is None or kind in (bool, int, float, str):
         return value
     if kind is list:
-        return [_form(child) for child in value]
+        return [as_json(child) for child in value]
     if kind is tuple:
-        return {"tuple": [_form(child) for child in value]}
+        return {"tuple": [as_json(child) for child in value]}
     if kind is dict:
-        return {"dict": [[_form(key), _form(child)] for key, child in value.items()]}
+        return {"dict": [[as_json(key), as_json(child)] for key, child in value.items()]}
     if kind is bytes:
         return {"bytes": _text(value)}
     if kind is np.ndarray and value.dtype.kind in "biufc":

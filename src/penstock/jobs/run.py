@@ -20,10 +20,9 @@ from penstock._plan.check import callable_argument, count_argument, no_async
 from penstock.errors import PlanError
 from penstock.jobs.digest import Untold, digest_of
 from penstock.jobs.donelist import DoneList
-from penstock.jobs.local import run_in_threads, run_inline
+from penstock.jobs.pool import run_inline, run_jobs
+from penstock.jobs.processes import JobProcesses, packed_function
 from penstock.jobs.results import Results
-from penstock.jobs.starting import packed_function, starter
-from penstock.jobs.worker_pool import run_in_processes
 from penstock.observe.progress import Progress
 from penstock.observe.ticker import Guarded
 from penstock.observe.trace import Trace
@@ -72,18 +71,14 @@ def parallel_jobs(
 ) -> list[Result]:
     """Do `fn(job)` for each job, several at a time, and return the results in the order of the jobs.
 
-    The list is cut as the classic programs with a `Pool` cut it: one part per worker, len(jobs) // num_workers jobs each, the first
-    len(jobs) % num_workers parts longer by one. There each worker does its part alone, and all wait for the slowest part. Here a
-    part is only where a worker begins. It is given a little at a time (10 ms of work, at least two jobs); one that is through takes the
-    back half of the longest part that is left, and in the end jobs that another worker was given and has not begun. So no job waits for
-    a slow one, and no worker idles as long as there is a job that no worker has begun.
+    A worker takes the next job of the list when it is through with one. So no job waits for a slow one, and no worker idles as long as
+    there is a job that no worker has begun.
 
-    Blocks until all is done. May be called from any thread, and several times at once. A program whose file is run calls it under
-    `if __name__ == "__main__":`, because the workers import that file.
+    Blocks until all is done. May be called from any thread, and several times at once. Workers do not import the program.
 
     Args:
-        fn: a function of one job. For processes it stands at the top of a module: it travels by its name. It runs in the main thread of
-            a worker. A job is done twice only where a worker died.
+        fn: a function of one job. For processes it is pickled: by value where the program defines it, else by its name. It runs in the
+            main thread of a worker. A job is done again only by `ps.Retry(...)`.
         jobs: any iterable; read whole before the first begins. For processes jobs and results are pickled.
         num_workers: how many at once, never more than jobs; "auto" is one per available CPU, 0 is `executor="inline"`.
         executor: "processes"; "threads", for functions that wait, or that let other threads run while they compute; "inline", in the
@@ -93,10 +88,10 @@ def parallel_jobs(
             other job is begun, those in work have two seconds to end, and the error is raised. `ps.Retry(...)` has it done again,
             `ps.Skip(...)` puts a `penstock.jobs.Skipped` in its place. An exception that cannot be pickled counts as `WorkerFailed`.
         done: a file that gets a line of JSON for each job that is done. A call with the same jobs and function that finds it leaves out
-            what it names: after a kill only the jobs in work are done again, and what was done in the last 5 ms. Results made of numbers,
-            texts, bytes and arrays are kept up to 16 kB and come back; for others `penstock.jobs.NOT_KEPT` stands in the list. Skipped
-            jobs are not noted. The function is identified by its name, its source text, and by what it carries: defaults, values of a
-            closure, arguments of a `partial`, `self`, attributes.
+            what it names: after a kill only the jobs in work are done again. Results made of numbers, texts, bytes and arrays are kept up
+            to 16 kB and come back; for others `penstock.jobs.NOT_KEPT` stands in the list. Skipped jobs are not noted. The function is
+            identified by its name, its source text, and by what it carries: defaults, values of a closure, arguments of a `partial`,
+            `self`, attributes.
         version: for `done`: takes the place of source text and carried values, so that only another version makes another function.
         progress: True draws rate and time left on stderr if that is a terminal; "always" writes elsewhere too, a line every 10 s; a
             callable is given a `JobsProgress`, in the caller's thread, whenever jobs are settled.
@@ -138,9 +133,9 @@ def parallel_jobs(
         elif count == 0 or executor == "inline":
             run_inline(results, fn)
         elif executor == "threads":
-            run_in_threads(results, fn, count)
+            run_jobs(results, fn, count)
         else:
-            run_in_processes(results, function, count, starter(method))
+            run_jobs(results, function, count, stack.enter_context(JobProcesses(count, method)))
     return results.values
 
 
@@ -199,12 +194,12 @@ def _told_by(fn: Any, version: str) -> dict[str, str]:
         ) from error
 
 
-def _teller(progress: Any, name: str, stack: ExitStack) -> Callable[[Results, int], None]:
-    """Return what is told when jobs are settled."""
+def _teller(progress: Any, name: str, stack: ExitStack) -> Callable[[Results], None] | None:
+    """Return what is told when a job is settled."""
     begun_s = time.perf_counter()
     if callable(progress):
 
-        def tell(results: Results, count: int) -> None:
+        def tell(results: Results) -> None:
             elapsed_s = time.perf_counter() - begun_s
             settled = len(results.todo) - results.num_left
             progress(
@@ -219,12 +214,12 @@ def _teller(progress: Any, name: str, stack: ExitStack) -> Callable[[Results, in
 
         return tell
     if not progress or (progress is True and not (sys.stderr and sys.stderr.isatty())):
-        return lambda results, count: None
+        return None
     lines: list[Progress] = []
 
-    def draw(results: Results, count: int) -> None:
+    def draw(results: Results) -> None:
         if not lines:
             lines.append(stack.enter_context(Progress(name, len(results.todo), unit="jobs")))
-        lines[0].advance(count)
+        lines[0].advance(1)
 
     return draw

@@ -1,14 +1,14 @@
-"""Jobs in real processes: order, balance, errors, deaths. FAULTS A2, A3, A5 to A8, A14 to A16, A20, A23, B28."""
+"""Jobs in real processes and in threads: balance, errors, deaths, silence. FAULTS A1, A2, A5 to A8, A11, A14, A15, A23, B24, B25, B28."""
 
 from __future__ import annotations
 
+import json
 import os
-import pickle
 import random
 import signal
 import sys
 import threading
-from collections.abc import Callable
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +17,9 @@ import pytest
 from jobs import acting
 
 import penstock as ps
-from penstock._processes.child import Child
+from penstock._contracts.event import ElementRetried, Event
 from penstock.errors import PlanError, SpecError, StopRaised, TooManySkipped, WorkerDied, WorkerFailed
-from penstock.jobs import results, worker_pool
-from penstock.jobs.results import Results, Skipped
-from penstock.jobs.starting import starter
-from penstock.jobs.worker_pool import run_in_processes
+from penstock.jobs import JobsProgress, Skipped, pool
 
 pytestmark = [
     pytest.mark.usefixtures("fork_server"),
@@ -33,66 +30,20 @@ pytestmark = [
 @pytest.fixture
 def short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests in which a job would never end."""
-    monkeypatch.setattr(worker_pool, "_GRACE_S", 0.05)
+    monkeypatch.setattr(pool, "_GRACE_S", 0.05)
 
 
-def run(
-    function: Any,
-    jobs: Any,
-    num_workers: int = 2,
-    policy: Any = None,
-    tell: Callable[[Results], None] | None = None,
-    method: str = "forkserver",
-) -> Results:
-    book = Results(list(jobs), policy or ps.Raise(), None, lambda book, count: None if tell is None else tell(book))
-    run_in_processes(book, pickle.dumps(function), num_workers, starter(method))
-    return book
-
-
-@pytest.mark.parametrize("num_workers", [1, 2, 5])
-@pytest.mark.parametrize("count", [1, 2, 7, 1000])
-def test_results_come_in_the_order_of_the_jobs(count: int, num_workers: int) -> None:
-    assert run(acting.square, range(count), num_workers).values == [job * job for job in range(count)]
-
-
-def test_all_workers_are_on_their_way_before_one_is_told_a_function_that_fills_its_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
-    done: list[str] = []
-    offer = Child.offer
-
-    def noting(child: Child, message: object, **options: Any) -> bool:
-        if isinstance(message, bytes):
-            done.append("told")
-        return offer(child, message, **options)
-
-    monkeypatch.setattr(Child, "offer", noting)
-    results = Results(list(range(9)), ps.Raise(), None, lambda book, count: None)
-    run_in_processes(results, pickle.dumps(acting.square), 3, lambda name: (done.append("started"), starter("forkserver")(name))[1])
-    assert results.values == [job * job for job in range(9)]
-    assert done == ["started"] * 3 + ["told"] * 3
-
-
-def test_workers_may_be_spawned() -> None:
-    assert run(acting.square, range(20), method="spawn").values == [job * job for job in range(20)]
-
-
-def test_jobs_run_in_other_processes_and_in_as_many_as_asked_for() -> None:
-    seen: set[int] = set()
-
-    def enough(book: Results) -> None:
-        seen.update(result[0] for result in book.values if result is not None)
-
-    run(acting.pair, range(3000), 3, tell=enough)
-    assert len(seen) == 3
-    assert os.getpid() not in seen
+def run(fn: Any, jobs: Any, num_workers: int = 2, policy: Any = None, tell: Any = False, **options: Any) -> list[Any]:
+    return ps.parallel_jobs(fn, jobs, num_workers, on_error=policy, progress=tell, **options)
 
 
 def test_large_jobs_and_results_pass_both_ways_at_once() -> None:
-    assert run(acting.total, [np.full(3_000_000, job, np.uint8) for job in range(5)]).values == [3_000_000 * job for job in range(5)]
-    found = run(acting.large, range(5)).values
+    assert run(acting.total, [np.full(3_000_000, job, np.uint8) for job in range(5)]) == [3_000_000 * job for job in range(5)]
+    found = run(acting.large, range(5))
     assert [(int(one[0]), len(one)) for one in found] == [(job, 3_000_000) for job in range(5)]
 
 
-@pytest.mark.parametrize("places", [[0], [5], [9], [0, 1], [4, 5], [8, 9]], ids=str)
+@pytest.mark.parametrize("places", [[0], [9], [4, 5]], ids=str)
 def test_no_job_waits_for_a_slow_one(tmp_path: Path, places: list[int]) -> None:
     """Jobs at `places` end only when all others are done: with a part of the list per worker this would last for ever."""
     fifos = [tmp_path / f"fifo {number}" for number in range(len(places))]
@@ -103,11 +54,11 @@ def test_no_job_waits_for_a_slow_one(tmp_path: Path, places: list[int]) -> None:
 
     writer = threading.Thread(target=lambda: [fifo.write_text("held") for fifo in fifos])
 
-    def release(book: Results) -> None:
-        if book.num_left == len(places):
+    def release(now: JobsProgress) -> None:
+        if now.total - now.done == len(places):
             writer.start()
 
-    found = run(acting.turn, jobs, len(places) + 1, tell=release).values
+    found = run(acting.turn, jobs, len(places) + 1, tell=release)
     writer.join()
     assert found == ["held" if number in places else number for number in range(10)]
 
@@ -127,7 +78,7 @@ def test_an_error_that_cannot_travel_is_told_in_full() -> None:
     with pytest.raises(WorkerFailed) as caught:
         run(acting.turn, [("odd", 1)])
     assert caught.value.what == "jobs.acting.Odd: odd 1 1"
-    assert "job 0 of 1 (('odd', 1)), worker 0" in caught.value.where
+    assert "job 0 of 1 (('odd', 1)), worker " in caught.value.where
 
 
 @pytest.mark.parametrize(("word", "kind"), [("stop", StopIteration), ("exit", SystemExit), ("interrupt", KeyboardInterrupt)])
@@ -146,7 +97,7 @@ def test_a_result_that_cannot_be_sent_or_read_is_the_jobs_error(word: str, kind:
         run(acting.turn, [("value", 1), (word, 3)])
     assert words in str(caught.value)
     assert any("job 1 of 2" in note for note in caught.value.__notes__)
-    found = run(acting.turn, [("value", 1), (word, 3), ("value", 2)], policy=ps.Skip()).values
+    found = run(acting.turn, [("value", 1), (word, 3), ("value", 2)], policy=ps.Skip())
     assert [found[0], type(found[1]), found[2]] == [1, Skipped, 2]
 
 
@@ -170,7 +121,7 @@ DEATHS: list[tuple[str, Any, str]] = [
 
 @pytest.mark.parametrize(("word", "value", "words"), DEATHS, ids=str)
 def test_a_dead_worker_is_reported_with_the_job_that_it_was_at(word: str, value: Any, words: str) -> None:
-    for place in (0, 3, 19):
+    for place in (0, 19):
         jobs: list[Any] = [("value", number) for number in range(20)]
         jobs[place] = (word, value)
         with pytest.raises(WorkerDied) as caught:
@@ -185,7 +136,7 @@ def test_a_dead_worker_may_be_a_job_left_out_and_another_goes_on() -> None:
     jobs: list[Any] = [("value", number) for number in range(30)]
     for place, death in ((0, ("kill", signal.SIGKILL)), (11, ("leave", 0)), (29, ("doomed", signal.SIGSEGV))):
         jobs[place] = death
-    found = run(acting.turn, jobs, policy=ps.Skip(limit=3)).values
+    found = run(acting.turn, jobs, policy=ps.Skip(limit=3))
     assert [place for place, result in enumerate(found) if isinstance(result, Skipped)] == [0, 11, 29]
     assert all(isinstance(found[place].error, WorkerDied) for place in (0, 11, 29))
     assert [result for result in found if not isinstance(result, Skipped)] == [number for number in range(30) if number not in (0, 11, 29)]
@@ -198,57 +149,53 @@ def test_a_dead_worker_may_be_a_job_left_out_and_another_goes_on() -> None:
 def test_a_failing_job_and_one_whose_worker_dies_are_tried_again(tmp_path: Path) -> None:
     jobs = [("only once", str(tmp_path / "fail-2")), ("value", 1), ("only once", str(tmp_path / "die-1")), ("value", 3)]
     policy = ps.Retry(2, backoff_s=0.001, errors=(OSError, WorkerDied))
-    assert run(acting.turn, jobs, policy=policy).values == ["done at try 3", 1, "done at try 2", 3]
+    assert run(acting.turn, jobs, policy=policy) == ["done at try 3", 1, "done at try 2", 3]
 
 
-@pytest.mark.parametrize("policy", [None, ps.Skip(errors=OSError)], ids=str)
-def test_a_worker_that_is_killed_while_it_waits_is_an_error_without_a_job(policy: Any, tmp_path: Path, short_grace: None) -> None:
-    fifo = tmp_path / "fifo"
-    os.mkfifo(fifo)
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_a_worker_that_is_killed_while_it_waits_is_an_error_without_a_job(is_replaced: bool, tmp_path: Path) -> None:
+    path = tmp_path / "pid"
 
-    def kill(book: Results) -> None:
-        os.kill(book.values[0], signal.SIGKILL)
+    def fail_once(job: int) -> int:
+        if not path.exists():
+            path.write_text(str(os.getpid()))
+            raise OSError("busy")
+        return job
 
-    with pytest.raises(WorkerDied) as caught:
-        run(acting.turn, [("pid", 0), ("hold", str(fifo))], policy=policy, tell=kill)
-    assert "was killed by SIGKILL" in caught.value.what
+    def kill(event: Event) -> None:
+        if isinstance(event, ElementRetried):
+            os.kill(int(path.read_text()), signal.SIGKILL)
+
+    def retried() -> list[int]:
+        return run(fail_once, [5], policy=ps.Retry(2, backoff_s=0.3, errors=(OSError, WorkerDied) if is_replaced else OSError), trace=kill)
+
+    if is_replaced:
+        assert retried() == [5]
+        return
+    with pytest.raises(WorkerDied, match="was killed by SIGKILL") as caught:
+        retried()
     assert "it was at" not in caught.value.what
-
-
-@pytest.mark.parametrize("policy", [ps.Skip(limit=0), ps.Retry(1)], ids=str)
-def test_a_policy_is_for_a_worker_that_is_killed_while_it_waits_too(policy: Any, tmp_path: Path) -> None:
-    fifo = tmp_path / "fifo"
-    os.mkfifo(fifo)
-    told: list[int] = []
-
-    def kill(book: Results) -> None:
-        told.append(book.num_left)
-        if book.num_left == 1:
-            os.kill(book.values[0], signal.SIGKILL)
-            fifo.write_text("held")
-
-    found = run(acting.turn, [("pid", 0), ("hold", str(fifo))], policy=policy, tell=kill).values
-    assert found[1] == "held"
-    assert told == [1, 0]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
-def test_workers_that_are_killed_at_random_times_cost_no_job(seed: int) -> None:
+def test_workers_that_are_killed_at_random_times_cost_no_job(seed: int, tmp_path: Path) -> None:
     """A killer sends SIGKILL to a worker now and then, wherever it is."""
     chance = random.Random(seed)
-    pids: set[int] = set()
-    killed: list[int] = []
+    killed: list[str] = []
 
-    def kill(book: Results) -> None:
-        pids.update(result[0] for result in book.values if result is not None)
-        alive = sorted(pids - set(killed))
-        if alive and chance.random() < 0.5 and len(killed) < 40:
+    def square(job: int) -> int:
+        (tmp_path / str(os.getpid())).touch()
+        return job * job
+
+    def kill(now: JobsProgress) -> None:
+        alive = sorted(set(os.listdir(tmp_path)) - set(killed))
+        if alive and chance.random() < 0.1 and len(killed) < 40:
             killed.append(chance.choice(alive))
-            os.kill(killed[-1], signal.SIGKILL)
+            os.kill(int(killed[-1]), signal.SIGKILL)
 
-    found = run(acting.pair, range(20_000), 3, policy=ps.Retry(100, errors=WorkerDied), tell=kill).values
-    assert [job for _, job in found] == list(range(20_000))
+    found = run(square, range(5000), 3, policy=ps.Retry(100, errors=WorkerDied), tell=kill)
+    assert found == [job * job for job in range(5000)]
     assert killed
 
 
@@ -267,24 +214,7 @@ def test_a_worker_that_is_killed_while_it_starts_is_replaced_within_the_number_o
     num_deaths: int, num_workers: int, tmp_path: Path
 ) -> None:
     function = acting.DeadlyAtFirst(tmp_path / "starts", num_deaths)
-    assert run(function, range(20), num_workers, policy=ps.Retry(3)).values == [job * job for job in range(20)]
-
-
-def test_a_worker_that_is_gone_before_its_function_is_sent_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    offer = Child.offer
-    killed: list[int] = []
-
-    def late(child: Child, message: object, **options: Any) -> bool:
-        if not killed:
-            killed.append(child.pid)
-            os.kill(child.pid, signal.SIGKILL)
-            with pytest.raises(WorkerDied):
-                child.receive()
-        return offer(child, message, **options)
-
-    monkeypatch.setattr(Child, "offer", late)
-    assert run(acting.square, range(20), policy=ps.Retry(1)).values == [job * job for job in range(20)]
-    assert len(killed) == 1
+    assert run(function, range(20), num_workers, policy=ps.Retry(3)) == [job * job for job in range(20)]
 
 
 @pytest.mark.parametrize(("times", "num_starts"), [(1, 2), (3, 4), (100, 11)])
@@ -302,22 +232,22 @@ def test_a_function_that_cannot_be_read_in_a_worker_is_an_error() -> None:
     assert "the function cannot be found in a worker process: this cannot be read" in caught.value.what
 
 
-def test_a_job_in_work_at_an_error_is_booked_when_it_ends_and_its_error_noted(tmp_path: Path) -> None:
+@pytest.mark.parametrize("executor", ["processes", "threads"])
+def test_a_job_in_work_at_an_error_is_booked_when_it_ends_and_its_error_noted(executor: Any, tmp_path: Path) -> None:
     fifos = [tmp_path / "one", tmp_path / "other"]
     for fifo in fifos:
         os.mkfifo(fifo)
-    books: list[Results] = []
 
-    def fail(book: Results) -> None:
-        books.append(book)
+    def fail(now: JobsProgress) -> None:
         for fifo, text in zip(fifos, (b"held", b"\xff"), strict=True):
             fifo.write_bytes(text)  # opens when the job is in work
         raise LookupError("enough")
 
-    with pytest.raises(LookupError) as caught:
-        run(acting.turn, [("hold", str(fifos[0])), ("hold", str(fifos[1])), ("value", 2)], 3, tell=fail)
-    (book,) = books  # nothing is told behind the error
-    assert book.values == ["held", None, 2]
+    jobs = [("hold", str(fifos[0])), ("hold", str(fifos[1])), ("value", 2)]
+    with pytest.raises(LookupError, match="enough") as caught:
+        run(acting.turn, jobs, 3, tell=fail, executor=executor, done=tmp_path / "done")
+    _, *lines = map(json.loads, (tmp_path / "done").read_text().splitlines())
+    assert [(line["index"], line["result"]) for line in lines] == [(2, 2), (0, "held")]
     (note,) = caught.value.__notes__
     assert note.startswith("penstock: also failed: job 1 of 3 (('hold', ")
     assert "UnicodeDecodeError" in note
@@ -328,7 +258,7 @@ def test_a_job_that_does_not_end_is_ended(word: str, tmp_path: Path, short_grace
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
 
-    def fail(book: Results) -> None:
+    def fail(now: JobsProgress) -> None:
         raise LookupError("enough")
 
     with pytest.raises(LookupError):
@@ -337,7 +267,7 @@ def test_a_job_that_does_not_end_is_ended(word: str, tmp_path: Path, short_grace
 
 def test_jobs_may_be_run_from_another_thread_and_outlive_nobody() -> None:
     found: list[Any] = []
-    thread = threading.Thread(target=lambda: found.append(run(acting.square, range(50)).values))
+    thread = threading.Thread(target=lambda: found.append(run(acting.square, range(50))))
     thread.start()
     thread.join()
     assert found == [[job * job for job in range(50)]]
@@ -347,16 +277,67 @@ def test_a_job_that_does_not_end_is_named_with_its_worker_and_the_callers_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, short_grace: None
 ) -> None:
     """The warning is an error here, so it ends the call; the jobs behind the one that hangs are done all the same."""
-    monkeypatch.setattr(results, "_PATIENCE_S", 3.0)
+    monkeypatch.setattr(pool, "_PATIENCE_S", 3.0)
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     jobs: list[Any] = [("value", 1), ("hold", str(fifo)), ("value", 2), ("value", 3)]
     left: list[int] = []
     with pytest.raises(RuntimeWarning) as caught:
-        run(acting.turn, jobs, 1, tell=lambda book: left.append(book.num_left))
+        run(acting.turn, jobs, 1, tell=lambda now: left.append(now.total - now.done))
     words = str(caught.value)
-    place = f"test_worker_pool.py:{run.__code__.co_firstlineno + 9}"
-    assert words.startswith(f"no job of run_in_processes() at {place} has ended for 3 s; in work: job 1 of 4 (('hold', '")
+    place = f"test_pool.py:{run.__code__.co_firstlineno + 1}"
+    assert words.startswith(f"no job of parallel_jobs() at {place} has ended for 3 s; in work: job 1 of 4 (('hold', '")
     assert " in worker 0 (process " in words
     assert 'find its line with executor="threads"' in words
-    assert left[-1] == 3
+    assert left == [3]
+
+
+def test_a_job_in_a_thread_that_does_not_end_is_named_with_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "_PATIENCE_S", 0.3)
+    go = threading.Event()
+
+    def hold(job: int) -> int:
+        if job == 2:
+            go.wait()
+        return job
+
+    def take(message: Any, *_: object) -> None:
+        said.append(str(message))
+        go.set()
+
+    said: list[str] = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.showwarning = take
+        assert run(hold, range(4), executor="threads") == [0, 1, 2, 3]
+    (words,) = said
+    place = f"test_pool.py:{hold.__code__.co_firstlineno + 2} in {hold.__qualname__}: go.wait()"
+    assert "in work: job 2 of 4 (2) in worker " in words
+    assert f" at {place}: give what the job waits for a time limit, or look at that line" in words
+
+
+def test_a_thread_that_does_not_end_is_named(short_grace: None) -> None:
+    begun, end = threading.Event(), threading.Event()
+
+    def work(job: int) -> None:
+        if job == 0:
+            begun.set()
+            end.wait(60)
+        else:
+            begun.wait(60)
+            raise LookupError("no")
+
+    with pytest.raises(LookupError) as caught:
+        run(work, range(2), executor="threads")
+    end.set()
+    assert any(note.startswith("penstock: still at work after 0.05 s: penstock-jobs-") for note in caught.value.__notes__)
+
+
+def test_ctrl_c_in_line_is_the_users_and_that_of_a_thread_an_error() -> None:
+    def interrupt(job: int) -> int:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(interrupt, range(3), executor="inline", policy=ps.Skip())
+    with pytest.raises(StopRaised):
+        run(interrupt, range(3), executor="threads", policy=ps.Skip())
