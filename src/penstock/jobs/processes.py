@@ -118,11 +118,6 @@ class JobProcesses:
         self.children[number] = self._started(number)
         return self.children[number]
 
-    def keep(self, count: int) -> None:
-        """End all but so many."""
-        stop_all(self.children[count:], 0.0)
-        del self.children[count:]
-
     def close(self) -> None:
         """End all, together in two seconds those that go by themselves; may be called again."""
         stop_all(self.children, _GRACE_S)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import reprlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ from penstock._contracts.policy import Policy, Retry, Skip, decide
 from penstock.errors import StopRaised, TooManySkipped, WorkerDied
 from penstock.jobs.donelist import DoneList
 
-__all__ = ["JobOutcome", "Reported", "Results", "Skipped", "words_of_job"]
+__all__ = ["JobOutcome", "Results", "Skipped", "words_of_job"]
 
 _FEWEST = 100
 """A limit that is a share counts at least so many jobs as read, as that of a feed."""
@@ -33,20 +33,6 @@ class Skipped:
 
     index: int
     error: BaseException
-
-
-class Reported(NamedTuple):
-    """What a function may return in place of its result: what is announced of the run stands beside it.
-
-    Attributes:
-        result: the result.
-        about: fields of the `BlockDone` of this run.
-        events: what happened in it; each has a `Failure` in the place of its error, for the way from another process.
-    """
-
-    result: Any
-    about: Mapping[str, Any]
-    events: Sequence[Any]
 
 
 class JobOutcome(NamedTuple):
@@ -203,15 +189,10 @@ class Results:
 
     def _announce_run(self, job: int, outcome: JobOutcome) -> Any:
         """Announce a run, and return its result."""
-        is_reported = isinstance(outcome.value, Reported)
-        value, about, events = outcome.value if is_reported else (outcome.value, {}, ())
         if self._listener is not None and outcome.times is not None:
-            for event in events:
-                self._listener(event._replace(worker=outcome.worker, error=event.error.error(f"job {job}")))
-            num_bytes = outcome.num_bytes or attempt(bytes_of, value) or 0
-            run = BlockDone(self._name, outcome.worker, *outcome.times, 1, chunk=(0, job), num_bytes=num_bytes)
-            self._listener(run._replace(**about))
-        return value
+            num_bytes = outcome.num_bytes or attempt(bytes_of, outcome.value) or 0
+            self._listener(BlockDone(self._name, outcome.worker, *outcome.times, 1, chunk=(0, job), num_bytes=num_bytes))
+        return outcome.value
 
     def _announce_lost(self, action: str, job: int, outcome: JobOutcome, error: BaseException) -> None:
         if self._listener is not None:
