@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import ListFileError
+from penstock.sources import files
 from penstock.sources.files import parse_list
 from penstock.sources.paths import PADDING
 
@@ -56,7 +57,8 @@ def test_a_list_without_labels_takes_the_whole_line() -> None:
         (b"cat.jpg", "no label", "label=False"),
         (b"7", "no label", "label=False"),
         (b"photo 2\t", "no label", "label=False"),
-        (b" 7", "no label", "`path label`"),
+        (b" 7", "the path is empty", "`path label`"),
+        (b"\t7", "the path is empty", "`path label`"),
         (b"cat.jpg dog", "label 'dog' is not an integer", "number the classes"),
         (b"cat.jpg 1.5", "label '1.5' is not an integer", "number the classes"),
         (b"cat.jpg --1", "label '--1' is not an integer", "number the classes"),
@@ -65,6 +67,7 @@ def test_a_list_without_labels_takes_the_whole_line() -> None:
         ("cat.jpg ٣".encode(), "label '٣' is not an integer", "number the classes"),
         (b"a\t3 4", "label '3 4' is not an integer", "number the classes"),
         (b"a 9223372036854775808", "does not fit into int64", "number the classes"),
+        (b"a " + b"9" * 5000, "does not fit into int64", "number the classes"),
         (b"a\t3\t4", "3 columns between tabs", "keep 2"),
         (b"a\0b 3", "a NUL byte", "UTF-8"),
         ("a 3".encode("utf-16"), "a NUL byte", "UTF-8"),
@@ -85,6 +88,12 @@ def test_the_first_bad_line_is_named_and_all_are_counted() -> None:
         parsed(b"\xef\xbb\xbfbad\nworse\na 1\nlast\n")
     assert "line 1: no label" in caught.value.what
     assert caught.value.where == "line 1 of 'l.txt': 'bad'; 3 bad lines in all"
+
+
+def test_a_file_of_bad_lines_is_given_up_early() -> None:
+    with pytest.raises(ListFileError) as caught:
+        parsed(b"bad\n" * 20_000)
+    assert "at least 10000 bad lines" in caught.value.where
 
 
 def test_a_columns_error_of_a_list_without_labels_says_so() -> None:
@@ -126,11 +135,18 @@ plain = st.text(st.characters(codec="utf-8", exclude_characters="\0\n\r\t#"), mi
 lines = st.lists(st.tuples(plain.filter(bool), st.integers(-(2**63), 2**63 - 1)), min_size=1, max_size=30)
 
 
-@given(rows=lines, separator=st.sampled_from([b" ", b"\t", b"  ", b" \t "]), end=st.sampled_from([b"\n", b"\r\n", b"\n\n# note\n"]))
-def test_what_was_written_is_read_back(rows: list[tuple[bytes, int]], separator: bytes, end: bytes) -> None:
+@given(
+    rows=lines,
+    separator=st.sampled_from([b" ", b"\t", b"  ", b" \t "]),
+    end=st.sampled_from([b"\n", b"\r\n", b"\n\n# note\n"]),
+    chunk=st.integers(1, 200),
+)
+def test_what_was_written_is_read_back_whatever_the_chunks(rows: list[tuple[bytes, int]], separator: bytes, end: bytes, chunk: int) -> None:
     text = b"".join(path + separator + str(label).encode() + end for path, label in rows)
-    assert parsed(text) == rows
-    assert parsed(text, root=ROOT) == rows or any(b".." in path or path.startswith(b"/") for path, _ in rows)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(files, "_CHUNK_BYTES", chunk)
+        assert parsed(text) == rows
+        assert parsed(text, root=ROOT) == rows or any(b".." in path or path.startswith(b"/") for path, _ in rows)
 
 
 def test_labels_and_offsets_are_int64() -> None:
