@@ -6,7 +6,7 @@ import numpy as np
 import running
 
 from penstock.errors import RecordError
-from penstock.formats.tar import Names, TarSample, decode_field, find_samples, split_samples
+from penstock.formats.tar import TarSample, decode_field, find_samples, split_samples
 from penstock.kernels import tar
 from penstock.kernels.tar import MemberColumn, MemberTable, scan_members
 
@@ -22,7 +22,7 @@ def one_input(data: bytes) -> None:
     except RecordError:
         return
     samples: list[TarSample] = []
-    error = split_samples(array, found["offsets"], found["lengths"], found["crc32c"], Names(), samples, lambda number: ("x.tar", number))
+    error = split_samples(array, found["offsets"], found["lengths"], found["crc32c"], samples, lambda number: ("x.tar", number))
     if error is not None:
         raise AssertionError("a sample that the scan found is not read back") from error
     for sample in samples:

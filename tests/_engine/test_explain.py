@@ -62,4 +62,4 @@ def test_a_cache_tells_what_it_holds_and_how_often_it_served() -> None:
     assert next(iter(dataset.map(double).batch(3))).tolist() == [4, 8, 12]
     lines = text(dataset.map(double).batch(2))
     assert "    stage 'cache+double' on the shared workers" in lines
-    assert lines[-1] == "  cache in memory: 3 elements, 552 bytes of 10 kB; 0 hits, 3 misses"
+    assert lines[-1] == "  cache in memory: 3 elements, 624 bytes of 10 kB; 0 hits, 3 misses"
