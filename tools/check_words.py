@@ -1,7 +1,7 @@
 """Refuse private words as names in src: of modules, classes, functions and attributes.
 
 Each has a plain one in its place. `tools/house.toml` lists in how many modules an old word may still be given as a name; a count may only
-shrink (`make house WRITE=1`). Uses of a name, parameters and local variables do not count. An underscore before or behind does not matter.
+shrink. Uses of a name, parameters and local variables do not count. An underscore before or behind does not matter.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from check_sizes import DEFINITIONS
 from findings import Module, finish, python_modules, root_of
 
 CEILINGS = "tools/house.toml"
-MOST_PLACES = 8
 ENGINE = ("_engine", "_executors", "feed")
 BLOCKS = (*ENGINE, "_ops")
 FOLDS = ("_order",)
@@ -164,18 +163,12 @@ def targets_of(statement: ast.stmt) -> list[ast.expr]:
 def problems_of(places: Mapping[str, Sequence[str]], allowed: Mapping[str, int]) -> Iterator[str]:
     """Name the words that are names in more modules than is allowed."""
     plain = {word: then for words in (EVERYWHERE, *IN_ROOMS.values()) for word, then in words.items()}
-    for word, where in sorted(places.items()):
-        if len(where) > allowed.get(word, 0):
-            shown = ", ".join(where[:MOST_PLACES]) + (", ..." if len(where) > MOST_PLACES else "")
-            yield f"{word}: a name in {len(where)} modules, {allowed.get(word, 0)} at most: say {plain[word]} ({shown})"
-
-
-def lowered_words(modules: Sequence[Module], allowed: Mapping[str, int] | None) -> dict[str, int]:
-    """Return the counts of words that are still allowed, none of them higher than it was; of today where there were none."""
-    found = {word: len(where) for word, where in sorted(places_of_words(modules).items())}
-    if allowed is None:
-        return found
-    return {word: min(number, allowed[word]) for word, number in found.items() if word in allowed}
+    for word in sorted({*places, *allowed}):
+        where, most = places.get(word, ()), allowed.get(word, 0)
+        if len(where) > most:
+            yield f"{word}: a name in {len(where)} modules, {most} at most: say {plain[word]} ({', '.join(where)})"
+        elif len(where) < most:
+            yield f"{word}: a name in {len(where)} modules; {CEILINGS} allows {most}: lower this line"
 
 
 if __name__ == "__main__":

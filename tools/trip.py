@@ -1,12 +1,11 @@
-"""Count the files and functions of Penstock that a batch, a first batch, a saved state and an error run through.
+"""Count the files and functions of Penstock that a first batch, a batch, a saved state and an error run through.
 
     python tools/trip.py [--files | --json]
 
-A function counts once; lambdas and comprehensions belong to the function that they stand in. A change of file is a call or a return into
-another file than the one before. Only files of src/penstock count. The numbers are the same in each run: everything runs in this thread,
-the second time, and a simulated clock gives each element a cost of one millisecond, so that the sizes of the tasks do not depend on the
-machine. Python 3.12 and later make a few changes of file less: they close a generator without a call. `tools/house.py` compares the numbers
-with their ceilings and their goals.
+Only code of src/penstock counts; a lambda is a function of its own, and so is a comprehension before Python 3.12. A change of file is a
+call or a return into another file than the one before. The numbers are the same in each run: everything runs in this thread, the second
+time, and a simulated clock gives each element a cost of one millisecond, so that the sizes of the tasks do not depend on the machine. The
+first batch is the longest of six pipelines. `tests/tools/test_trip.py` compares the numbers with their ceilings in `tools/house.toml`.
 """
 
 from __future__ import annotations
@@ -15,10 +14,11 @@ import gc
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,8 @@ NUM_WARM = 8
 """Batches until the sizes of the tasks are found."""
 NUM_COUNTED = 4
 """Warm batches whose largest trip counts: every other one is a little shorter."""
+Pipeline = tuple[Callable[[], ps.Dataset], dict[str, Any]]
+"""A dataset as a program makes it, and the options of its feed."""
 CLOCKS = {"monotonic": 1e9, "monotonic_ns": 1, "perf_counter": 1e9, "perf_counter_ns": 1, "thread_time": 1e9, "thread_time_ns": 1}
 """What the clock divides its nanoseconds by for each function of `time`."""
 
@@ -41,28 +43,32 @@ class Trip:
     """What ran while a piece of work was done.
 
     Attributes:
-        files: of src/penstock.
-        functions: their files and qualified names.
+        codes: the functions of src/penstock.
         changes: how often a call or a return led into another file.
+        walks: how often something went through all nodes of a plan.
     """
 
     def __init__(self) -> None:
-        self.files: set[str] = set()
-        self.functions: set[tuple[str, str]] = set()
+        self.codes: set[CodeType] = set()
         self.changes = 0
+        self.walks = 0
         self._file = ""
+
+    @property
+    def files(self) -> set[str]:
+        """The files of src/penstock."""
+        return {code.co_filename.removeprefix(SOURCES) for code in self.codes}
 
     def profile(self, frame: FrameType, event: str, argument: object) -> None:
         """Note one event of `sys.setprofile`."""
         code = frame.f_code
         if event not in ("call", "return") or not code.co_filename.startswith(SOURCES):
             return
-        file = code.co_filename.removeprefix(SOURCES)
-        self.changes += file != self._file
-        self._file = file
-        self.files.add(file)
-        if not code.co_name.startswith("<"):
-            self.functions.add((file, code.co_qualname))
+        self.changes += code.co_filename != self._file
+        self._file = code.co_filename
+        self.codes.add(code)
+        is_inner = frame.f_back is not None and frame.f_back.f_code is code  # `walk` calls itself for the nodes below
+        self.walks += event == "call" and code.co_name == "walk" and not is_inner
 
 
 class Clock:
@@ -86,74 +92,110 @@ class Clock:
 
 def main(arguments: Sequence[str]) -> int:
     """Print the numbers, or with `--files` the files of each trip."""
-    trips = measure()
     if "--files" in arguments:
-        for name, trip in trips.items():
+        for name, trip in measure()[0].items():
             print(f"{name}:", *sorted(trip.files), sep="\n    ")
     elif "--json" in arguments:
-        print(json.dumps(figures(trips)))
+        print(json.dumps(figures()))
     else:
-        for name, figure in figures(trips).items():
-            print(f"{name:28} {figure:5}")
+        for name, figure in figures().items():
+            print(f"{name:32} {figure:5}")
     return 0
 
 
-def figures(trips: Mapping[str, Trip]) -> dict[str, int]:
+def figures() -> dict[str, int]:
     """Return the numbers that have goals."""
-    warm, first = trips["warm batch"], trips["first batch"]
+    trips, states = measure()
+    firsts = [trip for name, trip in trips.items() if name.startswith("first batch")]
+    warm = trips["warm batch"]
     return {
+        "first batch: files": max(len(trip.files) for trip in firsts),
+        "first batch: functions": max(len(trip.codes) for trip in firsts),
+        "first batch: walks of the plan": max(trip.walks for trip in firsts),
         "warm batch: files": len(warm.files),
-        "warm batch: functions": len(warm.functions),
+        "warm batch: functions": len(warm.codes),
         "warm batch: changes of file": warm.changes,
-        "first batch: files": len(first.files),
-        "first batch: functions": len(first.functions),
         "state_dict: files": len(trips["state_dict"].files),
         "load_state_dict: files": len(trips["load_state_dict"].files),
         "failing map: files": len(trips["failing map"].files),
+        "forms of a saved state": len({json.dumps(form_of(state)) for state in states}),
     }
 
 
-def measure() -> dict[str, Trip]:
-    """Count each trip, the second time that it is made. A process of its own measures: what others ran before would count."""
+def measure() -> tuple[dict[str, Trip], list[dict[str, Any]]]:
+    """Count each trip, the second time that it is made, and return the saved states too. A process of its own measures."""
     clock = Clock()
     with clock.running():
         make_trips(clock)
         return make_trips(clock)
 
 
-def make_trips(clock: Clock) -> dict[str, Trip]:
-    """Run a shuffled, mapped and batched dataset in this thread."""
+def everyday(function: Callable[[Any], Any]) -> dict[str, Pipeline]:
+    """Return six pipelines that programs often have, with a function for their elements."""
 
-    def double(element: dict[str, Any]) -> dict[str, Any]:
+    def numbers() -> ps.Dataset:
+        return ps.from_arrays(np.arange(NUM_ELEMENTS))
+
+    def mapped() -> ps.Dataset:
+        return numbers().shuffle(seed=1).map(function).batch(BATCH_SIZE)
+
+    def filtered() -> ps.Dataset:
+        return numbers().shuffle(seed=1).filter(lambda element: True).map(function).batch(BATCH_SIZE)
+
+    def generated() -> ps.Dataset:
+        return ps.from_generator(lambda: iter(range(NUM_ELEMENTS)), fast_forward=True).map(function).batch(BATCH_SIZE)
+
+    def two_branches() -> ps.Dataset:
+        return numbers().map(function).batch(BATCH_SIZE).zip(numbers().batch(BATCH_SIZE))
+
+    return {
+        "map, batch": (mapped, {}),
+        "Skip": (mapped, {"on_error": ps.Skip()}),
+        "filter": (filtered, {}),
+        "ordered=False": (mapped, {"ordered": False}),
+        "generator": (generated, {}),
+        "two branches": (two_branches, {}),
+    }
+
+
+def make_trips(clock: Clock) -> tuple[dict[str, Trip], list[dict[str, Any]]]:
+    """Run the pipelines in this thread: all of them up to a saved state, the first one also from there, and with a function that fails."""
+
+    def work(element: Any) -> Any:
         clock.now_ns += ELEMENT_NS
-        return {**element, "doubled": element["value"] * 2}
+        return element
 
-    def fail(element: dict[str, Any]) -> dict[str, Any]:
+    def fail(element: Any) -> Any:
         raise ZeroDivisionError
 
-    def dataset_of(function: Callable[..., Any]) -> ps.Dataset:
-        values = {"value": np.arange(NUM_ELEMENTS, dtype=np.float32), "label": np.arange(NUM_ELEMENTS)}
-        return ps.from_arrays(values).shuffle(seed=1).map(function).batch(BATCH_SIZE)
-
-    feeds: list[Any] = []
-
-    def first(dataset: ps.Dataset) -> None:
-        feeds.append(dataset.feed(executor="inline"))
+    def begin(make: Callable[[], ps.Dataset], options: dict[str, Any]) -> None:
+        feeds.append(make().feed(num_workers=0, **options))
         next(feeds[-1])
 
-    doubled, failing, trips = dataset_of(double), dataset_of(fail), {}
-    trips["first batch"] = count(lambda: first(doubled))
-    for _ in range(NUM_WARM):
-        next(feeds[0])
+    feeds: list[ps.Feed] = []
+    trips: dict[str, Trip] = {}
+    states: list[dict[str, Any]] = []
+    for name, (make, options) in everyday(work).items():
+        trips[f"first batch: {name}"] = count(partial(begin, make, options))
+        for _ in range(NUM_WARM):
+            next(feeds[-1])
+        states.append(feeds[-1].state_dict())
     trips["warm batch"] = max((count(lambda: next(feeds[0])) for _ in range(NUM_COUNTED)), key=lambda trip: trip.changes)
     trips["state_dict"] = count(feeds[0].state_dict)
-    feeds.append(doubled.feed(executor="inline"))
-    state = feeds[0].state_dict()
-    trips["load_state_dict"] = count(lambda: feeds[1].load_state_dict(state))
-    trips["failing map"] = count(lambda: first(failing), expected=ZeroDivisionError)
+    feeds.append(everyday(work)["map, batch"][0]().feed(num_workers=0))
+    trips["load_state_dict"] = count(lambda: feeds[-1].load_state_dict(states[0]))
+    failing = everyday(fail)["map, batch"][0]()
+    trips["failing map"] = count(partial(begin, lambda: failing, {}), expected=ZeroDivisionError)
     for feed in feeds:
         feed.close()
-    return trips
+    return trips, states
+
+
+def form_of(value: Any) -> Any:
+    """Return what tells the form of a saved state: its keys, which of them are empty, and its flags. Numbers and lists differ anyway."""
+    if isinstance(value, dict):
+        return {key: form_of(value[key]) for key in sorted(value)}
+    return value if value is None or isinstance(value, bool) else "..."
 
 
 def count(work: Callable[[], object], expected: type[Exception] | None = None) -> Trip:

@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tools.files import write
 
 from check_raises import main
 
@@ -10,9 +11,8 @@ ERRORS = "class PenstockError(Exception):\n    pass\n\n\nclass PlanError(Penstoc
 
 
 def check(root: Path, text: str, name: str = "dataset.py") -> int:
-    for path, content in ((root / "src/penstock/errors.py", ERRORS), (root / "src/penstock" / name, text)):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(content, encoding="utf-8")
+    write(root, "src/penstock/errors.py", ERRORS)
+    write(root, f"src/penstock/{name}", text)
     return main([str(root)])
 
 

@@ -3,14 +3,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tools.files import write
 
 from check_rooms import main
 
 
 def check(root: Path, name: str, text: str) -> int:
-    path = root / "src/penstock" / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
+    write(root, f"src/penstock/{name}", text)
     return main([str(root)])
 
 

@@ -5,16 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tools.files import write
 
 from check_tests import main
 
 TEST = "def test_it():\n    assert f() == 1\n"
-
-
-def write(root: Path, name: str, text: str = "") -> None:
-    path = root / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
 
 
 @pytest.fixture
