@@ -148,7 +148,7 @@ def test_the_numbers_of_a_list_stay_what_they_are(numbers: list[Any], dtype: Any
     assert [row.tolist() for row in rows] == [np.array(numbers[place], dtype).tolist() for place in (0, -1)]
 
 
-@pytest.mark.parametrize("numbers", [[2**64, 1], [2**63, -1], [2**64, 0.5]])
+@pytest.mark.parametrize("numbers", [[2**64, 1], [2**63, -1], [2**64, 0.5], [2**53 + 1, 0.5], [2**53 + 1, 1j]])
 def test_a_list_whose_numbers_no_dtype_holds_is_refused(numbers: list[Any]) -> None:
     with pytest.raises(PlanError, match="no dtype holds the numbers of the list of 2 rows as they are") as caught:
         ArraySource(numbers)

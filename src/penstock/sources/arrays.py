@@ -374,7 +374,10 @@ class ArraySource:
         if indices.size and int(indices.view(np.uint64).max()) >= self._length:
             raise beyond(indices, self._length, "rows", self.label())
         if out is None:
-            return [array.take(indices, 0) if _is_contiguous(array) else array[indices] for array in self._arrays]
+            return [
+                array.take(indices, 0) if isinstance(array, np.ndarray) and array.flags.c_contiguous else array[indices]
+                for array in self._arrays
+            ]
         for array, target in zip(self._arrays, out, strict=True):
             if not isinstance(array, np.ndarray):
                 target[...] = array[indices]
@@ -450,20 +453,23 @@ def _numbers_to_array(tree: Any) -> Any:
             fix="give rows of one shape, or use from_source(list) for elements of different shapes",
         ) from error
     whole = all(isinstance(leaf, (int, np.integer, np.bool_)) for leaf in leaves)
-    if (array.dtype.kind == "f" and whole) or (array.dtype.hasobject and all(isinstance(item, _NUMBERS) for item in array.flat)):
-        try:
+    try:
+        if (array.dtype.kind == "f" and whole) or (array.dtype.hasobject and all(isinstance(item, _NUMBERS) for item in array.flat)):
             return np.array([int(leaf) for leaf in leaves] if whole else tree, np.uint64).reshape(array.shape)
-        except (OverflowError, TypeError) as error:
-            raise PlanError(
-                f"no dtype holds the numbers of the list of {len(tree)} rows as they are: {error}",
-                where="from_arrays",
-                fix="give np.array(list, dtype) with the dtype that you mean, or use from_source(list)",
-            ) from error
+    except (OverflowError, TypeError) as error:
+        raise _not_held(tree, error) from error
+    for leaf in leaves if array.dtype.kind in "fc" else ():
+        if isinstance(leaf, (int, np.integer)) and int(array.dtype.type(leaf).real) != leaf:
+            raise _not_held(tree, f"{array.dtype} rounds {leaf}")
     return array
 
 
-def _is_contiguous(array: Any) -> bool:
-    return isinstance(array, np.ndarray) and array.flags.c_contiguous
+def _not_held(tree: list[Any], why: object) -> PlanError:
+    return PlanError(
+        f"no dtype holds the numbers of the list of {len(tree)} rows as they are: {why}",
+        where="from_arrays",
+        fix="give np.array(list, dtype) with the dtype that you mean, or use from_source(list)",
+    )
 
 
 def _as_rows(leaf: Any, name: str) -> Any:
