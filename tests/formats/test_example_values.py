@@ -61,6 +61,7 @@ MASKED: Any = np.ma.masked_array([1, 2], [0, 1])
         ([1, "a"], "texts and numbers are mixed: 'a' and 1"),
         ([True, "a"], "mixed: 'a' and True"),
         ([[1.5, "a"]], "mixed: 'a' and 1.5"),
+        ([1.5, np.array("a")], "no dtype in common"),
         (np.array([1, "a"], object), "mixed: 'a' and 1"),
         ([1, None], "NoneType has no place"),
         (["a", None], "NoneType has no place"),

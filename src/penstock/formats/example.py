@@ -263,7 +263,7 @@ class ExampleReader:
 
 
 def _feature_plan(name: str, feature: Feature) -> FeaturePlan:
-    kind = kind_of(feature)
+    kind = kind_of(feature.dtype)
     if isinstance(feature, FixedLenFeature):
         value = default_of(feature)
         default = None if value is None else b"" if isinstance(value, list) else value.tobytes()
@@ -433,7 +433,7 @@ def decode_sequence_example(
         out = {}
         for name, feature in sequences.items():
             key = name.encode()
-            steps = _steps(record, found[key], kind_of(feature), key) if key in found else None
+            steps = _steps(record, found[key], kind_of(feature.dtype), key) if key in found else None
             out[name] = _decode_steps(record, steps, name, feature)
         return context, out
     except WireFault as fault:
@@ -477,7 +477,7 @@ def _decode_steps(record: bytes, steps: Steps | None, name: str, feature: Featur
         if isinstance(feature, FixedLenSequenceFeature) and not feature.allow_missing:
             raise record_error(WireProblem.MISSING, 0, 0, name, feature)
         steps = []
-    wanted = kind_of(feature)
+    wanted = kind_of(feature.dtype)
     for number, (kind, _) in enumerate(steps):
         if kind not in (0, wanted):
             error = record_error(WireProblem.KIND, 0, kind, name, feature)

@@ -207,12 +207,8 @@ def _dtype_name(dtype: Any) -> str:
     return "bytes" if dtype is bytes else str(dtype)
 
 
-def kind_of(feature: Feature) -> int:
-    """Return BYTES, FLOAT or INT64: the list of a record that a feature stands in."""
-    return _kind(feature.dtype)
-
-
-def _kind(dtype: Any) -> int:
+def kind_of(dtype: Any) -> int:
+    """Return BYTES, FLOAT or INT64: the list of a record that a feature of this dtype stands in."""
     return BYTES if dtype is bytes else FLOAT if dtype == _FLOAT32 else INT64
 
 
@@ -225,7 +221,7 @@ def _default(value: Any, shape: tuple[int, ...], dtype: Any, where: str) -> Any:
         kind, given, items = values_of(value, where)
     except SpecError as error:
         raise PlanError(f"default_value={value!r} is not {_dtype_name(dtype)}: {error.what}", where=where, fix=fix) from error
-    if kind not in (0, _kind(dtype)) and (kind, _kind(dtype)) != (INT64, FLOAT):
+    if kind not in (0, kind_of(dtype)) and (kind, kind_of(dtype)) != (INT64, FLOAT):
         problem = f"default_value={value!r} is not {_dtype_name(dtype)}"
     elif given not in ((), shape) and len(np.ravel(items)) != 1:
         problem = f"default_value has shape {given}, not {shape}"
@@ -294,7 +290,7 @@ def check_names(values: Any, features: Mapping[str, Feature] | None, caller: str
             raise SpecError(
                 f"features does not name {name!r}, which {argument} has", where=where, fix="leave it out, or name it in features"
             )
-        if not name.isascii() and any("\ud800" <= char <= "\udfff" for char in name):
+        if _surrogates(name):
             raise SpecError(f"the name {name!r} is no UTF-8: it has a surrogate", where=where, fix="give names that are text")
 
 
@@ -322,9 +318,9 @@ def encode_feature(value: Any, feature: Feature | None, where: str) -> Message:
                 "an empty list has no kind", where=where, fix="give an empty array with a dtype, or declare the feature with features="
             )
         return _feature(kind, items)
-    declared = kind_of(feature)
+    declared = kind_of(feature.dtype)
     if kind not in (0, declared) and (kind, declared) != (INT64, FLOAT):
-        name = "bytes" if feature.dtype is bytes else str(feature.dtype)
+        name = _dtype_name(feature.dtype)
         raise SpecError(
             f"the value is {getattr(items, 'dtype', 'bytes')}, and is declared {name}", where=where, fix=f"convert it to {name}"
         )
@@ -449,8 +445,9 @@ def _listed(value: Any, where: str) -> Values:
         raise _ragged(str(error), where) from error
     if not leaves:
         return (0, array.shape, [])
-    if array.dtype.kind == "f" and all(np.asarray(leaf).dtype.kind in "iub" for leaf in leaves):
-        raise _unfit(leaves, where)  # integers that no dtype of NumPy holds together
+    kind, kinds = array.dtype.kind, (np.asarray(leaf).dtype.kind for leaf in leaves)
+    if (kind == "f" and all(one in "iub" for one in kinds)) or (kind in "SU" and any(one not in "SU" for one in kinds)):
+        raise _unfit(leaves, where)  # integers that no dtype of NumPy holds together, or numbers that it made texts of
     return _of_array(array, where)
 
 
