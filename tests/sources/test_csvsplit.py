@@ -62,6 +62,9 @@ def test_a_field_may_have_any_length(field: str) -> None:
     before = csv.field_size_limit(100)
     try:
         assert split_quoted(text, ",", '"') == ["1", field, "", "2"]
+        with pytest.raises(Unsplittable, match="expected after"):
+            split_quoted(f'{text},"{field[0] * 4}"x', ",", '"')
+        assert csv.field_size_limit() == 100  # that of the whole program
     finally:
         csv.field_size_limit(before)
 

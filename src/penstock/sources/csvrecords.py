@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._contracts.element import Structure, structure_of
+from penstock._contracts.process import OwnLocks
 from penstock._contracts.storage import Storage
 from penstock._contracts.transform import Scratch
 from penstock._storage import Patterns, open_storage
@@ -404,10 +405,27 @@ def split_quoted(text: str, delimiter: str, quote: str) -> list[str]:
     Raises:
         Unsplittable: its quotes or line ends are out of order.
     """
-    if len(text) > csv.field_size_limit():  # of the whole process: 128 kB unless somebody raised it
-        csv.field_size_limit(len(text))
     try:
-        return next(csv.reader([text], delimiter=delimiter, quotechar=quote, strict=True))
+        return _split(text, delimiter, quote)
     except csv.Error as error:
         misplaced = f"{delimiter!r} expected after {quote!r}", "double the quotes inside quotes, as RFC 4180 says"
         raise Unsplittable(*next((words for kind, words in _UNSPLITTABLE.items() if kind in str(error)), misplaced)) from error
+
+
+_LIMIT = OwnLocks()
+
+
+def _split(text: str, delimiter: str, quote: str) -> list[str]:
+    """Split as `csv` does. Its limit of a field, 128 kB at first, is one for the whole process: it is raised for the call alone."""
+    read = partial(csv.reader, [text], delimiter=delimiter, quotechar=quote, strict=True)
+    try:
+        return next(read())
+    except csv.Error as error:
+        if "field limit" not in str(error):
+            raise
+    with _LIMIT.own():
+        before = csv.field_size_limit(len(text))
+        try:
+            return next(read())
+        finally:
+            csv.field_size_limit(before)
