@@ -385,7 +385,15 @@ def test_other_folders_are_other_data(tmp_path: Path) -> None:
 
 
 def test_what_other_programs_put_beside_data_is_left_out(tmp_path: Path) -> None:
-    for name in ["part-0.parquet", "_x.parquet", ".part-0.parquet.crc", "_SUCCESS", "_temporary/0/part-1.parquet", "_key=1/b.parquet"]:
+    for name in [
+        "part-0.parquet",
+        "_x.parquet",
+        ".part-0.parquet.crc",
+        "_SUCCESS",
+        "_temporary/0/part-1.parquet",
+        "_key=1/b.parquet",
+        ".x[1]/c",
+    ]:
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         write(path, pa.table({"x": [name]}))
@@ -397,6 +405,7 @@ def test_what_other_programs_put_beside_data_is_left_out(tmp_path: Path) -> None
     assert found("**/*") == ["_key=1/b.parquet", "part-0.parquet"]
     assert found("_x.parquet") == found("_*.parquet") == found("_{x,x}.parquet") == ["_x.parquet"]
     assert found("_temporary/**/*.parquet") == ["_temporary/0/part-1.parquet"]
+    assert found(".x[1]/c") == [".x[1]/c"]
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "_SUCCESS").touch()
     with pytest.raises(

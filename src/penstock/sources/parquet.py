@@ -245,7 +245,7 @@ def data_files(storage: Storage, patterns: Sequence[str]) -> list[int]:
     given = {part for pattern in patterns for one in expand(pattern, "read_parquet") for part in _parts(one) if part[:1] in ("_", ".")}
 
     def is_data(part: str) -> bool:
-        return part[:1] not in ("_", ".") or "=" in part or any(fnmatch.fnmatchcase(part, one) for one in given)
+        return part[:1] not in ("_", ".") or "=" in part or part in given or any(fnmatch.fnmatchcase(part, one) for one in given)
 
     names = [storage.name(file) for file in range(len(storage))]
     found = [file for file, name in enumerate(names) if all(map(is_data, _parts(name)))]
