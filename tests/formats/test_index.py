@@ -137,6 +137,7 @@ def description(data: bytes) -> dict[str, Any]:
         [["offsets", "<i8", 3], ["offsets", "<i8", 3], ["file_note", "|u1", 3]],
         [["offsets", "<i8", 3], ["lengths", "<u4", 2], ["file_note", "|u1", 3]],
         [["offsets", "|O", 3], ["lengths", "<u4", 3], ["file_note", "|u1", 3]],
+        [["offsets", "<i8", 3], ["lengths", "<u4", 3], [5, "|u1", 3]],
         [["offsets", "<f8", 3], ["lengths", "<u4", 3], ["file_note", "|u1", 3]],
         [["offsets", "<i8", 3], ["lengths", "<i4", 3], ["file_note", "|u1", 3]],
         ["offsets", 3],

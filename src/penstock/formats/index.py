@@ -153,9 +153,9 @@ def decode(data: bytes | bytearray | memoryview, where: str) -> Index:
             meta=dict(record["meta"]),
             columns=columns,
         )
-    except (KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
+        of_records = [values for name, values in columns.items() if not is_own_of_file(name)]
+    except (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
         raise _damaged(f"the description does not fit the columns ({error})", where) from error
-    of_records = [values for name, values in columns.items() if not is_own_of_file(name)]
     if start != len(view) or len(columns) != num_columns or any(len(values) != count for values in of_records):
         raise _damaged("the columns are not those of the header", where)
     if not {"offsets", "lengths"} <= set(columns):
