@@ -206,12 +206,14 @@ def problems_of(figures: Mapping[str, int], ceilings: Mapping[str, Any]) -> Iter
 
 
 def earlier_versions(root: Path) -> dict[str, dict[str, Any]]:
-    """Return by commit, the newest first, what the file of ceilings held since it has budgets. Print so where git knows of none."""
+    """Return by commit, the newest first, what the file of ceilings held since it has budgets. Print so where git lacks some."""
     commits = git(root, "log", "--full-history", "--format=%h", "--", CEILINGS).split()
     versions = {commit: tomllib.loads(git(root, "show", f"{commit}:./{CEILINGS}")) for commit in commits}
     versions = {commit: listed for commit, listed in versions.items() if "budgets" in listed}
     if not versions:
         print(f"house: git knows no earlier version of {CEILINGS}, so ceilings were not compared with it")
+    if git(root, "rev-parse", "--is-shallow-repository").strip() == "true":
+        print("house: this clone lacks older commits, so ceilings were not compared with those: git fetch --unshallow")
     return versions
 
 
@@ -237,6 +239,10 @@ def raises(listed: Mapping[str, Any], earlier: Mapping[str, Mapping[str, Any]]) 
         for name, bound in bounds_of(before).items():
             if bounds.get(name, math.inf) > bound:
                 found.setdefault(name, f"{name}: {bounds.get(name, 'none')}, at most {bound} since {commit}")
+        for word, count in listed.get("words", {}).items():
+            most = before.get("words", {}).get(word, 0)
+            if count > most:
+                found.setdefault(f"[words] {word}", f"[words] {word}: {count}, at most {most} since {commit}")
     yield from found.values()
 
 

@@ -12,7 +12,9 @@ import house
 from findings import python_modules
 
 Printed = Callable[[], str]
-UNTIL_NOW = '[measures]\na = { ceiling = 90, goal = 50 }\n[trips]\nb = { ceiling = 7 }\n[budgets]\n6 = { "a" = 8 }\n[raised]\n'
+UNTIL_NOW = (
+    '[measures]\na = { ceiling = 90, goal = 50 }\n[trips]\nb = { ceiling = 7 }\n[budgets]\n6 = { "a" = 8 }\n[words]\nlot = 2\n[raised]\n'
+)
 
 
 @pytest.fixture
@@ -124,6 +126,9 @@ def test_writing_lowers_ceilings_and_changes_nothing_else(tmp_path: Path, monkey
         ("goal = 50", "goal = 51", "goal of a: 51, at most 50 since "),
         (", goal = 50", "", "goal of a: none, at most 50 since "),
         ('"a" = 8', '"a" = 9', "[budgets]: not what it was in "),
+        ("lot = 2\n", "", ""),
+        ("lot = 2", "lot = 3", "[words] lot: 3, at most 2 since "),
+        ("lot = 2", "ring = 1", "[words] ring: 1, at most 0 since "),
     ],
 )
 def test_nothing_is_looser_than_in_any_earlier_version(tmp_path: Path, old: str, new: str, problem: str) -> None:
@@ -153,6 +158,14 @@ def test_a_merge_that_takes_the_older_file_does_not_hide_the_newer_one(tmp_path:
     git(tmp_path, "checkout", "-q", "other")
     git(tmp_path, "merge", "-q", "-s", "ours", "-m", "merge", "--no-ff", last)
     assert problems(tmp_path, UNTIL_NOW) == [f"ceiling of a, without what was raised: 90, at most 80 since {last}"]
+
+
+def test_a_clone_without_older_commits_says_so(tmp_path: Path, printed: Printed) -> None:
+    for text in (UNTIL_NOW, UNTIL_NOW.replace("90", "95")):
+        commit(tmp_path / "whole", text)
+    git(tmp_path, "clone", "-q", "--depth=1", (tmp_path / "whole").as_uri(), "part")
+    assert problems(tmp_path / "part", text) == []
+    assert "this clone lacks older commits" in printed()
 
 
 def commit(root: Path, text: str) -> str:
