@@ -18,7 +18,7 @@ _INT64 = np.dtype(np.int64)
 
 
 class ColumnTable:
-    """Columns of one length, whose addresses are known: C-contiguous arrays that nobody writes to.
+    """Columns of one length, whose addresses are known: C-contiguous arrays that nothing writes to.
 
     Attributes:
         columns: arrays of shape (num_rows, ...).

@@ -17,7 +17,7 @@ _INT64, _UINT32 = np.dtype(np.int64), np.dtype(np.uint32)
 
 
 class Places:
-    """A table of where records lie, whose addresses are known. Any thread; nobody writes to the arrays.
+    """A table of where records lie, whose addresses are known. Any thread; nothing writes to the arrays.
 
     Args:
         starts: int64 [files + 1], in order, the first 0: the number of the first record of each file, and the number of all.
@@ -316,7 +316,7 @@ def map_file(descriptor: int, size: int) -> int:
 
 
 def unmap_file(address: int, size: int) -> None:
-    """Undo `map_file`; nobody may be reading through it."""
+    """Undo `map_file`; nothing may be reading through it."""
     library = chosen_library()
     assert library is not None
     library.unmap_file(address, size)

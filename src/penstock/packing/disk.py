@@ -54,7 +54,7 @@ def check_unchanged(root: Node, before: Inputs) -> None:
     raise SourceError(
         f"{path!r}{others} changed while it was packed: it has another size, time or inode than at the beginning",
         where="pack()",
-        fix="remove the destination and pack again, when nobody writes to the input any more",
+        fix="remove the destination and pack again, when nothing writes to the input any more",
     )
 
 

@@ -30,8 +30,8 @@ def check_no_leaks(*, grace_s: float = 2.0, folder: str | None = None) -> Iterat
 
     Args:
         grace_s: how long what is ending may take to end. Feeds end within two seconds.
-        folder: where nobody else writes; whatever is new in it counts. By default the system's temporary folder, and there only names that
-            begin with "penstock", because other programs use it too.
+        folder: that nothing else writes to; all that is new in it counts. By default the system's temporary folder, and there only names
+            that begin with "penstock", because other programs use it too.
 
     Raises:
         LawBroken: naming each thing that is left.

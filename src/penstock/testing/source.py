@@ -36,7 +36,7 @@ def check_source(
     """Check a source of yours: an IndexedSource (ColumnSource, TransientSource), a StreamSource, or whatever `ps.from_source` takes.
 
     The laws of an indexed source: its length is constant; `gather` gives the same elements in any order, with repeats, one by one, for no
-    index, and in eight threads at once, and appends them; an element that fails is told by `len(rows)`; columns equal rows and are the
+    index, and in eight threads at once, and appends them; `len(rows)` says which element failed; columns equal rows and are the
     caller's own; transient reads equal rows until the next call with their scratch. Of a stream: passes are equal, also behind one that was
     closed in the middle, and as long as declared. Of both: label, descriptions and fingerprint are stable and without addresses; every
     executor delivers the same; a saved feed resumes.
