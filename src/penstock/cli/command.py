@@ -46,14 +46,10 @@ def _run(arguments: argparse.Namespace) -> int:
         if arguments.command == "demo":
             print(_DEMO, file=sys.stderr)
             return _EXIT_ERROR
-        if arguments.command == "pack":
+        if arguments.command in ("pack", "inspect"):
             from penstock.cli import pack
 
-            return pack.run(arguments)
-        if arguments.command == "inspect":
-            from penstock.cli import pack
-
-            return pack.look(arguments)
+            return pack.run(arguments) if arguments.command == "pack" else pack.look(arguments)
         if arguments.command == "index":
             from penstock.cli import indexing
 

@@ -107,8 +107,7 @@ def _open(source: str, root: str | None) -> tuple[Any, str]:
         return found
     module, colon, name = source.partition(":")
     if not (colon and name and module.replace(".", "").isidentifier()) or Path(source).exists():
-        dataset, kind = open_plain(source, root, "pack")
-        return dataset, kind
+        return open_plain(source, root, "pack")
     found = imported(source, f"{_COMMAND} {source}")
     if not isinstance(found, Dataset) and callable(found):
         found = found()

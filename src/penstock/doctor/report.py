@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -21,7 +22,7 @@ from penstock.formats.sizes import size_words
 from penstock.observe.diagnose import explain
 from penstock.observe.stats import Snapshot, Stats, watchers
 
-_COLUMNS = 110
+_wrapped = partial(textwrap.wrap, width=110, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,11 +80,9 @@ class Report:
             yield ""
             times = "" if feed.num_feeds == 1 else f" ({feed.num_feeds} feeds, {feed.num_batches:,} batches; the longest feed:)"
             plan = f"feed {number}: {' > '.join(line.strip() for line in feed.plan)}{times}"
-            yield from textwrap.wrap(plan, _COLUMNS, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
+            yield from _wrapped(plan)
             for line in feed.report.splitlines():
-                yield from textwrap.wrap(
-                    line, _COLUMNS, initial_indent="  ", subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
-                )
+                yield from _wrapped(line, initial_indent="  ")
 
 
 class FeedWatch:

@@ -600,11 +600,6 @@ def _nulls(array: Any) -> NDArray[np.bool_] | None:
     return found
 
 
-def _either(nulls: NDArray[np.bool_] | None, more: Any) -> NDArray[np.bool_]:
-    found: NDArray[np.bool_] = np.asarray(more, np.bool_) if nulls is None else np.logical_or(nulls, more)
-    return found
-
-
 def _fixed(array: Any) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
     """Return the values of a primitive or fixed-size list array, and which have a null."""
     pa, _ = pyarrow()
@@ -615,7 +610,8 @@ def _fixed(array: Any) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
         size = kind.list_size
         inner, inner_nulls = _fixed(array.values.slice(array.offset * size, len(array) * size))
         if inner_nulls is not None:
-            nulls = _either(nulls, inner_nulls.reshape(len(array), size).any(axis=1))
+            holding: Any = inner_nulls.reshape(len(array), size).any(axis=1)
+            nulls = holding if nulls is None else np.logical_or(nulls, holding)
         return inner.reshape(len(array), size, *inner.shape[1:]), nulls
     if pa.types.is_boolean(kind):
         return array.fill_null(False).to_numpy(zero_copy_only=False), nulls

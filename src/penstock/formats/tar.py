@@ -365,10 +365,6 @@ def _integer(data: memoryview | bytes) -> int:
     return integer_in(text_in(data))
 
 
-def _text(data: memoryview | bytes) -> str:
-    return text_in(data)
-
-
 def _json(data: memoryview | bytes) -> Any:
     return json_decoder().decode(text_in(data))
 
@@ -408,7 +404,7 @@ def _unreadable(kind: str, what: str, fix: str) -> RecordError:
 
 _DECODERS: dict[str, Callable[[memoryview | bytes], Any]] = {
     **dict.fromkeys(("cls", "cls2", "class", "count", "index", "inx", "id"), _integer),
-    **dict.fromkeys(("txt", "text", "transcript"), _text),
+    **dict.fromkeys(("txt", "text", "transcript"), text_in),
     **dict.fromkeys(("json", "jsn"), _json),
     **dict.fromkeys(("pkl", "pickle", "pyd", "pth", "pt"), _pickled),
     "npy": _array,

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from penstock.errors import PenstockError, RecordError, SourceError
 from penstock.formats import index as sidecar
-from penstock.formats.arrow import pyarrow
+from penstock.formats.arrow import one_line, pyarrow
 from penstock.formats.compression import Decompressed
 from penstock.formats.example import decode_example
 from penstock.formats.tar import find_samples, split_samples
@@ -356,9 +356,7 @@ def _look_parquet(report: Inspection, verify: bool, num_samples: int) -> None:
                     report.problems.append(f"{rows} rows were read, and the footer says {report.count}")
                 report.remarks.append(f"verified: {rows:,} rows were read, with the check sums of pages that have one")
     except (arrow.ArrowException, OSError) as error:
-        raise RecordError(
-            f"it cannot be read as Parquet: {str(error).splitlines()[0]}", where=repr(report.path), fix="write it again"
-        ) from error
+        raise RecordError(f"it cannot be read as Parquet: {one_line(error)}", where=repr(report.path), fix="write it again") from error
 
 
 def shown(value: Any) -> str:

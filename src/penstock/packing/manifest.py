@@ -233,7 +233,7 @@ def record_of(
 def with_notes(record: dict[str, Any], notes: list[dict[str, Any]], lost_before: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the manifest, given the notes of its shards; `lost_before` was left out before there were shards.
 
-    Losses of several stages are told in an order that depends on the workers, so they are sorted.
+    Losses of several stages come in an order that depends on the workers, so they are sorted.
     """
     skipped = [{"shard": None, **lost} for lost in sorted(lost_before, key=_place_of)]
     skipped += [{"shard": number, **lost} for number, note in enumerate(notes) for lost in sorted(note["skipped"], key=_place_of)]
@@ -320,8 +320,11 @@ def read_packed(path: str | os.PathLike[str]) -> Dataset:
         raise PlanError(f"{path!r:.60} is no path", where="read_packed()", fix="give the folder that was packed into, or its manifest")
     manifest = read_manifest(path)
     manifest.check_files()
-    read = {"tfrecord": _records, "tar": _tar, "parquet": _parquet}[manifest.format]
-    opened = read(manifest)
+    files = manifest.files()
+    if manifest.format == "tfrecord":
+        opened = reading.read_tfrecord(files, compression=manifest.compression, features=features_of(manifest), allow_empty=True)
+    else:
+        opened = reading.read_tar(files) if manifest.format == "tar" else reading.read_parquet(files)
     if manifest.compression != "GZIP" and len(opened) != len(manifest):
         raise RecordError(
             f"the files hold {len(opened)} elements, and {len(manifest)} were packed",
@@ -354,18 +357,6 @@ def _feature(field: Field) -> Feature:
     sizes = [size for size in field.shape if size is not None]
     # The length of a vector may differ even where it did not in the sample.
     return FixedLenFeature(sizes, dtype) if len(sizes) == len(field.shape) != 1 else VarLenFeature(dtype)
-
-
-def _records(manifest: Manifest) -> Dataset:
-    return reading.read_tfrecord(manifest.files(), compression=manifest.compression, features=features_of(manifest), allow_empty=True)
-
-
-def _tar(manifest: Manifest) -> Dataset:
-    return reading.read_tar(manifest.files())
-
-
-def _parquet(manifest: Manifest) -> Dataset:
-    return reading.read_parquet(manifest.files())
 
 
 @dataclass(frozen=True, slots=True)

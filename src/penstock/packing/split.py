@@ -19,6 +19,7 @@ from penstock.errors import PlanError, SourceError, SpecError
 from penstock.packing.encoders import open_encoder
 from penstock.packing.options import PackOptions
 from penstock.packing.schema import Schema, columns_of, schema_of
+from penstock.sources.paths import spread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +158,7 @@ def take_sample(split: Split, options: PackOptions, policy: Policy) -> Sample:
     count = split.num_positions
     if count == 0:
         raise SourceError("the dataset has no elements", where="pack()", fix="give one with at least one element")
-    positions = sorted({place * (count - 1) // (MOST - 1) for place in range(MOST)} if count > MOST else range(count))
+    positions = spread(count, MOST)
     elements, num_found = list[Any](), 0
     # Where elements may be left out before a batch, it moves: then each position is read alone, and is what it is in its shard.
     moves = isinstance(final(policy), Skip) and any(node.groups_elements for node in walk(split.base))

@@ -333,7 +333,8 @@ class JsonLines:
         if self.fields is None:
             return value
         if type(value) is not dict:
-            raise bad_line(table, index, f"the line is {_kind(value)}, not an object with fields", "leave fields= out to get it as it is")
+            kind = "null" if value is None else f"of type {type(value).__name__}"
+            raise bad_line(table, index, f"the line is {kind}, not an object with fields", "leave fields= out to get it as it is")
         return {name: self._field(value, name, dtype, table, index) for name, dtype in self.fields}
 
     def _field(self, value: dict[str, Any], name: str, dtype: np.dtype[Any] | None, table: RecordTable, index: int) -> Any:
@@ -379,10 +380,6 @@ def _declared(fields: Any) -> tuple[tuple[str, np.dtype[Any] | None], ...] | Non
             f"fields={fields!r} declares nothing", where="read_jsonl", fix='give names, ["text"], or names and dtypes, {"label": np.int64}'
         )
     return tuple((name, None if dtype is None else declared_dtype(dtype, name, "read_jsonl")) for name, dtype in pairs)
-
-
-def _kind(value: Any) -> str:
-    return "null" if value is None else f"of type {type(value).__name__}"
 
 
 def _shown(value: Any) -> str:
