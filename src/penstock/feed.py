@@ -23,17 +23,16 @@ from penstock._contracts.options import Options
 from penstock._contracts.process import call_in_forked, leak, refuse_while_imported, uninterrupted
 from penstock._contracts.version import VERSION
 from penstock._engine.chunk import Failure, LossCounts, Token
-from penstock._engine.completion import Recorder, read_recording
 from penstock._engine.engine import Engine
 from penstock._engine.error_policy import attach_others, let_go, signal_in
-from penstock._engine.lowering import check_completion, lower
+from penstock._engine.lowering import lower
 from penstock._engine.policies import check_policies, policies_of, rank_notice
+from penstock._engine.program import Program, in_completion_order
 from penstock._engine.resume import (
     Delivery,
-    PlanVariant,
+    PlanPart,
     Restored,
     ResumeStep,
-    check_positions,
     is_end_of_all,
     lost_before,
     restored,
@@ -50,7 +49,6 @@ from penstock._executors.inline import InlineExecutor
 from penstock._executors.outgoing import Outgoing
 from penstock._ops.stack import BatchSpec
 from penstock._order.arithmetic import INFINITE
-from penstock._order.runs import Recording
 from penstock._plan import check
 from penstock._plan.base import Node, sources, walk
 from penstock._plan.facts import known_length, length_of, lines
@@ -139,25 +137,20 @@ class Feed(Observed):
         self._listeners: list[Listener] = [*keeping, self._stats, self._losses, *watching, *listeners]
         self._lock = threading.Lock()
         self._policies = policies_of(root, options)
-        completion = not options.ordered or options.replay is not None
         self._choice = Placement(self, options, num_cpus, None if output is None else output.pin)
         self._advice = Advice(wanted=options.executor == options.num_workers == "auto")
-        self._folded = completion or self._policies.skips
         shards = check.shard_notice(root), rank_notice(root, self._policies), notice
-        notices = [("policy", self._policies.notice), *(("shard", text) for text in shards)]
+        notices = [("shard", text) for text in shards]
         self._notices = [*filter(itemgetter(1), notices), *(("plan", text) for text in check.notices(root, options.output))]
-        check_policies(root, self._policies, folded=self._folded)
-        if completion:
-            check_completion(root, recorded=(options.record, options.replay) != (None, None))
-        self._recorder: Recorder | None = None
-        self._form = PlanVariant(root, self._folded, self._policies.skips)
+        check_policies(root, self._policies)
+        self._part = PlanPart(root)
         self._length = INFINITE if (length := length_of(root)) is None else length
-        self._parts = [ResumeStep(self._form, Token((0, 0)))]
-        self._delivery = Delivery.begin(0, Token((0, 0)), self._form)
+        self._parts = [ResumeStep(self._part, Token((0, 0)))]
+        self._delivery = Delivery.begin(0, Token((0, 0)), self._part)
         self._begun: Literal["", "next", "for", "state"] = ""  # by what the epoch was begun
         self._serial = 0  # counts the epochs that were begun, a resumed one included
         self._left: set[int] = set()  # those of them that were left before their end
-        self._told_left = self._told_shared = self._closed = False
+        self._told_left = self._told_shared = self._told_order = self._closed = False
         self._last_iterator: Callable[[], _Epoch | None] = lambda: None
         self._loss_counts: LossCounts = ()
         self._engine: Engine | None = None
@@ -209,7 +202,7 @@ class Feed(Observed):
 
         Raises:
             FeedClosed: after `close()` or after an error; in a process forked from the one that made the feed.
-            PlanError: for a second epoch with `record=` or `replay=`; in a worker of a torch DataLoader.
+            PlanError: in a worker of a torch DataLoader.
         """
         caller = sys._getframe(1)
         refuse_loader_around(caller, batches=self._root.batch_size_each() != 1, ranks=self._agree is not None)
@@ -282,7 +275,7 @@ class Feed(Observed):
         """Return the next item as the output gives it."""
         items, ready = self._delivery.items, self._delivery.ready
         try:
-            ends = ready.end or ready.error is not None or self._recorder is not None  # whose log is of what was delivered
+            ends = ready.end or ready.error is not None
             return outgoing.next_batch(items, None if ends else self._engine)
         except Exception as error:
             if signal_in(error) is None:
@@ -298,7 +291,7 @@ class Feed(Observed):
         What runs now is closed first. A state that was loaded in the middle of that epoch is kept: call this before each epoch.
 
         Raises:
-            PlanError: it is no whole number >= 0; or `record=` or `replay=` is given.
+            PlanError: it is no whole number >= 0.
             FeedClosed: after `close()` or after an error; in a process forked from the one that made the feed.
         """
         number = check.count_argument(epoch, "epoch", "set_epoch")
@@ -324,21 +317,15 @@ class Feed(Observed):
         self._begin_epoch(delivery.epoch + 1)
 
     def _begin_epoch(self, epoch: int) -> None:
-        if self._options.record is not None or self._options.replay is not None:
-            raise PlanError(
-                "record= and replay= hold one epoch",
-                where="Feed.__iter__",
-                fix="make a feed for each epoch, with a file of its own, or leave record= and replay= out",
-            )
         over = self._is_over()
         if over and self._condition == "running":
             self._refill()  # comes to the end, or raises what closing a generator raises
         token = self._start_of(epoch)
         if not over:
             self._left.add(self._serial)
-        parts = [ResumeStep(self._form, token._replace(note=None))]  # the source itself begins its next pass
+        parts = [ResumeStep(self._part, token._replace(note=None))]  # the source itself begins its next pass
         step = self.step
-        self._go_to(parts, Delivery.begin(step, token, self._form, epoch, step), "", self._serial + 1)
+        self._go_to(parts, Delivery.begin(step, token, self._part, epoch, step), "", self._serial + 1)
 
     def _go_to(self, parts: list[ResumeStep], delivery: Delivery, begun: Literal["", "next", "for", "state"], serial: int) -> None:
         """Close what runs, and go on at the first of `parts`. Whatever interrupts it, the feed is there afterwards, or where it was."""
@@ -353,7 +340,7 @@ class Feed(Observed):
         last, note, engine = self._delivery.now()[1], None, self._engine
         if last.note is not None:
             note = last.note._replace(cut=last.note.cut or not self._is_over())
-        number = epoch * lower(self._root, folded=self._folded, skips=self._policies.skips).passes_per_epoch
+        number = epoch * lower(self._root).passes_per_epoch
         loss_counts = engine.loss_counts() if engine is not None else self._loss_counts if self._condition == "ended" else last.loss_counts
         return Token((number, 0), note=note, loss_counts=loss_counts)
 
@@ -382,17 +369,16 @@ class Feed(Observed):
         """
         delivery, over = self._delivery, self._is_over()
         step, token = delivery.now()
-        if over and is_end_of_all(self._root, delivery.form, token):
-            form, epoch = self._form, (delivery.epoch + 1, 0)
+        if over and is_end_of_all(self._root, delivery.part, token):
+            part, epoch = self._part, (delivery.epoch + 1, 0)
             token = self._start_of(delivery.epoch + 1)
         else:
-            form, epoch = delivery.form, (delivery.epoch, step - delivery.first_step)
-        return saved(self._root, form, token, step, self._fingerprints(), VERSION, epoch)
+            part, epoch = delivery.part, (delivery.epoch, step - delivery.first_step)
+        return saved(self._root, part, token, step, self._fingerprints(), VERSION, epoch)
 
     def _restored(self, state: Any, *, strict: bool) -> Restored:
         dataset = self._fingerprints() if strict else []
-        policies, ordered = self._policies, self._options.ordered
-        return restored(self._root, state, dataset, strict=strict, folded=self._folded, skips=policies.skips, ordered=ordered)
+        return restored(self._root, state, dataset, strict=strict)
 
     def load_state_dict(self, state: Any, *, strict: bool = True) -> None:
         """Continue behind a saved state: a dict of `state_dict()`, or its JSON. What runs now is closed first.
@@ -409,12 +395,10 @@ class Feed(Observed):
             self._refuse("Feed.load_state_dict")
         at = self._restored(state, strict=strict)
         parts = at.parts
-        if self._options.record is not None or self._options.replay is not None:
-            check_positions(self._root, parts)
         if not self._is_over():
             self._left.add(self._serial)
         self._closed = self._has_agreed = False
-        self._go_to(parts, Delivery.begin(at.step, parts[0].token, parts[0].form, at.epoch, at.first_step), "state", self._serial + 1)
+        self._go_to(parts, Delivery.begin(at.step, parts[0].token, parts[0].part, at.epoch, at.first_step), "state", self._serial + 1)
         self._stats.begin_from(*lost_before(parts[0].token))
 
     def _fingerprints(self) -> list[dict[str, Any]]:
@@ -519,9 +503,6 @@ class Feed(Observed):
         self._engine = self._executor = self._finalizer = None
         if finalizer is not None:
             finalizer.detach()
-        recorder, self._recorder = self._recorder, None
-        if recorder is not None:
-            recorder.close()
         alive = [] if engine is None or executor is None else executor.join(self._options.grace_period_s)
         self._losses.end(self._delivery.epoch, self._announce)
         if engine is not None and not alive:
@@ -536,8 +517,8 @@ class Feed(Observed):
             self._finalizer.detach()
         if self._engine is not None:
             self._engine.stopping = True  # for a worker whose function forked, and returns here
-        leak((self._engine, self._executor, self._recorder, self._delivery.ready, self._outgoing, self._choice.leave()))
-        self._engine = self._executor = self._recorder = self._finalizer = None
+        leak((self._engine, self._executor, self._delivery.ready, self._outgoing, self._choice.leave()))
+        self._engine = self._executor = self._finalizer = None
         self._lock = threading.Lock()
         if self._condition in ("new", "running"):
             self._condition = "inherited"
@@ -583,19 +564,20 @@ class Feed(Observed):
 
     def _new_engine(self) -> Engine:
         """Make the engine of the part that runs next, in the place of one that did not begin."""
-        form, token = self._parts[0]
+        part, token = self._parts[0]
         options = self._options
         if self._engine is not None:
             self._engine.stop()
             self._engine.dispose()
-        program = lower(form.root, folded=form.folded, skips=form.skips)
-        program = self._choice.begin(form, replace(program, policies=self._policies, epoch=self._delivery.epoch))
+        program = lower(part.root)
+        if not options.ordered:
+            program = self._in_completion_order(program)
+        program = self._choice.begin(part.root, replace(program, policies=self._policies, epoch=self._delivery.epoch))
         engine = Engine(
             program,
             num_workers=self._choice.num_workers,
             memory_bytes=_AUTO_MEMORY_BYTES if options.memory_bytes == "auto" else options.memory_bytes,
             start=token,
-            ordered=self._order(),
             allocate=self._choice.allocate or self._allocate,
             listeners=self._listeners,
             watch=Watch(options.stall_timeout_s, options.on_stall),
@@ -606,16 +588,17 @@ class Feed(Observed):
         self._engine = engine
         return engine
 
-    def _order(self) -> bool | Recording:
-        """Open what the order is read from or written to."""
-        options = self._options
-        if options.replay is not None:
-            return read_recording(options.replay, lines(self._root, saved=True))
-        if options.record is not None and self._recorder is None:
-            token = self._parts[0].token
-            resumed = (token.source[0], ((0, token.source[1]), *token.done.runs)) if self.step else None
-            self._recorder = Recorder(options.record, lines(self._root, saved=True), resumed=resumed)
-        return options.ordered
+    def _in_completion_order(self, program: Program) -> Program:
+        """Let a program go on as elements and batches are finished; say once where it cannot."""
+        unordered = in_completion_order(program)
+        if unordered is None and not self._told_order:
+            self._told_order = True
+            text = (
+                "ordered=False changes nothing here: an operator counts elements in their order behind a filter, flat_map or generator, so "
+                "a slow one holds up those behind it; call as_completed() before that operator to take them as they are finished"
+            )
+            self._notices.append(("order", text))
+        return unordered or program
 
     def _run_with(self, executor: Executor) -> bool:
         """Let an executor run the engine; return whether it could start."""
@@ -624,7 +607,7 @@ class Feed(Observed):
         if self._finalizer is not None:
             self._finalizer.detach()
         self._executor = executor
-        self._finalizer = weakref.finalize(self, abandon, engine, executor, self._options.grace_period_s, self._recorder)
+        self._finalizer = weakref.finalize(self, abandon, engine, executor, self._options.grace_period_s)
         return uninterrupted(executor.start)
 
     def _refill(self) -> bool:
@@ -662,8 +645,6 @@ class Feed(Observed):
     def _hold(self, ready: Ready) -> None:
         """Make a hand-over the current one, in one step: what it holds is then delivered by this feed, whatever interrupts it."""
         if ready is not self._delivery.ready:
-            if self._recorder is not None and self._engine is not None:
-                self._recorder.write(self._engine.take_log())
             self._delivery = self._delivery.then(ready)
 
     def _begin_again(self) -> None:
@@ -676,7 +657,7 @@ class Feed(Observed):
         step, token = delivery.now()
         epoch = delivery.epoch, step - delivery.first_step
         try:
-            at = self._restored(saved(self._root, delivery.form, token, step, self._fingerprints(), VERSION, epoch), strict=False)
+            at = self._restored(saved(self._root, delivery.part, token, step, self._fingerprints(), VERSION, epoch), strict=False)
         except StateUnavailable as lost:
             self._shut("failed")
             raise FeedClosed(
@@ -684,8 +665,8 @@ class Feed(Observed):
                 where="next(feed)",
                 fix="make a new feed; from_generator(fast_forward=True) and sources with positions go on after an interrupt",
             ) from lost
-        token, form = at.parts[0].token, at.parts[0].form
-        self._go_to(at.parts, Delivery.begin(step, token, form, at.epoch, delivery.first_step), self._begun, self._serial)
+        token, part = at.parts[0].token, at.parts[0].part
+        self._go_to(at.parts, Delivery.begin(step, token, part, at.epoch, delivery.first_step), self._begun, self._serial)
 
     def _announce_delivery(self, engine: Engine, ready: Ready, begin_ns: int) -> None:
         """Announce a hand-over; `begin_ns` is when the consumer began to wait."""
@@ -727,8 +708,8 @@ class Feed(Observed):
         self._delivery, self._condition = self._delivery._replace(ready=self._delivery.ready._replace(end=False)), "new"
         if len(self._parts) > 1:
             del self._parts[0]
-            form, token = self._parts[0] = self._parts[0]._replace(token=self._parts[0].token._replace(loss_counts=loss_counts))
-            self._delivery = Delivery.begin(self.step, token, form, self._delivery.epoch, self._delivery.first_step)
+            part, token = self._parts[0] = self._parts[0]._replace(token=self._parts[0].token._replace(loss_counts=loss_counts))
+            self._delivery = Delivery.begin(self.step, token, part, self._delivery.epoch, self._delivery.first_step)
             return
         self._condition = "ended"
         if self.step == 0 and self._warns_when_empty:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import count, islice
 from typing import Any
 
@@ -99,7 +99,6 @@ class Run:
     """A feed's policies, and what it counts."""
 
     on_error: Any = field(default_factory=ps.Raise)
-    on_read_error: Any = None
     steps: bool = False
     num_skipped: int = 0
     num_replaced: int = 0
@@ -116,13 +115,9 @@ class Run:
 
 @dataclass(frozen=True)
 class Where:
-    """Whose run it is, and whether an operator above counts on positions."""
+    """Whose run it is."""
 
     run: Run
-    fixed: bool = False
-
-    def fix(self) -> Where:
-        return replace(self, fixed=True)
 
 
 def may(policy: Any, what: type) -> bool:
@@ -182,12 +177,14 @@ class Node:
             cell = standing(self, where, epoch, place)
             place += 1
             if holes and not cell.present():
-                where.run.num_skipped += 1
+                if where.run.steps:
+                    raise Failing(ps.errors.TooManySkipped("", where="", fix=""))
                 gone += 1
                 if size == INFINITE and gone > _MOST_GONE:
                     raise nothing_left()
                 continue
             gone = 0
+            cell.get()  # what fails is raised where it stands, whatever stands behind it
             yield cell
 
     def walk(self) -> Iterator[Node]:
@@ -208,19 +205,13 @@ def goes_on_for_ever(node: Node) -> bool:
 
 
 def standing(node: Node, where: Where, epoch: int, place: int, *, inside: bool = False) -> Cell:
-    """Return the element at a place of this order, or the next one that can be computed where one is wanted in its place.
-
-    `inside` of a batch: where positions are fixed, one that would be left out is replaced there.
-    """
+    """Return the element at a place of this order, or the next one that can be computed where one is wanted in its place."""
     own = node.cell(where, epoch, place)
-    skips = inside and where.fixed
 
     def compute() -> Any:
         try:
             return own.get()
-        except (Wanted, Left) as lost:
-            if isinstance(lost, Left) and not skips:
-                raise
+        except Wanted as lost:
             size, errors = node.size(), list(lost.errors)
             for distance in range(1, 1 + int(min(MOST_REPLACEMENTS, size - 1))):
                 where.run.spend()
@@ -244,7 +235,7 @@ def standing(node: Node, where: Where, epoch: int, place: int, *, inside: bool =
         except Wanted:
             return cell.there()
 
-    cell = Cell(compute, present if node.holes(where) and not skips else True)
+    cell = Cell(compute, present if node.holes(where) else True)
     return cell
 
 
@@ -261,11 +252,8 @@ class Source(Node):
     def size(self) -> Any:
         return len(self.rows)
 
-    def _policy(self, where: Where) -> Any:
-        return where.run.on_read_error or where.run.on_error
-
     def holes(self, where: Where) -> bool:
-        return bool(self.bad) and may(self._policy(where), ps.Skip) and not where.run.steps
+        return bool(self.bad) and may(where.run.on_error, ps.Skip)
 
     def positional(self, where: Where) -> bool:
         return True
@@ -275,8 +263,7 @@ class Source(Node):
             if place not in self.bad:
                 return self.rows[place]
             error = OSError(f"row {place}")
-            action = verdict(self._policy(where), error)
-            raise outcome(action, where, error)
+            raise outcome(verdict(where.run.on_error, error), where, error)
 
         return Cell(read, present=False)
 
@@ -284,7 +271,10 @@ class Source(Node):
 def outcome(action: str, where: Where, error: BaseException) -> Lost:
     if action == "raise":
         return Failing(error)
-    return Left(error) if action == "skip" and not where.run.steps else Wanted(error)
+    if action == "skip":
+        where.run.num_skipped += not where.run.trying
+        return Left(error)
+    return Wanted(error)
 
 
 class Generator(Node):
@@ -322,13 +312,13 @@ class Map(Node):
         return where.run.on_error if self.policy is None else self.policy
 
     def _skips(self, where: Where) -> bool:
-        return self.fails and may(self._policy(where), ps.Skip) and not where.run.steps
+        return self.fails and may(self._policy(where), ps.Skip)
 
     def holes(self, where: Where) -> bool:
         return self._skips(where) or self.kid.holes(where)
 
     def positional(self, where: Where) -> bool:
-        return self.kid.positional(where) and (where.fixed or not (self.kid.batched and self._skips(where)))
+        return self.kid.positional(where)
 
     def _run(self, where: Where, child: Cell, *, placed: bool) -> Cell:
         def compute() -> Any:
@@ -343,7 +333,7 @@ class Map(Node):
                     raise Undetermined("whether what stands in for another one must get through the folds as well") from None
                 if action == "replace" and placed and self.kid.batched and self.policy is None:
                     action = "raise"  # a feed's Replace behind a batch
-                if (action == "replace" or (action == "skip" and where.run.steps)) and not (placed and not self.kid.batched):
+                if action == "replace" and not (placed and not self.kid.batched):
                     raise Undetermined("another element where none has a position") from None
                 raise outcome(action, where, error) from None
 
@@ -358,7 +348,6 @@ class Map(Node):
             where.run.spend()
             cell = self._run(where, child, placed=False)
             if self._skips(where) and not cell.present():
-                where.run.num_skipped += 1
                 gone += 1
                 if gone > _MOST_GONE and goes_on_for_ever(self.kid):
                     if any(isinstance(node, Map) and node.draws for node in self.walk()):
@@ -366,6 +355,7 @@ class Map(Node):
                     raise nothing_left()
                 continue
             gone = 0
+            cell.get()
             yield cell
 
 
@@ -382,6 +372,7 @@ class Enumerate(Node):
 
     def flow(self, where: Where, epoch: int) -> Iterator[Cell]:
         for number, child in enumerate(self.kid.stream(where, epoch), self.start):
+            child.get()
             yield self._numbered(number, child)
 
 
@@ -394,7 +385,7 @@ class Cache(Node):
         return True
 
     def cell(self, where: Where, epoch: int, place: int) -> Cell:
-        return self.kid.cell(where.fix(), 0, place)
+        return self.kid.cell(where, 0, place)
 
 
 class Prefetch(Node):
@@ -543,9 +534,6 @@ class Several(Node):
     def positional(self, where: Where) -> bool:
         return True
 
-    def holes(self, where: Where) -> bool:
-        return super().holes(where.fix())
-
 
 class Concatenate(Several):
     def size(self) -> Any:
@@ -554,7 +542,7 @@ class Concatenate(Several):
     def cell(self, where: Where, epoch: int, place: int) -> Cell:
         for kid in self.kids:
             if place < kid.size():
-                return kid.cell(where.fix(), epoch, place)
+                return kid.cell(where, epoch, place)
             place -= kid.size()
         raise IndexError(place)
 
@@ -564,7 +552,7 @@ class Zip(Several):
         return min(kid.size() for kid in self.kids)
 
     def cell(self, where: Where, epoch: int, place: int) -> Cell:
-        parts = [kid.cell(where.fix(), epoch, place) for kid in self.kids]
+        parts = [kid.cell(where, epoch, place) for kid in self.kids]
 
         def compute() -> Any:
             values, lost = [], []
@@ -594,7 +582,7 @@ class Members(Several):
 
     def cell(self, where: Where, epoch: int, place: int) -> Cell:
         member, below, inner = self.turns[place]
-        return self.kids[member].cell(where.fix(), below(epoch), inner)
+        return self.kids[member].cell(where, below(epoch), inner)
 
 
 def mixed(kids: list[Node], weights: list[float], stop: str) -> Members:
@@ -633,28 +621,26 @@ class Batch(Node):
             number += 1
         return number
 
-    def holes(self, where: Where) -> bool:
-        return False
-
-    def positional(self, where: Where) -> bool:
-        return self.kid.positional(where) and (where.fixed or not self.kid.holes(where))
-
     def _made(self, rows: list[Cell]) -> Cell:
         def compute() -> Any:
-            values, errors = [], []
+            values, errors, left = [], [], []
             for row in rows:
                 try:
                     values.append(row.get())
                 except Failing as failing:
                     errors += failing.errors
+                except Left as one:
+                    left += one.errors
             if errors:
                 raise Failing(*errors)
+            if rows and not values:
+                raise Left(*left)
             try:
                 return self.make(values)
             except Unfit:
                 raise Failing(ps.errors.SpecError("", where="", fix="")) from None
 
-        return Cell(compute)
+        return Cell(compute, present=False)
 
     def cell(self, where: Where, epoch: int, place: int) -> Cell:
         places = self._places(place, self.kid.size())
@@ -666,13 +652,10 @@ class Batch(Node):
         last = (self.count - 1) * self.stride
         below = self.kid.stream(where, epoch)
         while True:
-            try:
-                cell = next(below, None)
-            except Failing as failing:  # elements of the batch that is being filled may have failed before
-                pending = [error for place in self._places(number, size) for error in _errors(cells[place])]
-                raise Failing(*pending, *failing.errors) from None
+            cell = next(below, None)
             if cell is None:
                 break
+            cell.get()
             cells[size] = cell
             size += 1
             if number * self.shift + last < size:
@@ -681,14 +664,6 @@ class Batch(Node):
         while number * self.shift < size and not self.drop:
             yield self._made([cells[place] for place in self._places(number, size)])
             number += 1
-
-
-def _errors(cell: Cell) -> tuple[BaseException, ...]:
-    try:
-        cell.get()
-    except Failing as failing:
-        return failing.errors
-    return ()
 
 
 # -- folds ------------------------------------------------------------------------------------------------------------------------
@@ -794,17 +769,14 @@ class Outcome:
     ended: bool = True
 
 
-def outcome_of(root: Node, on_error: Any, on_read_error: Any, most: int) -> Outcome:
+def outcome_of(root: Node, on_error: Any, most: int) -> Outcome:
     """Run a plan up to `most` elements.
 
     Raises:
         Undetermined, Endless: there is nothing to compare with.
     """
-    run = Run(on_error, on_read_error)
-    top = root
-    while not top.indexable and top.kids:
-        top = top.kid
-    run.steps = top.indexable and any(isinstance(node, Shard) for node in top.walk())
+    run = Run(on_error)
+    run.steps = root.indexable and any(isinstance(node, Shard) for node in root.walk())
     where = Where(run)
     out = Outcome([])
     cells = root.stream(where, 0)

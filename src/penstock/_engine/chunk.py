@@ -17,7 +17,7 @@ from penstock._order.runs import Run
 from penstock.errors import StateUnavailable
 
 __all__ = [
-    "NOTHING_COMPLETED",
+    "IN_ORDER",
     "NO_BUFFER",
     "NO_POSITIONS",
     "BatchItem",
@@ -25,18 +25,18 @@ __all__ = [
     "Chunk",
     "Claim",
     "Collected",
-    "CompletedRuns",
+    "Completed",
     "Counted",
     "Entry",
     "Failure",
     "FoldState",
     "KeyedElement",
     "KnownLoss",
-    "LateFailure",
     "LossCounts",
     "LostElement",
     "Memory",
     "Outcome",
+    "Place",
     "Positions",
     "PositionsPerOp",
     "Replayed",
@@ -68,8 +68,7 @@ class LostElement(NamedTuple):
         place: its pass and number in the leaf of the plan, None when only its key is known.
         error: None when it is known from a saved state and was not tried again.
         inner: as that of `Known`.
-        fixed: whether it is an element of a batch inside the leaf of the plan. It was replaced, so a resume that reads it again may try
-            it once more: nothing behind it moves.
+        fixed: whether it is an element of a batch inside the leaf of the plan: a resume that reads it again tries it once more.
     """
 
     item: int
@@ -177,19 +176,61 @@ class FoldState(NamedTuple):
     replay: tuple[int, int] = (0, 0)
 
 
-class CompletedRuns(NamedTuple):
-    """What was delivered beyond a position, in completion order.
+class Step:
+    """Positions begin..end-1 of a pass, that went on one after the other, and what went on next: a list that ends with the last step.
+
+    It is linked forwards. So a place that is kept keeps what came behind it, and what came before all places is let go.
+    """
+
+    __slots__ = ("begin", "end", "following", "pass_number")
+
+    def __init__(self, pass_number: int = 0, begin: int = 0, end: int = 0) -> None:
+        self.pass_number, self.begin, self.end = pass_number, begin, end
+        self.following: Step | None = None
+
+
+class Place(NamedTuple):
+    """A place in the order in which positions went on: behind the first `num_taken` positions of a step."""
+
+    step: Step
+    num_taken: int
+
+    def up_to(self, end: Place) -> tuple[tuple[int, int, int], ...]:
+        """Return (pass, begin, end) of what went on between two places, in its order."""
+        step, begin = self.step, self.step.begin + self.num_taken
+        out = []
+        while step is not end.step:
+            out.append((step.pass_number, begin, step.end))
+            following = step.following
+            assert following is not None, "the other place comes first"
+            step, begin = following, following.begin
+        out.append((step.pass_number, begin, step.begin + end.num_taken))
+        return tuple(run for run in out if run[1] < run[2])
+
+
+class Completed(NamedTuple):
+    """What positions went on that are not all before `Token.source`, where they go on as they are finished.
 
     Attributes:
-        runs: positions (begin, end) of the pass, ascending.
-        partial: for inputs with several results, (position, the numbers of those that were delivered).
+        runs: positions (begin, end) of the pass beyond it that were delivered, ascending.
+        again: (pass, begin, end) of what a resume takes first, in this order: what folds had taken behind the place.
+        at: the place in the order of the run.
+        until: the place up to which folds had taken something.
     """
 
     runs: tuple[Run, ...] = ()
-    partial: tuple[tuple[int, Sequence[int]], ...] = ()
+    again: tuple[tuple[int, int, int], ...] = ()
+    at: Place | None = None
+    until: Place | None = None
+
+    @property
+    def taken(self) -> tuple[tuple[int, int, int], ...]:
+        """What a resume at this place takes first."""
+        return self.at.up_to(self.until) if self.at is not None and self.until is not None else self.again
 
 
-NOTHING_COMPLETED = CompletedRuns()
+IN_ORDER = Completed()
+"""All positions before the place, and no other one."""
 
 
 class StreamState(NamedTuple):
@@ -209,11 +250,16 @@ class Token(NamedTuple):
 
     source: tuple[int, int]
     fold_runners: tuple[FoldState, ...] = ()
-    done: CompletedRuns = NOTHING_COMPLETED
+    done: Completed = IN_ORDER
     note: StreamState | None = None
     """Of a stream that has states: the last one at or before `source`."""
     loss_counts: LossCounts = ()
     """What was skipped and replaced before."""
+
+    def read_up_to(self, last: Token) -> Token:
+        """Return this place for a fold that has taken all up to `last`."""
+        until = last.done.until or last.done.at
+        return self if until is None else self._replace(done=self.done._replace(until=until))
 
 
 class Counted(NamedTuple):
@@ -244,17 +290,6 @@ class Failure(NamedTuple):
     stage: str
     worker: int
     of_close: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class LateFailure:
-    """Takes the place of an element that failed, up to the folds: it is raised only if they let it through.
-
-    With `at_once` it is raised as soon as it comes to a fold: how many elements stood in its place is not known.
-    """
-
-    failure: Failure
-    at_once: bool = False
 
 
 class Result(NamedTuple):
@@ -378,26 +413,16 @@ class Collected:
 
     Attributes:
         parts: by first row, elements that are not written into a batch, with the row that each came from.
-        keys: by first row, keys and rows of elements that were written into a batch before the folds counted them.
         lost: what was skipped or replaced.
-        late: by row or item, its results that failed where folds may leave them out (number among the results that are left, key,
-            failure), in the order in which they were taken out.
-        bad_rows: rows without an element: it failed in an earlier segment, or here below a batch, which is then late itself.
     """
 
     parts: dict[int, tuple[Block, Ints]] = field(default_factory=dict)
-    keys: dict[int, tuple[Block, Ints | range]] = field(default_factory=dict)
     lost: list[LostElement] = field(default_factory=list)
-    late: dict[int, list[tuple[int, tuple[int, int, int], LateFailure]]] = field(default_factory=dict)
-    bad_rows: dict[int, LateFailure] = field(default_factory=dict)
 
     def cut(self, count: int, rows: int) -> Collected:
         """Keep what belongs to the first `count` items, which have so many rows; return what belongs to the others."""
-        lost = [loss._replace(item=loss.item - count, row=loss.row - rows) for loss in self.lost if loss.item >= count]
-        tail = Collected(lost=lost, bad_rows=_from(self.bad_rows, rows))
+        tail = Collected(lost=[loss._replace(item=loss.item - count, row=loss.row - rows) for loss in self.lost if loss.item >= count])
         self.lost = [loss for loss in self.lost if loss.item < count]
-        self.bad_rows = {row: one for row, one in self.bad_rows.items() if row < rows}
-        self.keys = {begin: _rows_before(keys, rows) for begin, keys in self.keys.items() if begin < rows}
         return tail
 
 
@@ -412,13 +437,11 @@ class Chunk:
         num_rows: of all items.
         positions: of the rows and items, where a leaf makes them.
         given: what it was made of, where no leaf makes it.
-        tokens: the place behind each item; None where pass and number say it, with `beyond` them what was delivered in completion order.
+        tokens: the place behind each item; None where pass and number say it.
         ends_pass: whether the end of the pass stands behind it; `pass_token` is then the place behind that, if it has tokens.
         tail: the failure behind it: one that came with it, or its own, by item, when it is finished.
         rows: its batches under construction.
         result: its items, when it is finished.
-        batch_rows_in_place: rows of each batch where rows are written before the folds behind them have counted them; else 0.
-        all_in_place: whether all of these are there.
         made_of: (segment, seq) of the chunk that it was made of: in the segment before, or in segment -1 of what was read.
     """
 
@@ -430,14 +453,11 @@ class Chunk:
     positions: Positions = NO_POSITIONS
     given: Block | None = None
     tokens: Sequence[Token] | Counted | None = None
-    beyond: CompletedRuns = NOTHING_COMPLETED
     ends_pass: bool = False
     pass_token: Token | None = None
     tail: Failure | None = None
     rows: Rows | None = None
     result: Result | None = None
-    batch_rows_in_place: int = 0
-    all_in_place: bool = False
     made_of: tuple[int, int] | None = None
     replayed: Replayed = NOTHING_REPLAYED
     buffer: Buffer = NO_BUFFER
@@ -469,11 +489,9 @@ class Chunk:
             num_rows=self.num_rows - rows,
             positions=Positions(_part_of(positions_per_op, slice(rows, None)), _part_of(above, slice(count, None))),
             given=None if self.given is None else self.given.select(slice(rows, None)),
-            beyond=self.beyond,
             ends_pass=self.ends_pass,
             pass_token=self.pass_token,
             tail=None if self.tail is None else self.tail._replace(at=self.tail.at - count),
-            batch_rows_in_place=self.batch_rows_in_place,
             made_of=self.made_of,
             replayed=self.replayed.behind(count, rows),
             memory=Memory(given_bytes),
@@ -519,10 +537,6 @@ class Chunk:
         """Keep what a worker found and made."""
         collected = self.collected
         collected.parts.update(outcome.parts)
-        collected.keys.update(outcome.keys)
-        collected.bad_rows.update(outcome.bad_rows)
-        for number, one in outcome.late:
-            collected.late.setdefault(number, []).append(one)
         collected.lost += [lost if lost.row < 0 else lost._replace(item=self.item_of(lost.row)) for lost in outcome.lost]
         for row, places in outcome.moved:
             for (epochs, positions), (epoch, position) in zip(self.positions.rows, places, strict=True):
@@ -557,13 +571,15 @@ class Chunk:
             borders = np.cumsum(self.sizes)
             count = int(np.searchsorted(borders, row, side="left" if up else "right")) + up
             return count, int(borders[count - 1]) if count else 0
-        size = self.batch_rows_in_place or 1
-        border = -(-row // size) * size if up else row // size * size
-        return border, border
+        return row, row
 
     def first_row(self, item: int) -> int:
         """Return the first row of an item."""
         return item if self.sizes is None else sum(self.sizes[:item])
+
+    def left_out_rows(self) -> set[int]:
+        """Return the rows that have no element because a policy left theirs out."""
+        return {loss.row for loss in self.collected.lost if loss.row >= 0 and not (loss.how or loss.inner or loss.fixed)}
 
     def lost_by_item(self) -> dict[int, list[LostElement]]:
         """Return what was skipped or replaced, by item, in order."""
@@ -575,7 +591,7 @@ class Chunk:
     def token_after(self, item: int) -> Token:
         """Return the state that resumes right behind an item."""
         if self.tokens is None:
-            return Token((self.pass_number, self.first + item + 1), (), self.beyond)
+            return Token((self.pass_number, self.first + item + 1))
         return self.tokens.behind(item + 1) if isinstance(self.tokens, Counted) else self.tokens[item]
 
 
@@ -586,12 +602,6 @@ def _from(some: dict[int, _T], border: int) -> dict[int, _T]:
 
 def _part_of(positions_per_op: PositionsPerOp, part: slice) -> PositionsPerOp:
     return [(epochs[part], positions[part]) for epochs, positions in positions_per_op]
-
-
-def _rows_before(keys: tuple[Block, Ints | range], border: int) -> tuple[Block, Ints | range]:
-    block, rows = keys
-    count = int(np.searchsorted(rows, border))
-    return Block(block.epochs[:count], block.indices[:count], block.lanes[:count]), rows[:count]
 
 
 class Claim(NamedTuple):
@@ -616,7 +626,7 @@ class Claim(NamedTuple):
         chunk = self.chunk
         assert chunk is not None
         begin, end, given = self.begin, self.end, chunk.given
-        positions_per_op, replayed, bad_rows = chunk.positions.rows, chunk.replayed, chunk.collected.bad_rows
+        positions_per_op, replayed = chunk.positions.rows, chunk.replayed
         here = None if (begin, end) == (0, chunk.num_rows) else slice(begin, end)
         if given is not None:
             given = given if here is None else given.select(here)
@@ -631,9 +641,7 @@ class Claim(NamedTuple):
             given,
             positions_per_op if here is None else _part_of(positions_per_op, here),
             {row: some for row, some in replayed.known.items() if begin <= row < end} if replayed.known else {},
-            {row: one for row, one in bad_rows.items() if begin <= row < end} if bad_rows and not self.stage else {},
             chunk.first_row(replayed.num_items),
-            chunk.batch_rows_in_place > 0,
         )
 
 
@@ -648,9 +656,7 @@ class WorkItem(NamedTuple):
         given: the rows that the chunk was made of, for a later stage only their keys; None where they are read from the leaf.
         positions_per_op: (epochs, positions) of these rows at each level of the leaf's chain.
         known: of these rows, what was skipped or replaced before the state was saved.
-        bad_rows: of these rows, those without an element.
         num_replayed: rows of the chunk before this one were read before the state was saved.
-        writes_in_place: whether rows go into batches before the fold behind has counted them.
         fatal: once it has ended or stalled worker processes: the rows that did, each with the error. Its rows are computed one by one
             then, and each is announced before.
     """
@@ -664,9 +670,7 @@ class WorkItem(NamedTuple):
     given: Block | None
     positions_per_op: PositionsPerOp
     known: dict[int, list[KnownLoss]]
-    bad_rows: dict[int, LateFailure]
     num_replayed: int
-    writes_in_place: bool
     fatal: dict[int, BaseException] | None = None
 
 
@@ -675,13 +679,13 @@ class BatchItem(NamedTuple):
 
     Attributes:
         batches: None in the place of one that could not be made.
-        sizes: rows of each, where `keys` has those of their elements.
+        sizes: elements of each, where `keys` has those of their elements.
         keys: of all elements, or None where batches have positions of their own.
         positions_per_op: (epochs, positions) of these batches at each level.
         known: of these batches, what was skipped or replaced before the state was saved.
         num_replayed: batches before this one were read before the state was saved.
         bad: the failures of batches whose elements do not fit each other.
-        without: batches that lack an element: nothing is done with them.
+        without: batches all of whose elements were left out: nothing is done with them.
         fatal: as that of a WorkItem.
         collated: whether batches are batches; else they are lists of rows, and collation comes first.
     """
@@ -707,10 +711,7 @@ class Outcome(NamedTuple):
         failure: of the row at `end`; None when all are done, or there was no room for more.
         origins: the batch that each element of `block` came from.
         parts: by first row, elements that are not written into a batch, with the row that each came from.
-        keys: by first row, keys and rows of the elements that were written ahead.
         lost: what was skipped or replaced.
-        late: by row or batch, failures that are raised only if the folds let their elements through.
-        bad_rows: rows whose batch lacks an element for such a failure.
         moved: rows that stand for other positions now, with those at each level.
         kept_bytes: what is left behind, for the batch or the next stage.
         most_bytes: what was held at once.
@@ -722,10 +723,7 @@ class Outcome(NamedTuple):
     failure: Failure | None = None
     origins: Sequence[int] = ()
     parts: Sequence[tuple[int, tuple[Block, Ints]]] = ()
-    keys: Sequence[tuple[int, tuple[Block, Ints | range]]] = ()
     lost: Sequence[LostElement] = ()
-    late: Sequence[tuple[int, tuple[int, tuple[int, int, int], LateFailure]]] = ()
-    bad_rows: Sequence[tuple[int, LateFailure]] = ()
     moved: Sequence[tuple[int, list[tuple[int, int]]]] = ()
     kept_bytes: int = 0
     most_bytes: int = 0

@@ -7,41 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from penstock._engine.chunk import NO_BUFFER, Chunk, Collected, Counted, Failure, LateFailure, Result, Token, merged
-from penstock._engine.compute import keys_of
-from penstock._engine.error_policy import LossLedger
-from penstock._engine.folding import Sequenced, failure_in, pieces_of
+from penstock._engine.chunk import Chunk, Counted, Result, Token
+from penstock._engine.folding import Sequenced, pieces_of
 from penstock._engine.program import Program, SegmentPlan
 from penstock._ops.block import Block
 from penstock._order.arithmetic import INFINITE
 from penstock._order.folds import RepeatFold, TakeFold
 from penstock.errors import LengthMismatch, SourceError
 
-__all__ = ["LeftOut", "ReadCount", "booked_in_place", "chunks_of", "empty_pass", "given_chunk", "left_out_of", "passed_on"]
-
-
-def booked_in_place(chunk: Chunk, ledger: LossLedger) -> tuple[list[Any], Sequence[Token] | Counted, Failure | None]:
-    """Return the items of a chunk, the state behind each, and the failure behind them.
-
-    The state is counted on from the first, unless there is something else to say behind some of them.
-    """
-    items, tail = chunk.result.items if chunk.result is not None else [], chunk.tail
-    lost = chunk.lost_by_item() if chunk.collected.lost else {}
-    if not lost and (chunk.tokens is None or not ledger.loss_counts):
-        return (
-            items,
-            chunk.tokens if chunk.tokens is not None else Counted(Token((chunk.pass_number, chunk.first), loss_counts=ledger.loss_counts)),
-            tail,
-        )
-    tokens: list[Token] = []
-    for number in range(len(items)):
-        after = chunk.token_after(number)
-        for loss in lost.get(number, ()):
-            error = ledger.book(loss, after.loss_counts, *after.source)
-            if error is not None:
-                return items[:number], tokens, Failure(number, error, loss.stage, loss.worker)
-        tokens.append(after._replace(loss_counts=merged(after.loss_counts, ledger.loss_counts)))
-    return items, tokens, tail
+__all__ = ["LeftOut", "ReadCount", "chunks_of", "empty_pass", "given_chunk", "left_out_of", "passed_on"]
 
 
 def empty_pass() -> SourceError:
@@ -75,7 +49,7 @@ class LeftOut:
         """Count a chunk of the segment; return the error of passes that nothing is left of."""
         if not chunk.num_items:
             return None
-        if chunk.result is None or chunk.result.items or (chunk.all_in_place and chunk.batch_rows_in_place):
+        if chunk.result is None or chunk.result.items:
             self._begin = None
             return None
         place = chunk.token_after(chunk.num_items - 1).source
@@ -101,7 +75,7 @@ def left_out_of(program: Program) -> list[LeftOut | None]:
     for segment in program.segments:
         watched = program.policies.skips and (period or passes)
         out.append(LeftOut(period, passes, random=program.random) if watched else None)
-        for fold in segment.folds or ():
+        for fold in segment.folds:
             if isinstance(fold, TakeFold):
                 period = passes = 0
             elif isinstance(fold, RepeatFold) and fold.count is None:
@@ -128,10 +102,10 @@ class ReadCount:
         One that was cut need not add up, nor one that failed: behind the failure nothing may be wanted of it.
         """
         self._failed = self._failed or chunk.tail is not None
-        skipped = sum(loss.how == 0 for loss in chunk.collected.lost)
-        exact = chunk.result is not None and plan.one_to_one and not chunk.all_in_place
-        self._num_read += len(chunk.result.items) if exact and chunk.result is not None else chunk.num_items - skipped
-        self._num_skipped += skipped
+        exact = chunk.result is not None and plan.one_to_one
+        count = len(chunk.result.items) if exact and chunk.result is not None else chunk.num_items
+        self._num_read += count
+        self._num_skipped += (chunk.num_items - count) if chunk.collected.lost else 0
         if not chunk.ends_pass:
             return None
         read, skipped, failed = self._num_read, self._num_skipped, self._failed
@@ -147,25 +121,22 @@ class ReadCount:
 
 def chunks_of(chunk: Chunk, out: Sequenced, *, batched: bool, one_batch_per_chunk: bool) -> list[Chunk]:
     """Make the chunks of the next segment of what came out of the folds: one of all, or, where elements are to be alone, one of each."""
-    if out.unchanged and (chunk.batch_rows_in_place or not one_batch_per_chunk):
+    if out.unchanged and not one_batch_per_chunk:
         return [passed_on(chunk, out.tokens)]
     items: list[Any] = list(pieces_of(chunk.result)) if out.unchanged and chunk.result is not None else out.items
     groups = items if batched else [[piece] for piece in items]
     tokens = [out.tokens.behind(number + 1) for number in range(len(groups))] if isinstance(out.tokens, Counted) else out.tokens
     size = 1 if one_batch_per_chunk else max(1, len(groups))
     return [
-        given_chunk(groups[first : first + size], batched, tokens[first : first + size], chunk.pass_number, 0, late=out.late)
+        given_chunk(groups[first : first + size], batched, tokens[first : first + size], chunk.pass_number, 0)
         for first in range(0, max(1, len(groups)), size)
     ]
 
 
-def given_chunk(
-    pieces: list[list[Any]], batched: bool, tokens: Sequence[Token], pass_number: int, first: int, *, late: bool = False
-) -> Chunk:
-    """Make a chunk for the next segment of what a fold runner emitted: groups of pieces or single ones, of which some may be `late`."""
+def given_chunk(pieces: list[list[Any]], batched: bool, tokens: Sequence[Token], pass_number: int, first: int) -> Chunk:
+    """Make a chunk for the next segment of what a fold runner emitted: groups of pieces or single ones."""
     flat = [piece for group in pieces for piece in group]
     keys = [piece.key for piece in flat]
-    bad_rows = {row: LateFailure(failure) for row, piece in enumerate(flat) if (failure := failure_in(piece))} if late else {}
     block = Block(
         np.array([key[0] for key in keys], np.int64),
         np.array([key[1] for key in keys], np.int64),
@@ -180,36 +151,14 @@ def given_chunk(
         num_rows=len(flat),
         given=block,
         tokens=tokens,
-        collected=Collected(bad_rows=bad_rows),
     )
 
 
 def passed_on(chunk: Chunk, tokens: Sequence[Token] | Counted) -> Chunk:
-    """Make the chunk of the next segment of one that goes through the folds unchanged: its batches, or its elements. It loses its rows.
-
-    Where nothing is to be done there, it is finished already.
-    """
+    """Make the chunk of the next segment of one whose elements go through the folds unchanged."""
     assert isinstance(chunk.result, Result)
-    block, done = chunk.result.block, chunk.batch_rows_in_place and chunk.result.items
-    given: Block | None = None
-    if not chunk.batch_rows_in_place:
-        assert block is not None
-        given = Block(block.epochs, block.indices, block.lanes, rows=block.rows())
-    elif not done:
-        given = keys_of([chunk.collected.keys[begin][0] for begin in sorted(chunk.collected.keys)])
-    num_rows = chunk.num_rows if chunk.batch_rows_in_place else len(chunk.result.items)
-    count = num_rows // (chunk.batch_rows_in_place or 1)
-    rows, chunk.rows = chunk.rows, None  # they know the chunk by name: the one that made them must not hold them
-    return Chunk(
-        seq=-1,
-        pass_number=chunk.pass_number,
-        first=0,
-        sizes=[chunk.batch_rows_in_place] * count if chunk.batch_rows_in_place else None,
-        num_rows=num_rows,
-        given=given,
-        tokens=tokens,
-        rows=None if done else rows,
-        result=chunk.result if done else None,
-        all_in_place=chunk.batch_rows_in_place > 0,
-        buffer=chunk.buffer if chunk.batch_rows_in_place else NO_BUFFER,
-    )
+    block = chunk.result.block
+    assert block is not None
+    given = Block(block.epochs, block.indices, block.lanes, rows=block.rows())
+    num_rows = len(chunk.result.items)
+    return Chunk(seq=-1, pass_number=chunk.pass_number, first=0, sizes=None, num_rows=num_rows, given=given, tokens=tokens)

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple, TypeVar, cast
 import numpy as np
 
 from penstock._contracts.element import bytes_of_all
-from penstock._engine.chunk import BatchItem, Failure, KnownLoss, LateFailure, LostElement, Outcome, PositionsPerOp, WorkItem
+from penstock._engine.chunk import BatchItem, Failure, KnownLoss, LostElement, Outcome, PositionsPerOp, WorkItem
 from penstock._engine.error_policy import (
+    EMPTY,
     MOST_REPLACEMENTS,
     RAISING,
     SKIPPED,
@@ -21,11 +22,10 @@ from penstock._engine.error_policy import (
     Partial,
     handled,
     in_pieces,
-    prepare,
 )
 from penstock._engine.program import IN_PROGRAM, FilterStep, SegmentPlan
 from penstock._engine.verifying import Where, beside, chosen, computed_twice, copied, rows_twice
-from penstock._ops.block import UNLIMITED, Block, ElementFailed, Ints, part_of
+from penstock._ops.block import LEFT_OUT, UNLIMITED, Block, ElementFailed, Ints, part_of
 from penstock._ops.operator import ChainOp, Operator, WritesRows, apply_all
 from penstock._ops.reading import BatchLeaf
 from penstock._ops.rows import Rows
@@ -83,10 +83,7 @@ class _Job:
         self.positions_per_op = item.positions_per_op
         self.moved: set[int] = set()
         self.parts: dict[int, tuple[Block, Ints]] = {}
-        self.keys: dict[int, tuple[Block, Ints | range]] = {}
         self.lost: list[LostElement] = []
-        self.late: list[tuple[int, tuple[int, tuple[int, int, int], LateFailure]]] = []
-        self.bad_rows: list[tuple[int, LateFailure]] = []
         self.unknown: frozenset[str] = frozenset()
 
     def outcome(self, end: int, block: Block | None, failure: Failure | None) -> Outcome:
@@ -97,10 +94,7 @@ class _Job:
             failure,
             (),
             tuple(self.parts.items()),
-            tuple(self.keys.items()),
             _handed_over(self.lost),
-            _handed_over(self.late),
-            _handed_over(self.bad_rows),
             [(row, self._places(row)) for row in self.moved],
             self.worker.kept,
             self.worker.most_bytes,
@@ -143,8 +137,7 @@ class _Job:
         try:
             out, unknown = computed_twice(worker, lambda: self.run(begin, end), again, lambda: Where(*self._identity(begin)[:2]))
         except ElementFailed:
-            for collected in (self.parts, self.keys):
-                collected.pop(begin, None)
+            self.parts.pop(begin, None)
             raise
         self.unknown |= unknown
         return out
@@ -168,7 +161,7 @@ class _Job:
 
     def known_rows(self) -> Collection[int]:
         """Return the rows that are known to have failed in this stage before the state was saved."""
-        return [*self.item.bad_rows, *(row for row, some in self.item.known.items() if any(self._is_due(one) for one in some))]
+        return [row for row, some in self.item.known.items() if any(self._is_due(one) for one in some)]
 
     def _is_due(self, known: KnownLoss) -> bool:
         """Tell whether this stage is where something is done about what is known: for a whole input the first that is run here.
@@ -183,8 +176,6 @@ class _Job:
 
     def handle(self, row: int, failed: ElementFailed | None) -> Any:
         """Say what stands for a row that failed, or is known to have failed before the state was saved."""
-        if failed is None and row in self.item.bad_rows:
-            return SKIPPED
         known = [one for one in self.item.known.get(row, ()) if self._is_due(one)] if failed is None else []
         whole = next((one for one in known if not one.inner), None)
         around = Around(self.worker.index, self.lost)
@@ -205,28 +196,16 @@ class _Job:
                 lambda out: self.run(row, row + 1, out, found),
                 failed,
                 known,
-                around._replace(late=partial(self._late, row)),
+                around,
             )
-        if out is not SKIPPED and not isinstance(out, Failure):
+        if out is EMPTY:
+            found[-1] = found[-1]._replace(fixed=False)  # it stands for the row, which goes with it
+        if not isinstance(out, Failure):
             self.lost.extend(found)
-        return out
-
-    def _late(self, row: int, failed: ElementFailed, failure: Failure) -> tuple[int, ...] | None:
-        """Keep the failure of a row, or of one of its results, for the folds, where these may leave it out by count alone."""
-        plan = self.plan
-        settled = plan.decides if plan.batch is not None else (self.item.stage, failed.step) <= plan.settled_after
-        if not plan.late_failures or (settled and (plan.batch is not None or failed.inner is None)):
-            return None
-        key, where, _ = self._identity(row)
-        late = LateFailure(prepare(failure, where, key[:2]), at_once=settled)
-        if plan.batch is not None:
-            self.bad_rows.append((row, late))
-            return ()
-        self.late.append((row, (failed.inner[1] if failed.inner else 0, failed.key or key, late)))
-        return (*failed.inner, 1) if settled and failed.inner else failed.inner or ()
+        return SKIPPED if out is EMPTY else out
 
     def _retry(self, row: int, found: list[LostElement], child: ChainOp, length: Length, epochs: Ints, positions: Ints) -> list[Any]:
-        """Compute the elements of batches inside the leaf; others take the place of those that fail, for their positions are fixed.
+        """Compute the elements of batches inside the leaf, each alone or with its neighbours; None stands for one that is left out.
 
         Args:
             row: of the chunk.
@@ -257,7 +236,8 @@ class _Job:
             key = int(parts[0][0]), int(parts[1][0]), int(parts[2][0])
             again = partial(run, place, place + 1)
             case = FailedElement(-1, row, again, others, lambda: None, key, child.where(epoch, position), (key,), None, False, fixed=True)
-            return self.error_handler.handle(case, failed, self.worker.index, found)[0]
+            result = self.error_handler.handle(case, failed, self.worker.index, found)[0]
+            return [LEFT_OUT] if result is SKIPPED or result is EMPTY else result
 
         done, _, failure = in_pieces(0, len(positions), (), run, handle)
         if failure is not None:
@@ -422,7 +402,7 @@ class _Job:
 
     def _write(self, piece: _RowRange, slot: Rows, block: Block, positions_per_op: PositionsPerOp, asked: int) -> int:
         """Run a block through the last stage, straight into the slot; return how many rows it took."""
-        operators, worker, keys = self.plan.stages[piece.stage].operators, self.worker, block
+        operators, worker = self.plan.stages[piece.stage].operators, self.worker
         if operators and hasattr(operators[-1], "apply_into") and worker.trace is None:
             block = apply_all(operators[:-1], block, positions_per_op[:-1], worker)
             worker.block, worker.operator = block, operators[-1]
@@ -433,12 +413,6 @@ class _Job:
             count = len(block)
         worker.weigh(block.num_bytes)
         worker.keep(kept)
-        if self.item.writes_in_place:
-            here = slice(0, count)
-            self.keys[piece.begin] = (
-                Block(keys.epochs[here], keys.indices[here], keys.lanes[here]),
-                range(piece.begin, piece.begin + count),
-            )
         return piece.end - piece.begin if count == asked else count  # of rows that a policy left out there is nothing
 
     def _leave(self, piece: _RowRange, block: Block, origins: Ints | None) -> None:
@@ -449,7 +423,6 @@ class _Job:
             return
         for row, element in zip(places.tolist(), block.rows(), strict=True):
             self.slot.put(row, element)
-        self.keys[piece.begin] = Block(block.epochs, block.indices, block.lanes), places
 
     def _positions_of(self, piece: _RowRange, block: Block) -> PositionsPerOp:
         """Return the (epochs, positions) of the stage's operators; where rows are given, those of the keys: only maps stand there."""
@@ -522,7 +495,6 @@ def compute_batches(plan: SegmentPlan, item: BatchItem, worker: WorkerContext, e
     """Run batches through the operators above them, around those that fail. Nothing else is touched."""
     worker.finishing = True
     lost: list[LostElement] = []
-    kept: list[tuple[int, tuple[int, tuple[int, int, int], LateFailure]]] = []
 
     def run(begin: int, end: int, without: Without = ()) -> tuple[Block, Ints]:
         if item.fatal is not None:
@@ -536,15 +508,6 @@ def compute_batches(plan: SegmentPlan, item: BatchItem, worker: WorkerContext, e
         failed = ElementFailed(0, "+".join(filter(None, (step.name for step in plan.batch_ops))), item.fatal[number])
         failed.fatal = True
         return failed
-
-    def late(number: int, failed: ElementFailed, failure: Failure) -> tuple[int, ...] | None:
-        settled = failed.step <= plan.settled_in_batch_ops
-        if not plan.late_failures or (settled and failed.inner is None):
-            return None
-        case = _failed_batch(item, number)
-        late_failure = LateFailure(prepare(failure, case.where, case.key[:2]), at_once=settled)
-        kept.append((number, (failed.inner[1] if failed.inner else 0, failed.key or case.key, late_failure)))
-        return (*failed.inner, 1) if settled and failed.inner else failed.inner or ()
 
     def handle(number: int, failed: ElementFailed | None) -> Any:
         if number in item.without:
@@ -560,7 +523,7 @@ def compute_batches(plan: SegmentPlan, item: BatchItem, worker: WorkerContext, e
             lambda out: run(number, number + 1, out),
             failed,
             known,
-            Around(worker.index, lost, partial(late, number)),
+            Around(worker.index, lost),
         )
 
     asked, twice = [*item.known, *item.bad, *item.without], _batches_twice(item, error_handler.policies.verify)
@@ -570,7 +533,7 @@ def compute_batches(plan: SegmentPlan, item: BatchItem, worker: WorkerContext, e
     worker.piece = None
     origins = [origin + begin for begin, (_, part) in parts for origin in part.tolist()]
     block = concatenated([part for _, (part, _) in parts])
-    return Outcome(end, block, failure, origins, lost=_handed_over(lost), late=_handed_over(kept))
+    return Outcome(end, block, failure, origins, lost=_handed_over(lost))
 
 
 def _handed_over(some: list[T]) -> tuple[T, ...]:

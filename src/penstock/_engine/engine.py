@@ -31,7 +31,6 @@ from penstock._ops.block import Block
 from penstock._ops.draws import Draws
 from penstock._ops.map import AwaitedOp, CallResult
 from penstock._ops.worker import WorkerContext
-from penstock._order.runs import Recording
 from penstock.errors import FeedStalled
 from penstock.kernels import slow_twins
 from penstock.queues import ParkingLot
@@ -60,7 +59,6 @@ class Engine:
         start: Token,
         allocate: Callable[[int], Any],
         listeners: list[Listener],
-        ordered: bool | Recording = True,
         watch: Watch | None = None,
     ) -> None:
         """Prepare to run from the state `start`; nothing happens yet.
@@ -72,14 +70,13 @@ class Engine:
             start: the token to resume behind.
             allocate: gives the memory of batches.
             listeners: called with every event, from the thread where it happens.
-            ordered: whether elements keep their order, or go on as they are finished, or as they did in a recorded run.
             watch: looks at the workers while a consumer waits; by default none does.
         """
         self.stopping = False
         self.is_torn = False  # stopped, as an interrupt in the consumer's thread left a change half done
         self.occupied = False  # by a consumer that runs a task itself
         self.breaker = Breaker()
-        self._scheduler = Scheduler(program, num_workers, memory_bytes, start, ordered=ordered)
+        self._scheduler = Scheduler(program, num_workers, memory_bytes, start)
         self._tuning_cache = TuningCache()
         self._listeners = listeners
         self.watch = watch or Watch(None)
@@ -278,8 +275,6 @@ class Engine:
             self._open_rows(segment, chunk)
         # Before looking at `finishing`: the worker that finishes the chunk takes its rows and given elements away.
         slot, item = chunk.rows if last else None, task.item
-        if chunk.all_in_place:
-            return Outcome(task.end)  # its rows are written already
         if chunk.progress.finishing:
             return Outcome(task.begin)  # a row before these failed, and the chunk was finished without them
         return computer.compute(segment.plan, item, slot, worker, self.error_handler)
@@ -298,7 +293,7 @@ class Engine:
         assert op is not None
         made = [Outcome(task.begin) if block is None else ended(task, block, outcomes, op.name)]
         failed = failed_call(op, outcomes)
-        if failed is not None and (segment.plan.late_failures or self.error_handler.cares(failed)):
+        if failed is not None and self.error_handler.cares(failed):
             made = [HERE.compute(segment.plan, task.item, None, worker, self.error_handler)]  # one element after the other fails or not
         failure = made[0].failure
         _raise_signal(failure)
@@ -432,11 +427,6 @@ class Engine:
     def room(self) -> tuple[int, int]:
         """Return how many hand-overs the consumer keeps beside the two last ones, and how many may exist at once. Without the mutex."""
         return max(0, self._scheduler.kept - self._slots.num_returned - _IN_HAND), self._scheduler.limit
-
-    def take_log(self) -> list[tuple[int, int, int]]:
-        """Return (pass, begin, end) of the runs that went on in completion order since the last call."""
-        log = self._scheduler.log
-        return [] if log is None else [log.popleft() for _ in range(len(log))]
 
     def loss_counts(self) -> LossCounts:
         """Return what was skipped and replaced up to now, in this run and before; of an engine that has ended."""

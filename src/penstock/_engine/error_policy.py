@@ -15,10 +15,11 @@ from penstock._contracts.failing import add_note, argument_of, cause_of, notes_o
 from penstock._contracts.policy import Policy, Raise, Replace, Retry, Skip, decide
 from penstock._engine.chunk import Entry, Failure, KnownLoss, LossCounts, LostElement, merged
 from penstock._engine.program import Policies
-from penstock._ops.block import ElementFailed
+from penstock._ops.block import ElementFailed, EmptyBatch
 from penstock.errors import PenstockError, StopRaised, TooManySkipped
 
 __all__ = [
+    "EMPTY",
     "MOST_REPLACEMENTS",
     "RAISING",
     "SKIPPED",
@@ -61,7 +62,7 @@ class FailedElement(NamedTuple):
         restore: undoes what `others` changed.
         key: (epoch, index, lane).
         replayed: whether it was read before the state was saved that the run began with.
-        fixed: whether it is an element of a batch inside the leaf of the plan: `Skip` replaces it.
+        fixed: whether it is an element of a batch inside the leaf of the plan.
     """
 
     item: int
@@ -86,7 +87,8 @@ class SkippedElement:
     """Stands for the result of an element that is left out."""
 
 
-SKIPPED = SkippedElement()
+SKIPPED, EMPTY = SkippedElement(), SkippedElement()
+"""The second stands for a batch inside the leaf of which nothing is left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +114,8 @@ class ErrorHandler:
 
         Books what was skipped or replaced in `losses`.
         """
+        if isinstance(failed.error, EmptyBatch):
+            return EMPTY, failed
         try:
             policy, site, failed, retries, result = self._try_again(case, failed, worker)
             return (result if policy is None else self._given_up(case, policy, site, failed, worker, retries, lost)), failed
@@ -132,17 +136,14 @@ class ErrorHandler:
             return failure
         who = case.key, case.where, case.keys, case.place
         loss = LostElement(case.item, case.row, 0, site, policy.limit, *who, failed.stage, worker, failed.error, retries, (), case.fixed)
-        if isinstance(policy, Skip) and not self.policies.keeps_positions and not case.fixed:
+        if isinstance(policy, Skip):
             if failed.inner is not None:
                 loss = loss._replace(key=failed.key or case.key, inner=(0, *failed.inner))
             lost.append(loss)
             return SKIPPED
-        name = "Replace()"
-        if isinstance(policy, Skip):
-            name = f"Skip(), which replaces {'in a batch inside a branch or cache' if case.fixed else 'beside shard()'},"
-        return self._replaced(case, loss, failure, lost, name)
+        return self._replaced(case, loss, failure, lost)
 
-    def _replaced(self, case: FailedElement, loss: LostElement, failure: Failure, lost: list[LostElement], name: str) -> Any:
+    def _replaced(self, case: FailedElement, loss: LostElement, failure: Failure, lost: list[LostElement]) -> Any:
         count = 0
         for distance, run in case.others() if case.others is not None else ():
             count += 1
@@ -157,7 +158,7 @@ class ErrorHandler:
             return result
         case.restore()
         words = f"the next {count} elements failed as well" if count else "there is no other element to put in its place"
-        add_note(failure.error, f"penstock: {name} gave up: {words}")
+        add_note(failure.error, f"penstock: Replace() gave up: {words}")
         return failure
 
     def _try_again(self, case: FailedElement, failed: ElementFailed, worker: int) -> tuple[Policy | None, str, ElementFailed, int, Any]:
@@ -194,14 +195,11 @@ class Around(NamedTuple):
 
     Attributes:
         worker: the number of the worker.
-        losses: gets what was left out or replaced.
-        late: takes a failure that is raised only if the folds let the element through, and returns what of the input is left out as in
-            `Without`, () for all of it; None for a failure that is raised now.
+        lost: gets what was left out or replaced.
     """
 
     worker: int
     lost: list[LostElement]
-    late: Callable[[ElementFailed, Failure], tuple[int, ...] | None] = lambda failed, failure: None
 
 
 def handled(
@@ -229,10 +227,7 @@ def handled(
         while True:
             if failed is not None:
                 result, failed = error_handler.handle(case_of(without), failed, around.worker, lost)
-                late = around.late(failed, result) if isinstance(result, Failure) else None
-                if late is not None:
-                    result = SKIPPED
-                inner = late if late is not None else lost[-1].inner[1:] if result is SKIPPED else ()
+                inner = lost[-1].inner[1:] if result is SKIPPED else ()
                 if not inner:
                     return result
                 without.append(inner)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +16,6 @@ from penstock._engine.chunk import (
     FoldState,
     KeyedElement,
     KnownLoss,
-    LateFailure,
     LostElement,
     Result,
     Token,
@@ -25,31 +23,30 @@ from penstock._engine.chunk import (
 )
 from penstock._engine.compute import HERE, Computer, concatenated
 from penstock._engine.error_policy import RAISING, ErrorHandler, LossLedger
-from penstock._engine.program import SegmentPlan
-from penstock._ops.block import UNLIMITED, Block, ElementFailed, Ints
+from penstock._engine.program import Program, SegmentPlan
+from penstock._ops.block import UNLIMITED, Block, ElementFailed
 from penstock._ops.collation import Collate
 from penstock._ops.reading import Moves
 from penstock._ops.streams import Gathered, Measured
 from penstock._ops.worker import WorkerContext
-from penstock._order.chain import BufferedElement, Chain
+from penstock._order.chain import BufferedElement, Chain, passes_above
 from penstock._order.folds import Fold
 from penstock._order.holding import Group
-from penstock.errors import PlanError, StateMismatch
+from penstock.errors import PlanError, StateMismatch, TooManySkipped
 
 __all__ = [
     "DROP_END",
     "OPEN",
     "PASS_END",
-    "Failing",
     "FoldRunner",
     "Sequenced",
     "bytes_in",
     "check_results",
-    "failure_in",
     "finish_chunk",
-    "helds_in",
+    "fold_runners_of",
     "pieces_by_input",
     "pieces_of",
+    "records_of",
     "size_of",
     "unmeasured",
     "unwrapped",
@@ -58,8 +55,6 @@ __all__ = [
 
 def pieces_by_input(chunk: Chunk) -> list[list[KeyedElement]]:
     """Return the pieces that each good item of the chunk gave."""
-    if chunk.all_in_place and chunk.batch_rows_in_place:
-        _take_out(chunk)
     result = chunk.result
     assert isinstance(result, Result)
     pieces = pieces_of(result)
@@ -71,18 +66,11 @@ def pieces_by_input(chunk: Chunk) -> list[list[KeyedElement]]:
     return out
 
 
-def _take_out(chunk: Chunk) -> None:
-    """Take all elements out of the batches that they were written into: the folds have others in mind."""
-    chunk.collected.parts = taken_out(chunk)
-    chunk.result = join(chunk, chunk.num_items)
-
-
 def pieces_of(result: Result) -> list[KeyedElement]:
-    """Return the elements of a result, each with its key."""
+    """Return the elements of a result, each with its key; what is delivered as it is has none."""
     block = result.block
     if block is None:
-        assert not result.items
-        return []
+        return [KeyedElement(item, (-1, -1, 0)) for item in result.items]
     keys = zip(block.epochs.tolist(), block.indices.tolist(), block.lanes.tolist(), strict=True)
     return [KeyedElement(item, key) for item, key in zip(result.items, keys, strict=True)]
 
@@ -96,25 +84,6 @@ def size_of(item: Any) -> Any:
 def unmeasured(piece: KeyedElement) -> KeyedElement:
     """Take the weight off an element."""
     return KeyedElement(piece.value.value, piece.key) if type(piece.value) is Measured else piece
-
-
-def helds_in(out: Any) -> Sequence[BufferedElement]:
-    """List the items in what comes out of a chain of folds that does not unwrap."""
-    if isinstance(out, BufferedElement):
-        return (out,)
-    if isinstance(out, Group):
-        return out.items
-    return [held for part in out for held in helds_in(part)] if isinstance(out, list) else ()
-
-
-def failure_in(out: Any) -> Failure | None:
-    """Return the failure of an element in what leaves the folds, or None."""
-    if isinstance(out, list):
-        return next(filter(None, map(failure_in, out)), None)
-    value = out.value if isinstance(out, KeyedElement) else out
-    if isinstance(value, Gathered):
-        return next(filter(None, map(failure_in, value.values)), None)
-    return value.failure if isinstance(value, LateFailure) else None
 
 
 def bytes_in(waiting: Iterable[Any]) -> int:
@@ -161,22 +130,13 @@ class Sequenced(NamedTuple):
     """The tail, if it is that of a limit: the segment does not know of it yet."""
     unchanged: bool = False
     """Whether the chunk goes on as it is: `items` are only as many as there are."""
-    late: bool = False
-    """Whether there may be elements among the items that failed."""
     notices: Sequence[str] = ()
-
-
-class Failing(NamedTuple):
-    """What becomes of a failure."""
-
-    hands_on: bool = False
-    """An element that failed goes on to the next segment; else its failure ends the run where it comes out."""
-    goes_on: bool = False
-    """A failure may stand behind what is wanted of the pass: then the end of the pass must come behind it, and the next one."""
 
 
 class FoldRunner:
     """Numbers what passes it. Not thread-safe: it runs under the engine's mutex, in chunk order.
+
+    What goes on as it is finished comes in the order of its tokens: a resume brings it again in the same order.
 
     Without a holding fold nothing is held whenever something comes out, and the token is the place and the folds' states. With one, a
     token is the last checkpoint and how many results came out since: a resume runs the folds again from there. A checkpoint in turn is the
@@ -191,33 +151,42 @@ class FoldRunner:
         *,
         transparent: bool = False,
         ledger: LossLedger | None = None,
-        behind_another: bool = False,
         first_pass: int = 0,
-        failing: Failing = Failing(),  # noqa: B008 - a frozen value
+        may_cut: bool = False,
+        elements_per_item: int = 1,
+        equal_steps: bool = False,
     ) -> None:
-        """Start with the resume token of the input before, and this fold runner's own saved state; `ledger` counts what was left out."""
+        """Start with the resume token of the input before, and this fold runner's own saved state.
+
+        Args:
+            folds: the lowest first.
+            before: the token of the input before.
+            saved: its own saved state.
+            transparent: whether it adds nothing to a token.
+            ledger: counts what was left out.
+            first_pass: the number of the pass that comes first.
+            may_cut: whether a failure may stand behind what is wanted of a pass.
+            elements_per_item: of a position of the source, for limits that are rates.
+            equal_steps: whether no input may be left out, because other ranks do not leave out theirs.
+        """
         self._ledgers = ledger or LossLedger()
         self._input = before.source[0], -1  # the last one: its pass, and its number in what this run saw of the pass
         self._origin = before.source[0], 0  # the first one behind the checkpoint
         self._known: list[KnownLoss] = []  # inputs behind the checkpoint that were left out or replaced
-        self._before = before
-        record = saved or FoldState(0, OPEN, ())
+        self._before = self._read_up_to = before
+        record = saved or FoldState(0, OPEN, tuple(Chain(folds, first_pass=first_pass).snapshot()))
+        self.begin = record
         self._skip, self._mode, self._drop = record.skip, record.mode, record.drop
         self._chain = Chain(folds, None if saved is None else record.states, recall=record.recall, unwrap=unwrapped, first_pass=first_pass)
         self._holds = self._chain.holding is not None
-        if saved is None:
-            record = record._replace(states=tuple(self._chain.snapshot()))
         self._checkpoint = before, record._replace(drop=0, known=(), replay=(0, 0))
         self._num_outs = 0
         self._entered, self._patience = 0, _CHECKPOINT_ITEMS
         self._started = False
-        self._late = False  # whether an element that failed is among those in the folds
-        self._hands_on, self._goes_on = failing
+        self._goes_on = may_cut
+        self._elements_per_item, self._equal_steps = elements_per_item, equal_steps
         self._dropping = False  # whether nothing more is wanted of the pass that goes on upwards
-        self._failed: Failure | None = None  # that of the first one that came out
         self._transparent = transparent
-        # Positions are those of the source: what a later fold runner takes is numbered otherwise.
-        self._partial = (before.source[0], {} if behind_another else dict(before.done.partial))
 
     def take(self, chunk: Chunk) -> Sequenced:
         """Take one finished chunk, in order."""
@@ -226,7 +195,7 @@ class FoldRunner:
         try:
             return self._take(chunk, items, tokens)
         except (StateMismatch, PlanError) as error:  # what was held when the state was saved did not come again; uneven ranks
-            return Sequenced(items, tokens, False, Failure(len(items), error, "resume", 0), False, False, late=self._late)
+            return Sequenced(items, tokens, False, Failure(len(items), error, "resume", 0), False, False)
 
     def drop_pass(self) -> None:
         """Let nothing more come of the pass that goes on upwards, but its end."""
@@ -243,20 +212,15 @@ class FoldRunner:
             goes_on, excess = self._take_inputs(chunk, items, tokens)
             ends = ends or goes_on
         ends, tail = self._take_end(chunk, self._failure_behind(chunk, excess), ends, items, tokens)
-        if self._failed is not None:
-            excess = tail
         cut = self._mode != OPEN or self._dropping
         self._dropping = self._dropping or (tail is not None and self._goes_on)
         unchanged = counted is not None
         notices, self._chain.notices = self._chain.notices, []
-        return Sequenced(
-            items, tokens if counted is None else counted, ends, tail, cut, self._chain.empty_pass, excess, unchanged, self._late, notices
-        )
+        tokens_out = tokens if counted is None else counted
+        return Sequenced(items, tokens_out, ends, tail, cut, self._chain.empty_pass, excess, unchanged, notices)
 
     def _begin(self, items: list[Any], tokens: list[Token]) -> bool:
         """End the pass at once if nothing of it is wanted; return whether its end goes on upwards."""
-        if self._goes_on:
-            self._failed = None
         if self._started and not self._dropping:
             return False
         self._started = True
@@ -276,10 +240,6 @@ class FoldRunner:
             ends = self._end(chunk, items, tokens) or ends
         if ends and self._num_outs < self._drop:
             raise _not_again(f"{self._drop} results were delivered behind the last checkpoint, and {self._num_outs} came again")
-        if self._failed is not None:
-            if self._goes_on and (ends or ended):  # it comes behind the failure, alone
-                self._mode = PASS_END if ends else DROP_END
-            return False, self._failed._replace(at=len(items))
         if self._holds and (ends or ended):
             self._save(self._before, 0)
         return ends, tail
@@ -288,19 +248,15 @@ class FoldRunner:
         """Take the inputs of a chunk one by one; return whether the end of the pass goes on upwards, and the error of a limit."""
         ends = False
         lost = chunk.lost_by_item() if chunk.collected.lost else {}
-        self._late = self._late or bool(chunk.collected.late)
         for number, results in enumerate(pieces_by_input(chunk)):
             if self._mode != OPEN:
                 break
             self._count(chunk.pass_number)
             if number in lost:
-                excess = self._book(lost[number], chunk, number)
+                excess = self._book(lost[number], chunk, number, left=len(results))
                 if excess is not None:
                     return ends, excess
-            taken = self._partial[1].get(chunk.first + number, ()) if chunk.pass_number == self._partial[0] else ()
-            ends = self._take_input(self._after(chunk, number), results, taken, items, tokens) or ends
-            if self._failed is not None:
-                break
+            ends = self._take_input(self._after(chunk, number), results, items, tokens) or ends
         return ends, None
 
     def _take_whole(self, chunk: Chunk, items: list[Any]) -> Sequence[Token] | Counted | None:
@@ -308,33 +264,32 @@ class FoldRunner:
 
         None, and nothing is done, where the inputs must be looked at one by one.
         """
-        result, size = chunk.result, (chunk.all_in_place and chunk.batch_rows_in_place) or 1
-        count = chunk.num_items // size
-        if result is None or not count or self._changes(chunk) or not self._chain.lets_through(count, chunk.batch_rows_in_place and size):
+        result, count = chunk.result, chunk.num_items
+        if result is None or not count or self._changes(chunk) or not self._chain.lets_through(count):
             return None
         self._chain.mark_passes()
-        tokens = self._tokens_of_whole(chunk, count, size)
+        tokens = self._tokens_of_whole(chunk, count)
         pass_number, number = self._input
         self._input = chunk.pass_number, chunk.num_items + (number if pass_number == chunk.pass_number else -1)
         self._before = self._after(chunk, chunk.num_items - 1)
-        items.extend(result.items or [None] * count)
+        items.extend(result.items)
         return tokens
 
     def _changes(self, chunk: Chunk) -> bool:
         """Tell whether the state of this fold runner, or what became of some inputs of a chunk, changes more than counts."""
-        if self._mode != OPEN or self._holds or self._skip or (self._partial[1] and chunk.pass_number == self._partial[0]):
+        if self._mode != OPEN or self._holds or self._skip:
             return True
-        collected, result = chunk.collected, chunk.result
-        return bool(collected.lost or collected.late) or chunk.tail is not None or result is None or result.origins is not None
+        result = chunk.result
+        return bool(chunk.collected.lost) or chunk.tail is not None or result is None or result.origins is not None
 
-    def _tokens_of_whole(self, chunk: Chunk, count: int, size: int) -> Sequence[Token] | Counted:
+    def _tokens_of_whole(self, chunk: Chunk, count: int) -> Sequence[Token] | Counted:
         if chunk.tokens is None and not self._chain.counts:
-            first = Token((chunk.pass_number, chunk.first), (), chunk.beyond, loss_counts=self._ledgers.loss_counts)
-            return Counted(first if self._transparent else self._with_states(first), size)
+            first = Token((chunk.pass_number, chunk.first), loss_counts=self._ledgers.loss_counts)
+            return Counted(first if self._transparent else self._with_states(first))
         if chunk.tokens is not None and self._transparent and not self._ledgers.loss_counts:
             return chunk.tokens
         tokens = []
-        for number in range(size - 1, count * size, size):
+        for number in range(count):
             self._chain.count_one()
             after = self._after(chunk, number)
             tokens.append(after if self._transparent else self._with_states(after))
@@ -346,18 +301,21 @@ class FoldRunner:
     def _count(self, pass_number: int) -> None:
         self._input = (pass_number, self._input[1] + 1 if pass_number == self._input[0] else 0)
 
-    def _book(self, lost: list[LostElement], chunk: Chunk, number: int) -> Failure | None:
-        """Count what was left out or replaced at an input; return the error when that is too much."""
+    def _book(self, lost: list[LostElement], chunk: Chunk, number: int, *, left: int) -> Failure | None:
+        """Count what was left out or replaced at an input, of which so many elements are left; return the error when that is too much."""
         source = chunk.token_after(number)
+        num_read = (source.source[1] + sum(end - begin for begin, end in source.done.runs)) * self._elements_per_item
         if not self._holds:
             self._known.clear()
         for loss in lost:
             row = -1 if loss.row < 0 else loss.row - chunk.first_row(loss.item)
             if not loss.fixed:
                 self._known.append(KnownLoss(*self._input, loss.how, loss.site, loss.inner, row))
-            error = self._ledgers.book(loss, source.loss_counts, source.source[0], source.source[1])
+            error = self._ledgers.book(loss, source.loss_counts, source.source[0], num_read)
             if error is not None:
                 return Failure(number, error, loss.stage, loss.worker)
+        if self._equal_steps and not left and lost[-1].error is not None:
+            return Failure(number, _step_left_out(lost[-1]), lost[-1].stage, lost[-1].worker)
         return None
 
     def _after(self, chunk: Chunk, number: int) -> Token:
@@ -370,19 +328,17 @@ class FoldRunner:
         pass_number, number = _since(origin, self._input)
         return {"known": known, "replay": (pass_number, number + 1)}
 
-    def _take_input(self, after: Token, results: list[KeyedElement], taken: Sequence[int], items: list[Any], tokens: list[Token]) -> bool:
+    def _take_input(self, after: Token, results: list[KeyedElement], items: list[Any], tokens: list[Token]) -> bool:
         """Fold the results of an input; return whether the end of the pass goes on upwards."""
         skip, self._skip = self._skip, 0
         check_results(skip, len(results))
         for number, piece in enumerate(results):
-            if number < skip or number in taken:
+            if number < skip:
                 continue
-            if self._late and isinstance(piece.value, LateFailure) and piece.value.at_once:
-                self._failed = self._failed or piece.value.failure
-                break
             mark = (self._before, number, self._chain.lower(), self._input) if self._holds else None
             outs = self._chain.push(piece, mark)
-            place = (after, 0) if number == len(results) - 1 else (self._before, number + 1)
+            place = (after, 0) if number == len(results) - 1 else (self._before.read_up_to(after), number + 1)
+            self._read_up_to = after
             if outs:
                 self._emit(outs, items, tokens, *place)
             ends, cut = self._close(items, tokens, *place)
@@ -391,7 +347,7 @@ class FoldRunner:
                 return ends
             if self._holds and self._chain.num_entered - self._entered >= self._patience:
                 self._save(*place)
-        self._before = after
+        self._before = self._read_up_to = after
         return False
 
     def _close(self, items: list[Any], tokens: list[Token], before: Token, skip: int) -> tuple[bool, bool]:
@@ -415,6 +371,7 @@ class FoldRunner:
             self._emit(outs, items, tokens, self._before, 0, PASS_END if goes_on else DROP_END)
         self._dropping = self._dropping and not goes_on
         self._before, self._skip = self._pass_start(chunk), 0
+        self._read_up_to = self._before
         self._started = False  # a take(0) is full before the next pass begins
         return goes_on
 
@@ -427,12 +384,11 @@ class FoldRunner:
         return token._replace(loss_counts=merged(token.loss_counts, self._ledgers.loss_counts)) if self._ledgers.loss_counts else token
 
     def _emit(self, outs: Sequence[Any], items: list[Any], tokens: list[Token], before: Token, skip: int, mode: int = OPEN) -> None:
-        if not outs or self._failed is not None or self._dropping:
+        if not outs or self._dropping:
             return
-        if self._late and not self._hands_on:
-            outs = self._good(outs)
         if self._holds:
             below, record = self._checkpoint
+            below = below.read_up_to(self._read_up_to)
             record = record._replace(**self._again(self._origin))
             for out in outs:
                 self._num_outs += 1
@@ -447,15 +403,6 @@ class FoldRunner:
             token = _with(before, FoldState(skip, mode, tuple(self._chain.snapshot()), **again))
         items.extend(outs)
         tokens.extend([token] * len(outs))
-
-    def _good(self, outs: Sequence[Any]) -> Sequence[Any]:
-        """Return what comes out before the first one with an element that failed; results that were delivered before count as good."""
-        first = max(0, self._drop - self._num_outs) if self._holds else 0
-        for number in range(first, len(outs)):
-            self._failed = failure_in(outs[number])
-            if self._failed is not None:
-                return outs[:number]
-        return outs
 
     def _save(self, before: Token, skip: int) -> None:
         """Take a checkpoint at this place, unless it cannot be one."""
@@ -493,6 +440,36 @@ class FoldRunner:
         return _with(below, FoldState(0, mode, tuple(self._chain.snapshot(first=self._chain.num_entered))))
 
 
+def records_of(program: Program, start: Token) -> list[FoldState | None]:
+    """Return what the fold runner of each segment had saved, None where nothing was or is."""
+    saved = iter(start.fold_runners)
+    return [None if segment.transparent else next(saved, None) for segment in program.segments]
+
+
+def fold_runners_of(program: Program, start: Token, ledgers: Sequence[LossLedger]) -> list[FoldRunner]:
+    """Make the fold runner of each segment."""
+    out: list[FoldRunner] = []
+    below, first_pass, batch = start._replace(fold_runners=()), program.first_pass, program.segments[0].batch
+    for number, (segment, record) in enumerate(zip(program.segments, records_of(program, start), strict=True)):
+        runner = FoldRunner(
+            segment.folds,
+            below,
+            record,
+            transparent=segment.transparent,
+            ledger=ledgers[number],
+            first_pass=first_pass,
+            may_cut=program.may_cut,
+            elements_per_item=1 if batch is None else batch.shift,
+            equal_steps=program.policies.equal_steps and not number,
+        )
+        out.append(runner)
+        if not segment.transparent:
+            below = below._replace(fold_runners=(*below.fold_runners, record or runner.begin))
+        for fold in segment.folds:
+            first_pass = passes_above(fold, first_pass)
+    return out
+
+
 def _since(origin: tuple[int, int], where: Sequence[int]) -> tuple[int, int]:
     """Return the pass of an input, and its number in it as a run counts that begins at `origin`."""
     return where[0], where[1] - (origin[1] if where[0] == origin[0] else 0)
@@ -506,6 +483,17 @@ def check_results(num_taken: int, num_results: int) -> None:
     """
     if num_taken > num_results:
         raise _not_again(f"{num_taken} results of one element were delivered, and it gives {num_results} now")
+
+
+def _step_left_out(loss: LostElement) -> TooManySkipped:
+    error = TooManySkipped(
+        "Skip left nothing of a batch, and beside shard() every rank must make as many steps",
+        where=f"Skip() of {loss.site}; the last element: epoch {loss.key[0]} index {loss.key[1]}"
+        + (f" ({loss.where})" if loss.where else ""),
+        fix="use Replace(), which puts another element in the place of one that fails, or larger batches",
+    )
+    error.__cause__ = loss.error
+    return error
 
 
 def _not_again(what: str) -> StateMismatch:
@@ -538,29 +526,23 @@ def finish_chunk(
     count = chunk.good_items()
     moves = all(isinstance(operator, Moves) for operator in plan.batch_ops)
     as_written = moves and chunk.rows is not None and not chunk.rows.beside
-    if chunk.batch_rows_in_place and chunk.rows is not None:
-        result = all_written(plan, chunk)
-        if result is not None:
-            return result._replace(as_written=as_written), None
-        chunk.collected.parts, as_written = taken_out(chunk), False
-    late = _bad_items(chunk)
     if chunk.rows is None:
-        chunk.collected.late.update(late)
         return join(chunk, count), failure
+    missing = chunk.left_out_rows()
     bad: dict[int, ElementFailed] = {}
     collated = _collates_here(plan, computer, error_handler)
-    batches = chunk.rows.finish(count, bad, without=late, collation=_AS_ROWS[collated])
-    if bad and not (plan.late_failures and plan.settled_in_batch_ops < -1):
+    batches = chunk.rows.finish(count, bad, missing=missing, collation=_AS_ROWS[collated])
+    if bad:
         first = min(bad)
         failure = Failure(first, bad[first].error, bad[first].stage, worker.index)
-        batches, bad = batches[:first], {}
+        batches = batches[:first]
     chunk.rows = None
-    if plan.folds is None and moves and collated:
-        return Result(batches, None, None, as_written), failure
-    chunk.collected.late.update(late)
-    item = _batch_item(chunk, batches, bad, frozenset(late))._replace(collated=collated)
+    without = frozenset(number for number, batch in enumerate(batches) if batch is None)
+    if not plan.folds and plan.delivers and moves and collated and not without:
+        return Result(batches, None, None, as_written and not missing), failure
+    item = _batch_item(chunk, batches, missing, without)._replace(collated=collated)
     result, failed = _through_batch_ops(plan, chunk, item, worker, error_handler, computer)
-    return result._replace(as_written=as_written), failed or failure
+    return result._replace(as_written=as_written and not missing), failed or failure
 
 
 _AS_ROWS = {True: None, False: Collate(list)}
@@ -574,7 +556,7 @@ def _through_batch_ops(
     end, block, failed, origins = outcome[:4]
     del outcome  # the frames of its errors lead to this one
     items = list(block.rows()) if block is not None else []
-    return _with_late(chunk, items, list(origins), block, end), failed
+    return _result(items, list(origins), block, end), failed
 
 
 def _collates_here(plan: SegmentPlan, computer: Computer, error_handler: ErrorHandler) -> bool:
@@ -583,27 +565,16 @@ def _collates_here(plan: SegmentPlan, computer: Computer, error_handler: ErrorHa
     return runs_here or plan.batch is None or not isinstance(plan.batch.collation, Collate)
 
 
-def _batch_item(chunk: Chunk, batches: list[Any], bad: dict[int, ElementFailed], without: frozenset[int]) -> BatchItem:
-    given = chunk.given
+def _batch_item(chunk: Chunk, batches: list[Any], missing: Collection[int], without: frozenset[int]) -> BatchItem:
+    given, sizes = chunk.given, chunk.sizes
     keys = None if given is None else Block(given.epochs, given.indices, given.lanes)
+    if missing and keys is not None and sizes is not None:
+        kept = [row for row in range(chunk.num_rows) if row not in missing]
+        keys = keys.select(np.array(kept, np.int64))
+        items = np.bincount([chunk.item_of(row) for row in kept], minlength=len(sizes))
+        sizes = items.tolist()
     replayed = chunk.replayed
-    return BatchItem(batches, chunk.sizes, keys, chunk.positions.batches, replayed.known_items, replayed.num_items, bad, without)
-
-
-def _bad_items(chunk: Chunk) -> dict[int, list[tuple[int, tuple[int, int, int], LateFailure]]]:
-    """Return the items that have a row without an element, as `late` has them: each with the failure of its first such row."""
-    out: dict[int, list[tuple[int, tuple[int, int, int], LateFailure]]] = {}
-    for row in sorted(chunk.collected.bad_rows):
-        item = chunk.item_of(row)
-        if item not in out:
-            key = chunk.given.key_of(chunk.first_row(item)) if chunk.given is not None else _key_of_batch(chunk, item)
-            out[item] = [(0, key, chunk.collected.bad_rows[row])]
-    return out
-
-
-def _key_of_batch(chunk: Chunk, item: int) -> tuple[int, int, int]:
-    epochs, positions = chunk.positions.batches[0]
-    return int(epochs[item]), int(positions[item]), 0
+    return BatchItem(batches, sizes, keys, chunk.positions.batches, replayed.known_items, replayed.num_items, {}, without)
 
 
 def join(chunk: Chunk, count: int) -> Result:
@@ -622,52 +593,9 @@ def join(chunk: Chunk, count: int) -> Result:
         origins.extend(part.tolist())
         blocks.append(block)
     chunk.collected.parts = {}
-    return _with_late(chunk, items, origins, concatenated(blocks), count)
+    return _result(items, origins, concatenated(blocks), count)
 
 
-def _with_late(chunk: Chunk, items: list[Any], origins: list[int], block: Block | None, count: int) -> Result:
-    """Make the result of a chunk; elements that failed late stand in their places."""
-    late = [(row, one) for row in sorted(chunk.collected.late) if row < count for one in reversed(chunk.collected.late[row])]
-    if late:
-        keys = [block.key_of(place) for place in range(len(items))] if block is not None else []
-        for row, (number, key, failed) in late:  # taken out last, put back first
-            place = bisect_right(origins, row) if failed.at_once else bisect_left(origins, row) + number
-            items.insert(place, failed)
-            origins.insert(place, row)
-            keys.insert(place, key)
-        epochs, indices, lanes = zip(*keys, strict=True)
-        block = Block(np.array(epochs, np.int64), np.array(indices, np.int64), np.array(lanes, np.uint64), rows=items)
+def _result(items: list[Any], origins: list[int], block: Block | None, count: int) -> Result:
     one_to_one = len(items) == count and origins == list(range(count))
     return Result(items, None if one_to_one else origins, block)
-
-
-# -- rows that were written into batches before the fold had counted them -----------------------------------------------------
-#
-# The folds behind a segment say which elements stand in which batch. Where elements come one to one and may only be left out, it is
-# expected that none will be. Else the rows of the chunk go to the folds one by one, and later chunks are cut where batches begin again.
-
-
-def all_written(plan: SegmentPlan, chunk: Chunk) -> Result | None:
-    """Return the result of a chunk that wrote ahead, all of whose wanted rows are done: its batches, where nothing else is to be done.
-
-    None, and nothing is done, if a row is missing, or if some do not fit each other: that is judged where they are counted.
-    """
-    if chunk.progress.failure is not None or sum(len(rows) for _, rows in chunk.collected.keys.values()) != chunk.num_rows:
-        return None
-    batches: list[Any] = []
-    assert chunk.rows is not None
-    if plan.delivers_directly and not chunk.rows.beside:  # rows beside are let go when their batch is made, and the folds may yet want them
-        try:
-            batches = chunk.rows.finish(chunk.num_rows // chunk.batch_rows_in_place)
-        except ElementFailed:
-            return None
-    chunk.all_in_place = True
-    return Result(batches, None, None)
-
-
-def taken_out(chunk: Chunk) -> dict[int, tuple[Block, Ints]]:
-    """Return the parts of a chunk that wrote ahead with their elements, taken out of the batches again."""
-    assert chunk.rows is not None
-    elements, chunk.rows, chunk.all_in_place = chunk.rows.elements(), None, False
-    written = chunk.collected.keys.items()
-    return {begin: (block.with_rows([elements[row] for row in rows]), np.asarray(rows, np.int64)) for begin, (block, rows) in written}

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -15,8 +15,7 @@ from penstock._contracts.policy import Raise
 from penstock._contracts.source import ColumnSource, IndexedSource, TransientSource
 from penstock._contracts.transform import BlockTransform, FusingTransform, Transform
 from penstock._engine.async_calls import gather_alone
-from penstock._engine.chunk import Failure, KeyedElement, LateFailure
-from penstock._engine.completion import refused
+from penstock._engine.chunk import Failure, KeyedElement
 from penstock._engine.error_policy import prepare
 from penstock._engine.folding import size_of, unmeasured
 from penstock._engine.program import IN_PROGRAM, BatchPlan, FilterStep, Program, SegmentPlan, StagePlan, Workers
@@ -60,7 +59,6 @@ __all__ = [
     "Evaluator",
     "Item",
     "chain_of",
-    "check_completion",
     "counted_node",
     "evaluator",
     "explain",
@@ -331,12 +329,11 @@ def batch_plan(node: plan.Node, length: Length) -> BatchPlan:
     return BatchPlan(batch_size=node.batch_size, length=length, collation=collation, shift=node.batch_size)
 
 
-def lower(root: plan.Node, *, folded: bool = False, skips: bool = False) -> Program:
+def lower(root: plan.Node) -> Program:
     """Split a plan into segments.
 
-    With `folded`, batches are folds over what the first segment gives, also where their rows are known before reading: for elements that
-    come in the order in which they are finished, or that may be left out. With `skips`, for the latter, what counts elements stays above
-    the maps that it stands above, and each segment ends at a fold runner.
+    Where positions are known before reading, batches and the order of elements are arithmetic. From the first operator on whose positions
+    are not, what counts or holds elements is a fold, at its place: what a policy leaves out before it is not counted.
 
     Raises:
         PlanError: when an enumerate stands above a map with `concurrency=` above the batch, or a take could not begin again.
@@ -344,8 +341,8 @@ def lower(root: plan.Node, *, folded: bool = False, skips: bool = False) -> Prog
     chain = chain_of(root)
     prefetch = max((node.buffer_size for node in chain if isinstance(node, plan.Prefetch)), default=0)
     chain = [node for node in chain if not node.is_hint]
-    first = _num_indexed(chain, folded=folded)
-    builder = _Builder(counter=Counter(), folded=folded, skips=skips)
+    first = _num_indexed(chain)
+    builder = _Builder(counter=Counter())
     if isinstance(chain[0], plan.ReadStream):
         builder.segment = SegmentPlan(stream=chain[0].source)
         first = 1
@@ -366,7 +363,7 @@ def _check_takes(segments: Sequence[SegmentPlan]) -> None:
     endless_below = False
     for segment in segments:
         endless_here = False
-        for fold in segment.folds or ():
+        for fold in segment.folds:
             if isinstance(fold, TakeFold) and fold.repeated and endless_below:
                 raise PlanError(
                     f"take({fold.count}) cannot begin again for the repeat() above it: below it is an endless repeat(), and between the "
@@ -380,59 +377,17 @@ def _check_takes(segments: Sequence[SegmentPlan]) -> None:
         endless_below = endless_below or endless_here
 
 
-def _num_indexed(chain: Sequence[plan.Node], *, folded: bool) -> int:
+def _num_indexed(chain: Sequence[plan.Node]) -> int:
     """Count the nodes of the first segment whose positions are arithmetic."""
     start = max(place for place, node in enumerate(chain) if node.starts_chain)  # what a cache keeps is made at once
-    cuts = [place for place, node in enumerate(chain) if node.streams or (folded and node.groups_elements)]
+    cuts = [place for place, node in enumerate(chain) if node.streams]
     return next((place for place in cuts if place >= start), len(chain))
 
 
-def counted_node(root: plan.Node, *, folded: bool) -> plan.Node:
+def counted_node(root: plan.Node) -> plan.Node:
     """Return the node whose elements the positions of a state count: the top of the first segment, or the stream itself."""
     chain = [node for node in chain_of(root) if not node.is_hint]
-    return chain[max(0, _num_indexed(chain, folded=folded) - 1)]
-
-
-def check_completion(root: plan.Node, *, recorded: bool) -> None:
-    """Refuse a plan that cannot run in the order in which elements are finished, or `recorded` in that order.
-
-    Raises:
-        PlanError: it has an operator that counts elements in their order, or one that holds elements of several passes.
-    """
-    if recorded and lower(root, folded=True).segments[0].stream is not None:
-        raise PlanError(
-            "record= and replay= need positions that can be read in any order, but a generator is the source",
-            where="feed options",
-            fix="use from_source with __getitem__, or leave them out",
-        )
-    folding = [segment for segment in lower(root, folded=True).segments if segment.folds is not None and not segment.transparent]
-    fold = refused(folding[0].folds or ()) if folding else None
-    if fold is None and len(folding) > 1:
-        fold = (folding[1].folds or (None,))[0]
-    if fold is not None or len(folding) > 1:
-        name = _FOLD_NAMES.get(type(fold), "filter, flat_map or unbatch above another fold")
-        raise PlanError(
-            f"ordered=False cannot run this plan: {name} needs its elements in order there",
-            where="feed(ordered=False)",
-            fix="put it below the filter, flat_map or batch, where positions are known before reading; or use ordered=True",
-        )
-
-
-_FOLD_NAMES: dict[Any, str] = {
-    TakeFold: "take",
-    SkipFold: "skip",
-    ShardFold: "shard",
-    RankFold: "shard_by_rank",
-    EnumerateFold: "enumerate",
-    RepeatFold: "repeat below a batch or pack",
-    ConcatenateFold: "pack_sequences(split=True)",
-    WindowFold: "window",
-    BatchFold: "a second batch",
-    BucketFold: "bucket_by_length above another fold",
-    PackFold: "pack_sequences above another fold",
-    ShuffleBufferFold: "shuffle above another fold",
-    ResampleFold: "rejection_resample above another fold",
-}
+    return chain[max(0, _num_indexed(chain) - 1)]
 
 
 @dataclass(slots=True)
@@ -440,8 +395,6 @@ class _Builder:
     """Segments under construction, from the source up."""
 
     counter: Counter
-    folded: bool = False
-    skips: bool = False
     done: list[SegmentPlan] = field(default_factory=list)
     segment: SegmentPlan = field(default_factory=SegmentPlan)
     folds: list[Fold] = field(default_factory=list)
@@ -500,8 +453,11 @@ class _Builder:
                     self._batch(node)
                 case plan.Enumerate():
                     self._fold(EnumerateFold(node.start, _numbered))
+                case plan.AsCompleted():
+                    self.segment = replace(self.segment, unordered=True)
                 case plan.Shuffle():
-                    self._shuffle(node)
+                    fold = ShuffleBufferFold(node.buffer_size or 1, node.buffer_bytes, node.seed, node.reshuffle_each_epoch, size_of)
+                    self._hold(bytes_of, "shuffle", fold)
                 case plan.BucketByLength():
                     self._bucket(node)
                 case plan.Window():
@@ -517,18 +473,14 @@ class _Builder:
 
     def finish(self) -> list[SegmentPlan]:
         """Close the last segment: it delivers."""
-        folds = tuple(self.folds) if self.folds or self._filter_steps() or self.skips or (self.folded and not self.done) else None
-        self._close(folds)
+        self._close()
+        self.done[-1] = replace(self.done[-1], delivers=True)
         return self.done
 
     def _filter_steps(self) -> bool:
         return any(not hasattr(step, "apply") for _, step in self.steps)
 
-    def _only_maps(self) -> bool:
-        """Tell whether the open segment is nothing but maps."""
-        return self.segment == SegmentPlan() and not self.folds and bool(self.steps) and not self._filter_steps()
-
-    def _close(self, folds: tuple[Fold, ...] | None) -> None:
+    def _close(self) -> None:
         segment = self.segment
         if self.steps and segment.batch is not None:
             segment = replace(segment, batch_ops=(*segment.batch_ops, *(step for _, step in self.steps)))
@@ -536,7 +488,7 @@ class _Builder:
             segment = replace(segment, stages=self._with_steps(segment.stages))
         if not segment.stages:
             segment = replace(segment, stages=(StagePlan(name=""),))
-        self.done.append(replace(segment, folds=folds))
+        self.done.append(replace(segment, folds=tuple(self.folds)))
         self.segment, self.folds, self.steps = SegmentPlan(), [], []
 
     def _with_steps(self, stages: tuple[StagePlan, ...]) -> tuple[StagePlan, ...]:
@@ -555,12 +507,12 @@ class _Builder:
     def _place(self, operator: Operator, workers: Workers | None) -> None:
         in_batch = self.segment.batch is not None
         if self.folds or (in_batch and workers is not None):
-            self._close(tuple(self.folds))
+            self._close()
         self.steps.append((workers, operator))
 
     def _add_filter_step(self, filter_step: FilterStep) -> None:
         if self.folds:
-            self._close(tuple(self.folds))
+            self._close()
         self.steps.append((None, filter_step))
 
     def _fold(self, fold: Fold) -> None:
@@ -571,27 +523,17 @@ class _Builder:
         self._place(WeighOp(fn, name), None)
         self._fold(fold)
 
-    def _shuffle(self, node: plan.Shuffle) -> None:
-        if not node.buffer_bytes:
-            raise PlanError(
-                "shuffle() above batch() cannot be combined with ordered=False or Skip: which batches there are is only known on the way",
-                where="shuffle()",
-                fix="shuffle below the batch",
-            )
-        fold = ShuffleBufferFold(node.buffer_size or 1, node.buffer_bytes, node.seed, node.reshuffle_each_epoch, size_of)
-        self._hold(bytes_of, "shuffle", fold)
-
     def _bucket(self, node: plan.BucketByLength) -> None:
         length = partial(_checked, node.fn, "a length", None, f"bucket_by_length({node.name})")
         self._hold(length, node.name, BucketFold(node.boundaries, node.batch_sizes, node.drop_remainder, size_of))
-        self._close(tuple(self.folds))
+        self._close()
         collation = Pad(node.padded_shapes, node.padding_values)
         size = max(node.batch_sizes)
         self.segment = SegmentPlan(batch=BatchPlan(batch_size=size, length=None, collation=collation, shift=size))
 
     def _window(self, node: plan.Window) -> None:
         if self.folds:
-            self._close(tuple(self.folds))
+            self._close()
         self._fold(WindowFold(node.size, node.shift, node.stride, node.drop_remainder))
         self._place(GatherOp(_stacked, "window"), None)
 
@@ -604,44 +546,26 @@ class _Builder:
         self._place(GatherOp(pack_rows(node.length, node.padding_value), "pack_sequences", places_in_use), None)
 
     def _batch(self, node: plan.AnyBatch) -> None:
-        fold = BatchFold(node.batch_size, node.drop_remainder)
-        batch = batch_plan(node, None)
-        if self._only_maps() and self.done and not self.skips:
-            # BatchFold commutes with maps: done in the fold runner before them, it lets their results be written straight into the batch.
-            before = self.done[-1]
-            assert before.folds is not None
-            self.done[-1] = replace(before, folds=(*before.folds, fold))
-            stages = tuple(replace(one, operators=cast(Any, one.filter_steps), filter_steps=()) for one in self._with_steps(()))
-            self.segment, self.steps = SegmentPlan(stages=stages, batch=batch), []
-            return
-        self.folds.append(fold)
-        self._close(tuple(self.folds))
-        self.segment = SegmentPlan(batch=batch)
+        self.folds.append(BatchFold(node.batch_size, node.drop_remainder))
+        self._close()
+        self.segment = SegmentPlan(batch=batch_plan(node, None))
 
     def _number(self, fold: Fold) -> None:
-        """Add a numbering fold; below maps it moves into the fold runner before them, because it commutes with them."""
-        marks = isinstance(fold, RankFold) and fold.even == "mask"  # it makes pairs, and the maps below it take elements
-        if not self.folds and self.done and not self._filter_steps() and not marks and not self._stays(fold):
-            place = len(self.done) - 1
-            while place and self.done[place].transparent:
-                place -= 1
-            before = self.done[place]
-            assert before.folds is not None
+        """Add a numbering fold. Right behind another segment it moves into the fold runner of that."""
+        marks = isinstance(fold, RankFold) and fold.even == "mask"  # it makes pairs, and the step behind it makes elements of them
+        if self.done and not self.folds and not self.steps and not marks and not self.segment.batch_ops:
+            before = self.done[-1]
             if not (isinstance(fold, RankFold) and _holds(before.folds)):
-                self.done[place] = replace(before, folds=(*before.folds, fold))
+                self.done[-1] = replace(before, folds=(*before.folds, fold))
                 return
             if self.segment.batch is None:
                 self.done.append(SegmentPlan(stages=(StagePlan(name=""),), folds=(fold,)))
                 return
         if isinstance(fold, RankFold) and _holds(self.folds):
-            self._close(tuple(self.folds))
+            self._close()
         self.folds.append(fold)
         if marks:
             self._place(_MARK, None)
-
-    def _stays(self, fold: Fold) -> bool:
-        """Tell whether a fold must see which elements the maps below it leave out: what counts them, and an endless repeat."""
-        return self.skips and bool(self.steps) and not (isinstance(fold, RepeatFold) and fold.count is not None)
 
 
 def _holds(folds: Sequence[Fold]) -> bool:
@@ -671,7 +595,7 @@ def _stacked(values: tuple[Any, ...], layout: None) -> Any:
 
 def _numbered(number: int, piece: KeyedElement) -> KeyedElement:
     """Pair an element with its number; it keeps its key."""
-    return piece if isinstance(piece.value, LateFailure) else KeyedElement((number, piece.value), piece.key)
+    return KeyedElement((number, piece.value), piece.key)
 
 
 def _marked(pair: tuple[bool, Any]) -> Any:

@@ -10,16 +10,11 @@ from penstock._contracts.policy import Policy, Replace, Skip, final
 from penstock._engine.lowering import chain_of, lower
 from penstock._engine.program import Policies, SegmentPlan
 from penstock._plan.base import Node, walk
+from penstock._plan.facts import is_indexable
 from penstock._plan.node import Map, shards_of
 from penstock.errors import PlanError
 
 __all__ = ["check_policies", "policies_in", "policies_of", "rank_notice"]
-
-_BESIDE_SHARD = "Skip replaces here: with shard() in the plan, every shard must make equal numbers of steps"
-_IN_BRANCH = (
-    "Skip replaces an element of a batch below cache(), zip(), concatenate(), mix() or interleave(): positions are fixed there. "
-    "With batch() above it, the element is left out"
-)
 
 
 def policies_in(root: Node) -> list[Policy]:
@@ -28,61 +23,43 @@ def policies_in(root: Node) -> list[Policy]:
 
 
 def policies_of(root: Node, options: Options) -> Policies:
-    """Return the policies of a feed. Beside a shard of known positions elements are replaced where a policy says skip."""
-    chain = chain_of(root)
-    first = next((place for place, node in enumerate(chain) if node.streams), len(chain))
-    shards = first > 0 and any(node.equal_steps for node in shards_of(chain[first - 1]))
-    every = [options.on_error, options.on_read_error, *policies_in(root)]
-    skips = any(isinstance(final(policy), Skip) for policy in every if policy is not None)
-    return Policies(
-        on_error=options.on_error,
-        on_read_error=options.on_read_error,
-        keeps_positions=shards,
-        skips=skips and not shards,
-        verify=options.verify,
-        notice=(_BESIDE_SHARD if shards else _IN_BRANCH if _batches_in_branches(root) else "") if skips else "",
-    )
+    """Return the policies of a feed."""
+    shards = is_indexable(root) and any(node.equal_steps for node in shards_of(root))
+    skips = any(isinstance(final(policy), Skip) for policy in [options.on_error, *policies_in(root)])
+    return Policies(on_error=options.on_error, equal_steps=shards, skips=skips, verify=options.verify)
 
 
-def _batches_in_branches(root: Node) -> bool:
-    """Tell whether a batch stands below an operator that needs the positions of what comes to it."""
-    branching = [node for node in walk(root) if node.starts_chain]
-    parts = [below for node in branching for child in node.children for below in walk(child)]
-    return any(below.groups_elements and not below.streams for below in parts)
-
-
-def check_policies(root: Node, policies: Policies, *, folded: bool) -> None:
+def check_policies(root: Node, policies: Policies) -> None:
     """Refuse policies of operators that cannot do anything where they stand.
 
     Raises:
-        PlanError: a Replace where no positions are known, a Skip there beside a shard, or a Skip above a shard by rank.
+        PlanError: a Replace where no positions are known, a Skip after a batch beside a shard, or a Skip after a shard by rank.
     """
     if any(node.even == "mask" for node in shards_of(root)):
         _check_masks(root, policies)
     if not policies_in(root) and not policies.skips:
         return
     _check_ranks(root, policies)
-    for number, segment in enumerate(lower(root, folded=folded, skips=policies.skips).segments):
+    for number, segment in enumerate(lower(root).segments):
         for stage, policy in _without_positions(segment, number):
             last = final(policy)
             if isinstance(last, Replace):
                 raise PlanError(
                     "Replace needs the positions of elements, and there are none behind a batch, a fold or a generator",
                     where=f"on_error= of stage {stage!r}",
-                    fix="use Skip there, or put the operator below",
+                    fix="use Skip there, or put the operator before",
                 )
-            if isinstance(last, Skip) and policies.keeps_positions:
+            if isinstance(last, Skip) and policies.equal_steps:
                 raise PlanError(
-                    "beside shard() a failing element must be replaced, so that every shard makes equal steps, and behind a batch or fold "
-                    "it cannot be",
+                    "Skip would leave out a whole batch, and beside shard() every rank must make as many steps",
                     where=f"on_error= of stage {stage!r}",
-                    fix="put the operator below the batch or fold",
+                    fix=f"put {stage!r} before the batch, where Skip shortens it and Replace() takes another element",
                 )
 
 
 def _counted_ranks(chain: Sequence[Node], policies: Policies) -> int | None:
     """Return where a shard by rank stands whose rounds are counted as they come, or None."""
-    if policies.keeps_positions:
+    if policies.equal_steps:
         return None
     counted = [node for node in shards_of(chain[-1]) if node.even and node.num_shards > 1]
     return next((place for place, node in enumerate(chain) if node in counted), None)
@@ -115,8 +92,8 @@ def _check_ranks(root: Node, policies: Policies) -> None:
 
 def _check_masks(root: Node, policies: Policies) -> None:
     """Refuse what gives an element a second time, in the place of a failing one: it would be valid twice."""
-    every = [final(policy) for policy in (policies.on_error, policies.on_read_error, *policies_in(root)) if policy is not None]
-    stands_in = next((policy for policy in every if isinstance(policy, (Skip, Replace) if policies.keeps_positions else Replace)), None)
+    every = [final(policy) for policy in (policies.on_error, *policies_in(root)) if policy is not None]
+    stands_in = next((policy for policy in every if isinstance(policy, Replace)), None)
     if stands_in is not None:
         raise PlanError(
             f"{type(stands_in).__name__} puts another element in the place of one that fails, which would then be valid twice",

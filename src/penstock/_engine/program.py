@@ -13,10 +13,8 @@ from penstock._ops.collation import Collate, Collation
 from penstock._ops.map import AwaitedOp
 from penstock._ops.operator import Leaf, Operator
 from penstock._ops.rows import Rows
-from penstock._ops.streams import FilterOp, WeighOp
 from penstock._order.arithmetic import INFINITE, Length
-from penstock._order.folds import BatchFold, Fold, RepeatFold, ShardFold, SkipFold, TakeFold
-from penstock._order.holding import WindowFold
+from penstock._order.folds import Fold, RepeatFold, TakeFold
 
 __all__ = [
     "IN_PROGRAM",
@@ -28,8 +26,7 @@ __all__ = [
     "SegmentPlan",
     "StagePlan",
     "Workers",
-    "keeping_failures",
-    "writing_in_place",
+    "in_completion_order",
 ]
 
 
@@ -88,10 +85,6 @@ class StagePlan:
         return steps[0] if len(steps) == 1 and isinstance(steps[0], AwaitedOp) else None
 
 
-def _decides(step: FilterStep | Operator) -> bool:
-    return hasattr(step, "filter_step") or isinstance(step, WeighOp)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchPlan:
     """How rows become batches. `length` is that of the elements below, for the last batch of a pass.
@@ -118,11 +111,9 @@ class SegmentPlan:
         stages: of the rows.
         batch: None when the rows are delivered as they are.
         batch_ops: operators above the batch; filters and flat_maps only at their end.
-        folds: the fold runner at the end, or None to deliver.
-        batch_in_place: the batch of the next segment, when rows are written into it before the folds have counted them.
-        delivers_directly: whether the next segment is the last one and does nothing but make these batches.
-        late_failures: whether an element that fails is raised only when the folds let it through: they may leave it out by count.
-        hands_failures_on: whether its folds let failures through to the next segment, whose folds may leave them out.
+        folds: what its items go through at the end, in their order.
+        unordered: whether its items go on as they are finished, because `as_completed` stands behind it.
+        delivers: whether it is the last one: what comes of it needs no keys.
         reader: the pool of the thread that reads `stream`; empty for one of its own.
         finisher: the pool whose worker makes the batches of a chunk when its rows are done; empty for the worker that ends them.
     """
@@ -134,31 +125,11 @@ class SegmentPlan:
     stages: tuple[StagePlan, ...] = ()
     batch: BatchPlan | None = None
     batch_ops: tuple[Operator | FilterStep, ...] = ()
-    folds: tuple[Fold, ...] | None = None
-    batch_in_place: BatchPlan | None = None
-    delivers_directly: bool = False
-    late_failures: bool = False
-    hands_failures_on: bool = False
+    folds: tuple[Fold, ...] = ()
+    unordered: bool = False
+    delivers: bool = False
     reader: str = ""
     finisher: str = ""
-
-    @property
-    def drops(self) -> bool:
-        """Tell whether the folds may leave elements out by their count alone."""
-        kinds = (TakeFold, SkipFold, ShardFold, WindowFold)
-        return any(isinstance(fold, kinds) or (isinstance(fold, BatchFold) and fold.drop_remainder) for fold in self.folds or ())
-
-    @property
-    def multiplies(self) -> bool:
-        """Tell whether one item may give several."""
-        steps = (*self.batch_ops, *(filter_step for stage in self.stages for filter_step in stage.filter_steps))
-        return any(hasattr(step, "filter_step") and not isinstance(step, FilterOp) for step in steps)
-
-    @property
-    def settled_after(self) -> tuple[int, int]:
-        """The last (stage, step) whose result decides how many elements come of a row, or where a fold puts them; (-1, -2) for none."""
-        steps = [(stage, number, step) for stage, plan in enumerate(self.stages) for number, step in enumerate(plan.filter_steps)]
-        return max(((stage, number) for stage, number, step in steps if _decides(step)), default=(-1, -2))
 
     def steps_before(self, stage: int) -> int:
         """Count the filters, flat_maps and maps among them of the stages before one."""
@@ -171,18 +142,6 @@ class SegmentPlan:
         return cast(Sequence[Operator], self.batch_ops[:first]), self.batch_ops[first:]
 
     @property
-    def settled_in_batch_ops(self) -> int:
-        """The same for batches: the number of a step in the run of filters, flat_maps and maps at the top; -2 for none."""
-        if any(isinstance(step, WeighOp) for step in self.batch_ops):
-            return len(self.batch_ops)
-        return max((number for number, step in enumerate(self.batch_steps[1]) if _decides(step)), default=-2)
-
-    @property
-    def decides(self) -> bool:
-        """Tell whether a step says how many elements there are, or where a fold puts them."""
-        return self.settled_after > (-1, -2) or self.settled_in_batch_ops > -2
-
-    @property
     def one_to_one(self) -> bool:
         """Tell whether each item gives one, unless it is left out."""
         return not any(
@@ -193,7 +152,7 @@ class SegmentPlan:
     @property
     def transparent(self) -> bool:
         """Tell whether what comes out is what went in, one to one, with nothing folded: the saved state does not mention it."""
-        return self.folds == () and self.one_to_one
+        return not self.folds and self.one_to_one
 
     @property
     def finishing(self) -> str:
@@ -213,19 +172,15 @@ class Policies:
 
     Attributes:
         on_error: of all stages.
-        on_read_error: of reading; None is `on_error`.
-        keeps_positions: whether elements are replaced where a policy says skip: shards must make equal numbers of steps.
+        equal_steps: whether shards must make equal numbers of steps: no item of the first segment may be left out.
         skips: whether an element may be left out by these policies or those of operators.
         verify: the share of elements that are computed a second time and compared.
-        notice: what the user should know about them, or empty.
     """
 
     on_error: Policy = Raise()  # noqa: RUF009 - a frozen value without fields
-    on_read_error: Policy | None = None
-    keeps_positions: bool = False
+    equal_steps: bool = False
     skips: bool = False
     verify: float = 0.0
-    notice: str = ""
 
     def of(self, failed: ElementFailed) -> tuple[Policy, str]:
         """Return the policy for a failure, and the name that its limit is counted under."""
@@ -237,8 +192,6 @@ class Policies:
     def _given(self, failed: ElementFailed) -> tuple[Policy, str]:
         if failed.policy is not None:
             return failed.policy, f"stage {failed.stage!r}"
-        if failed.stage == "read" and self.on_read_error is not None:
-            return self.on_read_error, "on_read_error"
         return _without_replace(self.on_error) if failed.of_batch else self.on_error, "on_error"
 
 
@@ -274,7 +227,7 @@ class Program:
         """How many passes of the source may be needed: the product of the repeats that stand behind folds."""
         passes: float = 1
         for segment in self.segments:
-            for fold in segment.folds or ():
+            for fold in segment.folds:
                 if isinstance(fold, RepeatFold):
                     passes *= INFINITE if fold.count is None else fold.count
         return passes
@@ -297,27 +250,14 @@ class Program:
     @property
     def may_cut(self) -> bool:
         """Tell whether a full `take` may end a pass early and ask for the next: an error behind it is then not raised."""
-        return any(isinstance(fold, TakeFold) and fold.repeated for segment in self.segments for fold in segment.folds or ())
+        return any(isinstance(fold, TakeFold) and fold.repeated for segment in self.segments for fold in segment.folds)
 
 
-def writing_in_place(program: Program) -> Program:
-    """Let the first segment write rows into the batches of the second, if the fold between them makes batches of what is read in order."""
-    first, *rest = program.segments
-    if first.leaf is None or first.batch is not None or not first.folds or not isinstance(first.folds[0], BatchFold):
+def in_completion_order(program: Program) -> Program | None:
+    """Let what the first segment gives go on as it is finished; None where a fold needs it in its order."""
+    first, *others = program.segments
+    if first.unordered:
         return program
-    if any(stage.filter_steps for stage in first.stages) or not rest or isinstance(rest[0].batch and rest[0].batch.collation, Collate):
-        return program
-    delivers_directly = len(rest) == 1 and not rest[0].batch_ops and not rest[0].folds  # folds take elements with their keys
-    return replace(program, segments=(replace(first, batch_in_place=rest[0].batch, delivers_directly=delivers_directly), *rest))
-
-
-def keeping_failures(program: Program) -> Program:
-    """Let elements that fail be raised by the folds: where these may leave them out by count alone, or others of one input come before."""
-    segments: list[SegmentPlan] = []
-    on = False  # whether the segment above takes failures
-    for one in reversed(program.segments):
-        segments.append(replace(one, late_failures=on or one.drops or one.multiplies, hands_failures_on=on))
-        on = (on or one.drops) and not one.decides
-        if on and one.leaf is None and one.stages[0].awaited:  # the function must not be called for a row that has no element
-            segments[-1] = replace(segments[-1], stages=(StagePlan(name=""), *one.stages))
-    return replace(program, segments=tuple(reversed(segments)))
+    if any(segment.folds for segment in program.segments):
+        return None
+    return replace(program, segments=(replace(first, unordered=True), *others))

@@ -7,15 +7,17 @@ from itertools import chain, pairwise
 from typing import Any, NamedTuple, cast
 
 from penstock._contracts.source import StatefulStream
-from penstock._engine.chunk import CompletedRuns, Counted, Entry, FoldState, KnownLoss, LossCounts, StreamState, Token
+from penstock._engine.chunk import Completed, Counted, Entry, FoldState, KnownLoss, LossCounts, StreamState, Token
 from penstock._engine.error_policy import MOST_REPLACEMENTS
 from penstock._engine.folding import OPEN, PASS_END
-from penstock._engine.lowering import chain_of, counted_node, lower
+from penstock._engine.lowering import counted_node, lower
+from penstock._engine.older_states import converted, parts_behind
 from penstock._engine.program import Program
 from penstock._engine.scheduler import NOTHING_READY, Ready
 from penstock._order.arithmetic import INFINITE, shard_resume
 from penstock._order.chain import HoldingFold
 from penstock._order.folds import Fold, RepeatFold
+from penstock._order.runs import Runs
 from penstock._plan.base import Descent, Node, sources
 from penstock._plan.facts import ROOM, components, highest_number, is_indexable, length_of, lines, passes_of
 from penstock._plan.node import Shard, shards_of
@@ -39,12 +41,10 @@ from penstock.errors import StateDamaged, StateMismatch, StateUnavailable
 
 __all__ = [
     "Delivery",
-    "PlanVariant",
+    "PlanPart",
     "Restored",
     "ResumeStep",
-    "check_positions",
     "count",
-    "folded_part",
     "is_end_of_all",
     "known_of",
     "listed",
@@ -54,7 +54,6 @@ __all__ = [
     "repeated",
     "restored",
     "saved",
-    "skipping",
 ]
 
 
@@ -135,21 +134,21 @@ class Delivery(NamedTuple):
     step: int
     before: tuple[Places, int]
     """The places of earlier items, and how many of these were delivered: at least one."""
-    form: PlanVariant
+    part: PlanPart
     epoch: int
     first_step: int
     """How many items had been delivered when the epoch began."""
 
     @classmethod
-    def begin(cls, step: int, token: Token, form: PlanVariant, epoch: int = 0, first_step: int = 0) -> Delivery:
+    def begin(cls, step: int, token: Token, part: PlanPart, epoch: int = 0, first_step: int = 0) -> Delivery:
         """Return an empty hand at a place."""
-        return cls([], NOTHING_READY, 0, step, ((token,), 1), form, epoch, first_step)
+        return cls([], NOTHING_READY, 0, step, ((token,), 1), part, epoch, first_step)
 
     def then(self, ready: Ready) -> Delivery:
         """Return what follows when all that was in hand is delivered."""
         total = self.total
         before = (self.ready.tokens, total) if total else self.before
-        return Delivery(ready.items, ready, len(ready.items), self.step + total, before, self.form, self.epoch, self.first_step)
+        return Delivery(ready.items, ready, len(ready.items), self.step + total, before, self.part, self.epoch, self.first_step)
 
     def is_over(self, length: float) -> bool:
         """Tell whether all items of an epoch of `length` are delivered."""
@@ -179,9 +178,9 @@ class Restored(NamedTuple):
 
 
 def saved(
-    root: Node, form: PlanVariant, token: Token, step: int, dataset: list[dict[str, Any]], version: str, epoch: tuple[int, int] = (0, 0)
+    root: Node, part: PlanPart, token: Token, step: int, dataset: list[dict[str, Any]], version: str, epoch: tuple[int, int] = (0, 0)
 ) -> dict[str, Any]:
-    """Return the state that resumes right behind `token` of `form`, a part of the plan `root`.
+    """Return the state that resumes right behind `token` of `part` of the plan `root`.
 
     `epoch` is the number of the epoch, and how many elements of it were delivered.
 
@@ -189,7 +188,7 @@ def saved(
         StateUnavailable: when the source is a generator that may not be read again.
     """
     note = _note_of(root, token)
-    shard = None if form.folded else movable_shard(root)
+    shard = movable_shard(root, token)
     shards = shards_of(root)
     record: dict[str, Any] = {
         "penstock_state": FORMAT,
@@ -204,31 +203,32 @@ def saved(
     }
     if token.loss_counts:
         record["lost"] = listed_loss_counts(token.loss_counts)
-    mixes = histories(form.root)[: len(histories(root))]  # a moved plan may hold them twice
+    mixes = histories(part.root)[: len(histories(root))]  # a moved plan may hold them twice
     if mixes:
         record["mix"] = mixes
     if shard is not None:
-        place = global_position(form.root, token.source[1])
+        place = global_position(part.root, token.source[1])
         record["global"] = {"epoch": place.epoch, "element": place.element}
     else:
         record["position"] = {
-            "folded": form.folded,
-            **({"skips": True} if form.skips else {}),
             "source": list(token.source),
-            "done": [[list(run) for run in token.done.runs], [[place, list(results)] for place, results in token.done.partial]],
-            "sequencers": [listed(one) for one in token.fold_runners],
+            "done": [list(run) for run in token.done.runs],
+            "again": [list(run) for run in token.done.taken],
+            "folds": [listed(one) for one in token.fold_runners],
         }
+        if part.behind is not None:
+            record["position"]["behind"] = [part.behind[0], [list(run) for run in part.behind[1]]]
         if note is not None:
             record["position"]["stream"] = {"pass": note.pass_number, "position": note.position, "cut": note.cut, "state": note.state}
     return sealed(record)
 
 
-def is_end_of_all(root: Node, form: PlanVariant, token: Token) -> bool:
+def is_end_of_all(root: Node, part: PlanPart, token: Token) -> bool:
     """Tell whether the last element of an epoch is that of all shards, where a state moves between them: some may have one more."""
-    shard = None if form.folded else movable_shard(root)
+    shard = movable_shard(root, token)
     if shard is None or shard.even is not None:
         return True
-    place, repeat, total = global_position(form.root, token.source[1]), repeated(root), length_of(shard.child)
+    place, repeat, total = global_position(part.root, token.source[1]), repeated(root), length_of(shard.child)
     if repeat is not None:
         return place.epoch >= (repeat.num_passes or 1)
     return place.element >= (total or 0)
@@ -256,12 +256,8 @@ def _note_of(root: Node, token: Token) -> StreamState | None:
     return None if note is None or note.missing is not None else note
 
 
-def restored(
-    root: Node, state: Any, dataset: list[dict[str, Any]], *, strict: bool, folded: bool, skips: bool = False, ordered: bool = False
-) -> Restored:
-    """Return where a saved state goes on. With `folded` they are folded; a folded state stays so without it.
-
-    With `skips`, elements may be left out from now on. With `ordered`, elements keep their order.
+def restored(root: Node, state: Any, dataset: list[dict[str, Any]], *, strict: bool) -> Restored:
+    """Return where a saved state goes on.
 
     Raises:
         StateDamaged: when the state is cut, changed or out of bounds.
@@ -274,45 +270,40 @@ def restored(
         fingerprints = dict(zip(map(id, sources(root)), dataset, strict=False))
         kept = [fingerprints[id(node)] for node in sources(before) if id(node) in fingerprints]
         compare(record, lines(before, saved=True), kept, components(before), changes)
+    record = converted(root, record, epoch)
     shards = [[node.num_shards, node.index] for node in shards_of(root)]
     root = _with_weights(root, record, epoch, strict=strict)
+    loss_counts = loss_counts_of(record.get("lost", []))
     if record["global"] is not None and movable_shard(root) is not None:
         place = global_place(root, record["global"])
         parts = parts_at(root, place)
-        first, *rest = [folded_part(root, part, ordered=ordered) for part in parts] if folded else parts
-        first = first._replace(token=first.token._replace(loss_counts=loss_counts_of(record.get("lost", []))))
-        left = sum(length_of(part.form.root) or 0 for part in parts) - parts[0].token.source[1]
+        left = sum(length_of(part.part.root) or 0 for part in parts) - parts[0].token.source[1]
         if left != INFINITE:  # the step was that of another number of shards
             in_epoch = int(length_of(root) or 0) - int(left)
-        parts = [_in_epoch(root, skipping(part, skips=skips), epoch) for part in (first, *rest)]
-        return Restored(parts, record["step"], epoch, record["step"] - in_epoch)
-    if strict and _kept_shards(root, record["shard"]) != _kept_shards(root, shards):
-        raise StateMismatch(
-            f"the state was saved with shard{_words(record['shard'])} and this plan has shard{_words(shards)}; a state moves to another "
-            "number of shards only when nothing but map, batch, repeat and prefetch stands above the shard",
-            where="load_state_dict()",
-            fix="resume with the same shards, or put shard() above shuffle and filter",
-        )
-    if record["position"] is None:
-        raise StateMismatch(
-            f"the state counts the elements below a shard that can move, {short(record['global'])}, and this plan has none",
-            where="load_state_dict()",
-            fix="resume with the pipeline that was saved",
-        )
-    part = _part(root, record["position"], epoch)
-    other = folded_part(root, part, ordered=ordered) if folded else part
-    if other.token is not part.token:  # a place of epoch 0, made of the position in the pass
-        other = _in_epoch(root, other, epoch)
-    part = skipping(other, skips=skips)
-    part = part._replace(token=part.token._replace(loss_counts=loss_counts_of(record.get("lost", []))))
-    return Restored([part], record["step"], epoch, record["step"] - in_epoch)
+        parts = [_in_epoch(root, part, epoch) for part in parts]
+    else:
+        if strict and _kept_shards(root, record["shard"]) != _kept_shards(root, shards):
+            raise StateMismatch(
+                f"the state was saved with shard{_words(record['shard'])} and this plan has shard{_words(shards)}; a state moves to "
+                "another number of shards only when nothing but map, batch, repeat and prefetch stands above the shard",
+                where="load_state_dict()",
+                fix="resume with the same shards, or put shard() above shuffle and filter",
+            )
+        if record["position"] is None:
+            raise StateMismatch(
+                f"the state counts the elements below a shard that can move, {short(record['global'])}, and this plan has none",
+                where="load_state_dict()",
+                fix="resume with the pipeline that was saved",
+            )
+        parts = _parts(root, record["position"], epoch)
+    parts[0] = parts[0]._replace(token=parts[0].token._replace(loss_counts=loss_counts))
+    return Restored(parts, record["step"], epoch, record["step"] - in_epoch)
 
 
 def _in_epoch(root: Node, part: ResumeStep, epoch: int) -> ResumeStep:
     """Move a place of epoch 0 to another epoch."""
-    program = lower(part.form.root, folded=part.form.folded, skips=part.form.skips)
     number, position = part.token.source
-    return part._replace(token=part.token._replace(source=(number + _passes_before(root, program, epoch), position)))
+    return part._replace(token=part.token._replace(source=(number + _passes_before(root, lower(part.part.root), epoch), position)))
 
 
 def _passes_before(root: Node, program: Program, epoch: int) -> int:
@@ -327,7 +318,7 @@ def _with_weights(root: Node, record: dict[str, Any], epoch: int, *, strict: boo
     if shard is not None and everywhere is not None:
         number = everywhere["element"] if everywhere["epoch"] == 0 and not repeated(root) else None
         below = shard.child
-    elif is_indexable(root) and place is not None and place["source"][0] == epoch and not place.get("folded"):
+    elif is_indexable(root) and place is not None and place["source"][0] == epoch and "behind" not in place and not place["done"]:
         number = place["source"][1]
     return reweighted(root, record.get("mix"), number, below, strict=strict)
 
@@ -343,12 +334,24 @@ def _words(shards: Any) -> str:
     return ", ".join(f"({number}, {index})" for number, index in shards) or "s: none"
 
 
-def _part(root: Node, place: dict[str, Any], epoch: int) -> ResumeStep:
+def _parts(root: Node, place: dict[str, Any], epoch: int) -> list[ResumeStep]:
+    """Return what is left behind a position: more than one part where elements of a pass were delivered that are no whole batches."""
+    if "behind" not in place:
+        return [ResumeStep(PlanPart(root), _token(root, place, epoch))]
+    pass_number, runs = place["behind"]
+    behind = pass_number, tuple((begin, end) for begin, end in runs)
+    rest, position = parts_behind(root, behind, epoch)
+    first = ResumeStep(PlanPart(rest, behind), _token(rest, place, epoch))
+    if position is None:
+        return [first]
+    return [first, _in_epoch(root, ResumeStep(PlanPart(root), Token((0, position))), epoch)]
+
+
+def _token(root: Node, place: dict[str, Any], epoch: int) -> Token:
     """Check a position against the plan's program."""
-    folded, skips = place.get("folded", False), place.get("skips", False)
-    program = lower(root, folded=folded, skips=skips)
-    chains = [segment.folds for segment in program.segments if segment.folds is not None and not segment.transparent]
-    counted = counted_node(root, folded=folded)
+    program = lower(root)
+    chains = [segment.folds for segment in program.segments if not segment.transparent]
+    counted = counted_node(root)
     length = length_of(counted)
     length = INFINITE if length is None else length
     # A pass behind the last one, or so far on that its number times the repeats below overflows, would be waited for in vain.
@@ -357,14 +360,14 @@ def _part(root: Node, place: dict[str, Any], epoch: int) -> ResumeStep:
     source = (before + count(place["source"][0] - before, "pass", most_passes), count(place["source"][1], "position", length))
     if length == INFINITE:
         within_reach(counted, source[1], "position")
-    saved_records = place["sequencers"]
+    saved_records = place["folds"]
     if len(saved_records) != len(chains) and (saved_records or source != (before, 0)):
         raise _damaged_fold(f"{short(saved_records)}, not one record for each of {len(chains)} places where elements are counted")
     most_how = MOST_REPLACEMENTS if program.segments[0].leaf is not None else 0
     records = tuple(_record(one, chain, most_how) for one, chain in zip(saved_records, chains, strict=False))
     count(source[0] - before, "pass", _most_passes_ended(program, records))
-    token = Token(source, records, _done(place["done"], source[1], length), _note(program, source, place.get("stream")))
-    return ResumeStep(PlanVariant(root, folded, skips), token)
+    done = _done(place["done"], place["again"], source, length)
+    return Token(source, records, done, _note(program, source, place.get("stream")))
 
 
 def _most_passes_ended(program: Program, records: tuple[FoldState, ...]) -> float:
@@ -372,7 +375,7 @@ def _most_passes_ended(program: Program, records: tuple[FoldState, ...]) -> floa
 
     It may be fewer: a full `take` cuts the passes of the repeats below it.
     """
-    chains = [segment.folds for segment in program.segments if segment.folds is not None and not segment.transparent]
+    chains = [segment.folds for segment in program.segments if not segment.transparent]
     ended, passes = 0.0, 1.0  # passes of the source in one pass of what is below
     for folds, record in zip(chains, records, strict=False):
         if record.mode != OPEN:  # the rest of this pass is left out: the states are those of the next one
@@ -388,18 +391,21 @@ def _most_passes_ended(program: Program, records: tuple[FoldState, ...]) -> floa
     return ended if records else program.num_passes
 
 
-def _done(record: Any, position: int, length: float) -> CompletedRuns:
-    """Check what was delivered in completion order: from `position` on, inside the pass, ascending, with gaps between."""
-    runs, partial = record
-    out = CompletedRuns(
-        tuple((count(begin, "run", length), count(end, "run", length)) for begin, end in runs),
-        tuple((count(place, "position", length), tuple(results)) for place, results in partial),
-    )
-    places = [position - 1, *(place for run in out.runs for place in run)]
-    inputs = [place for place, _ in out.partial]
-    if any(after <= before for before, after in pairwise(places)) or any(after <= before for before, after in pairwise(inputs)):
+def _done(done: list[Any], again: list[Any], source: tuple[int, int], length: float) -> Completed:
+    """Check what was delivered beyond a position: inside the pass, ascending, with gaps between; and what is to be taken first."""
+    runs = tuple((count(begin, "run", length), count(end, "run", length)) for begin, end in done)
+    places = [source[1] - 1, *(place for run in runs for place in run)]
+    if any(after <= before for before, after in pairwise(places)):
         count(places, "list of runs")
-    return out
+    first = tuple((number, count(begin, "run", length), count(end, "run", length)) for number, begin, end in again)
+    taken = Runs([(0, source[1]), *runs])
+    for place, (number, begin, end) in enumerate(first):
+        if number > source[0] and (place == 0 or first[place - 1][0] < number):
+            taken = Runs()
+        if number < source[0] or end <= begin or taken.gap(begin, end) != (begin, end) or (place and number < first[place - 1][0]):
+            count(list(first[place]), "run of what comes first")
+        taken.add(begin, end)
+    return Completed(runs, first)
 
 
 def _record(saved_record: list[Any], folds: tuple[Fold, ...], most_how: int) -> FoldState:
@@ -465,61 +471,28 @@ def _note(program: Program, source: tuple[int, int], record: dict[str, Any] | No
     return StreamState(*place, record["state"], record["cut"])
 
 
-class PlanVariant(NamedTuple):
-    """What is lowered, and how."""
+class PlanPart(NamedTuple):
+    """What is lowered: a plan, or what is left of one.
+
+    Attributes:
+        root: of the plan.
+        behind: (pass, runs) of elements before its lowest batch that were delivered and are no whole batches; None for none.
+    """
 
     root: Node
-    folded: bool
-    skips: bool = False
+    behind: tuple[int, tuple[tuple[int, int], ...]] | None = None
 
 
 class ResumeStep(NamedTuple):
-    """A program to run from a token on."""
+    """A part to run from a token on."""
 
-    form: PlanVariant
+    part: PlanPart
     token: Token
 
 
-def skipping(part: ResumeStep, *, skips: bool) -> ResumeStep:
-    """Let elements be left out from here on. A form that allows it stays so.
-
-    Raises:
-        StateMismatch: the state counts elements in other places than a run that may leave some out.
-    """
-    form = part.form
-    if form.skips or not skips:
-        return part
-    new = form._replace(skips=True)
-    if part.token.fold_runners and _fold_kinds(form) != _fold_kinds(new):
-        raise StateMismatch(
-            "this state was saved without Skip, and the plan counts elements above a map that may now leave some out",
-            where="load_state_dict()",
-            fix="resume with the policies that the state was saved with, or use Replace or Retry",
-        )
-    return ResumeStep(new, part.token)
-
-
-def _fold_kinds(form: PlanVariant) -> list[list[type]]:
-    program = lower(form.root, folded=form.folded, skips=form.skips)
-    return [[type(fold) for fold in segment.folds] for segment in program.segments if segment.folds is not None and not segment.transparent]
-
-
-def check_positions(root: Node, parts: list[ResumeStep]) -> None:
-    """Refuse to record or replay a state that moves to other shards: the positions would be those of another plan.
-
-    Raises:
-        StateMismatch: the parts are not of the plan `root`.
-    """
-    if any(lines(part.form.root, saved=True) != lines(root, saved=True) for part in parts):
-        raise StateMismatch(
-            "record= and replay= name positions of the plan, but this state moves to another number of shards in the middle of an epoch",
-            where="load_state_dict()",
-            fix="leave record= and replay= out",
-        )
-
-
-def movable_shard(root: Node) -> Shard | None:
-    return shard_of(root) if is_indexable(root) else None
+def movable_shard(root: Node, token: Token | None = None) -> Shard | None:
+    """Return the shard that a state can move from; None where `token` names what went on as it was finished: other ranks differ there."""
+    return shard_of(root) if is_indexable(root) and (token is None or token.done == Completed()) else None
 
 
 def global_place(root: Node, record: dict[str, int]) -> GlobalPosition:
@@ -544,8 +517,8 @@ def repeated(root: Node) -> Node | None:
 def parts_at(root: Node, place: GlobalPosition) -> list[ResumeStep]:
     position = _aligned(root, place)
     if position is not None:
-        return [ResumeStep(PlanVariant(root, False), Token((0, position)))]
-    return [ResumeStep(PlanVariant(part, False), Token((0, 0))) for part in resharded(root, place)]
+        return [ResumeStep(PlanPart(root), Token((0, position)))]
+    return [ResumeStep(PlanPart(part), Token((0, 0))) for part in resharded(root, place)]
 
 
 def _aligned(root: Node, place: GlobalPosition) -> int | None:
@@ -565,48 +538,3 @@ def _aligned(root: Node, place: GlobalPosition) -> int | None:
             return None
         here = above
     return int(length_of(root) or 0) if epoch and not here.repeated else here.position
-
-
-def folded_part(root: Node, part: ResumeStep, *, ordered: bool) -> ResumeStep:
-    """Say a place between batches whose rows are arithmetic as a place between elements.
-
-    Raises:
-        StateMismatch: something stands above the batch that makes this impossible.
-    """
-    form, token = part
-    if form.folded or not is_indexable(root):
-        if not ordered and any(record.recall or record.drop for record in token.fold_runners):
-            raise StateMismatch(
-                "this state was saved with ordered=True and holds elements in a shuffle buffer, bucket or pack in their order",
-                where="load_state_dict()",
-                fix="resume with ordered=True",
-            )
-        return ResumeStep(form._replace(folded=True), token)
-    return _between_elements(root, form, token)
-
-
-def _between_elements(root: Node, form: PlanVariant, token: Token) -> ResumeStep:
-    """Say a place between batches whose rows are arithmetic as one between elements, for `root`."""
-    chain = chain_of(form.root)[::-1]
-    lowest = max((place for place, node in enumerate(chain) if node.moves_as == "batch"), default=None)
-    if lowest is None:
-        return ResumeStep(PlanVariant(form.root, True), token)
-    batch, above = chain[lowest], chain[:lowest]
-    if form.root is not root or not all(node.moves_as in ("same", "repeat") for node in above):
-        raise StateMismatch(
-            "a state that was saved with ordered=True cannot be moved to completion order here: something other than map, prefetch and "
-            "repeat stands above the batch, or the number of shards changes as well",
-            where="load_state_dict()",
-            fix="resume with ordered=True",
-        )
-    passes, position, states = 0, token.source[1], []
-    for node in above:
-        if node.moves_as == "repeat":
-            length = int(length_of(node.children[0]) or 1)
-            number, position = divmod(position, length)
-            if node.num_passes is not None and number >= node.num_passes:
-                number, position = node.num_passes - 1, length
-            passes = passes * (node.num_passes or 1) + number
-            states.append(number)
-    element = int(min(position * (batch.batch_size_each() or 1), length_of(batch.children[0]) or 0))
-    return ResumeStep(PlanVariant(root, True), Token((passes, element), (FoldState(0, 0, ([], *reversed(states))),)))

@@ -14,17 +14,16 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 from penstock._contracts.element import bytes_of_all
 from penstock._contracts.event import Fill
 from penstock._engine.chunk import Chunk, Claim, Counted, Failure, LossCounts, LostElement, Memory, Outcome, Token, merged
-from penstock._engine.committing import ReadCount, booked_in_place, chunks_of, empty_pass, left_out_of
-from penstock._engine.completion import Completion, fold_runners_of, records_of
+from penstock._engine.committing import ReadCount, chunks_of, empty_pass, left_out_of
+from penstock._engine.completed import CompletionOrder
 from penstock._engine.error_policy import LossLedger
-from penstock._engine.folding import FoldRunner, Sequenced, bytes_in
-from penstock._engine.program import IN_PROGRAM, Program, keeping_failures, writing_in_place
+from penstock._engine.folding import FoldRunner, Sequenced, bytes_in, fold_runners_of, records_of
+from penstock._engine.program import IN_PROGRAM, Program
 from penstock._engine.segment import READER, SHARED, Segment, finisher_of, last_with, pool_of, pools_of, result_bytes
 from penstock._engine.slots import HandedOver, Lease, bytes_beside
 from penstock._engine.stream_reader import Reader
 from penstock._engine.tuning import ActiveWorkers, followed
 from penstock._ops.block import UNLIMITED
-from penstock._order.runs import Recording
 
 __all__ = ["NOTHING_READY", "Ready", "Scheduler", "poison_on_interrupt"]
 
@@ -91,7 +90,6 @@ class Scheduler:
         ready: what the consumer has not taken yet; it may pop at any time.
         memory_bytes: for the batches that are in flight.
         waiting: how many consumers wait (the engine's counter).
-        log: in completion order, (pass, begin, end) of what went on; the recorder pops it.
         failures: all errors so far.
         lost: what was skipped and replaced, and not announced yet.
         held_bytes: of all chunks, of what folds hold, of what is ready and of what was taken last; with what running tasks were granted.
@@ -107,12 +105,9 @@ class Scheduler:
         num_workers: int,
         memory_bytes: int,
         start: Token,
-        *,
-        ordered: bool | Recording = True,
     ) -> None:
         """Begin at the state `start` of the program's epoch."""
-        program = keeping_failures(program) if ordered is True else program
-        self.program = program = writing_in_place(program) if ordered is True else program
+        self.program = program
         self.num_workers = max(1, num_workers)
         self.version = 0
         self.ready: deque[Ready] = deque()
@@ -129,23 +124,24 @@ class Scheduler:
         for segment in self.segments:
             segment.chunk_size.bound(memory_bytes // self._wanted_chunks())
             segment.keeps_going = program.may_cut
-            segment.leases = segment is self.segments[-1] or (segment.plan.batch_in_place is not None and len(self.segments) == 2)
-        self.segments[0].unordered = ordered is False
-        if isinstance(ordered, Recording):
-            self.segments[0].follow(ordered)
-        self.log: deque[tuple[int, int, int]] | None = deque() if ordered is False else None
+            segment.leases = segment is self.segments[-1]
+        self._completion: CompletionOrder | None = None
+        if self.segments[0].unordered or start.done.runs or start.done.taken:
+            self._completion = CompletionOrder(start)
+            start = self._completion.start
         self.lost: deque[LostElement] = deque()
         self._ledgers = [LossLedger(() if segment.number else start.loss_counts, self.lost) for segment in self.segments]
         self._read = ReadCount(start)
         self._left_out = left_out_of(program)
-        self._fold_runners = fold_runners_of(program, start, self._ledgers, ordered=ordered is True)
-        if ordered is True:
-            for segment, record in zip(self.segments, records_of(program, start), strict=True):
-                segment.read_again(record)
+        self._fold_runners = fold_runners_of(program, start, self._ledgers)
+        for segment, record in zip(self.segments, records_of(program, start), strict=True):
+            segment.read_again(record)
+        self._told_short = False
         stream = program.segments[0].stream
         self.reader = None if stream is None else Reader(stream, start, num_passes)
         self._reads = program.segments[0].reader or READER
-        self._in_order = IN_PROGRAM.pool if ordered is True else ""  # the pool whose rows are claimed in the order of their positions
+        # The pool whose rows are claimed in the order of their positions.
+        self._in_order = "" if self.segments[0].unordered else IN_PROGRAM.pool
         self._last_of_users = last_with(self.segments, IN_PROGRAM.pool)
         self._live = 0
         self._chunk_bytes = 0
@@ -250,8 +246,6 @@ class Scheduler:
     def _next_rows(self, segment: Segment, num_workers: int, *, blocked: bool) -> Claim | None:
         """Claim rows of a chunk for the first stage, as many as there is room for."""
         for chunk in segment.unclaimed():
-            if chunk.all_in_place:
-                return segment.next_rows(num_workers, chunk)
             room = self._grant(segment, chunk, max(segment.row_bytes))
             if room is not None and (not blocked or self._is_due(segment, chunk.seq)):
                 task = segment.next_rows(num_workers, chunk, self._most_rows(segment, room), room)
@@ -302,7 +296,7 @@ class Scheduler:
 
     def _has_bytes(self, segment: Segment) -> bool:
         """Tell whether there is memory for the next chunk, or it must be opened anyway."""
-        if segment.inbox and (segment.inbox[0].all_in_place or segment.inbox[0].result is not None):
+        if segment.inbox and segment.inbox[0].result is not None:
             return True  # its memory is in use already
         if self.held_bytes + segment.next_bytes() < self.memory_bytes:
             return True
@@ -360,9 +354,8 @@ class Scheduler:
         if not chunk.num_rows or chunk.result is not None:
             self._close_chunk(segment, chunk)
             return True
-        if not chunk.all_in_place:
-            chunk.memory.expected_bytes = expected
-            self.held_bytes += chunk.memory.charge()
+        chunk.memory.expected_bytes = expected
+        self.held_bytes += chunk.memory.charge()
         return False
 
     def _blocked_by_next_stage(self, segment: Segment) -> bool:
@@ -379,18 +372,14 @@ class Scheduler:
         """Tell whether the engine may hold one more chunk of this segment."""
         if segment.opened - segment.lowest >= _WINDOW_CHUNKS:
             return False
-        last, pending = self.segments[-1], 0
+        last = self.segments[-1]
         if segment is not last:
-            if not segment.leases:
-                return self._room_within(segment)
-            pending = segment.opened - segment.committed + len(last.inbox)
-        elif segment.inbox and segment.inbox[0].all_in_place:
-            return True  # its memory is in use already
-        in_flight = last.opened - self._delivered_chunks() + pending
+            return self._room_within(segment)
+        in_flight = last.opened - self._delivered_chunks()
         most = self.limit
         if in_flight >= most:
             return False
-        if self._live + pending < most:
+        if self._live < most:
             return True
         # The consumer keeps batches. They are its own; it still gets the next ones, in fresh buffers.
         return bool(self.waiting) and not self.ready and in_flight < most - 1
@@ -514,8 +503,6 @@ class Scheduler:
         """Learn what rows of a stage cost."""
         count, stage = outcome.end - task.begin, task.stage
         segment.weigh(stage, outcome.most_bytes / count)
-        if task.chunk is not None and task.chunk.all_in_place:
-            return
         pool, self.active.has_room = pool_of(segment, stage), self.held_bytes < _MOST_HELD * self.memory_bytes
         num_workers = self.size_of(pool) if pool != SHARED else self.active.limit
         segment.blocks[stage].observe(count, wall_ns, num_workers)
@@ -557,7 +544,7 @@ class Scheduler:
                 self.failures.append(tail)
             chunk.tail = tail
             segment.fail(chunk)
-        batches = (segment.plan.batch is not None or chunk.batch_rows_in_place) and chunk.num_items > 0
+        batches = segment.plan.batch is not None and chunk.num_items > 0
         num_bytes = self._learn_batches(segment, chunk) if batches else self._learn_elements(segment, chunk)
         chunk.memory = Memory(kept_bytes=num_bytes, granted_bytes=chunk.memory.granted_bytes, charged_bytes=chunk.memory.charged_bytes)
         self._close_chunk(segment, chunk)
@@ -566,10 +553,10 @@ class Scheduler:
 
     def _learn_batches(self, segment: Segment, chunk: Chunk) -> int:
         """Learn what batches take; return the bytes of those of a chunk."""
-        num_bytes, num_items = result_bytes(segment, chunk), chunk.num_items // (chunk.batch_rows_in_place or 1)
+        num_bytes, num_items = result_bytes(segment, chunk), chunk.num_items
         segment.chunk_size.observe(num_items, chunk.progress.cost_ns, num_bytes, segment.blocks[0].num_workers)
         segment.item_bytes = followed(segment.item_bytes, num_bytes / chunk.num_rows)
-        if segment is self.segments[-1] or (segment.plan.delivers_directly and chunk.batch_rows_in_place):
+        if segment is self.segments[-1]:
             self._chunk_bytes = max(1, num_bytes)
         if num_bytes > max(self.oversize, self.memory_bytes) and num_items == 1:
             self.oversize = num_bytes
@@ -613,21 +600,22 @@ class Scheduler:
         return len(self.ready) < max(_FEWEST_CHUNKS, self.limit)
 
     def _commit(self, segment: Segment, chunk: Chunk) -> None:
-        fold_runner = self._fold_runners[segment.number]
+        if self._completion is not None and not segment.number:
+            self._completion.put(chunk)
         self._count(segment, chunk)
-        last = segment is self.segments[-1]
-        if last and not chunk.buffer.delivered:
+        if segment is self.segments[-1] and not chunk.buffer.delivered:
             self._live -= 1
-        if fold_runner is None:
-            items, tokens, tail = booked_in_place(chunk, self._ledgers[segment.number])
-            if tail is not None and tail is not chunk.tail:
-                self.failures.append(tail)
-            ends, chunk_id = chunk.ends_pass and tail is None, _chunk_id_of(segment, chunk)
-            self._deliver(Ready(items[::-1], tokens, ends, tail, chunk.memory.charged_bytes, chunk_id, chunk.buffer.lease))
-            return
-        if self.log is not None and segment is self.segments[0] and chunk.num_items:
-            self.log.append((chunk.pass_number, chunk.first, chunk.first + chunk.good_count()))
-        self._fold(segment, chunk, fold_runner)
+        if segment.plan.batch is not None and chunk.collected.lost and not self._told_short:
+            self._tell_short(segment, chunk)
+        self._fold(segment, chunk, self._fold_runners[segment.number])
+
+    def _tell_short(self, segment: Segment, chunk: Chunk) -> None:
+        """Say once that a batch is shorter than the others."""
+        missing = chunk.left_out_rows()
+        if missing:
+            self._told_short = True
+            text = "Skip left an element out of its batch, which is that much shorter, also with drop_remainder=True"
+            self.notices.append(("policy", f"{text}; Replace() keeps batches at their size, with another element"))
 
     def _count(self, segment: Segment, chunk: Chunk) -> None:
         """Count what a chunk brings; fail it where that cannot be right."""
@@ -642,7 +630,7 @@ class Scheduler:
             chunk.tail = Failure(chunk.num_items, error, segment.plan.name, 0)
             self.failures.append(chunk.tail)
 
-    def _fold(self, segment: Segment, chunk: Chunk, fold_runner: FoldRunner | Completion) -> None:
+    def _fold(self, segment: Segment, chunk: Chunk, fold_runner: FoldRunner) -> None:
         """Let a chunk through the folds of its segment, and on."""
         last = segment is self.segments[-1]
         num_bytes, chunk.memory.charged_bytes = chunk.memory.charged_bytes, 0
@@ -673,7 +661,7 @@ class Scheduler:
             segment.fail(chunk)
         return Failure(0, empty_pass(), segment.plan.name, 0) if out.empty_pass and out.tail is None else out.tail
 
-    def _weigh_folds(self, segment: Segment, fold_runner: FoldRunner | Completion, num_items: int) -> None:
+    def _weigh_folds(self, segment: Segment, fold_runner: FoldRunner, num_items: int) -> None:
         """See now and then what the folds hold: not all that enters them comes out again."""
         segment.num_folded += num_items
         often = self.held_bytes > self.memory_bytes
@@ -694,16 +682,14 @@ class Scheduler:
         lease = chunk.buffer.lease if out.unchanged else None
         self._deliver(Ready(values[::-1], out.tokens, ends, tail, passed, chunk_id, lease))
 
-    def _pass_on(self, segment: Segment, chunk: Chunk, fold_runner: FoldRunner | Completion, out: Sequenced, tail: Failure | None) -> None:
+    def _pass_on(self, segment: Segment, chunk: Chunk, fold_runner: FoldRunner, out: Sequenced, tail: Failure | None) -> None:
         if not out.items and not out.ends_pass and tail is None:
             return
         following = self.segments[segment.number + 1]
         num_bytes = chunk.memory.kept_bytes
         chunks = chunks_of(chunk, out, batched=following.plan.batch is not None, one_batch_per_chunk=following.one_batch_per_chunk)
         for one in chunks:
-            if out.unchanged and (one.all_in_place or one.result is not None):
-                one.memory.kept_bytes = num_bytes
-            elif one.given is not None:
+            if one.given is not None:
                 one.memory.given_bytes = num_bytes if out.unchanged and len(chunks) == 1 else bytes_of_all(one.given.rows())
             segment.folded_bytes -= one.memory.num_bytes
             self.held_bytes -= one.memory.num_bytes  # it is counted again as what it is now
@@ -730,9 +716,7 @@ class Scheduler:
             if self.segments[number].ends_coming:
                 return
             number -= 1
-            fold_runner = self._fold_runners[number]
-            if isinstance(fold_runner, FoldRunner):
-                fold_runner.drop_pass()
+            self._fold_runners[number].drop_pass()
         first = self.segments[0]
         first.cut_pass = max(first.cut_pass, self._source_pass)
         if self.reader is not None:

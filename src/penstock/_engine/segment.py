@@ -10,7 +10,6 @@ import numpy as np
 
 from penstock._contracts.element import bytes_of_all, flatten
 from penstock._engine.chunk import (
-    NOTHING_COMPLETED,
     Chunk,
     Claim,
     FoldState,
@@ -30,7 +29,7 @@ from penstock._ops.operator import ChainOp
 from penstock._ops.reading import BranchesLeaf, rows_at_once
 from penstock._ops.stack import BatchSpec
 from penstock._order.arithmetic import batch_rows
-from penstock._order.runs import Recording
+from penstock._order.runs import Runs
 
 __all__ = [
     "READER",
@@ -83,7 +82,8 @@ class Segment:
         opened, committed: how many chunks.
         expected_spec: the spec of the last finished batch.
         most_rows: of a chunk without a batch, for the byte budget.
-        unordered: whether chunks are committed as they are finished; the end of a pass still waits for all of it.
+        unordered: whether chunks are committed as they are finished; the end of a pass still waits for all of it, and what a saved
+            state has in an order comes first, in that order.
         leases: whether it writes into the buffers that are delivered.
         lowest: the first chunk that is not committed.
         ends_coming: how many ends of passes the fold runner before has let through that this segment has not committed.
@@ -118,8 +118,7 @@ class Segment:
         self.exhausted = False
         self.most_rows = _UNKNOWN
         self.reading = False
-        self.unordered = self.keeps_going = self.leases = False
-        self.recording: Recording | None = None
+        self.unordered, self.keeps_going, self.leases = plan.unordered, False, False
         self.lowest = 0
         self.rows_open = 0
         self._ends: deque[int] = deque()
@@ -128,12 +127,13 @@ class Segment:
         self.ends_coming = 0
         self._num_passes = num_passes
         self._pass_number, self._next_item = start.source
-        self._done = start.done
+        self._again = deque(start.done.taken)  # still to be opened
+        self._due = deque(start.done.taken)  # still to be committed
+        self._taken = self._taken_of_pass([(0, start.source[1]), *start.done.runs])
         self._known: dict[tuple[int, int], list[KnownLoss]] = {}
         self._replay = 0, 0
         self._opened_in = start.source[0], 0
         self._num_rows = 0
-        self._phase = 0  # so many rows of an unfinished batch the folds will have when all open chunks have passed, if none loses more
         self._current: Chunk | None = None
         self._open: list[Chunk] = []
         self._tails: list[Chunk] = []
@@ -185,8 +185,6 @@ class Segment:
             self._ends.append(chunk.seq)
         if chunk.num_rows and chunk.result is None:
             self._current = chunk
-        if self.plan.batch_in_place is not None:
-            self._phase = 0 if chunk.ends_pass else (self._phase + chunk.num_rows) % self.plan.batch_in_place.batch_size
         self._num_rows += chunk.num_rows
         return chunk
 
@@ -213,7 +211,7 @@ class Segment:
         if self.plan.leaf is None:
             chunk = self.inbox[0] if self.inbox else None
             return 0 if chunk is None or chunk.sizes is None else int(self.item_bytes * chunk.num_rows)
-        batch = self.plan.batch_in_place or self.plan.batch
+        batch = self.plan.batch
         return 0 if batch is None else int(self.item_bytes * batch.batch_size * self.chunk_size.items)
 
     def weigh(self, stage: int, num_bytes: float) -> None:
@@ -230,7 +228,7 @@ class Segment:
     def _open_given(self, most_rows: int) -> Chunk:
         chunk = self.inbox.popleft()
         most_rows = min(most_rows, self._task_rows())
-        if chunk.num_rows > most_rows and chunk.result is None and not chunk.all_in_place:
+        if chunk.num_rows > most_rows and chunk.result is None:
             count, border = chunk.whole_items(most_rows, up=True)  # not less than a task may have: it would never learn that more is better
             if border < chunk.num_rows:
                 self.inbox.appendleft(chunk.cut(count))
@@ -241,51 +239,42 @@ class Segment:
     def _open_leaf(self, most_rows: int) -> Chunk:
         length = self.plan.length
         assert length is not None
-        border, batch_rows_in_place = self._next_run(length), 0
-        batch = self.plan.batch_in_place or self.plan.batch
+        border = self._next_run(length)
+        batch = self.plan.batch
         num_batches = 1 if self.one_batch_per_chunk or batch is None else max(1, min(self.chunk_size.items, most_rows // batch.batch_size))
-        wanted: float = num_batches
-        if self.plan.batch_in_place is not None:
-            wanted, batch_rows_in_place = rows_in_place(self.plan, self._phase, num_batches, border - self._next_item)
-        elif not self.plan.batch:
-            wanted = min(most_rows, self.most_rows, self._task_rows())
+        wanted: float = num_batches if batch is not None else min(most_rows, self.most_rows, self._task_rows())
         count = 0 if self.cut_pass >= self._pass_number else int(min(wanted, border - self._next_item))
-        first, pass_number, beyond = self._next_item, self._pass_number, self._done
+        first, pass_number = self._next_item, self._pass_number
         self._next_item += count
-        if self.recording is not None:
-            self.recording.take(first, first + count)
+        if self._again and self._again[0][0] == pass_number:
+            self._again[0] = (pass_number, self._next_item, self._again[0][2])
         self._next_run(length)
         ends = count == 0 or (self._next_item == length and not self.unordered)  # what waits for all of a pass is an empty chunk then
         if ends:
-            if self.recording is not None:
-                self.recording.start(())
-            self._pass_number, self._next_item, self._done = pass_number + 1, 0, NOTHING_COMPLETED
+            self._again = deque(run for run in self._again if run[0] > pass_number)
+            self._pass_number, self._next_item = pass_number + 1, 0
+            self._taken = self._taken_of_pass([])
             self.exhausted = self._pass_number >= self._num_passes
         chunk = self._leaf_chunk(pass_number, first, count, ends)
-        chunk.beyond, chunk.batch_rows_in_place = beyond, batch_rows_in_place if count else 0
         self.opened += 1
         return chunk
 
+    def _taken_of_pass(self, delivered: Sequence[tuple[int, int]]) -> Runs:
+        """Return what of the pass is not opened in its turn: what was delivered, and what comes before all others."""
+        return Runs([*delivered, *((begin, end) for number, begin, end in self._again if number == self._pass_number)])
+
     def _next_run(self, length: float) -> float:
         """Go to the next position that is to be computed; return where the run of such positions ends."""
-        if self.recording is not None:
-            self._next_item, border = self.recording.next(self._pass_number, length)
-            return border
-        self._leave_out_done()
-        return self._done.runs[0][0] if self._done.runs else length
-
-    def follow(self, recording: Recording) -> None:
-        """Open chunks in a recorded order."""
-        recording.start([(0, self._next_item), *self._done.runs])
-        self.recording = recording
-
-    def _leave_out_done(self) -> None:
-        """Go on behind what an earlier run delivered in completion order."""
-        while self._done.runs and self._done.runs[0][0] <= self._next_item:
-            self._next_item = max(self._next_item, self._done.runs[0][1])
-            self._done = self._done._replace(runs=self._done.runs[1:])
-        if self._done.partial and self._done.partial[-1][0] < self._next_item:
-            self._done = self._done._replace(partial=())
+        while self._again and self._again[0][0] == self._pass_number:
+            _, self._next_item, border = self._again[0]
+            if self._next_item < border:
+                return border
+            self._again.popleft()
+            self._next_item = 0
+        if not self._taken:
+            return length
+        self._next_item, end = self._taken.gap(self._next_item, length)
+        return end
 
     def _leaf_chunk(self, pass_number: int, first: int, count: int, ends: bool) -> Chunk:
         plan = self.plan
@@ -338,11 +327,11 @@ class Segment:
                 return rest._replace(end=end, room=room)
         progress = chunk.progress
         begin = progress.claimed
-        split = num_workers if (self.plan.batch is not None or chunk.batch_rows_in_place) and chunk.seq == 0 else 1
+        split = num_workers if self.plan.batch is not None and chunk.seq == 0 else 1
         rows = min(most_rows, *(block.rows(progress.limit - begin, split) for block in self.blocks))  # what later stages take as it comes
-        if chunk.num_items > (chunk.batch_rows_in_place or 1):
+        if chunk.num_items > 1:
             rows = progress.limit
-        end = progress.claimed = progress.limit if chunk.all_in_place else begin + rows
+        end = progress.claimed = begin + rows
         if end >= progress.limit:
             self._current = None if chunk is self._current else self._current
             self._tails = [tail for tail in self._tails if tail is not chunk]
@@ -495,7 +484,12 @@ class Segment:
         if not self.unordered:
             return self.finished.get(self.committed)
         border = self._ends[0] if self._ends else self.opened
-        return next((chunk for seq, chunk in self.finished.items() if seq < border or seq == self.committed), None)
+        wanted = self._due[0][:2] if self._due else None
+        for seq, chunk in self.finished.items():
+            in_turn = wanted is None or wanted[0] > chunk.pass_number or wanted == (chunk.pass_number, chunk.first)
+            if in_turn and (seq < border or seq == self.committed):
+                return chunk
+        return None
 
     def commit(self, chunk: Chunk) -> None:
         """Take a finished chunk out."""
@@ -503,11 +497,15 @@ class Segment:
         del self.finished[chunk.seq]
         self.committed += 1
         self.rows_open -= chunk.num_rows
-        batch, result = self.plan.batch_in_place, chunk.result
-        if batch is not None and result is not None and not chunk.all_in_place and chunk.pass_number == self._pass_number:
-            self._phase = (self._phase - (chunk.num_items - len(result.items))) % batch.batch_size
+        if self._due and self._due[0][:2] == (chunk.pass_number, chunk.first):
+            begin = chunk.first + chunk.num_items
+            if begin < self._due[0][2]:
+                self._due[0] = (chunk.pass_number, begin, self._due[0][2])
+            else:
+                self._due.popleft()
         if chunk.ends_pass:
             self._ends.remove(chunk.seq)
+            self._due = deque(run for run in self._due if run[0] > chunk.pass_number)
         self._gone.add(chunk.seq)
         while self.lowest in self._gone:
             self._gone.remove(self.lowest)
@@ -515,8 +513,6 @@ class Segment:
 
     def batches_of(self, chunk: Chunk) -> tuple[list[int], Collation] | None:
         """Return the sizes and the collation of the batches that the last stage writes the chunk's rows into; None when it keeps them."""
-        if chunk.batch_rows_in_place and self.plan.batch_in_place is not None:
-            return [chunk.batch_rows_in_place] * (chunk.num_rows // chunk.batch_rows_in_place), self.plan.batch_in_place.collation
         if self.plan.batch is None:
             return None
         assert chunk.sizes is not None
@@ -625,20 +621,3 @@ def awaited_in(segments: Sequence[Segment]) -> dict[str, AwaitedOp]:
     """Return the async function of each pool that has one."""
     stages = {pool_of(segment, number): stage for segment in segments for number, stage in enumerate(segment.plan.stages)}
     return {pool: stage.awaited for pool, stage in stages.items() if stage.awaited is not None}
-
-
-def rows_in_place(plan: SegmentPlan, phase: int, num_batches: int, most: float) -> tuple[float, int]:
-    """Return how many of the next `most` rows make a chunk, and its `batch_rows_in_place`.
-
-    Args:
-        plan: of the segment.
-        phase: so many rows of an unfinished batch will have been counted before them.
-        num_batches: how many batches a chunk should have.
-        most: rows up to the end of the pass, or to what was delivered before.
-    """
-    assert plan.batch_in_place is not None
-    size = plan.batch_in_place.batch_size
-    if phase:
-        return min(size - phase, most), 0
-    whole = int(min(num_batches * size, most)) // size
-    return (whole * size, size) if whole else (most, 0)

@@ -11,10 +11,11 @@ import numpy as np
 from penstock._contracts.element import WEIGHTLESS, bytes_of
 from penstock._contracts.failing import add_note
 from penstock._contracts.source import IndependentPasses, StatefulStream, StreamSource
-from penstock._engine.chunk import NOTHING_COMPLETED, Chunk, CompletedRuns, Failure, StreamState, Token
+from penstock._engine.chunk import Chunk, Failure, StreamState, Token
 from penstock._engine.tuning import BlockSize, followed
 from penstock._ops.block import UNLIMITED, Block, ElementFailed
 from penstock._order.arithmetic import INFINITE
+from penstock._order.runs import Runs
 from penstock.errors import LengthMismatch, StateUnavailable
 
 __all__ = ["Reader"]
@@ -29,7 +30,7 @@ class Reader:
     def __init__(self, source: StreamSource, start: Token, num_passes: float) -> None:
         """Start at position start.source[1] of pass start.source[0].
 
-        Elements before it and those of start.done are read and dropped; those before start.note are not read.
+        Elements before it and those that were delivered beyond it are read and dropped; those before start.note are not read.
         """
         self.busy = False
         self.done = False
@@ -37,7 +38,8 @@ class Reader:
         self._stateful = source if isinstance(source, StatefulStream) else None
         self._note = self._resume_at = start.note
         self._pass_number, self._skip = start.source
-        self._done = start.done
+        self._done = Runs(start.done.runs)
+        self._again = start.done.taken
         self._position = 0
         self._num_passes = num_passes
         self._iterator: Iterator[Any] | None = None
@@ -95,7 +97,7 @@ class Reader:
         except ElementFailed as failed:
             failure = Failure(failed.offset, failed.error, failed.stage, 0)
             self._failed = self.done = True
-        first, self._position, beyond = self._position, self._position + len(rows), self._done
+        first, self._position = self._position, self._position + len(rows)
         self._rows = []
         if ended:
             try:
@@ -103,7 +105,7 @@ class Reader:
             except ElementFailed as failed:
                 failure = Failure(failed.offset, failed.error, failed.stage, 0, of_close=True)
                 self.done = True
-        chunk = self._chunk(pass_number, first, rows, beyond, ended)
+        chunk = self._chunk(pass_number, first, rows, ended)
         chunk.memory.given_bytes = room - self._room_left
         self.row_bytes = followed(self.row_bytes, chunk.memory.given_bytes / max(1, len(rows)))
         return chunk, failure
@@ -124,6 +126,8 @@ class Reader:
 
     def _fill(self, rows: list[Any], count: int) -> bool:
         """Read into `rows` until there are `count`, or for a while; return whether the pass is at its end."""
+        if any(number == self._pass_number and self._position < end for number, _, end in self._again):
+            count = 1  # a chunk that goes on in a saved order has no element with another place in it
         deadline_ns, most = time.perf_counter_ns() + _SLICE_NS, self._most_elements()
         try:
             if self._is_cut():  # not opened again: a pass that failed to open is cut too
@@ -169,11 +173,7 @@ class Reader:
 
     def _delivered(self, position: int) -> bool:
         """Tell whether an earlier run delivered this element, in completion order."""
-        runs = self._done.runs
-        if runs and runs[0][1] <= position:
-            runs = runs[1:]
-            self._done = self._done._replace(runs=runs)
-        return bool(runs) and runs[0][0] <= position
+        return position in self._done
 
     def _begin(self) -> Iterator[Any]:
         if self._iterator is None:
@@ -227,7 +227,7 @@ class Reader:
             self._unclosed = error  # what was wanted of the pass may all be delivered: then the end of the feed raises it
             raise ElementFailed(self._position, "read", error) from error
         self._pass_number += 1
-        self._position, self._done = 0, NOTHING_COMPLETED
+        self._position, self._done = 0, Runs()
         self.done = self._pass_number >= self._num_passes
 
     def _check_length(self, count: int) -> None:
@@ -242,7 +242,7 @@ class Reader:
             fix="correct length=, or leave it out",
         )
 
-    def _chunk(self, pass_number: int, first: int, rows: list[Any], beyond: CompletedRuns, ended: bool) -> Chunk:
+    def _chunk(self, pass_number: int, first: int, rows: list[Any], ended: bool) -> Chunk:
         count = len(rows)
         positions = np.arange(first, first + count, dtype=np.int64)
         block = Block(np.full(count, pass_number, np.int64), positions, np.zeros(count, np.uint64), rows=rows)
@@ -253,7 +253,7 @@ class Reader:
             sizes=None,
             num_rows=count,
             given=block,
-            tokens=[Token((pass_number, first + number + 1), (), beyond, self._note) for number in range(count)],
+            tokens=[Token((pass_number, first + number + 1), note=self._note) for number in range(count)],
             ends_pass=ended,
         )
         chunk.pass_token = Token((pass_number + 1, 0), note=self._note)

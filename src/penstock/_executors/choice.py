@@ -14,11 +14,11 @@ from penstock._contracts.process import why_no_processes
 from penstock._engine.engine import Engine
 from penstock._engine.placing import apart, functions_in, names_of_users, seeds_generators, together
 from penstock._engine.program import Program
-from penstock._engine.resume import PlanVariant
 from penstock._executors.contract import Executor
 from penstock._executors.inline import InlineExecutor
 from penstock._executors.sharing import Sharing, Survey
 from penstock._executors.threads import Stopped, ThreadsExecutor
+from penstock._plan.base import Node
 from penstock.errors import PlanError
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class Placement:
         self._owner, self._options, self._num_cpus, self._pin = weakref.ref(owner), options, num_cpus, pin
         self._processes: WorkerProcesses | None = None
         self._ray: RayWorkers | None = None
-        self._form: PlanVariant | None = None
+        self._root: Node | None = None
         self._place: Place | None = None
         self.hindrance = ""
         self._own_pools = False
@@ -134,9 +134,9 @@ class Placement:
         """The executor that runs it."""
         return "inline" if self._place is None else self._place.executor
 
-    def begin(self, form: PlanVariant, program: Program) -> Program:
+    def begin(self, root: Node, program: Program) -> Program:
         """Prepare to run a plan, lowered to a program; return it with the place of each stage."""
-        self._form, before = form, program
+        self._root, before = root, program
         if self._place is None:
             self._place = self._decided(program)
         place = self._place
@@ -150,7 +150,7 @@ class Placement:
                 self._processes = self._new_processes()
             except PlanError as error:
                 self._in_threads(error)
-                return self.begin(form, before)
+                return self.begin(root, before)
         if place.executor == "ray" and self._ray is None:
             from penstock._executors.ray import RayWorkers
 
@@ -201,9 +201,9 @@ class Placement:
             return InlineExecutor(engine) if self.name == "inline" else ThreadsExecutor(engine, self._sharing.computer)
         from penstock._executors.elsewhere import RemoteExecutor
 
-        assert self._form is not None
+        assert self._root is not None
         try:
-            workers.run(engine, self._form, self.name, self.num_workers)
+            workers.run(engine, self._root, self.name, self.num_workers)
         except Stopped:  # another thread has closed the feed meanwhile
             return ThreadsExecutor(engine)
         except PlanError as error:

@@ -17,13 +17,13 @@ from penstock._engine.compute import HERE, Computer
 from penstock._engine.engine import Engine
 from penstock._engine.error_policy import ErrorHandler
 from penstock._engine.program import IN_PROGRAM, SegmentPlan
-from penstock._engine.resume import PlanVariant
 from penstock._engine.segment import READER, RETRY_WORKER, SHARED
 from penstock._executors.remote import Reply, Spot, Stages
 from penstock._executors.threads import Stopped, ThreadsExecutor, work
 from penstock._ops.reading import ReadLeaf
 from penstock._ops.rows import Rows
 from penstock._ops.worker import WorkerContext
+from penstock._plan.base import Node
 from penstock._processes.settings import settings_of
 from penstock.errors import WorkerDied
 
@@ -152,11 +152,11 @@ class RemoteWorkers(ABC):
     """Ends them, also when the feed is no longer referred to."""
 
     def __init__(self) -> None:
-        self._form: PlanVariant | None = None
+        self._root: Node | None = None
         self._workers: dict[tuple[str, int], Any] = {}
 
-    def run(self, engine: Engine, form: PlanVariant, default: str, num_workers: int) -> None:
-        """Compute the segments of an engine from now on; of the same plan in the same form only what has changed is sent again.
+    def run(self, engine: Engine, root: Node, default: str, num_workers: int) -> None:
+        """Compute the segments of an engine from now on; of the same plan only what has changed is sent again.
 
         What threads of the program compute is left out; `default` is the executor of stages that do not name one.
 
@@ -165,11 +165,11 @@ class RemoteWorkers(ABC):
         """
         parts = tuple(_part_there(plan, default) for plan in engine.plans)
         stages = Stages(parts, engine.error_handler.policies, num_workers, settings_of(parts))
-        if form != self._form or self._has_changed(stages, engine):
+        if root != self._root or self._has_changed(stages, engine):
             executors = engine.executors
             there = [pool for pool in engine.pools if pool not in (READER, RETRY_WORKER) and executors.get(pool, default) != "threads"]
-            self._send(stages, form, sum(engine.pools[pool] for pool in there))
-            self._form = form
+            self._send(stages, root, sum(engine.pools[pool] for pool in there))
+            self._root = root
 
     def _has_changed(self, stages: Stages, engine: Engine) -> bool:
         """Tell whether functions and objects hold something else than when they were sent."""
@@ -188,8 +188,8 @@ class RemoteWorkers(ABC):
         return found
 
     @abstractmethod
-    def _send(self, stages: Stages, form: PlanVariant, num_workers: int) -> None:
-        """Have all workers compute these from now on: the segments of `form`."""
+    def _send(self, stages: Stages, root: Node, num_workers: int) -> None:
+        """Have all workers compute these from now on: the segments of `root`."""
 
     @abstractmethod
     def _make(self, name: str, index: int) -> RemoteWorker:

@@ -21,13 +21,13 @@ from penstock._contracts.process import uninterrupted
 from penstock._engine.chunk import BatchItem, WorkItem
 from penstock._engine.engine import Engine
 from penstock._engine.error_policy import ErrorHandler, signal_in
-from penstock._engine.resume import PlanVariant
 from penstock._executors.elsewhere import RemoteWorker, RemoteWorkers
 from penstock._executors.records import Logged, Warned, log_levels
 from penstock._executors.remote import SPOT, AtRow, Begun, Place, Reply, Request, Retrying, Spot, Stages, load, serve
 from penstock._executors.threads import Stopped
 from penstock._ops.rows import Rows
 from penstock._ops.stack import BatchSpec
+from penstock._plan.base import Node
 from penstock._processes.arena import Arena
 from penstock._processes.child import Child, stop_all
 from penstock._processes.executed import sizes_of_pools
@@ -112,7 +112,7 @@ class WorkerProcesses(RemoteWorkers):
                 announce(engine, text)
             return False
 
-    def _send(self, stages: Stages, form: PlanVariant, num_workers: int) -> None:
+    def _send(self, stages: Stages, root: Node, num_workers: int) -> None:
         unsent, self._num_processes = _pickled(stages, num_workers), num_workers
         self._digest = digest(stages)
         if self._sent is None and num_workers > 1:
@@ -128,13 +128,13 @@ class WorkerProcesses(RemoteWorkers):
         if sent.stages.num_bytes > _RELEASE_BYTES:
             release_freed_memory()
 
-    def run(self, engine: Engine, form: PlanVariant, default: str, num_workers: int) -> None:
+    def run(self, engine: Engine, root: Node, default: str, num_workers: int) -> None:
         """See `RemoteWorkers`. The first time it is also read, where workers are forked: whether that works is known before an element.
 
         Raises:
             PlanError: something cannot be sent, or read there, or would take too much memory.
         """
-        super().run(engine, form, default, num_workers)
+        super().run(engine, root, default, num_workers)
         with self._forking:
             if not self._forks or self._loaded:
                 return
@@ -442,7 +442,7 @@ class _Line:
 
 def _is_plain(item: WorkItem | BatchItem | bytes) -> bool:
     """Tell whether an item holds nothing of the user's: then it is pickled in a tenth of the time."""
-    return not isinstance(item, WorkItem) or (item.block is None and item.given is None and not (item.known or item.bad_rows or item.fatal))
+    return not isinstance(item, WorkItem) or (item.block is None and item.given is None and not (item.known or item.fatal))
 
 
 def _pickled(stages: object, num_workers: int) -> Unsent:

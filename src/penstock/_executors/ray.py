@@ -21,13 +21,12 @@ from penstock._contracts.source import FileSource
 from penstock._contracts.version import VERSION
 from penstock._engine.chunk import BatchItem, WorkItem
 from penstock._engine.error_policy import ErrorHandler
-from penstock._engine.resume import PlanVariant
 from penstock._executors.elsewhere import RemoteWorker, RemoteWorkers
 from penstock._executors.ray_actor import About, Packed, RayActor, size_of
 from penstock._executors.remote import Place, Reply, Request, Spot, Stages
 from penstock._executors.threads import Stopped
 from penstock._ops.rows import Rows
-from penstock._plan.base import sources
+from penstock._plan.base import Node, sources
 from penstock._processes.failure import Failure
 from penstock._processes.pipe import not_sendable
 from penstock.errors import MissingExtra, PlanError, WorkerDied, WorkerFailed
@@ -74,7 +73,7 @@ class RayWorkers(RemoteWorkers):
         wanted = {"CPU": self.options.num_cpus, **self.options.resources}
         return max(1, int(min(amounts.get(name, 0) // amount for name, amount in wanted.items() if amount)))
 
-    def _send(self, stages: Stages, form: PlanVariant, num_workers: int) -> None:
+    def _send(self, stages: Stages, root: Node, num_workers: int) -> None:
         apart: list[pickle.PickleBuffer] = []
         try:
             stream = self.ray.cloudpickle.dumps(stages, protocol=5, buffer_callback=apart.append)
@@ -82,7 +81,7 @@ class RayWorkers(RemoteWorkers):
             fix = "open files, locks and clients inside your functions, or give executor='threads'"
             raise PlanError(not_sendable(stages, error, "", self.ray.cloudpickle.dumps).what, where=_WHERE, fix=fix) from error
         buffers = [np.frombuffer(buffer.raw(), np.uint8) for buffer in apart]
-        self.sent = SentToRay(self.ray.put((stream, buffers)), _local_files(form))
+        self.sent = SentToRay(self.ray.put((stream, buffers)), _local_files(root))
 
     def _make(self, name: str, index: int) -> RayWorker:
         return RayWorker(self, f"Ray worker {name}", index)
@@ -392,10 +391,10 @@ def _check_versions(about: About) -> None:
             )
 
 
-def _local_files(form: PlanVariant) -> list[tuple[str, int]]:
+def _local_files(root: Node) -> list[tuple[str, int]]:
     """Return up to 64 files of each source, evenly spaced, with their sizes."""
     found = []
-    for node in sources(form.root):
+    for node in sources(root):
         if isinstance(node.source, FileSource):
             paths = list(node.source.input_files())
             found += [(path, size) for path in islice(paths, 0, None, max(1, -(-len(paths) // _FILES))) if (size := size_of(path)) >= 0]

@@ -16,7 +16,7 @@ from penstock._contracts.source import ColumnSource, RowFailed, TransientSource
 from penstock._contracts.transform import Scratch
 from penstock.errors import LengthMismatch
 
-__all__ = ["UNLIMITED", "Block", "ElementFailed", "Gathers", "Ints", "Keys", "part_of", "split"]
+__all__ = ["LEFT_OUT", "UNLIMITED", "Block", "ElementFailed", "EmptyBatch", "Gathers", "Ints", "Keys", "part_of", "split"]
 
 Ints = NDArray[np.int64]
 Keys = tuple[Ints, Ints, NDArray[np.uint64]]
@@ -25,6 +25,14 @@ Keys = tuple[Ints, Ints, NDArray[np.uint64]]
 
 UNLIMITED = 1 << 62
 """The room of a block that is computed whole, whatever it holds."""
+
+
+LEFT_OUT: Any = object()
+"""Stands for an element of a batch inside a leaf that a policy leaves out."""
+
+
+class EmptyBatch(Exception):
+    """Policies left nothing of a batch inside a leaf. Internal: it is left out itself."""
 
 
 class ElementFailed(Exception):

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from penstock._contracts.element import bytes_of_all
 from penstock._contracts.source import ColumnSource, DistantSource, IndexedSource, SubscriptedSource, TransientSource
 from penstock._contracts.storage import RecordStore
-from penstock._ops.block import UNLIMITED, Block, ElementFailed, Ints, Keys
+from penstock._ops.block import LEFT_OUT, UNLIMITED, Block, ElementFailed, EmptyBatch, Ints, Keys
 from penstock._ops.collation import Collation
 from penstock._ops.operator import ChainOp, Leaf, OneToOne
 from penstock._ops.worker import WorkerContext
@@ -409,8 +409,11 @@ class BatchLeaf:
             def names(row: int, start: int = start) -> str:
                 return self.child.where(int(row_epochs[start + row]), int(row_positions[start + row]))
 
+            kept = [row for row in rows[start : start + size] if row is not LEFT_OUT]
+            if not kept:
+                raise ElementFailed(number, "batch", EmptyBatch())
             try:
-                out.append(self.collation.collate(rows[start : start + size], names))
+                out.append(self.collation.collate(kept, names))
             except BaseException as error:
                 failed = ElementFailed(number, "batch", error)
                 failed.final = True  # its elements are good, they only do not fit each other
@@ -421,7 +424,7 @@ class BatchLeaf:
         return block
 
     def _rows(self, epochs: Ints, positions: Ints, worker: WorkerContext) -> list[Any]:
-        """Compute the elements of all batches; where the worker can, it puts others in the place of those that fail."""
+        """Compute the elements of all batches; where the worker can, policies act on those that fail: LEFT_OUT stands for some then."""
         try:
             return read_within(self.child, epochs, positions, worker, worker.room).rows()
         except ElementFailed as failure:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._contracts.element import Structure, bytes_of, sizes_of, unflatten
-from penstock._ops.block import UNLIMITED, Block, ElementFailed, split
+from penstock._ops.block import UNLIMITED, Block, ElementFailed
 from penstock._ops.collation import Collation, Stack
 from penstock._ops.stack import BatchSpec, only_texts
 from penstock.errors import SpecError
@@ -173,12 +173,12 @@ class Rows:
         num_batches: int,
         bad: dict[int, ElementFailed] | None = None,
         *,
-        without: Container[int] = (),
+        missing: Collection[int] = (),
         collation: Collation | None = None,
     ) -> list[Any]:
-        """Return the first `num_batches` batches, in order. All rows must have been put but those of batches `without` one, which are None.
+        """Return the first `num_batches` batches, in order, without their `missing` rows; None for one that has no row left.
 
-        `collation` takes the place of its own.
+        All other rows must have been put. `collation` takes the place of its own.
 
         With `bad`, it gets the failures of batches that have elements which do not fit each other, and None takes their places.
 
@@ -190,7 +190,7 @@ class Rows:
         self._collation = collation or self._collation
         for number, size in enumerate(self._sizes[:num_batches]):
             try:
-                out.append(None if number in without else self._checked_batch(number, start, size))
+                out.append(self._checked_batch(number, start, size, missing))
             except ElementFailed as failed:
                 if bad is None:
                     raise
@@ -199,22 +199,21 @@ class Rows:
             start += size
         return out
 
-    def _checked_batch(self, number: int, start: int, size: int) -> Any:
+    def _checked_batch(self, number: int, start: int, size: int, missing: Collection[int]) -> Any:
+        kept = [row for row in range(start, start + size) if row not in missing] if missing else range(start, start + size)
         try:
-            return self._batch(start, size)
+            return self._batch(start, size) if len(kept) == size else self._short_batch(list(kept)) if kept else None
         except Exception as error:
             failed = ElementFailed(number, "batch", error)
             failed.final = True  # its elements are good: no policy leaves them out
             raise failed from error
 
-    def elements(self) -> list[Any]:
-        """Return the elements of all rows again: of what was written into arrays, views. A row that was never put has any element."""
-        if self._arrays is None or self._expected_spec is None:
-            return [self._beside.get(row) for row in range(self._num_rows)]
-        out = split(self._expected_spec.structure, self._arrays)
-        for row, element in self._beside.items():
-            out[row] = element
-        return out
+    def _short_batch(self, kept: list[int]) -> Any:
+        """Return the batch of some rows, in memory of its own."""
+        if self._arrays is not None and self._expected_spec is not None and not any(row in self._beside for row in kept):
+            return unflatten(self._expected_spec.structure, iter([array[kept] for array in self._arrays]))
+        rows = [self._beside[row] if row in self._beside else self._element(row) for row in kept]
+        return self._collation.collate(rows, lambda place: self._names(kept[place]))
 
     def _batch(self, start: int, size: int) -> Any:
         rows = [self._beside.get(row, self) for row in range(start, start + size)] if self._beside else []

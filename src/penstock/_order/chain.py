@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, cast, runtime_checkable
 
-from penstock._order.folds import BatchFold, Fold, Item, RankFold, RepeatFold, SkipFold, TakeFold
+from penstock._order.folds import Fold, Item, RankFold, RepeatFold, SkipFold, TakeFold
 from penstock.errors import StateMismatch
 
 __all__ = ["BufferedElement", "Chain", "CountsPasses", "HoldingFold", "passes_above"]
@@ -157,21 +157,16 @@ class Chain:
         above = [_copied(state) for state in self._states[self.holding + 1 :]]
         return [*(self.lower() if lower is None else lower), here, *above]
 
-    def lets_through(self, count: int, group: int) -> bool:
-        """Tell whether `count` items, or with `group` that many lists of so many items each, would come out as they are pushed.
+    def lets_through(self, count: int) -> bool:
+        """Tell whether `count` items would come out as they are pushed.
 
         False also where that is not known; True as long as the pass is open behind them.
         """
-        folds = self._folds
-        if group:
-            if not folds or not isinstance(folds[0], BatchFold) or folds[0].batch_size != group or self._states[0]:
-                return False
-            folds = folds[1:]
         return all(
             isinstance(fold, RepeatFold)
             or (isinstance(fold, TakeFold) and state + count < fold.count)
             or (isinstance(fold, SkipFold) and state >= fold.count)
-            for fold, state in zip(folds, self._states[len(self._folds) - len(folds) :], strict=True)
+            for fold, state in zip(self._folds, self._states, strict=True)
         )
 
     def count_one(self) -> None:

@@ -12,10 +12,11 @@ from penstock._contracts.transform import NoticingTransform, Transform
 from penstock._order.folds import Even, uneven
 from penstock._plan.base import Node, function_name, is_async, is_async_generator, length_of, never_ends, substituted, walk, wants_rng
 from penstock._plan.facts import INFINITE, ROOM, highest_number, is_indexable, known_spec
-from penstock._plan.node import RaggedBatch, Shard, shards_of
+from penstock._plan.node import AsCompleted, RaggedBatch, Shard, shards_of
 from penstock.errors import PlanError
 
 __all__ = [
+    "as_completed",
     "bounded",
     "callable_argument",
     "count_argument",
@@ -29,6 +30,7 @@ __all__ = [
     "no_async",
     "no_async_generator",
     "no_rng",
+    "not_as_completed",
     "one_order",
     "path_argument",
     "rank_notes",
@@ -253,6 +255,41 @@ def indexable(node: Node, operator: str, fix: str) -> None:
         )
 
 
+def as_completed(root: Node) -> None:
+    """Refuse the operator where the elements before it are counted in their order, or where it stands already."""
+    chain, node = [root], root
+    while len(node.children) == 1:
+        node = node.children[0]
+        chain.append(node)
+    streaming = False
+    for node in reversed(chain):
+        if isinstance(node, AsCompleted):
+            raise PlanError("as_completed() stands in this plan already", where="as_completed()", fix="leave one of them out")
+        if node.groups_elements and not node.starts_chain:
+            raise PlanError(
+                f"as_completed() after {node.line()}: it orders elements, not batches",
+                where="as_completed()",
+                fix="call as_completed() before batch(); for whole batches as they are finished, use feed(ordered=False)",
+            )
+        if streaming and not (node.per_element or node.is_hint):
+            raise PlanError(
+                f"as_completed() after {node.line()}, which counts elements in their order behind a filter, flat_map or generator",
+                where="as_completed()",
+                fix=f"call as_completed() before {node.operator}()",
+            )
+        streaming = streaming or node.streams
+
+
+def not_as_completed(root: Node, operator: str) -> None:
+    """Refuse a shard behind as_completed(): what comes when differs from rank to rank."""
+    if any(isinstance(node, AsCompleted) for node in walk(root)):
+        raise PlanError(
+            f"{operator}() after as_completed(): elements come in another order on each rank, so some would come twice and others never",
+            where=f"{operator}()",
+            fix=f"call {operator}() before as_completed()",
+        )
+
+
 def splittable(node: Node) -> None:
     """Refuse to unbatch what a ragged_batch made: its arrays have other first dimensions than its elements."""
     part = node
@@ -354,7 +391,7 @@ def _drops_samples(where: str) -> PlanError:
 def steps_of_ranks(root: Node) -> None:
     """Refuse what gives ranks different numbers of steps: an operator above a shard by rank that leaves out or makes elements."""
     for node in walk(root):
-        if node.streams and any(part.even is not None for part in shards_of(node)):
+        if node.streams and not isinstance(node, AsCompleted) and any(part.even is not None for part in shards_of(node)):
             name = node.line(saved=True).partition("(")[0]
             raise PlanError(
                 f"{name} stands above shard_by_rank: each rank would then make its own number of steps, and wait for the others for ever",

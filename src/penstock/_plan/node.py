@@ -47,6 +47,7 @@ __all__ = [
     "AnyGroup",
     "AnyNode",
     "AnySelecting",
+    "AsCompleted",
     "Batch",
     "BucketByLength",
     "Cache",
@@ -177,6 +178,19 @@ class Filter(SelectingNode):
 
     def line(self, *, saved: bool = False) -> str:
         return f"filter({self.name if saved else function_name(self.fn)})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class AsCompleted(SelectingNode):
+    """The elements in the order in which they are finished."""
+
+    streams: ClassVar[bool] = True
+
+    def num_elements(self, below: Sequence[Length]) -> Length:
+        return below[0]
+
+    def batch_size_each(self) -> int | None:
+        return self.child.batch_size_each()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -774,7 +788,7 @@ class PackSequences(UnaryNode):
         return f"pack_sequences({self.length}, {how}, padding_value={self.padding_value!r})"
 
 
-AnySelecting: TypeAlias = Filter | Shuffle | Shard | Take | Skip | Repeat | RejectionResample | Pick | Prefetch | Cache
+AnySelecting: TypeAlias = AsCompleted | Filter | Shuffle | Shard | Take | Skip | Repeat | RejectionResample | Pick | Prefetch | Cache
 AnyBranching: TypeAlias = Concatenate | Zip | Mix | Interleave
 AnyGroup: TypeAlias = AnyBatch | Window | BucketByLength | PackSequences
 AnyNode: TypeAlias = Read | ReadStream | Map | FlatMap | Unbatch | Enumerate | AnySelecting | AnyBranching | AnyGroup

@@ -37,8 +37,8 @@ __all__ = [
 ]
 
 
-FORMAT = 2
-_READ = (1, 2)  # 1: without epochs, so of epoch 0
+FORMAT = 3
+_READ = (1, 2, 3)  # 1: without epochs, so of epoch 0; before 3: another form of a position
 LARGEST = 2**63 - 1
 _FIX_DAMAGED = "use an older checkpoint; a state that was changed cannot be trusted to lose or repeat nothing"
 
@@ -80,6 +80,26 @@ _KNOWN = (_COUNT, _COUNT, _COUNT, _TEXT, _if_short(0, (), (_COUNT, _COUNT, _COUN
 _LOST = (_ACTION, _TEXT, _COUNT, _COUNT, _COUNT)
 _FOLDS = (_COUNT, _whole(most=2), _LIST, _COUNT, _COUNT)
 
+_RUN = (_COUNT, _COUNT)
+_FOLD_STATES = [_if_short(5, _FOLDS, (*_FOLDS, [_if_short(5, _KNOWN, (*_KNOWN, _whole(-1)))], _RUN))]
+_STREAM = {"pass": _COUNT, "position": _COUNT, "cut": _FLAG, "state": _ANY}
+_POSITION = {
+    "source": _RUN,
+    "done": [_RUN],
+    "again": [(_COUNT, _COUNT, _COUNT)],
+    "folds": _FOLD_STATES,
+    "behind?": (_COUNT, [_RUN]),
+    "stream?": _STREAM,
+}
+_OLD_POSITION = {
+    "folded?": _FLAG,
+    "skips?": _FLAG,
+    "source": _RUN,
+    "done": ([_RUN], [(_COUNT, [_COUNT])]),
+    "sequencers": _FOLD_STATES,
+    "stream?": _STREAM,
+}
+
 _STATE = {
     "penstock_state": _COUNT,
     "version": _TEXT,
@@ -88,16 +108,7 @@ _STATE = {
     "shard": [(_COUNT, _COUNT)],
     "step": _COUNT,
     "epoch?": (_COUNT, _COUNT),
-    "position": _if_none(
-        {
-            "folded?": _FLAG,
-            "skips?": _FLAG,
-            "source": (_COUNT, _COUNT),
-            "done": ([(_COUNT, _COUNT)], [(_COUNT, [_COUNT])]),
-            "sequencers": [_if_short(5, _FOLDS, (*_FOLDS, [_if_short(5, _KNOWN, (*_KNOWN, _whole(-1)))], (_COUNT, _COUNT)))],
-            "stream?": {"pass": _COUNT, "position": _COUNT, "cut": _FLAG, "state": _ANY},
-        }
-    ),
+    "position": _if_none(_Either(lambda value: isinstance(value, dict) and "sequencers" in value, (_OLD_POSITION, _POSITION))),
     "global": _if_none({"epoch": _COUNT, "element": _COUNT}),
     "lost?": [_if_short(5, _LOST, (*_LOST, [(_COUNT, _COUNT)]))],
     "mix?": [[(_COUNT, [_WEIGHT])]],

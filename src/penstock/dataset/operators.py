@@ -362,6 +362,7 @@ class OrderMethods(Chaining):
 
     def shard(self, num_shards: int, index: int) -> Dataset:
         """Keep elements index, index + num_shards, ...: one rank's part. All shards together are the whole, in its order."""
+        check.not_as_completed(self._root, "shard")
         num_shards = check.count_argument(num_shards, "num_shards", "shard", least=1)
         index = check.count_argument(index, "index", "shard")
         if index >= num_shards:
@@ -395,6 +396,7 @@ class OrderMethods(Chaining):
         """
         from penstock.adapters.ranks import current_rank
 
+        check.not_as_completed(self._root, "shard_by_rank")
         given = rank is not None or num_ranks is not None
         own, count = (rank, num_ranks) if given else current_rank()
         if own is None or count is None:
@@ -405,6 +407,19 @@ class OrderMethods(Chaining):
             raise PlanError(f"rank={own} of num_ranks={count}", where="shard_by_rank()", fix=f"give a rank in 0..{count - 1}")
         shard = plan.Shard(child=self._root, num_shards=count, index=own, even=even, found=not given)
         return self._with(check.rank_shard(shard))
+
+    def as_completed(self) -> Dataset:
+        """Go on with the elements in the order in which they are finished: a slow one does not hold up those behind it.
+
+        For elements that wait: simulations, requests to a slow server. What follows takes them as an ordinary stream, so a batch is full
+        as soon as enough of them are finished. Each element comes exactly once, and a saved state resumes exactly; which elements stand
+        together in a batch differs from run to run. The end of a pass waits for all of its elements.
+
+        Raises:
+            PlanError: after a batch, after an operator that counts elements behind a filter, flat_map or generator, in a branch, or twice.
+        """
+        check.as_completed(self._root)
+        return self._with(plan.AsCompleted(child=self._root))
 
     def take(self, count: int) -> Dataset:
         """Keep the first `count` elements of each pass."""
