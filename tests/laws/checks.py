@@ -241,7 +241,7 @@ def completed_elements_come_once(plan: Plan, draw: Draw) -> None:
             raise LawBroken(f"{plan!r} with {way}: {got.error!r}")
         items, state = items + got.items, got.state
     if dataset is not completed:
-        items = [element for batch in items for element in batch]
+        items = [canonical(element) for batch in items for element in batch]
     wanted = whole.items * (copies if dataset is not completed else 1)
     differ(plan, ways, sorted(map(repr, items)), sorted(map(repr, wanted)), "all completed elements of a run that was stopped twice")
 

@@ -271,7 +271,7 @@ def as_completed(root: Node) -> None:
                 where="as_completed()",
                 fix="call as_completed() before batch(); for whole batches as they are finished, use feed(ordered=False)",
             )
-        if streaming and not (node.per_element or node.is_hint):
+        if (streaming or (node.streams and node.children)) and not (node.per_element or node.is_hint):
             raise PlanError(
                 f"as_completed() after {node.line()}, which counts elements in their order behind a filter, flat_map or generator",
                 where="as_completed()",
