@@ -357,8 +357,8 @@ PLANS = {
     "unordered_filter": Plan(lambda folder: numbers(40).map(held_back).filter(most).batch(3), (4,), options=UNORDERED),
     "unordered_flat_map": Plan(lambda folder: numbers(24).map(held_back).flat_map(copies), (7, 11), options=UNORDERED),
     "unordered_in_order": Plan(lambda folder: numbers(40).filter(most).batch(3), (4,), options={"ordered": False, "executor": "inline"}),
-    "recorded": Plan(unordered_batches, (3,), options={**UNORDERED, "record": "{folder}/order"}),
-    "replayed": Plan(unordered_batches, (2, 5, 9), options={"replay": "{states}/files/order.jsonl"}),
+    "recorded": Plan(unordered_batches, (3,), options=UNORDERED),
+    "replayed": Plan(unordered_batches, (2, 5, 9)),
     "skip": Plan(lambda folder: numbers().shuffle(seed=2).map(failing, on_error=ps.Skip()).batch(4).repeat(2), (0, 2, 9, 13, ALL)),
     "skip_by_feed": Plan(
         lambda folder: numbers().map(failing).filter(most).batch(4).repeat(2), (2, 8), options={"on_error": "Skip(limit=20)"}
