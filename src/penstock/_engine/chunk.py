@@ -283,13 +283,22 @@ class KeyedElement(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """What failed, at which row or item; `of_close` if it was no element but the end of a generator, which is always wanted."""
+    """What failed, at which row or item; `of_close` if it was no element but the end of a generator, which is always wanted.
+
+    With `inside` it was one of several elements that the row or item before `at` gave, and those before it are there.
+    """
 
     at: int
     error: BaseException
     stage: str
     worker: int
     of_close: bool = False
+    inside: bool = False
+
+    @property
+    def row(self) -> int:
+        """The row or item that failed."""
+        return self.at - self.inside
 
 
 class Result(NamedTuple):
