@@ -239,7 +239,9 @@ def handled(
             if failed is not None:
                 result, failed = error_handler.handle(case_of(without), failed, around.worker, lost)
                 if isinstance(result, Failure) and failed.inner is not None and failed.inner[1]:
-                    behind, failed = result, without.append((*failed.inner, 1))
+                    behind = result
+                    without.append((*failed.inner, 1))
+                    failed = None
                     continue
                 inner = lost[-1].inner[1:] if result is SKIPPED else ()
                 if not inner:
