@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pickle
 import random
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -17,12 +18,11 @@ from penstock._engine.compute import compute
 from penstock._engine.error_policy import RAISING, ErrorHandler
 from penstock._engine.folding import finish_chunk
 from penstock._engine.lowering import lower
-from penstock._engine.program import Policies
+from penstock._engine.program import Policies, in_completion_order
 from penstock._engine.scheduler import Ready, Scheduler
 from penstock._engine.segment import READER, Segment
 from penstock._ops.rows import Rows
 from penstock._ops.worker import WorkerContext
-from penstock._order.runs import Recording
 
 START = Token((0, 0))
 MOST_IN_INBOX = 4
@@ -62,11 +62,12 @@ class Stepper:
         memory_bytes: int = 1 << 28,
         start: Token = START,
         keep: int = 0,
-        ordered: bool | Recording = True,
+        ordered: bool = True,
         policies: Policies = RAISING.policies,
     ) -> None:
-        program = lower(dataset._root, folded=ordered is not True or policies.skips, skips=policies.skips)
-        self.scheduler = WatchedScheduler(program, num_workers, memory_bytes, start, ordered=ordered)
+        program = replace(lower(dataset._root), policies=policies)
+        program = program if ordered else in_completion_order(program) or program
+        self.scheduler = WatchedScheduler(program, num_workers, memory_bytes, start)
         self.error_handler = ErrorHandler(policies=policies, pause=RAISING.pause, retrying=RAISING.retrying)
         self.items: list[Any] = []
         self.tokens: list[Token] = []
@@ -155,8 +156,8 @@ class Stepper:
 
     def _outcome(self, segment: Segment, chunk: Chunk, task: Claim, worker: WorkerContext) -> Outcome:
         """Compute a task as `Engine._compute` does, but from and to copies of the messages, as between two processes."""
-        if chunk.all_in_place or chunk.progress.finishing:
-            return Outcome(task.end if chunk.all_in_place else task.begin)
+        if chunk.progress.finishing:
+            return Outcome(task.begin)
         item = pickle.loads(pickle.dumps(task.item))
         outcome = compute(
             segment.plan, item, chunk.rows if task.stage == len(segment.plan.stages) - 1 else None, worker, self.error_handler

@@ -6,6 +6,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from penstock._contracts.event import BlockDone, Event
 from penstock._engine.chunk import Token
 from penstock._engine.engine import Engine
 from penstock._engine.lowering import lower
+from penstock._engine.policies import policies_of
 from penstock._engine.segment import SHARED
 from penstock._engine.slots import anonymous_memory
 from penstock._ops.worker import WorkerContext
@@ -272,8 +274,8 @@ def test_a_ring_that_wakes_a_worker_that_may_not_work_is_passed_on() -> None:
         assert claims[1] is None
 
 
-@pytest.mark.parametrize("skips", [False, True])
-def test_the_buffers_of_batches_that_nobody_keeps_are_used_again(skips: bool) -> None:
+@pytest.mark.parametrize("policy", [ps.Raise(), ps.Skip()])
+def test_the_buffers_of_batches_that_nobody_keeps_are_used_again(policy: ps.Policy) -> None:
     allocated: list[int] = []
 
     def allocate(num_bytes: int) -> Any:
@@ -281,7 +283,7 @@ def test_the_buffers_of_batches_that_nobody_keeps_are_used_again(skips: bool) ->
         return anonymous_memory(num_bytes)
 
     dataset = ps.from_source(list(range(60))).map(lambda value: np.full(1 << 17, value, np.uint8)).batch(2)
-    program = lower(dataset._root, folded=skips, skips=skips)
+    program = replace(lower(dataset._root), policies=policies_of(dataset._root, ps.Options(on_error=policy)))
     engine = Engine(program, num_workers=1, memory_bytes=1, start=Token((0, 0)), allocate=allocate, listeners=[])
     gc.disable()
     try:

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock._engine.chunk import Chunk, CompletedRuns, Failure, FoldState, KeyedElement, Result, Token
+from penstock._engine.chunk import Chunk, Failure, FoldState, KeyedElement, Result, Token
 from penstock._engine.committing import given_chunk
 from penstock._engine.folding import DROP_END, OPEN, PASS_END, FoldRunner, Sequenced, size_of, unmeasured, unwrapped
 from penstock._ops.block import Block
@@ -339,15 +339,6 @@ def test_the_token_behind_an_early_end_is_the_place_itself_where_a_fold_runner_b
     out = fold_runner.take(chunk)
     assert (values([out]), out.ends_pass, out.cut) == (["a", "b"], True, True)
     assert fold_runner.start_of_next_pass(chunk) == Token((0, 4), (FoldState(0, OPEN, (6,)), FoldState(0, DROP_END, (0,))))
-
-
-def test_only_the_first_fold_runner_leaves_out_single_results_that_were_delivered() -> None:
-    start = Token((0, 0), (), CompletedRuns((), ((1, (0,)),)))
-    chunk = chunk_of([1, 2, 1], 0, 0, ends=True)
-    first = FoldRunner([], start, None)
-    assert [named(item) for item in first.take(chunk).items] == ["0.0.0", "0.1.1", "0.2.0"]
-    later = FoldRunner([], start, None, behind_another=True)
-    assert [named(item) for item in later.take(chunk).items] == ["0.0.0", "0.1.0", "0.1.1", "0.2.0"]
 
 
 def test_a_record_of_more_results_than_come_again_is_an_error_and_not_a_short_pass() -> None:

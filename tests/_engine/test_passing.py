@@ -32,7 +32,7 @@ def test_single_elements_go_on_as_they_are() -> None:
     block.origins = np.arange(2)
     chunk.result = Result(["a", "b"], None, block)
     given = passed_on(chunk, [Token((0, 1)), Token((0, 2))])
-    assert (given.sizes, given.num_items, given.all_in_place, given.buffer.delivered) == (None, 2, False, False)
+    assert (given.sizes, given.num_items, given.buffer.delivered) == (None, 2, False)
     assert given.given is not None
     assert given.given.rows() == ["a", "b"]
     assert given.given.origins is None

@@ -3,10 +3,8 @@ from __future__ import annotations
 import numpy as np
 
 from penstock._engine.chunk import Chunk, KeyedElement, Result
-from penstock._engine.folding import helds_in, pieces_by_input, size_of, unmeasured, unwrapped
+from penstock._engine.folding import pieces_by_input, size_of, unmeasured, unwrapped
 from penstock._ops.block import Block
-from penstock._ops.collation import Stack
-from penstock._ops.rows import Rows
 from penstock._ops.streams import Gathered, Measured
 from penstock._order.chain import BufferedElement
 from penstock._order.holding import Group
@@ -51,24 +49,5 @@ def test_what_leaves_a_holding_fold_is_a_piece_a_list_for_a_batch_or_a_gathering
     assert unwrapped(group) == KeyedElement(Gathered(("a", "b"), [(0, 1), (0, 1)]), (0, 3, 0))
 
 
-def test_the_items_in_what_comes_out_are_found_in_batches_and_batches_of_batches() -> None:
-    a, b, c = held("a"), held("b"), held("c")
-    assert list(helds_in(a)) == [a]
-    assert list(helds_in([a, [b], Group([c], None)])) == [a, b, c]
-    assert list(helds_in("no item")) == []
-
-
 def test_a_batch_of_what_a_fold_held_is_unwrapped_part_by_part() -> None:
     assert unwrapped([[held("a", 1)], [held("b", 2)]]) == [[KeyedElement("a", (0, 1, 0))], [KeyedElement("b", (0, 2, 0))]]
-
-
-def test_elements_that_were_written_ahead_are_taken_out_of_their_batches_for_folds_that_want_them_one_by_one() -> None:
-    chunk = chunk_with(Result([], None, None))
-    chunk.collected.keys[0] = block(2), range(2)
-    chunk.rows = Rows([2], None, lambda leaves: [np.empty(shape, dtype) for shape, dtype in leaves], str, Stack())
-    chunk.batch_rows_in_place, chunk.all_in_place = 2, True
-    for row, element in enumerate("ab"):
-        chunk.rows.put(row, element)
-    assert pieces_by_input(chunk) == [[KeyedElement("a", (4, 10, 0))], [KeyedElement("b", (4, 11, 1))]]
-    assert chunk.rows is None
-    assert not chunk.all_in_place

@@ -19,11 +19,15 @@ def generated() -> ps.Dataset:
 
 
 NOWHERE = "Replace needs the positions of elements, and there are none behind a batch, a fold or a generator"
-SHARDS = "beside shard() a failing element must be replaced, so that every shard makes equal steps, and behind a batch or fold it cannot be"
-ABOVE = "shuffle() above batch() cannot be combined with ordered=False or Skip: which batches there are is only known on the way"
+SHARDS = "Skip would leave out a whole batch, and beside shard() every rank must make as many steps"
 
 WRONG: list[tuple[Callable[[], Any], str, str, str]] = [
-    (lambda: generated().map(abs, on_error=ps.Replace()), NOWHERE, "on_error= of stage 'abs'", "use Skip there, or put the operator below"),
+    (
+        lambda: generated().map(abs, on_error=ps.Replace()),
+        NOWHERE,
+        "on_error= of stage 'abs'",
+        "use Skip there, or put the operator before",
+    ),
     (lambda: numbers().batch(2).map(abs, on_error=ps.Retry(1, then=ps.Replace())), NOWHERE, "stage 'abs'", "use Skip"),
     (lambda: numbers().filter(bool).take(3).map(abs, on_error=ps.Replace()), NOWHERE, "stage 'abs'", "use Skip"),
     (lambda: numbers().filter(bool).batch(2).unbatch().filter(bool, name="b", on_error=ps.Replace()), NOWHERE, "stage 'b'", "use Skip"),
@@ -31,9 +35,8 @@ WRONG: list[tuple[Callable[[], Any], str, str, str]] = [
         lambda: numbers().shard(2, 0).batch(2).map(abs, on_error=ps.Skip()),
         SHARDS,
         "stage 'abs'",
-        "put the operator below the batch or fold",
+        "put 'abs' before the batch, where Skip shortens it and Replace() takes another element",
     ),
-    (lambda: numbers().map(abs, on_error=ps.Skip()).batch(2).shuffle(), ABOVE, "shuffle()", "shuffle below the batch"),
 ]
 
 
@@ -53,15 +56,16 @@ def test_a_policy_that_works_there_is_taken() -> None:
         lambda: numbers().filter(bool).map(abs, on_error=ps.Replace()),
         lambda: numbers().filter(bool).batch(2).map(abs, on_error=ps.Skip()),
         lambda: numbers().batch(2).shuffle().map(abs, on_error=ps.Retry(2)),
+        lambda: numbers().map(abs, on_error=ps.Skip()).batch(2).shuffle(),
         lambda: numbers().shard(2, 0).batch(2).map(abs, on_error=ps.Retry(2)),
     ):
         with build().feed(on_error=ps.Replace()) as feed:
             assert next(feed) is not None
 
 
-def test_shards_of_known_positions_keep_them() -> None:
+def test_shards_of_known_positions_must_make_as_many_steps() -> None:
     skip = ps.Options(on_error=ps.Skip())
-    for ds, keeps in (
+    for ds, equal in (
         (numbers().shard(2, 0).batch(2), True),
         (numbers().zip(numbers().shard(2, 0)), True),
         (numbers().filter(bool).shard(2, 0), False),
@@ -69,9 +73,9 @@ def test_shards_of_known_positions_keep_them() -> None:
         (numbers(), False),
     ):
         policies = policies_of(ds._root, skip)
-        assert policies.keeps_positions == keeps
-        assert policies.skips != keeps
-        assert policies.notice.startswith("Skip replaces here") == keeps
+        assert policies.equal_steps == equal
+        assert policies.skips
     one = numbers().shard(2, 0).map(abs, on_error=ps.Replace())
     assert policies_in(one._root) == [ps.Replace()]
-    assert policies_of(one._root, ps.Options()).notice == ""
+    assert not policies_of(one._root, ps.Options()).skips
+    assert policies_of(numbers().map(abs, on_error=ps.Retry(1, then=ps.Skip()))._root, ps.Options()).skips

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,8 @@ from _engine.lowering import double, numbers, program
 from laws.plans import plain
 
 import penstock as ps
-from penstock._engine.lowering import check_completion, lower
+from penstock._engine.lowering import lower
+from penstock._engine.program import in_completion_order
 from penstock._plan import node as plan
 from penstock.errors import PlanError
 
@@ -20,7 +21,7 @@ def test_a_plain_pipeline_is_one_segment_with_one_stage() -> None:
     assert segment.stages[0].name == "read+double"
     assert segment.batch is not None
     assert segment.batch.batch_size == 3
-    assert segment.folds is None
+    assert segment.folds == ()
     assert segment.name == "read+double"
 
 
@@ -87,78 +88,71 @@ def test_a_batch_below_a_cache_is_part_of_the_leaf_and_one_above_is_written_into
 # -- completion order -------------------------------------------------------------------------------------------------------------
 
 
-def test_folded_batches_are_folds_over_what_the_first_segment_gives() -> None:
-    first, second = lower(numbers().shuffle().map(double).batch(5).repeat(2)._root, folded=True).segments
-    assert [type(fold).__name__ for fold in first.folds or ()] == ["BatchFold", "RepeatFold"]
-    assert first.batch is None
-    assert second.batch is not None
-    (alone,) = lower(numbers().map(double)._root, folded=True).segments
-    assert alone.folds == ()
-    assert alone.transparent
-
-
 def length(x: Any) -> int:
     return 1
 
 
-REFUSED: list[tuple[str, Any, str]] = [
-    ("take", numbers().filter(bool).take(3), "take"),
-    ("take above batch", numbers().batch(3).take(3), "take"),
-    ("skip", numbers().filter(bool).skip(3), "skip"),
-    ("shard", numbers().filter(bool).shard(2, 0), "shard"),
-    ("enumerate", numbers().filter(bool).enumerate(), "enumerate"),
-    ("enumerate above batch", numbers().batch(2).enumerate(), "enumerate"),
-    ("window", numbers().filter(bool).window(3), "window"),
-    ("split", numbers().map(np.atleast_1d).pack_sequences(8, split=True), "pack_sequences(split=True)"),
-    ("repeat below a batch", numbers().filter(bool).repeat(2).batch(3), "repeat below a batch or pack"),
-    ("second batch", numbers().filter(bool).batch(3).batch(2), "a second batch"),
-    ("bucket above", numbers().batch(3).bucket_by_length(length, [3], [2, 2]), "bucket_by_length above another fold"),
-    ("pack above", numbers().batch(3).pack_sequences(8), "pack_sequences above another fold"),
-    ("buffer above", numbers().filter(bool).batch(3).shuffle(4), "shuffle above another fold"),
-    ("resample above", numbers().batch(3).rejection_resample(length, [1, 1]), "rejection_resample above another fold"),
-    ("filter above", numbers().batch(3).filter(bool), "filter, flat_map or unbatch above another fold"),
-    ("unbatch above", numbers().batch(3).unbatch().batch(2), "a second batch"),
+WITHOUT_FOLDS = [
+    numbers().map(double),
+    numbers().shuffle().map(double).batch(5).repeat(2),
+    numbers(40).skip(1).take(30).shard(2, 0).enumerate().shuffle(seed=1).repeat(2).batch(4),
+    numbers().batch(3).take(3),
+    numbers().batch(3).batch(2),
+    numbers().batch(3).shuffle(),
+    numbers().batch(3).map(double, concurrency=2),
+    numbers().filter(bool),
+    numbers().batch(3).unbatch(),
+    ps.from_generator(lambda: iter([1])).map(double),
 ]
 
 
-@pytest.mark.parametrize(("ds", "name"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED])
-def test_what_counts_elements_in_their_order_is_refused_by_name(ds: ps.Dataset, name: str) -> None:
-    with pytest.raises(PlanError) as refusal:
-        ds.feed(ordered=False)
-    assert refusal.value.what == f"ordered=False cannot run this plan: {name} needs its elements in order there"
-    assert refusal.value.where == "feed(ordered=False)"
-    assert refusal.value.fix == (
-        "put it below the filter, flat_map or batch, where positions are known before reading; or use ordered=True"
-    )
-    check = ds.feed()
-    check.close()
+@pytest.mark.parametrize("ds", WITHOUT_FOLDS, ids=repr)
+def test_what_no_fold_counts_goes_on_as_it_is_finished(ds: ps.Dataset) -> None:
+    ordered = program(ds)
+    unordered = in_completion_order(ordered)
+    assert unordered is not None
+    assert [segment.unordered for segment in unordered.segments] == [True] + [False] * (len(ordered.segments) - 1)
+    assert [replace(segment, unordered=False) for segment in unordered.segments] == list(ordered.segments)
 
 
-@pytest.mark.parametrize("ds", [numbers().batch(3).shuffle(), numbers().batch(3).shuffle(2)])
-def test_a_shuffle_of_whole_batches_is_refused(ds: ps.Dataset) -> None:
-    with pytest.raises(PlanError) as refusal:
-        ds.feed(ordered=False)
-    assert refusal.value.what == (
-        "shuffle() above batch() cannot be combined with ordered=False or Skip: which batches there are is only known on the way"
-    )
-    assert refusal.value.where == "shuffle()"
-    assert refusal.value.fix == "shuffle below the batch"
+WITH_FOLDS = [
+    numbers().filter(bool).take(3),
+    numbers().filter(bool).skip(3),
+    numbers().filter(bool).shard(2, 0),
+    numbers().filter(bool).enumerate(),
+    numbers().filter(bool).window(3),
+    numbers().filter(bool).repeat(2),
+    numbers().filter(bool).batch(3),
+    numbers().batch(3).unbatch().batch(2),
+    numbers().filter(bool).shuffle(4),
+    numbers().bucket_by_length(length, [3], [2, 2]),
+    numbers().map(np.atleast_1d).pack_sequences(8),
+    numbers().rejection_resample(length, [1, 1]),
+    ps.from_generator(lambda: iter([1])).batch(2),
+]
 
 
-def test_what_counts_below_the_first_batch_or_filter_is_arithmetic_and_runs() -> None:
-    ds = numbers(40).skip(1).take(30).shard(2, 0).enumerate().shuffle(seed=1).repeat(2).map(lambda pair: pair[1]).filter(bool).batch(4)
-    check_completion(ds._root, recorded=True)
+@pytest.mark.parametrize("ds", WITH_FOLDS, ids=repr)
+def test_what_a_fold_counts_in_its_order_keeps_it_and_the_feed_says_so_once(ds: ps.Dataset) -> None:
+    assert in_completion_order(program(ds)) is None
+    with ds.feed(executor="inline", ordered=False) as feed:
+        list(feed)
+        list(feed)
+        (told,) = [notice for notice in feed.stats().notices if "ordered=False" in notice]
+    assert "ordered=False changes nothing here: an operator counts elements in their order" in told
+    assert "call as_completed() before that operator" in told
 
 
-def test_a_generator_cannot_be_recorded() -> None:
-    ds = ps.from_generator(lambda: iter([1])).batch(2)
-    check_completion(ds._root, recorded=False)
-    for options in ({"ordered": False, "record": "order"}, {"replay": "order"}):
-        with pytest.raises(PlanError) as refusal:
-            ds.feed(**options)
-        assert refusal.value.what == "record= and replay= need positions that can be read in any order, but a generator is the source"
-        assert refusal.value.where == "feed options"
-        assert refusal.value.fix == "use from_source with __getitem__, or leave them out"
+def test_as_completed_is_the_order_of_the_first_segment_and_what_follows_folds() -> None:
+    first, second = program(numbers().map(double).as_completed().map(double).batch(5).repeat(2)).segments
+    assert (first.unordered, second.unordered) == (True, False)
+    assert [stage.name for stage in first.stages] == ["read+double+double"] or len(first.stages) == 2
+    assert [type(fold).__name__ for fold in first.folds] == ["BatchFold"]
+    assert [type(fold).__name__ for fold in second.folds] == ["RepeatFold"]
+    assert first.batch is None
+    assert second.batch is not None
+    made = program(numbers().filter(bool).as_completed())
+    assert in_completion_order(made) is made
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

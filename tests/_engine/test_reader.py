@@ -11,7 +11,7 @@ from sources.streams import Numbers
 
 import penstock as ps
 from penstock._engine import tuning
-from penstock._engine.chunk import Chunk, CompletedRuns, Failure, StreamState, Token
+from penstock._engine.chunk import Chunk, Completed, Failure, StreamState, Token
 from penstock._engine.stream_reader import Reader
 from penstock._order.runs import Runs
 from penstock.errors import LengthMismatch
@@ -227,14 +227,34 @@ def test_what_an_earlier_run_delivered_is_read_and_dropped_and_no_chunk_has_a_ga
 ) -> None:
     position = min(position, count)
     delivered = {place for place in taken if position <= place < count}
-    done = CompletedRuns(Runs((place, place + 1) for place in delivered).without(()))
-    chunks, failure = read_all(Reader(source(count), Token((0, position), (), done), 2), [most])
+    done = Completed(Runs((place, place + 1) for place in delivered).without(()))
+    chunks, failure = read_all(Reader(source(count), Token((0, position), done=done), 2), [most])
     assert failure is None
     left = [place for place in range(position, count) if place not in delivered]
     assert values(chunks) == [(0, place) for place in left] + [(1, place) for place in range(count)]
     for chunk in chunks:
         assert chunk.given is not None
         assert chunk.given.rows() == list(range(chunk.first, chunk.first + chunk.num_items))
+
+
+def test_up_to_what_is_taken_again_each_element_is_a_chunk_of_its_own() -> None:
+    reader = Reader(source(9), Token((0, 2), done=Completed(((4, 5),), ((0, 6, 7), (0, 2, 3), (1, 1, 2)))), 3)
+    chunks, failure = read_all(reader, [4])
+    assert failure is None
+    assert [(chunk.pass_number, chunk.first, chunk.num_items) for chunk in chunks if chunk.num_items] == [
+        (0, 2, 1),
+        (0, 3, 1),
+        (0, 5, 1),
+        (0, 6, 1),
+        (0, 7, 2),
+        (1, 0, 1),
+        (1, 1, 1),
+        (1, 2, 4),
+        (1, 6, 3),
+        (2, 0, 4),
+        (2, 4, 4),
+        (2, 8, 1),
+    ]
 
 
 @pytest.mark.parametrize("first", [True, False])

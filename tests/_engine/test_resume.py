@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock._engine.chunk import CompletedRuns, FoldState, Token
-from penstock._engine.resume import PlanVariant, ResumeStep, check_positions, restored, saved
+from penstock._engine.chunk import Completed, FoldState, Token
+from penstock._engine.resume import PlanPart, ResumeStep, restored, saved
 from penstock._order.runs import Runs
 from penstock._plan.saved import sealed
 from penstock.errors import StateDamaged, StateMismatch, StateUnavailable
@@ -20,7 +20,7 @@ def numbers(count: int = 60) -> ps.Dataset:
 
 
 def state_of(ds: ps.Dataset, token: Token, step: int = 3) -> dict[str, Any]:
-    state = saved(ds._root, PlanVariant(ds._root, False), token, step, [], "0")
+    state = saved(ds._root, PlanPart(ds._root), token, step, [], "0")
     loaded: dict[str, Any] = json.loads(json.dumps(state))
     return loaded
 
@@ -28,14 +28,14 @@ def state_of(ds: ps.Dataset, token: Token, step: int = 3) -> dict[str, Any]:
 @given(st.integers(0, 60), st.integers(0, 10**6))
 def test_a_position_comes_back(position: int, step: int) -> None:
     ds = numbers()
-    (part,), found, *_ = restored(ds._root, state_of(ds, Token((0, position)), step), [], strict=True, folded=False)
-    assert (part.form.root, part.token, found) == (ds._root, Token((0, position)), step)
+    (part,), found, *_ = restored(ds._root, state_of(ds, Token((0, position)), step), [], strict=True)
+    assert (part.part.root, part.token, found) == (ds._root, Token((0, position)), step)
 
 
 def test_the_states_of_folds_come_back() -> None:
     ds = numbers().filter(bool).take(9).repeat(2).batch(4)
     token = Token((1, 17), (FoldState(1, 0, (5, 1, [])),))
-    ((_, back),), *_ = restored(ds._root, state_of(ds, token), [], strict=True, folded=False)
+    ((_, back),), *_ = restored(ds._root, state_of(ds, token), [], strict=True)
     assert back == token
 
 
@@ -62,7 +62,7 @@ def test_ranks_that_stopped_together_go_on_as_another_number_of_ranks(ranks: int
 def test_a_state_of_a_filter_above_shards_does_not_move_to_another_number() -> None:
     state = state_of(numbers().shard(2, 0).filter(bool), Token((0, 3), (FoldState(0, 0, ()),)))
     with pytest.raises(StateMismatch) as refusal:
-        restored(numbers().shard(3, 0).filter(bool)._root, state, [], strict=True, folded=False)
+        restored(numbers().shard(3, 0).filter(bool)._root, state, [], strict=True)
     assert "saved with shard(2, 0) and this plan has shard(3, 0)" in refusal.value.what
     assert "nothing but map, batch, repeat and prefetch" in refusal.value.what
     assert refusal.value.where == "load_state_dict()"
@@ -76,21 +76,21 @@ def test_a_state_of_a_filter_above_shards_does_not_move_to_another_number() -> N
         ({"step": "3"}, "step is '3'"),
         ({"step": True}, "step is True"),
         ({"position": None}, "position is None, not one of position and global"),
-        ({"position": {"source": [0, 61], "sequencers": []}}, "position is 61, outside 0..60"),
-        ({"position": {"source": [-1, 0], "sequencers": []}}, "position.source[0] is -1, not a whole number of 0.."),
-        ({"position": {"source": [0], "sequencers": []}}, "position.source is [0], not a list of 2"),
-        ({"position": {"source": [0, 0], "sequencers": None}}, "position.sequencers is None, not a list"),
-        ({"position": {"source": [0, 0], "sequencers": [[0, 0, [1], 0, 0], [0, 0, [1], 0, 0]]}}, "not one record for each of 1 places"),
+        ({"position": {"source": [0, 61], "folds": []}}, "position is 61, outside 0..60"),
+        ({"position": {"source": [-1, 0], "folds": []}}, "position.source[0] is -1, not a whole number of 0.."),
+        ({"position": {"source": [0], "folds": []}}, "position.source is [0], not a list of 2"),
+        ({"position": {"source": [0, 0], "folds": None}}, "position.folds is None, not a list"),
+        ({"position": {"source": [0, 0], "folds": [[0, 0, [1], 0, 0], [0, 0, [1], 0, 0]]}}, "not one record for each of 1 places"),
         (
-            {"position": {"source": [0, 0], "sequencers": [[0, 7, [1], 0, 0]]}},
-            "position.sequencers[0][1] is 7, not a whole number of 0..2",
+            {"position": {"source": [0, 0], "folds": [[0, 7, [1], 0, 0]]}},
+            "position.folds[0][1] is 7, not a whole number of 0..2",
         ),
-        ({"position": {"source": [0, 0], "sequencers": [[-2, 0, [1], 0, 0]]}}, "position.sequencers[0][0] is -2"),
-        ({"position": {"source": [0, 0], "sequencers": [[0, 0, [1]]]}}, "position.sequencers[0] is [0, 0, [1]], not a list of 5"),
-        ({"position": {"source": [0, 0], "sequencers": [[0, 0, [1], -1, 0]]}}, "position.sequencers[0][3] is -1"),
-        ({"position": {"source": [0, 0], "sequencers": [[0, 0, [1], 0, 1.5]]}}, "position.sequencers[0][4] is 1.5"),
-        ({"position": {"source": [0, 0], "sequencers": [[0, 0, ["x"], 0, 0]]}}, "fold state is 'x'"),
-        ({"position": {"source": [0, 0], "sequencers": [[0, 0, [1, 2], 0, 0]]}}, "fold state is [1, 2], not 1 states"),
+        ({"position": {"source": [0, 0], "folds": [[-2, 0, [1], 0, 0]]}}, "position.folds[0][0] is -2"),
+        ({"position": {"source": [0, 0], "folds": [[0, 0, [1]]]}}, "position.folds[0] is [0, 0, [1]], not a list of 5"),
+        ({"position": {"source": [0, 0], "folds": [[0, 0, [1], -1, 0]]}}, "position.folds[0][3] is -1"),
+        ({"position": {"source": [0, 0], "folds": [[0, 0, [1], 0, 1.5]]}}, "position.folds[0][4] is 1.5"),
+        ({"position": {"source": [0, 0], "folds": [[0, 0, ["x"], 0, 0]]}}, "fold state is 'x'"),
+        ({"position": {"source": [0, 0], "folds": [[0, 0, [1, 2], 0, 0]]}}, "fold state is [1, 2], not 1 states"),
     ],
 )
 def test_what_is_out_of_bounds_is_refused_even_with_a_right_checksum(change: dict[str, Any], words: str) -> None:
@@ -100,7 +100,7 @@ def test_what_is_out_of_bounds_is_refused_even_with_a_right_checksum(change: dic
     if body["position"] is not None:
         body["position"] = {**state["position"], **body["position"]}
     with pytest.raises(StateDamaged) as refusal:
-        restored(ds._root, sealed(body), [], strict=True, folded=False)
+        restored(ds._root, sealed(body), [], strict=True)
     assert words in refusal.value.what
     assert refusal.value.where == "load_state_dict()"
     assert refusal.value.fix
@@ -140,7 +140,7 @@ def test_a_state_of_a_fold_that_it_never_saved_is_refused(build: Any, fold: Any,
     ds = build(numbers())
     state = state_of(ds, Token((0, 3), (FoldState(0, 0, (fold,), recall),)))
     with pytest.raises(StateDamaged) as refusal:
-        restored(ds._root, state, [], strict=True, folded=False)
+        restored(ds._root, state, [], strict=True)
     assert words in refusal.value.what
     assert refusal.value.where == "load_state_dict()"
     assert "older checkpoint" in refusal.value.fix
@@ -152,17 +152,17 @@ def test_a_state_behind_a_filter_keeps_the_weights_of_its_mix() -> None:
 
     state = state_of(of(1), Token((0, 3), (FoldState(0, 0, ()),)))
     assert state["mix"] == [[[0, [1.0, 1.0]]]]
-    assert restored(of(1)._root, state, [], strict=True, folded=False)[1] == 3
+    assert restored(of(1)._root, state, [], strict=True)[1] == 3
     with pytest.raises(StateMismatch, match=r"the weights of mix were \(1, 1\) and are now \(1, 2\)"):
-        restored(of(2)._root, state, [], strict=True, folded=False)
+        restored(of(2)._root, state, [], strict=True)
 
 
-@pytest.mark.parametrize("change", [{"position": None}, {"position": {"source": [0, "x"], "sequencers": []}}])
+@pytest.mark.parametrize("change", [{"position": None}, {"position": {"source": [0, "x"], "folds": []}}])
 def test_a_broken_position_above_a_mix_is_refused_like_any_other(change: dict[str, Any]) -> None:
     ds = numbers().mix(numbers())
     body = {key: value for key, value in {**state_of(ds, Token((0, 3))), **change}.items() if key != "crc32"}
     with pytest.raises(StateDamaged, match="position"):
-        restored(ds._root, sealed(body), [], strict=True, folded=False)
+        restored(ds._root, sealed(body), [], strict=True)
 
 
 def test_a_moved_plan_saves_the_history_of_its_mix_once() -> None:
@@ -181,77 +181,98 @@ def test_a_moved_plan_saves_the_history_of_its_mix_once() -> None:
 # -- completion order -------------------------------------------------------------------------------------------------------------
 
 
-def folded_state(ds: ps.Dataset, token: Token) -> dict[str, Any]:
-    state: dict[str, Any] = json.loads(json.dumps(saved(ds._root, PlanVariant(ds._root, True), token, 3, [], "0")))
-    return state
+def completed() -> ps.Dataset:
+    return numbers().as_completed().filter(bool).repeat(2)
 
 
-@given(
-    st.integers(0, 60),
-    st.lists(st.integers(0, 59)),
-    st.dictionaries(st.integers(0, 59), st.lists(st.integers(0, 5), min_size=1), max_size=4),
-)
-def test_what_was_delivered_in_completion_order_comes_back(position: int, taken: list[int], partial: dict[int, list[int]]) -> None:
-    ds = numbers().flat_map(lambda value: [value] * 6).batch(4)
-    runs = Runs((place, place + 1) for place in taken if place >= position).without(())
-    token = Token(
-        (0, position),
-        (FoldState(0, 0, ([],)),),
-        CompletedRuns(runs, tuple((place, tuple(some)) for place, some in sorted(partial.items()))),
-    )
-    for folded in (True, False):
-        (part,), step, *_ = restored(ds._root, folded_state(ds, token), [], strict=True, folded=folded)
-        assert part == ResumeStep(PlanVariant(ds._root, True), token)
-        assert step == 3
+def with_place(ds: ps.Dataset, source: list[int], done: Any, again: Any) -> dict[str, Any]:
+    state = state_of(ds, Token((0, 3), (FoldState(0, 0, (0,)),)))
+    body = {key: value for key, value in state.items() if key != "crc32"}
+    return sealed({**body, "position": {**body["position"], "source": source, "done": done, "again": again}})
+
+
+@given(st.integers(0, 60), st.lists(st.integers(0, 59)), st.lists(st.tuples(st.integers(0, 1), st.integers(0, 59)), unique=True))
+def test_what_was_delivered_and_taken_in_completion_order_comes_back(position: int, taken: list[int], again: list[tuple[int, int]]) -> None:
+    ds = completed()
+    runs = Runs((place, place + 1) for place in taken if place > position).without(())
+    first = [(number, place) for number, place in again if number or (place >= position and place not in taken)]
+    first.sort(key=lambda one: one[0])
+    token = Token((0, position), (FoldState(0, 0, (0,)),), Completed(runs, tuple((number, place, place + 1) for number, place in first)))
+    (part,), step, *_ = restored(ds._root, state_of(ds, token), [], strict=True)
+    assert part == ResumeStep(PlanPart(ds._root), token)
+    assert step == 3
 
 
 @pytest.mark.parametrize(
     ("done", "words"),
     [
-        (None, "position.done is None, not a list of 2"),
-        ([[]], "position.done is [[]], not a list of 2"),
-        ([[[5]], []], "position.done[0][0] is [5], not a list of 2"),
-        ([[[5, "x"]], []], "position.done[0][0][1] is 'x', not a whole number"),
-        ([[[5, 61]], []], "run is 61, outside 0..60"),
-        ([[[2, 6]], []], "list of runs is [2, 2, 6]"),
-        ([[[5, 5]], []], "list of runs is [2, 5, 5]"),
-        ([[[5, 9], [7, 11]], []], "list of runs is [2, 5, 9, 7, 11]"),
-        ([[[5, 9], [9, 11]], []], "list of runs is [2, 5, 9, 9, 11]"),
-        ([[], [[4]]], "position.done[1][0] is [4], not a list of 2"),
-        ([[], [[61, [0]]]], "position is 61, outside 0..60"),
-        ([[], [[4, [-1]]]], "position.done[1][0][1][0] is -1"),
-        ([[], [[4, [0]], [4, [1]]]], "list of runs is [2]"),
+        (None, "position.done is None, not a list"),
+        ([[5]], "position.done[0] is [5], not a list of 2"),
+        ([[5, "x"]], "position.done[0][1] is 'x', not a whole number"),
+        ([[5, 61]], "run is 61, outside 0..60"),
+        ([[2, 6]], "list of runs is [2, 2, 6]"),
+        ([[5, 5]], "list of runs is [2, 5, 5]"),
+        ([[5, 9], [7, 11]], "list of runs is [2, 5, 9, 7, 11]"),
+        ([[5, 9], [9, 11]], "list of runs is [2, 5, 9, 9, 11]"),
     ],
 )
 def test_runs_that_no_run_can_have_delivered_are_refused(done: Any, words: str) -> None:
-    ds = numbers().filter(bool)
-    state = folded_state(ds, Token((0, 3), (FoldState(0, 0, ()),)))
+    assert words in damaged(with_place(completed(), [0, 3], done, []))
+
+
+@pytest.mark.parametrize(
+    ("again", "words"),
+    [
+        (None, "position.again is None, not a list"),
+        ([[0, 5]], "position.again[0] is [0, 5], not a list of 3"),
+        ([[0, 5, "x"]], "position.again[0][2] is 'x', not a whole number"),
+        ([[1, 9, 61]], "run is 61, outside 0..60"),
+        ([[0, 9, 10]], "run of what comes first is [0, 9, 10]"),
+        ([[1, 9, 9]], "run of what comes first is [1, 9, 9]"),
+        ([[1, 2, 5]], "run of what comes first is [1, 2, 5]"),
+        ([[1, 19, 25]], "run of what comes first is [1, 19, 25]"),
+        ([[1, 9, 12], [1, 11, 13]], "run of what comes first is [1, 11, 13]"),
+        ([[2, 0, 3], [1, 9, 12]], "run of what comes first is [1, 9, 12]"),
+        ([[2, 0, 3], [2, 2, 5]], "run of what comes first is [2, 2, 5]"),
+    ],
+)
+def test_what_no_run_can_have_to_take_again_is_refused(again: Any, words: str) -> None:
+    assert words in damaged(with_place(completed(), [1, 3], [[20, 30]], again), epoch=1)
+
+
+def damaged(state: dict[str, Any], epoch: int = 0) -> str:
     body = {key: value for key, value in state.items() if key != "crc32"}
-    body["position"] = {**body["position"], "done": done}
-    for folded in (True, False):
-        with pytest.raises(StateDamaged) as refusal:
-            restored(ds._root, sealed(body), [], strict=True, folded=folded)
-        assert words in refusal.value.what
-        assert refusal.value.where == "load_state_dict()"
-        assert refusal.value.fix
+    if epoch:  # the repeat has ended a pass
+        body["position"] = {**body["position"], "folds": [[0, 0, [1], 0, 0]]}
+    with pytest.raises(StateDamaged) as refusal:
+        restored(completed()._root, sealed(body), [], strict=True)
+    assert refusal.value.where == "load_state_dict()"
+    assert refusal.value.fix
+    return str(refusal.value.what)
 
 
-@given(st.integers(1, 9), st.integers(1, 3), st.integers(1, 3), st.data())
-def test_a_place_between_batches_is_said_as_one_between_elements(size: int, inner: int, outer: int, data: Any) -> None:
-    ds = numbers(20).shuffle(seed=1).batch(size).repeat(inner).map(abs).repeat(outer).prefetch(2)
-    position = data.draw(st.integers(0, len(ds)))
-    state = state_of(ds, Token((0, position)))
-    ((form, token),), *_ = restored(ds._root, state, [], strict=True, folded=True)
-    assert form == PlanVariant(ds._root, True)
-    per_pass = -(-20 // size)
-    passes = min(position // per_pass, inner * outer - 1)
-    assert token.source == (passes, min((position - passes * per_pass) * size, 20))
-    assert token.fold_runners[0].states[1:] == (passes % inner, passes // inner)
+def test_a_state_of_what_went_on_as_it_was_finished_does_not_move_to_other_shards() -> None:
+    def rank(count: int) -> ps.Dataset:
+        return numbers().shard(count, 0).batch(2)
+
+    ordered = state_of(rank(2), Token((0, 3)))
+    assert (ordered["position"], ordered["global"]) == (None, {"epoch": 0, "element": 12})
+    state = state_of(rank(2), Token((0, 3), done=Completed(((5, 6),))))
+    assert state["global"] is None
+    ((_, token),), *_ = restored(rank(2)._root, state, [], strict=True)
+    assert token == Token((0, 3), done=Completed(((5, 6),)))
+    with pytest.raises(StateMismatch, match=r"saved with shard\(2, 0\) and this plan has shard\(3, 0\)"):
+        restored(rank(3)._root, state, [], strict=True)
 
 
-def test_only_a_state_of_the_plan_itself_goes_with_a_recording() -> None:
-    root, other = numbers().batch(2)._root, numbers().batch(3)._root
-    part = ResumeStep(PlanVariant(root, True), Token((0, 0)))
-    check_positions(root, [part])
-    with pytest.raises(StateMismatch, match="record= and replay= name positions of the plan"):
-        check_positions(root, [part, part._replace(form=PlanVariant(other, True))])
+def test_the_rest_of_a_pass_of_an_older_state_is_a_part_of_its_own() -> None:
+    ds = numbers().batch(4).repeat(2)
+    state = state_of(ds, Token((0, 1)))
+    body = {key: value for key, value in state.items() if key != "crc32"}
+    body["position"] = {**body["position"], "behind": [0, [[0, 6]]]}
+    (rest, following), *_ = restored(ds._root, sealed(body), [], strict=True)
+    assert rest.part.behind == (0, ((0, 6),))
+    assert rest.token == Token((0, 1))
+    assert following == ResumeStep(PlanPart(ds._root), Token((0, 15)))
+    again = saved(ds._root, rest.part, Token((0, 2)), 3, [], "0")
+    assert again["position"]["behind"] == [0, [[0, 6]]]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -8,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock._engine.chunk import NOTHING_COMPLETED, Chunk, Claim, CompletedRuns, Failure, KeyedElement, Token
+from penstock._engine.chunk import IN_ORDER, Chunk, Claim, Completed, Failure, KeyedElement, Token
 from penstock._engine.committing import given_chunk
 from penstock._engine.lowering import lower
 from penstock._engine.segment import Segment
-from penstock._order.runs import Recording, Runs
+from penstock._order.runs import Runs
 
 
 def segment(dataset: ps.Dataset, *, passes: float = 1, source: tuple[int, int] = (0, 0), number: int = 0) -> Segment:
@@ -179,11 +180,13 @@ def test_a_segment_with_an_async_stage_opens_small_chunks_and_enough_of_them() -
 # -- completion order -------------------------------------------------------------------------------------------------------------
 
 
-def unordered(count: int, passes: float = 1, done: CompletedRuns = NOTHING_COMPLETED, position: int = 0) -> Segment:
-    plan = lower(numbers(count)._root, folded=True).segments[0]
-    work = Segment(0, plan, passes, Token((0, position), (), done), at_once=False, elsewhere=False)
-    work.unordered = True
-    return work
+def unordered(count: int, passes: float = 1, done: Completed = IN_ORDER, position: int = 0, *, ordered: bool = False) -> Segment:
+    plan = replace(lower(numbers(count)._root).segments[0], unordered=not ordered)
+    return Segment(0, plan, passes, Token((0, position), done=done), at_once=False, elsewhere=False)
+
+
+def positions(opened: list[Chunk]) -> list[tuple[int, int]]:
+    return [(chunk.pass_number, chunk.first + number) for chunk in opened for number in range(chunk.num_items)]
 
 
 @given(st.integers(1, 30), st.integers(1, 3), st.randoms(use_true_random=False))
@@ -217,27 +220,69 @@ def test_what_an_earlier_run_delivered_is_left_out_of_its_pass_and_of_no_other(
     position = min(position, size)
     delivered = {place for begin, length in runs for place in range(begin, begin + length) if position <= place < size}
     done = Runs((place, place + 1) for place in delivered).without(())
-    opened = chunks(unordered(size, passes, CompletedRuns(done), position))
-    rows = [(chunk.pass_number, chunk.first + number) for chunk in opened for number in range(chunk.num_items)]
-    assert rows == [
-        (number, place) for number in range(passes) for place in range(size) if number or (place >= position and place not in delivered)
-    ]
-    assert sum(chunk.ends_pass for chunk in opened) == passes
+    for ordered in (True, False):
+        opened = chunks(unordered(size, passes, Completed(done), position, ordered=ordered))
+        assert positions(opened) == [
+            (number, place) for number in range(passes) for place in range(size) if number or (place >= position and place not in delivered)
+        ]
+        assert sum(chunk.ends_pass for chunk in opened) == passes
 
 
-@given(st.integers(0, 30), st.lists(st.tuples(st.integers(0, 2), st.integers(0, 29), st.integers(1, 9)), max_size=12), st.integers(0, 30))
-def test_a_recorded_order_is_followed_and_each_position_opened_once(size: int, recorded: list[tuple[int, int, int]], position: int) -> None:
-    work = unordered(size, 3, position=min(position, size))
-    work.unordered = False
-    runs = sorted(((number, begin, begin + length) for number, begin, length in recorded), key=lambda run: run[0])
-    work.follow(Recording(runs))
-    rows = [(chunk.pass_number, chunk.first + place) for chunk in chunks(work) for place in range(chunk.num_items)]
-    wanted = []
+@st.composite
+def resumed(draw: Any) -> tuple[int, Completed, list[tuple[int, int]], list[tuple[int, int]]]:
+    """Draw the size of three passes, what was delivered, and the positions that come first, and those behind them."""
+    size = draw(st.integers(1, 20))
+    delivered = draw(st.frozensets(st.integers(1, size), max_size=size))
+    left = [(number, place) for number in range(3) for place in range(size) if number or place not in delivered]
+    first = [one for one in draw(st.permutations(left)) if draw(st.booleans())]
+    first.sort(key=lambda one: one[0])
+    runs: list[tuple[int, int, int]] = []
+    for number, place in first:
+        if runs and runs[-1][0] == number and runs[-1][2] == place and draw(st.booleans()):
+            runs[-1] = (number, runs[-1][1], place + 1)
+        else:
+            runs.append((number, place, place + 1))
+    done = Runs((place, place + 1) for place in delivered if place < size).without(())
+    return size, Completed(done, tuple(runs)), first, [one for one in left if one not in first]
+
+
+@given(resumed(), st.booleans())
+def test_what_is_taken_again_is_opened_first_in_its_pass_and_each_position_once(case: Any, ordered: bool) -> None:
+    size, done, first, others = case
+    opened = chunks(unordered(size, 3, done, ordered=ordered))
+    assert positions(opened) == [one for number in range(3) for part in (first, others) for one in part if one[0] == number]
+    assert [chunk.pass_number for chunk in opened if chunk.ends_pass] == [0, 1, 2]
+
+
+@given(resumed(), st.randoms(use_true_random=False))
+def test_what_is_taken_again_is_committed_in_its_order_whatever_is_finished_first(case: Any, chance: Any) -> None:
+    size, done, first, others = case
+    work = unordered(size, 3, done)
+    opened = chunks(work)
+    chance.shuffle(opened)
+    committed: list[Chunk] = []
+    for chunk in opened:
+        work.finished[chunk.seq] = chunk
+        while (one := work.next_finished()) is not None:
+            work.commit(one)
+            committed.append(one)
+    came = positions(committed)
+    assert sorted(came) == sorted(first + others)
     for number in range(3):
-        order = [place for one, begin, end in runs if one == number for place in range(begin, end)]
-        seen = set(range(min(position, size))) if number == 0 else set()
-        for place in [*order, *range(size)]:
-            if place < size and place not in seen:
-                seen.add(place)
-                wanted.append((number, place))
-    assert rows == wanted
+        wanted = [one for one in first if one[0] == number]
+        assert [one for one in came if one[0] == number][: len(wanted)] == wanted
+    assert [chunk.pass_number for chunk in committed if chunk.ends_pass] == [0, 1, 2]
+
+
+def test_a_cut_pass_ends_although_some_of_it_was_to_be_taken_again() -> None:
+    work = unordered(9, 2, Completed((), ((0, 4, 6), (0, 1, 2), (1, 8, 9))))
+    first = work.open()
+    assert positions([first]) == [(0, 4)]
+    work._current, work.cut_pass = None, 0
+    rest = chunks(work)
+    assert (rest[0].num_items, rest[0].ends_pass) == (0, True)
+    assert positions(rest)[0] == (1, 8)
+    for chunk in (first, *rest):
+        work.finished[chunk.seq] = chunk
+        work.commit(chunk)
+    assert work.next_finished() is None

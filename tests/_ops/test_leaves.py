@@ -5,7 +5,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from penstock._ops.block import Block, ElementFailed
+from penstock._ops.block import LEFT_OUT, Block, ElementFailed, EmptyBatch
 from penstock._ops.collation import Pad, Stack
 from penstock._ops.operator import ChainOp
 from penstock._ops.reading import BatchLeaf, ConcatenateLeaf, ReadLeaf, RepeatOp, ShuffleOp, ZipLeaf, rows_at_once
@@ -113,6 +113,24 @@ def test_a_failure_in_an_inner_batch_is_counted_in_batches() -> None:
     assert (failed.offset, failed.stage) == (1, "batch")
     assert isinstance(failed.error, SpecError)
     assert read([1, 2, 3, 4.0]).where(0, 3) in failed.error.where
+
+
+def mending(bad: set[int]) -> WorkerContext:
+    """Return a worker whose policies leave out the elements `bad`."""
+    worker = WorkerContext(0)
+    worker.mend = lambda child, length, epochs, positions: [LEFT_OUT if place in bad else place for place in positions.tolist()]
+    return worker
+
+
+def test_what_policies_leave_out_is_missing_in_an_inner_batch_and_one_with_nothing_left_is_none() -> None:
+    leaf, zeros = BatchLeaf(read(Broken(9, 0)), 9, 3, Stack(), 3, 1), np.zeros(3, np.int64)
+    found = leaf.run(zeros, np.array([2, 0, 1]), mending({0, 1, 4}))
+    assert [row.tolist() for row in found.rows()] == [[6, 7, 8], [2], [3, 5]]
+    with pytest.raises(ElementFailed) as caught:
+        leaf.run(zeros, np.array([2, 0, 1]), mending({0, 1, 2, 4}))
+    assert (caught.value.offset, caught.value.stage) == (1, "batch")
+    assert isinstance(caught.value.error, EmptyBatch)
+    assert not caught.value.final
 
 
 def test_windows_are_batches_that_overlap() -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock._ops.block import Block, ElementFailed
-from penstock._ops.collation import Pad, Stack
+from penstock._ops.collation import Collate, Pad, Stack
 from penstock._ops.rows import Rows
 from penstock._ops.stack import BatchSpec
 from penstock.errors import FeedClosed, SpecError
@@ -238,13 +239,54 @@ def test_an_element_that_cannot_stand_in_a_batch_is_judged_when_the_batch_is_com
             next(feed)
 
 
-def test_elements_can_be_taken_out_again_whether_they_were_written_or_kept_aside() -> None:
-    elements = [{"a": np.arange(3), "b": 1}, {"a": np.arange(4), "b": 2}, {"a": np.arange(3) + 1, "b": 3}]
-    rows = filled(elements, [2, 0, 1])
-    for again, element in zip(rows.elements(), elements, strict=True):
-        assert list(again) == ["a", "b"]
-        assert again["a"].tolist() == element["a"].tolist()
-        assert again["b"] == element["b"]
-    aside = rows_of([2], collation=Pad(None, 0))
-    aside.put(1, np.arange(2))
-    assert [None if one is None else one.tolist() for one in aside.elements()] == [None, [0, 1]]
+COLLATIONS = {"stack": Stack(), "pad": Pad(None, -1), "list": Collate(list)}
+
+
+@pytest.mark.parametrize("name", sorted(COLLATIONS))
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=4), st.data())
+def test_rows_that_are_missing_are_left_out_of_their_batches(name: str, sizes: list[int], data: st.DataObject) -> None:
+    collation, count = COLLATIONS[name], sum(sizes)
+    missing = data.draw(st.frozensets(st.integers(0, count - 1)))
+    odd = data.draw(st.frozensets(st.integers(0, count - 1), max_size=1)) if name == "list" else frozenset()
+    elements: list[Any] = [str(row) if row in odd else {"a": np.full(1 + row % 2 * (name == "pad"), row), "b": row} for row in range(count)]
+    rows = rows_of(sizes, data.draw(st.sampled_from([None, elements[0]])), collation)
+    for row in data.draw(st.permutations(range(count))):
+        if row not in missing:
+            rows.put(row, elements[row])
+    borders = np.cumsum([0, *sizes]).tolist()
+    kept = [[row for row in range(begin, end) if row not in missing] for begin, end in pairwise(borders)]
+    found = rows.finish(len(sizes), missing=missing)
+    assert [batch is None for batch in found] == [not some for some in kept]
+    for batch, some in zip(found, kept, strict=True):
+        if not some:
+            continue
+        if name == "list":
+            assert [one if isinstance(one, str) else int(one["b"]) for one in batch] == [
+                elements[row] if row in odd else row for row in some
+            ]
+        else:
+            assert batch["b"].tolist() == some
+            assert [values[0] for values in batch["a"].tolist()] == some
+
+
+def test_what_is_left_of_a_batch_is_in_memory_of_its_own() -> None:
+    rows = rows_of([3, 3])
+    for row in (0, 2, 3, 4, 5):
+        rows.put(row, row)
+    short, full = rows.finish(2, missing={1})
+    assert (short.tolist(), full.tolist()) == ([0, 2], [3, 4, 5])
+    assert short.base is None
+
+
+def test_of_elements_that_do_not_fit_each_other_those_that_are_left_are_judged() -> None:
+    bad: dict[int, ElementFailed] = {}
+    rows = rows_of([3, 3, 2])
+    for row in (0, 2, 3, 4, 6, 7):
+        rows.put(row, "a" if row == 4 else row)
+    found = rows.finish(3, bad, missing={1, 5})
+    assert [None if batch is None else batch.tolist() for batch in found] == [[0, 2], None, [6, 7]]
+    assert sorted(bad) == [1]
+    assert name(4) in str(bad[1].error)
+    alone = rows_of([2])
+    alone.put(1, "a")
+    assert alone.finish(1, missing=[0])[0].tolist() == ["a"]

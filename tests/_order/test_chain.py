@@ -307,28 +307,24 @@ def test_what_waits_is_what_is_held_and_what_stands_in_an_unfinished_batch() -> 
     ),
     st.integers(0, 7),
     st.integers(1, 5),
-    st.sampled_from([0, 1, 3]),
 )
-def test_what_is_let_through_is_what_comes_out_as_it_was_pushed(folds: list[Fold], before: int, count: int, group: int) -> None:
-    folds = [BatchFold(group, False), *folds] if group else folds
+def test_what_is_let_through_is_what_comes_out_as_it_was_pushed(folds: list[Fold], before: int, count: int) -> None:
     ahead, plain = Chain(folds), Chain(folds)
     for item in range(before):
         ahead.push(item)
         plain.push(item)
-    if not ahead.lets_through(count, group):
+    if not ahead.lets_through(count):
         return
-    items = list(range(count * (group or 1)))
-    pushed = [[items[start : start + group] for start in range(0, len(items), group)] if group else items][0]
     for _ in range(count):
         ahead.count_one()
-    assert [out for item in items for out in plain.push(item)] == pushed
+    assert [out for item in range(count) for out in plain.push(item)] == list(range(count))
     assert plain.close_early() == ((), "open")
     assert ahead.snapshot() == plain.snapshot()
     assert ahead.counts == any(isinstance(fold, TakeFold) for fold in folds)
 
 
 def test_items_that_are_counted_or_held_or_that_end_a_pass_are_not_let_through() -> None:
-    assert Chain([RepeatFold(2), TakeFold(4)]).lets_through(3, 0)
+    assert Chain([RepeatFold(2), TakeFold(4)]).lets_through(3)
     for folds in (
         [TakeFold(3)],
         [SkipFold(1)],
@@ -337,10 +333,4 @@ def test_items_that_are_counted_or_held_or_that_end_a_pass_are_not_let_through()
         [BatchFold(3, False)],
         [BucketFold((), (3,), False, len)],
     ):
-        assert not Chain(folds).lets_through(3, 0)
-    assert Chain([BatchFold(4, True)]).lets_through(2, 4)
-    for folds in ([BatchFold(3, True)], [RepeatFold(2)], [RepeatFold(2), BatchFold(4, True)], []):
-        assert not Chain(folds).lets_through(2, 4)
-    begun = Chain([BatchFold(4, True)])
-    begun.push(1)
-    assert not begun.lets_through(1, 4)
+        assert not Chain(folds).lets_through(3)

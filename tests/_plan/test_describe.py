@@ -123,6 +123,7 @@ TEXTS = [
     (plan.Window(child=READ, size=3, shift=1, stride=2, drop_remainder=False), "window(3, shift=1, stride=2)"),
     (plan.Window(child=READ, size=3, shift=3, stride=1, drop_remainder=True), "window(3, shift=3, stride=1, drop_remainder=True)"),
     (plan.Prefetch(child=READ, buffer_size=2), "prefetch(2)"),
+    (plan.AsCompleted(child=READ), "as_completed()"),
     (
         plan.Shuffle(child=READ, buffer_size=None, seed=7, reshuffle_each_epoch=False, window_groups=4),
         "shuffle(window_groups=4, seed=7, reshuffle_each_epoch=False)",

@@ -22,7 +22,7 @@ def state(**changes: Any) -> dict[str, Any]:
         "dataset": DATASET,
         "shard": [],
         "step": 3,
-        "position": {"folded": False, "source": [0, 3], "done": [[], []], "sequencers": [[0, 0, [1, []], 0, 0]]},
+        "position": {"source": [0, 3], "done": [], "again": [], "folds": [[0, 0, [1, []], 0, 0]]},
         "global": None,
     }
     return sealed({**record, **changes})
@@ -153,7 +153,7 @@ def test_a_missing_part_is_named(key: str) -> None:
         {"step": 4},
         {"step": float("nan")},
         {"step": -1},
-        {"position": {"source": [0, 10**30], "sequencers": []}},
+        {"position": {"source": [0, 10**30], "done": [], "again": [], "folds": []}},
         {"plan": PLAN[:2]},
         {"crc32": 0},
         {"crc32": None},
@@ -178,14 +178,25 @@ def test_a_dict_that_holds_itself_is_refused() -> None:
     assert "the state is not JSON" in damaged(given).what
 
 
-@pytest.mark.parametrize("number", [0, 3, 99, None, "1"])
+@pytest.mark.parametrize("number", [0, FORMAT + 1, 99, None, "1"])
 def test_another_format_is_refused_with_both_numbers_and_the_version_that_wrote_it(number: Any) -> None:
     with pytest.raises(StateMismatch) as caught:
         checked(state(penstock_state=number, version="7.0.0"))
     assert f"format {number!r}" in caught.value.what
     assert "written by penstock '7.0.0'" in caught.value.what
-    assert f"reads formats 1, {FORMAT}" in caught.value.what
+    assert f"reads formats 1, 2, {FORMAT}" in caught.value.what
     assert "resume with the penstock version that wrote it" in caught.value.fix
+
+
+OLD_POSITION = {"folded": True, "source": [0, 3], "done": [[], [[4, [0]]]], "sequencers": [[0, 0, [1, []], 0, 0]]}
+
+
+def test_a_state_has_the_position_of_its_own_format() -> None:
+    for number in (1, 2):
+        old = state(penstock_state=number, position=OLD_POSITION)
+        assert checked(old) == old
+        assert "position.done is [], not a list of 2" in damaged(state(penstock_state=number)).what
+    assert "position" in damaged(state(position=OLD_POSITION)).what
 
 
 def test_a_state_of_the_same_plan_and_data_is_accepted() -> None:

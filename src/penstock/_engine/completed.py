@@ -40,7 +40,8 @@ class CompletionOrder:
             del self._notes[0]
         if chunk.ends_pass:
             after = None if chunk.pass_token is None else chunk.pass_token.note
-            chunk.pass_token = Token((chunk.pass_number + 1, 0), done=Completed(at=Place(self._last, count)), note=after)
+            at = Place(self._last, self._last.end - self._last.begin)
+            chunk.pass_token = Token((chunk.pass_number + 1, 0), done=Completed(at=at), note=after)
 
 
 class Tokens(Sequence[Token]):

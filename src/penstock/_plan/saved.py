@@ -108,7 +108,7 @@ _STATE = {
     "shard": [(_COUNT, _COUNT)],
     "step": _COUNT,
     "epoch?": (_COUNT, _COUNT),
-    "position": _if_none(_Either(lambda value: isinstance(value, dict) and "sequencers" in value, (_OLD_POSITION, _POSITION))),
+    "position": _if_none(_POSITION),
     "global": _if_none({"epoch": _COUNT, "element": _COUNT}),
     "lost?": [_if_short(5, _LOST, (*_LOST, [(_COUNT, _COUNT)]))],
     "mix?": [[(_COUNT, [_WEIGHT])]],
@@ -121,6 +121,7 @@ left alone.
 """
 _DROPPED: dict[str, Any] = {"dataset": [], "shard": [], "position": None, "global": None}
 """What is put back where it is missing."""
+_OLD_STATE = {**_STATE, "position": _if_none(_OLD_POSITION)}
 _KEYS = {name for name in _STATE if not name.endswith("?")}
 
 
@@ -176,7 +177,7 @@ def checked(state: Any) -> dict[str, Any]:
         raise StateDamaged(
             f"the checksum of the state is {short(record['crc32'])}, its content gives {found}", where="load_state_dict()", fix=_FIX_DAMAGED
         )
-    _check(record, _STATE, "")
+    _check(record, _STATE if record["penstock_state"] >= FORMAT else _OLD_STATE, "")
     if (record["position"] is None) == (record["global"] is None):
         raise _wrong("position", record["position"], f"one of position and global, global being {short(record['global'])}")
     return record

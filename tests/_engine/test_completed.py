@@ -1,0 +1,313 @@
+"""Positions that go on as they are finished: every token names exactly what is left, and in what order a resume begins."""
+
+from __future__ import annotations
+
+import json
+from itertools import groupby, pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock._engine.chunk import IN_ORDER, Chunk, Completed, FoldState, KeyedElement, Place, Result, Step, StreamState, Token
+from penstock._engine.completed import CompletionOrder
+from penstock._engine.folding import FoldRunner, size_of, unmeasured
+from penstock._ops.block import Block
+from penstock._ops.streams import Gathered, Measured
+from penstock._order.folds import BatchFold, EnumerateFold, Fold, RepeatFold, ResampleFold, ShardFold, SkipFold, TakeFold
+from penstock._order.holding import BucketFold, ConcatenateFold, PackFold, ShuffleBufferFold, WindowFold
+
+START = Token((0, 0))
+Position = tuple[int, int]
+
+
+def chunk_of(first: int, count: int, pass_number: int = 0, *, ends: bool = False) -> Chunk:
+    """Make a chunk of positions; nothing is computed of them."""
+    return Chunk(seq=0, pass_number=pass_number, first=first, sizes=None, num_rows=count, ends_pass=ends)
+
+
+def positions(chunk: Chunk) -> list[Position]:
+    return [(chunk.pass_number, chunk.first + number) for number in range(chunk.num_items)]
+
+
+def spread(runs: Any) -> list[Position]:
+    return [(number, position) for number, begin, end in runs for position in range(begin, end)]
+
+
+def left_of(token: Token, length: int, passes: int) -> list[Position]:
+    """List what a resume behind a token takes, apart from the order."""
+    number, watermark = token.source
+    done = {(number, position) for begin, end in [(0, watermark), *token.done.runs] for position in range(begin, end)}
+    return [(one, place) for one in range(number, passes) for place in range(length) if (one, place) not in done]
+
+
+def shuffled(length: int, passes: int, most: int, chance: Any) -> list[Chunk]:
+    """Cut passes into chunks, and shuffle those of each pass; the end of it is a chunk of its own, as in a segment."""
+    out: list[Chunk] = []
+    for number in range(passes):
+        borders = [0]
+        while borders[-1] < length:
+            borders.append(min(length, borders[-1] + chance.randint(1, most)))
+        chunks = [chunk_of(begin, end - begin, number) for begin, end in pairwise(borders)]
+        chance.shuffle(chunks)
+        out += [*chunks, chunk_of(length, 0, number, ends=True)]
+    return out
+
+
+def token_behind(chunk: Chunk, number: int) -> Token:
+    return chunk.token_after(number)
+
+
+@given(st.integers(0, 20), st.integers(1, 3), st.integers(1, 6), st.randoms(use_true_random=False))
+def test_in_whatever_order_they_come_a_token_names_exactly_what_did_not(length: int, passes: int, most: int, chance: Any) -> None:
+    order, came = CompletionOrder(START), list[Position]()
+    everything = [(number, place) for number in range(passes) for place in range(length)]
+    for chunk in shuffled(length, passes, most, chance):
+        order.put(chunk)
+        for number, position in enumerate(positions(chunk)):
+            came.append(position)
+            token = token_behind(chunk, number)
+            assert sorted(came + left_of(token, length, passes)) == everything
+            runs = [(0, token.source[1]), *token.done.runs]
+            assert all(before[1] < after[0] for before, after in pairwise(runs))
+            assert all(begin < end for begin, end in token.done.runs)
+        if chunk.ends_pass:
+            assert chunk.pass_token is not None
+            assert (chunk.pass_token.source, chunk.pass_token.done.runs) == ((chunk.pass_number + 1, 0), ())
+    assert sorted(came) == everything
+
+
+@given(st.integers(1, 20), st.integers(1, 3), st.integers(1, 6), st.randoms(use_true_random=False), st.data())
+def test_between_two_places_is_what_went_on_between_them_in_its_order(
+    length: int, passes: int, most: int, chance: Any, data: st.DataObject
+) -> None:
+    order = CompletionOrder(START)
+    came: list[Position] = []
+    assert order.start.done.at is not None
+    places = [order.start.done.at]
+    for chunk in shuffled(length, passes, most, chance):
+        order.put(chunk)
+        came += positions(chunk)
+        found = [token_behind(chunk, number).done.at for number in range(chunk.num_items)]
+        places += [place for place in found if place is not None]
+        if chunk.ends_pass:
+            assert chunk.pass_token is not None
+            at = chunk.pass_token.done.at
+            assert at is not None
+            assert at.up_to(places[-1]) == places[-1].up_to(at) == ()
+    first = data.draw(st.integers(0, len(came)))
+    last = data.draw(st.integers(first, len(came)))
+    runs = places[first].up_to(places[last])
+    assert spread(runs) == came[first:last]
+    assert all(begin < end for _, begin, end in runs)
+    behind = Token((0, 0), done=Completed(at=places[first]))
+    assert behind.read_up_to(Token((0, 0), done=Completed(at=places[last]))).done.taken == runs
+
+
+def test_a_fold_that_has_read_on_itself_says_up_to_where_what_is_above_it_has_read() -> None:
+    step = Step(0, 3, 8)
+    here, there, further = (Token((0, 0), done=Completed(at=Place(step, count))) for count in (1, 2, 4))
+    ahead = there.read_up_to(further)
+    assert here.read_up_to(ahead).done.taken == ((0, 4, 7),)
+    assert here.read_up_to(START) is here
+    assert Completed(again=((0, 1, 2),)).taken == ((0, 1, 2),)
+
+
+def test_what_was_delivered_before_counts_as_done_and_the_order_begins_anew() -> None:
+    order = CompletionOrder(Token((1, 2), done=Completed(((4, 6),), ((1, 7, 8),))))
+    assert order.start.source == (1, 2)
+    assert order.start.done.taken == ((1, 7, 8),)
+    first, second = chunk_of(7, 1, 1), chunk_of(2, 2, 1)
+    order.put(first)
+    order.put(second)
+    tokens = [token_behind(first, 0), token_behind(second, 0), token_behind(second, 1)]
+    assert [(token.source, token.done.runs, token.done.again) for token in tokens] == [
+        ((1, 2), ((4, 6), (7, 8)), ()),
+        ((1, 3), ((4, 6), (7, 8)), ()),
+        ((1, 6), ((7, 8),), ()),
+    ]
+    following = chunk_of(5, 1, 2)
+    order.put(following)
+    assert (token_behind(following, 0).source, token_behind(following, 0).done.runs) == ((2, 0), ((5, 6),))
+
+
+def test_the_tokens_of_a_chunk_are_a_sequence() -> None:
+    chunk = chunk_of(4, 3)
+    CompletionOrder(Token((0, 4))).put(chunk)
+    tokens = chunk.tokens
+    assert tokens is not None
+    assert not isinstance(tokens, list)
+    assert [token.source for token in tokens[1:]] == [(0, 6), (0, 7)]  # type: ignore[index, union-attr]
+    assert tokens[-1].source == (0, 7)  # type: ignore[index]
+    for outside in (3, -4):
+        with pytest.raises(IndexError):
+            tokens[outside]  # type: ignore[index]
+    rest = chunk.cut(1)
+    assert [chunk.token_after(0).source, rest.token_after(0).source] == [(0, 5), (0, 6)]
+
+
+def test_a_token_has_the_last_note_at_or_before_its_watermark() -> None:
+    def noted(first: int, pass_number: int = 0, *, ends: bool = False) -> Chunk:
+        chunk = chunk_of(first, 2, pass_number, ends=ends)
+        note = StreamState(pass_number, first + 1, first)
+        chunk.tokens = [Token((pass_number, first + 1 + place), note=note) for place in range(2)]
+        chunk.pass_token = Token((pass_number + 1, 0), note=note) if ends else None
+        return chunk
+
+    def notes(chunk: Chunk) -> list[Any]:
+        order.put(chunk)
+        return [token.note and token.note.state for token in (token_behind(chunk, number) for number in range(2))]
+
+    order = CompletionOrder(Token((0, 2), note=StreamState(0, 1, "old")))
+    assert notes(noted(4)) == ["old", "old"]
+    assert notes(noted(2)) == [2, 4]
+    assert notes(noted(8)) == [4, 4]
+    ending = noted(6, ends=True)
+    assert notes(ending) == [6, 8]
+    assert ending.pass_token is not None
+    assert ending.pass_token.note == StreamState(0, 7, 6)
+    assert notes(noted(2, 1)) == [8, 8]
+    assert notes(noted(0, 1)) == [0, 2]
+    order = CompletionOrder(START)
+    assert notes(noted(3)) == [None, None]
+
+
+# -- with folds behind them -------------------------------------------------------------------------------------------------------------
+
+BATCHES = BatchFold(3, drop_remainder=False)
+FOLDS: dict[str, tuple[Fold, ...]] = {
+    "nothing": (),
+    "batches": (BATCHES,),
+    "full batches of some": (SkipFold(2), ShardFold(2, 1), BatchFold(2, drop_remainder=True)),
+    "numbers": (EnumerateFold(3),),
+    "the first of each pass": (TakeFold(5, repeated=True), RepeatFold(2)),
+    "passes": (RepeatFold(2), BATCHES),
+    "bins": (PackFold(10, 2, size_of),),
+    "batches of bins": (PackFold(10, 2, size_of), BatchFold(2, drop_remainder=False), RepeatFold(2)),
+    "buckets": (BucketFold((3,), (3, 2), False, size_of), RepeatFold(2)),
+    "buffer": (ShuffleBufferFold(4, 1 << 40, 1, True, size_of), BATCHES),
+    "buffer of passes": (RepeatFold(2), ShuffleBufferFold(4, 1 << 40, 1, True, size_of)),
+    "windows": (WindowFold(3, 2, 1, False),),
+    "split": (ConcatenateFold(8, size_of),),
+    "resampled": (ResampleFold((0.2, 0.2, 0.2, 0.2, 0.1, 0.1), None, 3, size_of, unmeasured), BATCHES),
+}
+
+
+def results_of(position: Position, copies: int) -> list[str]:
+    """Name the results of a position: none up to `copies`, by its number."""
+    number, place = position
+    return [f"{number}.{place}.{copy}" for copy in range((copies + place) % (copies + 1) if copies != 1 else 1)]
+
+
+def weigh(name: str) -> int:
+    return sum(map(ord, name)) % 6
+
+
+def computed(chunk: Chunk, copies: int) -> Chunk:
+    per_item = [results_of(position, copies) for position in positions(chunk)]
+    names = [name for some in per_item for name in some]
+    zeros = np.zeros(len(names), np.int64)
+    values = [Measured(name, weigh(name)) for name in names]
+    origins = [number for number, some in enumerate(per_item) for _ in some]
+    chunk.result = Result(values, origins, Block(zeros, zeros, zeros.astype(np.uint64), rows=values))
+    return chunk
+
+
+def named(item: Any) -> Any:
+    if isinstance(item, list):
+        return [named(part) for part in item]
+    if isinstance(item, tuple) and not isinstance(item, KeyedElement):
+        return [item[0], named(item[1])]
+    if isinstance(item, KeyedElement):
+        return [list(item.value.values), item.value.layout] if isinstance(item.value, Gathered) else named(item.value)
+    return item.value if isinstance(item, Measured) else item
+
+
+class Run:
+    """What a run took of its positions, and what came out of its folds, with the place in the order behind each."""
+
+    def __init__(self, folds: tuple[Fold, ...], start: Token, length: int, passes: int, copies: int, chance: Any) -> None:
+        record = start.fold_runners[0] if start.fold_runners else None
+        order = CompletionOrder(start._replace(fold_runners=()))
+        runner = FoldRunner(folds, order.start, record)
+        again, left = spread(start.done.taken), left_of(start, length, passes)
+        assert set(again) <= set(left)
+        self.taken: list[Position] = []
+        self.outs: list[tuple[Any, Token]] = []
+        for number in range(start.source[0], passes):
+            first = [position for one, position in again if one == number]
+            rest = [position for one, position in left if one == number and position not in first]
+            chance.shuffle(rest)
+            for position in [*first, *rest, None]:
+                chunk = chunk_of(length, 0, number, ends=True) if position is None else chunk_of(position, 1, number)
+                order.put(chunk)
+                out = runner.take(computed(chunk, copies))
+                assert out.tail is None
+                self.taken += positions(chunk)
+                self.outs += zip(map(named, out.items), out.tokens, strict=True)  # type: ignore[arg-type]
+                if out.ends_pass:
+                    return
+                if out.cut:  # nothing more of this pass is wanted: its end comes at once
+                    end = chunk_of(length, 0, number, ends=True)
+                    order.put(end)
+                    runner.take(computed(end, copies))
+                    break
+
+
+def in_order(folds: tuple[Fold, ...], taken: list[Position], copies: int, passes: int) -> list[Any]:
+    """Return what the folds make of positions in this order."""
+    runner, out = FoldRunner(folds, START, None), []
+    groups = {number: list(group) for number, group in groupby(taken, key=lambda position: position[0])}
+    for number in range(passes):
+        for _, position in groups.get(number, ()):
+            out += runner.take(computed(chunk_of(position, 1, number), copies)).items
+        ended = runner.take(computed(chunk_of(1000, 0, number, ends=True), copies))
+        out += ended.items
+        if ended.ends_pass:
+            break
+    return list(map(named, out))
+
+
+@settings(max_examples=4 * settings.default.max_examples)
+@given(
+    st.sampled_from(sorted(FOLDS)),
+    st.integers(0, 3),
+    st.integers(0, 14),
+    st.randoms(use_true_random=False),
+    st.data(),
+)
+def test_runs_that_are_saved_and_resumed_are_one_run_over_the_positions_in_the_order_in_which_they_went_on(
+    name: str, copies: int, length: int, chance: Any, data: st.DataObject
+) -> None:
+    folds, token = FOLDS[name], START
+    passes = int(np.prod([fold.count for fold in folds if isinstance(fold, RepeatFold) and fold.count], dtype=int))
+    seen: list[Any] = []
+    taken: list[Position] = []
+    for place in range(3):
+        run = Run(folds, token, length, passes, copies, chance)
+        taken += run.taken if not place else run.taken[len(spread(token.done.taken)) :]
+        stop = len(run.outs) if place == 2 else data.draw(st.integers(0, len(run.outs)))
+        seen += [item for item, _ in run.outs[:stop]]
+        if stop:
+            token = run.outs[stop - 1][1]
+        elif place == 0:
+            taken = []
+            continue
+        saved = json.loads(json.dumps([token.source, token.done.runs, token.done.taken, token.fold_runners]))
+        source, runs, again, records = saved
+        token = Token(
+            tuple(source),
+            tuple(FoldState(*record) for record in records),
+            Completed(tuple(map(tuple, runs)), tuple(map(tuple, again))),
+        )
+        done = set(left_of(token, length, passes)) - set(spread(token.done.taken))
+        if place < 2:
+            taken = [position for position in taken if position not in done]
+    assert seen == in_order(folds, taken, copies, passes)
+
+
+def test_a_place_that_nothing_was_taken_behind_is_that_of_an_ordered_run() -> None:
+    assert IN_ORDER.taken == ()
+    assert Completed() == IN_ORDER
