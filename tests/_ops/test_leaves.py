@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from penstock._ops.block import Block, ElementFailed
-from penstock._ops.collation import Pad, Stack
+from penstock._ops.collation import Stack
 from penstock._ops.operator import ChainOp
 from penstock._ops.reading import BatchLeaf, ConcatenateLeaf, ReadLeaf, RepeatOp, ShuffleOp, ZipLeaf, rows_at_once
 from penstock._ops.worker import WorkerContext
 from penstock.errors import SpecError
-from penstock.sources import ArraySource, IndexableSource
+from penstock.sources import IndexableSource
 
 WORKER = WorkerContext(0)
 
@@ -46,49 +46,6 @@ def failure(leaf: Any, positions: list[int]) -> ElementFailed:
     return caught.value
 
 
-def test_a_source_is_read_at_its_positions_and_gives_the_keys() -> None:
-    leaf = ReadLeaf(IndexableSource(list("abcdef")), None, None)
-    found = run(leaf, [4, 0], epoch=3)
-    assert found.rows() == ["e", "a"]
-    assert (found.epochs.tolist(), found.indices.tolist(), found.lanes.tolist()) == ([3, 3], [4, 0], [0, 0])
-    assert leaf.key(3, 4) == (3, 4)
-    assert "4" in leaf.where(3, 4)
-    assert not found.columnar
-
-
-def test_an_array_source_is_read_by_columns() -> None:
-    source = ArraySource(np.arange(9))
-    found = run(ReadLeaf(source, source, None), [4, 0])
-    assert found.columnar
-    assert found.columns()[0].tolist() == [4, 0]
-
-
-def test_zip_pairs_elements_under_the_key_of_the_first_branch() -> None:
-    leaf = ZipLeaf((read(list("abc")), read([10, 20, 30])))
-    found = run(leaf, [2, 0], epoch=1)
-    assert found.rows() == [("c", 30), ("a", 10)]
-    assert found.indices.tolist() == [2, 0]
-    assert leaf.key(1, 2) == (1, 2)
-    assert " with " in leaf.where(1, 2)
-    assert failure(ZipLeaf((read(list("abc")), read(Broken(3, 1)))), [0, 2, 1]).offset == 1
-
-
-def test_concatenate_gives_the_branches_one_after_the_other_with_keys_of_their_own() -> None:
-    leaf = ConcatenateLeaf((read(list("abc")), read(list("xy"))), (3, 2), False)
-    found = run(leaf, [4, 0, 3, 2], epoch=2)
-    assert found.rows() == ["y", "a", "x", "c"]
-    assert found.indices.tolist() == [1, 0, 0, 2]
-    assert found.lanes.tolist() == [1, 0, 1, 0]
-    assert leaf.key(2, 4) == (2, 1)
-    assert leaf.where(2, 4) == read(list("xy")).where(2, 1)
-
-
-def test_parts_of_one_dataset_share_its_keys() -> None:
-    found = run(ConcatenateLeaf((read(list("abc")), read(list("abc"))), (3, 3), True), [1, 4])
-    assert found.rows() == ["b", "b"]
-    assert found.lanes.tolist() == [0, 0]
-
-
 def test_of_several_failures_in_a_concatenation_the_lowest_place_wins() -> None:
     leaf = ConcatenateLeaf((read(Broken(3, 2)), read(Broken(5, 1))), (3, 5), False)
     assert failure(leaf, [0, 4, 2]).offset == 1
@@ -98,32 +55,12 @@ def test_of_several_failures_in_a_concatenation_the_lowest_place_wins() -> None:
     assert str(found.error) == "element 2 of 5"
 
 
-def test_an_inner_batch_is_computed_whole() -> None:
-    leaf = BatchLeaf(read(range(7)), 7, 3, Stack(), 3, 1)
-    found = run(leaf, [2, 0], epoch=1)
-    assert [row.tolist() for row in found.rows()] == [[6], [0, 1, 2]]
-    assert found.indices.tolist() == [2, 0]
-    assert leaf.key(1, 2) == (1, 2)
-    assert leaf.where(0, 2) == f"batch 2 (from {read(range(7)).where(0, 6)})"
-
-
 def test_a_failure_in_an_inner_batch_is_counted_in_batches() -> None:
     assert failure(BatchLeaf(read(Broken(9, 7)), 9, 2, Stack(), 2, 1), [0, 1, 3, 2]).offset == 2
     failed = failure(BatchLeaf(read([1, 2, 3, 4.0]), 4, 2, Stack(), 2, 1), [0, 1])
     assert (failed.offset, failed.stage) == (1, "batch")
     assert isinstance(failed.error, SpecError)
     assert read([1, 2, 3, 4.0]).where(0, 3) in failed.error.where
-
-
-def test_windows_are_batches_that_overlap() -> None:
-    leaf = BatchLeaf(read(range(7)), 7, 3, Stack(), 2, 2)
-    assert [row.tolist() for row in run(leaf, [1, 3, 0]).rows()] == [[2, 4, 6], [6], [0, 2, 4]]
-    assert leaf.where(0, 2) == f"batch 2 (from {read(range(7)).where(0, 4)})"
-
-
-def test_an_inner_batch_can_be_padded() -> None:
-    found = run(BatchLeaf(read([np.ones(1), np.ones(2)]), 2, 2, Pad(None, 5), 2, 1), [0])
-    assert found.rows()[0].tolist() == [[1, 5], [1, 1]]
 
 
 def test_every_leaf_tells_the_keys_of_its_elements_without_computing_them() -> None:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 from _storage.forks import forked
+from core import core
 
 import penstock as ps
 from penstock.errors import FeedClosed, PlanError
@@ -223,7 +224,7 @@ with feed:
 """
 
 
-@pytest.mark.parametrize(("kind", "workers"), [("source", "2"), ("generator", "0"), ("async", "2")])
+@pytest.mark.parametrize(("kind", "workers"), core([("source", "2"), ("generator", "0"), ("async", "2")]))
 def test_a_forked_process_exits_by_itself_inside_the_block_of_its_parents_feed_and_says_nothing(kind: str, workers: str) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "ignore::DeprecationWarning", "-c", EXIT, kind, workers],
