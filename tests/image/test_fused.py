@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from image.pixels import exif
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -34,12 +35,6 @@ NORMALS = {
     "CHW": (image.normalize("image", (0.5, 0.4, 0.3), (0.2, 0.3, 0.4)),),
     "HWC": (image.normalize("image", (0.5, 0.4, 0.3), (0.2, 0.3, 0.4), layout="HWC"),),
 }
-
-
-def exif(orientation: int) -> Image.Exif:
-    record = Image.Exif()
-    record[0x0112] = orientation
-    return record
 
 
 @pytest.fixture(scope="module")

@@ -91,7 +91,7 @@ NAMES = ["batch", "batch of texts", "padded_batch", "map above batch", "shuffle 
         [
             *((name, keep) for name in NAMES for keep in ("keep", "let go")),
             ("elements", "let go"),
-        ],  # single elements may be the source's own
+        ],
         [("batch", "keep"), ("batch", "let go"), ("map above batch", "keep"), ("elements", "let go")],
     ),
 )
