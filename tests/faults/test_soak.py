@@ -81,8 +81,7 @@ def many_epochs(way: dict[str, Any]) -> None:
     assert len(orders) == 10_000
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("way", core(WAYS), ids=str)
 def test_ten_thousand_epochs_of_a_hundred_samples_in_one_feed_are_whole_and_grow_nothing(way: dict[str, Any]) -> None:
     # In a process of its own: the large heap of one that ran thousands of tests takes and gives pages whatever runs in it.
     code = f"from faults.test_soak import many_epochs; many_epochs({way!r})"
@@ -146,6 +145,7 @@ def test_a_list_of_texts_lies_in_memory_once_for_all_worker_processes_and_readin
     assert 1024 * (kilobytes_of(os.getpid(), "Anonymous") - before) < part + (32 << 20)  # the pickles are freed
 
 
+@pytest.mark.slow
 def test_python_objects_do_not_grow_with_the_epochs() -> None:
     ds = ps.from_source(range(100)).filter(lambda x: x % 3).batch(7).repeat()
     with ds.feed(executor="inline") as feed:
