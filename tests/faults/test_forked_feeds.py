@@ -95,7 +95,7 @@ DATASETS: dict[str, Callable[[Path], ps.Dataset]] = {
 WAYS: dict[str, dict[str, Any]] = {"in the consumer": {"num_workers": 0}, "threads": {"executor": "threads", "num_workers": 3}}
 
 
-@pytest.mark.parametrize("options", WAYS.values(), ids=WAYS)
+@pytest.mark.parametrize("options", core(WAYS.values(), [WAYS["threads"]]), ids=WAYS)
 @pytest.mark.parametrize("make", DATASETS.values(), ids=DATASETS)
 def test_a_feed_raises_at_once_in_a_forked_process_where_a_new_one_gives_everything(
     make: Callable[[Path], ps.Dataset], options: dict[str, Any], tmp_path: Path
