@@ -90,7 +90,7 @@ def test_a_compressed_file_has_the_elements_of_the_plain_one(tmp_path: Path, nam
     assert list(read([tmp_path / "0_plain", tmp_path / f"{name}.{kind}"], **options)) == expected * 2
 
 
-@pytest.mark.parametrize("feeding", [{}, {"executor": "threads"}, {"num_workers": 2}])
+@pytest.mark.parametrize("feeding", core([{}, {"executor": "threads"}, {"num_workers": 2}], 2))
 @pytest.mark.parametrize("name", ["lines.jsonl", "table.csv", "samples.tar"])
 def test_every_feed_resumes_behind_what_it_delivered(tmp_path: Path, name: str, feeding: dict[str, Any]) -> None:
     data, read, options = FILES[name]
