@@ -272,14 +272,18 @@ def test_ctrl_c_at_200_random_times_is_always_one_keyboard_interrupt(loop: str) 
 
 def test_a_second_ctrl_c_does_not_wait_for_the_grace_period() -> None:
     with program("""
-        inside = threading.Event()
+        started, inside = threading.Event(), threading.Event()
         def deaf(x):
-            inside.set()
-            threading.Event().wait(60)
+            if x:
+                started.wait()
+                inside.set()
+                threading.Event().wait(60)
             return x
         with ps.from_source(range(9)).map(deaf).feed(executor="threads", num_workers=1, grace_period_s=60) as feed:
             threading.Thread(target=lambda: (inside.wait(), print("ready")), daemon=True).start()
             try:
+                next(feed)  # an interrupt of the start itself would wait for the grace period
+                started.set()
                 next(feed)
             finally:
                 print("closing")
