@@ -113,8 +113,21 @@ CORE_WITH_PROCESSES = {name.partition(": ")[0]: name for name in reversed(CELLS)
 }
 """One cell of each kind: the first, or a cheaper or more telling one."""
 
-WITH_KIN = ("a feed in a daemonic process", "eight workers on few cpus give no false alarm", "forty workers are killed")
-"""With processes, in the full matrix only: another kind of the core suite does nearly the same."""
+WITH_KIN = (
+    "a consumer takes its time",
+    "a feed in a daemonic process",
+    "a filter raises what would pass for an end: StopIteration",
+    "a hundred thousand tiny elements",
+    "an ended iterator is asked again",
+    "eight workers on few cpus give no false alarm",
+    "everything happens outside the main thread",
+    "forty workers are killed",
+    "four threads share a feed",
+    "one worker is far slower",
+    "the consumer keeps everything",
+    "two elements fail at once",
+)
+"""With processes, in the full matrix only: the core suite has them with threads, or another kind that does nearly the same."""
 
 
 def _is_slow(name: str, executor: str, ordered: bool) -> bool:
