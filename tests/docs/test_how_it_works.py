@@ -107,6 +107,7 @@ def copied(to: Path) -> Path:
     return to / "penstock"
 
 
+@pytest.mark.slow
 def test_the_operator_of_the_page_works_in_a_copy_of_the_package(tmp_path: Path) -> None:
     package = copied(tmp_path / "copy")
     for step in STEPS:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 from _storage.forks import forked
+from core import core
 
 import penstock as ps
 from penstock.errors import FeedClosed, PlanError
@@ -94,7 +95,7 @@ DATASETS: dict[str, Callable[[Path], ps.Dataset]] = {
 WAYS: dict[str, dict[str, Any]] = {"in the consumer": {"num_workers": 0}, "threads": {"executor": "threads", "num_workers": 3}}
 
 
-@pytest.mark.parametrize("options", WAYS.values(), ids=WAYS)
+@pytest.mark.parametrize("options", core(WAYS.values(), [WAYS["threads"]]), ids=WAYS)
 @pytest.mark.parametrize("make", DATASETS.values(), ids=DATASETS)
 def test_a_feed_raises_at_once_in_a_forked_process_where_a_new_one_gives_everything(
     make: Callable[[Path], ps.Dataset], options: dict[str, Any], tmp_path: Path
@@ -223,7 +224,7 @@ with feed:
 """
 
 
-@pytest.mark.parametrize(("kind", "workers"), [("source", "2"), ("generator", "0"), ("async", "2")])
+@pytest.mark.parametrize(("kind", "workers"), core([("source", "2"), ("generator", "0"), ("async", "2")]))
 def test_a_forked_process_exits_by_itself_inside_the_block_of_its_parents_feed_and_says_nothing(kind: str, workers: str) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "ignore::DeprecationWarning", "-c", EXIT, kind, workers],
