@@ -23,7 +23,6 @@ from penstock._contracts.options import Options
 from penstock._contracts.process import call_in_forked, leak, refuse_while_imported, uninterrupted
 from penstock._contracts.version import VERSION
 from penstock._engine.chunk import Failure, LossCounts, Token
-from penstock._engine.completion import Recorder, read_recording
 from penstock._engine.engine import Engine
 from penstock._engine.error_policy import attach_others, let_go, signal_in
 from penstock._engine.lowering import check_completion, lower
@@ -33,7 +32,6 @@ from penstock._engine.resume import (
     PlanVariant,
     Restored,
     ResumeStep,
-    check_positions,
     is_end_of_all,
     lost_before,
     restored,
@@ -50,12 +48,11 @@ from penstock._executors.inline import InlineExecutor
 from penstock._executors.outgoing import Outgoing
 from penstock._ops.stack import BatchSpec
 from penstock._order.arithmetic import INFINITE
-from penstock._order.runs import Recording
 from penstock._plan import check
 from penstock._plan.base import Node, sources, walk
 from penstock._plan.facts import known_length, length_of, lines
 from penstock.errors import FeedClosed, PlanError, SpecError, StateUnavailable, StillRunning
-from penstock.formats.quarantine import Quarantine
+from penstock.formats.quarantine import keep
 from penstock.observe.advice import Advice
 from penstock.observe.curves import Curves
 from penstock.observe.live import FeedPlace, Show
@@ -117,13 +114,12 @@ class Feed(Observed):
         root: Node,
         options: Options,
         listeners: Sequence[Listener] = (),
-        make_executor: Callable[[Engine], Executor | None] | None = None,
         tuning_cache: TuningCache | None = None,
         output: Output | None = None,
         agree: Callable[[Sequence[str]], None] | None = None,
         notice: str = "",
     ) -> None:
-        """Prepare a feed of the plan `root`. Use `Dataset.feed()`; `make_executor` replaces the options' executor in tests of one.
+        """Prepare a feed of the plan `root`. Use `Dataset.feed()`.
 
         `agree` is called with what must be the same on all ranks, before the first element. `notice` is announced, about ranks.
         """
@@ -133,23 +129,20 @@ class Feed(Observed):
         self._allocate = (output and output.allocate) or anonymous_memory
         self._stats = Stats(num_cpus := available_cpus())
         self._options = options
-        keeping = [] if options.quarantine is None else [Quarantine(options.quarantine)]
         watching = [watcher(root, self._stats) for watcher in watchers()]
-        self._losses = Losses(finds_texts=options.output == "torch")
-        self._listeners: list[Listener] = [*keeping, self._stats, self._losses, *watching, *listeners]
+        self._losses = Losses(finds_texts=options.output_name == "torch")
+        self._listeners: list[Listener] = [keep, self._stats, self._losses, *watching, *listeners]
         self._lock = threading.Lock()
         self._policies = policies_of(root, options)
-        completion = not options.ordered or options.replay is not None
         self._choice = Placement(self, options, num_cpus, None if output is None else output.pin)
         self._advice = Advice(wanted=options.executor == options.num_workers == "auto")
-        self._folded = completion or self._policies.skips
+        self._folded = not options.ordered or self._policies.skips
         shards = check.shard_notice(root), rank_notice(root, self._policies), notice
         notices = [("policy", self._policies.notice), *(("shard", text) for text in shards)]
-        self._notices = [*filter(itemgetter(1), notices), *(("plan", text) for text in check.notices(root, options.output))]
+        self._notices = [*filter(itemgetter(1), notices), *(("plan", text) for text in check.notices(root, options.output_name))]
         check_policies(root, self._policies, folded=self._folded)
-        if completion:
-            check_completion(root, recorded=(options.record, options.replay) != (None, None))
-        self._recorder: Recorder | None = None
+        if not options.ordered:
+            check_completion(root, recorded=False)
         self._form = PlanVariant(root, self._folded, self._policies.skips)
         self._length = INFINITE if (length := length_of(root)) is None else length
         self._parts = [ResumeStep(self._form, Token((0, 0)))]
@@ -161,7 +154,6 @@ class Feed(Observed):
         self._last_iterator: Callable[[], _Epoch | None] = lambda: None
         self._loss_counts: LossCounts = ()
         self._engine: Engine | None = None
-        self._make_executor = make_executor
         self._executor: Executor | None = None
         self._finalizer: Any = None
         self._condition = "new"
@@ -209,7 +201,7 @@ class Feed(Observed):
 
         Raises:
             FeedClosed: after `close()` or after an error; in a process forked from the one that made the feed.
-            PlanError: for a second epoch with `record=` or `replay=`; in a worker of a torch DataLoader.
+            PlanError: in a worker of a torch DataLoader.
         """
         caller = sys._getframe(1)
         refuse_loader_around(caller, batches=self._root.batch_size_each() != 1, ranks=self._agree is not None)
@@ -282,11 +274,11 @@ class Feed(Observed):
         """Return the next item as the output gives it."""
         items, ready = self._delivery.items, self._delivery.ready
         try:
-            ends = ready.end or ready.error is not None or self._recorder is not None  # whose log is of what was delivered
+            ends = ready.end or ready.error is not None
             return outgoing.next_batch(items, None if ends else self._engine)
         except Exception as error:
             if signal_in(error) is None:
-                add_note(error, f"penstock: output={self._options.output!r}, {self._name_of_next()}")
+                add_note(error, f"penstock: output={self._options.output_name!r}, {self._name_of_next()}")
                 self._shut("failed")
             raise
 
@@ -298,7 +290,7 @@ class Feed(Observed):
         What runs now is closed first. A state that was loaded in the middle of that epoch is kept: call this before each epoch.
 
         Raises:
-            PlanError: it is no whole number >= 0; or `record=` or `replay=` is given.
+            PlanError: it is no whole number >= 0.
             FeedClosed: after `close()` or after an error; in a process forked from the one that made the feed.
         """
         number = check.count_argument(epoch, "epoch", "set_epoch")
@@ -324,12 +316,6 @@ class Feed(Observed):
         self._begin_epoch(delivery.epoch + 1)
 
     def _begin_epoch(self, epoch: int) -> None:
-        if self._options.record is not None or self._options.replay is not None:
-            raise PlanError(
-                "record= and replay= hold one epoch",
-                where="Feed.__iter__",
-                fix="make a feed for each epoch, with a file of its own, or leave record= and replay= out",
-            )
         over = self._is_over()
         if over and self._condition == "running":
             self._refill()  # comes to the end, or raises what closing a generator raises
@@ -409,8 +395,6 @@ class Feed(Observed):
             self._refuse("Feed.load_state_dict")
         at = self._restored(state, strict=strict)
         parts = at.parts
-        if self._options.record is not None or self._options.replay is not None:
-            check_positions(self._root, parts)
         if not self._is_over():
             self._left.add(self._serial)
         self._closed = self._has_agreed = False
@@ -519,9 +503,6 @@ class Feed(Observed):
         self._engine = self._executor = self._finalizer = None
         if finalizer is not None:
             finalizer.detach()
-        recorder, self._recorder = self._recorder, None
-        if recorder is not None:
-            recorder.close()
         alive = [] if engine is None or executor is None else executor.join(self._options.grace_period_s)
         self._losses.end(self._delivery.epoch, self._announce)
         if engine is not None and not alive:
@@ -536,8 +517,8 @@ class Feed(Observed):
             self._finalizer.detach()
         if self._engine is not None:
             self._engine.stopping = True  # for a worker whose function forked, and returns here
-        leak((self._engine, self._executor, self._recorder, self._delivery.ready, self._outgoing, self._choice.leave()))
-        self._engine = self._executor = self._recorder = self._finalizer = None
+        leak((self._engine, self._executor, self._delivery.ready, self._outgoing, self._choice.leave()))
+        self._engine = self._executor = self._finalizer = None
         self._lock = threading.Lock()
         if self._condition in ("new", "running"):
             self._condition = "inherited"
@@ -562,10 +543,9 @@ class Feed(Observed):
 
     def _start(self) -> None:
         self._stats.memory.begin(self.memory, self._announce)
-        make = self._make_executor or self._choice.executor
-        executor = make(engine := self._new_engine())
+        executor = self._choice.executor(engine := self._new_engine())
         if executor is None:  # worker processes cannot run it: threads do
-            executor = make(engine := self._new_engine())
+            executor = self._choice.executor(engine := self._new_engine())
         assert executor is not None
         if self._engine is not engine:  # close() came meanwhile
             return
@@ -595,7 +575,7 @@ class Feed(Observed):
             num_workers=self._choice.num_workers,
             memory_bytes=_AUTO_MEMORY_BYTES if options.memory_bytes == "auto" else options.memory_bytes,
             start=token,
-            ordered=self._order(),
+            ordered=options.ordered,
             allocate=self._choice.allocate or self._allocate,
             listeners=self._listeners,
             watch=Watch(options.stall_timeout_s, options.on_stall),
@@ -606,17 +586,6 @@ class Feed(Observed):
         self._engine = engine
         return engine
 
-    def _order(self) -> bool | Recording:
-        """Open what the order is read from or written to."""
-        options = self._options
-        if options.replay is not None:
-            return read_recording(options.replay, lines(self._root, saved=True))
-        if options.record is not None and self._recorder is None:
-            token = self._parts[0].token
-            resumed = (token.source[0], ((0, token.source[1]), *token.done.runs)) if self.step else None
-            self._recorder = Recorder(options.record, lines(self._root, saved=True), resumed=resumed)
-        return options.ordered
-
     def _run_with(self, executor: Executor) -> bool:
         """Let an executor run the engine; return whether it could start."""
         if (engine := self._engine) is None:
@@ -624,7 +593,7 @@ class Feed(Observed):
         if self._finalizer is not None:
             self._finalizer.detach()
         self._executor = executor
-        self._finalizer = weakref.finalize(self, abandon, engine, executor, self._options.grace_period_s, self._recorder)
+        self._finalizer = weakref.finalize(self, abandon, engine, executor, self._options.grace_period_s)
         return uninterrupted(executor.start)
 
     def _refill(self) -> bool:
@@ -662,8 +631,6 @@ class Feed(Observed):
     def _hold(self, ready: Ready) -> None:
         """Make a hand-over the current one, in one step: what it holds is then delivered by this feed, whatever interrupts it."""
         if ready is not self._delivery.ready:
-            if self._recorder is not None and self._engine is not None:
-                self._recorder.write(self._engine.take_log())
             self._delivery = self._delivery.then(ready)
 
     def _begin_again(self) -> None:

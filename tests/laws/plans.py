@@ -224,7 +224,7 @@ class Plan:
         return replace(self, dataset=dataset, node=node, words=f"{self.words}.{word}", **{"groups": None, **changes})
 
     def outcome(self, most: int = MOST) -> ref.Outcome:
-        return ref.outcome_of(self.node, self.policies.get("on_error", ps.Raise()), self.policies.get("on_read_error"), most)
+        return ref.outcome_of(self.node, self.policies.get("on_error", ps.Raise()), most)
 
     def everything(self) -> list[Any]:
         """Return what a plan delivers in which nothing fails."""
@@ -621,12 +621,8 @@ def plans(draw: Any, *, most_steps: int = 8, failing: bool = False, endless: boo
     if not failing:
         assume(_fits(plan))
         return plan
-    policies = {}
-    for name in ("on_error", "on_read_error"):
-        policy, _ = _policy(draw, kinds="----SSPTU" if name == "on_error" else "------SPR")
-        if policy is not None:
-            policies[name] = policy
-    return replace(plan, policies=policies)
+    policy, _ = _policy(draw, kinds="----SSPTU")
+    return replace(plan, policies={} if policy is None else {"on_error": policy})
 
 
 def options() -> st.SearchStrategy[dict[str, Any]]:

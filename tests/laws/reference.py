@@ -99,7 +99,6 @@ class Run:
     """A feed's policies, and what it counts."""
 
     on_error: Any = field(default_factory=ps.Raise)
-    on_read_error: Any = None
     steps: bool = False
     num_skipped: int = 0
     num_replaced: int = 0
@@ -261,11 +260,8 @@ class Source(Node):
     def size(self) -> Any:
         return len(self.rows)
 
-    def _policy(self, where: Where) -> Any:
-        return where.run.on_read_error or where.run.on_error
-
     def holes(self, where: Where) -> bool:
-        return bool(self.bad) and may(self._policy(where), ps.Skip) and not where.run.steps
+        return bool(self.bad) and may(where.run.on_error, ps.Skip) and not where.run.steps
 
     def positional(self, where: Where) -> bool:
         return True
@@ -275,7 +271,7 @@ class Source(Node):
             if place not in self.bad:
                 return self.rows[place]
             error = OSError(f"row {place}")
-            action = verdict(self._policy(where), error)
+            action = verdict(where.run.on_error, error)
             raise outcome(action, where, error)
 
         return Cell(read, present=False)
@@ -322,7 +318,7 @@ class Map(Node):
         return where.run.on_error if self.policy is None else self.policy
 
     def _skips(self, where: Where) -> bool:
-        return self.fails and may(self._policy(where), ps.Skip) and not where.run.steps
+        return self.fails and may(where.run.on_error, ps.Skip) and not where.run.steps
 
     def holes(self, where: Where) -> bool:
         return self._skips(where) or self.kid.holes(where)
@@ -336,7 +332,7 @@ class Map(Node):
             try:
                 return self.fn(value)
             except Exception as error:
-                action = verdict(self._policy(where), error)
+                action = verdict(where.run.on_error, error)
                 if self.apart and where.run.trying:  # policies.md: it is an element like others there, however it came to its place
                     raise Undetermined("what becomes of one that stands in and fails in a later stage") from None
                 if not placed and where.run.stood_in:
@@ -794,13 +790,13 @@ class Outcome:
     ended: bool = True
 
 
-def outcome_of(root: Node, on_error: Any, on_read_error: Any, most: int) -> Outcome:
+def outcome_of(root: Node, on_error: Any, most: int) -> Outcome:
     """Run a plan up to `most` elements.
 
     Raises:
         Undetermined, Endless: there is nothing to compare with.
     """
-    run = Run(on_error, on_read_error)
+    run = Run(on_error)
     top = root
     while not top.indexable and top.kids:
         top = top.kid

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
-import sys
 import threading
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -396,118 +392,6 @@ def test_a_stream_that_cannot_say_where_it_is_has_no_state_in_this_order_either(
             feed.state_dict()
 
 
-# -- recordings -------------------------------------------------------------------------------------------------------------------
-
-REPLAYED = [name for name in CASES if name not in ("generator", "shuffle of a generator")]
-
-
-@pytest.mark.parametrize("name", REPLAYED)
-def test_a_recorded_run_is_delivered_again_by_every_executor(name: str, tmp_path: Path) -> None:
-    path = tmp_path / "order"
-    recorded, _ = run(CASES[name], {"executor": "threads", "num_workers": 4, "ordered": False, "record": path})
-    for way in WAYS:
-        assert run(CASES[name], {**way, "replay": path}, seed=1)[0] == recorded
-
-
-@pytest.mark.parametrize("name", [name for name in REPLAYED if "pack" not in name and name != "bucket"])
-def test_a_replay_resumes_in_its_order(name: str, tmp_path: Path) -> None:
-    path = tmp_path / "order"
-    recorded, _ = run(CASES[name], {"executor": "threads", "num_workers": 4, "ordered": False, "record": path})
-    for stop in range(0, len(recorded) + 1, 3):
-        head, state = run(CASES[name], {"executor": "threads", "num_workers": 2, "replay": path}, None, stop)
-        middle, state = run(CASES[name], {"executor": "inline", "replay": path}, state, 2)
-        tail, _ = run(CASES[name], {"executor": "threads", "num_workers": 3, "replay": path}, state)
-        assert head + middle + tail == recorded
-
-
-@pytest.mark.parametrize("name", ["bucket", "pack", "pack of flat_map"])
-def test_a_replay_that_is_resumed_with_held_elements_loses_nothing(name: str, tmp_path: Path) -> None:
-    path = tmp_path / "order"
-    recorded, _ = run(CASES[name], {"executor": "threads", "num_workers": 4, "ordered": False, "record": path})
-    for stop in range(0, len(recorded) + 1, 5):
-        head, state = run(CASES[name], {"executor": "threads", "num_workers": 2, "replay": path}, None, stop)
-        assert head == recorded[:stop]
-        assert once(head + run(CASES[name], {"executor": "threads", "num_workers": 2, "replay": path}, state)[0]) == once(recorded)
-
-
-@pytest.mark.parametrize("name", ["elements", "batches, three passes", "batches of several passes", "filter", "async", "padded"])
-def test_a_run_that_was_stopped_and_resumed_is_recorded_in_one_file(name: str, tmp_path: Path) -> None:
-    for number, (stop, more) in enumerate([(0, 5), (1, 0), (6, 4), (13, 1), (17, 9)]):
-        path = tmp_path / f"order{number}"
-        out: list[list[int]] = []
-        state = None
-        for workers, most in ((4, stop), (3, more), (2, None)):
-            items, state = run(
-                CASES[name], {"executor": "threads", "num_workers": workers, "ordered": False, "record": path}, state, most, seed=workers
-            )
-            out += items
-        for way in WAYS:
-            assert run(CASES[name], {**way, "replay": path})[0] == out
-
-
-def test_an_endless_run_is_replayed_beyond_its_recording(tmp_path: Path) -> None:
-    def endless(slow: Callable[[Any], Any]) -> ps.Dataset:
-        return numbers().repeat().map(slow).batch(8)
-
-    path = tmp_path / "order"
-    recorded, _ = run(endless, {"executor": "threads", "num_workers": 4, "ordered": False, "record": path}, most=20)
-    again, _ = run(endless, {"executor": "threads", "num_workers": 2, "replay": path}, most=60)
-    assert again[:20] == recorded
-    seen = {(place // COUNT) for place in range(60 * 8)}
-    assert sum(once(again).values()) == 480
-    assert max(once(again).values()) <= len(seen) + 1
-
-
-KILLED = """
-import os, signal, sys, threading
-import numpy as np
-import penstock as ps
-
-event = threading.Event()
-
-def slow(value):
-    if value % 7 == 3:
-        event.wait()
-    return value
-
-slowly = ps.from_source(list(range(1, 91))).map(slow).batch(5).repeat(2)
-feed = slowly.feed(executor="threads", num_workers=4, ordered=False, record="order")
-for number in range(12):
-    if not feed._delivery.items:
-        event.set()
-    print(next(feed).tolist(), flush=True)
-    event.clear()
-os.kill(os.getpid(), signal.SIGKILL)
-"""
-
-
-@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="kills itself with SIGKILL")
-@pytest.mark.parametrize("cut", [0, 4])
-def test_what_a_killed_run_recorded_is_replayed_and_the_rest_follows(cut: int, tmp_path: Path) -> None:
-    path = tmp_path / "order"
-    for _ in range(20):
-        path.unlink(missing_ok=True)
-        done = subprocess.run([sys.executable, "-c", KILLED], capture_output=True, text=True, cwd=tmp_path, check=False)
-        assert done.returncode == -signal.SIGKILL, done.stderr
-        if path.read_bytes().count(b"\n") > 2:  # the head, and two runs: what was delivered in order is one
-            break
-    recorded = [json.loads(line) for line in done.stdout.splitlines()]
-    path.write_bytes(path.read_bytes()[: -cut or None])
-    runs = [json.loads(line) for line in path.read_bytes().split(b"\n")[1:-1]]  # behind the head, before what the cut left of a line
-    replayed = min(len(recorded), sum(end - begin for _, begin, end in runs) // 5)
-    assert replayed == len(recorded) if cut == 0 else replayed > 0
-
-    def same(slow: Callable[[Any], Any]) -> ps.Dataset:
-        return numbers().map(slow, name="slow").batch(5).repeat(2)
-
-    for way in WAYS:
-        again, _ = run(same, {**way, "replay": path})
-        assert again[:replayed] == recorded[:replayed]
-        for number in range(2):
-            assert once(again[18 * number : 18 * number + 18]) == Counter(range(1, COUNT + 1))
-        assert {len(batch) for batch in again} == {5}
-
-
 # -- refusals ---------------------------------------------------------------------------------------------------------------------
 
 
@@ -543,27 +427,6 @@ def test_a_state_that_changes_shards_between_two_batches_does_not_move_to_comple
     assert refusal.value.fix == "resume with ordered=True"
 
 
-def test_a_recording_does_not_go_with_a_change_of_shards(tmp_path: Path) -> None:
-    def rank(count: int) -> ps.Dataset:
-        return numbers().shard(count, 0).repeat(2)
-
-    with rank(2).feed(executor="inline") as feed:
-        next(feed)
-        state = feed.state_dict()
-    ways: list[dict[str, Any]] = [{"ordered": False, "record": tmp_path / "order"}, {"replay": tmp_path / "order"}]
-    for way in ways:
-        with rank(3).feed(**way) as feed, pytest.raises(ps.errors.StateMismatch) as refusal:
-            feed.load_state_dict(state)
-        assert refusal.value.what == (
-            "record= and replay= name positions of the plan, but this state moves to another number of shards in the middle of an epoch"
-        )
-        assert refusal.value.where == "load_state_dict()"
-        assert refusal.value.fix == "leave record= and replay= out"
-    with rank(3).feed(ordered=False) as feed:
-        feed.load_state_dict(state)
-        assert len(list(feed)) > 0
-
-
 def test_weights_of_a_mix_do_not_change_behind_a_state_in_completion_order() -> None:
     def mixed(weight: float) -> ps.Dataset:
         return numbers().mix(numbers(), weights=[1, weight]).batch(4)
@@ -580,32 +443,6 @@ def test_weights_of_a_mix_do_not_change_behind_a_state_in_completion_order() -> 
         assert "the weights of mix were (1, 1) and are now (1, 2)" in refusal.value.what
         assert refusal.value.where
         assert refusal.value.fix
-
-
-@pytest.mark.parametrize(
-    ("options", "what"),
-    [
-        ({"record": "x"}, "record= has nothing to write: the order is that of the plan"),
-        ({"record": "x", "replay": "y"}, "record= of a replay"),
-        ({"record": "x", "replay": "y", "ordered": False}, "record= of a replay"),
-    ],
-)
-def test_options_that_do_not_go_together_are_refused(options: dict[str, Any], what: str) -> None:
-    with pytest.raises(ps.errors.PlanError) as refusal:
-        numbers().feed(**options)
-    assert refusal.value.what == what
-    assert refusal.value.where == "feed options"
-    assert refusal.value.fix == "record with ordered=False, and replay without record="
-
-
-def test_a_recording_that_is_not_there_or_of_another_plan_is_an_error_at_the_first_element(tmp_path: Path) -> None:
-    with numbers().feed(replay=tmp_path / "none") as feed, pytest.raises(FileNotFoundError):
-        next(feed)
-    with numbers().batch(3).feed(executor="threads", num_workers=1, ordered=False, record=tmp_path / "order") as feed:
-        list(feed)
-    with numbers().batch(4).feed(replay=tmp_path / "order") as feed, pytest.raises(ps.errors.StateMismatch) as refusal:
-        next(feed)
-    assert "the recording is of another plan: it has 'batch(3)' where this one has 'batch(4)'" in refusal.value.what
 
 
 def test_the_epoch_and_the_step_are_those_of_what_was_delivered() -> None:

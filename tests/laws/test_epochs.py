@@ -270,13 +270,6 @@ def test_a_closed_feed_has_no_next_epoch():
         feed.set_epoch(3)
 
 
-def test_a_recorded_order_is_that_of_one_epoch(tmp_path: Any):
-    with S.feed(ordered=False, record=str(tmp_path / "order"), executor="threads", num_workers=2) as feed:
-        list(feed)
-        with pytest.raises(PlanError, match="hold one epoch"):
-            iter(feed)
-
-
 def test_threads_share_an_iterator_and_each_element_goes_to_one_of_them():
     found: list[int] = []
     with ps.from_source(range(500)).shuffle(seed=1).feed(executor="threads", num_workers=2) as feed:

@@ -418,7 +418,7 @@ def test_no_policy_hides_an_error_that_would_pass_for_an_end(error: type[BaseExc
 
 
 @pytest.mark.parametrize("options", [OPTIONS[0], *OPTIONS[2:]])
-def test_the_policy_of_an_operator_goes_before_the_feeds_and_reading_may_have_its_own(options: dict[str, Any]) -> None:
+def test_the_policy_of_an_operator_goes_before_the_feeds_which_is_that_of_reading(options: dict[str, Any]) -> None:
     class Unreadable(list[int]):
         def __getitem__(self, index: Any) -> Any:
             if index in (2, 7):
@@ -426,11 +426,12 @@ def test_the_policy_of_an_operator_goes_before_the_feeds_and_reading_may_have_it
             return super().__getitem__(index)
 
     ds = ps.from_source(Unreadable(range(10))).map(Faulty(frozenset({4})), on_error=ps.Replace())
-    with ds.batch(3).feed(on_read_error=ps.Skip(), **options) as feed:
+    with ds.batch(3).feed(on_error=ps.Skip(), **options) as feed:
         assert [plain(item) for item in feed] == [[0, 1, 3], [5, 5, 6], [8, 9]]
         failures = {stage.stage: (stage.num_skipped, stage.num_replaced) for stage in feed.stats().failures}
     assert failures == {"read": (2, 0), "Faulty()": (0, 1)}
-    with ds.feed(on_error=ps.Skip(), on_read_error=ps.Raise(), **options) as feed, pytest.raises(OSError):
+    skipping = ps.from_source(Unreadable(range(10))).map(Faulty(frozenset({4})), on_error=ps.Skip())
+    with skipping.feed(on_error=ps.Raise(), **options) as feed, pytest.raises(OSError):
         list(feed)
 
 
@@ -594,7 +595,7 @@ def test_a_state_that_counts_elsewhere_is_refused_with_skip() -> None:
 def test_a_quarantine_that_cannot_be_written_stops_the_feed(tmp_path: Any) -> None:
     folder = tmp_path / "gone"
     folder.mkdir()
-    with numbers().map(Faulty(), on_error=SKIP).feed(quarantine=folder / "bad.jsonl") as feed:
+    with numbers().map(Faulty(), on_error=ps.Skip(quarantine=folder / "bad.jsonl")).feed() as feed:
         folder.rmdir()
         with pytest.raises(FileNotFoundError) as failed:
             list(feed)

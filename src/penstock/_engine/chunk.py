@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -70,6 +71,7 @@ class LostElement(NamedTuple):
         inner: as that of `Known`.
         fixed: whether it is an element of a batch inside the leaf of the plan. It was replaced, so a resume that reads it again may try
             it once more: nothing behind it moves.
+        quarantine: the file that gets a line of it.
     """
 
     item: int
@@ -87,6 +89,7 @@ class LostElement(NamedTuple):
     retries: int
     inner: tuple[int, ...] = ()
     fixed: bool = False
+    quarantine: str | os.PathLike[str] | None = None
 
     @property
     def action(self) -> str:
@@ -96,7 +99,8 @@ class LostElement(NamedTuple):
     def event(self, now_ns: int) -> ElementLost:
         """Return what is announced of it."""
         assert self.error is not None
-        return ElementLost(now_ns, self.action, self.stage, self.worker, self.where, self.keys, self.place, self.error, self.retries)
+        what = self.stage, self.worker, self.where, self.keys, self.place, self.error, self.retries, self.quarantine
+        return ElementLost(now_ns, self.action, *what)
 
 
 class Entry(NamedTuple):

@@ -32,11 +32,10 @@ def policies_of(root: Node, options: Options) -> Policies:
     chain = chain_of(root)
     first = next((place for place, node in enumerate(chain) if node.streams), len(chain))
     shards = first > 0 and any(node.equal_steps for node in shards_of(chain[first - 1]))
-    every = [options.on_error, options.on_read_error, *policies_in(root)]
-    skips = any(isinstance(final(policy), Skip) for policy in every if policy is not None)
+    every = [options.on_error, *policies_in(root)]
+    skips = any(isinstance(final(policy), Skip) for policy in every)
     return Policies(
         on_error=options.on_error,
-        on_read_error=options.on_read_error,
         keeps_positions=shards,
         skips=skips and not shards,
         verify=options.verify,
@@ -115,7 +114,7 @@ def _check_ranks(root: Node, policies: Policies) -> None:
 
 def _check_masks(root: Node, policies: Policies) -> None:
     """Refuse what gives an element a second time, in the place of a failing one: it would be valid twice."""
-    every = [final(policy) for policy in (policies.on_error, policies.on_read_error, *policies_in(root)) if policy is not None]
+    every = [final(policy) for policy in (policies.on_error, *policies_in(root))]
     stands_in = next((policy for policy in every if isinstance(policy, (Skip, Replace) if policies.keeps_positions else Replace)), None)
     if stands_in is not None:
         raise PlanError(

@@ -213,7 +213,6 @@ class Policies:
 
     Attributes:
         on_error: of all stages.
-        on_read_error: of reading; None is `on_error`.
         keeps_positions: whether elements are replaced where a policy says skip: shards must make equal numbers of steps.
         skips: whether an element may be left out by these policies or those of operators.
         verify: the share of elements that are computed a second time and compared.
@@ -221,7 +220,6 @@ class Policies:
     """
 
     on_error: Policy = Raise()  # noqa: RUF009 - a frozen value without fields
-    on_read_error: Policy | None = None
     keeps_positions: bool = False
     skips: bool = False
     verify: float = 0.0
@@ -237,8 +235,6 @@ class Policies:
     def _given(self, failed: ElementFailed) -> tuple[Policy, str]:
         if failed.policy is not None:
             return failed.policy, f"stage {failed.stage!r}"
-        if failed.stage == "read" and self.on_read_error is not None:
-            return self.on_read_error, "on_read_error"
         return _without_replace(self.on_error) if failed.of_batch else self.on_error, "on_error"
 
 

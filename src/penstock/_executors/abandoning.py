@@ -5,21 +5,18 @@ from __future__ import annotations
 import threading
 import warnings
 
-from penstock._engine.completion import Recorder
 from penstock._engine.engine import Engine
 from penstock._executors.contract import Executor
 
 __all__ = ["abandon"]
 
 
-def abandon(engine: Engine, executor: Executor, grace_period_s: float, recorder: Recorder | None) -> None:
+def abandon(engine: Engine, executor: Executor, grace_period_s: float) -> None:
     """End the workers and free what they held. A finaliser: it runs in whatever thread drops the feed.
 
     Waits for the workers. Where the garbage collector happened to run in one of them, it may hold what the others wait for, such as the
     engine's lock: then a thread waits that is started for it.
     """
-    if recorder is not None:
-        recorder.close()
     engine.stop()
     if engine.breaker.is_attached:
         threading.Thread(target=_end, args=(engine, executor, grace_period_s), name="penstock-end", daemon=True).start()

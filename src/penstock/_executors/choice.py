@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock._contracts.frameworks import Pin
 from penstock._contracts.memory import available_cpus
-from penstock._contracts.options import Options
+from penstock._contracts.options import Options, OwnExecutor, Ray
 from penstock._contracts.process import why_no_processes
 from penstock._engine.engine import Engine
 from penstock._engine.placing import apart, functions_in, names_of_users, seeds_generators, together
@@ -40,7 +40,7 @@ class Place(NamedTuple):
     """Where the work of a feed runs.
 
     Attributes:
-        executor: of the shared workers: "inline", "threads", "processes" or "ray".
+        executor: of the shared workers: "inline", "threads", "processes" or "ray"; one of the user's own by its type.
         apart: whether functions of the user's are called by one thread of the program, and not by the shared workers.
         hindrance: why it is not as the options ask for; empty where it is.
         most_workers: up to which the number of shared threads that work is searched. Processes share no lock, so all of them work.
@@ -76,8 +76,9 @@ def placed(program: Program, options: Options) -> tuple[Program, str]:
     """Return a program with the place of each stage, as far as the options tell, and what the shared workers are, in words."""
     place = place_of(options, has_functions=_has_functions(program), num_cpus=available_cpus())
     count = available_cpus() if options.num_workers == "auto" else options.num_workers
-    words = {"inline": "the consumer's thread", "threads": f"{count} thread(s)", "processes": f"{count} worker process(es)"}
-    return apart(program) if place.apart else together(program), words.get(place.executor, "Ray workers")
+    names = {"threads": f"{count} thread(s)", "processes": f"{count} worker process(es)", "ray": "Ray workers"}
+    words = "the consumer's thread" if place.executor == "inline" else names.get(place.executor, f"{count} worker(s) of {place.executor}")
+    return apart(program) if place.apart else together(program), words
 
 
 def _has_functions(program: Program) -> bool:
@@ -93,6 +94,17 @@ def _words(names: list[str], place: Place, options: Options) -> str:
     if place.apart:
         return f"{some}: called in this program, one call at a time; feed(num_workers=N) uses N worker processes"
     return f"{some}: called in {options.num_workers} worker processes; what they change there stays there"
+
+
+def _checked_executor(made: object, own: OwnExecutor) -> Executor:
+    """Return what a method `executor` of the user's gave, if it is an executor."""
+    if isinstance(made, Executor):
+        return made
+    raise PlanError(
+        f"{type(own).__name__}.executor() gave a {type(made).__name__}, which is no executor",
+        where="feed(executor=...)",
+        fix="return an object with the methods start(), wait() and join(grace_period_s)",
+    )
 
 
 class Placement:
@@ -144,17 +156,18 @@ class Placement:
         stages = [stage for segment in program.segments for stage in segment.stages]
         if place.executor == "processes" and all(stage.workers is not None for stage in stages):
             place = self._place = place._replace(executor="threads")  # nothing is left for them
-        self._own_pools = place.executor != "inline" and any(stage.workers and stage.workers.executor == "processes" for stage in stages)
+        in_processes = any(stage.workers and stage.workers.executor == "processes" for stage in stages)
+        self._own_pools = in_processes and place.executor != "inline" and self._options.own_executor is None
         if (place.executor == "processes" or self._own_pools) and self._processes is None and place.executor != "ray":
             try:
                 self._processes = self._new_processes()
             except PlanError as error:
                 self._in_threads(error)
                 return self.begin(form, before)
-        if place.executor == "ray" and self._ray is None:
+        if isinstance(self._options.executor, Ray) and place.executor == "ray" and self._ray is None:
             from penstock._executors.ray import RayWorkers
 
-            self._ray = RayWorkers(self._owner(), self._options.ray_options)
+            self._ray = RayWorkers(self._owner(), self._options.executor)
         unsafe = tuple(one.thing for one in Survey(functions_in(program.segments)).held.values()) if place.apart else ()
         return replace(program, elsewhere=place.executor in ("processes", "ray"), unsafe=unsafe, most_workers=place.most_workers)
 
@@ -189,13 +202,16 @@ class Placement:
         """Make the executor of an engine; None where another place was decided meanwhile, and the feed has to begin again.
 
         Raises:
-            PlanError: the user has asked for worker processes, and something cannot be sent there.
+            PlanError: the user has asked for worker processes, and something cannot be sent there; or an executor of the user's is none.
         """
         if self.name != "inline":
             self._sharing.begin(engine, self.name)
         if self._sharing.notice:
             self.notices.append(self._sharing.notice)
             self._sharing.notice = ""
+        own = self._options.own_executor
+        if own is not None and self.name != "inline":
+            return _checked_executor(own.executor(engine), own)
         workers = self._ray or (self._processes if self.name == "processes" or self._own_pools else None)
         if workers is None:
             return InlineExecutor(engine) if self.name == "inline" else ThreadsExecutor(engine, self._sharing.computer)
