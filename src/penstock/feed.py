@@ -394,12 +394,12 @@ class Feed(Observed):
         if self._condition == "inherited":
             self._refuse("Feed.load_state_dict")
         at = self._restored(state, strict=strict)
-        parts = at.parts
         if not self._is_over():
             self._left.add(self._serial)
         self._closed = self._has_agreed = False
-        self._go_to(parts, Delivery.begin(at.step, parts[0].token, parts[0].form, at.epoch, at.first_step), "state", self._serial + 1)
-        self._stats.begin_from(*lost_before(parts[0].token))
+        token, form = at.parts[0].token, at.parts[0].form
+        self._go_to(at.parts, Delivery.begin(at.step, token, form, at.epoch, at.first_step), "state", self._serial + 1)
+        self._stats.begin_from(*lost_before(token))
 
     def _fingerprints(self) -> list[dict[str, Any]]:
         if self._dataset is None:

@@ -318,7 +318,7 @@ class Map(Node):
         return where.run.on_error if self.policy is None else self.policy
 
     def _skips(self, where: Where) -> bool:
-        return self.fails and may(where.run.on_error, ps.Skip) and not where.run.steps
+        return self.fails and may(self._policy(where), ps.Skip) and not where.run.steps
 
     def holes(self, where: Where) -> bool:
         return self._skips(where) or self.kid.holes(where)
@@ -332,7 +332,7 @@ class Map(Node):
             try:
                 return self.fn(value)
             except Exception as error:
-                action = verdict(where.run.on_error, error)
+                action = verdict(self._policy(where), error)
                 if self.apart and where.run.trying:  # policies.md: it is an element like others there, however it came to its place
                     raise Undetermined("what becomes of one that stands in and fails in a later stage") from None
                 if not placed and where.run.stood_in:

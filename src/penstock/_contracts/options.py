@@ -69,13 +69,9 @@ class Threads(_Verified):
     """The executor "threads": your functions are called several at a time, and must be thread-safe.
 
     Attributes:
-        verify: the share of elements that are computed a second time, while no other function of yours runs in the feed, and compared; the
-            same elements in each run. Where the two differ, the feed raises `errors.NotRepeatable`, which names the function, the element
-            and the field. The other threads wait
-            meanwhile. Async functions are left out, and so are the elements of a generator themselves.
-
-    Raises:
-        PlanError: `verify` is no number from 0 to 1.
+        verify: the share of elements, from 0 to 1, that are computed a second time, while no other function of yours runs in the feed, and
+            compared; the same elements in each run. Where the two differ, the feed raises `errors.NotRepeatable`, which names the function,
+            the element and the field. Async functions are left out, and so are the elements of a generator themselves.
     """
 
 
@@ -85,9 +81,6 @@ class Processes(_Verified):
 
     Attributes:
         verify: as that of `Threads`; the second time is in the same process, which makes one call at a time.
-
-    Raises:
-        PlanError: `verify` is no number from 0 to 1.
     """
 
 
@@ -122,11 +115,9 @@ class Torch(_Framework):
 
     Attributes:
         device: that batches are copied to, ahead of the loop, as `torch.device` takes it; None leaves them on the CPU.
-        pin_memory: whether batches lie in memory that a device reads by itself, those of worker processes too; "auto" does so for a CUDA
-            device.
+        pin_memory: whether batches lie in memory that a device reads by itself, those of worker processes too; "auto": for a CUDA device.
         depth: how many batches are copied ahead of the one that the loop takes, beyond memory_bytes, at least 1. Not on a CPU.
-        transform: called with each batch of tensors when the loop takes it, for example to make float32 of uint8 on the device; the loop
-            gets what it returns.
+        transform: called with each batch of tensors when the loop takes it, such as to make float32 of uint8; the loop gets the result.
 
     Raises:
         PlanError: a value is of another type, or out of bounds.
@@ -149,7 +140,7 @@ class Jax(_Framework):
     Attributes:
         device: that batches are copied to, ahead of the loop: a device of JAX, or a platform such as "gpu". None is where JAX puts arrays.
         depth: how many batches are copied ahead of the one that the loop takes, beyond memory_bytes, at least 1.
-        transform: called with each batch of JAX arrays when the loop takes it; the loop gets what it returns.
+        transform: called with each batch of JAX arrays when the loop takes it; the loop gets the result.
         sharding: the `jax.sharding.Sharding` of each array, or a dict of them by field; each process gives its part.
 
     Raises:
@@ -181,8 +172,7 @@ class Options:
         executor: "threads", where your functions are called several at a time; "processes"; "ray", for a cluster; "inline" (everything in
             the consumer's thread); or "auto", which follows `num_workers`: a number runs your functions in so many worker processes, 0
             inline, and "auto" in one thread of the program, one call at a time, beside the shared workers. "threads", "processes" and
-            "ray" are short for `ps.Threads()`, `ps.Processes()` and `ps.Ray()`. An object with a method `executor(engine)` is one of your
-            own.
+            "ray" are short for `ps.Threads()`, `ps.Processes()` and `ps.Ray()`. One of your own is an object with `executor(engine)`.
         memory_bytes: bound on what the feed holds: elements that are read or computed ahead, finished batches, and the one delivered
             last; "auto" is 256 MB. Where the batch delivered, the one being built and what a stateful operator has to hold (buckets, packs,
             a shuffle buffer, windows) need more, it is these and nothing else; then batches are made one at a time, and a Notice says so.
@@ -193,9 +183,8 @@ class Options:
             apart.
         on_error: what to do about an element that fails in a stage without an `on_error=` of its own, reading included: `Raise()`,
             `Retry(...)`, `Skip(...)` or `Replace(...)`. Where there is nothing to put in its place, `Replace` raises.
-        output: what batches are given as: "numpy" arrays; "torch" tensors, on the CPU over the same memory; "jax" arrays, copied. The last
-            two are short for `ps.Torch()` and `ps.Jax()`, which name a device. Texts and objects stay as they are. `ds[i]` and `ds.spec()`
-            are NumPy's.
+        output: what batches are given as: "numpy" arrays; "torch" tensors or "jax" arrays, short for `ps.Torch()` and `ps.Jax()`, which
+            name a device. `ds[i]` and `ds.spec()` are NumPy's.
         stall_timeout_s: how long one element may run, or nothing may happen, while the consumer waits, before FeedStalled is raised;
             None never looks, nor does infinity. Time in which the process is suspended does not count. The inline executor cannot look.
         on_stall: "raise"; "warn": a RuntimeWarning with the same text, again after twice the time, and the wait goes on; or, with worker
@@ -239,8 +228,9 @@ class Options:
             words = "needs workers that can be killed, and a thread cannot be"
             raise _refused("on_stall", self.on_stall, words, 'give executor="processes" too, or "raise" or "warn"')
         checked_policy(self.on_error, "on_error", "feed options")
-        numbers = {"num_workers": workers, "memory_bytes": size, "grace_period_s": grace_s, "stall_timeout_s": stall_s, "ordered": ordered}
-        for name, value in {**numbers, "executor": executor, "output": output}.items():
+        times = {"grace_period_s": grace_s, "stall_timeout_s": stall_s}
+        values = {"num_workers": workers, "executor": executor, "memory_bytes": size, "ordered": ordered, "output": output, **times}
+        for name, value in values.items():
             object.__setattr__(self, name, value)
 
     @property

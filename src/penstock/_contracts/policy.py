@@ -45,14 +45,9 @@ def _checked_limit(limit: Any, policy: str) -> int | float | None:
 def _checked_file(file: Any, policy: str) -> str:
     """Return an absolute path: a function of the user's may change the working folder before the file is opened."""
     path = path_name(file)
-    if path is None:
-        raise PlanError(f"quarantine={file!r} is no path", where=f"{policy}()", fix="give the path of a file")
-    if os.path.isdir(path) or not os.path.isdir(os.path.dirname(path)):
-        raise PlanError(
-            f"quarantine={file!r} is not a file in an existing folder",
-            where=f"{policy}()",
-            fix="give the path of a file, and make its folder",
-        )
+    if path is None or os.path.isdir(path) or not os.path.isdir(os.path.dirname(path)):
+        what = f"quarantine={file!r} is not a file in an existing folder"
+        raise PlanError(what, where=f"{policy}()", fix="give the path of a file, and make its folder")
     return path
 
 
@@ -103,10 +98,7 @@ class Replace(_Limited):
     Attributes:
         limit: how many elements may be replaced, as for `Skip`.
         errors: types of the errors that this is for; others are raised.
-        quarantine: a file that gets a line for each element that is replaced, as for `Skip`.
-
-    Raises:
-        PlanError: as for `Skip`.
+        quarantine: a file that gets a line for each element that is replaced, as for `Skip`. A wrong value is a PlanError as there.
     """
 
 

@@ -100,11 +100,8 @@ def _checked_executor(made: object, own: OwnExecutor) -> Executor:
     """Return what a method `executor` of the user's gave, if it is an executor."""
     if isinstance(made, Executor):
         return made
-    raise PlanError(
-        f"{type(own).__name__}.executor() gave a {type(made).__name__}, which is no executor",
-        where="feed(executor=...)",
-        fix="return an object with the methods start(), wait() and join(grace_period_s)",
-    )
+    what = f"{type(own).__name__}.executor() gave a {type(made).__name__}, which is no executor"
+    raise PlanError(what, where="feed(executor=...)", fix="return an object with start(), wait() and join(grace_period_s)")
 
 
 class Placement:
@@ -202,7 +199,7 @@ class Placement:
         """Make the executor of an engine; None where another place was decided meanwhile, and the feed has to begin again.
 
         Raises:
-            PlanError: the user has asked for worker processes, and something cannot be sent there; or an executor of the user's is none.
+            PlanError: the user has asked for worker processes, and something cannot be sent there; or for an executor that is none.
         """
         if self.name != "inline":
             self._sharing.begin(engine, self.name)

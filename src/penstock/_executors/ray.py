@@ -275,7 +275,7 @@ class RayWorker(RemoteWorker):
             f"Ray has placed no worker ({wanted}) within {self._patience_s:g} s; {len(nodes) - len(dead)} nodes are alive, with "
             f"{free} free" + (f"; gone: {', '.join(dead)}" if dead else ""),
             where=_WHERE,
-            fix="start nodes with these resources, free some, or ask for less: executor=ps.Ray(num_cpus=, resources=); raise "
+            fix="start nodes with these resources, free some, or ask for less: ps.Ray(num_cpus=, resources=); raise "
             "stall_timeout_s where nodes take longer to come",
         )
 
@@ -290,7 +290,7 @@ class RayWorker(RemoteWorker):
             return WorkerDied(
                 f"{self._words(text)} died: {_reason(text)}",
                 where=self._words(),
-                fix='install penstock on every node, or give executor=ps.Ray(runtime_env={"pip": ["penstock"]})'
+                fix='install penstock on every node, or give ps.Ray(runtime_env={"pip": ["penstock"]})'
                 if missing
                 else "look at the element that it computed, at the memory of its node, and into the logs of Ray"
                 if self._began
@@ -375,7 +375,7 @@ def _connected(address: str | None) -> Any:
         raise PlanError(
             f"no Ray cluster at {address!r} can be joined: {error}" if address else f"no Ray cluster runs that can be joined: {error}",
             where=_WHERE,
-            fix='start one (`ray start --head`), call ray.init() before, or name it: executor=ps.Ray(address="host:6379")',
+            fix='start one (`ray start --head`), call ray.init() before, or name it: ps.Ray(address="host:6379")',
         ) from error
     return ray
 

@@ -106,11 +106,7 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods, metaclass=_DatasetKind
         grace_period_s: float = KEEP,
         **unknown: Never,
     ) -> Dataset:
-        """Return the same dataset with other defaults for `feed`. The options are those of `ps.Options`; what is not given stays.
-
-        Raises:
-            PlanError: an option is of another type or out of bounds, there is no such option, or it has another form now.
-        """
+        """Return the same dataset with other defaults for `feed`: options of `ps.Options`, as checked there; what is not given stays."""
         return type(self)(self._root, _options(self._options, locals(), "with_options"))
 
     def feed(
@@ -135,21 +131,18 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods, metaclass=_DatasetKind
         Args:
             listeners: callables that are given every event of the engine, from its threads; they must be quick.
             num_workers: threads; "auto" is one per available CPU, 0 does everything in the caller's thread.
-            executor: "auto", "inline" (the caller's thread), "threads", "processes" or "ray" (a cluster); or `ps.Threads(verify=)`,
-                `ps.Processes(verify=)` or `ps.Ray(address=, num_cpus=, resources=, runtime_env=)`; or an object with `executor(engine)`.
+            executor: "auto", "inline", "threads", "processes", "ray"; `ps.Threads`, `ps.Processes`, `ps.Ray`; or one of your own.
             memory_bytes: bound on what is held, in bytes; "auto" is 256 MB.
             ordered: False delivers whatever is finished first.
             on_error: what to do about an element that fails: `ps.Raise()`, `ps.Retry()`, `ps.Skip()`, `ps.Replace()`.
-            output: what batches are given as: "numpy", "torch" or "jax"; or `ps.Torch(device=, pin_memory=, depth=, transform=)` or
-                `ps.Jax(device=, depth=, transform=, sharding=)`.
+            output: what batches are given as: "numpy", "torch" or "jax"; or `ps.Torch(device=...)` or `ps.Jax(device=...)`.
             stall_timeout_s: how long one element may run while the caller waits, in seconds; None is for ever.
             on_stall: what to do then: "raise" or "warn"; or, with executor="processes" or "ray", "skip".
             grace_period_s: how long `close()` waits for running functions, in seconds.
             **unknown: refused.
 
         Raises:
-            PlanError: an option is of another type or out of bounds, there is no such option, or it has another form now; the plan cannot
-                run so; there is no such device.
+            PlanError: an option is of another type, out of bounds or not there; the plan cannot run so; there is no such device.
             MissingExtra: PyTorch, JAX or Ray is not installed.
         """
         options = locals()

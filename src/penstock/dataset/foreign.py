@@ -89,9 +89,10 @@ _MOVED = {
     "ray_options": "executor=ps.Ray(...))",
     "quarantine": "on_error=ps.Skip(quarantine=...)), or at the map whose elements it is for",
     "on_read_error": "on_error=...), with an on_error= at each map that differs",
+    "record": "",
+    "replay": "",
 }
-"""Options of earlier versions, and what the call is now."""
-_GONE = ("record", "replay")
+"""Options of earlier versions, and what the call is now; nothing where they are gone."""
 
 
 def attribute_hint(name: str) -> str:
@@ -117,12 +118,12 @@ def unknown_argument(what: str, where: str, name: str, known: Iterable[str]) -> 
 
 def moved_option(name: str, call: str) -> UnknownArgument | None:
     """Return the error of a call with an option of an earlier version, which names its new form; None for any other name."""
-    if name in _MOVED:
-        return UnknownArgument(f"{call}({name}=...) is now {call}({_MOVED[name]}", where="feed options", fix="write it in the new form")
-    if name in _GONE:
-        fix = "leave it out: with ordered=True each run has the same order"
-        return UnknownArgument(f"{call}({name}=...) is gone", where="feed options", fix=fix)
-    return None
+    now = _MOVED.get(name)
+    if now is None:
+        return None
+    what = f"{call}({name}=...) is now {call}({now}" if now else f"{call}({name}=...) is gone"
+    fix = "write it in the new form" if now else "leave it out: with ordered=True each run has the same order"
+    return UnknownArgument(what, where="feed options", fix=fix)
 
 
 def checked_keywords(method: Callable[..., Any]) -> Callable[..., Any]:

@@ -33,9 +33,8 @@ def encoded(event: ElementLost) -> str:
 def keep(event: Event) -> None:
     """Write a line for an element that is skipped or replaced to the file that its policy names, when that is settled in the order.
 
-    A line is one `write` to the end of the file, so several policies, feeds and processes may share it. A kill may cut it at the border of
-    a page: what is written next then begins on a line of its own. After a kill and a resume, an element may have two lines. Other events
-    are none of its business. Thread-safe.
+    A line is one `write` to the end of the file, so several policies and processes may share it. A kill may cut it at the border of a page:
+    what is written next then begins on a line of its own. After a kill and a resume, an element may have two lines. Thread-safe.
 
     Raises:
         OSError: the file cannot be written.
