@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["Place", "Placement", "place_of", "placed"]
 
 _MOST_NAMES = 3
+_POOLED = ("threads", "processes", "ray")  # which have worker processes for stages that ask for some
 _MOST_IN_THREADS = 4
 """On so many CPUs threads read and decode as fast as processes: native code lets go of the interpreter lock. With 16 they fall behind."""
 
@@ -153,17 +154,17 @@ class Placement:
         stages = [stage for segment in program.segments for stage in segment.stages]
         if place.executor == "processes" and all(stage.workers is not None for stage in stages):
             place = self._place = place._replace(executor="threads")  # nothing is left for them
-        in_processes = any(stage.workers and stage.workers.executor == "processes" for stage in stages)
-        self._own_pools = in_processes and place.executor != "inline" and self._options.own_executor is None
+        self._own_pools = place.executor in _POOLED and any(stage.workers and stage.workers.executor == "processes" for stage in stages)
         if (place.executor == "processes" or self._own_pools) and self._processes is None and place.executor != "ray":
             try:
                 self._processes = self._new_processes()
             except PlanError as error:
                 self._in_threads(error)
                 return self.begin(form, before)
-        if isinstance(self._options.executor, Ray) and place.executor == "ray" and self._ray is None:
+        if place.executor == "ray" and self._ray is None:
             from penstock._executors.ray import RayWorkers
 
+            assert isinstance(self._options.executor, Ray)
             self._ray = RayWorkers(self._owner(), self._options.executor)
         unsafe = tuple(one.thing for one in Survey(functions_in(program.segments)).held.values()) if place.apart else ()
         return replace(program, elsewhere=place.executor in ("processes", "ray"), unsafe=unsafe, most_workers=place.most_workers)
