@@ -39,13 +39,10 @@ class Ray:
     runtime_env: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        for name, is_known, fix in (
-            ("address", self.address is None or isinstance(self.address, str), 'give a text, such as "host:6379"'),
-            ("resources", isinstance(self.resources, Mapping), 'give a dict of amounts, such as {"decoder": 1}'),
-            ("runtime_env", self.runtime_env is None or isinstance(self.runtime_env, Mapping), 'give a dict, such as {"working_dir": "."}'),
-        ):
-            if not is_known:
-                raise _refused(name, getattr(self, name), "is of another type", fix, where="Ray")
+        for name, kind, words in (("address", str, "a text"), ("resources", Mapping, "a dict"), ("runtime_env", Mapping, "a dict")):
+            value = getattr(self, name)
+            if not isinstance(value, kind) and (value is not None or name == "resources"):
+                raise _refused(name, value, "is of another type", f"give {words}", where="Ray")
         for name, amount in {"num_cpus": self.num_cpus, **self.resources}.items():
             number = real_number(amount)
             if number is None or number < 0 or (number > 1 and number % 1):
