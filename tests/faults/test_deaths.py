@@ -46,7 +46,7 @@ def test_what_kills_twice_is_named_and_left_out_where_the_policy_says_so(kind: s
     ds = (source if kind == "rows" else source.batch(4)).map(Dies(tmp_path, "SIGSEGV", bad))
     way: dict[str, Any] = {"executor": "processes", "num_workers": 2}
     quarantine = tmp_path / "bad.jsonl"
-    with ds.feed(**way, on_error=ps.Skip(), quarantine=str(quarantine)) as feed:
+    with ds.feed(**way, on_error=ps.Skip(quarantine=quarantine)) as feed:
         items, error = taken(feed)
     assert error is None, error
     left = [number_of(item) for item in items]

@@ -338,9 +338,7 @@ def test_a_feed_that_ends_breaks_off_its_reads_loses_nothing_and_the_dataset_sta
         dataset = (dataset.map(same, concurrency=8) if asynchronous else dataset).batch(10)
         wanted = [list(batch) for batch in dataset.feed(executor="inline")]
         bad = tmp_path / "bad.jsonl"
-        feed = dataset.feed(
-            executor="threads", num_workers=3, memory_bytes=50_000, on_error=ps.Retry(3, then=ps.Skip()), quarantine=str(bad)
-        )
+        feed = dataset.feed(executor="threads", num_workers=3, memory_bytes=50_000, on_error=ps.Retry(3, then=ps.Skip(quarantine=bad)))
         found = [list(next(feed))]
         state, waits = feed.state_dict(), threading.Event()
 

@@ -167,8 +167,8 @@ def test_a_limit_counts_single_elements(around: str) -> None:
 
 @pytest.mark.parametrize("around", ["cache", "zip", "concatenate", "mix", "interleave"])
 def test_the_quarantine_names_the_element(around: str, tmp_path: Path) -> None:
-    ds = AROUND[around](ps.from_source(range(10)).map(broken(7), on_error=ps.Skip()).batch(3))
-    everything(ds, executor="inline", quarantine=tmp_path / "bad.jsonl")
+    ds = AROUND[around](ps.from_source(range(10)).map(broken(7), on_error=ps.Skip(quarantine=tmp_path / "bad.jsonl")).batch(3))
+    everything(ds, executor="inline")
     (line,) = (tmp_path / "bad.jsonl").read_text().splitlines()
     record = json.loads(line)
     assert record["keys"] == [[0, 7, 0]]

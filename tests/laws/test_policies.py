@@ -599,7 +599,7 @@ def test_a_state_moves_between_policies() -> None:
 def test_a_quarantine_that_cannot_be_written_stops_the_feed(tmp_path: Any) -> None:
     folder = tmp_path / "gone"
     folder.mkdir()
-    with numbers().map(Faulty(), on_error=SKIP).feed(quarantine=folder / "bad.jsonl") as feed:
+    with numbers().map(Faulty(), on_error=ps.Skip(quarantine=folder / "bad.jsonl")).feed() as feed:
         folder.rmdir()
         with pytest.raises(FileNotFoundError) as failed:
             list(feed)

@@ -144,6 +144,7 @@ class ErrorHandler:
             return failure
         who = case.key, case.where, case.keys, case.place
         loss = LostElement(case.item, case.row, 0, site, policy.limit, *who, failed.stage, worker, failed.error, retries, (), case.fixed)
+        loss = loss._replace(quarantine=policy.quarantine)
         if isinstance(policy, Skip):
             if failed.inner is not None:
                 loss = loss._replace(key=failed.key or case.key, inner=(0, *failed.inner))
