@@ -63,7 +63,7 @@ def _with_folds_in_their_places(root: Node, place: dict[str, Any]) -> dict[str, 
             here = here or [min(number, len(folds) - 1)]
             first, last = here[0], here[-1]
             holding = next((one for one in here if any(hasattr(fold, "held") for fold in chains[one])), first)
-            folds[first][0], folds[holding][3], folds[holding][4], folds[first][5], folds[first][6] = skip, recall, drop, known, replay
+            folds[first][0], folds[holding][3], folds[last][4], folds[first][5], folds[first][6] = skip, recall, drop, known, replay
             folds[last if mode == _PASS_END else first][1] = mode
             begin += len(some)
     elif old:
