@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -64,11 +63,8 @@ def test_what_makes_sense_is_accepted(given: dict[str, Any]) -> None:
         ({"ordered": "false"}, "ordered='false' is neither True nor False", "give True or False"),
         ({"ordered": 2}, "ordered=2 is neither True nor False", "give True or False"),
         ({"ordered": None}, "ordered=None is neither True nor False", "give True or False"),
-        ({"replay": 5}, "replay=5 is no path", "give the path of a file"),
-        ({"replay": ""}, "replay='' is no path", "give the path of a file"),
-        ({"record": True, "ordered": False}, "record=True is no path", "give the path of a file"),
         ({"on_error": "skip"}, "on_error='skip' is no policy", "ps.Raise(), ps.Retry(...), ps.Skip(...) or ps.Replace(...)"),
-        ({"on_read_error": ValueError}, "on_read_error=<class 'ValueError'> is no policy", "ps.Skip(...)"),
+        ({"on_error": ValueError}, "on_error=<class 'ValueError'> is no policy", "ps.Skip(...)"),
         ({"quarantine": 7.5}, "quarantine=7.5 is no path", "give the path of a file"),
         ({"quarantine": "no/such/folder/x"}, "quarantine='no/such/folder/x' is not a file in an existing folder", "make its folder"),
         ({"quarantine": "."}, "quarantine='.' is not a file in an existing folder", "give the path of a file"),
@@ -108,11 +104,3 @@ def test_numbers_of_numpy_become_those_of_python(given: dict[str, Any], kind: ty
 def test_options_are_frozen() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         Options().num_workers = 3  # type: ignore[misc]
-
-
-def test_the_paths_of_recordings_are_absolute_from_the_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
-    recording, replaying = Options(ordered=False, record="order.jsonl"), Options(replay=Path("order.jsonl"))
-    monkeypatch.chdir("/")
-    assert recording.record == replaying.replay == str(tmp_path / "order.jsonl")
-    assert recording.replay is None

@@ -35,7 +35,7 @@ def test_the_workers_end_and_the_generator_is_closed_before_it_returns() -> None
     executor = ThreadsExecutor(engine)
     executor.start()
     engine.wait()
-    abandon(engine, executor, 30.0, None)
+    abandon(engine, executor, 30.0)
     assert engine_threads() == []
     assert closed == ["closed"]
 
@@ -53,7 +53,7 @@ def test_a_function_that_does_not_return_is_named_in_a_warning() -> None:
     executor.start()
     assert inside.wait(30)
     with pytest.warns(ResourceWarning, match="a dropped feed left threads running: penstock-workers-0"):
-        abandon(engine, executor, 0.05, None)
+        abandon(engine, executor, 0.05)
     go_on.set()
     assert executor.join(30.0) == []
 
@@ -76,7 +76,7 @@ def test_a_worker_in_which_the_collector_finds_the_feed_does_not_wait_for_the_ot
         with held:
             holding.set()
             assert waiting.wait(30)
-            abandon(*here[0], 60.0, None)  # as the collector does
+            abandon(*here[0], 60.0)  # as the collector does
             abandoned.set()
         return x
 

@@ -94,14 +94,14 @@ def test_a_bad_record_is_one_skipped(tmp_path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[sum(len(record) + 16 for record in FIVE) * 7 + 12] ^= 1
     path.write_bytes(data)
-    with ps.read_tfrecord(path).feed(on_read_error=ps.Skip()) as feed:
+    with ps.read_tfrecord(path).feed(on_error=ps.Skip()) as feed:
         assert [element["record"] for element in feed] == FIVE * 7 + FIVE[1:] + FIVE * 12
         assert feed.stats().num_skipped == 1
     data[sum(len(record) + 16 for record in FIVE) * 9] ^= 1
     path.write_bytes(data)
     with pytest.raises(RecordError):
         ps.read_tfrecord(path)
-    with ps.read_tfrecord(path, resync=True).batch(98, drop_remainder=True).feed(on_read_error=ps.Skip()) as feed:
+    with ps.read_tfrecord(path, resync=True).batch(98, drop_remainder=True).feed(on_error=ps.Skip()) as feed:
         (batch,) = feed
         assert list(batch["record"]) == FIVE * 7 + FIVE[1:] + FIVE + FIVE[1:] + FIVE * 10
 

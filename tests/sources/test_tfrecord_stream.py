@@ -138,7 +138,7 @@ def test_nobody_is_told_to_go_on_behind_a_bad_record(tmp_path: Path, compression
     for read in (
         lambda: list(source.open(0)),
         lambda: ps.pack(dataset, tmp_path / "out", executor="threads", on_error=ps.Skip()),
-        lambda: list(dataset.feed(on_read_error=ps.Skip())),
+        lambda: list(dataset.feed(on_error=ps.Skip())),
     ):
         with pytest.raises(RecordError) as error:
             read()
