@@ -64,7 +64,7 @@ WRONG: list[Row] = [
     (
         "as completed after a buffer of a generator",
         lambda: generated().shuffle(2).as_completed(),
-        "as_completed() after shuffle(2",
+        "as_completed() after shuffle(buffer_size=2",
         "as_completed()",
         "call as_completed() before shuffle()",
     ),
@@ -79,7 +79,7 @@ WRONG: list[Row] = [
     ),
     (
         "shard by rank as completed",
-        lambda: numbers(3).as_completed().shard_by_rank(0, 2),
+        lambda: numbers(3).as_completed().shard_by_rank(rank=0, num_ranks=2),
         "shard_by_rank() after as_completed()",
         "shard_by_rank()",
         "call shard_by_rank() before as_completed()",

@@ -278,7 +278,7 @@ class FoldRunner:
 
     def _changes(self, chunk: Chunk) -> bool:
         """Tell whether the state of this fold runner, or what became of some inputs of a chunk, changes more than counts."""
-        if self._mode != OPEN or self._holds or self._skip:
+        if self._mode != OPEN or self._holds or self._skip or self._drop:
             return True
         result = chunk.result
         return bool(chunk.collected.lost) or chunk.tail is not None or result is None or result.origins is not None
@@ -397,6 +397,8 @@ class FoldRunner:
                     items.append(out)
                     tokens.append(_with(below, record._replace(drop=self._num_outs)))
             return
+        delivered = min(self._drop, len(outs))  # an older state drops them behind folds that hold nothing
+        self._drop, outs = self._drop - delivered, outs[delivered:]
         if self._transparent:
             token = before
         else:

@@ -8,7 +8,6 @@ import numpy as np
 
 from penstock._engine.lowering import chain_of, lower
 from penstock._order.arithmetic import INFINITE
-from penstock._order.folds import BatchFold
 from penstock._order.runs import Runs
 from penstock._plan.base import Node, length_of
 from penstock._plan.node import Pick, Repeat, Skip
@@ -64,10 +63,7 @@ def _with_folds_in_their_places(root: Node, place: dict[str, Any]) -> dict[str, 
             here = here or [min(number, len(folds) - 1)]
             first, last = here[0], here[-1]
             holding = next((one for one in here if any(hasattr(fold, "held") for fold in chains[one])), first)
-            moved = [fold for one in here if one > holding for fold in chains[one]]
-            for fold in moved:  # it counted results behind them
-                drop *= fold.batch_size if isinstance(fold, BatchFold) else 1
-            folds[first][0], folds[holding][3], folds[holding][4], folds[first][5], folds[first][6] = skip, recall, drop, known, replay
+            folds[first][0], folds[holding][3], folds[last][4], folds[first][5], folds[first][6] = skip, recall, drop, known, replay
             folds[last if mode == _PASS_END else first][1] = mode
             begin += len(some)
     elif old:
