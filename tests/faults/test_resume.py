@@ -297,7 +297,7 @@ def test_files_that_changed_since_the_save_are_refused(change: str, tmp_path: Pa
     assert "resume with the " in refused.value.fix
 
 
-@pytest.mark.parametrize("number", [0, 3, 99, "1", None, -1])
+@pytest.mark.parametrize("number", [0, 4, 99, "1", None, -1])
 def test_a_state_of_another_format_is_refused_with_both_versions(number: Any) -> None:
     with pytest.raises(ps.errors.StateMismatch) as refused:
         usual().feed().load_state_dict(resealed(state_at(3), penstock_state=number, version="9.9.9"))
