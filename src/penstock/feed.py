@@ -42,9 +42,8 @@ from penstock._engine.scheduler import Ready
 from penstock._engine.slots import anonymous_memory
 from penstock._engine.tuning import TuningCache
 from penstock._engine.watchdog import Watch
-from penstock._executors.abandoning import abandon
 from penstock._executors.choice import Placement
-from penstock._executors.contract import Executor
+from penstock._executors.contract import Executor, abandon
 from penstock._executors.inline import InlineExecutor
 from penstock._executors.outgoing import Outgoing
 from penstock._ops.stack import BatchSpec
@@ -132,9 +131,10 @@ class Feed(Observed):
         self._options = options
         watching = [watcher(root, self._stats) for watcher in watchers()]
         self._losses = Losses(finds_texts=options.output_name == "torch")
-        self._listeners: list[Listener] = [keep, self._stats, self._losses, *watching, *listeners]
-        self._lock = threading.Lock()
         self._policies = policies_of(root, options)
+        keeping = [keep] if self._policies.quarantines else []
+        self._listeners: list[Listener] = [*keeping, self._stats, self._losses, *watching, *listeners]
+        self._lock = threading.Lock()
         self._choice = Placement(self, options, num_cpus, None if output is None else output.pin)
         self._advice = Advice(wanted=options.executor == options.num_workers == "auto")
         shards = check.shard_notice(root), rank_notice(root, self._policies), notice

@@ -37,9 +37,9 @@ __all__ = [
     "LostElement",
     "Memory",
     "Outcome",
-    "Place",
     "Positions",
     "PositionsPerOp",
+    "Reached",
     "Replayed",
     "Result",
     "StreamState",
@@ -180,7 +180,7 @@ class FoldState(NamedTuple):
     replay: tuple[int, int] = (0, 0)
 
 
-class Step:
+class CompletedRun:
     """Positions begin..end-1 of a pass, that went on one after the other, and what went on next: a list that ends with the last step.
 
     It is linked forwards. So a place that is kept keeps what came behind it, and what came before all places is let go.
@@ -190,16 +190,16 @@ class Step:
 
     def __init__(self, pass_number: int = 0, begin: int = 0, end: int = 0) -> None:
         self.pass_number, self.begin, self.end = pass_number, begin, end
-        self.following: Step | None = None
+        self.following: CompletedRun | None = None
 
 
-class Place(NamedTuple):
+class Reached(NamedTuple):
     """A place in the order in which positions went on: behind the first `num_taken` positions of a step."""
 
-    step: Step
+    step: CompletedRun
     num_taken: int
 
-    def up_to(self, end: Place) -> tuple[tuple[int, int, int], ...]:
+    def up_to(self, end: Reached) -> tuple[tuple[int, int, int], ...]:
         """Return (pass, begin, end) of what went on between two places, in its order."""
         step, begin = self.step, self.step.begin + self.num_taken
         out = []
@@ -224,8 +224,8 @@ class Completed(NamedTuple):
 
     runs: tuple[Run, ...] = ()
     again: tuple[tuple[int, int, int], ...] = ()
-    at: Place | None = None
-    until: Place | None = None
+    at: Reached | None = None
+    until: Reached | None = None
 
     @property
     def taken(self) -> tuple[tuple[int, int, int], ...]:

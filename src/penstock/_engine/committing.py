@@ -8,7 +8,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from penstock._engine.chunk import IN_ORDER, Chunk, Completed, Counted, Place, Result, Step, StreamState, Token
+from penstock._engine.chunk import IN_ORDER, Chunk, Completed, CompletedRun, Counted, Reached, Result, StreamState, Token
 from penstock._engine.folding import Sequenced, pieces_of
 from penstock._engine.program import Program, SegmentPlan
 from penstock._ops.block import Block
@@ -174,8 +174,8 @@ class CompletionOrder:
         self._pass, position = start.source
         self._done = Runs([(0, position), *start.done.runs])
         self._notes = [] if start.note is None else [start.note]
-        self._last = Step(self._pass)
-        self.start = start._replace(done=start.done._replace(at=Place(self._last, 0)))
+        self._last = CompletedRun(self._pass)
+        self.start = start._replace(done=start.done._replace(at=Reached(self._last, 0)))
 
     def put(self, chunk: Chunk) -> None:
         """Take the next chunk, and give it its tokens."""
@@ -186,7 +186,7 @@ class CompletionOrder:
             insort(self._notes, note, key=_place_of)
         count = chunk.num_items
         if count:
-            step = Step(chunk.pass_number, chunk.first, chunk.first + count)
+            step = CompletedRun(chunk.pass_number, chunk.first, chunk.first + count)
             self._last.following = self._last = step
         chunk.tokens = Tokens(chunk.pass_number, self._done.without(()), self._last, count, tuple(self._notes))
         self._done.add(chunk.first, chunk.first + count)
@@ -194,7 +194,7 @@ class CompletionOrder:
             del self._notes[0]
         if chunk.ends_pass:
             after = None if chunk.pass_token is None else chunk.pass_token.note
-            at = Place(self._last, self._last.end - self._last.begin)
+            at = Reached(self._last, self._last.end - self._last.begin)
             chunk.pass_token = Token((chunk.pass_number + 1, 0), done=Completed(at=at), note=after)
 
 
@@ -203,7 +203,9 @@ class Tokens(Sequence[Token]):
 
     __slots__ = ("_before", "_notes", "_num_items", "_pass", "_step")
 
-    def __init__(self, pass_number: int, before: tuple[Run, ...], step: Step, num_items: int, notes: tuple[StreamState, ...]) -> None:
+    def __init__(
+        self, pass_number: int, before: tuple[Run, ...], step: CompletedRun, num_items: int, notes: tuple[StreamState, ...]
+    ) -> None:
         """Prepare for so many items of a step; `before` was done before."""
         self._pass, self._before, self._step, self._num_items, self._notes = pass_number, before, step, num_items, notes
 
@@ -228,7 +230,7 @@ class Tokens(Sequence[Token]):
         watermark = runs[0][1] if runs[0][0] == 0 else 0
         source = self._pass, watermark
         note = next((note for note in reversed(self._notes) if _place_of(note) <= source), None)
-        at = Place(self._step, count)
+        at = Reached(self._step, count)
         return Token(source, done=IN_ORDER._replace(runs=runs[1:] if watermark else runs, at=at), note=note)
 
 

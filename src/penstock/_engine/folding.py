@@ -191,23 +191,19 @@ class FoldRunner:
 
     def take(self, chunk: Chunk) -> Sequenced:
         """Take one finished chunk, in order."""
-        if self._transparent and not self._changes(chunk) and not self._ledgers.loss_counts:
-            return self._hand_on(chunk)
+        tail_alone = chunk.tail is None or not (self._goes_on or chunk.tail.inside)
+        if self._transparent and tail_alone and not self._changes(chunk) and not self._ledgers.loss_counts:
+            whole, ends = [] if chunk.result is None else chunk.result.items, chunk.ends_pass and chunk.tail is None
+            places = Counted(Token((chunk.pass_number, chunk.first))) if chunk.tokens is None else chunk.tokens
+            if self._goes_on:
+                self._before = self._pass_start(chunk) if ends else chunk.token_after(chunk.num_items - 1)
+            return Sequenced(whole, places, ends, chunk.tail, cut=False, empty_pass=False, unchanged=bool(whole))
         items: list[Any] = []
         tokens: list[Token] = []
         try:
             return self._take(chunk, items, tokens)
         except (StateMismatch, PlanError) as error:  # what was held when the state was saved did not come again; uneven ranks
             return Sequenced(items, tokens, False, Failure(len(items), error, "resume", 0), False, False)
-
-    def _hand_on(self, chunk: Chunk) -> Sequenced:
-        """Let a chunk through as it is, where nothing folds it."""
-        count, tokens = chunk.num_items, chunk.tokens
-        if tokens is None:
-            tokens = Counted(Token((chunk.pass_number, chunk.first)))
-        self._before = self._pass_start(chunk) if chunk.ends_pass else chunk.token_after(count - 1)
-        items = [] if chunk.result is None else chunk.result.items
-        return Sequenced(items, tokens, chunk.ends_pass, None, cut=False, empty_pass=False, unchanged=count > 0)
 
     def drop_pass(self) -> None:
         """Let nothing more come of the pass that goes on upwards, but its end."""
@@ -278,7 +274,7 @@ class FoldRunner:
         None, and nothing is done, where the inputs must be looked at one by one.
         """
         result, count = chunk.result, chunk.num_items
-        if result is None or not count or self._changes(chunk) or not self._chain.lets_through(count):
+        if result is None or not count or chunk.tail is not None or self._changes(chunk) or not self._chain.lets_through(count):
             return None
         self._chain.mark_passes()
         tokens = self._tokens_of_whole(chunk, count)
@@ -290,7 +286,7 @@ class FoldRunner:
 
     def _changes(self, chunk: Chunk) -> bool:
         """Tell whether the state of this fold runner, or what became of some inputs of a chunk, changes more than counts."""
-        if self._mode != OPEN or self._holds or self._skip or self._drop or self._dropping or chunk.tail is not None:
+        if self._mode != OPEN or self._holds or self._skip or self._drop or self._dropping:
             return True
         if chunk.result is None:
             return chunk.num_items > 0
@@ -544,7 +540,7 @@ def finish_chunk(
     as_written = moves and chunk.rows is not None and not chunk.rows.beside
     if chunk.rows is None:
         return join(chunk, count), failure
-    missing = chunk.left_out_rows()
+    missing = chunk.left_out_rows() if chunk.collected.lost else frozenset[int]()
     bad: dict[int, ElementFailed] = {}
     collated = _collates_here(plan, computer, error_handler)
     batches = chunk.rows.finish(count, bad, missing=missing, collation=_AS_ROWS[collated])
@@ -553,7 +549,7 @@ def finish_chunk(
         failure = Failure(first, bad[first].error, bad[first].stage, worker.index)
         batches = batches[:first]
     chunk.rows = None
-    without = frozenset(number for number, batch in enumerate(batches) if batch is None)
+    without = frozenset(number for number, batch in enumerate(batches) if batch is None) if missing else frozenset[int]()
     if not plan.folds and plan.delivers and moves and collated and not without:
         return Result(batches, None, None, as_written and not missing), failure
     item = _batch_item(chunk, batches, missing, without)._replace(collated=collated)

@@ -26,8 +26,10 @@ def policies_of(root: Node, options: Options) -> Policies:
     nodes = walk(root)
     counted = any(node.streams and not isinstance(node, AsCompleted) for node in nodes)
     shards = not counted and any(isinstance(node, Shard) and node.equal_steps for node in nodes)
-    skips = any(isinstance(final(policy), Skip) for policy in [options.on_error, *policies_in(root)])
-    return Policies(on_error=options.on_error, equal_steps=shards, skips=skips, verify=options.verify)
+    every = [final(policy) for policy in (options.on_error, *(node.on_error for node in nodes)) if policy is not None]
+    skips = any(isinstance(policy, Skip) for policy in every)
+    writes = any(isinstance(policy, (Skip, Replace)) and policy.quarantine is not None for policy in every)
+    return Policies(on_error=options.on_error, equal_steps=shards, skips=skips, verify=options.verify, quarantines=writes)
 
 
 def check_policies(root: Node, policies: Policies) -> None:

@@ -175,12 +175,14 @@ class Policies:
         equal_steps: whether shards must make equal numbers of steps: no item of the first segment may be left out.
         skips: whether an element may be left out by these policies or those of operators.
         verify: the share of elements that are computed a second time and compared.
+        quarantines: whether one of them writes down what it leaves out or replaces.
     """
 
     on_error: Policy = Raise()  # noqa: RUF009 - a frozen value without fields
     equal_steps: bool = False
     skips: bool = False
     verify: float = 0.0
+    quarantines: bool = False
 
     def of(self, failed: ElementFailed) -> tuple[Policy, str]:
         """Return the policy for a failure, and the name that its limit is counted under."""

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from itertools import chain, pairwise
 from typing import Any, NamedTuple, cast
 
+import numpy as np
+
 from penstock._contracts.source import StatefulStream
-from penstock._engine.chunk import Completed, Counted, Entry, FoldState, KnownLoss, LossCounts, Place, Step, StreamState, Token
+from penstock._engine.chunk import Completed, CompletedRun, Counted, Entry, FoldState, KnownLoss, LossCounts, Reached, StreamState, Token
 from penstock._engine.error_policy import MOST_REPLACEMENTS
-from penstock._engine.folding import OPEN, PASS_END
-from penstock._engine.lowering import counted_node, lower
-from penstock._engine.older_states import converted, parts_behind
+from penstock._engine.folding import DROP_END, OPEN, PASS_END
+from penstock._engine.lowering import chain_of, counted_node, lower
 from penstock._engine.program import Program
 from penstock._engine.scheduler import NOTHING_READY, Ready
 from penstock._order.arithmetic import INFINITE, shard_resume
@@ -20,7 +21,7 @@ from penstock._order.folds import Fold, RepeatFold
 from penstock._order.runs import Runs
 from penstock._plan.base import Descent, Node, sources
 from penstock._plan.facts import ROOM, components, highest_number, is_indexable, length_of, lines, passes_of
-from penstock._plan.node import Shard, shards_of
+from penstock._plan.node import Pick, Repeat, Shard, Skip, shards_of
 from penstock._plan.saved import (
     FORMAT,
     LARGEST,
@@ -270,7 +271,7 @@ def restored(root: Node, state: Any, dataset: list[dict[str, Any]], *, strict: b
         fingerprints = dict(zip(map(id, sources(root)), dataset, strict=False))
         kept = [fingerprints[id(node)] for node in sources(before) if id(node) in fingerprints]
         compare(record, lines(before, saved=True), kept, components(before), changes)
-    record = converted(root, record, epoch)
+    record = _converted(root, record, epoch)
     shards = [[node.num_shards, node.index] for node in shards_of(root)]
     root = _with_weights(root, record, epoch, strict=strict)
     loss_counts = loss_counts_of(record.get("lost", []))
@@ -340,7 +341,7 @@ def _parts(root: Node, place: dict[str, Any], epoch: int) -> list[ResumeStep]:
         return [ResumeStep(PlanPart(root), _token(root, place, epoch))]
     pass_number, runs = place["behind"]
     behind = pass_number, tuple((begin, end) for begin, end in runs)
-    rest, position = parts_behind(root, behind, epoch)
+    rest, position = _parts_behind(root, behind, epoch)
     first = ResumeStep(PlanPart(rest, behind), _token(rest, place, epoch))
     if position is None:
         return [first]
@@ -368,7 +369,7 @@ def _token(root: Node, place: dict[str, Any], epoch: int) -> Token:
     count(source[0] - before, "pass", _most_passes_ended(program, records))
     done = _done(place["done"], place["again"], source, length)
     if movable_shard(root) is not None:  # it was saved of a run in another order: other ranks may differ until the end of the epoch
-        done = done._replace(at=Place(Step(*source), 0))
+        done = done._replace(at=Reached(CompletedRun(*source), 0))
     return Token(source, records, done, _note(program, source, place.get("stream")))
 
 
@@ -400,6 +401,8 @@ def _done(done: list[Any], again: list[Any], source: tuple[int, int], length: fl
     if any(after <= before for before, after in pairwise(places)):
         count(places, "list of runs")
     first = tuple((number, count(begin, "run", length), count(end, "run", length)) for number, begin, end in again)
+    if not first:
+        return Completed(runs)
     taken = Runs([(0, source[1]), *runs])
     for place, (number, begin, end) in enumerate(first):
         if number > source[0] and (place == 0 or first[place - 1][0] < number):
@@ -540,3 +543,147 @@ def _aligned(root: Node, place: GlobalPosition) -> int | None:
             return None
         here = above
     return int(length_of(root) or 0) if epoch and not here.repeated else here.position
+
+
+# -- states of formats 1 and 2, for one release ---------------------------------------------------------------------------------------
+
+Behind = tuple[int, tuple[tuple[int, int], ...]]
+
+
+def _converted(root: Node, record: dict[str, Any], epoch: int) -> dict[str, Any]:
+    """Return a record as this version writes it.
+
+    Raises:
+        StateMismatch: it names a place that this version does not have.
+    """
+    place = record["position"]
+    if record["penstock_state"] >= FORMAT or place is None:
+        return record
+    lowest = _lowest_batch(root)
+    if place.get("folded") and lowest is not None:
+        position = _before_batches(root, place, epoch)
+    else:
+        position = _with_folds_in_their_places(root, place)
+    return {**record, "position": position}
+
+
+def _lowest_batch(root: Node) -> Node | None:
+    """Return the first node from the source up that groups elements, where nothing streams before it."""
+    for node in chain_of(root):
+        if node.streams:
+            return None
+        if node.groups_elements:
+            return node
+    return None
+
+
+def _with_folds_in_their_places(root: Node, place: dict[str, Any]) -> dict[str, Any]:
+    """Give each fold its state where folds stood before maps, and stand behind them now: those count as many elements."""
+    runs, partial = place["done"]
+    chains = [segment.folds for segment in lower(root).segments if not segment.transparent]
+    old = [(one if len(one) == 7 else [*one, [], [0, 0]]) for one in place["sequencers"]]
+    states = [state for one in old for state in one[2]]
+    folds: list[list[Any]] = []
+    if old and len(states) == sum(map(len, chains)):
+        begins = [sum(map(len, chains[:number])) for number in range(len(chains))]
+        folds = [[0, 0, states[begin : begin + len(chain)], 0, 0, [], [0, 0]] for begin, chain in zip(begins, chains, strict=True)]
+        begin = 0
+        for number, (skip, mode, some, recall, drop, known, replay) in enumerate(old):
+            here = [place for place, first in enumerate(begins) if first < begin + len(some) and begin < first + len(chains[place])]
+            here = here or [min(number, len(folds) - 1)]
+            first, last = here[0], here[-1]
+            holding = next((one for one in here if any(hasattr(fold, "held") for fold in chains[one])), first)
+            folds[first][0], folds[holding][3], folds[last][4], folds[first][5], folds[first][6] = skip, recall, drop, known, replay
+            folds[last if mode == PASS_END else first][1] = mode
+            begin += len(some)
+    elif old:
+        folds = old
+    again: list[list[int]] = []
+    if len(partial) == 1 and partial[0][1] == list(range(len(partial[0][1]))) and folds:
+        position, results = partial[0]
+        again, folds[0][0] = [[place["source"][0], position, position + 1]], len(results)
+    elif partial:
+        raise _no_such_place("some of the results of several elements were delivered")
+    out = {"source": place["source"], "done": runs, "again": again, "folds": folds}
+    return {**out, "stream": place["stream"]} if "stream" in place else out
+
+
+def _before_batches(root: Node, place: dict[str, Any], epoch: int) -> dict[str, Any]:
+    """Say a place that counts the elements before a batch as one between batches, or name what was delivered of the pass."""
+    lowest = _lowest_batch(root)
+    assert lowest is not None
+    above = chain_of(root)[chain_of(root).index(lowest) + 1 :]
+    if lowest.moves_as != "batch" or any(node.moves_as not in ("same", "repeat") for node in above):
+        raise _no_such_place("an operator other than map, prefetch and repeat stands after the batch")
+    repeats = [node for node in above if node.moves_as == "repeat"]
+    passes: float = 1
+    for node in repeats:
+        passes *= INFINITE if node.num_passes is None else node.num_passes
+    length, size = length_of(lowest.children[0]), lowest.batch_size_each() or 1
+    pass_number, position = place["source"]
+    pass_number -= epoch * (1 if passes == INFINITE else int(passes))
+    mode = place["sequencers"][0][1] if place["sequencers"] else 0
+    done = Runs([(0, position), *((begin, end) for begin, end in place["done"][0])])
+    if mode == DROP_END or (length not in (None, INFINITE) and done.gap(0, int(length or 0))[0] >= int(length or 0) and mode != PASS_END):
+        pass_number, done = pass_number + 1, Runs()
+    runs = [list(run) for run in done.without(())]
+    per_pass = length_of(lowest)
+    if mode == PASS_END or pass_number >= passes:
+        return _plain(epoch, int(length_of(root) or 0))
+    if len(runs) <= 1 and (not runs or (runs[0][0] == 0 and runs[0][1] % size == 0)):
+        start = 0 if per_pass == INFINITE else pass_number * int(per_pass or 0)
+        return _plain(epoch, start + (runs[0][1] // size if runs else 0))
+    return {**_plain(epoch, 0), "behind": [pass_number, runs]}
+
+
+def _plain(epoch: int, position: int) -> dict[str, Any]:
+    return {"source": [epoch, position], "done": [], "again": [], "folds": []}
+
+
+def _parts_behind(root: Node, behind: Behind, epoch: int) -> tuple[Node, int | None]:
+    """Return the plan of what is left of a pass of which elements were delivered that are no whole batches, and the position behind it.
+
+    The position is None where the epoch ends with that pass.
+
+    Raises:
+        StateMismatch: the plan is none that a state of an earlier version has such a place in.
+    """
+    lowest = _lowest_batch(root)
+    if lowest is None:
+        raise _no_such_place("elements of a batch were delivered, and this plan has no batch")
+    chain = chain_of(root)
+    above = chain[chain.index(lowest) + 1 :]
+    repeats = [number for number, node in enumerate(above) if node.moves_as == "repeat"]
+    child, (pass_number, runs) = lowest.children[0], behind
+    if len(repeats) > 1 or any(node.moves_as not in ("same", "repeat") for node in above):
+        raise _no_such_place("operators other than maps and one repeat stand after the batch")
+    count = above[repeats[0]].num_passes if repeats else 1
+    if len(runs) == 1 and runs[0][0] == 0:
+        rest: Node = Skip(child=child, count=runs[0][1])
+    else:
+        length = length_of(child)
+        if length is None or length == INFINITE:
+            raise _no_such_place("the dataset before the batch has no end")
+        left = np.ones(int(length), np.bool_)
+        for begin, end in runs:
+            left[begin:end] = False
+        whole = pass_number + (epoch * count if count is not None else epoch)
+        rest = Pick(child=child, places=tuple((whole, int(place)) for place in np.flatnonzero(left)))
+    plan = lowest.with_children([rest])
+    for number, node in enumerate(above):
+        if number in repeats:
+            plan = Repeat(child=plan, count=1, first=pass_number, whole=count)
+        else:
+            plan = node.with_children([plan])
+    if not repeats or (count is not None and pass_number + 1 >= count):
+        return plan, None
+    per_pass = int(length_of(above[repeats[0]].children[0]) or 0)
+    return plan, (pass_number + 1) * per_pass
+
+
+def _no_such_place(words: str) -> StateMismatch:
+    return StateMismatch(
+        f"an earlier version of penstock saved this state at a place that this version does not have: {words}",
+        where="load_state_dict()",
+        fix="begin the epoch again, or go on with the version that saved it",
+    )

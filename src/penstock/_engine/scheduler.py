@@ -636,7 +636,8 @@ class Scheduler:
         last = segment is self.segments[-1]
         num_bytes, chunk.memory.charged_bytes = chunk.memory.charged_bytes, 0
         out = fold_runner.take(chunk)
-        self.notices += [("shard", text) for text in out.notices]
+        if out.notices:
+            self.notices += [("shard", text) for text in out.notices]
         end_later = out.tail is not None and chunk.ends_pass and self.program.may_cut
         if not segment.number:
             self._source_pass = chunk.pass_number + (chunk.ends_pass and not end_later)
@@ -645,7 +646,7 @@ class Scheduler:
             self._live += 1  # its buffer comes back when the next segment has copied what was in it
         if out.cut:
             self._cut(segment.number)
-        tail = self._failure_of(segment, chunk, out)
+        tail = self._failure_of(segment, chunk, out) if out.excess is not None or out.empty_pass else out.tail
         if last:
             self._deliver_folded(segment, chunk, out, tail, num_bytes)
         else:
@@ -677,7 +678,7 @@ class Scheduler:
         if not out.items and not out.ends_pass and tail is None:
             return
         values = out.items if out.unchanged else [item.value for item in out.items]
-        passed = num_bytes if out.unchanged else bytes_of_all(values)
+        passed = bytes_of_all(values) if segment.plan.folds and not out.unchanged else num_bytes
         segment.folded_bytes -= passed
         ends, chunk_id = out.ends_pass and tail is None, _chunk_id_of(segment, chunk)
         lease = chunk.buffer.lease if out.unchanged else None

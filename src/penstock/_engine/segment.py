@@ -86,6 +86,8 @@ class Segment:
             state has in an order comes first, in that order.
         leases: whether it writes into the buffers that are delivered.
         lowest: the first chunk that is not committed.
+        reads_in_another_order: whether a generator is read in its order, and goes on in that of a saved state: what comes later there has
+            to wait here.
         ends_coming: how many ends of passes the fold runner before has let through that this segment has not committed.
         rows_open: of the chunks that are not committed.
         max_stage_concurrency: the most workers of its own, or calls in flight, that a stage has; or 0.
@@ -129,7 +131,8 @@ class Segment:
         self._pass_number, self._next_item = start.source
         self._again = deque(start.done.taken)  # still to be opened
         self._due = deque(start.done.taken)  # still to be committed
-        self._taken = self._taken_of_pass([(0, start.source[1]), *start.done.runs])
+        self._taken = self._taken_of_pass([(0, start.source[1]), *start.done.runs] if start.done.runs or self._again else [])
+        self.reads_in_another_order = plan.stream is not None and bool(self._due)
         self._known: dict[tuple[int, int], list[KnownLoss]] = {}
         self._replay = 0, 0
         self._opened_in = start.source[0], 0
@@ -143,11 +146,6 @@ class Segment:
         self.item_bytes = 0.0
         self.folded_bytes = self.num_folded = self.num_held = 0
         self._positions = ChainOp(plan.leaf, tuple(op for stage in plan.stages for op in stage.operators)) if plan.leaf else None
-
-    @property
-    def reads_in_another_order(self) -> bool:
-        """Whether a generator is read in its order, and goes on in that of a saved state: what comes later there has to wait here."""
-        return self.plan.stream is not None and bool(self._due)
 
     def read_again(self, record: FoldState | None) -> None:
         """Treat as before what the fold runner behind this segment had taken before the state was saved."""
@@ -256,7 +254,8 @@ class Segment:
         self._next_run(length)
         ends = count == 0 or (self._next_item == length and not self.unordered)  # what waits for all of a pass is an empty chunk then
         if ends:
-            self._again = deque(run for run in self._again if run[0] > pass_number)
+            while self._again and self._again[0][0] <= pass_number:
+                self._again.popleft()
             self._pass_number, self._next_item = pass_number + 1, 0
             self._taken = self._taken_of_pass([])
             self.exhausted = self._pass_number >= self._num_passes
@@ -264,9 +263,10 @@ class Segment:
         self.opened += 1
         return chunk
 
-    def _taken_of_pass(self, delivered: Sequence[tuple[int, int]]) -> Runs:
-        """Return what of the pass is not opened in its turn: what was delivered, and what comes before all others."""
-        return Runs([*delivered, *((begin, end) for number, begin, end in self._again if number == self._pass_number)])
+    def _taken_of_pass(self, delivered: Sequence[tuple[int, int]]) -> Runs | None:
+        """Return what of the pass is not opened in its turn: what was delivered, and what comes before all others; None for nothing."""
+        taken = [*delivered, *((begin, end) for number, begin, end in self._again if number == self._pass_number)]
+        return Runs(taken) if taken else None
 
     def _next_run(self, length: float) -> float:
         """Go to the next position that is to be computed; return where the run of such positions ends."""
@@ -276,7 +276,7 @@ class Segment:
                 return border
             self._again.popleft()
             self._next_item = 0
-        if not self._taken:
+        if self._taken is None:
             return length
         self._next_item, end = self._taken.gap(self._next_item, length)
         return end
@@ -508,9 +508,11 @@ class Segment:
                 self._due[0] = (chunk.pass_number, begin, self._due[0][2])
             else:
                 self._due.popleft()
+                self.reads_in_another_order = self.plan.stream is not None and bool(self._due)
         if chunk.ends_pass:
             self._ends.remove(chunk.seq)
-            self._due = deque(run for run in self._due if run[0] > chunk.pass_number)
+            while self._due and self._due[0][0] <= chunk.pass_number:
+                self._due.popleft()
         self._gone.add(chunk.seq)
         while self.lowest in self._gone:
             self._gone.remove(self.lowest)

@@ -1,10 +1,14 @@
-"""What a feed asks of an executor."""
+"""What a feed asks of an executor, and the end of one whose feed was not closed."""
 
 from __future__ import annotations
 
+import threading
+import warnings
 from typing import Protocol, runtime_checkable
 
-__all__ = ["Executor"]
+from penstock._engine.engine import Engine
+
+__all__ = ["Executor", "abandon"]
 
 
 @runtime_checkable
@@ -19,3 +23,24 @@ class Executor(Protocol):
 
     def join(self, grace_period_s: float) -> list[str]:
         """Wait until all workers have ended, at most `grace_period_s`; return the names of those still alive. The engine is stopped."""
+
+
+def abandon(engine: Engine, executor: Executor, grace_period_s: float) -> None:
+    """End the workers and free what they held. A finaliser: it runs in whatever thread drops the feed.
+
+    Waits for the workers. Where the garbage collector happened to run in one of them, it may hold what the others wait for, such as the
+    engine's lock: then a thread waits that is started for it.
+    """
+    engine.stop()
+    if engine.breaker.is_attached:
+        threading.Thread(target=_end, args=(engine, executor, grace_period_s), name="penstock-end", daemon=True).start()
+    else:
+        _end(engine, executor, grace_period_s)
+
+
+def _end(engine: Engine, executor: Executor, grace_period_s: float) -> None:
+    alive = executor.join(grace_period_s)
+    if alive:
+        warnings.warn(f"penstock: a dropped feed left threads running: {', '.join(alive)}", ResourceWarning, stacklevel=1)
+    else:
+        engine.dispose()

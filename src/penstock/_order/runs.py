@@ -38,10 +38,6 @@ class Runs:
         place = bisect_right(self._begins, position) - 1
         return place >= 0 and position < self._ends[place]
 
-    def __bool__(self) -> bool:
-        """Tell whether there is a position in it."""
-        return bool(self._begins)
-
     def without(self, positions: Iterable[int]) -> tuple[Run, ...]:
         """Return the runs without some positions."""
         out: list[Run] = []
