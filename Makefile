@@ -39,6 +39,8 @@ CHECKS := style types layers guards snippets docs coverage slow interop sanitize
 GUARDS := sizes tests raises rooms words
 # What the branch coverage of _engine, _order and _plan is measured with. The other laws add 0.5 % of the branches, and as much time again.
 CORE_TESTS := tests/_engine tests/_order tests/_plan $(addprefix tests/laws/test_,policies.py completion.py random_plans.py golden_states.py ranks.py)
+# Folders of tests that hardly depend on the Python. Those of pickling, threads, processes, code objects and tracebacks do.
+ANY_PYTHON := laws faults benchmarks examples formats image packing cli docs tools fuzz sources kernels observe _ops _order
 # Of the core suite, those whose tests need the pictures of the demo or PyTorch, which `make test` does not install.
 SHOWN := tests/examples/demo tests/examples/test_classic.py
 
@@ -170,8 +172,8 @@ pythons: .venv/.check
 	if [ -n "$$missing" ]; then echo "== NOT RUN, no such Python was found here:$$missing"; fi
 
 test-%: .venv-%/.test
-	@echo "== core suite on Python $*, without what hardly depends on it: laws, programs that go wrong, formats, images, packing, tools"
-	@.venv-$*/bin/python tools/run_tests.py -q -m "not slow" -n $(TEST_PROCESSES) --hypothesis-profile=quick $(addprefix --ignore=tests/,laws faults benchmarks examples formats image packing cli docs tools fuzz)
+	@echo "== core suite on Python $*, without what hardly depends on it: $(ANY_PYTHON)"
+	@.venv-$*/bin/python tools/run_tests.py -q -m "not slow" -n $(TEST_PROCESSES) --hypothesis-profile=quick $(addprefix --ignore=tests/,$(ANY_PYTHON))
 
 # Virtual environments. A stamp tells what is installed; .venv grows by what a target needs.
 

@@ -93,7 +93,7 @@ def static_figures(root: Path, modules: Sequence[Module], rooms: Rooms) -> dict[
         "_engine lines": sum(count_lines(module.source) for module in engine),
         "fields of the classes of _engine": sum(len(fields(node)) for node in classes),
         "programs of a plan": sum(2 ** (parameters(function) - 1) for function in lowering),  # each parameter beside the plan doubles them
-        "options of feed()": sum(len(function.args.kwonlyargs) for function in functions if function.name == "feed"),
+        "options of feed()": sum(len(fields(node)) for node, _ in tops if isinstance(node, ast.ClassDef) and node.name == "Options"),
         "combinations of options that are refused": len(refused),
         f"functions of complexity over {TANGLED}": sum(tangle(function) > TANGLED for function in functions),
         "modules imported by one other only": sum(len(by) == 1 for by in importers.values()),

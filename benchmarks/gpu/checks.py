@@ -42,11 +42,10 @@ class Bench:
         """Whether the device has streams and reads pinned memory."""
         return bool(self.device.type == "cuda")
 
-    def feed(self, dataset: Any, **options: Any) -> Any:
+    def feed(self, dataset: Any, transform: Any = None, **options: Any) -> Any:
         """Return a feed of tensors on the device, in threads unless said otherwise."""
-        if self.cuda:
-            options["device"] = self.device
-        return dataset.feed(output="torch", **{"executor": "threads", "num_workers": self.num_workers, **options})
+        output = ps.Torch(device=self.device if self.cuda else None, transform=transform)
+        return dataset.feed(output=output, **{"executor": "threads", "num_workers": self.num_workers, **options})
 
     def be_late(self) -> None:
         """Keep the current stream busy for about 2 ms."""
@@ -233,7 +232,7 @@ def ragged(bench: Bench) -> str:
     def nested(batch: Any) -> Any:
         return torch.nested.nested_tensor_from_jagged(batch["values"], batch["row_splits"])
 
-    with bench.feed(dataset, device_transform=nested) as feed:
+    with bench.feed(dataset, nested) as feed:
         rows = [row.cpu() for batch in feed for row in batch.unbind()]
     return _expect_equal(rows, [torch.arange(n) for n in range(1, 200)]).replace("batches", "rows")
 
@@ -276,7 +275,7 @@ def device_transform(bench: Bench) -> str:
         places.add(batch["x"].device.type)
         return {"x": batch["x"] * 2 / 2, "i": batch["i"]}
 
-    with bench.feed(dataset, device_transform=transform) as feed:
+    with bench.feed(dataset, transform) as feed:
         said = _expect_equal(_late_digests(bench, feed), _reference(dataset))
     _expect(places == {bench.device.type}, f"the batches were on {places}")
     return said
@@ -343,7 +342,7 @@ def closed_early(bench: Bench) -> str:
 def pinned_memory(bench: Bench) -> str:
     """Have batches of all kinds in pinned memory, without a device."""
     for dataset in (_noisy(bench), _rows().padded_batch(16)):
-        with dataset.feed(output="torch", pin_memory=True, executor="threads", num_workers=2) as feed:
+        with dataset.feed(output=ps.Torch(pin_memory=True), executor="threads", num_workers=2) as feed:
             for batch in feed:
                 _expect(all(field.is_pinned() for field in batch.values()), f"not pinned: {list(batch)}")
     return "all fields are"

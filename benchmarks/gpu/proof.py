@@ -93,7 +93,7 @@ class Bench:
     @property
     def on_device(self) -> dict[str, Any]:
         """The options of a feed to the device."""
-        return {"output": "torch"} if self.device.type == "cpu" else {"output": "torch", "device": self.device}
+        return {"output": ps.Torch(device=None if self.device.type == "cpu" else self.device)}
 
     def show(self, part: str, what: str, **figures: Any) -> None:
         """Print figures, and keep them."""

@@ -28,7 +28,7 @@ def train(weights, epochs, state=None):
     mesh = jax.sharding.Mesh(jax.devices(), ("data",))
     sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))
     losses = []
-    with pipeline().feed(output="jax", sharding=sharding) as feed:
+    with pipeline().feed(output=ps.Jax(sharding=sharding)) as feed:
         if state is not None:
             feed.load_state_dict(state)
         for _ in range(feed.epoch, epochs):

@@ -50,7 +50,7 @@ def main():
     net = network(len(dataset.classes)).to(options.device)
     adam = torch.optim.Adam(net.parameters(), 1e-2)
     device = None if options.device == "cpu" else options.device
-    with dataset.feed(output="torch", device=device, device_transform=to_float) as feed:
+    with dataset.feed(output=ps.Torch(device=device, transform=to_float)) as feed:
         if os.path.exists(options.checkpoint):
             saved = torch.load(options.checkpoint)
             net.load_state_dict(saved["net"])

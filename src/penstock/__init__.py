@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import errors
 from penstock._contracts.element import ArraySpec
-from penstock._contracts.options import Options, Processes, RayOptions, Threads
+from penstock._contracts.options import Jax, Options, Processes, Ray, Threads, Torch
 from penstock._contracts.policy import Raise, Replace, Retry, Skip
 from penstock._contracts.storage import RemoteFiles, StorageOptions
 from penstock._contracts.version import VERSION
@@ -57,10 +57,11 @@ __all__ = [
     "FixedLenFeature",
     "FixedLenSequenceFeature",
     "GeneratorEnqueuer",
+    "Jax",
     "Options",
     "Processes",
     "Raise",
-    "RayOptions",
+    "Ray",
     "RemoteFiles",
     "Replace",
     "Retry",
@@ -68,6 +69,7 @@ __all__ = [
     "Skip",
     "StorageOptions",
     "Threads",
+    "Torch",
     "VarLenFeature",
     "__version__",
     "decode_example",

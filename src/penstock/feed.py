@@ -53,7 +53,7 @@ from penstock._plan import check
 from penstock._plan.base import Node, sources, walk
 from penstock._plan.facts import known_length, length_of, lines
 from penstock.errors import FeedClosed, PlanError, SpecError, StateUnavailable, StillRunning
-from penstock.formats.quarantine import Quarantine
+from penstock.formats.quarantine import keep
 from penstock.observe.advice import Advice
 from penstock.observe.curves import Curves
 from penstock.observe.live import FeedPlace, Show
@@ -115,13 +115,12 @@ class Feed(Observed):
         root: Node,
         options: Options,
         listeners: Sequence[Listener] = (),
-        make_executor: Callable[[Engine], Executor | None] | None = None,
         tuning_cache: TuningCache | None = None,
         output: Output | None = None,
         agree: Callable[[Sequence[str]], None] | None = None,
         notice: str = "",
     ) -> None:
-        """Prepare a feed of the plan `root`. Use `Dataset.feed()`; `make_executor` replaces the options' executor in tests of one.
+        """Prepare a feed of the plan `root`. Use `Dataset.feed()`.
 
         `agree` is called with what must be the same on all ranks, before the first element. `notice` is announced, about ranks.
         """
@@ -131,17 +130,16 @@ class Feed(Observed):
         self._allocate = (output and output.allocate) or anonymous_memory
         self._stats = Stats(num_cpus := available_cpus())
         self._options = options
-        keeping = [] if options.quarantine is None else [Quarantine(options.quarantine)]
         watching = [watcher(root, self._stats) for watcher in watchers()]
-        self._losses = Losses(finds_texts=options.output == "torch")
-        self._listeners: list[Listener] = [*keeping, self._stats, self._losses, *watching, *listeners]
+        self._losses = Losses(finds_texts=options.output_name == "torch")
+        self._listeners: list[Listener] = [keep, self._stats, self._losses, *watching, *listeners]
         self._lock = threading.Lock()
         self._policies = policies_of(root, options)
         self._choice = Placement(self, options, num_cpus, None if output is None else output.pin)
         self._advice = Advice(wanted=options.executor == options.num_workers == "auto")
         shards = check.shard_notice(root), rank_notice(root, self._policies), notice
         notices = [("shard", text) for text in shards]
-        self._notices = [*filter(itemgetter(1), notices), *(("plan", text) for text in check.notices(root, options.output))]
+        self._notices = [*filter(itemgetter(1), notices), *(("plan", text) for text in check.notices(root, options.output_name))]
         check_policies(root, self._policies)
         self._part = PlanPart(root)
         self._length = INFINITE if (length := length_of(root)) is None else length
@@ -154,7 +152,6 @@ class Feed(Observed):
         self._last_iterator: Callable[[], _Epoch | None] = lambda: None
         self._loss_counts: LossCounts = ()
         self._engine: Engine | None = None
-        self._make_executor = make_executor
         self._executor: Executor | None = None
         self._finalizer: Any = None
         self._condition = "new"
@@ -279,7 +276,7 @@ class Feed(Observed):
             return outgoing.next_batch(items, None if ends else self._engine)
         except Exception as error:
             if signal_in(error) is None:
-                add_note(error, f"penstock: output={self._options.output!r}, {self._name_of_next()}")
+                add_note(error, f"penstock: output={self._options.output_name!r}, {self._name_of_next()}")
                 self._shut("failed")
             raise
 
@@ -543,10 +540,9 @@ class Feed(Observed):
 
     def _start(self) -> None:
         self._stats.memory.begin(self.memory, self._announce)
-        make = self._make_executor or self._choice.executor
-        executor = make(engine := self._new_engine())
+        executor = self._choice.executor(engine := self._new_engine())
         if executor is None:  # worker processes cannot run it: threads do
-            executor = make(engine := self._new_engine())
+            executor = self._choice.executor(engine := self._new_engine())
         assert executor is not None
         if self._engine is not engine:  # close() came meanwhile
             return

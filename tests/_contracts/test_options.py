@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import penstock as ps
 from penstock._contracts.options import Options
 from penstock.errors import PlanError
 
@@ -33,7 +36,8 @@ def test_the_defaults_leave_the_choice_to_penstock() -> None:
 )
 def test_what_makes_sense_is_accepted(given: dict[str, Any]) -> None:
     options = Options(**given)
-    assert {name: getattr(options, name) for name in given} == given
+    short = {"threads": ps.Threads()}
+    assert {name: getattr(options, name) for name in given} == {name: short.get(value, value) for name, value in given.items()}
 
 
 @pytest.mark.parametrize(
@@ -65,9 +69,16 @@ def test_what_makes_sense_is_accepted(given: dict[str, Any]) -> None:
         ({"ordered": None}, "ordered=None is neither True nor False", "give True or False"),
         ({"on_error": "skip"}, "on_error='skip' is no policy", "ps.Raise(), ps.Retry(...), ps.Skip(...) or ps.Replace(...)"),
         ({"on_error": ValueError}, "on_error=<class 'ValueError'> is no policy", "ps.Skip(...)"),
-        ({"quarantine": 7.5}, "quarantine=7.5 is no path", "give the path of a file"),
-        ({"quarantine": "no/such/folder/x"}, "quarantine='no/such/folder/x' is not a file in an existing folder", "make its folder"),
-        ({"quarantine": "."}, "quarantine='.' is not a file in an existing folder", "give the path of a file"),
+        ({"executor": 3}, "executor=3 is not known", "or ps.Threads(...), ps.Processes(...), ps.Ray(...)"),
+        ({"executor": None}, "executor=None is not known", "give one of auto, inline, threads"),
+        ({"executor": ps.Threads}, f"executor={ps.Threads!r} is not known", "ps.Threads(...)"),
+        ({"executor": np.arange(3)}, "executor=array([0, 1, 2]) is not known", "give one of auto, inline, threads"),
+        ({"executor": ps.Torch()}, f"executor={ps.Torch()!r} is not known", "give one of auto, inline, threads"),
+        ({"output": "tensor"}, "output='tensor' is not known", "give one of numpy, torch, jax, or ps.Torch(...), ps.Jax(...)"),
+        ({"output": np.arange(2)}, "output=array([0, 1]) is not known", "give one of numpy, torch, jax"),
+        ({"output": ps.Jax}, f"output={ps.Jax!r} is not known", "ps.Jax(...)"),
+        ({"on_stall": np.arange(2)}, "on_stall=array([0, 1]) is not known", "give one of raise, warn"),
+        ({"on_stall": "skip", "executor": ps.Threads()}, "on_stall='skip' needs workers that can be killed, and a thread cannot be", "too"),
         (
             {"on_stall": "skip"},
             "on_stall='skip' needs workers that can be killed, and a thread cannot be",
@@ -104,3 +115,75 @@ def test_numbers_of_numpy_become_those_of_python(given: dict[str, Any], kind: ty
 def test_options_are_frozen() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         Options().num_workers = 3  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("option", "short", "value"),
+    [
+        ("executor", "threads", ps.Threads()),
+        ("executor", "processes", ps.Processes()),
+        ("executor", "ray", ps.Ray()),
+        ("output", "torch", ps.Torch()),
+        ("output", "jax", ps.Jax()),
+    ],
+)
+def test_a_short_form_is_its_value(option: str, short: str, value: Any) -> None:
+    options = Options(**{option: short})
+    assert options == Options(**{option: value})
+    assert getattr(options, f"{option}_name") == short
+
+
+@pytest.mark.parametrize(
+    ("make", "what", "where"),
+    [
+        (lambda: ps.Torch(pin_memory=3), "pin_memory=3 is not known", "Torch"),
+        (lambda: ps.Torch(pin_memory=np.arange(2)), "pin_memory=array([0, 1]) is not known", "Torch"),
+        (lambda: ps.Torch(depth=0), "depth=0 is not a number of batches", "Torch"),
+        (lambda: ps.Jax(depth=1.5), "depth=1.5 is not a number of batches", "Jax"),
+        (lambda: ps.Torch(transform=3), "transform=3 is no function", "Torch"),
+        (lambda: ps.Jax(device="cpu", sharding=1), "sharding=1 names the devices already", "Jax"),
+        (lambda: ps.Ray(num_cpus=-1), "num_cpus=-1 is no amount", "Ray"),
+        (lambda: ps.Ray(num_cpus=1.5), "num_cpus=1.5 is no amount", "Ray"),
+        (lambda: ps.Ray(resources={"disk": "much"}), "disk='much' is no amount", "Ray"),
+        (lambda: ps.Ray(resources=3), "resources=3 is of another type", "Ray"),
+        (lambda: ps.Ray(address=8), "address=8 is of another type", "Ray"),
+        (lambda: ps.Ray(runtime_env="."), "runtime_env='.' is of another type", "Ray"),
+        (lambda: ps.Skip(quarantine=7.5), "quarantine=7.5 is not a file in an existing folder", "Skip()"),
+        (lambda: ps.Skip(quarantine=""), "quarantine='' is not a file in an existing folder", "Skip()"),
+        (lambda: ps.Replace(quarantine="."), "quarantine='.' is not a file in an existing folder", "Replace()"),
+        (lambda: ps.Skip(quarantine="no/such/x"), "quarantine='no/such/x' is not a file in an existing folder", "Skip()"),
+    ],
+)
+def test_a_value_refuses_what_makes_no_sense_when_it_is_made(make: Callable[[], Any], what: str, where: str) -> None:
+    with pytest.raises(PlanError) as caught:
+        make()
+    assert (caught.value.what, caught.value.where) == (what, where)
+    assert "give" in caught.value.fix or "leave" in caught.value.fix
+
+
+@pytest.mark.parametrize(
+    ("make", "field"),
+    [
+        (lambda: ps.Jax(pin_memory=True), "pin_memory"),  # type: ignore[call-arg]
+        (lambda: ps.Torch(sharding=1), "sharding"),  # type: ignore[call-arg]
+        (lambda: ps.Threads(num_cpus=1), "num_cpus"),  # type: ignore[call-arg]
+        (lambda: ps.Ray(verify=0.1), "verify"),  # type: ignore[call-arg]
+        (lambda: Options(device="cpu"), "device"),  # type: ignore[call-arg]
+    ],
+)
+def test_a_value_without_that_field_is_a_type_error(make: Callable[[], Any], field: str) -> None:
+    with pytest.raises(TypeError, match=f"unexpected keyword argument '{field}'"):
+        make()
+
+
+def test_flags_and_numbers_of_numpy_become_those_of_python_in_values_too() -> None:
+    made = ps.Torch(pin_memory=np.True_, depth=np.int64(3))
+    assert (made.pin_memory, type(made.pin_memory), made.depth, type(made.depth)) == (True, bool, 3, int)
+
+
+def test_the_path_of_a_quarantine_is_absolute_from_the_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    policies = ps.Skip(quarantine="bad.jsonl"), ps.Replace(quarantine=Path("bad.jsonl"))
+    monkeypatch.chdir("/")
+    assert [policy.quarantine for policy in policies] == [str(tmp_path / "bad.jsonl")] * 2
+    assert "bad.jsonl" not in repr(policies)  # that stands in the manifest of a pack

@@ -18,7 +18,9 @@ from _executors.in_workers import marked, numbered
 import penstock as ps
 from penstock import feed as feeds
 from penstock._contracts.options import Options
+from penstock._engine.engine import Engine
 from penstock._executors.choice import Place, place_of
+from penstock._executors.threads import ThreadsExecutor
 from penstock.errors import FeedClosed, PlanError
 
 pytestmark = pytest.mark.usefixtures("fork_server")
@@ -390,3 +392,41 @@ def test_explain_says_where_each_stage_runs() -> None:
     assert "stage 'read+normalize'" in text
     assert "stage 'marked_here' on one thread of this program, one call at a time" in text
     assert "worker process(es)" in images().map(marked_here).batch(4).with_options(num_workers=3).explain()
+
+
+class Beside:
+    """An executor of the user's own, as a value: one thread for each worker, that of threads."""
+
+    def __init__(self) -> None:
+        self.engines: list[Engine] = []
+
+    def executor(self, engine: Engine) -> Any:
+        self.engines.append(engine)
+        return ThreadsExecutor(engine)
+
+
+def test_an_executor_of_the_users_own_runs_each_epoch_and_every_stage() -> None:
+    own = Beside()
+    ds = ps.from_source(range(30)).map(abs, executor="processes", concurrency=2).map(marked_here).batch(4)
+    assert f"3 worker(s) of {__name__}.Beside" in ds.with_options(executor=own, num_workers=3).explain()
+    with ds.feed(executor=own, num_workers=3) as feed:
+        for _ in range(2):
+            batches = list(feed)
+            assert np.concatenate([batch["number"] for batch in batches]).tolist() == list(range(30))
+            assert {int(pid) for batch in batches for pid in batch["pid"]} == {HERE}
+    assert [sum(engine.pools.values()) for engine in own.engines] == [5, 5]
+    with ds.feed(executor=own, num_workers=0) as feed:
+        next(feed)
+    assert len(own.engines) == 2
+
+
+def test_what_an_executor_of_the_users_own_must_give_is_said() -> None:
+    class Wrong:
+        def executor(self, engine: Engine) -> Any:
+            return 3
+
+    with ps.from_source(range(3)).feed(executor=Wrong()) as feed, pytest.raises(PlanError) as caught:
+        next(feed)
+    assert caught.value.what == "Wrong.executor() gave a int, which is no executor"
+    assert caught.value.where == "feed(executor=...)"
+    assert "start(), wait() and join(grace_period_s)" in caught.value.fix

@@ -91,23 +91,6 @@ def test_rows_and_columns_of_one_block_hold_the_same(tree: Any) -> None:
     assert repr(block([5, 2], source=source, column_source=source).first()) == repr(split.rows()[0])
 
 
-def test_own_columns_can_be_copied_into_given_arrays() -> None:
-    own = of_arrays([1, 2]).with_columns(("dict", ("x",), (None,)), [np.array([7, 8])])
-    assert own.leaf_types() == [((), np.dtype("int64"))]
-    assert own.columns()[0].tolist() == [7, 8]
-    out = [np.zeros(2, np.int64)]
-    own.columns(out)
-    assert out[0].tolist() == [7, 8]
-    assert own.indices.tolist() == [1, 2]
-
-
-def test_a_block_of_rows_is_not_columnar() -> None:
-    lazy = of_arrays([1, 2])
-    lazy.rows()
-    assert not lazy.columnar
-    assert not block([1], rows=["a"]).columnar
-
-
 @pytest.mark.parametrize("offsets", [slice(1, 3), np.array([1, 2])])
 def test_a_part_keeps_the_keys_of_its_elements(offsets: Any) -> None:
     whole = Block(np.array([0, 0, 1]), np.array([5, 6, 7]), np.array([1, 2, 3], np.uint64), rows=["a", "b", "c"])

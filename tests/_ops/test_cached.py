@@ -9,9 +9,8 @@ import pytest
 from penstock._ops.block import Block, ElementFailed
 from penstock._ops.map import MapOp
 from penstock._ops.operator import ChainOp
-from penstock._ops.reading import CacheLeaf, ConcatenateLeaf, ReadLeaf, RepeatOp, ShuffleOp
+from penstock._ops.reading import CacheLeaf, ConcatenateLeaf, ReadLeaf, ShuffleOp
 from penstock._ops.worker import WorkerContext
-from penstock.errors import SpecError
 from penstock.formats.cache_stores import MemoryStore
 from penstock.sources import ArraySource, IndexableSource
 
@@ -62,19 +61,6 @@ def keys(block: Block) -> list[tuple[int, int, int]]:
     return list(zip(block.epochs.tolist(), block.indices.tolist(), block.lanes.tolist(), strict=True))
 
 
-def test_only_what_is_absent_is_computed() -> None:
-    leaf, fn = squares()
-    assert run(leaf, [1, 3]).rows() == [1, 9]
-    assert run(leaf, [3, 2, 1, 4], epoch=5).rows() == [9, 4, 1, 16]
-    assert fn.seen == [1, 3, 2, 4]
-
-
-def test_what_does_not_fit_is_computed_again_and_is_the_same() -> None:
-    leaf, fn = squares(store=MemoryStore(1))
-    assert run(leaf, [1, 3]).rows() == run(leaf, [1, 3], epoch=2).rows() == [1, 9]
-    assert fn.seen == [1, 3, 1, 3]
-
-
 def test_elements_are_those_of_epoch_0_and_keys_those_of_the_epoch() -> None:
     shuffle = ShuffleOp(5, None, 3, True)
     leaf, _ = squares((shuffle,))
@@ -87,27 +73,12 @@ def test_elements_are_those_of_epoch_0_and_keys_those_of_the_epoch() -> None:
     assert leaf.where(9, 2) == f"element {order[2]} of list"
 
 
-def test_passes_below_count_the_epochs_up() -> None:
-    leaf, _ = squares((RepeatOp(3, 2),), passes=2)
-    assert keys(run(leaf, [1, 4], epoch=3)) == [(6, 1, 0), (7, 1, 0)]
-    assert leaf.key(3, 4) == (7, 1)
-
-
 def test_a_failure_is_told_at_its_place_in_the_block() -> None:
     leaf, _ = squares()
     run(leaf, [0, 2])
     with pytest.raises(ElementFailed) as caught:
         run(leaf, [0, 1, 2, 5, 6])
     assert (caught.value.offset, caught.value.stage, str(caught.value.error)) == (3, "square", "five")
-
-
-def test_an_element_that_cannot_be_kept_is_a_failure_of_the_cache() -> None:
-    leaf, _ = squares()
-    run(leaf, [0])
-    with pytest.raises(ElementFailed) as caught:
-        run(leaf, [0, 1, 7])
-    assert (caught.value.offset, caught.value.stage) == (2, "cache")
-    assert isinstance(caught.value.error, SpecError)
 
 
 @pytest.mark.parametrize("call", ["get", "put"])

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from core import core
 
 import penstock as ps
 from penstock._ops.draws import Draws
@@ -50,8 +51,13 @@ def named(ds: ps.Dataset, **options: Any) -> list[str]:
         return [text for text in feed.stats().notices if "draws from the generator" in text]
 
 
-@pytest.mark.parametrize("options", PLACES, ids=str)
-@pytest.mark.parametrize("fn", GENERATORS)
+@pytest.mark.parametrize(
+    ("fn", "options"),
+    core(
+        [(fn, options) for options in PLACES for fn in GENERATORS],
+        [(fn, PLACES[1]) for fn in GENERATORS] + [(uniform, PLACES[2]), (uniform, PLACES[3])],
+    ),
+)
 def test_one_notice_names_the_function_and_the_generator(fn: Callable[..., Any], options: dict[str, Any]) -> None:
     found = named(ps.from_source(range(40)).map(nothing).map(fn).batch(8), **options)
     if not GENERATORS[fn]:

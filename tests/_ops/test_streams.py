@@ -26,15 +26,6 @@ def keys(found: Block) -> list[tuple[int, int, int]]:
     return list(zip(found.epochs.tolist(), found.indices.tolist(), found.lanes.tolist(), strict=True))
 
 
-@given(st.lists(st.integers(0, 9), max_size=12))
-def test_a_filter_keeps_what_its_function_finds_true_with_key_and_origin(rows: list[int]) -> None:
-    found, where = FilterOp(lambda x: x % 3, "odd").filter_step(block(rows), origins(rows))
-    kept = [place for place, row in enumerate(rows) if row % 3]
-    assert found.rows() == [rows[place] for place in kept]
-    assert where.tolist() == [10 * place for place in kept]
-    assert found.indices.tolist() == [50 + place for place in kept]
-
-
 @given(st.lists(st.integers(0, 4), max_size=8))
 def test_a_flat_map_gives_all_results_in_order_each_with_a_key_of_its_own(rows: list[int]) -> None:
     found, where = FlatMapOp(lambda n: (n * 10 + k for k in range(n)), "count").filter_step(block(rows), origins(rows))
@@ -92,25 +83,6 @@ def test_a_read_that_fails_below_keeps_its_own_stage_offset_and_error(op: Any) -
         op.filter_step(lazy, rows)
     assert (caught.value.offset, caught.value.stage) == (2, "read")
     assert isinstance(caught.value.error, OSError)
-
-
-def test_a_generator_that_fails_in_the_middle_fails_its_element() -> None:
-    def half(x: int) -> Any:
-        yield x
-        raise RuntimeError("half way")
-
-    with pytest.raises(ElementFailed) as caught:
-        FlatMapOp(half, "half").filter_step(block([1, 2]), np.array([0, 1]))
-    assert caught.value.offset == 0
-    assert str(caught.value.error) == "half way"
-
-
-def test_unbatch_undoes_batch_for_any_tree() -> None:
-    batch = {"x": np.arange(6).reshape(3, 2), "y": (np.array(["a", "b", "c"], object),)}
-    found, where = UnbatchOp().filter_step(block([batch]), origins([0]))
-    assert [row["x"].tolist() for row in found.rows()] == [[0, 1], [2, 3], [4, 5]]
-    assert [row["y"] for row in found.rows()] == [("a",), ("b",), ("c",)]
-    assert where.tolist() == [0, 0, 0]
 
 
 class Tensor:

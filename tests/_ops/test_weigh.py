@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from penstock._ops.block import Block, ElementFailed
-from penstock._ops.streams import Gathered, GatherOp, Measured, WeighOp, whole_number
+from penstock._ops.streams import Gathered, GatherOp, WeighOp, whole_number
 from penstock._ops.worker import WorkerContext
 from penstock.errors import SpecError
 
@@ -15,17 +15,6 @@ NONE = np.zeros(0, np.int64)
 
 def block(rows: list[Any]) -> Block:
     return Block(np.zeros(len(rows), np.int64), np.arange(len(rows)) + 50, np.zeros(len(rows), np.uint64), rows=rows)
-
-
-def test_each_element_gets_its_weight_and_keeps_its_key() -> None:
-    found = WeighOp(len, "len").apply(block(["a", "bcd"]), NONE, NONE, WorkerContext(0))
-    assert found.rows() == [Measured("a", 1), Measured("bcd", 3)]
-    assert found.indices.tolist() == [50, 51]
-
-
-def test_positions_stay_as_they_are() -> None:
-    epochs, positions = np.zeros(2, np.int64), np.arange(2)
-    assert WeighOp(len, "len").source_positions(epochs, positions) == (epochs, positions)
 
 
 def test_the_element_whose_weight_failed_is_named() -> None:

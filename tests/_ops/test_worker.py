@@ -65,24 +65,6 @@ def test_a_generator_that_a_function_keeps_stays_at_its_key() -> None:
     assert id(keyed.generator) == before, "one that nobody keeps is used again"
 
 
-def test_a_worker_keeps_one_generator_per_random_operator_and_one_scratch_per_step() -> None:
-    worker = WorkerContext(3)
-    assert worker.index == 3
-    assert worker.keyed(1, 2) is worker.keyed(1, 2)
-    assert worker.keyed(1, 2) is not worker.keyed(1, 3)
-    assert worker.scratch(1, 0) is worker.scratch(1, 0)
-    assert worker.scratch(1, 0) is not worker.scratch(1, 1)
-    assert WorkerContext(4).scratch(1, 0) is not worker.scratch(1, 0)
-
-
-def test_packed_rows_are_counted_until_somebody_takes_the_count() -> None:
-    worker = WorkerContext(0)
-    worker.packed(3, 8)
-    worker.packed(8, 8)
-    assert worker.take_packed() == (11, 16)
-    assert worker.take_packed() == (0, 0)
-
-
 def block_of(count: int) -> Block:
     return Block(np.zeros(count, np.int64), np.arange(count), np.zeros(count, np.uint64), rows=list(range(count)))
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from _processes import acting
+from core import core
 
 from penstock._contracts.process import why_no_processes
 from penstock._processes.child import Child
@@ -125,7 +126,7 @@ def test_threads_that_loading_started_are_named_and_those_that_have_ended_are_no
     assert loaded.private_bytes > 1 << 20
 
 
-@pytest.mark.parametrize("module", ["numpy", "cv2", "pyarrow.dataset"])
+@pytest.mark.parametrize("module", core(["numpy", "cv2", "pyarrow.dataset"]))
 def test_threads_of_libraries_that_a_fork_may_lack_do_not_count(module: str) -> None:
     pytest.importorskip(module.partition(".")[0])
     with nursery() as made:

@@ -9,6 +9,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from core import core
 
 import penstock as ps
 
@@ -66,7 +67,7 @@ PLACES = {
 }
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", core(PLACES))
 def test_processes_start_in_any_place(place: str, tmp_path: Path) -> None:
     body = textwrap.indent(textwrap.dedent(PLACES[place]), "    ").strip()
     (tmp_path / "program.py").write_text(PROGRAM.replace("PLACE", body))

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from _executors.in_workers import SlowToRead, busy
+from core import core
 
 import penstock as ps
 from penstock._processes.sending import SendingPickler, digest, dumps_to_program, dumps_to_worker
@@ -183,7 +184,7 @@ print(Data.seen, {tuple(map(type, one)) == (Pair, Kind, Data, module.Held, Local
 """
 
 
-@pytest.mark.parametrize("way", ["a file", "a text", "stdin"])
+@pytest.mark.parametrize("way", core(["a file", "a text", "stdin"]))
 def test_a_program_is_run_once_and_its_classes_come_back_as_themselves(way: str, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     command = [sys.executable, *{"a file": ["program.py"], "a text": ["-c", PROGRAM], "stdin": ["-"]}[way]]

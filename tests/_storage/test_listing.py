@@ -5,15 +5,10 @@ import os
 from pathlib import Path
 
 import pytest
+from sources.gathering import fill
 
 from penstock._storage.listing import find_local, patterns_of
 from penstock.errors import PlanError, SourceError
-
-
-def fill(folder: Path, *names: str) -> None:
-    for name in names:
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).touch()
 
 
 def found(folder: Path, *patterns: str) -> list[str]:

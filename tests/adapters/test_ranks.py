@@ -135,20 +135,3 @@ def test_a_framework_that_is_missing_is_named(output: Any, package: str) -> None
         pytest.skip(f"{output} is installed")
     with pytest.raises(MissingExtra, match=rf"output='{output}' needs (.|\n)* fix: +.*install it as https://.*{package}"):
         ps.from_arrays(np.arange(3)).feed(output=output)
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"output": "tensor"}, "output='tensor' is not known"),
-        ({"device": "cuda"}, r"device='cuda' has no meaning with output='numpy'(.|\n)*give output='torch' too"),
-        ({"pin_memory": True, "output": "jax"}, "pin_memory=True has no meaning with output='jax'"),
-        ({"pin_memory": 3}, "pin_memory=3 is not known"),
-        ({"depth": 0}, "depth=0 is not a number of batches"),
-        ({"device_transform": 3, "output": "torch"}, "device_transform=3 is no function"),
-        ({"device": "cpu", "sharding": 1, "output": "jax"}, r"sharding=1 names the devices already"),
-    ],
-)
-def test_options_of_an_output_that_cannot_be_are_refused(options: dict[str, Any], words: str) -> None:
-    with pytest.raises(PlanError, match=words):
-        ps.from_arrays(np.arange(3)).feed(**options)

@@ -29,6 +29,7 @@ def test_a_worker_that_is_killed_changes_nothing_and_leaves_nothing(reliability:
     assert row.seconds is not None
 
 
+@pytest.mark.slow
 def test_an_element_that_kills_each_time_is_named(reliability: ModuleType) -> None:
     row, items = reliability.run("kills always", "penstock", expected=BATCHES)
     assert items == BATCHES[: 101 // 4], row
@@ -41,6 +42,7 @@ def test_a_program_that_is_killed_leaves_no_process(reliability: ModuleType) -> 
     assert (row.seen, row.processes, row.was_killed) == ("ends", [], False), row
 
 
+@pytest.mark.slow
 def test_a_program_that_goes_wrong_is_seen(reliability: ModuleType) -> None:
     lost, _ = reliability.run("SIGKILL", "penstock", expected=[*BATCHES, [240]])
     assert lost.seen.startswith("**"), lost

@@ -285,7 +285,6 @@ def test_the_options_are_written_out_as_options_has_them(method: str) -> None:
     given = {name: one.annotation for name, one in parameters.items() if name not in ("self", "listeners", "unknown")}
     assert list(given) == list(inspect.signature(ps.Options).parameters)
     fields = {name: field.type for name, field in ps.Options.__dataclass_fields__.items()}
-    fields["quarantine"] = "str | os.PathLike[str] | None"  # kept as an absolute path
     assert given == fields
     assert parameters["unknown"].annotation == "Never"
 

@@ -68,6 +68,32 @@ def test_a_keyword_of_another_library_leads_to_ours(call: Callable[[], Any], wha
     assert fix in error.fix
 
 
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("device", "is now {}(output=ps.Torch(device=...)), or ps.Jax(device=...)"),
+        ("pin_memory", "is now {}(output=ps.Torch(pin_memory=...))"),
+        ("depth", "is now {}(output=ps.Torch(depth=...)), or ps.Jax(depth=...)"),
+        ("device_transform", "is now {}(output=ps.Torch(transform=...)), or ps.Jax(transform=...)"),
+        ("sharding", "is now {}(output=ps.Jax(sharding=...))"),
+        ("ray_options", "is now {}(executor=ps.Ray(...))"),
+        ("quarantine", "is now {}(on_error=ps.Skip(quarantine=...)), or at the map whose elements it is for"),
+        ("on_read_error", "is now {}(on_error=...), with an on_error= at each map that differs"),
+        ("record", "is gone"),
+        ("replay", "is gone"),
+    ],
+)
+@pytest.mark.parametrize("call", ["feed", "with_options"])
+def test_an_option_of_an_earlier_version_names_its_new_form(call: str, name: str, what: str) -> None:
+    with pytest.raises(UnknownArgument) as caught:
+        getattr(ds, call)(**{name: None})
+    assert caught.value.what == f"{call}({name}=...) {what.format(call)}"
+    assert caught.value.where == "feed options"
+    assert caught.value.fix
+    with pytest.raises(AttributeError, match=r"feed\(executor=ps.Ray\(...\)\) takes its arguments"):
+        ps.RayOptions  # noqa: B018
+
+
 def test_autotune_as_a_number_leads_to_what_chooses_here() -> None:
     autotune = -1
     with pytest.raises(PlanError, match=r'-1, the AUTOTUNE of tf.data, is "auto" here'):

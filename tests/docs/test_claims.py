@@ -75,6 +75,7 @@ def sentences() -> list[tuple[str, str]]:
     return found
 
 
+@pytest.mark.slow
 def test_each_sentence_of_something_that_is_not_there_has_a_program() -> None:
     without = [(where, text) for where, text in sentences() if not any(known in text for known in (*CLAIMS, *OF_A_RUN))]
     assert without == []

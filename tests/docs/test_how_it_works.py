@@ -1,4 +1,4 @@
-"""The page about the inside is true: its operator, made by its steps in a copy of the package, works; its tables name what is there."""
+"""The page about the inside is true: its operator and executor, made by its steps in a copy, work; its tables name what is there."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ DRAWING = ROOT / "docs" / "images" / "how-it-works.svg"
 PACKAGE = ROOT / "src" / "penstock"
 STEP = re.compile(r"^<!-- edit: (\S+), (after|instead of): ([^\n]+) -->\n```python\n# no-run: [^\n]+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
-PROGRAM = """
+NEW = re.compile(r"^<!-- new: (\S+) -->\n```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+OPERATOR = """
 import sys
 from pathlib import Path
 
@@ -77,6 +79,43 @@ refused(lambda: list(rotated.batch(2).rotate(1).feed(on_error=ps.Skip())), "rota
 print("works")
 """
 
+EXECUTOR = """
+import sys
+from pathlib import Path
+
+import penstock as ps
+
+assert Path(ps.__file__).is_relative_to(sys.argv[1]), ps.__file__
+assert "penstock._engine.engine" not in sys.modules
+assert "Plain" in dir(ps)
+
+numbers = ps.from_source(range(60)).shuffle(seed=1)
+plans = [
+    numbers.map(lambda x: x * x).batch(7).repeat(2),
+    numbers.filter(lambda x: x % 3).flat_map(lambda x: [x, -x]).batch(4),
+    numbers.map(lambda x: x + 1, concurrency=2).map(abs, executor="processes").batch(5),
+]
+for plan in plans:
+    whole = [batch.tolist() for batch in plan.feed(executor="inline")]
+    for num_workers in (1, 3):
+        with plan.feed(executor=ps.Plain(), num_workers=num_workers) as feed:
+            got = [next(feed).tolist() for _ in range(5)]
+            state = feed.state_dict()
+            assert got + [batch.tolist() for batch in feed] == whole
+            assert len(list(feed)) == len(whole)
+        with plan.feed(executor=ps.Plain(), num_workers=num_workers) as feed:
+            feed.load_state_dict(state)
+            assert got + [batch.tolist() for batch in feed] == whole
+    with plan.feed(executor=ps.Plain(), ordered=False) as feed:
+        assert sorted(x for batch in feed for x in batch.tolist()) == sorted(x for batch in whole for x in batch)
+with numbers.map(lambda x: 1 // x).feed(executor=ps.Plain(), num_workers=2) as feed:
+    try:
+        list(feed)
+    except ZeroDivisionError as error:
+        assert "element epoch 0 index 0" in error.__notes__[0]
+        print("works")
+"""
+
 
 class Step(NamedTuple):
     """One change that the page asks for."""
@@ -87,7 +126,13 @@ class Step(NamedTuple):
     text: str
 
 
-STEPS = [Step(*found) for found in STEP.findall(PAGE)]
+def recipe(name: str) -> str:
+    """Return a part of the page."""
+    return PAGE.partition(f"## Add {name}\n")[2].partition("\n## ")[0]
+
+
+def steps(name: str) -> list[Step]:
+    return [Step(*found) for found in STEP.findall(recipe(name))]
 
 
 def changed(text: str, step: Step) -> str:
@@ -107,14 +152,24 @@ def copied(to: Path) -> Path:
     return to / "penstock"
 
 
-def test_the_operator_of_the_page_works_in_a_copy_of_the_package(tmp_path: Path) -> None:
+RECIPES = {
+    "an operator": (OPERATOR, ["_plan/node.py", "_ops/reading.py", "_engine/lowering.py", "dataset/operators.py"]),
+    "an executor": (EXECUTOR, ["_executors/plain.py", "__init__.py"]),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RECIPES)
+def test_what_the_page_adds_works_in_a_copy_of_the_package(name: str, tmp_path: Path) -> None:
     package = copied(tmp_path / "copy")
-    for step in STEPS:
+    for file, text in NEW.findall(recipe(name)):
+        (package / file.removeprefix("src/penstock/")).write_text(text, encoding="utf-8")
+    for step in steps(name):
         file = package / step.file.removeprefix("src/penstock/")
         file.write_text(changed(file.read_text(encoding="utf-8"), step), encoding="utf-8")
     environment = {**os.environ, "PYTHONPATH": str(package.parent), "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", PROGRAM, str(package)],
+        [sys.executable, "-W", "error", "-c", RECIPES[name][0], str(package)],
         capture_output=True,
         text=True,
         cwd=tmp_path,
@@ -125,12 +180,15 @@ def test_the_operator_of_the_page_works_in_a_copy_of_the_package(tmp_path: Path)
     assert done.stdout == "works\n", done.stderr
 
 
-def test_the_steps_touch_the_four_files_that_the_page_numbers_and_every_block_of_theirs_is_a_step() -> None:
-    recipe = PAGE.partition("## Add an operator\n")[2].partition("\n## ")[0]
-    numbered = re.findall(r"^\*\*\d\. `([\w/.]+)`", recipe, re.MULTILINE)
-    assert numbered == ["_plan/node.py", "_ops/reading.py", "_engine/lowering.py", "dataset/operators.py"]
-    assert list(dict.fromkeys(step.file for step in STEPS)) == [f"src/penstock/{file}" for file in numbered]
-    assert len(STEPS) == recipe.count("```python") == recipe.count("<!-- edit:")
+@pytest.mark.parametrize("name", RECIPES)
+def test_the_steps_touch_the_files_that_the_page_numbers_and_no_others(name: str) -> None:
+    numbered = re.findall(r"^\*\*\d\. `([\w/.]+)`", recipe(name), re.MULTILINE)
+    touched = [*(file for file, _ in NEW.findall(recipe(name))), *(step.file for step in steps(name))]
+    assert numbered == RECIPES[name][1]
+    assert list(dict.fromkeys(touched)) == [f"src/penstock/{file}" for file in numbered]
+    assert len(touched) == recipe(name).count("<!-- edit:") + recipe(name).count("<!-- new:")
+    assert recipe(name).count("```python") - len(touched) == (name == "an executor")  # which the page runs too
+    assert recipe(name).count("# no-run:") == len(steps(name))
 
 
 def test_a_step_whose_place_is_gone_fails() -> None:

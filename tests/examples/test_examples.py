@@ -46,6 +46,7 @@ def test_every_example_is_run_here_and_stays_short() -> None:
     assert all(len((EXAMPLES / name).read_text().splitlines()) <= 60 for name in EXPECTED)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(fcntl, "F_SETPIPE_SZ"), reason="without a small pipe the program could end before it is killed")
 def test_training_on_images_that_is_killed_twice_ends_with_the_weights_of_the_run_that_was_not(image_list: Path, tmp_path: Path) -> None:
     whole = run("train_images.py", image_list, tmp_path / "whole.npz")

@@ -7,10 +7,15 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
+from core import core
 
 ROOT = Path(__file__).parents[2]
-PAGES = ["README.md", "docs/quickstart.md", "docs/resume.md", "docs/errors.md", "docs/queues.md"]
-MORE_PAGES = [
+PAGES = [
+    "README.md",
+    "docs/quickstart.md",
+    "docs/resume.md",
+    "docs/errors.md",
+    "docs/queues.md",
     "docs/from-dataloader.md",
     "docs/guide.md",
     "docs/gpu-is-idle.md",
@@ -34,6 +39,7 @@ exec(compile(text, "<string>", "exec"), {"__name__": "__main__"})
 """
 
 
+@pytest.mark.parametrize("page", core(PAGES, 2))
 def test_what_a_page_says_a_snippet_prints_is_what_it_prints(page: str, tmp_path: Path) -> None:
     blocks = [(code, said) for code, said in BLOCKS.findall((ROOT / page).read_text(encoding="utf-8")) if not code.startswith("# no-run:")]
     assert blocks
@@ -64,8 +70,3 @@ def test_the_comparison_sees_another_line_and_a_missing_one() -> None:
     assert not same("a\n", "a\nb\n")
     assert same("stage 'a', worker 12, index 1\n", "stage 'a', worker 0, index 1\n")
     assert not same("stage 'a', worker 1, index 1\n", "stage 'a', worker 1, index 2\n")
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "page" in metafunc.fixturenames:
-        metafunc.parametrize("page", [*PAGES, *(pytest.param(page, marks=pytest.mark.slow) for page in MORE_PAGES)])

@@ -68,8 +68,8 @@ def a_function_raises(way: Way, folder: Path, kind: str) -> None:
 @cell("A1", "A3", kind=["ValueError", "a lambda"])
 def a_function_raises_and_its_elements_are_skipped(way: Way, folder: Path, kind: str) -> None:
     bad = (0, 5, 6, PLACE, SIZE - 1)
-    ds = numbers().map(jobs.Raises(kind, *bad), on_error=ps.Skip()).map(jobs.with_process)
-    items, error = run(ds, way, quarantine=str(folder / "bad.jsonl"))
+    ds = numbers().map(jobs.Raises(kind, *bad), on_error=ps.Skip(quarantine=folder / "bad.jsonl")).map(jobs.with_process)
+    items, error = run(ds, way)
     assert error is None, error
     check_same(places(items), [number for number in range(SIZE) if number not in bad], way)
     assert len(processes_in(items)) <= 2  # none had to be replaced

@@ -78,17 +78,17 @@ def three() -> ps.Dataset:
     return a.mix(b, c, weights=[3, 2, 1.5], stop="all_exhausted")
 
 
-def elements() -> ps.Dataset:
+def elements(bad: Path | None = None) -> ps.Dataset:
     rows = three().filter(keep).flat_map(copies).map(fetch, concurrency=8)
-    return rows.map(check, on_error=ps.Skip()).map(uneven)
+    return rows.map(check, on_error=ps.Skip(quarantine=bad)).map(uneven)
 
 
-def packed() -> ps.Dataset:
-    return elements().map(tokens).pack_sequences(16, num_bins=4)
+def packed(bad: Path | None = None) -> ps.Dataset:
+    return elements(bad).map(tokens).pack_sequences(16, num_bins=4)
 
 
-def bucketed() -> ps.Dataset:
-    return elements().bucket_by_length(length, [2, 5], [4, 3, 2]).repeat(2)
+def bucketed(bad: Path | None = None) -> ps.Dataset:
+    return elements(bad).bucket_by_length(length, [2, 5], [4, 3, 2]).repeat(2)
 
 
 def numbers(item: Any) -> list[int]:
@@ -101,9 +101,9 @@ def sequences(item: dict[str, Any]) -> list[int]:
 
 
 class Plan(NamedTuple):
-    """A pipeline, the elements of one item of it, and whether lives may take them in completion order."""
+    """A pipeline, given the file of what it skips, the elements of one item of it, and whether lives may take them in completion order."""
 
-    dataset: Callable[[], ps.Dataset]
+    dataset: Callable[[Path | None], ps.Dataset]
     parts: Callable[[Any], list[int]]
     unordered: bool
 
@@ -113,10 +113,10 @@ PLANS = {
     "everything, in buckets, twice": Plan(bucketed, numbers, True),
     "everything in order": Plan(packed, sequences, False),
     "shuffle, noise, batches over epochs": Plan(
-        lambda: ps.from_source(range(150)).shuffle(seed=3).map(noisy).repeat(3).batch(3), numbers, False
+        lambda bad: ps.from_source(range(150)).shuffle(seed=3).map(noisy).repeat(3).batch(3), numbers, False
     ),
     "buffer and window": Plan(
-        lambda: ps.from_source(range(240)).filter(keep).shuffle(40, seed=4).map(noisy).window(4, 3).repeat(2), numbers, False
+        lambda bad: ps.from_source(range(240)).filter(keep).shuffle(40, seed=4).map(noisy).window(4, 3).repeat(2), numbers, False
     ),
 }
 
@@ -125,7 +125,7 @@ def live(plan: Plan, folder: Path, way: dict[str, Any], beat: int) -> None:
     """Run one life: to the end of the dataset, unless it is killed before."""
     state = folder / "state.json"
     log = os.open(folder / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    with _opened(plan, state, {**way, "quarantine": str(folder / "bad.jsonl")}) as feed:
+    with _opened(plan, state, way) as feed:
         os.write(log, f"begin {feed.step}\n".encode())
         os.write(beat, b".")
         for item in rest(feed):
@@ -137,7 +137,7 @@ def live(plan: Plan, folder: Path, way: dict[str, Any], beat: int) -> None:
 
 
 def _opened(plan: Plan, state: Path, way: dict[str, Any]) -> ps.Feed:
-    feed = plan.dataset().feed(**way)
+    feed = plan.dataset(state.parent / "bad.jsonl").feed(**way)
     if not state.exists():
         return feed
     try:
@@ -200,7 +200,7 @@ def _wait(pipe: int, num_items: int, and_s: float) -> None:
 
 def run_all(name: str, folder: Path, num_kills: int, seed: int) -> None:
     """Run a plan again and again, each time in a folder of its own, until so many lives were killed."""
-    with PLANS[name].dataset().feed(executor="inline") as feed:  # imports what a feed needs; starts no thread
+    with PLANS[name].dataset(None).feed(executor="inline") as feed:  # imports what a feed needs; starts no thread
         next(feed)
     chance = random.Random(f"{name} {seed}")
     left = num_kills

@@ -834,7 +834,7 @@ _ROWS = (
                 _FUNCTIONS,
                 "a_function_that_changes_the_working_folder_mask_and_environment_changes_no_other_stage",
                 "a_relative_cache_folder_is_where_it_was_when_the_pipeline_was_built",
-                "a_relative_recording_is_one_file_also_when_a_function_changes_the_working_folder",
+                "a_relative_quarantine_is_one_file_also_when_a_function_changes_the_working_folder",
                 "a_function_that_sets_signal_handlers_is_refused_by_python_in_threads_and_the_librarys_none_are_lost",
                 "closed_standard_input_and_output_do_not_concern_a_feed",
             ),

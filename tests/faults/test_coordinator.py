@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from core import core
 from faults.test_processes import EXIT_S, finished, interrupted, program
 from queues.hands import LIMIT_S, ended, hands
 
@@ -280,7 +281,7 @@ EXITS = {
 
 
 @POSIX
-@pytest.mark.parametrize("way", EXITS)
+@pytest.mark.parametrize("way", core(EXITS, 2))
 def test_a_program_with_blocked_runners_exits_at_once_with_its_own_status_and_nothing_on_stderr(way: str) -> None:
     status, lines, errors = finished(QUEUES + textwrap.dedent(EXITS[way]))
     assert (status, lines, errors) == (0, ["leaving"], "")
@@ -355,7 +356,7 @@ LOOPS = {
 
 
 @POSIX
-@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("loop", core(LOOPS))
 def test_ctrl_c_with_queues_and_a_coordinator_is_one_keyboard_interrupt_and_one_traceback(loop: str) -> None:
     delays = random.Random(loop)
     for _ in range(2):

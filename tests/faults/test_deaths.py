@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from core import core
 from faults.cells import check_same, reference, taken
 from faults.deaths import PLANS, DiesSometimes, killer, unhurt
 from faults.jobs_in_workers import Dies, number_of
@@ -26,7 +27,7 @@ def check_undisturbed(name: str, seed: int, folder: Path, num_workers: int, orde
     check_same(items, reference(PLANS[name](unhurt)), way)
 
 
-@pytest.mark.parametrize("name", PLANS)
+@pytest.mark.parametrize("name", core(PLANS))
 def test_workers_that_die_at_random_change_no_byte(name: str, tmp_path: Path) -> None:
     check_undisturbed(name, 1, tmp_path, 2, ordered=True)
 
@@ -38,14 +39,14 @@ def test_workers_that_die_at_many_random_times_change_no_byte(name: str, seed: i
     check_undisturbed(name, seed, tmp_path, 1 + seed % 3, ordered=name not in ("ragged", "texts") or seed % 2 == 0)
 
 
-@pytest.mark.parametrize("kind", ["rows", "batches"])
+@pytest.mark.parametrize("kind", core(["rows", "batches"]))
 def test_what_kills_twice_is_named_and_left_out_where_the_policy_says_so(kind: str, tmp_path: Path) -> None:
     bad = {8: 99, 40: 99, 41: 1}
     source = ps.from_source(range(80))
     ds = (source if kind == "rows" else source.batch(4)).map(Dies(tmp_path, "SIGSEGV", bad))
     way: dict[str, Any] = {"executor": "processes", "num_workers": 2}
     quarantine = tmp_path / "bad.jsonl"
-    with ds.feed(**way, on_error=ps.Skip(), quarantine=str(quarantine)) as feed:
+    with ds.feed(**way, on_error=ps.Skip(quarantine=quarantine)) as feed:
         items, error = taken(feed)
     assert error is None, error
     left = [number_of(item) for item in items]
@@ -69,7 +70,7 @@ def test_a_process_that_imports_for_longer_than_a_stall_is_no_stall(tmp_path: Pa
         assert not any("computes its elements again" in notice for notice in feed.stats().notices)
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", core(range(2)))
 def test_a_run_broken_off_and_resumed_with_other_workers_while_some_die_is_the_undisturbed_one(seed: int, tmp_path: Path) -> None:
     assert broken_off_and_resumed(seed, tmp_path)
 

@@ -22,7 +22,7 @@ ORDERED = [name for name, plan in PLANS.items() if not plan.unordered]
 def reference(name: str, folder: Path) -> tuple[list[list[int]], set[str]]:
     """Return what a run delivers that nobody kills, and what it skips."""
     plan = PLANS[name]
-    with plan.dataset().feed(executor="inline", quarantine=str(folder / "bad.jsonl")) as feed:
+    with plan.dataset(folder / "bad.jsonl").feed(executor="inline") as feed:
         return [plan.parts(item) for item in feed], quarantined(folder)
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from core import core
 from faults.leaving import INDEXED, OTHERS, STREAMS, USES, said_at_exit
 
 import penstock
 
 
-@pytest.mark.parametrize("use", [*USES, "others"])
+@pytest.mark.parametrize("use", core([*USES, "others"], ["running", "others"]))
 def test_a_program_that_exits_while_objects_are_alive_says_nothing(use: str, tmp_path: Path) -> None:
     kinds = OTHERS if use == "others" else INDEXED if use == "looked at" else {**INDEXED, **STREAMS}
     assert said_at_exit(use, folder=tmp_path) == (0, "".join(f"{kind}\n" for kind in kinds), "")

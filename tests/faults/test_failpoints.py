@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from core import core
 from faults.cells import EXECUTORS, check_same, reference, taken
 from faults.jobs_in_workers import claimed, large_row, ragged, words
 
@@ -108,13 +109,20 @@ PLANS: dict[str, Callable[[ps.Dataset], ps.Dataset]] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("name", "moment"),
-    [
-        pytest.param(name, moment, id=f"{name}, {moment}", marks=[pytest.mark.slow] * (moment == "behind" and name != "a reply is sent"))
-        for name, moment in VISITS
-    ],
-)
+CORE = [
+    ("the rows of an item are prepared", "before"),
+    ("texts are collected", "before"),
+    ("an item is computed", "before"),
+    ("a reply is sent", "before"),
+    ("a reply is sent", "behind"),
+    ("a buffer is written into a slot", "in the middle"),
+    ("bytes of a message are sent", "in the middle"),
+    ("batches are computed", "before"),
+]
+"""Of each kind of pipeline, and of each moment."""
+
+
+@pytest.mark.parametrize(("name", "moment"), core(VISITS, CORE))
 def test_a_worker_that_ends_at_any_point_of_its_work_changes_nothing(name: str, moment: str, tmp_path: Path) -> None:
     source, ends = ps.from_source(range(64)), Ends(tmp_path, name, moment)
     if POINTS[name].kind == "above batches":

@@ -337,22 +337,25 @@ def test_a_relative_cache_folder_is_where_it_was_when_the_pipeline_was_built(way
 
 
 @pytest.mark.parametrize("num_workers", [1, 2])
-def test_a_relative_recording_is_one_file_also_when_a_function_changes_the_working_folder(num_workers: int, elsewhere: Path) -> None:
+def test_a_relative_quarantine_is_one_file_also_when_a_function_changes_the_working_folder(num_workers: int, elsewhere: Path) -> None:
     os.chdir(elsewhere)
 
     def vandal(x: int) -> int:
         os.chdir(elsewhere / "other")
+        if x % 7 == 3:
+            raise ValueError(x)
         return x
 
-    ds = ps.from_source(range(50)).map(vandal)
-    feed = ds.feed(executor="threads", num_workers=num_workers, ordered=False, record="order.jsonl")
+    ds = ps.from_source(range(50)).map(vandal, on_error=ps.Skip(quarantine="bad.jsonl"))
+    feed = ds.feed(executor="threads", num_workers=num_workers, ordered=False)
     head = [next(feed) for _ in range(10)]
     state = feed.state_dict()
     feed.load_state_dict(state)
     rest, error = drained(feed)
+    bad = [x for x in range(50) if x % 7 == 3]
     assert error is None
-    assert sorted(head + rest) == list(range(50))
-    assert (elsewhere / "order.jsonl").is_file()
+    assert sorted(head + rest) == [x for x in range(50) if x not in bad]
+    assert sorted(ps.read_quarantine(elsewhere / "bad.jsonl", ps.from_source(range(50)))) == bad
     assert list((elsewhere / "other").iterdir()) == []
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from core import core
 
 import penstock as ps
 
@@ -60,7 +61,13 @@ PLANS: dict[str, Callable[[], ps.Dataset]] = {
 }
 
 
-@pytest.mark.parametrize(("plan", "way"), [*(("a map", way) for way in WAYS), *((plan, "inline") for plan in list(PLANS)[1:])])
+@pytest.mark.parametrize(
+    ("plan", "way"),
+    core(
+        [*(("a map", way) for way in WAYS), *((plan, "inline") for plan in list(PLANS)[1:])],
+        [("a map", "threads"), ("a generator", "inline")],
+    ),
+)
 def test_a_loop_goes_on_behind_each_of_fifty_interrupts(plan: str, way: str) -> None:
     draw, numbers, num_late = random.Random(1), [], 0
     with PLANS[plan]().feed(**WAYS[way]) as feed, alarms() as alarm:
@@ -83,7 +90,7 @@ def test_a_loop_goes_on_behind_each_of_fifty_interrupts(plan: str, way: str) -> 
     assert following == list(range(len(numbers), len(numbers) + 4)) or way == "in any order"
 
 
-@pytest.mark.parametrize("delay_s", [1e-4, 1e-3, 1e-2])
+@pytest.mark.parametrize("delay_s", core([1e-4, 1e-3, 1e-2], [1e-3]))
 @pytest.mark.parametrize("way", WAYS)
 def test_a_feed_whose_start_was_interrupted_starts_again(way: str, delay_s: float) -> None:
     with PLANS["a map"]().feed(**WAYS[way]) as feed, alarms() as alarm:

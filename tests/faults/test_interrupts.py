@@ -10,6 +10,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from core import core
 
 import penstock as ps
 
@@ -158,7 +159,10 @@ def interrupted(body: str, tmp_path: Path) -> list[str]:
     return errors.splitlines()
 
 
-@pytest.mark.parametrize("name", WAITS)
+CORE = ("for batch in feed", "close", "dequeue", "join", "enqueuer", "parallel_jobs", "next(feed) in this thread", "pack")
+
+
+@pytest.mark.parametrize("name", core(WAITS, CORE))
 def test_ctrl_c_in_a_call_that_waits_is_one_keyboard_interrupt_at_the_line_of_the_user(name: str, tmp_path: Path) -> None:
     traceback = interrupted(WAITS[name], tmp_path)
     assert any(line.endswith("# here") for line in traceback)

@@ -136,7 +136,7 @@ def test_a_program_killed_at_many_random_times_loses_and_repeats_nothing(seed: i
 
 SKIPPING = (
     TRAIN.replace(".filter(keep).batch(3)", ".map(check).filter(keep).batch(3)")
-    .replace("dataset().feed(**options)", "dataset().feed(on_error=ps.Skip(), quarantine=os.path.join(folder, 'bad.jsonl'), **options)")
+    .replace("dataset().feed(**options)", "dataset().feed(on_error=ps.Skip(quarantine=os.path.join(folder, 'bad.jsonl')), **options)")
     .replace("import json, os, sys", "import json, os, sys, warnings; warnings.filterwarnings('ignore', 'element epoch')")
 )
 

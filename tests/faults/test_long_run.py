@@ -67,6 +67,7 @@ def test_a_run_of_some_seconds_holds_no_more_at_its_end(tmp_path: Path) -> None:
     assert "nothing grew" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_function_that_keeps_its_elements_is_found() -> None:
     code = """
 from faults.long_run import faults_of, length_of, run

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from core import core
 from faults.ways import (
     SETTLED_S,
     drained,
@@ -51,7 +52,7 @@ def nothing_runs() -> bool:
 
 
 @every_way_and_order
-@pytest.mark.parametrize("step", [0, 1, 17, NUM_BATCHES - 1])
+@pytest.mark.parametrize("step", core([0, 1, 17, NUM_BATCHES - 1], [0, 17]))
 def test_a_loop_left_by_break_at_any_step_leaves_nothing_and_the_next_epoch_is_whole(step: int, way: dict[str, Any]) -> None:
     ds = numbers()
     for _ in range(25):

@@ -295,8 +295,8 @@ def test_an_odd_exception_of_a_process_comes_as_itself_or_with_its_type_and_trac
 @pytest.mark.parametrize("make", ODD, ids=name_of)
 def test_an_odd_exception_is_skipped_counted_and_written_down(make: Callable[[], BaseException], tmp_path: Path) -> None:
     path = tmp_path / "bad.jsonl"
-    dataset = ps.from_source(range(9)).map(lambda x: raised_at_5(x, make()), on_error=ps.Skip())
-    with dataset.feed(executor="threads", num_workers=2, quarantine=str(path)) as feed:
+    dataset = ps.from_source(range(9)).map(lambda x: raised_at_5(x, make()), on_error=ps.Skip(quarantine=path))
+    with dataset.feed(executor="threads", num_workers=2) as feed:
         assert list(feed) == [0, 1, 2, 3, 4, 6, 7, 8]
         assert feed.stats().num_skipped == 1
     line = json.loads(path.read_text())

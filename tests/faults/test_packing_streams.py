@@ -8,6 +8,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from core import core
 from packing import small
 from packing.small import Stream, pack_stream
 
@@ -18,7 +19,7 @@ def killed(dest: Path, read_dies_at: int, map_dies_at: int) -> int | None:
     return small.exit_code_of(small.life_of_stream, str(dest), read_dies_at, map_dies_at)
 
 
-@pytest.mark.parametrize(("read_dies_at", "map_dies_at"), [(0, -1), (200, -1), (-1, 4), (-1, 250)])
+@pytest.mark.parametrize(("read_dies_at", "map_dies_at"), core([(0, -1), (200, -1), (-1, 4), (-1, 250)], [(200, -1), (-1, 250)]))
 def test_a_packer_of_a_stream_that_is_killed_begins_the_stream_again_and_writes_the_same(
     tmp_path: Path, read_dies_at: int, map_dies_at: int
 ) -> None:
@@ -33,7 +34,7 @@ def test_a_packer_of_a_stream_that_is_killed_begins_the_stream_again_and_writes_
     assert small.hashes(dest) == expected
 
 
-@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("after", core([False, True]))
 def test_a_packer_of_a_stream_that_is_killed_while_it_gives_names_leaves_what_a_rerun_takes_for_its_own(
     tmp_path: Path, after: bool
 ) -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from core import core
 from packing import small
 
 import penstock as ps
@@ -155,7 +156,7 @@ class Lives:
         self.num_finished += len(there)
 
 
-@pytest.mark.parametrize(("everybody", "numbers"), [(False, [COUNT - 9]), (True, [2 * PER_SHARD])], ids=["alone", "all"])
+@pytest.mark.parametrize(("everybody", "numbers"), core([(False, [COUNT - 9]), (True, [2 * PER_SHARD])]), ids=["alone", "all"])
 def test_a_packer_with_workers_that_is_killed_leaves_nobody_and_goes_on_to_the_same_files(
     tmp_path: Path, everybody: bool, numbers: list[int]
 ) -> None:

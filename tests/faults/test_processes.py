@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from core import core
 from faults.ways import drained, engine_threads
 
 import penstock as ps
@@ -156,7 +157,7 @@ EXITS = {
 }
 
 
-@pytest.mark.parametrize("place", EXITS)
+@pytest.mark.parametrize("place", core(EXITS, ["at top level", "in an atexit handler", "in a daemon thread", "in a reference cycle"]))
 def test_a_program_with_a_running_feed_exits_at_once_with_its_own_status_and_nothing_on_stderr(place: str) -> None:
     assert finished(EXITS[place]) == (0, ["0", "leaving"], "")
 
@@ -255,7 +256,7 @@ def interrupted(body: str, delay_s: float) -> None:
     assert "Exception ignored" not in errors, errors
 
 
-@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("loop", core(LOOPS, ["threads", "inline", "waiting for a slow source"]))
 def test_ctrl_c_at_any_time_is_one_keyboard_interrupt_and_one_traceback(loop: str) -> None:
     delays = random.Random(loop)
     interrupted(LOOPS[loop], delays.random() * 0.08)
@@ -271,14 +272,18 @@ def test_ctrl_c_at_200_random_times_is_always_one_keyboard_interrupt(loop: str) 
 
 def test_a_second_ctrl_c_does_not_wait_for_the_grace_period() -> None:
     with program("""
-        inside = threading.Event()
+        started, inside = threading.Event(), threading.Event()
         def deaf(x):
-            inside.set()
-            threading.Event().wait(60)
+            if x:
+                started.wait()
+                inside.set()
+                threading.Event().wait(60)
             return x
         with ps.from_source(range(9)).map(deaf).feed(executor="threads", num_workers=1, grace_period_s=60) as feed:
             threading.Thread(target=lambda: (inside.wait(), print("ready")), daemon=True).start()
             try:
+                next(feed)  # an interrupt of the start itself would wait for the grace period
+                started.set()
                 next(feed)
             finally:
                 print("closing")

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from core import core
 from faults.straced import failing, needs_strace, run
 
 import penstock
@@ -95,7 +96,7 @@ def test_a_copy_out_of_a_map_that_fails_is_read_and_an_error_of_that_is_told(tmp
 
 
 @needs_strace
-@pytest.mark.parametrize("call", ["write", "fsync"])
+@pytest.mark.parametrize("call", core(["write", "fsync"]))
 def test_an_interrupted_step_of_publishing_is_taken_up_again(tmp_path: Path, call: str) -> None:
     assert failing(PUBLISH, str(tmp_path / "a"), call=call, error="EINTR", when=1, mark=".part") == ["published"]
     assert (tmp_path / "a").read_bytes() == b"second"
@@ -103,7 +104,7 @@ def test_an_interrupted_step_of_publishing_is_taken_up_again(tmp_path: Path, cal
 
 
 @needs_strace
-@pytest.mark.parametrize("name", ["EIO", "EACCES", "EAGAIN"])
+@pytest.mark.parametrize("name", core(["EIO", "EACCES", "EAGAIN"]))
 def test_a_read_that_fails_is_the_systems_error_with_the_path_and_the_next_one_works(tmp_path: Path, name: str) -> None:
     paths = files(tmp_path)
     lines = failing(READ, *paths, call="pread64", error=name, when=4, mark=paths[0])
@@ -124,7 +125,7 @@ def test_a_stale_handle_is_opened_again_once(tmp_path: Path) -> None:
 @needs_strace
 @pytest.mark.parametrize(
     ("call", "name"),
-    [("fsync", "EIO"), ("fsync", "EDQUOT"), ("write", "ENOSPC"), ("write", "EAGAIN"), ("rename", "EROFS"), ("close", "EIO")],
+    core([("fsync", "EIO"), ("write", "ENOSPC"), ("rename", "EROFS"), ("fsync", "EDQUOT"), ("write", "EAGAIN"), ("close", "EIO")], 3),
 )
 def test_a_publish_that_fails_at_any_step_says_so_and_leaves_the_old_file_alone(tmp_path: Path, call: str, name: str) -> None:
     lines = failing(PUBLISH, str(tmp_path / "a"), call=call, error=name, when=1, mark=".part")

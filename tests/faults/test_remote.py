@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from _storage.remotes import KEYS, KINDS, noise, opened, options
+from core import core
 from faults.server import Fault, FaultServer, Request, login_page
 
 import penstock as ps
@@ -170,7 +171,7 @@ def test_a_slow_object_store_is_asked_again(server: FaultServer, kind: str):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("fault", [Fault(hang_after=0), Fault(status=503), Fault(reset=True)], ids=["silent", "503", "reset"])
+@pytest.mark.parametrize("fault", core([Fault(hang_after=0), Fault(status=503), Fault(reset=True)]), ids=["silent", "503", "reset"])
 def test_the_deadline_of_a_read_is_kept(server: FaultServer, kind: str, fault: Fault):
     deadline_s = 1.0
     storage = opened(kind, server, "key", retries=10**9, timeout_s=0.3, deadline_s=deadline_s, max_backoff_s=0.05)
@@ -337,9 +338,7 @@ def test_a_feed_that_ends_breaks_off_its_reads_loses_nothing_and_the_dataset_sta
         dataset = (dataset.map(same, concurrency=8) if asynchronous else dataset).batch(10)
         wanted = [list(batch) for batch in dataset.feed(executor="inline")]
         bad = tmp_path / "bad.jsonl"
-        feed = dataset.feed(
-            executor="threads", num_workers=3, memory_bytes=50_000, on_error=ps.Retry(3, then=ps.Skip()), quarantine=str(bad)
-        )
+        feed = dataset.feed(executor="threads", num_workers=3, memory_bytes=50_000, on_error=ps.Retry(3, then=ps.Skip(quarantine=bad)))
         found = [list(next(feed))]
         state, waits = feed.state_dict(), threading.Event()
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from core import core
 from faults.cells import pids
 from faults.outside import kilobytes_of
 from faults.ways import WAYS, engine_threads, needs_proc, resident_bytes
@@ -80,7 +81,7 @@ def many_epochs(way: dict[str, Any]) -> None:
     assert len(orders) == 10_000
 
 
-@pytest.mark.parametrize("way", [WAYS[0], *(pytest.param(way, marks=pytest.mark.slow) for way in WAYS[1:])], ids=str)
+@pytest.mark.parametrize("way", core(WAYS), ids=str)
 def test_ten_thousand_epochs_of_a_hundred_samples_in_one_feed_are_whole_and_grow_nothing(way: dict[str, Any]) -> None:
     # In a process of its own: the large heap of one that ran thousands of tests takes and gives pages whatever runs in it.
     code = f"from faults.test_soak import many_epochs; many_epochs({way!r})"
@@ -132,7 +133,7 @@ def memory_of_workers(texts: list[str]) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("count", [300_000, pytest.param(3_000_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", core([300_000, 3_000_000]))
 def test_a_list_of_texts_lies_in_memory_once_for_all_worker_processes_and_reading_it_copies_nothing(count: int) -> None:
     texts = [f"/data/train/image_{number:010}.jpg" for number in range(count)]
     few, _ = memory_of_workers(texts[:1000])

@@ -79,7 +79,7 @@ def test_a_bad_record_in_every_file_is_left_out_and_counted(tmp_path: Path) -> N
         data[12 + number % 5] ^= 1
         (tmp_path / f"x{number}").write_bytes(data)
     skipped: list[Any] = []
-    with ps.read_tfrecord(str(tmp_path / "x*")).shuffle(seed=1).feed(on_read_error=ps.Skip(), executor="threads", num_workers=3) as feed:
+    with ps.read_tfrecord(str(tmp_path / "x*")).shuffle(seed=1).feed(on_error=ps.Skip(), executor="threads", num_workers=3) as feed:
         skipped = sorted(element["record"] for element in feed)
         assert feed.stats().num_skipped == 8
     assert skipped == sorted(FIVE[1:] * 8)

@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from core import core
 from faults.cgroups import memory_group, run_in
 from faults.outside import gone, processes_of
 
@@ -136,10 +137,9 @@ EXITS = {
         """,
     ),
 }
-SLOW_EXITS = {"in main()", "between two epochs", "with large batches ahead"}
 
 
-@pytest.mark.parametrize("place", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW_EXITS)) for name in EXITS])
+@pytest.mark.parametrize("place", core(EXITS, ["at top level", "by sys.exit in a loop", "in an atexit handler"]))
 def test_a_program_with_worker_processes_exits_with_its_own_status_and_says_nothing(place: str, tmp_path: Path) -> None:
     status, body = EXITS[place]
     with program(body, tmp_path) as child:
@@ -147,7 +147,7 @@ def test_a_program_with_worker_processes_exits_with_its_own_status_and_says_noth
         assert ended(child) == (status, "")
 
 
-@pytest.mark.parametrize("where", ["in the loop", pytest.param("in another thread", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("where", core(["in the loop", "in another thread"]))
 def test_an_error_of_the_program_is_its_only_traceback(where: str, tmp_path: Path) -> None:
     body = """
     for number, batch in enumerate(numbers(large)):
@@ -191,7 +191,7 @@ DOINGS = {
 }
 
 
-@pytest.mark.parametrize("doing", DOINGS)
+@pytest.mark.parametrize("doing", core(DOINGS, ["computing", "with full queues"]))
 def test_workers_end_with_a_program_that_is_killed_whatever_they_do(doing: str, tmp_path: Path) -> None:
     with program(DOINGS[doing] + "\nsys.stdin.readline()" * ("C" not in doing), tmp_path) as child:
         assert line_of(child) == "ready"
@@ -200,7 +200,7 @@ def test_workers_end_with_a_program_that_is_killed_whatever_they_do(doing: str, 
         assert ended(child) == (-signal.SIGKILL, "")
 
 
-@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 20))])
+@pytest.mark.parametrize("seed", core(range(20)))
 def test_workers_end_with_a_program_that_is_killed_while_they_start(seed: int, tmp_path: Path) -> None:
     with program('print("starting"); feed = iter(numbers()); next(feed); next(feed); sys.stdin.readline()', tmp_path) as child:
         assert line_of(child) == "starting"
@@ -209,7 +209,7 @@ def test_workers_end_with_a_program_that_is_killed_while_they_start(seed: int, t
         assert ended(child)[0] == -signal.SIGKILL
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 40))])
+@pytest.mark.parametrize("seed", core(range(40)))
 def test_ctrl_c_of_the_terminal_is_one_keyboard_interrupt_and_leaves_nothing(seed: int, tmp_path: Path) -> None:
     body = """
     list(numbers(count=8))  # what is imported when it is first needed
@@ -305,7 +305,7 @@ def test_the_memory_of_workers_has_no_name_that_another_run_could_take_or_find_l
         assert ended(child) == (0, "")
 
 
-@pytest.mark.parametrize("end", ["the feed is closed", "the program is killed"])
+@pytest.mark.parametrize("end", core(["the feed is closed", "the program is killed"]))
 def test_the_process_that_workers_are_forked_from_may_be_killed_and_a_worker_behind_it(end: str, tmp_path: Path) -> None:
     body = """
     from pathlib import Path

@@ -7,13 +7,13 @@ import pytest
 
 from penstock._contracts.event import ElementLost, Notice
 from penstock.errors import SourceError
-from penstock.formats.quarantine import Quarantine, QuarantinedLine, encoded, read_lines
+from penstock.formats.quarantine import QuarantinedLine, encoded, keep, read_lines
 
 
-def event(index: int, text: str = "broken") -> ElementLost:
+def event(index: int, text: str = "broken", file: Path | None = None) -> ElementLost:
     error = ValueError(text)
     error.add_note("a note")
-    return ElementLost(0, "skipped", "decode", 1, f"line {index}", ((0, index, 0),), (0, index), error, 2)
+    return ElementLost(0, "skipped", "decode", 1, f"line {index}", ((0, index, 0),), (0, index), error, 2, file)
 
 
 def test_a_line_is_json_and_says_everything() -> None:
@@ -35,16 +35,17 @@ def test_a_line_is_json_and_says_everything() -> None:
 
 def test_lines_are_appended_and_read_back_and_other_events_write_nothing(tmp_path: Path) -> None:
     file = tmp_path / "bad.jsonl"
-    Quarantine(str(file))(Notice(0, "kind", "text"))
-    assert not file.exists()
+    for other in (Notice(0, "kind", "text"), event(3)):
+        keep(other)
+    assert list(tmp_path.iterdir()) == []
     for index in (4, 9):
-        Quarantine(str(file))(event(index))
+        keep(event(index, file=file))
     assert read_lines(file) == [QuarantinedLine(1, ((0, 4, 0),), (0, 4)), QuarantinedLine(2, ((0, 9, 0),), (0, 9))]
 
 
 def test_a_file_that_cannot_be_written_says_which(tmp_path: Path) -> None:
     with pytest.raises(OSError) as failed:
-        Quarantine(str(tmp_path / "gone" / "bad.jsonl"))(event(1))
+        keep(event(1, file=tmp_path / "gone" / "bad.jsonl"))
     assert str(tmp_path) in str(failed.value)
 
 
@@ -76,6 +77,6 @@ def test_a_line_that_a_kill_has_cut_stands_alone_and_does_not_count(tmp_path: Pa
     whole = encoded(event(1))
     for length in (1, 5, 40, len(whole) - 1):
         file.write_text(whole + "\n" + whole[:length], encoding="utf-8")
-        Quarantine(str(file))(event(2))
+        keep(event(2, file=file))
         assert [line.number for line in read_lines(file)] == [1, 3]
         assert file.read_text(encoding="utf-8").splitlines()[1] == whole[:length]

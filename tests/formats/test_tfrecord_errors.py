@@ -36,5 +36,5 @@ def test_the_words_name_record_offset_and_values(status: FrameStatus, data: byte
 def test_a_record_without_a_number_is_the_record() -> None:
     error = frame_error(FrameStatus.DATA_CRC, WRONG, name="f", record=-1, offset=0)
     assert error.what.startswith("the record of 'f' at offset 0: the 3 bytes of its data")
-    assert "on_read_error=ps.Skip()" in error.fix
+    assert "on_error=ps.Skip()" in error.fix
     assert error.where == "'f', the record, offset 0"

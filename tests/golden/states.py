@@ -42,7 +42,7 @@ class Plan(NamedTuple):
     saves: tuple[int, ...]
     """How many elements or batches were delivered before each save."""
     options: Mapping[str, Any] = MappingProxyType({})
-    """Options of the feed: "{folder}" and "{states}" stand for folders, "Skip()" and its like for policies."""
+    """Options of the feed: "Skip()" and its like stand for policies."""
     arguments: Mapping[str, Any] = MappingProxyType({})
     before: tuple[tuple[dict[str, Any], int], ...] = ()
     """Earlier parts of the run: the arguments, and how much each delivered. Each went on from the state of the one before."""
@@ -357,8 +357,8 @@ PLANS = {
     "unordered_filter": Plan(lambda folder: numbers(40).map(held_back).filter(most).batch(3), (4,), options=UNORDERED),
     "unordered_flat_map": Plan(lambda folder: numbers(24).map(held_back).flat_map(copies), (7, 11), options=UNORDERED),
     "unordered_in_order": Plan(lambda folder: numbers(40).filter(most).batch(3), (4,), options={"ordered": False, "executor": "inline"}),
-    "recorded": Plan(unordered_batches, (3,), options={**UNORDERED, "record": "{folder}/order"}),
-    "replayed": Plan(unordered_batches, (2, 5, 9), options={"replay": "{states}/files/order.jsonl"}),
+    "recorded": Plan(unordered_batches, (3,), options=UNORDERED),
+    "replayed": Plan(unordered_batches, (2, 5, 9)),
     "skip": Plan(lambda folder: numbers().shuffle(seed=2).map(failing, on_error=ps.Skip()).batch(4).repeat(2), (0, 2, 9, 13, ALL)),
     "skip_by_feed": Plan(
         lambda folder: numbers().map(failing).filter(most).batch(4).repeat(2), (2, 8), options={"on_error": "Skip(limit=20)"}
@@ -413,7 +413,7 @@ def feed_of(name: str, folder: Path, arguments: Mapping[str, Any], options: Mapp
     given = dict(PLANS[name].options if options is None else options)
     for option, value in given.items():
         if isinstance(value, str):
-            given[option] = POLICIES.get(value) or value.format(folder=folder, states=FOLDER)
+            given[option] = POLICIES.get(value) or value
     return PLANS[name].build(folder, **arguments).feed(**given)
 
 
@@ -439,6 +439,13 @@ def lost(feed: ps.Feed) -> list[int]:
 
 def is_ordered(options: Mapping[str, Any]) -> bool:
     return bool(options.get("ordered", True))
+
+
+def of_today(options: Mapping[str, Any], behind: list[Any]) -> tuple[dict[str, Any], list[Any]]:
+    """Return the options of a golden file, and what was delivered behind it. No order is written to a file, or followed from one, today."""
+    if "replay" in options:
+        return UNORDERED, sorted(number for batch in behind for number in batch["values"])
+    return (UNORDERED if "record" in options else dict(options)), behind
 
 
 def path_of(name: str, place: int) -> Path:
@@ -477,21 +484,8 @@ def recorded(name: str, place: int) -> dict[str, Any]:
     return {"plan": name, "options": dict(plan.options), "delivered": delivered, "state": state, "resumes": resumes}
 
 
-def record_order() -> None:
-    """Write the recording that the plan `replayed` is fed with."""
-    path = FOLDER / "files" / "order.jsonl"
-    if path.exists():
-        return
-    GATE.clear()
-    with tempfile.TemporaryDirectory() as folder, unordered_batches(Path(folder)).feed(**UNORDERED, record=str(path)) as feed:
-        list(islice(feed, 5))
-        GATE.set()
-        list(feed)
-
-
 def main() -> None:
     """Record every state that has no file yet."""
-    record_order()
     for name, plan in PLANS.items():
         for place in plan.saves:
             path = path_of(name, place)

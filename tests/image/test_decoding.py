@@ -12,6 +12,7 @@ import pytest
 import simplejpeg
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from image.pixels import chunk, difference, exif
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
@@ -21,19 +22,6 @@ from penstock.errors import DecodeError, PlanError, SpecError
 
 Encode = Callable[..., bytes]
 Photo = NDArray[np.uint8]
-
-
-def difference(left: NDArray[Any], right: Any) -> int:
-    right = np.asarray(right)
-    assert left.shape == right.shape
-    assert left.dtype == np.uint8
-    return int(np.abs(left.astype(int) - right.astype(int)).max())
-
-
-def exif(orientation: int) -> Image.Exif:
-    record = Image.Exif()
-    record[0x0112] = orientation
-    return record
 
 
 @pytest.mark.parametrize(
@@ -221,9 +209,6 @@ def test_any_changed_byte_of_png_pixels_is_an_error(encode: Encode, photo: Photo
 
 
 def png(width: int, height: int, body: bytes, bits: int = 8, colour: int = 2) -> bytes:
-    def chunk(name: bytes, content: bytes) -> bytes:
-        return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
-
     return (
         b"\x89PNG\r\n\x1a\n"
         + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, bits, colour, 0, 0, 0))

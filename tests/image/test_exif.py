@@ -4,15 +4,15 @@ import io
 import itertools
 import struct
 import warnings
-import zlib
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from image.pixels import as_pillow, chunk
 from numpy.typing import NDArray
-from PIL import Image, ImageOps
+from PIL import Image
 
 import penstock.image as image
 from penstock.image.header import orient, read_orientation
@@ -143,7 +143,7 @@ SEGMENTS = {
 def seen(data: bytes) -> NDArray[np.uint8]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of Pillow, about the notes
-        return np.asarray(ImageOps.exif_transpose(Image.open(io.BytesIO(data))).convert("RGB"))
+        return as_pillow(data)
 
 
 @pytest.mark.parametrize("notes", SEGMENTS.values(), ids=SEGMENTS)
@@ -171,10 +171,6 @@ def test_any_exif_in_any_number_of_segments_turns_as_pillow_does(
     notes = b"".join(segment(b"Exif\0\0" + body[begin:end]) for begin, end in itertools.pairwise(places))
     data = stream.getvalue()[:2] + notes + (segment(XAP + also) if also else b"") + stream.getvalue()[2:]
     assert np.array_equal(image.decode(data), seen(data))
-
-
-def chunk(name: bytes, body: bytes) -> bytes:
-    return struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
 
 
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import struct
 import warnings
 from collections.abc import Callable
@@ -12,8 +11,9 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
+from image.pixels import as_pillow, difference
 from numpy.typing import NDArray
-from PIL import Image, ImageOps
+from PIL import Image
 
 import penstock as ps
 import penstock.image as image
@@ -50,16 +50,6 @@ def in_mode(photo: Photo, mode: str) -> Image.Image:
         picture.putalpha(Image.fromarray(np.arange(45 * 61, dtype=np.uint8).reshape(45, 61)))
         return picture
     return picture.quantize(40) if mode == "P" else picture.convert(mode)
-
-
-def as_pillow(data: bytes) -> NDArray[np.uint8]:
-    return np.asarray(ImageOps.exif_transpose(Image.open(io.BytesIO(data))).convert("RGB"))
-
-
-def difference(left: NDArray[Any], right: NDArray[Any]) -> int:
-    assert left.shape == right.shape
-    assert left.dtype == np.uint8
-    return int(np.abs(left.astype(int) - right.astype(int)).max())
 
 
 @pytest.mark.parametrize(("kind", "mode", "options"), CASES, ids=str)

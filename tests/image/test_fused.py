@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from core import core
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from image.pixels import exif
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -34,12 +36,6 @@ NORMALS = {
     "CHW": (image.normalize("image", (0.5, 0.4, 0.3), (0.2, 0.3, 0.4)),),
     "HWC": (image.normalize("image", (0.5, 0.4, 0.3), (0.2, 0.3, 0.4), layout="HWC"),),
 }
-
-
-def exif(orientation: int) -> Image.Exif:
-    record = Image.Exif()
-    record[0x0112] = orientation
-    return record
 
 
 @pytest.fixture(scope="module")
@@ -189,8 +185,8 @@ def augmented(ds: ps.Dataset, *, apart: bool) -> ps.Dataset:
     return ds
 
 
-@pytest.mark.parametrize("batch", [None, 5])
-@pytest.mark.parametrize("way", [{"executor": "inline"}, {"num_workers": 3}, {"num_workers": 2, "ordered": False}], ids=str)
+@pytest.mark.parametrize("batch", core([5, None]))
+@pytest.mark.parametrize("way", core([{"executor": "inline"}, {"num_workers": 3}, {"num_workers": 2, "ordered": False}], 2), ids=str)
 def test_a_feed_gives_the_same_fused_and_apart_the_first_batch_without_slots_included(
     files: dict[str, bytes], batch: int | None, way: dict[str, Any]
 ) -> None:

@@ -1,10 +1,10 @@
 import struct
-import zlib
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from image.pixels import chunk, exif
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -13,12 +13,6 @@ from penstock.image.header import Header, read_header, verify_png
 
 Encode = Callable[..., bytes]
 Photo = NDArray[np.uint8]
-
-
-def exif(orientation: int) -> Image.Exif:
-    record = Image.Exif()
-    record[0x0112] = orientation
-    return record
 
 
 @pytest.mark.parametrize(
@@ -150,10 +144,6 @@ def test_heic_gzip_zeros_and_noise_are_named_as_what_they_are() -> None:
         with pytest.raises(DecodeError) as caught:
             read_header(data, "here")
         assert caught.value.what == text
-
-
-def chunk(name: bytes, body: bytes) -> bytes:
-    return struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
 
 
 def test_png_chunks_that_are_cut_or_changed_are_errors_with_their_place(encode: Encode, photo: Photo) -> None:

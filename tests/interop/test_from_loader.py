@@ -121,7 +121,7 @@ def _sum(batch: Any) -> int:
 
 def test_output_torch_hands_tensors_through() -> None:
     loader = DataLoader(TensorDataset(torch.arange(4.0)), batch_size=4)
-    with ps.from_dataloader(loader).feed(output="torch", device_transform=lambda batch: batch[0] + 1) as feed:
+    with ps.from_dataloader(loader).feed(output=ps.Torch(transform=lambda batch: batch[0] + 1)) as feed:
         assert next(feed).tolist() == [1, 2, 3, 4]
 
 

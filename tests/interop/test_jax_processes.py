@@ -30,7 +30,7 @@ ds = ps.from_arrays(np.arange(41, dtype=np.float32)).shuffle(seed=seed).filter(l
 total = jax.jit(lambda x: x.sum())
 out = {}
 try:
-    with ds.batch(4, drop_remainder=True).feed(output="jax", sharding=sharding) as feed:
+    with ds.batch(4, drop_remainder=True).feed(output=ps.Jax(sharding=sharding)) as feed:
         steps = [(batch.shape, float(total(batch)), [float(n) for part in batch.addressable_shards for n in part.data]) for batch in feed]
     out["steps"] = steps
 except ValueError as error:

@@ -248,10 +248,9 @@ def test_a_killed_node_changes_nothing(nodes: Nodes, run: int) -> None:
 @pytest.mark.filterwarnings("ignore:nothing has arrived:RuntimeWarning")  # so long Ray needs to see that the node is gone
 def test_a_node_that_never_comes_back_is_named(nodes: Nodes) -> None:
     only = nodes.add(num_cpus=1, resources={"disk": 1})
-    options = ps.RayOptions(resources={"disk": 1})
     ds = ps.from_source(range(600)).map(slow_row).batch(5)
     items = []
-    with ds.feed(executor="ray", num_workers=1, ray_options=options, stall_timeout_s=5, memory_bytes=1 << 20) as feed:
+    with ds.feed(executor=ps.Ray(resources={"disk": 1}), num_workers=1, stall_timeout_s=5, memory_bytes=1 << 20) as feed:
         items += [exact(next(feed)) for _ in range(10)]
         nodes.kill(only)
         with pytest.raises(ps.errors.PlanError) as caught:
@@ -336,7 +335,7 @@ def refusal(ds: ps.Dataset, **options: Any) -> str:
 
 
 def test_resources_that_no_node_has() -> None:
-    text = refusal(ps.from_source(range(4)).map(abs), ray_options=ps.RayOptions(resources={"tpu": 1}), stall_timeout_s=2.0, num_workers=1)
+    text = refusal(ps.from_source(range(4)).map(abs), executor=ps.Ray(resources={"tpu": 1}), stall_timeout_s=2.0, num_workers=1)
     assert "tpu: 1" in text
     assert "nodes are alive" in text
     assert "stall_timeout_s" in text
@@ -348,7 +347,7 @@ def test_another_version_of_penstock_on_a_node(tmp_path: Path) -> None:
     version = tmp_path / "penstock" / "_contracts" / "version.py"
     version.write_text(version.read_text().replace(ps.__version__, "0.0.7"))
     environment = {"env_vars": {"PYTHONPATH": str(tmp_path)}}
-    text = refusal(ps.from_source(range(4)).map(abs), ray_options=ps.RayOptions(runtime_env=environment))
+    text = refusal(ps.from_source(range(4)).map(abs), executor=ps.Ray(runtime_env=environment))
     assert "has Penstock 0.0.7, and this program" in text
     assert "node " in text
 
@@ -356,8 +355,8 @@ def test_another_version_of_penstock_on_a_node(tmp_path: Path) -> None:
 def test_a_node_without_penstock(tmp_path: Path) -> None:
     (tmp_path / "penstock").mkdir()  # an empty one, in front of the one that is installed
     (tmp_path / "penstock" / "__init__.py").touch()
-    options = ps.RayOptions(runtime_env={"env_vars": {"PYTHONPATH": str(tmp_path)}})
-    with ps.from_source(range(4)).map(abs).feed(**RAY, ray_options=options) as feed, pytest.raises(ps.errors.WorkerDied) as caught:
+    nodes = ps.Ray(runtime_env={"env_vars": {"PYTHONPATH": str(tmp_path)}})
+    with ps.from_source(range(4)).map(abs).feed(**{**RAY, "executor": nodes}) as feed, pytest.raises(ps.errors.WorkerDied) as caught:
         list(feed)
     assert "No module named 'penstock._" in str(caught.value)
     assert "install penstock on every node" in str(caught.value)
@@ -372,7 +371,7 @@ def test_a_module_that_only_this_program_has(tmp_path: Path, monkeypatch: pytest
     assert "No module named 'only_here'" in text
     assert "runtime_env" in text
     environment = {"env_vars": {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(Path(ps.__file__).parents[1])])}}
-    with ps.from_source(range(4)).map(only_here.double).feed(**RAY, ray_options=ps.RayOptions(runtime_env=environment)) as feed:
+    with ps.from_source(range(4)).map(only_here.double).feed(**{**RAY, "executor": ps.Ray(runtime_env=environment)}) as feed:
         assert list(feed) == [0, 2, 4, 6]
 
 
@@ -407,9 +406,7 @@ def test_no_cluster(tmp_path: Path) -> None:
 
 
 def test_an_address_where_no_cluster_is() -> None:
-    program = (
-        "import penstock as ps\nlist(ps.from_source([1]).map(abs).feed(executor='ray', ray_options=ps.RayOptions(address='127.0.0.1:1')))"
-    )
+    program = "import penstock as ps\nlist(ps.from_source([1]).map(abs).feed(executor=ps.Ray(address='127.0.0.1:1')))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert "penstock.errors.PlanError: no Ray cluster at '127.0.0.1:1' can be joined: [Errno 111]" in done.stderr
 

@@ -62,7 +62,7 @@ def test_mappings_of_a_collate_fn_are_converted_too() -> None:
     def collate(samples: list[Any]) -> Any:
         return collections.UserDict(x=np.stack(samples))
 
-    with ps.from_arrays(np.arange(8.0)).batch(4, collate_fn=collate).feed(output="torch", device="meta") as feed:
+    with ps.from_arrays(np.arange(8.0)).batch(4, collate_fn=collate).feed(output=ps.Torch(device="meta")) as feed:
         assert next(feed)["x"].device.type == "meta"
 
 
@@ -114,7 +114,7 @@ def test_a_transform_gets_tensors_and_its_error_is_raised_at_its_batch() -> None
             raise ZeroDivisionError("no 21")
         return batch.float() / 2
 
-    with ps.from_arrays(np.arange(40)).batch(4).feed(output="torch", device_transform=transform) as feed:
+    with ps.from_arrays(np.arange(40)).batch(4).feed(output=ps.Torch(transform=transform)) as feed:
         first = [next(feed).tolist() for _ in range(5)]
         assert first[4] == [8.0, 8.5, 9.0, 9.5]
         state = feed.state_dict()
@@ -133,18 +133,18 @@ def test_a_device_that_is_not_there_is_refused(device: Any) -> None:
     if str(device).startswith("cuda") and torch.cuda.is_available() and device != "cuda:7":
         pytest.skip("there is one here")
     with pytest.raises(PlanError, match=rf"device={device!r} cannot be used: "):
-        _pipeline().feed(output="torch", device=device)
+        _pipeline().feed(output=ps.Torch(device=device))
 
 
 def test_pinned_memory_without_an_accelerator_is_refused() -> None:
     if torch.cuda.is_available():
         pytest.skip("there is one here")
     with pytest.raises(PlanError, match=r"pin_memory=True cannot be done: (.|\n)* fix: +leave pin_memory= out"):
-        _pipeline().feed(output="torch", pin_memory=True)
+        _pipeline().feed(output=ps.Torch(pin_memory=True))
 
 
 def test_another_device_gets_batches_ahead_and_the_state_counts_what_was_given() -> None:
-    with _pipeline().feed(output="torch", device="meta", depth=3) as feed:
+    with _pipeline().feed(output=ps.Torch(device="meta", depth=3)) as feed:
         assert next(feed)["x"].device.type == "meta"
         assert feed.state_dict()["position"]["source"] == [0, 1]
 
@@ -188,7 +188,7 @@ def test_ragged_batches_become_nested_tensors() -> None:
         tokens = batch["tokens"]
         return torch.nested.nested_tensor_from_jagged(tokens["values"], tokens["row_splits"])
 
-    with ds.feed(output="torch", device_transform=nested) as feed:
+    with ds.feed(output=ps.Torch(transform=nested)) as feed:
         rows = [row.tolist() for batch in feed for row in batch.unbind()]
     assert rows == [list(range(n)) for n in range(1, 7)]
 

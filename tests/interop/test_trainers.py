@@ -112,7 +112,7 @@ def _accelerate_run(folder: Path, killed_at: int | None, *, resumes: bool = Fals
     from accelerate import Accelerator
 
     accelerator, seen = Accelerator(cpu=True), []
-    with _pipeline().feed(output="torch", device=accelerator.device) as feed:
+    with _pipeline().feed(output=ps.Torch(device=accelerator.device)) as feed:
         layer = torch.nn.Linear(1, 1)
         model, optimizer, same = accelerator.prepare(layer, torch.optim.SGD(layer.parameters(), 1e-3), feed)
         assert same is feed
@@ -324,7 +324,7 @@ class Model(lightning.LightningModule):
     def val_dataloader(self):  # Lightning's processes know their ranks here
         numbers = np.arange(count)
         ds = ps.from_arrays({"x": numbers.astype(np.float32)[:, None], "number": numbers}).shard_by_rank("mask").batch(batch_size)
-        return ds.feed(output="torch", device_transform=valid_rows)
+        return ds.feed(output=ps.Torch(transform=valid_rows))
 
 trainer = lightning.Trainer(
     accelerator="cpu", devices=int(sys.argv[3]), strategy="ddp" if int(sys.argv[3]) > 1 else "auto", logger=False,

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import math
 import pickle
 import resource
 from collections import OrderedDict, namedtuple
@@ -17,6 +16,7 @@ from hypothesis import strategies as st
 
 from penstock.errors import PenstockError, PlanError, StateDamaged, StateMismatch
 from penstock.jobs.donelist import NOT_KEPT, DoneList, as_json, from_json
+from penstock.testing.runs import same
 
 JOBS = ["a", "b", "c", ("d", 4)]
 CARRIED = "values (defaults, closure, arguments of a partial, self, attributes)"
@@ -199,21 +199,6 @@ ANY_RESULT = st.recursive(
     ),
     max_leaves=6,
 )
-
-
-def same(one: Any, other: Any) -> bool:
-    """Compare with types, order of keys, signs of zeros and NaN."""
-    if type(one) is not type(other):
-        return False
-    if isinstance(one, dict):
-        return list(one) == list(other) and all(same(one[key], other[key]) for key in one)
-    if isinstance(one, (list, tuple)):
-        return len(one) == len(other) and all(map(same, one, other))
-    if isinstance(one, (np.ndarray, np.generic)):
-        return one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
-    if isinstance(one, float):
-        return (math.isnan(one) and math.isnan(other)) or (one == other and math.copysign(1, one) == math.copysign(1, other))
-    return bool(one == other)
 
 
 @given(ANY_RESULT)

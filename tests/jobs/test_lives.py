@@ -210,6 +210,7 @@ def test_ctrl_c_leaves_no_process_and_the_next_run_goes_on(hold: int, options: d
     assert {int(job) for word, its, job in log_of(tmp_path) if (word, its) == ("begin", "1")} == set(range(COUNT)) - before
 
 
+@pytest.mark.slow
 def test_two_ctrl_cs_leave_no_process_either(tmp_path: Path) -> None:
     with life(tmp_path, 0, WAYS[1], hold=7) as running:
         assert running.read(2)

@@ -144,16 +144,3 @@ def test_arguments_that_the_c_could_not_survive_are_refused() -> None:
         gather([*of, ColumnTable([np.zeros(3)])], ints([0]), ints([0]), None, [np.zeros(1, np.int64)])
     with pytest.raises(SpecError, match="one column has 3 rows, another 2"):
         ColumnTable([np.zeros(3), np.zeros(2)])
-
-
-def test_the_twin_puts_rows_where_they_should_go_and_converts_their_values() -> None:
-    tables = [
-        ColumnTable([np.array([1, 2, 3]), np.array([[1.5, 2.5], [3.5, 4.5], [5.5, 6.5]])]),
-        ColumnTable([np.array([7]), np.array([[8.0, 9.0]])]),
-    ]
-    out = [np.zeros(4, np.float32), np.zeros((4, 2))]
-    assert columns.by_twin(tables, ints([0, 1, 0]), ints([2, 0, 0]), None, out) == -1
-    assert out[0].tolist() == [3, 7, 1, 0]
-    assert out[1].tolist() == [[5.5, 6.5], [8.0, 9.0], [1.5, 2.5], [0.0, 0.0]]
-    assert columns.by_twin(tables, ints([0, 1]), ints([1, 0]), ints([3, 0]), out) == -1
-    assert out[0].tolist() == [7, 7, 1, 2]

@@ -17,13 +17,3 @@ def test_lanes_side_by_side_give_the_check_sum_of_a_plain_loop(size: int, monkey
 def test_zeros_in_front_count_though_the_remainder_begins_with_zero_there() -> None:
     sums = {framing.crc32c_twin(bytes(size), size, 0) for size in range(0, 9000, 500)}
     assert len(sums) == 18
-
-
-def test_it_finds_and_checks_frames_as_the_c_version_does() -> None:
-    file = np.frombuffer(bytes.fromhex("000000000000000029039807d8ea82a2"), np.uint8)
-    offsets, lengths, state = np.zeros(2, np.int64), np.zeros(2, np.int64), np.zeros(3, np.int64)
-    assert framing.scan_frames_twin(file, (16, 99, 2, 7), offsets, lengths, state) == 1
-    assert (offsets[0], lengths[0], state.tolist()) == (7, 16, [16, 0, 0])
-    statuses = np.zeros(2, np.uint8)
-    assert framing.check_frames_twin(file, np.array([0, 1]), np.array([16, 16]), True, statuses) == 1
-    assert statuses.tolist() == [0, 3]

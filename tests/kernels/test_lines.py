@@ -132,20 +132,6 @@ def test_arguments_that_the_c_could_not_survive_are_refused() -> None:
         lines.find_records(array(b"a"), 0, COMMA, QUOTE, 4, ends)
 
 
-def test_the_twin_finds_lines_and_records_of_one_text() -> None:
-    data, ends = array(b'a,"b\nc"\nd\n'), np.empty(5, np.int64)
-    state, done = np.array([lines.BEFORE]), np.zeros(1, np.int64)
-    assert (lines.find_lines_twin(data, 10, ends, done), done[0]) == (3, 10)
-    assert ends[:3].tolist() == [15, 18, 20]
-    assert (lines.find_records_twin(data, 0, (COMMA, QUOTE), ends, state, done), done[0], state[0]) == (2, 10, lines.BEFORE)
-    assert ends[:2].tolist() == [8, 10]
-    data = array(b"a\nb\nc")
-    state[0] = lines.PLAIN
-    assert (lines.find_lines_twin(data, 0, ends[:1], done), done[0]) == (1, 2)
-    assert (lines.find_records_twin(data, 0, (COMMA, QUOTE), ends[:1], state, done), done[0], state[0]) == (1, 2, lines.BEFORE)
-    assert (lines.find_lines_twin(data, 0, ends[:0], done), done[0]) == (0, 0)
-
-
 CHECKERS = {"numpy": (lines.widened_twin, lines.check_ends_twin), **({} if LIBRARY is None else {"c": (LIBRARY.widen, LIBRARY.check_ends)})}
 
 

@@ -120,26 +120,3 @@ def test_arguments_that_the_c_could_not_survive_are_refused(descriptor: int) -> 
         tokens.read_windows(one, numbers(-1), np.dtype("u2"), 0, np.zeros((1, 4), np.int64))
     with pytest.raises(SpecError, match="bound=-1 is outside"):
         tokens.read_windows(one, numbers(0), np.dtype("u2"), -1, np.zeros((1, 4), np.int64))
-
-
-@pytest.mark.parametrize(
-    ("offset", "bound", "row", "report", "read"),
-    [
-        (2, 0, -1, [0, 0], [1, 2, 3]),
-        (2, 4, -1, [0, 0], [1, 2, 3]),
-        (2, 3, 0, [tokens.OUTSIDE, 2], [1, 2, 3]),
-        (16, 0, 0, [tokens.SHORT, 4], [0, 0, 0]),
-    ],
-)
-def test_the_twin_reads_one_row(tmp_path: Path, offset: int, bound: int, row: int, report: list[int], read: list[int]) -> None:
-    path = tmp_path / "ten.bin"
-    path.write_bytes(np.arange(10, dtype=np.uint16).tobytes())
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        out, why = np.zeros((1, 3), np.int64), np.zeros(2, np.int64)
-        arguments = (np.array([descriptor], np.int32), np.array([offset]), np.dtype(np.uint16), bound)
-        assert tokens.read_windows_twin(*arguments, out, why) == row
-    finally:
-        os.close(descriptor)
-    assert why.tolist() == report
-    assert out[0].tolist() == read

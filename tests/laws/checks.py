@@ -231,6 +231,7 @@ def completed_elements_come_once(plan: Plan, draw: Draw) -> None:
     assume(whole.error is None and len(whole.items) < MOST)
     size = draw(st.integers(1, 4))
     copies = draw(st.sampled_from([1, 2]))
+    assume(len(whole.items) * copies < MOST)
     dataset = completed.flat_map(lambda x: [x] * copies).batch(size, collate_fn=list) if draw(st.booleans()) else completed
     ways = [draw(options()) for _ in range(3)]
     items: list[Any] = []

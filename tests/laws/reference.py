@@ -606,6 +606,7 @@ class Batch(Node):
     ) -> None:
         super().__init__(kid)
         self.make, self.count, self.drop, self.shift, self.stride = make, count, drop, shift or count, stride
+        self.gathers = shift is not None  # a window is made where it stands; a batch when the next operator asks for it
         self.batched = True
 
     def _places(self, number: int, size: Any) -> list[int]:
@@ -659,11 +660,17 @@ class Batch(Node):
             cells[size] = cell
             size += 1
             if number * self.shift + last < size:
-                yield self._made([cells[place] for place in self._places(number, size)])
+                yield self._group(cells, number, size)
                 number += 1
         while number * self.shift < size and not self.drop:
-            yield self._made([cells[place] for place in self._places(number, size)])
+            yield self._group(cells, number, size)
             number += 1
+
+    def _group(self, cells: dict[int, Cell], number: int, size: int) -> Cell:
+        cell = self._made([cells[place] for place in self._places(number, size)])
+        if self.gathers:
+            cell.get()
+        return cell
 
 
 # -- folds ------------------------------------------------------------------------------------------------------------------------

@@ -223,5 +223,5 @@ def test_inside_a_batch_of_batches_what_cannot_be_read_is_a_failure_of_the_read(
         for _ in feed:
             pass
     assert "stage 'read'" in caught.value.__notes__[0]
-    with ds.feed(on_read_error=ps.Replace(), **way) as feed:
+    with ds.feed(on_error=ps.Replace(), **way) as feed:
         assert [batch.tolist() for batch in feed] == [[[0]], [[1]], [[3]], [[3]]]

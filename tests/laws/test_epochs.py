@@ -270,13 +270,6 @@ def test_a_closed_feed_has_no_next_epoch():
         feed.set_epoch(3)
 
 
-def test_a_recorded_order_is_that_of_one_epoch(tmp_path: Any):
-    with S.feed(ordered=False, record=str(tmp_path / "order"), executor="threads", num_workers=2) as feed:
-        list(feed)
-        with pytest.raises(PlanError, match="hold one epoch"):
-            iter(feed)
-
-
 def test_threads_share_an_iterator_and_each_element_goes_to_one_of_them():
     found: list[int] = []
     with ps.from_source(range(500)).shuffle(seed=1).feed(executor="threads", num_workers=2) as feed:
@@ -342,6 +335,7 @@ def test_a_state_without_epochs_is_one_of_epoch_0():
     with S.batch(4).feed() as feed:
         first = [plain(next(feed)) for _ in range(2)]
         state = {key: value for key, value in feed.state_dict().items() if key not in ("epoch", "crc32")}
+        state["position"] = {"source": state["position"]["source"], "done": [[], []], "sequencers": []}
     from penstock._plan.saved import sealed
 
     with S.batch(4).feed() as feed:

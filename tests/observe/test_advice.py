@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from core import core
 
 import penstock as ps
 from penstock._executors import choice
@@ -173,7 +174,7 @@ def test_a_collate_fn_that_takes_the_time_is_named() -> None:
     assert {stage.name: stage.in_program for stage in feed.stats().stages} == {"read": False, "collate_fn": True}
 
 
-@pytest.mark.parametrize(("options", "step_s"), [({"num_workers": 1}, 0.0), ({"executor": "threads"}, 0.0), ({}, 0.05)])
+@pytest.mark.parametrize(("options", "step_s"), core([({}, 0.05), ({"num_workers": 1}, 0.0), ({"executor": "threads"}, 0.0)]))
 def test_who_has_asked_for_workers_or_has_a_slower_loop_is_told_nothing(options: dict[str, Any], step_s: float) -> None:
     begin_s = time.monotonic()
     feed = ps.from_source(range(100_000)).map(nap).batch(2).feed(**options)

@@ -10,6 +10,7 @@ import time
 from typing import Any
 
 import pytest
+from core import core
 
 import penstock as ps
 from penstock.observe import ConsumerStats, Snapshot, StageStats, explain
@@ -454,8 +455,10 @@ with ps.from_source(range(count)).map(globals()[name]).batch(8).feed(executor="t
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/thread-self/schedstat"), reason="the time that a thread is queued is read from /proc")
-@pytest.mark.parametrize("num_workers", [2, pytest.param(4, marks=pytest.mark.slow)])
-@pytest.mark.parametrize(("name", "count", "gil"), [("loop", 600, True), ("digest", 400, False), ("sort", 100, False), ("nap", 300, False)])
+@pytest.mark.parametrize("num_workers", core([2, 4]))
+@pytest.mark.parametrize(
+    ("name", "count", "gil"), core([("loop", 600, True), ("digest", 400, False), ("sort", 100, False), ("nap", 300, False)], 2)
+)
 def test_the_report_of_a_real_run_names_the_gil_exactly_for_a_function_that_holds_it(
     name: str, count: int, gil: bool, num_workers: int
 ) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from core import core
 from observe.test_curves import points_of
 
 import penstock as ps
@@ -86,11 +87,13 @@ NAMES = ["batch", "batch of texts", "padded_batch", "map above batch", "shuffle 
 
 @pytest.mark.parametrize(
     ("name", "keep"),
-    [
-        *((name, "keep") for name in NAMES),
-        *(pytest.param(name, "let go", marks=pytest.mark.slow if name != "batch" else ()) for name in NAMES),
-        ("elements", "let go"),  # single elements may be the source's own
-    ],
+    core(
+        [
+            *((name, keep) for name in NAMES for keep in ("keep", "let go")),
+            ("elements", "let go"),
+        ],
+        [("batch", "keep"), ("batch", "let go"), ("map above batch", "keep"), ("elements", "let go")],
+    ),
 )
 def test_the_parts_add_up_to_what_the_process_grew_by(name: str, keep: str) -> None:
     done = subprocess.run([sys.executable, "-c", PARTS, name, keep], capture_output=True, text=True, timeout=100, check=True)

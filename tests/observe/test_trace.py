@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from core import core
 from observe.timelines import Record, check_arrows, check_names, check_nesting, loaded, spans_of
 
 import penstock as ps
@@ -218,7 +219,7 @@ with ps.from_source(range(10**6)).batch(4).feed(executor="threads", num_workers=
 """
 
 
-@pytest.mark.parametrize("after_s", [0.0, 0.3, 0.8])
+@pytest.mark.parametrize("after_s", core([0.0, 0.3, 0.8], [0.3]))
 def test_a_killed_program_leaves_strict_json(tmp_path: Path, after_s: float) -> None:
     path = tmp_path / "t.json"
     with subprocess.Popen([sys.executable, "-c", PROGRAM, str(path)], stdout=subprocess.PIPE, text=True) as program:

@@ -146,6 +146,14 @@ def first(pair: Any) -> Any:
     return pair[0]
 
 
+def test_the_quarantine_of_a_policy_is_written_and_changes_nothing_of_what_is_packed(tmp_path: Path) -> None:
+    ds, file = dataset(20).map(bad_at_7), tmp_path / "bad.jsonl"
+    without = packed(tmp_path / "a", ds, on_error=ps.Skip())
+    assert packed(tmp_path / "b", ds, on_error=ps.Skip(quarantine=file)).record == without.record
+    assert packed(tmp_path / "a", ds, on_error=ps.Skip(quarantine=tmp_path / "other.jsonl")).was_there
+    assert [int(one["number"]) for one in ps.read_quarantine(file, dataset(20))] == [7]
+
+
 def test_a_finished_folder_with_a_missing_or_changed_shard_is_refused(tmp_path: Path) -> None:
     packed(tmp_path)
     path = tmp_path / "out" / "data-00001-of-00002.tfrecord"

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from core import core
 from packing.small import bad_at_7, dataset, odd, twice
 
 import penstock as ps
@@ -33,7 +34,7 @@ def same(one: list[Any], other: list[Any]) -> bool:
 
 
 @pytest.mark.parametrize("name", DATASETS)
-@pytest.mark.parametrize("num_shards", [1, 3, 7])
+@pytest.mark.parametrize("num_shards", core([3, 1, 7]))
 def test_all_parts_together_are_the_whole(name: str, num_shards: int) -> None:
     whole = DATASETS[name]()
     cut = split(whole)

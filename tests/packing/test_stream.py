@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from core import core
 from packing.small import Disk, FailingDisk, Stream, bad_at_7, dataset, element, hashes, odd, twice
 
 import penstock as ps
@@ -86,8 +87,7 @@ STREAMS: dict[str, Callable[[], ps.Dataset]] = {
 }
 
 
-@pytest.mark.parametrize("name", STREAMS)
-@pytest.mark.parametrize("fmt", ["tfrecord", "tar"])
+@pytest.mark.parametrize(("name", "fmt"), core([(name, fmt) for fmt in ("tfrecord", "tar") for name in STREAMS], len(STREAMS) + 1))
 def test_what_is_packed_is_what_a_feed_gives(tmp_path: Path, name: str, fmt: str) -> None:
     whole = [plain(one) for one in STREAMS[name]().feed(executor="inline")]
     for workers, shard_bytes in ((1, None), (3, 300)):

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.lib.stride_tricks import sliding_window_view
+from sources.gathering import gathered
 
 from penstock._contracts.source import ColumnSource
 from penstock.errors import LengthMismatch, PlanError
@@ -17,12 +18,6 @@ from penstock.sources import ArraySource
 from penstock.testing import check_source
 
 Pair = namedtuple("Pair", ["left", "right"])
-
-
-def gathered(source: ArraySource, indices: list[int]) -> list[Any]:
-    rows: list[Any] = []
-    source.gather(indices, rows)
-    return rows
 
 
 def test_elements_are_rows_of_every_leaf_in_the_structure_of_the_tree() -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sources.gathering import gathered
 
 import penstock as ps
 from penstock._contracts.source import ColumnSource
@@ -24,12 +25,6 @@ from penstock.testing import check_source
 def records_of(path: Path, text: str, **options: Any) -> Any:
     path.write_bytes(text.encode("utf-8", "surrogateescape"))
     return csv_source(path, **options)
-
-
-def gathered(source: Any) -> list[Any]:
-    rows: list[Any] = []
-    source.gather(list(range(len(source))), rows)
-    return rows
 
 
 def test_fields_are_text_by_the_names_of_the_header(tmp_path: Path) -> None:

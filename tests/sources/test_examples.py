@@ -123,7 +123,7 @@ def test_skip_and_quarantine_take_exactly_the_bad_records(tmp_path: Path, featur
     pattern = write(tmp_path, {0: BROKEN, 12: b"\xff", 13: BROKEN, 39: BROKEN})
     flip(tmp_path, 7)
     kept = tmp_path / "quarantine"
-    with ps.read_tfrecord(pattern, features=features).batch(8).feed(on_error=ps.Skip(), quarantine=kept, **options) as feed:
+    with ps.read_tfrecord(pattern, features=features).batch(8).feed(on_error=ps.Skip(quarantine=kept), **options) as feed:
         got = [y for batch in feed for y in batch["y"].tolist()]
         assert feed.stats().num_skipped == 5
     bad = [0, 7, 12, 13, 39]

@@ -5,23 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sources.gathering import fill, gathered
 
 from penstock._contracts.source import ColumnSource, IndexedSource
 from penstock.errors import PlanError, SourceError
 from penstock.sources import FilesSource
 from penstock.testing import check_source
-
-
-def gathered(source: FilesSource, indices: Any = None) -> list[Any]:
-    rows: list[Any] = []
-    source.gather(range(len(source)) if indices is None else indices, rows)
-    return rows
-
-
-def fill(folder: Path, *names: str) -> None:
-    for name in names:
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(name.encode("utf-8", "surrogateescape"))
 
 
 def test_files_come_sorted_by_bytes_with_path_and_data(tmp_path: Path) -> None:

@@ -2,25 +2,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
+from sources.gathering import fill, gathered
 
 import penstock as ps
 from penstock.errors import PlanError, SourceError
 from penstock.sources import ImageFolderSource
-
-
-def fill(folder: Path, *names: str) -> None:
-    for name in names:
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(name.encode())
-
-
-def gathered(source: ImageFolderSource) -> list[Any]:
-    rows: list[Any] = []
-    source.gather(range(len(source)), rows)
-    return rows
 
 
 def test_classes_are_numbered_in_the_order_of_their_names_and_each_image_has_its_own(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sources.gathering import gathered
 
 import penstock as ps
 from penstock.errors import PlanError, RecordError
@@ -18,12 +19,6 @@ from penstock.testing import check_source
 def lines_of(path: Path, text: str | bytes, **options: Any) -> Any:
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     return jsonl_source(path, **options)
-
-
-def gathered(source: Any) -> list[Any]:
-    rows: list[Any] = []
-    source.gather(list(range(len(source))), rows)
-    return rows
 
 
 def refused(path: Path, line: str | bytes, match: str, **options: Any) -> RecordError:

@@ -6,22 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sources.gathering import fill, gathered
 
 from penstock._contracts.source import ColumnSource, IndexedSource
 from penstock.errors import ListFileError, PlanError, SourceError
 from penstock.sources import ListSource
-
-
-def fill(folder: Path, *names: str) -> None:
-    for name in names:
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(os.fsencode(name))
-
-
-def gathered(source: ListSource, indices: Any = None) -> list[Any]:
-    rows: list[Any] = []
-    source.gather(range(len(source)) if indices is None else indices, rows)
-    return rows
 
 
 def listed(folder: Path, text: str | bytes, **options: Any) -> ListSource:

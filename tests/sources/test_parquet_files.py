@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from _storage.forks import forked, held_by_another_thread
+from core import core
 from formats.tables import numbers, opened, spoil, write
 
 import penstock as ps
@@ -294,8 +295,7 @@ def test_behind_a_fork_row_groups_are_read_whatever_threads_of_the_parent_were_a
         forked(child)
 
 
-@pytest.mark.parametrize("compression", ["none", "snappy"])
-@pytest.mark.parametrize("coded", [False, True])
+@pytest.mark.parametrize(("compression", "coded"), core([("snappy", True), ("none", False), ("snappy", False), ("none", True)], 2))
 def test_nothing_that_is_decoded_lies_in_memory_that_is_used_again(tmp_path: Path, compression: str, coded: bool) -> None:
     generator = np.random.default_rng(3)
     count = 6000

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sources.gathering import gathered
 from sources.memory import growth, needs_proc
 
 import penstock as ps
@@ -17,12 +18,6 @@ from penstock.sources.text import LineSource, text_source
 from penstock.testing import check_source
 
 TEXT = "one\n\ntwo\r\n  \nthrée ☃\nlast"
-
-
-def gathered(source: Any, indices: Any = None) -> list[Any]:
-    rows: list[Any] = []
-    source.gather(list(range(len(source)) if indices is None else indices), rows)
-    return rows
 
 
 def lines_of(path: Path, data: bytes | str, **options: Any) -> LineSource:

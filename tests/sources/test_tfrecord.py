@@ -80,7 +80,7 @@ def test_a_block_in_any_order_names_the_bad_record(tmp_path: Path) -> None:
     assert error.value.what.startswith(
         f"record 2 of '{path}' at offset {borders(FIVE)[2]}: the 12 bytes of its data have the masked CRC32C 0x"
     )
-    assert "feed(on_read_error=ps.Skip()) leaves the record out" in error.value.fix
+    assert "feed(on_error=ps.Skip()) leaves the record out" in error.value.fix
     unchecked = elements(opened(path, check_crc=False))
     assert unchecked[:2] + unchecked[3:] == FIVE[:2] + FIVE[3:]
 

@@ -67,9 +67,10 @@ def test_a_function_is_tangled_by_what_branches_in_it_and_in_the_functions_in_it
 
 
 def test_modes_are_counted_where_they_are_made(tmp_path: Path) -> None:
-    modes = "def lower(root, *, folded=1, skips=0): pass\nclass A:\n    def feed(self, *, b=1, c=2, **unknown): pass\n"
+    modes = "def lower(root, *, folded=1, skips=0): pass\n"
+    options = "class Options:\n    b: int = 1\n    c: int = 2\nclass Torch:\n    d: int = 3\n"
     same = "class Same: pass\nclass _Own: pass\n"
-    found = figures(tree(tmp_path, _engine__lowering=modes, one__a=same, two__b=same))
+    found = figures(tree(tmp_path, _engine__lowering=modes, _contracts__options=options, one__a=same, two__b=same))
     assert (found["programs of a plan"], found["options of feed()"], found["class names in more than one room"]) == (4, 2, 1)
 
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from core import core
 
 import run_tests
 
@@ -38,12 +39,15 @@ def test_a_test_that_passes_alone_is_named_and_passes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "status"),
-    [
-        pytest.param("def test_it():\n    assert 1 == 2\n", 1, id="fails twice"),
-        pytest.param("".join(f"def test_{n}():\n    assert 1 == 2\n" for n in range(run_tests.MOST + 1)), 1, id="too many fail"),
-        pytest.param("", 5, id="no test"),
-        pytest.param("def test_it():\n    pass\n", 0, id="passes"),
-    ],
+    core(
+        [
+            ("def test_it():\n    assert 1 == 2\n", 1),
+            ("".join(f"def test_{n}():\n    assert 1 == 2\n" for n in range(run_tests.MOST + 1)), 1),
+            ("", 5),
+            ("def test_it():\n    pass\n", 0),
+        ]
+    ),
+    ids=["fails twice", "too many fail", "no test", "passes"],
 )
 def test_any_other_run_ends_with_the_code_of_pytest(tmp_path: Path, text: str, status: int) -> None:
     done = run(tmp_path, text)
@@ -52,6 +56,7 @@ def test_any_other_run_ends_with_the_code_of_pytest(tmp_path: Path, text: str, s
     assert ("== again, alone" in done.stdout) is ("1 == 2" in text and text.count("def ") == 1)
 
 
+@pytest.mark.slow
 def test_the_test_files_are_listed_with_their_number_of_tests(tmp_path: Path) -> None:
     (tmp_path / "test_other.py").write_text("import time\n\ndef test_it():\n    time.sleep(0.3)\n")
     done = run(tmp_path, "def test_one():\n    pass\n\ndef test_two():\n    pass\n", "-n", "2")

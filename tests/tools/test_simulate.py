@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from simulate import SMALL, VirtualWorkers, markdown, report, run_with_failures, states
 
 
@@ -17,6 +19,7 @@ def test_a_state_does_not_grow_with_the_samples() -> None:
         assert many - few <= 17 * 6, row  # six digits more for each of the sources, and for the whole
 
 
+@pytest.mark.slow
 def test_the_report_has_no_sample_twice_and_ranks_agree_after_a_move() -> None:
     tables = report(SMALL)
     rows = [row for table in tables.values() for row in table]
@@ -27,13 +30,14 @@ def test_the_report_has_no_sample_twice_and_ranks_agree_after_a_move() -> None:
     assert all(markdown(table).startswith("| ") for table in tables.values())
 
 
+@pytest.mark.slow
 def test_workers_on_a_virtual_clock_are_all_used_and_a_death_holds_up_an_ordered_feed_only_when_it_is_long() -> None:
     rates = []
     for speeds, options in (
-        ([10.0] * 8, {}),
-        ([1.0] + [10.0] * 7, {}),
-        ([10.0] * 8, {"lifetime_s": 30.0, "again_s": 0.5}),
-        ([10.0] * 8, {"lifetime_s": 30.0, "again_s": 60.0}),
+        ([2.0] * 8, {}),
+        ([0.2] + [2.0] * 7, {}),
+        ([2.0] * 8, {"lifetime_s": 30.0, "again_s": 0.5}),
+        ([2.0] * 8, {"lifetime_s": 30.0, "again_s": 60.0}),
     ):
         workers = VirtualWorkers(speeds, **options)
         workers.run(300.0)
@@ -44,6 +48,7 @@ def test_workers_on_a_virtual_clock_are_all_used_and_a_death_holds_up_an_ordered
     assert rates[3] < 0.5
 
 
+@pytest.mark.slow
 def test_in_completion_order_many_thousands_of_elements_go_on_behind_one_that_is_late() -> None:
     workers = VirtualWorkers([100.0] * 16 + [1e-6], ordered=False)
     workers.run(10.0)

@@ -13,6 +13,7 @@ from trip import count, form_of
 
 
 @pytest.mark.skipif(backend() != "c", reason="the ceilings are those of the kernels in C")
+@pytest.mark.slow
 def test_no_trip_is_longer_than_its_ceiling_and_each_has_one_length() -> None:
     found = trips()
     assert found == trips()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from typing import NamedTuple
@@ -85,6 +86,7 @@ class ElementLost(NamedTuple):
             own.
         place: pass and number in what the plan begins with, None when only the keys are known.
         retries: how often it was tried again before.
+        quarantine: the file that gets a line of it, as its policy says.
     """
 
     time_ns: int
@@ -96,6 +98,7 @@ class ElementLost(NamedTuple):
     place: tuple[int, int] | None
     error: BaseException
     retries: int
+    quarantine: str | os.PathLike[str] | None = None
 
 
 class ElementRetried(NamedTuple):

@@ -3,35 +3,34 @@
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, TypeAlias
 
-from penstock._contracts.arguments import flag, path_name, real_number, whole_number
+from penstock._contracts.arguments import flag, real_number, whole_number
 from penstock._contracts.policy import Policy, Raise, checked_policy
 from penstock._contracts.process import refuse_on_windows
 from penstock.errors import PlanError
 
-__all__ = ["Options", "Processes", "RayOptions", "Threads"]
+__all__ = ["ExecutorOption", "Jax", "Options", "OutputOption", "OwnExecutor", "Processes", "Ray", "Threads", "Torch"]
 
 _ON_STALL = ("raise", "warn", "skip")
-_OUTPUTS = ("numpy", "torch", "jax")
-_EXECUTORS = ("auto", "inline", "threads", "processes", "ray")
-_KILLABLE = ("processes", "ray")
 _LONGEST_S = 2.0**31
 """68 years: clocks and locks of the system count little further."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RayOptions:
-    """The cluster of `executor="ray"`, and what a worker takes of it.
+class Ray:
+    """The executor "ray": workers are actors of a cluster.
 
     Attributes:
         address: of the cluster, as `ray.init` takes it; None is the one that this program is connected to, or that runs here.
         num_cpus: CPUs of the cluster that a worker reserves, as Ray counts them.
         resources: other resources that it reserves, by name, such as {"decoder": 1}.
         runtime_env: the environment of the workers, as Ray takes it, such as {"working_dir": "."}.
+
+    Raises:
+        PlanError: an amount is neither a whole number >= 0 nor a part of 1, or something is of another type.
     """
 
     address: str | None = None
@@ -40,11 +39,14 @@ class RayOptions:
     runtime_env: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        amounts = {"num_cpus": self.num_cpus, **self.resources}
-        for name, amount in amounts.items():
+        for name, kind, words in (("address", str, "a text"), ("resources", Mapping, "a dict"), ("runtime_env", Mapping, "a dict")):
+            value = getattr(self, name)
+            if not isinstance(value, kind) and (value is not None or name == "resources"):
+                raise _refused(name, value, "is of another type", f"give {words}", where="Ray")
+        for name, amount in {"num_cpus": self.num_cpus, **self.resources}.items():
             number = real_number(amount)
             if number is None or number < 0 or (number > 1 and number % 1):
-                raise PlanError(f"{name}={amount!r} is no amount", where="RayOptions", fix="give a whole number, or a part of 1")
+                raise _refused(name, amount, "is no amount", "give a whole number, or a part of 1", where="Ray")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +58,7 @@ class _Verified:
     def __post_init__(self) -> None:
         share = real_number(self.verify)
         if share is None or not 0 <= share <= 1:
-            raise PlanError(f"verify={self.verify!r} is no share", where=type(self).__name__, fix="give a number from 0 to 1, such as 0.01")
+            raise _refused("verify", self.verify, "is no share", "give a number from 0 to 1, such as 0.01", where=type(self).__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,10 +66,9 @@ class Threads(_Verified):
     """The executor "threads": your functions are called several at a time, and must be thread-safe.
 
     Attributes:
-        verify: the share of elements that are computed a second time, while no other function of yours runs in the feed, and compared; the
-            same elements in each run. Where the two differ, the feed raises `errors.NotRepeatable`, which names the function, the element
-            and the field. The other threads wait
-            meanwhile. Async functions are left out, and so are the elements of a generator themselves.
+        verify: the share of elements, from 0 to 1, that are computed a second time, while no other function of yours runs in the feed, and
+            compared; the same elements in each run. Where the two differ, the feed raises `errors.NotRepeatable`, which names the function,
+            the element and the field. Async functions are left out, and so are the elements of a generator themselves.
     """
 
 
@@ -80,6 +81,84 @@ class Processes(_Verified):
     """
 
 
+class OwnExecutor(Protocol):
+    """An executor of your own, as a value. What an engine has is no public interface: see "Add an executor" in the documentation."""
+
+    def executor(self, engine: Any) -> Any:
+        """Return what runs the tasks of an engine: an object with `start`, `wait` and `join`. Called once for each epoch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Framework:
+    """What `Torch` and `Jax` have in common."""
+
+    device: Any = None
+    depth: int = 2
+    transform: Callable[[Any], Any] | None = None
+
+    def __post_init__(self) -> None:
+        where = type(self).__name__
+        depth = whole_number(self.depth)
+        if depth is None or depth < 1:
+            raise _refused("depth", self.depth, "is not a number of batches", "give a whole number >= 1", where=where)
+        if self.transform is not None and not callable(self.transform):
+            raise _refused("transform", self.transform, "is no function", "give a function of a batch that returns one", where=where)
+        object.__setattr__(self, "depth", depth)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Torch(_Framework):
+    """The output "torch": tensors of the shapes and dtypes of the arrays, on the CPU over the same memory. Texts and objects stay.
+
+    Attributes:
+        device: that batches are copied to, ahead of the loop, as `torch.device` takes it; None leaves them on the CPU.
+        pin_memory: whether batches lie in memory that a device reads by itself, those of worker processes too; "auto": for a CUDA device.
+        depth: how many batches are copied ahead of the one that the loop takes, beyond memory_bytes, at least 1. Not on a CPU.
+        transform: called with each batch of tensors when the loop takes it, such as to make float32 of uint8; the loop gets the result.
+
+    Raises:
+        PlanError: a value is of another type, or out of bounds.
+    """
+
+    pin_memory: bool | Literal["auto"] = "auto"
+
+    def __post_init__(self) -> None:
+        _Framework.__post_init__(self)
+        pins = flag(self.pin_memory)
+        if pins is None and not _is_one_of(self.pin_memory, ("auto",)):
+            raise _refused("pin_memory", self.pin_memory, "is not known", 'give "auto", True or False', where="Torch")
+        object.__setattr__(self, "pin_memory", "auto" if pins is None else pins)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Jax(_Framework):
+    """The output "jax": JAX arrays of the shapes of the arrays, copied; dtypes are as JAX has them. Texts and objects stay.
+
+    Attributes:
+        device: that batches are copied to, ahead of the loop: a device of JAX, or a platform such as "gpu". None is where JAX puts arrays.
+        depth: how many batches are copied ahead of the one that the loop takes, beyond memory_bytes, at least 1.
+        transform: called with each batch of JAX arrays when the loop takes it; the loop gets the result.
+        sharding: the `jax.sharding.Sharding` of each array, or a dict of them by field; each process gives its part.
+
+    Raises:
+        PlanError: a value is of another type or out of bounds, or device= and sharding= are both given.
+    """
+
+    sharding: Any = None
+
+    def __post_init__(self) -> None:
+        _Framework.__post_init__(self)
+        if self.device is not None and self.sharding is not None:
+            raise _refused("sharding", self.sharding, "names the devices already", "leave device= out", where="Jax")
+
+
+ExecutorOption: TypeAlias = Literal["auto", "inline", "threads", "processes", "ray"] | Threads | Processes | Ray | OwnExecutor
+OutputOption: TypeAlias = Literal["numpy", "torch", "jax"] | Torch | Jax
+_EXECUTORS = {"auto": None, "inline": None, "threads": Threads, "processes": Processes, "ray": Ray}
+_OUTPUTS = {"numpy": None, "torch": Torch, "jax": Jax}
+"""What a short form stands for; None where it has no options."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """Options of `Dataset.feed`; the elements are the same for all of them, and so is their order but for `ordered=False`.
@@ -89,9 +168,8 @@ class Options:
             the cluster with executor="ray"; 0 means inline.
         executor: "threads", where your functions are called several at a time; "processes"; "ray", for a cluster; "inline" (everything in
             the consumer's thread); or "auto", which follows `num_workers`: a number runs your functions in so many worker processes, 0
-            inline, and "auto" in one thread of the program, one call at a time, beside the shared workers. `ps.Threads(verify=0.01)` and
-            `ps.Processes(...)` stand for "threads" and "processes" with options of their own.
-        ray_options: with executor="ray", the cluster and what a worker takes of it.
+            inline, and "auto" in one thread of the program, one call at a time, beside the shared workers. "threads", "processes" and
+            "ray" are short for `ps.Threads()`, `ps.Processes()` and `ps.Ray()`. One of your own is an object with `executor(engine)`.
         memory_bytes: bound on what the feed holds: elements that are read or computed ahead, finished batches, and the one delivered
             last; "auto" is 256 MB. Where the batch delivered, the one being built and what a stateful operator has to hold (buckets, packs,
             a shuffle buffer, windows) need more, it is these and nothing else; then batches are made one at a time, and a Notice says so.
@@ -102,46 +180,27 @@ class Options:
             apart.
         on_error: what to do about an element that fails in a stage without an `on_error=` of its own, reading included: `Raise()`,
             `Retry(...)`, `Skip(...)` or `Replace(...)`. Where there is nothing to put in its place, `Replace` raises.
-        on_read_error: the same for reading alone; None is `on_error`.
-        quarantine: a file that gets a line of JSON for each element that was skipped or replaced; see `ps.read_quarantine`.
-        record: with ordered=False, a file that the order is written to as it comes; a resumed run goes on in it.
-        replay: a file that `record` wrote: the elements come again in the order of that run.
-        grace_period_s: how long `close()` waits for running user functions before it raises StillRunning.
+        output: what batches are given as: "numpy" arrays; "torch" tensors or "jax" arrays, short for `ps.Torch()` and `ps.Jax()`, which
+            name a device. `ds[i]` and `ds.spec()` are NumPy's.
         stall_timeout_s: how long one element may run, or nothing may happen, while the consumer waits, before FeedStalled is raised;
             None never looks, nor does infinity. Time in which the process is suspended does not count. The inline executor cannot look.
         on_stall: "raise"; "warn": a RuntimeWarning with the same text, again after twice the time, and the wait goes on; or, with worker
             processes, "skip": the process is killed, and the element counts as one that failed with FeedStalled and is not tried again.
-        output: what batches are given as: "numpy" arrays; "torch" tensors, on the CPU over the same memory; "jax" arrays, copied. Texts and
-            objects stay as they are. `ds[i]` and `ds.spec()` are NumPy's.
-        device: with output="torch" or "jax", the device that batches are copied to, ahead of the loop. None leaves tensors on the CPU, and
-            JAX arrays where JAX puts them.
-        pin_memory: with output="torch", whether batches lie in memory that a device reads by itself, those of worker processes too;
-            "auto" does so for a CUDA device.
-        depth: how many batches are copied ahead of the one that the loop takes, beyond memory_bytes. Not on a CPU with "torch".
-        device_transform: called with each batch of tensors or JAX arrays when the loop takes it, for example to make float32 of uint8 on
-            the device; the loop gets what it returns.
-        sharding: with output="jax", the `jax.sharding.Sharding` of each array, or a dict of them by field; each process gives its part.
+        grace_period_s: how long `close()` waits for running user functions before it raises StillRunning.
+
+    Raises:
+        PlanError: a value is of another type or out of bounds, or on_stall="skip" is given without worker processes.
     """
 
     num_workers: int | Literal["auto"] = "auto"
-    executor: Literal["auto", "inline", "threads", "processes", "ray"] | Threads | Processes = "auto"
-    ray_options: RayOptions = RayOptions()
+    executor: ExecutorOption = "auto"
     memory_bytes: int | Literal["auto"] = "auto"
-    grace_period_s: float = 2.0
     ordered: bool = True
     on_error: Policy = Raise()  # noqa: RUF009 - a frozen value without fields
-    on_read_error: Policy | None = None
-    quarantine: str | None = None
-    record: str | os.PathLike[str] | None = None
-    replay: str | os.PathLike[str] | None = None
+    output: OutputOption = "numpy"
     stall_timeout_s: float | None = 60.0
     on_stall: Literal["raise", "warn", "skip"] = "raise"
-    output: Literal["numpy", "torch", "jax"] = "numpy"
-    device: Any = None
-    pin_memory: bool | Literal["auto"] = "auto"
-    depth: int = 2
-    device_transform: Callable[[Any], Any] | None = None
-    sharding: Any = None
+    grace_period_s: float = 2.0
 
     def __post_init__(self) -> None:
         workers = _count(self.num_workers, 0, "num_workers", "is not a number of workers", 'give "auto", 0 (inline) or a positive number')
@@ -155,80 +214,59 @@ class Options:
         ordered = flag(self.ordered)
         if ordered is None:
             raise _refused("ordered", self.ordered, "is neither True nor False", "give True or False")
-        for name, given, known in (
-            ("executor", self.executor_name, _EXECUTORS),
-            ("on_stall", self.on_stall, _ON_STALL),
-            ("output", self.output, _OUTPUTS),
-        ):
-            if given not in known:
-                raise _refused(name, given, "is not known", f"give one of {', '.join(known)}")
-        self._check_executor_and_output()
+        output = _written_out("output", self.output, _OUTPUTS, (Torch, Jax))
+        executor = self.executor
+        if isinstance(executor, type) or not callable(getattr(executor, "executor", None)):
+            executor = _written_out("executor", executor, _EXECUTORS, (Threads, Processes, Ray))
+        if not _is_one_of(self.on_stall, _ON_STALL):
+            raise _refused("on_stall", self.on_stall, "is not known", f"give one of {', '.join(_ON_STALL)}")
+        if self.on_stall == "skip" and not isinstance(executor, (Processes, Ray)):
+            refuse_on_windows('on_stall="skip"', 'give "raise" or "warn"')
+            words = "needs workers that can be killed, and a thread cannot be"
+            raise _refused("on_stall", self.on_stall, words, 'give executor="processes" too, or "raise" or "warn"')
         checked_policy(self.on_error, "on_error", "feed options")
-        if self.on_read_error is not None:
-            checked_policy(self.on_read_error, "on_read_error", "feed options")
-        numbers = {"num_workers": workers, "memory_bytes": size, "grace_period_s": grace_s, "stall_timeout_s": stall_s, "ordered": ordered}
-        for name, value in {**numbers, **self._paths(ordered)}.items():
+        times = {"grace_period_s": grace_s, "stall_timeout_s": stall_s}
+        values = {"num_workers": workers, "executor": executor, "memory_bytes": size, "ordered": ordered, "output": output, **times}
+        for name, value in values.items():
             object.__setattr__(self, name, value)
 
     @property
     def executor_name(self) -> str:
-        """The executor by its short form."""
-        return type(self.executor).__name__.lower() if isinstance(self.executor, _Verified) else self.executor
+        """The executor by its short form; one of your own by its type."""
+        kind = type(self.executor)
+        if isinstance(self.executor, str):
+            return self.executor
+        return kind.__name__.lower() if kind in _EXECUTORS.values() else f"{kind.__module__}.{kind.__qualname__}"
+
+    @property
+    def own_executor(self) -> OwnExecutor | None:
+        """An executor of your own; None for those that are named here."""
+        return None if isinstance(self.executor, (str, Threads, Processes, Ray)) else self.executor
 
     @property
     def verify(self) -> float:
         """The share of elements that are computed a second time."""
         return float(self.executor.verify) if isinstance(self.executor, _Verified) else 0.0
 
-    def _check_executor_and_output(self) -> None:
-        if self.on_stall == "skip" and self.executor_name not in _KILLABLE:
-            refuse_on_windows('on_stall="skip"', 'give "raise" or "warn"')
-            words = "needs workers that can be killed, and a thread cannot be"
-            raise _refused("on_stall", self.on_stall, words, 'give executor="processes" too, or "raise" or "warn"')
-        if whole_number(self.depth) is None or self.depth < 1:
-            raise _refused("depth", self.depth, "is not a number of batches", "give a whole number >= 1")
-        for name, is_known, words, fix in (
-            ("ray_options", isinstance(self.ray_options, RayOptions), "is not known", "give ps.RayOptions(num_cpus=..., resources={...})"),
-            ("pin_memory", self.pin_memory == "auto" or flag(self.pin_memory) is not None, "is not known", 'give "auto", True or False'),
-            (
-                "device_transform",
-                self.device_transform is None or callable(self.device_transform),
-                "is no function",
-                "give a function of a batch that returns one",
-            ),
-        ):
-            if not is_known:
-                raise _refused(name, getattr(self, name), words, fix)
-        for name, value, outputs in (
-            ("device", self.device, ("torch", "jax")),
-            ("device_transform", self.device_transform, ("torch", "jax")),
-            ("pin_memory", self.pin_memory is True or None, ("torch",)),
-            ("sharding", self.sharding, ("jax",)),
-        ):
-            if value is not None and self.output not in outputs:
-                raise _refused(name, getattr(self, name), f"has no meaning with output={self.output!r}", f"give output={outputs[0]!r} too")
-        if self.device is not None and self.sharding is not None:
-            raise _refused("sharding", self.sharding, "names the devices already", "leave device= out")
+    @property
+    def output_name(self) -> str:
+        """The output by its short form."""
+        return self.output if isinstance(self.output, str) else type(self.output).__name__.lower()
 
-    def _paths(self, ordered: bool) -> dict[str, str | None]:
-        """Return the options that are files, as absolute paths: a user's function may change the working folder before one is opened."""
-        paths: dict[str, str | None] = {}
-        for option in ("quarantine", "record", "replay"):
-            given = getattr(self, option)
-            paths[option] = None if given is None else path_name(given)
-            if given is not None and paths[option] is None:
-                raise _refused(option, given, "is no path", "give the path of a file")
-        path = paths["quarantine"]
-        if path is not None and (os.path.isdir(path) or not os.path.isdir(os.path.dirname(path))):
-            words = "is not a file in an existing folder"
-            raise _refused("quarantine", self.quarantine, words, "give the path of a file, and make its folder")
-        if self.record is not None and (ordered or self.replay is not None):
-            raise PlanError(
-                "record= has nothing to write: the order is that of the plan" if self.replay is None else "record= of a replay",
-                where="feed options",
-                fix="record with ordered=False, and replay without record=",
-            )
-        return paths
+
+def _is_one_of(value: object, names: Iterable[str]) -> bool:
+    return isinstance(value, str) and value in names  # an array would compare each of its numbers
+
+
+def _written_out(name: str, value: Any, short: Mapping[str, type | None], kinds: tuple[type, ...]) -> Any:
+    """Return an option that is a value, given as one or by its short form; this itself where it stands for none."""
+    if isinstance(value, kinds):
+        return value
+    if not _is_one_of(value, short):
+        long = ", ".join(f"ps.{kind.__name__}(...)" for kind in kinds)
+        raise _refused(name, value, "is not known", f"give one of {', '.join(short)}, or {long}")
+    kind = short[value]
+    return value if kind is None else kind()
 
 
 def _count(value: Any, least: int, name: str, words: str, fix: str) -> int | Literal["auto"]:
@@ -242,5 +280,5 @@ def _count(value: Any, least: int, name: str, words: str, fix: str) -> int | Lit
     return number
 
 
-def _refused(name: str, value: object, words: str, fix: str) -> PlanError:
-    return PlanError(f"{name}={value!r} {words}", where="feed options", fix=fix)
+def _refused(name: str, value: object, words: str, fix: str, *, where: str = "feed options") -> PlanError:
+    return PlanError(f"{name}={value!r} {words}", where=where, fix=fix)

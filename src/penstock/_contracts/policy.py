@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import KW_ONLY, dataclass
+import os
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
-from penstock._contracts.arguments import real_number, whole_number
+from penstock._contracts.arguments import path_name, real_number, whole_number
 from penstock._contracts.failing import ReadBrokenOff
 from penstock.errors import PlanError
 
@@ -41,6 +42,15 @@ def _checked_limit(limit: Any, policy: str) -> int | float | None:
     )
 
 
+def _checked_file(file: Any, policy: str) -> str:
+    """Return an absolute path: a function of the user's may change the working folder before the file is opened."""
+    path = path_name(file)
+    if path is None or os.path.isdir(path) or not os.path.isdir(os.path.dirname(path)):
+        what = f"quarantine={file!r} is not a file in an existing folder"
+        raise PlanError(what, where=f"{policy}()", fix="give the path of a file, and make its folder")
+    return path
+
+
 @dataclass(frozen=True, slots=True)
 class Raise:
     """The feed stops at the element's error, behind everything before it: the default."""
@@ -53,10 +63,13 @@ class _Limited:
     limit: int | float | None = None
     _: KW_ONLY
     errors: Errors = Exception
+    quarantine: str | os.PathLike[str] | None = field(default=None, repr=False)  # changes no element: the manifest of a pack has the rest
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "limit", _checked_limit(self.limit, type(self).__name__))
         object.__setattr__(self, "errors", _checked_errors(self.errors, type(self).__name__))
+        if self.quarantine is not None:
+            object.__setattr__(self, "quarantine", _checked_file(self.quarantine, type(self).__name__))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +80,11 @@ class Skip(_Limited):
         limit: how many elements may be left out: a count over the whole run, also across resumes, or a rate (a float) of what was read so
             far in the pass, where the first hundred count as read. One more is `TooManySkipped`. None: any number.
         errors: types of the errors that this is for; others are raised.
+        quarantine: a file that gets a line of JSON for each element that is left out, in an existing folder; see `ps.read_quarantine`.
+            Several policies may name the same one.
+
+    Raises:
+        PlanError: a value is of another type, out of bounds, or no file.
     """
 
 
@@ -80,6 +98,7 @@ class Replace(_Limited):
     Attributes:
         limit: how many elements may be replaced, as for `Skip`.
         errors: types of the errors that this is for; others are raised.
+        quarantine: a file that gets a line for each element that is replaced, as for `Skip`. A wrong value is a PlanError as there.
     """
 
 
@@ -124,16 +143,18 @@ _LONGEST_S = 30.0
 Policy = Raise | Retry | Skip | Replace
 
 
-def checked_policy(policy: Any, name: str, where: str) -> Policy:
+def checked_policy(policy: Any, name: str, where: str, *, of_feed: bool = True) -> Policy:
     """Return `policy` if it is one.
 
     Raises:
-        PlanError: it is something else.
+        PlanError: it is something else; or it has a quarantine, which only a feed writes.
     """
     if not isinstance(policy, (Raise, Retry, Skip, Replace)):
         raise PlanError(
             f"{name}={policy!r} is no policy", where=where, fix="give ps.Raise(), ps.Retry(...), ps.Skip(...) or ps.Replace(...)"
         )
+    if not of_feed and getattr(final(policy), "quarantine", None) is not None:
+        raise PlanError("quarantine= is only written by a feed", where=where, fix=f"leave it out of {name}")
     return policy
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -69,6 +70,7 @@ class LostElement(NamedTuple):
         error: None when it is known from a saved state and was not tried again.
         inner: as that of `Known`.
         fixed: whether it is an element of a batch inside the leaf of the plan: a resume that reads it again tries it once more.
+        quarantine: the file that gets a line of it.
     """
 
     item: int
@@ -86,6 +88,7 @@ class LostElement(NamedTuple):
     retries: int
     inner: tuple[int, ...] = ()
     fixed: bool = False
+    quarantine: str | os.PathLike[str] | None = None
 
     @property
     def action(self) -> str:
@@ -95,7 +98,8 @@ class LostElement(NamedTuple):
     def event(self, now_ns: int) -> ElementLost:
         """Return what is announced of it."""
         assert self.error is not None
-        return ElementLost(now_ns, self.action, self.stage, self.worker, self.where, self.keys, self.place, self.error, self.retries)
+        what = self.stage, self.worker, self.where, self.keys, self.place, self.error, self.retries, self.quarantine
+        return ElementLost(now_ns, self.action, *what)
 
 
 class Entry(NamedTuple):
@@ -283,13 +287,22 @@ class KeyedElement(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """What failed, at which row or item; `of_close` if it was no element but the end of a generator, which is always wanted."""
+    """What failed, at which row or item; `of_close` if it was no element but the end of a generator, which is always wanted.
+
+    With `inside` it was one of several elements that the row or item before `at` gave, and those before it are there.
+    """
 
     at: int
     error: BaseException
     stage: str
     worker: int
     of_close: bool = False
+    inside: bool = False
+
+    @property
+    def row(self) -> int:
+        """The row or item that failed."""
+        return self.at - self.inside
 
 
 class Result(NamedTuple):

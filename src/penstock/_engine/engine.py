@@ -314,7 +314,7 @@ class Engine:
         assert chunk is not None
         failure = made[0].failure
         if failure is not None:
-            made[0] = made[0]._replace(failure=prepare(failure, *segment.where(chunk, failure.at)))
+            made[0] = made[0]._replace(failure=prepare(failure, *segment.where(chunk, failure.row)))
         worker.rest()
         with self._mutex:
             notice = self._scheduler.active.notice
@@ -516,7 +516,7 @@ class Engine:
             self.announce(BlockDone(segment.plan.finishing, worker.index, *times, chunk.num_items, *where))
         worker.rest()  # of what it has just made
         if tail is not None and chunk.progress.failure is None:
-            row = sum(chunk.sizes[: tail.at]) if chunk.sizes is not None else tail.at
+            row = sum(chunk.sizes[: tail.row]) if chunk.sizes is not None else tail.row
             tail = prepare(tail, *segment.where(chunk, row))
         with self._mutex:
             before = self._scheduler.oversize

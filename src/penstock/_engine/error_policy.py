@@ -24,6 +24,7 @@ __all__ = [
     "RAISING",
     "SKIPPED",
     "Around",
+    "Before",
     "ErrorHandler",
     "FailedElement",
     "LossAnnouncer",
@@ -51,6 +52,13 @@ class Partial(NamedTuple):
 
     result: Any
     end: int
+
+
+class Before(NamedTuple):
+    """What an input gives before one of its elements fails."""
+
+    result: Any
+    failure: Failure
 
 
 class FailedElement(NamedTuple):
@@ -136,6 +144,7 @@ class ErrorHandler:
             return failure
         who = case.key, case.where, case.keys, case.place
         loss = LostElement(case.item, case.row, 0, site, policy.limit, *who, failed.stage, worker, failed.error, retries, (), case.fixed)
+        loss = loss._replace(quarantine=policy.quarantine)
         if isinstance(policy, Skip):
             if failed.inner is not None:
                 loss = loss._replace(key=failed.key or case.key, inner=(0, *failed.inner))
@@ -212,6 +221,8 @@ def handled(
 ) -> Any:
     """Return what stands for an input that failed, without those of the elements that it gave which are left out.
 
+    Where one of several elements raises, those before it are run again: one of them may fail, too, in a later step, and comes first.
+
     Args:
         error_handler: says what becomes of it.
         case_of: makes the case of the input without some elements (step, number).
@@ -223,10 +234,16 @@ def handled(
     lost = around.lost
     without = [one.inner[1:] for one in known if one.inner]
     lost.extend(case_of(without).known_as(one) for one in known)
+    behind: Failure | None = None
     try:
         while True:
             if failed is not None:
                 result, failed = error_handler.handle(case_of(without), failed, around.worker, lost)
+                if isinstance(result, Failure) and failed.inner is not None and failed.inner[1]:
+                    behind = result
+                    without.append((*failed.inner, 1))
+                    failed = None
+                    continue
                 inner = lost[-1].inner[1:] if result is SKIPPED else ()
                 if not inner:
                     return result
@@ -234,7 +251,8 @@ def handled(
                 failed = None
                 continue
             try:
-                return run(without)
+                result = run(without)
+                return result if behind is None else Before(result, behind)
             except ElementFailed as found:
                 _let_interrupt_through(found)
                 failed = found.with_traceback(None)
@@ -302,6 +320,8 @@ def in_pieces(
         result = handle(begin, failed if begin == bad else None)
         if isinstance(result, Failure):
             return done, begin, result._replace(at=begin)
+        if isinstance(result, Before):
+            return [*done, (begin, result.result)], begin + 1, result.failure._replace(at=begin + 1, inside=True)
         if result is not SKIPPED:
             done.append((begin, result))
         if begin == bad:

@@ -256,7 +256,8 @@ class FoldRunner:
                 excess = self._book(lost[number], chunk, number, left=len(results))
                 if excess is not None:
                     return ends, excess
-            ends = self._take_input(self._after(chunk, number), results, items, tokens) or ends
+            more = chunk.tail is not None and chunk.tail.inside and number == chunk.tail.row
+            ends = self._take_input(self._after(chunk, number), results, items, tokens, more=more) or ends
         return ends, None
 
     def _take_whole(self, chunk: Chunk, items: list[Any]) -> Sequence[Token] | Counted | None:
@@ -328,8 +329,8 @@ class FoldRunner:
         pass_number, number = _since(origin, self._input)
         return {"known": known, "replay": (pass_number, number + 1)}
 
-    def _take_input(self, after: Token, results: list[KeyedElement], items: list[Any], tokens: list[Token]) -> bool:
-        """Fold the results of an input; return whether the end of the pass goes on upwards."""
+    def _take_input(self, after: Token, results: list[KeyedElement], items: list[Any], tokens: list[Token], *, more: bool = False) -> bool:
+        """Fold the results of an input, behind which `more` would come; return whether the end of the pass goes on upwards."""
         skip, self._skip = self._skip, 0
         check_results(skip, len(results))
         for number, piece in enumerate(results):
@@ -337,7 +338,7 @@ class FoldRunner:
                 continue
             mark = (self._before, number, self._chain.lower(), self._input) if self._holds else None
             outs = self._chain.push(piece, mark)
-            place = (after, 0) if number == len(results) - 1 else (self._before.read_up_to(after), number + 1)
+            place = (after, 0) if number == len(results) - 1 and not more else (self._before.read_up_to(after), number + 1)
             self._read_up_to = after
             if outs:
                 self._emit(outs, items, tokens, *place)

@@ -7,7 +7,7 @@ from itertools import chain, pairwise
 from typing import Any, NamedTuple, cast
 
 from penstock._contracts.source import StatefulStream
-from penstock._engine.chunk import Completed, Counted, Entry, FoldState, KnownLoss, LossCounts, StreamState, Token
+from penstock._engine.chunk import Completed, Counted, Entry, FoldState, KnownLoss, LossCounts, Place, Step, StreamState, Token
 from penstock._engine.error_policy import MOST_REPLACEMENTS
 from penstock._engine.folding import OPEN, PASS_END
 from penstock._engine.lowering import counted_node, lower
@@ -367,6 +367,8 @@ def _token(root: Node, place: dict[str, Any], epoch: int) -> Token:
     records = tuple(_record(one, chain, most_how) for one, chain in zip(saved_records, chains, strict=False))
     count(source[0] - before, "pass", _most_passes_ended(program, records))
     done = _done(place["done"], place["again"], source, length)
+    if movable_shard(root) is not None:  # it was saved of a run in another order: other ranks may differ until the end of the epoch
+        done = done._replace(at=Place(Step(*source), 0))
     return Token(source, records, done, _note(program, source, place.get("stream")))
 
 

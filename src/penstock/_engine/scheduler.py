@@ -13,7 +13,7 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from penstock._contracts.element import bytes_of_all
 from penstock._contracts.event import Fill
-from penstock._engine.chunk import Chunk, Claim, Counted, Failure, LossCounts, LostElement, Memory, Outcome, Token, merged
+from penstock._engine.chunk import IN_ORDER, Chunk, Claim, Counted, Failure, LossCounts, LostElement, Memory, Outcome, Token, merged
 from penstock._engine.committing import ReadCount, chunks_of, empty_pass, left_out_of
 from penstock._engine.completed import CompletionOrder
 from penstock._engine.error_policy import LossLedger
@@ -126,7 +126,7 @@ class Scheduler:
             segment.keeps_going = program.may_cut
             segment.leases = segment is self.segments[-1]
         self._completion: CompletionOrder | None = None
-        if self.segments[0].unordered or start.done.runs or start.done.taken:
+        if self.segments[0].unordered or start.done != IN_ORDER:
             self._completion = CompletionOrder(start)
             start = self._completion.start
         self.lost: deque[LostElement] = deque()
@@ -290,7 +290,7 @@ class Scheduler:
 
     def _is_due(self, segment: Segment, seq: int) -> bool:
         """Tell whether nothing can be delivered before a chunk is finished."""
-        if self.ready or seq != segment.lowest:
+        if self.ready or (seq != segment.lowest and not segment.reads_in_another_order):
             return False
         return not any(later.opened > later.committed or later.inbox for later in self.segments[segment.number + 1 :])
 
@@ -300,7 +300,7 @@ class Scheduler:
             return True  # its memory is in use already
         if self.held_bytes + segment.next_bytes() < self.memory_bytes:
             return True
-        return segment.opened == segment.committed and self._is_due(segment, segment.opened)
+        return (segment.opened == segment.committed or segment.reads_in_another_order) and self._is_due(segment, segment.opened)
 
     def _may_finish(self, segment: Segment, chunk: Chunk) -> bool:
         """Tell whether the batch of a complete chunk may be made now; count what it will take."""
@@ -372,6 +372,8 @@ class Scheduler:
         """Tell whether the engine may hold one more chunk of this segment."""
         if segment.opened - segment.lowest >= _WINDOW_CHUNKS:
             return False
+        if segment.reads_in_another_order:
+            return True
         last = self.segments[-1]
         if segment is not last:
             return self._room_within(segment)
@@ -730,7 +732,8 @@ class Scheduler:
             return None
         room = self.memory_bytes - self.held_bytes
         if room <= reader.row_bytes:
-            if first.opened > first.committed or first.inbox or not self._is_due(first, first.opened):
+            waits = first.opened > first.committed or first.inbox
+            if (waits and not first.reads_in_another_order) or not self._is_due(first, first.opened):
                 return None
             room = min(self._share // 2, _LEAST_ROOM)
         room = min(room, max(self._share, int(reader.row_bytes)))

@@ -144,6 +144,11 @@ class Segment:
         self.folded_bytes = self.num_folded = self.num_held = 0
         self._positions = ChainOp(plan.leaf, tuple(op for stage in plan.stages for op in stage.operators)) if plan.leaf else None
 
+    @property
+    def reads_in_another_order(self) -> bool:
+        """Whether a generator is read in its order, and goes on in that of a saved state: what comes later there has to wait here."""
+        return self.plan.stream is not None and bool(self._due)
+
     def read_again(self, record: FoldState | None) -> None:
         """Treat as before what the fold runner behind this segment had taken before the state was saved."""
         if record is None:

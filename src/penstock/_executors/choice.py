@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock._contracts.frameworks import Pin
 from penstock._contracts.memory import available_cpus
-from penstock._contracts.options import Options
+from penstock._contracts.options import Options, OwnExecutor, Ray
 from penstock._contracts.process import why_no_processes
 from penstock._engine.engine import Engine
 from penstock._engine.placing import apart, functions_in, names_of_users, seeds_generators, together
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["Place", "Placement", "place_of", "placed"]
 
 _MOST_NAMES = 3
+_POOLED = ("threads", "processes", "ray")  # which have worker processes for stages that ask for some
 _MOST_IN_THREADS = 4
 """On so many CPUs threads read and decode as fast as processes: native code lets go of the interpreter lock. With 16 they fall behind."""
 
@@ -40,7 +41,7 @@ class Place(NamedTuple):
     """Where the work of a feed runs.
 
     Attributes:
-        executor: of the shared workers: "inline", "threads", "processes" or "ray".
+        executor: of the shared workers: "inline", "threads", "processes" or "ray"; one of the user's own by its type.
         apart: whether functions of the user's are called by one thread of the program, and not by the shared workers.
         hindrance: why it is not as the options ask for; empty where it is.
         most_workers: up to which the number of shared threads that work is searched. Processes share no lock, so all of them work.
@@ -76,8 +77,9 @@ def placed(program: Program, options: Options) -> tuple[Program, str]:
     """Return a program with the place of each stage, as far as the options tell, and what the shared workers are, in words."""
     place = place_of(options, has_functions=_has_functions(program), num_cpus=available_cpus())
     count = available_cpus() if options.num_workers == "auto" else options.num_workers
-    words = {"inline": "the consumer's thread", "threads": f"{count} thread(s)", "processes": f"{count} worker process(es)"}
-    return apart(program) if place.apart else together(program), words.get(place.executor, "Ray workers")
+    names = {"threads": f"{count} thread(s)", "processes": f"{count} worker process(es)", "ray": "Ray workers"}
+    words = "the consumer's thread" if place.executor == "inline" else names.get(place.executor, f"{count} worker(s) of {place.executor}")
+    return apart(program) if place.apart else together(program), words
 
 
 def _has_functions(program: Program) -> bool:
@@ -93,6 +95,14 @@ def _words(names: list[str], place: Place, options: Options) -> str:
     if place.apart:
         return f"{some}: called in this program, one call at a time; feed(num_workers=N) uses N worker processes"
     return f"{some}: called in {options.num_workers} worker processes; what they change there stays there"
+
+
+def _checked_executor(made: object, own: OwnExecutor) -> Executor:
+    """Return what a method `executor` of the user's gave, if it is an executor."""
+    if isinstance(made, Executor):
+        return made
+    what = f"{type(own).__name__}.executor() gave a {type(made).__name__}, which is no executor"
+    raise PlanError(what, where="feed(executor=...)", fix="return an object with start(), wait() and join(grace_period_s)")
 
 
 class Placement:
@@ -144,7 +154,7 @@ class Placement:
         stages = [stage for segment in program.segments for stage in segment.stages]
         if place.executor == "processes" and all(stage.workers is not None for stage in stages):
             place = self._place = place._replace(executor="threads")  # nothing is left for them
-        self._own_pools = place.executor != "inline" and any(stage.workers and stage.workers.executor == "processes" for stage in stages)
+        self._own_pools = place.executor in _POOLED and any(stage.workers and stage.workers.executor == "processes" for stage in stages)
         if (place.executor == "processes" or self._own_pools) and self._processes is None and place.executor != "ray":
             try:
                 self._processes = self._new_processes()
@@ -154,7 +164,8 @@ class Placement:
         if place.executor == "ray" and self._ray is None:
             from penstock._executors.ray import RayWorkers
 
-            self._ray = RayWorkers(self._owner(), self._options.ray_options)
+            assert isinstance(self._options.executor, Ray)
+            self._ray = RayWorkers(self._owner(), self._options.executor)
         unsafe = tuple(one.thing for one in Survey(functions_in(program.segments)).held.values()) if place.apart else ()
         return replace(program, elsewhere=place.executor in ("processes", "ray"), unsafe=unsafe, most_workers=place.most_workers)
 
@@ -189,13 +200,16 @@ class Placement:
         """Make the executor of an engine; None where another place was decided meanwhile, and the feed has to begin again.
 
         Raises:
-            PlanError: the user has asked for worker processes, and something cannot be sent there.
+            PlanError: the user has asked for worker processes, and something cannot be sent there; or for an executor that is none.
         """
         if self.name != "inline":
             self._sharing.begin(engine, self.name)
         if self._sharing.notice:
             self.notices.append(self._sharing.notice)
             self._sharing.notice = ""
+        own = self._options.own_executor
+        if own is not None and self.name != "inline":
+            return _checked_executor(own.executor(engine), own)
         workers = self._ray or (self._processes if self.name == "processes" or self._own_pools else None)
         if workers is None:
             return InlineExecutor(engine) if self.name == "inline" else ThreadsExecutor(engine, self._sharing.computer)

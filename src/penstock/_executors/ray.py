@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock._contracts.options import RayOptions
+from penstock._contracts.options import Ray
 from penstock._contracts.source import FileSource
 from penstock._contracts.version import VERSION
 from penstock._engine.chunk import BatchItem, WorkItem
@@ -52,7 +52,7 @@ class SentToRay:
 class RayWorkers(RemoteWorkers):
     """The actors of one feed. They end with `end()`, when `owner` is no longer referred to, and with this program."""
 
-    def __init__(self, owner: object, options: RayOptions) -> None:
+    def __init__(self, owner: object, options: Ray) -> None:
         """Connect to the cluster.
 
         Raises:
@@ -274,7 +274,7 @@ class RayWorker(RemoteWorker):
             f"Ray has placed no worker ({wanted}) within {self._patience_s:g} s; {len(nodes) - len(dead)} nodes are alive, with "
             f"{free} free" + (f"; gone: {', '.join(dead)}" if dead else ""),
             where=_WHERE,
-            fix="start nodes with these resources, free some, or ask for less: ray_options=ps.RayOptions(num_cpus=, resources=); raise "
+            fix="start nodes with these resources, free some, or ask for less: ps.Ray(num_cpus=, resources=); raise "
             "stall_timeout_s where nodes take longer to come",
         )
 
@@ -289,7 +289,7 @@ class RayWorker(RemoteWorker):
             return WorkerDied(
                 f"{self._words(text)} died: {_reason(text)}",
                 where=self._words(),
-                fix='install penstock on every node, or give ray_options=ps.RayOptions(runtime_env={"pip": ["penstock"]})'
+                fix='install penstock on every node, or give ps.Ray(runtime_env={"pip": ["penstock"]})'
                 if missing
                 else "look at the element that it computed, at the memory of its node, and into the logs of Ray"
                 if self._began
@@ -374,7 +374,7 @@ def _connected(address: str | None) -> Any:
         raise PlanError(
             f"no Ray cluster at {address!r} can be joined: {error}" if address else f"no Ray cluster runs that can be joined: {error}",
             where=_WHERE,
-            fix='start one (`ray start --head`), call ray.init() before, or name it: ray_options=ps.RayOptions(address="host:6379")',
+            fix='start one (`ray start --head`), call ray.init() before, or name it: ps.Ray(address="host:6379")',
         ) from error
     return ray
 

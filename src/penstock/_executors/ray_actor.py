@@ -66,7 +66,7 @@ class RayActor:
         self._pickler: type[pickle.Pickler] = cloudpickle.Pickler
         self._computer = RemoteComputer(self._words, index, _nobody)
         self._computer.fix = (
-            "install their modules on every node, or send them along: ray_options=ps.RayOptions(runtime_env={'working_dir': '.'}), or "
+            "install their modules on every node, or send them along: ps.Ray(runtime_env={'working_dir': '.'}), or "
             "ray.cloudpickle.register_pickle_by_value(module)"
         )
         self._retries: list[bytes] = []

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 
 from penstock._contracts.frameworks import Output, Pin
-from penstock._contracts.options import Options
+from penstock._contracts.options import Jax
 from penstock.adapters.torch import mapped
 from penstock.errors import MissingExtra, PlanError, SpecError
 
 __all__ = ["jax_output"]
 
 
-def jax_output(options: Options) -> Output:
-    """Return what makes JAX arrays of batches, as `output`, `device`, `sharding`, `depth` and `device_transform` say.
+def jax_output(options: Jax) -> Output:
+    """Return what makes JAX arrays of batches, as the values of `ps.Jax` say.
 
     Raises:
         MissingExtra: JAX is not installed.
@@ -41,7 +41,7 @@ def jax_output(options: Options) -> Output:
                 where="feed options",
                 fix="give a platform that JAX has here, such as 'cpu', or one of jax.local_devices()",
             ) from error
-    return JaxOutput(jax, sharding, device, options.depth, options.device_transform)
+    return JaxOutput(jax, sharding, device, options.depth, options.transform)
 
 
 class JaxOutput:

@@ -79,7 +79,7 @@ def unsharded_notice() -> str:
 def valid_rows(batch: Any) -> Any:
     """Return a batch of `shard_by_rank(even="mask")` without its padded rows and without the field `valid`: it may have no row left.
 
-    A feed does so with `device_transform=valid_rows`.
+    A feed does so with `ps.Torch(transform=valid_rows)`.
     """
     valid = batch["valid"]
     rows = {key: value for key, value in batch.items() if key != "valid"}

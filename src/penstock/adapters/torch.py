@@ -14,7 +14,7 @@ import numpy as np
 
 from penstock._contracts.element import entries_of
 from penstock._contracts.frameworks import Output, Pin
-from penstock._contracts.options import Options
+from penstock._contracts.options import Torch
 from penstock._engine.slots import Lease, SlotPool, anonymous_memory
 from penstock.errors import MissingExtra, PlanError
 
@@ -26,8 +26,8 @@ _ARRAYS = np.ndarray, np.generic
 _PORTABLE = 1  # cudaHostRegisterPortable: for all devices
 
 
-def torch_output(options: Options) -> Output:
-    """Return what makes tensors of batches, as `output`, `device`, `pin_memory`, `depth` and `device_transform` say.
+def torch_output(options: Torch) -> Output:
+    """Return what makes tensors of batches, as the values of `ps.Torch` say.
 
     Raises:
         MissingExtra: PyTorch is not installed.
@@ -48,10 +48,10 @@ def torch_output(options: Options) -> Output:
         reader = torch.cuda.current_device() if device is None or device.type != "cuda" else device
         pin = partial(_registered, torch, reader)
     if device is None or device.type == "cpu":
-        return HostOutput(torch, options.device_transform, allocate, pin)
+        return HostOutput(torch, options.transform, allocate, pin)
     # Others copy one by one: not all of them have memory that tensors of any dtype can be laid over.
     kind = CudaOutput if device.type == "cuda" else DeviceOutput
-    return kind(torch, device, options.depth, options.device_transform, allocate, pin)
+    return kind(torch, device, options.depth, options.transform, allocate, pin)
 
 
 def _feed_class() -> type:

@@ -5,7 +5,6 @@ The engine and the sources are imported where they are first needed: `import pen
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Never
 
 from penstock._contracts.element import flatten, leaf_paths, spec_of, structure_of, unflatten
 from penstock._contracts.event import Listener
-from penstock._contracts.options import Options, Processes, RayOptions, Threads
+from penstock._contracts.options import ExecutorOption, Options, OutputOption
 from penstock._contracts.policy import Policy
 from penstock._ops.stack import refuse_leaf
 from penstock._order.arithmetic import INFINITE
@@ -32,7 +31,7 @@ from penstock._plan.facts import (
     ranks_of,
     spec_of_plan,
 )
-from penstock.dataset.foreign import attribute_hint, unknown_argument
+from penstock.dataset.foreign import attribute_hint, moved_option, unknown_argument
 from penstock.dataset.operators import ElementMethods, GroupMethods, OrderMethods
 from penstock.errors import OutOfRange, PlanError
 
@@ -97,52 +96,32 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods, metaclass=_DatasetKind
         self,
         *,
         num_workers: int | Literal["auto"] = KEEP,
-        executor: Literal["auto", "inline", "threads", "processes", "ray"] | Threads | Processes = KEEP,
-        ray_options: RayOptions = KEEP,
+        executor: ExecutorOption = KEEP,
         memory_bytes: int | Literal["auto"] = KEEP,
-        grace_period_s: float = KEEP,
         ordered: bool = KEEP,
         on_error: Policy = KEEP,
-        on_read_error: Policy | None = KEEP,
-        quarantine: str | os.PathLike[str] | None = KEEP,
-        record: str | os.PathLike[str] | None = KEEP,
-        replay: str | os.PathLike[str] | None = KEEP,
+        output: OutputOption = KEEP,
         stall_timeout_s: float | None = KEEP,
         on_stall: Literal["raise", "warn", "skip"] = KEEP,
-        output: Literal["numpy", "torch", "jax"] = KEEP,
-        device: Any = KEEP,
-        pin_memory: bool | Literal["auto"] = KEEP,
-        depth: int = KEEP,
-        device_transform: Callable[[Any], Any] | None = KEEP,
-        sharding: Any = KEEP,
+        grace_period_s: float = KEEP,
         **unknown: Never,
     ) -> Dataset:
-        """Return the same dataset with other defaults for `feed`. The options are those of `ps.Options`; what is not given stays."""
-        return type(self)(self._root, _options(self._options, locals()))
+        """Return the same dataset with other defaults for `feed`: options of `ps.Options`, as checked there; what is not given stays."""
+        return type(self)(self._root, _options(self._options, locals(), "with_options"))
 
     def feed(
         self,
         *,
         listeners: Sequence[Listener] = (),
         num_workers: int | Literal["auto"] = KEEP,
-        executor: Literal["auto", "inline", "threads", "processes", "ray"] | Threads | Processes = KEEP,
-        ray_options: RayOptions = KEEP,
+        executor: ExecutorOption = KEEP,
         memory_bytes: int | Literal["auto"] = KEEP,
-        grace_period_s: float = KEEP,
         ordered: bool = KEEP,
         on_error: Policy = KEEP,
-        on_read_error: Policy | None = KEEP,
-        quarantine: str | os.PathLike[str] | None = KEEP,
-        record: str | os.PathLike[str] | None = KEEP,
-        replay: str | os.PathLike[str] | None = KEEP,
+        output: OutputOption = KEEP,
         stall_timeout_s: float | None = KEEP,
         on_stall: Literal["raise", "warn", "skip"] = KEEP,
-        output: Literal["numpy", "torch", "jax"] = KEEP,
-        device: Any = KEEP,
-        pin_memory: bool | Literal["auto"] = KEEP,
-        depth: int = KEEP,
-        device_transform: Callable[[Any], Any] | None = KEEP,
-        sharding: Any = KEEP,
+        grace_period_s: float = KEEP,
         **unknown: Never,
     ) -> Feed:
         """Return a new feed: epoch 0 of this dataset, then the next at each `for` over it.
@@ -152,26 +131,19 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods, metaclass=_DatasetKind
         Args:
             listeners: callables that are given every event of the engine, from its threads; they must be quick.
             num_workers: threads; "auto" is one per available CPU, 0 does everything in the caller's thread.
-            executor: "threads", "processes", "ray" (a cluster), "inline" (the caller's thread) or "auto"; or `ps.Threads(...)` or
-                `ps.Processes(...)`, with options of their own, such as `verify=`.
-            ray_options: with executor="ray", the cluster and what a worker takes of it.
-            memory_bytes: bound on what is held; "auto" is 256 MB.
-            grace_period_s: how long `close()` waits for running functions.
+            executor: "auto", "inline", "threads", "processes", "ray"; `ps.Threads`, `ps.Processes`, `ps.Ray`; or one of your own.
+            memory_bytes: bound on what is held, in bytes; "auto" is 256 MB.
             ordered: False delivers whatever is finished first.
             on_error: what to do about an element that fails: `ps.Raise()`, `ps.Retry()`, `ps.Skip()`, `ps.Replace()`.
-            on_read_error: the same for reading alone; None is `on_error`.
-            quarantine: a file that gets a line of JSON for each element that was skipped or replaced.
-            record: with ordered=False, a file that the order is written to.
-            replay: a file that `record` wrote.
-            stall_timeout_s: how long one element may run while the caller waits; None is for ever.
+            output: what batches are given as: "numpy", "torch" or "jax"; or `ps.Torch(device=...)` or `ps.Jax(device=...)`.
+            stall_timeout_s: how long one element may run while the caller waits, in seconds; None is for ever.
             on_stall: what to do then: "raise" or "warn"; or, with executor="processes" or "ray", "skip".
-            output: what batches are given as: "numpy", "torch" or "jax".
-            device: where they are copied to, ahead of the loop.
-            pin_memory: whether they lie in pinned memory; "auto" does so for a CUDA device.
-            depth: how many batches are copied ahead.
-            device_transform: called with each batch on the device.
-            sharding: the `jax.sharding.Sharding` of each JAX array, or a dict of them by field.
+            grace_period_s: how long `close()` waits for running functions, in seconds.
             **unknown: refused.
+
+        Raises:
+            PlanError: an option is of another type, out of bounds or not there; the plan cannot run so; there is no such device.
+            MissingExtra: PyTorch, JAX or Ray is not installed.
         """
         options = locals()
         from penstock._engine.tuning import TuningCache
@@ -181,8 +153,8 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods, metaclass=_DatasetKind
 
         if self._tuning_cache is None:
             self._tuning_cache = TuningCache()
-        chosen = _options(self._options, options)
-        made = None if chosen.output == "numpy" else output_of(chosen)
+        chosen = _options(self._options, options, "feed")
+        made = None if chosen.output == "numpy" else output_of(chosen.output)
         tuning_cache = self._tuning_cache if made is None or made.allocate is None else TuningCache()  # whose buffers are of its allocator
         heard = check.listeners_argument(listeners)
         ranks = ranks_of(self._root)
@@ -388,9 +360,9 @@ def _spec_of_element(element: Any) -> Any:
     return unflatten(structure, map(spec_of, leaves))
 
 
-def _options(base: Options, given: dict[str, Any]) -> Options:
+def _options(base: Options, given: dict[str, Any], call: str) -> Options:
     """Change some options: those of the arguments of a call that are not KEEP."""
     known = Options.__dataclass_fields__
     for name in given["unknown"]:
-        raise unknown_argument(f"there is no option {name!r}", "feed options", name, known)
+        raise moved_option(name, call) or unknown_argument(f"there is no option {name!r}", "feed options", name, known)
     return replace(base, **{name: value for name, value in given.items() if name in known and value is not KEEP})

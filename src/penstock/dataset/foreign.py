@@ -11,7 +11,7 @@ from typing import Any
 
 from penstock.errors import UnknownArgument
 
-__all__ = ["attribute_hint", "checked_keywords", "unknown_argument"]
+__all__ = ["attribute_hint", "checked_keywords", "moved_option", "unknown_argument"]
 
 _WORKERS = "feed(num_workers=...) sets the workers of the whole pipeline, and map(concurrency=...) gives one function threads of its own"
 _ROWS = "ps.from_arrays(arrays) makes an element of each row"
@@ -29,6 +29,7 @@ _ATTRIBUTES = {
     "DistributedSampler": "ds.shard(num_ranks, rank) is the part of one rank",
     "ImageFolder": "ps.read_images(folder) reads it",
     "IterableDataset": "ps.from_stream(iterable) reads one",
+    "RayOptions": "feed(executor=ps.Ray(...)) takes its arguments",
     "Subset": _PART,
     "TFRecordDataset": "ps.read_tfrecord(pattern) reads the files",
     "TensorDataset": _ROWS,
@@ -79,6 +80,20 @@ _KEYWORDS = {
     "worker_init_fn": "leave it out: a function with a parameter rng gets random numbers of its own in map(fn, seed=...)",
 }
 
+_MOVED = {
+    "device": "output=ps.Torch(device=...)), or ps.Jax(device=...)",
+    "pin_memory": "output=ps.Torch(pin_memory=...))",
+    "depth": "output=ps.Torch(depth=...)), or ps.Jax(depth=...)",
+    "device_transform": "output=ps.Torch(transform=...)), or ps.Jax(transform=...)",
+    "sharding": "output=ps.Jax(sharding=...))",
+    "ray_options": "executor=ps.Ray(...))",
+    "quarantine": "on_error=ps.Skip(quarantine=...)), or at the map whose elements it is for",
+    "on_read_error": "on_error=...), with an on_error= at each map that differs",
+    "record": "",
+    "replay": "",
+}
+"""Options of earlier versions, and what the call is now; nothing where they are gone."""
+
 
 def attribute_hint(name: str) -> str:
     """Return what to use in place of an attribute of another library, with a colon before it; "" for any other name."""
@@ -99,6 +114,16 @@ def unknown_argument(what: str, where: str, name: str, known: Iterable[str]) -> 
     near = [] if name in _KEYWORDS else get_close_matches(name, known, n=1)
     meant = f"; did you mean {near[0]!r}?" if near else ""
     return UnknownArgument(f"{what}{meant}", where=where, fix=_KEYWORDS.get(name, f"the arguments are {', '.join(sorted(known))}"))
+
+
+def moved_option(name: str, call: str) -> UnknownArgument | None:
+    """Return the error of a call with an option of an earlier version, which names its new form; None for any other name."""
+    now = _MOVED.get(name)
+    if now is None:
+        return None
+    what = f"{call}({name}=...) is now {call}({now}" if now else f"{call}({name}=...) is gone"
+    fix = "write it in the new form" if now else "leave it out: with ordered=True each run has the same order"
+    return UnknownArgument(what, where="feed options", fix=fix)
 
 
 def checked_keywords(method: Callable[..., Any]) -> Callable[..., Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from penstock._contracts.options import Torch
 from penstock._plan import node as plan
 from penstock.dataset.builder import Dataset
 from penstock.errors import PlanError
@@ -59,5 +60,5 @@ def _options(loader: Any) -> dict[str, Any]:
     if loader.timeout:
         options["stall_timeout_s"] = loader.timeout
     if loader.pin_memory and sys.modules["torch"].cuda.is_available():
-        options |= {"output": "torch", "pin_memory": True}
+        options["output"] = Torch(pin_memory=True)
     return options

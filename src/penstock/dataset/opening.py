@@ -475,7 +475,7 @@ def read_quarantine(file: str | os.PathLike[str], ds: Dataset) -> Dataset:
     so an element that still fails raises: give `feed(on_error=ps.Skip())` to go on. A line of a whole batch stands for all its elements.
 
     Args:
-        file: what a feed wrote with `quarantine=`; an element may stand in several lines.
+        file: what a feed wrote with `ps.Skip(quarantine=)`; an element may stand in several lines.
         ds: the pipeline that wrote it, or one with the same source and mended functions.
 
     Raises:
@@ -503,7 +503,7 @@ def read_quarantine(file: str | os.PathLike[str], ds: Dataset) -> Dataset:
             break
         if node.per_element or not node.selects:
             root = node.without_policy().with_children([root])
-    return Dataset(root, replace(ds._options, on_error=Raise(), on_read_error=None, quarantine=None))
+    return Dataset(root, replace(ds._options, on_error=Raise()))
 
 
 def _places(line: QuarantinedLine, base: plan.Node, file: str) -> list[tuple[int, int]]:

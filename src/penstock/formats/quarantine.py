@@ -30,38 +30,29 @@ def encoded(event: ElementLost) -> str:
     return json.dumps(record)
 
 
-class Quarantine:
-    """Writes a line for each element that is skipped or replaced, when that is settled in the order of the elements.
+def keep(event: Event) -> None:
+    """Write a line for an element that is skipped or replaced to the file that its policy names, when that is settled in the order.
 
-    A line is one `write` to the end of the file, so several processes may share it. A kill may cut it at the border of a page: what is
-    written next then begins on a line of its own. After a kill and a resume, an element may have two lines.
+    A line is one `write` to the end of the file, so several policies and processes may share it. A kill may cut it at the border of a page:
+    what is written next then begins on a line of its own. After a kill and a resume, an element may have two lines. Thread-safe.
+
+    Raises:
+        OSError: the file cannot be written.
     """
-
-    __slots__ = ("_path",)
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-
-    def __call__(self, event: Event) -> None:
-        """Write the line; other events are none of its business. Thread-safe.
-
-        Raises:
-            OSError: the file cannot be written.
-        """
-        if not isinstance(event, ElementLost):
-            return
-        line = (encoded(event) + "\n").encode()
+    if not isinstance(event, ElementLost) or event.quarantine is None:
+        return
+    line = (encoded(event) + "\n").encode()
+    try:
+        descriptor = os.open(event.quarantine, os.O_RDWR | os.O_CREAT | os.O_APPEND | RAW, 0o666)
         try:
-            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | RAW, 0o666)
-            try:
-                line = _behind_cut(descriptor) + line
-                while line:
-                    line = line[os.write(descriptor, line) :]
-            finally:
-                os.close(descriptor)
-        except OSError as error:
-            error.add_note(f"penstock: writing the quarantine file {self._path!r}")
-            raise
+            line = _behind_cut(descriptor) + line
+            while line:
+                line = line[os.write(descriptor, line) :]
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        error.add_note(f"penstock: writing the quarantine file {os.fspath(event.quarantine)!r}")
+        raise
 
 
 def _behind_cut(descriptor: int) -> bytes:
@@ -101,7 +92,7 @@ def read_lines(path: str | os.PathLike[str]) -> list[QuarantinedLine]:
                 raise SourceError(
                     f"line {number} is not a line of a quarantine file",
                     where=f"line {number} of {os.fsdecode(path)!r}: {text[:80]!r}",
-                    fix="give a file that a feed wrote with quarantine=, or take this line out",
+                    fix="give a file that a feed wrote with ps.Skip(quarantine=), or take this line out",
                 )
             out.append(found)
     return out

@@ -399,7 +399,7 @@ def frame_error(
     )
 
 
-_FIX = "get another copy of the file or write it again; feed(on_read_error=ps.Skip()) leaves the record out"
+_FIX = "get another copy of the file or write it again; feed(on_error=ps.Skip()) leaves the record out"
 _FIX_HEADER = "get another copy of the file or write it again; resync=True goes on with the next record that can be found"
 
 

@@ -116,8 +116,7 @@ def for_part(policy: Policy) -> Policy:
 @contextmanager
 def opened(dataset: Dataset, policy: Policy, **options: Any) -> Iterator[Iterator[Any]]:
     """Give the elements of a part of a dataset, in order."""
-    fixed: dict[str, Any] = {"ordered": True, "quarantine": None, "record": None, "replay": None, "on_error": for_part(policy)}
-    with dataset.feed(**fixed, **options) as feed:
+    with dataset.feed(ordered=True, on_error=for_part(policy), **options) as feed:
         feed._warns_when_empty = False
         yield iter(feed)
 
