@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock._engine.chunk import IN_ORDER, Chunk, Completed, FoldState, KeyedElement, Place, Result, Step, StreamState, Token
-from penstock._engine.completed import CompletionOrder
+from penstock._engine.committing import CompletionOrder
 from penstock._engine.folding import FoldRunner, size_of, unmeasured
 from penstock._ops.block import Block
 from penstock._ops.streams import Gathered, Measured

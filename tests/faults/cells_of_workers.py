@@ -309,7 +309,8 @@ def a_worker_that_hangs_is_killed_and_its_element_skipped(way: Way, folder: Path
     ds = numbers().map(jobs.Hangs(folder, how, PLACE, 99), name="stuck").map(jobs.row).batch(4)
     items, error = run(ds, way, stall_timeout_s=2.0, on_stall="skip", on_error=ps.Skip())
     assert error is None, error
-    check_same(items, reference(ps.from_source([n for n in range(SIZE) if n != PLACE]).map(jobs.row).batch(4)), way)
+    raising = numbers().map(jobs.Raises("ValueError", PLACE), on_error=ps.Skip())
+    check_same(items, reference(raising.map(jobs.row).batch(4)), way)
 
 
 @cell("A12", executors=PROCESSES)

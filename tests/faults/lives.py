@@ -83,12 +83,16 @@ def elements(bad: Path | None = None) -> ps.Dataset:
     return rows.map(check, on_error=ps.Skip(quarantine=bad)).map(uneven)
 
 
-def packed(bad: Path | None = None) -> ps.Dataset:
-    return elements(bad).map(tokens).pack_sequences(16, num_bins=4)
+def packed(rows: ps.Dataset) -> ps.Dataset:
+    return rows.map(tokens).pack_sequences(16, num_bins=4)
 
 
 def bucketed(bad: Path | None = None) -> ps.Dataset:
-    return elements(bad).bucket_by_length(length, [2, 5], [4, 3, 2]).repeat(2)
+    return elements(bad).as_completed().bucket_by_length(length, [2, 5], [4, 3, 2]).repeat(2)
+
+
+def batches(bad: Path | None = None) -> ps.Dataset:
+    return ps.from_source(range(150)).shuffle(seed=3).map(noisy).repeat(3).batch(3)
 
 
 def numbers(item: Any) -> list[int]:
@@ -101,7 +105,7 @@ def sequences(item: dict[str, Any]) -> list[int]:
 
 
 class Plan(NamedTuple):
-    """A pipeline, given the file of what it skips, the elements of one item of it, and whether lives may take them in completion order."""
+    """A pipeline, given the file of what it skips, the elements of one item of it, and whether their order is open."""
 
     dataset: Callable[[Path | None], ps.Dataset]
     parts: Callable[[Any], list[int]]
@@ -109,12 +113,11 @@ class Plan(NamedTuple):
 
 
 PLANS = {
-    "everything, packed": Plan(packed, sequences, True),
+    "everything, packed": Plan(lambda bad: packed(elements(bad).as_completed()), sequences, True),
     "everything, in buckets, twice": Plan(bucketed, numbers, True),
-    "everything in order": Plan(packed, sequences, False),
-    "shuffle, noise, batches over epochs": Plan(
-        lambda bad: ps.from_source(range(150)).shuffle(seed=3).map(noisy).repeat(3).batch(3), numbers, False
-    ),
+    "everything in order": Plan(lambda bad: packed(elements(bad)), sequences, False),
+    "batches in any order": Plan(batches, numbers, True),
+    "shuffle, noise, batches over epochs": Plan(batches, numbers, False),
     "buffer and window": Plan(
         lambda bad: ps.from_source(range(240)).filter(keep).shuffle(40, seed=4).map(noisy).window(4, 3).repeat(2), numbers, False
     ),
@@ -138,14 +141,8 @@ def live(plan: Plan, folder: Path, way: dict[str, Any], beat: int) -> None:
 
 def _opened(plan: Plan, state: Path, way: dict[str, Any]) -> ps.Feed:
     feed = plan.dataset(state.parent / "bad.jsonl").feed(**way)
-    if not state.exists():
-        return feed
-    try:
+    if state.exists():
         feed.load_state_dict(state.read_text())
-    except ps.errors.StateMismatch as refused:  # what is held in order cannot be taken up in another one, and it says so
-        if way.get("ordered", True) or refused.fix != "resume with ordered=True":
-            raise
-        return _opened(plan, state, {**way, "ordered": True})
     return feed
 
 

@@ -1130,10 +1130,8 @@ _ALSO = {
         ),
     ),
     "B32": (
-        *_in(_OPERATORS, "operators_that_need_an_order_refuse_to_run_without_one"),
-        *_in(
-            _COMPLETION, "what_needs_an_order_is_refused_before_anything_runs", "a_stuck_element_holds_up_nobody_and_comes_when_it_is_done"
-        ),
+        *_in(_COMPLETION, "a_stuck_element_holds_up_nobody_and_comes_when_it_is_done"),
+        *_in("laws/test_completion.py", "as_completed_is_refused_where_it_means_nothing"),
     ),
     "C14": (*_in(_COMPLETION, "shapes_that_differ_inside_a_batch_are_an_error_with_both"),),
     "C22": (*_in(_COMPLETION, "nothing_and_less_than_the_workers_come_exactly_once", "repeating_nothing_for_ever_ends"),),
@@ -1156,13 +1154,7 @@ _ALSO = {
         *_in(_COMPLETION, "a_resume_of_a_resume_at_every_third_step_does_not_drift"),
     ),
     "E8": (*_in(_HELD, "what_all_operators_read_ahead_and_hold_does_not_count"),),
-    "E10": (
-        *_in(
-            _COMPLETION,
-            "a_run_changes_between_order_and_completion_at_any_step",
-            "a_state_that_holds_elements_in_their_order_is_refused_without_one",
-        ),
-    ),
+    "E10": (*_in(_COMPLETION, "a_run_changes_between_order_and_completion_at_any_step"),),
     "E13": (
         *_in(_HELD, "a_state_of_any_step_of_all_operators_at_once_resumes_exactly_there"),
         *_in(_EVERYTHING, "a_feed_with_everything_killed_at_20_random_points_loses_nothing_and_gives_nothing_twice"),

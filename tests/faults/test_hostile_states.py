@@ -219,7 +219,7 @@ def test_a_state_with_several_values_changed_is_refused_or_runs_to_a_proper_end(
         ("an endless filter", ("position", "source", 0), 2**31, "the state's pass is 2147483648, outside 0..1"),
         ("endless batches", ("position", "source", 1), 2**62, "the state's position is 4611686018427387904, behind which numbers get"),
         ("an endless shard", ("global", "epoch"), 2**62, "the state's epoch is 4611686018427387904, outside 0.."),
-        ("a stream with states", ("position", "sequencers", 0, 5, 0, 2), 1, "the state's replaced element is 1, outside 0..0"),
+        ("a stream with states", ("position", "folds", 0, 5, 0, 2), 1, "the state's replaced element is 1, outside 0..0"),
     ],
 )
 def test_a_value_that_no_feed_wrote_is_named_with_what_is_expected(
@@ -233,7 +233,7 @@ def test_a_value_that_no_feed_wrote_is_named_with_what_is_expected(
 
 
 def test_more_results_than_an_element_gives_are_refused_in_completion_order_too(states: dict[str, Any]) -> None:
-    state = changed(states["completion order"], ("position", "sequencers", 0, 0), put(2**31))
+    state = changed(states["completion order"], ("position", "folds", 0, 0), put(2**31))
     with source().shuffle(seed=1).flat_map(copies).repeat(2).feed(ordered=False) as feed:
         feed.load_state_dict(state)
         with pytest.raises(ps.errors.StateMismatch, match="2147483648 results of one element were delivered, and it gives"):

@@ -221,11 +221,3 @@ def test_a_balance_of_what_comes_first_gives_each_element_once_at_most_and_fails
     assert error is None
     assert max(flat(here, items).values()) == 1
     assert abs(sum(x % 2 for x in flat(here, items)) - 2 * len(items) / 3) < 8
-
-
-@pytest.mark.parametrize("case", ["pack and split", "window", "window behind a filter"])
-def test_operators_that_need_an_order_refuse_to_run_without_one(case: str, tmp_path: Path) -> None:
-    with pytest.raises(ps.errors.PlanError) as refused:
-        CASES[case].make(Flaw(-1, Bad), tmp_path).feed(ordered=False)
-    assert refused.value.where
-    assert "ordered=True" in refused.value.fix

@@ -297,7 +297,7 @@ def test_files_that_changed_since_the_save_are_refused(change: str, tmp_path: Pa
     assert "resume with the " in refused.value.fix
 
 
-@pytest.mark.parametrize("number", [0, 3, 99, "1", None, -1])
+@pytest.mark.parametrize("number", [0, 4, 99, "1", None, -1])
 def test_a_state_of_another_format_is_refused_with_both_versions(number: Any) -> None:
     with pytest.raises(ps.errors.StateMismatch) as refused:
         usual().feed().load_state_dict(resealed(state_at(3), penstock_state=number, version="9.9.9"))
@@ -371,15 +371,15 @@ LIES: list[Any] = [-1, 1 << 70, 10**6, 1.5, math.nan, True, None, "3", [], {}]
 def test_positions_out_of_bounds_are_refused_even_with_a_right_checksum(lie: Any) -> None:
     state = state_at(5)
     spots: list[dict[str, Any]] = [
-        {"position": {"source": [0, lie], "sequencers": []}},
-        {"position": {"source": lie, "sequencers": []}},
-        {"position": {"source": [0], "sequencers": []}},
-        {"position": {"source": [0, 1], "sequencers": [[0, 0, [lie]]]}},
+        {"position": {"source": [0, lie], "folds": []}},
+        {"position": {"source": lie, "folds": []}},
+        {"position": {"source": [0], "folds": []}},
+        {"position": {"source": [0, 1], "folds": [[0, 0, [lie]]]}},
         {"position": lie},
     ]
     if lie != 10**6:
         spots.append({"step": lie})
-        spots.append({"position": {"source": [lie, 0], "sequencers": []}})
+        spots.append({"position": {"source": [lie, 0], "folds": []}})
     for spot in spots:
         with pytest.raises(ps.errors.StateDamaged) as refused:
             usual().feed().load_state_dict(resealed(state, **spot))
@@ -395,12 +395,12 @@ def test_lies_about_folds_passes_and_shards_are_refused(pipeline: str, lie: Any)
     if pipeline == "a shard":
         spots = [{"global": {"epoch": 0, "element": lie}}, {"global": {"epoch": lie, "element": 0}}, {"global": {"epoch": 0}}]
     else:
-        skip, mode, states = state["position"]["sequencers"][0][:3]
+        skip, mode, states = state["position"]["folds"][0][:3]
         source = state["position"]["source"]
         records = [[lie, mode, states], [skip, lie, states], [skip, mode, [lie] * len(states)], [skip, mode, [*states, 0]], lie, [lie]]
         if lie == 10**6:
             records = records[1:2] + records[3:]  # so many results of one element, or elements of a pass, may be
-        spots = [{"position": {"source": source, "sequencers": [record]}} for record in records if record != []]
+        spots = [{"position": {"source": source, "folds": [record]}} for record in records if record != []]
     for spot in spots:
         with pytest.raises(ps.errors.StateDamaged) as refused:
             ds.feed().load_state_dict(resealed(state, **spot))

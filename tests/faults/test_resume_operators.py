@@ -359,14 +359,14 @@ def test_lies_about_held_elements_are_refused_even_with_a_right_checksum(kind: s
             next(feed)
         state = feed.state_dict()
     place = state["position"]
-    assert len(place["sequencers"]) == 1
-    records = [[*place["sequencers"][0]] for _ in range(6)]
+    assert len(place["folds"]) == 1
+    records = [[*place["folds"][0]] for _ in range(6)]
     records[0][0] = records[1][1] = records[2][2] = records[3][3] = records[4][4] = lie  # skip, mode, states, recall, drop
     records[5][2] = [lie] * len(records[5][2])
     for record in records:
         if lie == 10**6 and (record[0] == lie or lie in record[3:]):
             continue  # what a large number of elements to drop or to read again comes to is only known when they are read
         with pytest.raises(ps.errors.StateError) as refused:
-            ds.feed().load_state_dict(resealed(state, position={**place, "sequencers": [record]}))
+            ds.feed().load_state_dict(resealed(state, position={**place, "folds": [record]}))
         assert refused.value.where.startswith("load_state_dict()")
         assert refused.value.fix

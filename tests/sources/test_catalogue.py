@@ -239,7 +239,7 @@ def test_sources_read_the_same_through_a_catalogue(lines: str, monkeypatch: pyte
 @needs_proc
 def test_a_source_of_many_files_takes_no_object_for_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    num_files, data = 3_000, tmp_path / "data"
+    num_files, data = 5_000, tmp_path / "data"
     data.mkdir()
     for number in range(num_files):
         path = data / f"{number:04}.txt"

@@ -26,6 +26,7 @@ from penstock._engine.error_policy import RAISING, ErrorHandler, LossLedger
 from penstock._engine.program import Program, SegmentPlan
 from penstock._ops.block import UNLIMITED, Block, ElementFailed
 from penstock._ops.collation import Collate
+from penstock._ops.operator import Leaf
 from penstock._ops.reading import Moves
 from penstock._ops.streams import Gathered, Measured
 from penstock._ops.worker import WorkerContext
@@ -190,12 +191,23 @@ class FoldRunner:
 
     def take(self, chunk: Chunk) -> Sequenced:
         """Take one finished chunk, in order."""
+        if self._transparent and not self._changes(chunk) and not self._ledgers.loss_counts:
+            return self._hand_on(chunk)
         items: list[Any] = []
         tokens: list[Token] = []
         try:
             return self._take(chunk, items, tokens)
         except (StateMismatch, PlanError) as error:  # what was held when the state was saved did not come again; uneven ranks
             return Sequenced(items, tokens, False, Failure(len(items), error, "resume", 0), False, False)
+
+    def _hand_on(self, chunk: Chunk) -> Sequenced:
+        """Let a chunk through as it is, where nothing folds it."""
+        count, tokens = chunk.num_items, chunk.tokens
+        if tokens is None:
+            tokens = Counted(Token((chunk.pass_number, chunk.first)))
+        self._before = self._pass_start(chunk) if chunk.ends_pass else chunk.token_after(count - 1)
+        items = [] if chunk.result is None else chunk.result.items
+        return Sequenced(items, tokens, chunk.ends_pass, None, cut=False, empty_pass=False, unchanged=count > 0)
 
     def drop_pass(self) -> None:
         """Let nothing more come of the pass that goes on upwards, but its end."""
@@ -278,10 +290,11 @@ class FoldRunner:
 
     def _changes(self, chunk: Chunk) -> bool:
         """Tell whether the state of this fold runner, or what became of some inputs of a chunk, changes more than counts."""
-        if self._mode != OPEN or self._holds or self._skip or self._drop:
+        if self._mode != OPEN or self._holds or self._skip or self._drop or self._dropping or chunk.tail is not None:
             return True
-        result = chunk.result
-        return bool(chunk.collected.lost) or chunk.tail is not None or result is None or result.origins is not None
+        if chunk.result is None:
+            return chunk.num_items > 0
+        return bool(chunk.collected.lost) or chunk.result.origins is not None
 
     def _tokens_of_whole(self, chunk: Chunk, count: int) -> Sequence[Token] | Counted:
         if chunk.tokens is None and not self._chain.counts:
@@ -555,11 +568,23 @@ def _through_batch_ops(
     plan: SegmentPlan, chunk: Chunk, item: BatchItem, worker: WorkerContext, error_handler: ErrorHandler, computer: Computer
 ) -> tuple[Result, Failure | None]:
     outcome = computer.compute_batches(plan, item, worker, error_handler)
+    if plan.leaf is not None and outcome.lost:
+        outcome = outcome._replace(lost=[_with_elements(plan.leaf, chunk, loss) for loss in outcome.lost])
     chunk.take(outcome)
     end, block, failed, origins = outcome[:4]
     del outcome  # the frames of its errors lead to this one
     items = list(block.rows()) if block is not None else []
     return _result(items, list(origins), block, end), failed
+
+
+def _with_elements(leaf: Leaf, chunk: Chunk, loss: LostElement) -> LostElement:
+    """Name the elements of a whole batch that was left out or replaced."""
+    assert chunk.sizes is not None
+    first, missing = chunk.first_row(loss.item), chunk.left_out_rows()
+    rows = [row for row in range(first, first + chunk.sizes[loss.item]) if row not in missing]
+    epochs, positions = chunk.positions.rows[0]
+    keys = zip(*(some.tolist() for some in leaf.keys(epochs[rows], positions[rows])), strict=True)
+    return loss._replace(keys=tuple(keys), where=f"a batch of {len(rows)}")
 
 
 def _collates_here(plan: SegmentPlan, computer: Computer, error_handler: ErrorHandler) -> bool:

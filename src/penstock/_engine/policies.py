@@ -10,8 +10,7 @@ from penstock._contracts.policy import Policy, Replace, Skip, final
 from penstock._engine.lowering import chain_of, lower
 from penstock._engine.program import Policies, SegmentPlan
 from penstock._plan.base import Node, walk
-from penstock._plan.facts import is_indexable
-from penstock._plan.node import Map, shards_of
+from penstock._plan.node import AsCompleted, Map, Shard, shards_of
 from penstock.errors import PlanError
 
 __all__ = ["check_policies", "policies_in", "policies_of", "rank_notice"]
@@ -24,7 +23,9 @@ def policies_in(root: Node) -> list[Policy]:
 
 def policies_of(root: Node, options: Options) -> Policies:
     """Return the policies of a feed."""
-    shards = is_indexable(root) and any(node.equal_steps for node in shards_of(root))
+    nodes = walk(root)
+    counted = any(node.streams and not isinstance(node, AsCompleted) for node in nodes)
+    shards = not counted and any(isinstance(node, Shard) and node.equal_steps for node in nodes)
     skips = any(isinstance(final(policy), Skip) for policy in [options.on_error, *policies_in(root)])
     return Policies(on_error=options.on_error, equal_steps=shards, skips=skips, verify=options.verify)
 
@@ -37,7 +38,7 @@ def check_policies(root: Node, policies: Policies) -> None:
     """
     if any(node.even == "mask" for node in shards_of(root)):
         _check_masks(root, policies)
-    if not policies_in(root) and not policies.skips:
+    if not policies.skips and not policies_in(root):
         return
     _check_ranks(root, policies)
     for number, segment in enumerate(lower(root).segments):

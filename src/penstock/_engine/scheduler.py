@@ -14,8 +14,7 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 from penstock._contracts.element import bytes_of_all
 from penstock._contracts.event import Fill
 from penstock._engine.chunk import IN_ORDER, Chunk, Claim, Counted, Failure, LossCounts, LostElement, Memory, Outcome, Token, merged
-from penstock._engine.committing import ReadCount, chunks_of, empty_pass, left_out_of
-from penstock._engine.completed import CompletionOrder
+from penstock._engine.committing import CompletionOrder, ReadCount, chunks_of, empty_pass, left_out_of
 from penstock._engine.error_policy import LossLedger
 from penstock._engine.folding import FoldRunner, Sequenced, bytes_in, fold_runners_of, records_of
 from penstock._engine.program import IN_PROGRAM, Program
