@@ -108,7 +108,7 @@ def test_a_batch_that_failed_stands_for_its_elements(tmp_path: Path) -> None:
 
     assert [len(batch) for batch in run(numbers(9).batch(3).map(first_is_even, on_error=ps.Skip(quarantine=file)))] == [3, 3]
     (record,) = lines(file)
-    assert (record["where"], record["keys"]) == ("a batch", [[0, 1, 0]])
+    assert (record["where"], record["keys"]) == ("a batch of 3", [[0, 3, 0], [0, 4, 0], [0, 5, 0]])
     assert list(ps.read_quarantine(file, numbers(9).batch(3).map(first_is_even))) == [3, 4, 5]
 
 

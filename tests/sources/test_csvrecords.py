@@ -181,7 +181,7 @@ def test_a_record_that_does_not_fit_names_file_line_column_and_text(tmp_path: Pa
         source.gather([0, 1, 2], rows)
     assert len(rows) == 1
     assert caught.value.where == f"line 4 of {str(tmp_path / 'a.csv')!r}, offset 11"
-    with ps.read_csv(tmp_path / "a.csv", columns={"x": np.float32, "n": np.uint8}).batch(2).feed(on_error=ps.Skip(limit=1)) as feed:
+    with ps.read_csv(tmp_path / "a.csv", columns={"x": np.float32, "n": np.uint8}).batch(3).feed(on_error=ps.Skip(limit=1)) as feed:
         assert [batch["n"].tolist() for batch in feed] == [[1, 2]]
 
 

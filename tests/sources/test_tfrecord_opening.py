@@ -101,7 +101,7 @@ def test_a_bad_record_is_one_skipped(tmp_path: Path) -> None:
     path.write_bytes(data)
     with pytest.raises(RecordError):
         ps.read_tfrecord(path)
-    with ps.read_tfrecord(path, resync=True).batch(98, drop_remainder=True).feed(on_error=ps.Skip()) as feed:
+    with ps.read_tfrecord(path, resync=True).batch(100, drop_remainder=True).feed(on_error=ps.Skip()) as feed:
         (batch,) = feed
         assert list(batch["record"]) == FIVE * 7 + FIVE[1:] + FIVE + FIVE[1:] + FIVE * 10
 

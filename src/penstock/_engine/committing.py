@@ -221,9 +221,7 @@ class Tokens(Sequence[Token]):
         """Return the place behind an item."""
         if isinstance(number, slice):
             return [self[one] for one in range(*number.indices(len(self)))]
-        if not -self._num_items <= number < self._num_items:
-            raise IndexError(number)
-        count = number % self._num_items + 1
+        count = range(self._num_items)[number] + 1
         done = Runs(self._before)
         done.add(self._step.begin, self._step.begin + count)
         runs = done.without(())
