@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock._engine.chunk import IN_ORDER, Chunk, Completed, FoldState, KeyedElement, Place, Result, Step, StreamState, Token
+from penstock._engine.chunk import IN_ORDER, Chunk, Completed, CompletedRun, FoldState, KeyedElement, Reached, Result, StreamState, Token
 from penstock._engine.committing import CompletionOrder
 from penstock._engine.folding import FoldRunner, size_of, unmeasured
 from penstock._ops.block import Block
@@ -107,8 +107,8 @@ def test_between_two_places_is_what_went_on_between_them_in_its_order(
 
 
 def test_a_fold_that_has_read_on_itself_says_up_to_where_what_is_above_it_has_read() -> None:
-    step = Step(0, 3, 8)
-    here, there, further = (Token((0, 0), done=Completed(at=Place(step, count))) for count in (1, 2, 4))
+    step = CompletedRun(0, 3, 8)
+    here, there, further = (Token((0, 0), done=Completed(at=Reached(step, count))) for count in (1, 2, 4))
     ahead = there.read_up_to(further)
     assert here.read_up_to(ahead).done.taken == ((0, 4, 7),)
     assert here.read_up_to(START) is here

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock._engine.older_states import converted, parts_behind
+from penstock._engine.resume import _converted as converted
+from penstock._engine.resume import _parts_behind as parts_behind
 from penstock._order.runs import Runs
 from penstock._plan.saved import sealed
 from penstock.errors import StateMismatch

@@ -12,7 +12,7 @@ from penstock._engine.chunk import Token
 from penstock._engine.engine import Engine
 from penstock._engine.lowering import lower
 from penstock._engine.slots import anonymous_memory
-from penstock._executors.abandoning import abandon
+from penstock._executors.contract import abandon
 from penstock._executors.threads import ThreadsExecutor
 
 
