@@ -28,6 +28,7 @@ from penstock._engine.compute import compute
 from penstock._engine.error_policy import RAISING
 from penstock._engine.folding import finish_chunk
 from penstock._engine.lowering import lower
+from penstock._engine.program import in_completion_order
 from penstock._engine.scheduler import Scheduler
 from penstock._engine.segment import SHARED
 from penstock._ops.rows import Rows
@@ -235,8 +236,9 @@ class VirtualWorkers:
             again_s: how long that takes.
         """
         dataset = numbers(10**9).map(abs).batch(self.batch)
-        program = lower(dataset._root, folded=not ordered)
-        self._scheduler = Scheduler(program, len(speeds), 1 << 28, Token((0, 0)), ordered=ordered)
+        program = lower(dataset._root)
+        program = program if ordered else in_completion_order(program) or program
+        self._scheduler = Scheduler(program, len(speeds), 1 << 28, Token((0, 0)))
         self._ordered = ordered
         self._speeds, self._lifetime_s, self._again_s = speeds, lifetime_s, again_s
         self._context, self._chance = WorkerContext(0), random.Random(1)

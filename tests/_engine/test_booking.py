@@ -8,7 +8,7 @@ import penstock as ps
 from penstock._engine.chunk import Chunk, Collected, Counted, Entry, LostElement, Result, Token
 from penstock._engine.committing import LeftOut, ReadCount
 from penstock._engine.error_policy import LossLedger
-from penstock._engine.folding import FoldRunner, Sequenced
+from penstock._engine.folding import FoldRules, FoldRunner, Sequenced
 from penstock._engine.lowering import lower
 from penstock.errors import TooManySkipped
 
@@ -35,7 +35,7 @@ def loss(item: int, how: int, limit: int | None = None) -> LostElement:
 
 def through(chunk: Chunk, *, equal_steps: bool = False, ledger: LossLedger | None = None) -> Sequenced:
     """Let a chunk through a runner of no folds."""
-    runner = FoldRunner((), Token((0, chunk.first)), None, transparent=True, ledger=ledger, equal_steps=equal_steps)
+    runner = FoldRunner((), Token((0, chunk.first)), None, transparent=True, ledger=ledger, rules=FoldRules(equal_steps=equal_steps))
     return runner.take(chunk)
 
 

@@ -318,16 +318,21 @@ def in_pieces(
             begin = stop
             continue
         result = handle(begin, failed if begin == bad else None)
-        if isinstance(result, Failure):
-            return done, begin, result._replace(at=begin)
-        if isinstance(result, Before):
-            return [*done, (begin, result.result)], begin + 1, result.failure._replace(at=begin + 1, inside=True)
+        if isinstance(result, (Failure, Before)):
+            return _up_to(done, begin, result)
         if result is not SKIPPED:
             done.append((begin, result))
         if begin == bad:
             bad, failed = end, None
         begin += 1
     return done, begin, None
+
+
+def _up_to(done: list[tuple[int, T]], row: int, end: Failure | Before) -> tuple[list[tuple[int, T]], int, Failure]:
+    """Return what `in_pieces` does when a row fails, or one of several elements of it."""
+    if isinstance(end, Failure):
+        return done, row, end._replace(at=row)
+    return [*done, (row, end.result)], row + 1, end.failure._replace(at=row + 1, inside=True)
 
 
 # -- losses: counted in their order, and announced ------------------------------------------------------------------------------

@@ -39,6 +39,7 @@ __all__ = [
     "DROP_END",
     "OPEN",
     "PASS_END",
+    "FoldRules",
     "FoldRunner",
     "Sequenced",
     "bytes_in",
@@ -134,6 +135,17 @@ class Sequenced(NamedTuple):
     notices: Sequence[str] = ()
 
 
+class FoldRules(NamedTuple):
+    """What a program asks of a fold runner."""
+
+    may_cut: bool = False
+    """A failure may stand behind what is wanted of a pass."""
+    elements_per_item: int = 1
+    """Of a position of the source, for limits that are rates."""
+    equal_steps: bool = False
+    """No input may be left out, because other ranks do not leave out theirs."""
+
+
 class FoldRunner:
     """Numbers what passes it. Not thread-safe: it runs under the engine's mutex, in chunk order.
 
@@ -153,9 +165,7 @@ class FoldRunner:
         transparent: bool = False,
         ledger: LossLedger | None = None,
         first_pass: int = 0,
-        may_cut: bool = False,
-        elements_per_item: int = 1,
-        equal_steps: bool = False,
+        rules: FoldRules = FoldRules(),  # noqa: B008 - a frozen value
     ) -> None:
         """Start with the resume token of the input before, and this fold runner's own saved state.
 
@@ -166,9 +176,7 @@ class FoldRunner:
             transparent: whether it adds nothing to a token.
             ledger: counts what was left out.
             first_pass: the number of the pass that comes first.
-            may_cut: whether a failure may stand behind what is wanted of a pass.
-            elements_per_item: of a position of the source, for limits that are rates.
-            equal_steps: whether no input may be left out, because other ranks do not leave out theirs.
+            rules: what the program asks of it.
         """
         self._ledgers = ledger or LossLedger()
         self._input = before.source[0], -1  # the last one: its pass, and its number in what this run saw of the pass
@@ -184,8 +192,7 @@ class FoldRunner:
         self._num_outs = 0
         self._entered, self._patience = 0, _CHECKPOINT_ITEMS
         self._started = False
-        self._goes_on = may_cut
-        self._elements_per_item, self._equal_steps = elements_per_item, equal_steps
+        self._goes_on, self._elements_per_item, self._equal_steps = rules
         self._dropping = False  # whether nothing more is wanted of the pass that goes on upwards
         self._transparent = transparent
 
@@ -470,9 +477,7 @@ def fold_runners_of(program: Program, start: Token, ledgers: Sequence[LossLedger
             transparent=segment.transparent,
             ledger=ledgers[number],
             first_pass=first_pass,
-            may_cut=program.may_cut,
-            elements_per_item=1 if batch is None else batch.shift,
-            equal_steps=program.policies.equal_steps and not number,
+            rules=FoldRules(program.may_cut, 1 if batch is None else batch.shift, program.policies.equal_steps and not number),
         )
         out.append(runner)
         if not segment.transparent:
@@ -541,20 +546,30 @@ def finish_chunk(
     if chunk.rows is None:
         return join(chunk, count), failure
     missing = chunk.left_out_rows() if chunk.collected.lost else frozenset[int]()
-    bad: dict[int, ElementFailed] = {}
     collated = _collates_here(plan, computer, error_handler)
-    batches = chunk.rows.finish(count, bad, missing=missing, collation=_AS_ROWS[collated])
-    if bad:
-        first = min(bad)
-        failure = Failure(first, bad[first].error, bad[first].stage, worker.index)
-        batches = batches[:first]
-    chunk.rows = None
+    batches, unfit = _batches_of(chunk, count, missing, _AS_ROWS[collated], worker.index)
+    failure = unfit or failure
     without = frozenset(number for number, batch in enumerate(batches) if batch is None) if missing else frozenset[int]()
-    if not plan.folds and plan.delivers and moves and collated and not without:
-        return Result(batches, None, None, as_written and not missing), failure
+    as_written = as_written and not missing
+    if plan.delivers and not plan.folds and moves and collated and not without:
+        return Result(batches, None, None, as_written), failure
     item = _batch_item(chunk, batches, missing, without)._replace(collated=collated)
     result, failed = _through_batch_ops(plan, chunk, item, worker, error_handler, computer)
-    return result._replace(as_written=as_written and not missing), failed or failure
+    return result._replace(as_written=as_written), failed or failure
+
+
+def _batches_of(
+    chunk: Chunk, count: int, missing: Collection[int], collation: Collate | None, worker: int
+) -> tuple[list[Any], Failure | None]:
+    """Take the first batches out of their rows, up to one whose elements do not fit each other."""
+    bad: dict[int, ElementFailed] = {}
+    assert chunk.rows is not None
+    batches = chunk.rows.finish(count, bad, missing=missing, collation=collation)
+    chunk.rows = None
+    if not bad:
+        return batches, None
+    first = min(bad)
+    return batches[:first], Failure(first, bad[first].error, bad[first].stage, worker)
 
 
 _AS_ROWS = {True: None, False: Collate(list)}

@@ -443,12 +443,8 @@ class _Builder:
                     item = map_item(node, self.counter)
                     wanted = getattr(item, "workers", None)
                     self._place(fuse([item], self.counter)[0], wanted)
-                case plan.Filter():
-                    self._add_filter_step(FilterOp(node.fn, node.name, node.on_error))
-                case plan.FlatMap():
-                    self._add_filter_step(FlatMapOp(node.fn, node.name, node.on_error))
-                case plan.Unbatch():
-                    self._add_filter_step(UnbatchOp())
+                case plan.Filter() | plan.FlatMap() | plan.Unbatch():
+                    self._add_filter_step(_filter_step_of(node))
                 case _ if isinstance(node, plan.AnyBatch):
                     self._batch(node)
                 case plan.Enumerate():
@@ -456,8 +452,7 @@ class _Builder:
                 case plan.AsCompleted():
                     self.segment = replace(self.segment, unordered=True)
                 case plan.Shuffle():
-                    fold = ShuffleBufferFold(node.buffer_size or 1, node.buffer_bytes, node.seed, node.reshuffle_each_epoch, size_of)
-                    self._hold(bytes_of, "shuffle", fold)
+                    self._shuffle(node)
                 case plan.BucketByLength():
                     self._bucket(node)
                 case plan.Window():
@@ -522,6 +517,10 @@ class _Builder:
         """Add a fold that holds elements, weighed by the workers: one in each fold runner."""
         self._place(WeighOp(fn, name), None)
         self._fold(fold)
+
+    def _shuffle(self, node: plan.Shuffle) -> None:
+        fold = ShuffleBufferFold(node.buffer_size or 1, node.buffer_bytes, node.seed, node.reshuffle_each_epoch, size_of)
+        self._hold(bytes_of, "shuffle", fold)
 
     def _bucket(self, node: plan.BucketByLength) -> None:
         length = partial(_checked, node.fn, "a length", None, f"bucket_by_length({node.name})")
@@ -604,6 +603,12 @@ def _marked(pair: tuple[bool, Any]) -> Any:
 
 _MARK = MapOp(_marked, "shard_by_rank", 0, 0, False, Raise())
 """Makes elements of the pairs that `even="mask"` gives."""
+
+
+def _filter_step_of(node: plan.Filter | plan.FlatMap | plan.Unbatch) -> FilterStep:
+    if isinstance(node, plan.Unbatch):
+        return UnbatchOp()
+    return (FilterOp if isinstance(node, plan.Filter) else FlatMapOp)(node.fn, node.name, node.on_error)
 
 
 def _fold_of(node: plan.Node, above: list[plan.Node]) -> Fold:

@@ -582,22 +582,7 @@ def _with_folds_in_their_places(root: Node, place: dict[str, Any]) -> dict[str, 
     runs, partial = place["done"]
     chains = [segment.folds for segment in lower(root).segments if not segment.transparent]
     old = [(one if len(one) == 7 else [*one, [], [0, 0]]) for one in place["sequencers"]]
-    states = [state for one in old for state in one[2]]
-    folds: list[list[Any]] = []
-    if old and len(states) == sum(map(len, chains)):
-        begins = [sum(map(len, chains[:number])) for number in range(len(chains))]
-        folds = [[0, 0, states[begin : begin + len(chain)], 0, 0, [], [0, 0]] for begin, chain in zip(begins, chains, strict=True)]
-        begin = 0
-        for number, (skip, mode, some, recall, drop, known, replay) in enumerate(old):
-            here = [place for place, first in enumerate(begins) if first < begin + len(some) and begin < first + len(chains[place])]
-            here = here or [min(number, len(folds) - 1)]
-            first, last = here[0], here[-1]
-            holding = next((one for one in here if any(hasattr(fold, "held") for fold in chains[one])), first)
-            folds[first][0], folds[holding][3], folds[last][4], folds[first][5], folds[first][6] = skip, recall, drop, known, replay
-            folds[last if mode == PASS_END else first][1] = mode
-            begin += len(some)
-    elif old:
-        folds = old
+    folds = _spread(chains, old) if old and sum(len(one[2]) for one in old) == sum(map(len, chains)) else old
     again: list[list[int]] = []
     if len(partial) == 1 and partial[0][1] == list(range(len(partial[0][1]))) and folds:
         position, results = partial[0]
@@ -608,32 +593,61 @@ def _with_folds_in_their_places(root: Node, place: dict[str, Any]) -> dict[str, 
     return {**out, "stream": place["stream"]} if "stream" in place else out
 
 
+def _spread(chains: Sequence[tuple[Fold, ...]], old: list[list[Any]]) -> list[list[Any]]:
+    """Spread the records of fold runners over those of today, which have the same folds in the same order."""
+    states = [state for one in old for state in one[2]]
+    begins = [sum(map(len, chains[:number])) for number in range(len(chains))]
+    folds: list[list[Any]] = [
+        [0, 0, states[begin : begin + len(chain)], 0, 0, [], [0, 0]] for begin, chain in zip(begins, chains, strict=True)
+    ]
+    begin = 0
+    for number, (skip, mode, some, recall, drop, known, replay) in enumerate(old):
+        here = [place for place, first in enumerate(begins) if first < begin + len(some) and begin < first + len(chains[place])]
+        here = here or [min(number, len(folds) - 1)]
+        first, last = here[0], here[-1]
+        holding = next((one for one in here if any(hasattr(fold, "held") for fold in chains[one])), first)
+        folds[first][0], folds[holding][3], folds[last][4], folds[first][5], folds[first][6] = skip, recall, drop, known, replay
+        folds[last if mode == PASS_END else first][1] = mode
+        begin += len(some)
+    return folds
+
+
 def _before_batches(root: Node, place: dict[str, Any], epoch: int) -> dict[str, Any]:
     """Say a place that counts the elements before a batch as one between batches, or name what was delivered of the pass."""
-    lowest = _lowest_batch(root)
-    assert lowest is not None
-    above = chain_of(root)[chain_of(root).index(lowest) + 1 :]
-    if lowest.moves_as != "batch" or any(node.moves_as not in ("same", "repeat") for node in above):
-        raise _no_such_place("an operator other than map, prefetch and repeat stands after the batch")
-    repeats = [node for node in above if node.moves_as == "repeat"]
+    lowest, above = _batch_and_above(root)
     passes: float = 1
-    for node in repeats:
+    for node in above:
         passes *= INFINITE if node.num_passes is None else node.num_passes
-    length, size = length_of(lowest.children[0]), lowest.batch_size_each() or 1
     pass_number, position = place["source"]
     pass_number -= epoch * (1 if passes == INFINITE else int(passes))
-    mode = place["sequencers"][0][1] if place["sequencers"] else 0
+    mode = place["sequencers"][0][1] if place["sequencers"] else OPEN
     done = Runs([(0, position), *((begin, end) for begin, end in place["done"][0])])
-    if mode == DROP_END or (length not in (None, INFINITE) and done.gap(0, int(length or 0))[0] >= int(length or 0) and mode != PASS_END):
+    length = length_of(lowest.children[0])
+    whole = length not in (None, INFINITE) and done.gap(0, int(length or 0))[0] >= int(length or 0)
+    if mode == DROP_END or (whole and mode != PASS_END):
         pass_number, done = pass_number + 1, Runs()
-    runs = [list(run) for run in done.without(())]
-    per_pass = length_of(lowest)
     if mode == PASS_END or pass_number >= passes:
         return _plain(epoch, int(length_of(root) or 0))
-    if len(runs) <= 1 and (not runs or (runs[0][0] == 0 and runs[0][1] % size == 0)):
-        start = 0 if per_pass == INFINITE else pass_number * int(per_pass or 0)
-        return _plain(epoch, start + (runs[0][1] // size if runs else 0))
-    return {**_plain(epoch, 0), "behind": [pass_number, runs]}
+    return _in_pass(lowest, epoch, pass_number, [list(run) for run in done.without(())])
+
+
+def _in_pass(batch: Node, epoch: int, pass_number: int, runs: list[list[int]]) -> dict[str, Any]:
+    """Return the position behind elements of a pass: one between batches if they are whole ones."""
+    size, per_pass = batch.batch_size_each() or 1, length_of(batch)
+    if runs and (len(runs) > 1 or runs[0][0] or runs[0][1] % size):
+        return {**_plain(epoch, 0), "behind": [pass_number, runs]}
+    start = 0 if per_pass == INFINITE else pass_number * int(per_pass or 0)
+    return _plain(epoch, start + (runs[0][1] // size if runs else 0))
+
+
+def _batch_and_above(root: Node) -> tuple[Node, list[Node]]:
+    """Return the lowest batch of a plan, and the nodes behind it, which are maps, hints and at most one repeat."""
+    lowest, chain = _lowest_batch(root), chain_of(root)
+    above = [] if lowest is None else chain[chain.index(lowest) + 1 :]
+    kinds = [node.moves_as for node in above]
+    if lowest is None or lowest.moves_as != "batch" or kinds.count("repeat") > 1 or set(kinds) - {"same", "repeat"}:
+        raise _no_such_place("operators other than map, prefetch and one repeat stand after the batch")
+    return lowest, above
 
 
 def _plain(epoch: int, position: int) -> dict[str, Any]:
@@ -648,37 +662,28 @@ def _parts_behind(root: Node, behind: Behind, epoch: int) -> tuple[Node, int | N
     Raises:
         StateMismatch: the plan is none that a state of an earlier version has such a place in.
     """
-    lowest = _lowest_batch(root)
-    if lowest is None:
-        raise _no_such_place("elements of a batch were delivered, and this plan has no batch")
-    chain = chain_of(root)
-    above = chain[chain.index(lowest) + 1 :]
-    repeats = [number for number, node in enumerate(above) if node.moves_as == "repeat"]
-    child, (pass_number, runs) = lowest.children[0], behind
-    if len(repeats) > 1 or any(node.moves_as not in ("same", "repeat") for node in above):
-        raise _no_such_place("operators other than maps and one repeat stand after the batch")
-    count = above[repeats[0]].num_passes if repeats else 1
-    if len(runs) == 1 and runs[0][0] == 0:
-        rest: Node = Skip(child=child, count=runs[0][1])
-    else:
-        length = length_of(child)
-        if length is None or length == INFINITE:
-            raise _no_such_place("the dataset before the batch has no end")
-        left = np.ones(int(length), np.bool_)
-        for begin, end in runs:
-            left[begin:end] = False
-        whole = pass_number + (epoch * count if count is not None else epoch)
-        rest = Pick(child=child, places=tuple((whole, int(place)) for place in np.flatnonzero(left)))
-    plan = lowest.with_children([rest])
-    for number, node in enumerate(above):
-        if number in repeats:
-            plan = Repeat(child=plan, count=1, first=pass_number, whole=count)
-        else:
-            plan = node.with_children([plan])
-    if not repeats or (count is not None and pass_number + 1 >= count):
+    lowest, above = _batch_and_above(root)
+    (pass_number, runs), repeat = behind, next((node for node in above if node.moves_as == "repeat"), None)
+    count = 1 if repeat is None else repeat.num_passes
+    plan = lowest.with_children([_left_of(lowest.children[0], runs, pass_number + epoch * (count or 1))])
+    for node in above:
+        plan = node.with_children([plan]) if node is not repeat else Repeat(child=plan, count=1, first=pass_number, whole=count)
+    if repeat is None or (count is not None and pass_number + 1 >= count):
         return plan, None
-    per_pass = int(length_of(above[repeats[0]].children[0]) or 0)
-    return plan, (pass_number + 1) * per_pass
+    return plan, (pass_number + 1) * int(length_of(repeat.children[0]) or 0)
+
+
+def _left_of(child: Node, runs: Sequence[tuple[int, int]], pass_number: int) -> Node:
+    """Return what is left of a pass without some of its elements."""
+    if len(runs) == 1 and runs[0][0] == 0:
+        return Skip(child=child, count=runs[0][1])
+    length = length_of(child)
+    if length is None or length == INFINITE:
+        raise _no_such_place("the dataset before the batch has no end")
+    left = np.ones(int(length), np.bool_)
+    for begin, end in runs:
+        left[begin:end] = False
+    return Pick(child=child, places=tuple((pass_number, int(place)) for place in np.flatnonzero(left)))
 
 
 def _no_such_place(words: str) -> StateMismatch:

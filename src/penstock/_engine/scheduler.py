@@ -642,8 +642,6 @@ class Scheduler:
         if not segment.number:
             self._source_pass = chunk.pass_number + (chunk.ends_pass and not end_later)
         segment.folded_bytes += num_bytes
-        if chunk.buffer.delivered and not last and not out.unchanged:
-            self._live += 1  # its buffer comes back when the next segment has copied what was in it
         if out.cut:
             self._cut(segment.number)
         tail = self._failure_of(segment, chunk, out) if out.excess is not None or out.empty_pass else out.tail

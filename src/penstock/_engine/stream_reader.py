@@ -88,6 +88,8 @@ class Reader:
         A failure's `at` is the position of the element that failed.
         """
         self._room_left = room
+        if self._again and any(number == self._pass_number and self._position < end for number, _, end in self._again):
+            count = 1  # a chunk that goes on in a saved order has no element with another place in it
         rows: list[Any] = []
         self._rows = rows
         pass_number = self._pass_number
@@ -126,8 +128,6 @@ class Reader:
 
     def _fill(self, rows: list[Any], count: int) -> bool:
         """Read into `rows` until there are `count`, or for a while; return whether the pass is at its end."""
-        if any(number == self._pass_number and self._position < end for number, _, end in self._again):
-            count = 1  # a chunk that goes on in a saved order has no element with another place in it
         deadline_ns, most = time.perf_counter_ns() + _SLICE_NS, self._most_elements()
         try:
             if self._is_cut():  # not opened again: a pass that failed to open is cut too

@@ -265,9 +265,9 @@ def as_completed(root: Node) -> None:
     for node in reversed(chain):
         if isinstance(node, AsCompleted):
             raise PlanError("as_completed() stands in this plan already", where="as_completed()", fix="leave one of them out")
-        if node.groups_elements and not node.starts_chain:
+        if node is root and _gives_batches(root):
             raise PlanError(
-                f"as_completed() after {node.line()}: it orders elements, not batches",
+                f"as_completed() of {root.line()}: it orders elements, not batches",
                 where="as_completed()",
                 fix="call as_completed() before batch(); for whole batches as they are finished, use feed(ordered=False)",
             )

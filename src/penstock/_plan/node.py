@@ -1,6 +1,6 @@
 """The kinds of nodes of a plan, one per operator: what each holds, and what it means.
 
-A node's length, its line, its spec and its place in a saved state are its methods; `Node` has what holds for most. Nodes do nothing.
+`Node` has what holds for most. Nodes do nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from penstock._contracts.policy import Policy
 from penstock._contracts.source import ChunkedSource, ColumnSource, GroupedSource, IndexedSource, StreamSource
 from penstock._contracts.storage import RecordStore
 from penstock._contracts.transform import Transform
-from penstock._order.arithmetic import INFINITE, Length, batch_length, rank_length, repeat_length, shard_length, window_length
+from penstock._order.arithmetic import INFINITE, Length, batch_length, last_row, rank_length, repeat_length, shard_length, window_length
 from penstock._order.folds import Even, marked
 from penstock._order.mixing import History, MixFold, mixing
 from penstock._plan.base import (
@@ -188,9 +188,6 @@ class AsCompleted(SelectingNode):
 
     def num_elements(self, below: Sequence[Length]) -> Length:
         return below[0]
-
-    def batch_size_each(self) -> int | None:
-        return self.child.batch_size_each()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -647,7 +644,7 @@ class BatchNode(GroupNode):
         return batch_length(below[0], self.batch_size, self.drop_remainder)
 
     def reached(self, position: int) -> tuple[int, int]:
-        below = _last_row(length_of(self.child), position, self.batch_size, self.batch_size, 1)
+        below = last_row(length_of(self.child), position, self.batch_size, self.batch_size, 1)
         return below, below
 
     def batch_size_each(self) -> int | None:
@@ -720,7 +717,6 @@ class RaggedBatch(BatchNode):
 
 
 AnyBatch: TypeAlias = Batch | PaddedBatch | RaggedBatch
-"""The nodes that differ only in how rows become a batch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -741,7 +737,7 @@ class Window(GroupNode):
         return window_length(below[0], self.size, self.shift, self.stride, self.drop_remainder)
 
     def reached(self, position: int) -> tuple[int, int]:
-        below = _last_row(length_of(self.child), position, self.size, self.shift, self.stride)
+        below = last_row(length_of(self.child), position, self.size, self.shift, self.stride)
         return below, below
 
     @property
@@ -803,12 +799,3 @@ def shards_of(root: Node) -> list[Shard]:
 def mixes_of(root: Node) -> list[Mix]:
     """List the mixes of a plan from the sources up."""
     return [node for node in walk(root) if isinstance(node, Mix)]
-
-
-def _last_row(length: Length, position: int, size: int, shift: int, stride: int) -> int:
-    """Return the last position that `batch_rows` computes for window number `position`, before it drops those behind the end."""
-    if length and length != INFINITE:
-        end = int(length)
-        stride = min(stride, end)
-        size, shift = min(size, -(-end // stride)), min(shift, end)
-    return position * shift + (size - 1) * stride

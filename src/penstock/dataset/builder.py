@@ -81,6 +81,20 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods, metaclass=_DatasetKind
 
     # -- running ------------------------------------------------------------------------------------------------------------------
 
+    def as_completed(self) -> Dataset:
+        """Go on with the elements in the order in which they are finished: a slow one does not hold up those behind it.
+
+        For elements that wait: simulations, requests to a slow server. Give `feed(executor="threads", num_workers=...)` or an async
+        function, for otherwise one call is made at a time. What follows takes them as an ordinary stream, so a batch is full
+        as soon as enough of them are finished. Each element comes exactly once, and a saved state resumes exactly; which elements stand
+        together in a batch differs from run to run. The end of a pass waits for all of its elements.
+
+        Raises:
+            PlanError: after a batch, after an operator that counts elements behind a filter, flat_map or generator, in a branch, or twice.
+        """
+        check.as_completed(self._root)
+        return self._with(plan.AsCompleted(child=self._root))
+
     def prefetch(self, buffer_size: int) -> Dataset:
         """Keep at least `buffer_size` finished batches ahead of the consumer, if the byte budget allows it."""
         if isinstance(buffer_size, int) and buffer_size == -1:

@@ -408,19 +408,6 @@ class OrderMethods(Chaining):
         shard = plan.Shard(child=self._root, num_shards=count, index=own, even=even, found=not given)
         return self._with(check.rank_shard(shard))
 
-    def as_completed(self) -> Dataset:
-        """Go on with the elements in the order in which they are finished: a slow one does not hold up those behind it.
-
-        For elements that wait: simulations, requests to a slow server. What follows takes them as an ordinary stream, so a batch is full
-        as soon as enough of them are finished. Each element comes exactly once, and a saved state resumes exactly; which elements stand
-        together in a batch differs from run to run. The end of a pass waits for all of its elements.
-
-        Raises:
-            PlanError: after a batch, after an operator that counts elements behind a filter, flat_map or generator, in a branch, or twice.
-        """
-        check.as_completed(self._root)
-        return self._with(plan.AsCompleted(child=self._root))
-
     def take(self, count: int) -> Dataset:
         """Keep the first `count` elements of each pass."""
         return self._with(plan.Take(child=self._root, count=check.count_argument(count, "count", "take")))
