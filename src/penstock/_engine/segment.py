@@ -146,7 +146,7 @@ class Segment:
 
     @property
     def reads_in_another_order(self) -> bool:
-        """Whether a generator is read in its order, and goes on in that of a saved state: what comes later there has to wait here."""
+        """Whether a generator is read in its order, and goes on in that of a saved state: what follows there has to wait here."""
         return self.plan.stream is not None and bool(self._due)
 
     def read_again(self, record: FoldState | None) -> None:
