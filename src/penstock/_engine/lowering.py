@@ -645,7 +645,7 @@ def _segment(number: int, segment: SegmentPlan, shared: str, *, last: bool) -> l
     if segment.folds:
         folds = ", ".join(re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(fold).__name__.removesuffix("Fold")).lower() for fold in segment.folds)
         out.append(f"    then in order, at one place: {folds}")
-    out.append("    delivered in order" if last else "    handed on in order")
+    out.append(f"    {'delivered' if last else 'handed on'}{'' if segment.unordered else ' in order'}")
     return out
 
 
