@@ -20,7 +20,7 @@
     |  '- StateUnavailable               a source that cannot say where it is
     |- StopRaised (RuntimeError)         a user's function raised StopIteration, a cancellation, or asked to exit
     |- NotRepeatable (RuntimeError)      an element that was computed twice, with verify=, and is not the same
-    |- TooManySkipped (RuntimeError)     a policy left out or replaced more elements than its limit
+    |- TooManySkipped (RuntimeError)     a policy left out or replaced more than it may
     |- FeedClosed (RuntimeError)         next() on a feed after close(), after its error, or in a forked process
     |- FeedStalled (TimeoutError)        an element, or a wait of the consumer, that lasted longer than stall_timeout_s
     |- StillRunning (RuntimeError)       threads that did not stop inside the grace period
@@ -181,7 +181,7 @@ class NotRepeatable(PenstockError, RuntimeError):
 
 
 class TooManySkipped(PenstockError, RuntimeError):
-    """A policy left out or replaced more elements than its limit allows; the last element's error is the cause."""
+    """A policy lost more elements than its limit allows, or all of a batch beside `shard()`; the last element's error is the cause."""
 
 
 class FeedClosed(PenstockError, RuntimeError):

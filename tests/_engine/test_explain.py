@@ -50,6 +50,14 @@ def test_folds_generators_and_what_is_handed_on_are_told() -> None:
     assert lines[-1] == "    delivered in order"
 
 
+def test_elements_that_go_on_as_they_are_finished_are_told() -> None:
+    lines = text(ps.from_source([1, 2]).map(double).as_completed().batch(2))
+    assert lines.count("    its elements go on as they are finished") == 1
+    assert "    handed on" in lines
+    assert text(ps.from_source([1]).as_completed())[-2:] == ["    its elements go on as they are finished", "    delivered"]
+    assert "its elements go on" not in "\n".join(text(ps.from_source([1, 2]).map(double).batch(2)))
+
+
 def test_nothing_is_read_for_it() -> None:
     def refuse() -> Any:
         raise AssertionError("it was read")

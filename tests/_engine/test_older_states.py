@@ -143,7 +143,7 @@ def test_the_rest_of_a_pass_of_an_endless_repeat_is_followed_by_the_next() -> No
     assert position == 3 * 5
 
 
-MAPS = "an operator other than map, prefetch and repeat stands after the batch"
+MAPS = "operators other than map, prefetch and one repeat stand after the batch"
 
 
 @pytest.mark.parametrize(
@@ -156,10 +156,10 @@ def test_places_behind_a_batch_under_other_operators_are_refused(ds: ps.Dataset)
 def test_a_rest_of_a_pass_that_has_no_plan_is_refused() -> None:
     scattered = (0, ((0, 2), (5, 6)))
     for ds, words in (
-        (numbers().filter(bool), "elements of a batch were delivered, and this plan has no batch"),
-        (numbers(), "elements of a batch were delivered, and this plan has no batch"),
-        (numbers().batch(4).repeat(2).map(abs).repeat(2), "operators other than maps and one repeat stand after the batch"),
-        (numbers().batch(4).take(2), "operators other than maps and one repeat stand after the batch"),
+        (numbers().filter(bool), MAPS),
+        (numbers(), MAPS),
+        (numbers().batch(4).repeat(2).map(abs).repeat(2), MAPS),
+        (numbers().batch(4).take(2), MAPS),
         (numbers().repeat().batch(4), "the dataset before the batch has no end"),
     ):
         assert refusal(lambda ds=ds: parts_behind(ds._root, scattered, 0)) == words

@@ -50,7 +50,7 @@ WRONG: list[Row] = [
     (
         "as completed after a batch",
         lambda: numbers(3).batch(2).map(double).as_completed(),
-        "as_completed() after batch(2): it orders elements, not batches",
+        "as_completed() of map(double): it orders elements, not batches",
         "as_completed()",
         "feed(ordered=False)",
     ),

@@ -23,6 +23,7 @@ NEW = re.compile(r"^<!-- new: (\S+) -->\n```python\n(.*?)^```$", re.MULTILINE | 
 
 OPERATOR = """
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -59,8 +60,9 @@ for options in ({"executor": "inline"}, {"num_workers": 1}, {"num_workers": 3}):
             assert got + [batch.tolist() for batch in feed] == whole, step
 threads = {"executor": "threads", "num_workers": 2}
 assert [batch.tolist() for batch in ps.from_arrays(np.arange(6)).batch(2).rotate(1).feed(**threads)] == [[2, 3], [4, 5], [0, 1]]
-with ps.from_arrays(np.arange(6)).rotate(1).batch(2).feed(**threads, ordered=False) as feed:
-    assert sorted(value for batch in feed for value in batch.tolist()) == list(range(6))
+for rotated_batches in (ps.from_arrays(np.arange(6)).rotate(2).batch(2), ps.from_arrays(np.arange(6)).batch(2).rotate(1)):
+    with rotated_batches.feed(**threads, ordered=False) as feed:
+        assert sorted(batch.tolist() for batch in feed) == [[0, 1], [2, 3], [4, 5]]
 
 testing.check_operator(lambda ds: ds.rotate(2))
 
@@ -74,8 +76,16 @@ def refused(make, words):
 
 refused(lambda: rotated.filter(bool).rotate(1), "rotate needs positions that are known before reading")
 refused(lambda: rotated.repeat().rotate(1), "rotate of an endless dataset")
-refused(lambda: list(rotated.batch(2).rotate(1).feed(ordered=False)), "rotate() above batch()")
-refused(lambda: list(rotated.batch(2).rotate(1).feed(on_error=ps.Skip())), "rotate() above batch()")
+refused(lambda: rotated.as_completed().rotate(1), "rotate needs positions that are known before reading")
+
+def odd(value):
+    if value % 2 == 0:
+        raise ValueError(value)
+    return value
+
+warnings.simplefilter("ignore", RuntimeWarning)  # of the first element that is skipped
+with ps.from_arrays(np.arange(6)).map(odd).batch(2).rotate(1).feed(on_error=ps.Skip()) as feed:
+    assert [batch.tolist() for batch in feed] == [[3], [5], [1]]
 print("works")
 """
 

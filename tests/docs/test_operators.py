@@ -39,6 +39,7 @@ OTHER_NAMES = {
     "bucket_by_length": "bucket_by_sequence_length",
     "pack_sequences": "none",
     "shard_by_rank": "none",
+    "as_completed": "none",
 }
 
 

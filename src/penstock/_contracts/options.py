@@ -175,11 +175,12 @@ class Options:
             a shuffle buffer, windows) need more, it is these and nothing else; then batches are made one at a time, and a Notice says so.
             To this come at most two of the largest elements for each worker, or call in flight. Arrays, bytes and texts are counted, other
             objects as 8 bytes, and a view as what it shows. Batches that the consumer keeps are its own.
-        ordered: True delivers the elements in their order. False delivers whatever is finished first, so that a slow element holds up
-            none: exactly once all the same, and exactly resumable. The passes of a `repeat` above a batch or a stateful operator stay
-            apart.
+        ordered: True delivers in order. False delivers the same batches, or elements where nothing makes batches, as they are finished:
+            each once, and exactly resumable. Where a stateful operator counts elements in their order it changes nothing, and a notice
+            names `as_completed()`.
         on_error: what to do about an element that fails in a stage without an `on_error=` of its own, reading included: `Raise()`,
-            `Retry(...)`, `Skip(...)` or `Replace(...)`. Where there is nothing to put in its place, `Replace` raises.
+            `Retry(...)`, `Skip(...)` or `Replace(...)`. `Skip` shortens the batch of its element; where there is nothing to put in its
+            place, `Replace` raises.
         output: what batches are given as: "numpy" arrays; "torch" tensors or "jax" arrays, short for `ps.Torch()` and `ps.Jax()`, which
             name a device. `ds[i]` and `ds.spec()` are NumPy's.
         stall_timeout_s: how long one element may run, or nothing may happen, while the consumer waits, before FeedStalled is raised;

@@ -74,7 +74,10 @@ class _Limited:
 
 @dataclass(frozen=True, slots=True)
 class Skip(_Limited):
-    """Leave a failing element out, as a filter would: batches stay full, what comes behind moves up.
+    """Leave a failing element out.
+
+    Where positions are known before reading, its batch is shorter, and one with nothing left is left out; beside `shard()` that is
+    `TooManySkipped`. Behind a filter, flat_map or generator it is left out as by a filter: batches stay full.
 
     Attributes:
         limit: how many elements may be left out: a count over the whole run, also across resumes, or a rate (a float) of what was read so
@@ -92,8 +95,8 @@ class Skip(_Limited):
 class Replace(_Limited):
     """Put the next element of the order in the place of a failing one, after the last the first; when that fails too, the next again.
 
-    Positions stay as they are, so every shard makes equal steps. The element that stands in is delivered twice. For elements whose
-    positions are known before reading; behind a filter or of a generator use `Skip`.
+    Batches keep their sizes. The element that stands in is delivered twice. For elements whose positions are known before reading;
+    behind a filter, flat_map or generator use `Skip`.
 
     Attributes:
         limit: how many elements may be replaced, as for `Skip`.

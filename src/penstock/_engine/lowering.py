@@ -645,10 +645,12 @@ def _segment(number: int, segment: SegmentPlan, shared: str, *, last: bool) -> l
         out.append(f"    batches of {segment.batch.batch_size}: {segment.batch.collation.words}{there}")
     if segment.batch_ops:
         out.append(f"    then on whole batches: {', '.join(step.name or 'positions' for step in segment.batch_ops)}")
+    if segment.unordered:
+        out.append("    its elements go on as they are finished")
     if segment.folds:
         folds = ", ".join(re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(fold).__name__.removesuffix("Fold")).lower() for fold in segment.folds)
         out.append(f"    then in order, at one place: {folds}")
-    out.append("    delivered in order" if last else "    handed on in order")
+    out.append(f"    {'delivered' if last else 'handed on'}{'' if segment.unordered else ' in order'}")
     return out
 
 

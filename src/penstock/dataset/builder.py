@@ -147,7 +147,7 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods, metaclass=_DatasetKind
             num_workers: threads; "auto" is one per available CPU, 0 does everything in the caller's thread.
             executor: "auto", "inline", "threads", "processes", "ray"; `ps.Threads`, `ps.Processes`, `ps.Ray`; or one of your own.
             memory_bytes: bound on what is held, in bytes; "auto" is 256 MB.
-            ordered: False delivers whatever is finished first.
+            ordered: False delivers batches, or elements where nothing makes batches, as they are finished.
             on_error: what to do about an element that fails: `ps.Raise()`, `ps.Retry()`, `ps.Skip()`, `ps.Replace()`.
             output: what batches are given as: "numpy", "torch" or "jax"; or `ps.Torch(device=...)` or `ps.Jax(device=...)`.
             stall_timeout_s: how long one element may run while the caller waits, in seconds; None is for ever.

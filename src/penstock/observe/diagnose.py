@@ -339,7 +339,7 @@ def _slow(snapshot: Snapshot, stage: StageStats) -> Verdict | None:
         finding=f"slow samples in stage '{stage.name}' are the bottleneck: about {stage.num_slow:,} of {stage.num_elements:,} elements took"
         f" {_percent(stage.slow_s / stage.busy_s)} of its time, the others {_micros(stage.median_us)} each; the slowest are"
         f" {', '.join(_sample(one) for one in stage.slowest[:3])}",
-        change="look at these elements; with ordered=False others go on meanwhile",
+        change="look at these elements; with as_completed() before batch(), or ordered=False for whole batches, others go on meanwhile",
     )
 
 
