@@ -547,8 +547,7 @@ def finish_chunk(
         return join(chunk, count), failure
     missing = chunk.left_out_rows() if chunk.collected.lost else frozenset[int]()
     collated = _collates_here(plan, computer, error_handler)
-    batches, unfit = _batches_of(chunk, count, missing, _AS_ROWS[collated], worker.index)
-    failure = unfit or failure
+    batches, failure = _batches_of(chunk, count, missing, _AS_ROWS[collated], failure, worker.index)
     without = frozenset(number for number, batch in enumerate(batches) if batch is None) if missing else frozenset[int]()
     as_written = as_written and not missing
     if plan.delivers and not plan.folds and moves and collated and not without:
@@ -559,15 +558,15 @@ def finish_chunk(
 
 
 def _batches_of(
-    chunk: Chunk, count: int, missing: Collection[int], collation: Collate | None, worker: int
+    chunk: Chunk, count: int, missing: Collection[int], collation: Collate | None, failure: Failure | None, worker: int
 ) -> tuple[list[Any], Failure | None]:
-    """Take the first batches out of their rows, up to one whose elements do not fit each other."""
+    """Take the first batches out of their rows, up to one whose elements do not fit each other; else `failure` is behind them."""
     bad: dict[int, ElementFailed] = {}
     assert chunk.rows is not None
     batches = chunk.rows.finish(count, bad, missing=missing, collation=collation)
     chunk.rows = None
     if not bad:
-        return batches, None
+        return batches, failure
     first = min(bad)
     return batches[:first], Failure(first, bad[first].error, bad[first].stage, worker)
 

@@ -788,7 +788,6 @@ AnySelecting: TypeAlias = AsCompleted | Filter | Shuffle | Shard | Take | Skip |
 AnyBranching: TypeAlias = Concatenate | Zip | Mix | Interleave
 AnyGroup: TypeAlias = AnyBatch | Window | BucketByLength | PackSequences
 AnyNode: TypeAlias = Read | ReadStream | Map | FlatMap | Unbatch | Enumerate | AnySelecting | AnyBranching | AnyGroup
-"""All kinds: a `match` over them that is to be complete ends in `assert_never`."""
 
 
 def shards_of(root: Node) -> list[Shard]:
