@@ -132,6 +132,12 @@ class Feed(Observed):
         watching = [watcher(root, self._stats) for watcher in watchers()]
         self._losses = Losses(finds_texts=options.output_name == "torch")
         self._policies = policies_of(root, options)
+        if output is not None and output.spans_processes and self._policies.skips:
+            raise PlanError(
+                "Skip shortens the batch of one process, and with sharding= over several processes all must give parts of one size",
+                where="feed(output=ps.Jax(sharding=...))",
+                fix="use Replace(), which puts another element in the place of one that fails",
+            )
         keeping = [keep] if self._policies.quarantines else []
         self._listeners: list[Listener] = [*keeping, self._stats, self._losses, *watching, *listeners]
         self._lock = threading.Lock()

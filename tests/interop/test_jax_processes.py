@@ -33,6 +33,10 @@ try:
     with ds.batch(4, drop_remainder=True).feed(output=ps.Jax(sharding=sharding)) as feed:
         steps = [(batch.shape, float(total(batch)), [float(n) for part in batch.addressable_shards for n in part.data]) for batch in feed]
     out["steps"] = steps
+    try:
+        ds.batch(4).feed(output=ps.Jax(sharding=sharding), on_error=ps.Skip())
+    except ps.errors.PlanError as refused:
+        out["skip"] = refused.what
 except ValueError as error:
     out["error"] = str(error)
 print(json.dumps(out), flush=True)
@@ -60,6 +64,7 @@ def _run(how: str) -> list[dict[str, Any]]:
 def test_two_processes_make_the_same_steps_of_global_arrays() -> None:
     first, second = _run("steps")
     assert len(first["steps"]) == len(second["steps"]) == 3  # 27 elements: 13 each
+    assert first["skip"].startswith("Skip shortens the batch of one process")
     for (shape, total, mine), (_, same, others) in zip(first["steps"], second["steps"], strict=True):
         assert shape == [8]
         assert total == same == sum(mine) + sum(others)

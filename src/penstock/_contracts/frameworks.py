@@ -23,11 +23,13 @@ class Output(Protocol):
         depth: how many batches are sent ahead of the one that the loop takes; 0 sends each when it is taken.
         allocate: returns the memory of a batch buffer, so many bytes, from any thread; None leaves it to the engine.
         pin: is called with the memory of worker processes; None leaves it as it is.
+        spans_processes: whether a batch is a part of an array of several processes, which all give parts of one size.
     """
 
     depth: int
     allocate: Callable[[int], Any] | None
     pin: Pin | None
+    spans_processes: bool
 
     def send(self, batch: Any, group: list[Any]) -> Any:
         """Begin what makes a batch one of the framework, without waiting; `batch` stays valid until that has ended.

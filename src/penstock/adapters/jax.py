@@ -58,6 +58,7 @@ class JaxOutput:
         """Copy to `sharding`, one or a dict by field, or to `device`, or where JAX puts arrays by default."""
         self._jax, self._sharding, self._device = jax, sharding, device
         self.depth, self._transform = depth, transform
+        self.spans_processes = sharding is not None and jax.process_count() > 1
 
     def send(self, batch: Any, group: list[Any]) -> Any:
         """Copy a batch; JAX brings the copy to other devices than CPUs in the background."""

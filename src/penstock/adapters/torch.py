@@ -129,6 +129,7 @@ class HostOutput:
     """Makes CPU tensors over the arrays' own memory: a buffer is used again after the last tensor over it is deleted."""
 
     depth = 0
+    spans_processes = False
 
     def __init__(
         self,
