@@ -274,7 +274,7 @@ def test_a_feed_is_refused_only_while_a_child_process_imports_the_program(progra
 class Pinning:
     """An output that gives batches as they are, and notes which memory of worker processes it was told to pin, and whether a batch was."""
 
-    depth, allocate = 0, None
+    depth, allocate, spans_processes = 0, None, False
 
     def __init__(self) -> None:
         self.ranges: dict[int, int] = {}

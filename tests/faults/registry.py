@@ -613,7 +613,7 @@ _ROWS = (
         "batches that are numbered, with Skip, with and without a bad element, also under python -O",
         "full batches, and no assertion decides over data",
         (
-            *_in("laws/test_enumerate.py", "batches_are_numbered_whole_beside_skip"),
+            *_in("laws/test_enumerate.py", "batches_keep_their_numbers_beside_skip"),
             *_in("laws/test_random_plans.py", "the_laws_hold_under_python_o"),
         ),
     ),
