@@ -86,8 +86,8 @@ class Segment:
             state has in an order comes first, in that order.
         leases: whether it writes into the buffers that are delivered.
         lowest: the first chunk that is not committed.
-        reads_in_another_order: whether a generator is read in its order, and goes on in that of a saved state: what comes later there has
-            to wait here.
+        reads_in_another_order: whether a generator is read in its order, and goes on in that of a saved state: what follows there has to
+            wait here.
         ends_coming: how many ends of passes the fold runner before has let through that this segment has not committed.
         rows_open: of the chunks that are not committed.
         max_stage_concurrency: the most workers of its own, or calls in flight, that a stage has; or 0.
