@@ -39,7 +39,7 @@ def old_state(ds: ps.Dataset, position: dict[str, Any], epoch: int = 0) -> dict[
 
 def converted_position(ds: ps.Dataset, position: dict[str, Any], epoch: int = 0) -> dict[str, Any]:
     found: dict[str, Any] = converted(ds._root, {"penstock_state": 2, "position": position}, epoch)["position"]
-    return found
+    return {name: value for name, value in found.items() if name != "older"}
 
 
 def rest_of(ds: ps.Dataset, state: Any, **options: Any) -> tuple[list[Any], Any]:

@@ -366,6 +366,9 @@ def _token(root: Node, place: dict[str, Any], epoch: int) -> Token:
         raise _damaged_fold(f"{short(saved_records)}, not one record for each of {len(chains)} places where elements are counted")
     most_how = MOST_REPLACEMENTS if program.segments[0].leaf is not None else 0
     records = tuple(_record(one, chain, most_how) for one, chain in zip(saved_records, chains, strict=False))
+    for record, chain in zip(records, chains, strict=False):
+        if record.drop and "older" not in place and not any(hasattr(fold, "held") for fold in chain):
+            count(record.drop, "number of results that a fold without elements was behind", 0)
     count(source[0] - before, "pass", _most_passes_ended(program, records))
     done = _done(place["done"], place["again"], source, length)
     if movable_shard(root) is not None:  # it was saved of a run in another order: other ranks may differ until the end of the epoch
@@ -589,7 +592,7 @@ def _with_folds_in_their_places(root: Node, place: dict[str, Any]) -> dict[str, 
         again, folds[0][0] = [[place["source"][0], position, position + 1]], len(results)
     elif partial:
         raise _no_such_place("some of the results of several elements were delivered")
-    out = {"source": place["source"], "done": runs, "again": again, "folds": folds}
+    out = {"source": place["source"], "done": runs, "again": again, "folds": folds, "older": True}
     return {**out, "stream": place["stream"]} if "stream" in place else out
 
 
