@@ -366,8 +366,8 @@ def _token(root: Node, place: dict[str, Any], epoch: int) -> Token:
         raise _damaged_fold(f"{short(saved_records)}, not one record for each of {len(chains)} places where elements are counted")
     most_how = MOST_REPLACEMENTS if program.segments[0].leaf is not None else 0
     records = tuple(_record(one, chain, most_how) for one, chain in zip(saved_records, chains, strict=False))
-    for record, chain in zip(records, chains, strict=False):
-        if record.drop and "older" not in place and not any(hasattr(fold, "held") for fold in chain):
+    for record, folds in zip(records, chains, strict=False):
+        if record.drop and "older" not in place and not any(hasattr(fold, "held") for fold in folds):
             count(record.drop, "number of results that a fold without elements was behind", 0)
     count(source[0] - before, "pass", _most_passes_ended(program, records))
     done = _done(place["done"], place["again"], source, length)
