@@ -550,7 +550,8 @@ class Chunk:
         """Keep what a worker found and made."""
         collected = self.collected
         collected.parts.update(outcome.parts)
-        collected.lost += [lost if lost.row < 0 else lost._replace(item=self.item_of(lost.row)) for lost in outcome.lost]
+        if outcome.lost:
+            collected.lost += [lost if lost.row < 0 else lost._replace(item=self.item_of(lost.row)) for lost in outcome.lost]
         for row, places in outcome.moved:
             for (epochs, positions), (epoch, position) in zip(self.positions.rows, places, strict=True):
                 epochs[row], positions[row] = epoch, position
