@@ -48,7 +48,7 @@ def test_a_feed_with_everything_killed_at_20_random_points_loses_nothing_and_giv
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", UNORDERED)
+@pytest.mark.parametrize("name", [name for name in UNORDERED if name.startswith("everything")])
 def test_a_feed_with_everything_killed_at_100_random_points_loses_nothing_and_gives_nothing_twice(name: str, tmp_path: Path) -> None:
     check_nothing_lost_nothing_twice(name, tmp_path, 100, seed=1)
 
