@@ -53,7 +53,7 @@ demo: .venv/.demo
 	@.venv/bin/python examples/demo/demo.py
 
 test: .venv/.test
-	@.venv/bin/python tools/run_tests.py -q -m "not slow" -n $(TEST_PROCESSES) --hypothesis-profile=quick
+	@.venv/bin/python tools/run_tests.py -q -m "not slow" -n $(TEST_PROCESSES) --dist worksteal --hypothesis-profile=quick
 
 # tools/timed writes what each took to build/cost.txt, which .ci/run prints. docs, interop and pythons install into environments of their own.
 check:
@@ -70,7 +70,7 @@ fuzz: .venv/.fuzz
 		echo "== $$name"; mkdir -p "build/fuzz/$$name"; \
 		.venv/bin/python "fuzz/$$name.py" -max_total_time=$(FUZZ_SECONDS) -artifact_prefix=build/fuzz/ "build/fuzz/$$name" "fuzz/corpus/$$name"; \
 	done
-	@.venv/bin/python -m pytest -q -m "not slow" -n $(TEST_PROCESSES) --hypothesis-profile=thorough tests/laws tests/_order tests/kernels tests/formats
+	@.venv/bin/python -m pytest -q -m "not slow" -n $(TEST_PROCESSES) --dist worksteal --hypothesis-profile=thorough tests/laws tests/_order tests/kernels tests/formats
 
 SOAK_PLANS ?= 20000
 SOAK_RUNS ?= 1000
@@ -139,14 +139,14 @@ docs: .venv-docs/.docs
 coverage: .venv/.check
 	@echo "== branch coverage of the core"
 	@rm -rf build/coverage && mkdir -p build/coverage
-	@.venv/bin/coverage run -m pytest -q -m "not slow" -n $(TEST_PROCESSES) --hypothesis-profile=quick -p no:cacheprovider --durations=10 $(CORE_TESTS)
+	@.venv/bin/coverage run -m pytest -q -m "not slow" -n $(TEST_PROCESSES) --dist worksteal --hypothesis-profile=quick -p no:cacheprovider --durations=10 $(CORE_TESTS)
 	@.venv/bin/coverage combine --quiet && .venv/bin/coverage json --quiet -o build/coverage/report.json
 	@.venv/bin/python tools/check_tests.py --coverage build/coverage/report.json
 
 # Bottlenecks are named by what the CPUs do, so these tests run alone; they take 80 s.
 slow: .venv/.check
 	@echo "== slow tests"
-	@.venv/bin/python tools/run_tests.py -q -m slow -n $(TEST_PROCESSES) --ignore=tests/interop --ignore=tests/observe/test_scenarios.py
+	@.venv/bin/python tools/run_tests.py -q -m slow -n $(TEST_PROCESSES) --dist worksteal --ignore=tests/interop --ignore=tests/observe/test_scenarios.py
 	@.venv/bin/python tools/run_tests.py -q -m slow tests/observe/test_scenarios.py
 
 # TensorFlow, PyTorch and the others choose releases of NumPy and protobuf; so they have an environment of their own. Where JAX is loaded
@@ -173,7 +173,7 @@ pythons: .venv/.check
 
 test-%: .venv-%/.test
 	@echo "== core suite on Python $*, without what hardly depends on it: $(ANY_PYTHON)"
-	@.venv-$*/bin/python tools/run_tests.py -q -m "not slow" -n $(TEST_PROCESSES) --hypothesis-profile=quick $(addprefix --ignore=tests/,$(ANY_PYTHON))
+	@.venv-$*/bin/python tools/run_tests.py -q -m "not slow" -n $(TEST_PROCESSES) --dist worksteal --hypothesis-profile=quick $(addprefix --ignore=tests/,$(ANY_PYTHON))
 
 # Virtual environments. A stamp tells what is installed; .venv grows by what a target needs.
 
