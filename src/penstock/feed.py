@@ -453,7 +453,8 @@ class Feed(Observed):
         error = SpecError(
             f"the spec was locked by finalize(), but {difference}",
             where=f"stage {self._root.line()!r}, {self._name_of_next()}",
-            fix="use drop_remainder=True for batches of one size, and resize, crop or pad to one shape; or do not finalize()",
+            fix="use drop_remainder=True for batches of one size, Replace() where Skip shortens them, and resize, crop or pad to one "
+            "shape; or do not finalize()",
         )
         self._shut("failed")
         raise error

@@ -90,7 +90,7 @@ def test_an_item_with_nothing_left_is_an_error_where_ranks_make_as_many_steps(eq
     assert (out.excess.at, out.tail) == (1, out.excess)
     error = out.excess.error
     assert isinstance(error, TooManySkipped)
-    assert error.what == "Skip left nothing of a batch, and beside shard() every rank must make as many steps"
+    assert error.what == "Skip left out a whole step, a batch or an element, and beside shard() every rank must make as many steps"
     assert error.where == "Skip() of on_error; the last element: epoch 0 index 1"
     assert error.fix == "use Replace(), which puts another element in the place of one that fails, or larger batches"
     assert error.__cause__ is not None

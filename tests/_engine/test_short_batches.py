@@ -137,7 +137,7 @@ def test_beside_a_shard_a_batch_with_nothing_left_is_an_error_that_names_replace
         assert [next(feed).tolist() for _ in range(3)] == [[0, 2], [4, 6], [8, 10]]
         with pytest.raises(TooManySkipped) as caught:
             next(feed)
-    assert caught.value.what == "Skip left nothing of a batch, and beside shard() every rank must make as many steps"
+    assert caught.value.what == "Skip left out a whole step, a batch or an element, and beside shard() every rank must make as many steps"
     assert "epoch 0 index 14" in caught.value.where
     assert "use Replace()" in caught.value.fix
     assert isinstance(caught.value.__cause__, ValueError)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from golden.states import FOLDER, PLANS, feed_of, is_ordered, lost, of_today, path_of, rest_of
 
-OTHER_BATCHES = {"recorded", "replayed", "retry", "skip", "skip_unordered", "unordered", "unordered_filter", "unordered_in_order"}
+OTHER_BATCHES = {"retry", "skip", "skip_unordered"}
 """Plans whose states were saved when Skip and ordered=False filled batches up: the same elements come in other batches."""
 REPLACED = {"skip_in_shard"}
 """Those in which Skip put another element in the place of one that failed: it is left out now."""

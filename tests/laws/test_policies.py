@@ -596,6 +596,21 @@ def test_a_state_moves_between_policies() -> None:
         assert feed.stats().num_skipped == 2
 
 
+def test_a_shortened_batch_is_told_once_a_feed_and_a_locked_spec_names_replace() -> None:
+    told: list[str] = []
+    heard = [lambda event: told.append(getattr(event, "text", ""))]
+    with numbers(8).map(Faulty(frozenset({3})), on_error=SKIP).batch(4).feed(executor="inline", listeners=heard) as feed:
+        for _ in range(3):
+            assert [len(batch) for batch in feed] == [3, 4]
+        assert len([text for text in told if "Skip left an element out of its batch" in text]) == 1
+    with numbers(8).map(Faulty(frozenset({7})), on_error=SKIP).batch(4).feed(executor="inline") as feed:
+        feed.finalize()
+        next(feed)
+        with pytest.raises(ps.errors.SpecError) as caught:
+            next(feed)
+    assert "Replace() where Skip shortens them" in caught.value.fix
+
+
 def test_a_quarantine_that_cannot_be_written_stops_the_feed(tmp_path: Any) -> None:
     folder = tmp_path / "gone"
     folder.mkdir()

@@ -504,7 +504,7 @@ def check_results(num_taken: int, num_results: int) -> None:
 
 def _step_left_out(loss: LostElement) -> TooManySkipped:
     error = TooManySkipped(
-        "Skip left nothing of a batch, and beside shard() every rank must make as many steps",
+        "Skip left out a whole step, a batch or an element, and beside shard() every rank must make as many steps",
         where=f"Skip() of {loss.site}; the last element: epoch {loss.key[0]} index {loss.key[1]}"
         + (f" ({loss.where})" if loss.where else ""),
         fix="use Replace(), which puts another element in the place of one that fails, or larger batches",

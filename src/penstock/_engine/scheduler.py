@@ -135,7 +135,7 @@ class Scheduler:
         self._fold_runners = fold_runners_of(program, start, self._ledgers)
         for segment, record in zip(self.segments, records_of(program, start), strict=True):
             segment.read_again(record)
-        self._told_short = False
+        self._told_short = any(entry.action == "skipped" for entry in start.loss_counts)  # by an epoch before
         stream = program.segments[0].stream
         self.reader = None if stream is None else Reader(stream, start, num_passes)
         self._reads = program.segments[0].reader or READER
