@@ -56,8 +56,8 @@ def _penstock(num_workers: int, needs_torch: bool = False) -> Callable[[rounds.R
             first_s = time.perf_counter() - start
             for _ in feed:
                 pass
-            assert feed._choice._processes is not None
-            idle = [_private_mb(pid) for pid in feed._choice._processes.pids]
+            assert feed._run._placement._processes is not None
+            idle = [_private_mb(pid) for pid in feed._run._placement._processes.pids]
         return {**_figures(first_s, needs_torch), "idle_mb": sum(idle) / len(idle)}
 
     return measure

@@ -6,7 +6,6 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,10 +17,10 @@ from penstock._contracts.event import BlockDone, Event
 from penstock._engine.chunk import Token
 from penstock._engine.engine import Engine
 from penstock._engine.lowering import lower
-from penstock._engine.policies import policies_of
 from penstock._engine.segment import SHARED
 from penstock._engine.slots import anonymous_memory
 from penstock._ops.worker import WorkerContext
+from penstock.feed.compiled import Compiled
 
 LIMIT_S = 30.0
 
@@ -283,7 +282,7 @@ def test_the_buffers_of_batches_that_nobody_keeps_are_used_again(policy: ps.Poli
         return anonymous_memory(num_bytes)
 
     dataset = ps.from_source(list(range(60))).map(lambda value: np.full(1 << 17, value, np.uint8)).batch(2)
-    program = replace(lower(dataset._root), policies=policies_of(dataset._root, ps.Options(on_error=policy)))
+    program = Compiled(dataset._root, ps.Options(on_error=policy)).program
     engine = Engine(program, num_workers=1, memory_bytes=1, start=Token((0, 0)), allocate=allocate, listeners=[])
     gc.disable()
     try:
@@ -301,25 +300,25 @@ def test_for_what_waits_more_threads_work_than_there_are_cpus_and_the_next_run_b
     dataset = ps.from_source(range(1 << 30)).map(waits).batch(4)
     with dataset.feed(executor="threads") as feed:
         next(feed)
-        assert feed._engine is not None
-        at_first = feed._engine.num_active
-        while feed._engine.num_active <= at_first:
+        assert feed._run._engine is not None
+        at_first = feed._run._engine.num_active
+        while feed._run._engine.num_active <= at_first:
             next(feed)
         while sum(thread.name.startswith("penstock-workers-") for thread in threading.enumerate()) <= at_first:
             next(feed)
         assert any("active worker threads" in notice for notice in feed.stats().notices)
     with dataset.feed(executor="threads") as feed:
         next(feed)
-        assert feed._engine is not None
-        assert feed._engine.num_active > at_first
+        assert feed._run._engine is not None
+        assert feed._run._engine.num_active > at_first
         assert any("active worker threads" in notice for notice in feed.stats().notices)
 
 
 def test_tasks_are_sized_for_the_workers_that_a_stage_has() -> None:
     with ps.from_source(range(1 << 30)).map(lambda number: number).batch(4).feed(executor="threads", num_workers=8) as feed:
         next(feed)
-        assert feed._engine is not None
-        (segment,) = feed._engine._scheduler.segments
+        assert feed._run._engine is not None
+        (segment,) = feed._run._engine._scheduler.segments
         while segment.blocks[0].num_workers == 1:
             next(feed)
         assert segment.blocks[0].num_workers <= 8

@@ -101,7 +101,7 @@ def rest(feed: Any) -> None:
     pause = threading.Event()
     calm = 0
     while calm < 3:
-        engine = feed._engine
+        engine = feed._run._engine
         monitors = [] if engine is None else list(engine.watch.monitors)
         calm = calm + 1 if all(monitor.task is None for monitor in monitors) else 0
         pause.wait(0.001)
@@ -178,7 +178,7 @@ def runs() -> Iterator[Any]:
 def test_what_a_feed_holds_is_bounded_whatever_elements_turn_out_to_be(
     name: str, sizes: str, kind: str, ordered: bool, num_workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.feed.anonymous_memory", bytearray)  # which is counted; mapped memory is not
+    monkeypatch.setattr("penstock.feed.run.anonymous_memory", bytearray)  # which is counted; mapped memory is not
     case = CASES[name]
     dataset = case.build(source(SIZES[sizes], kind, case.uniform))
     peak, largest_result = peak_of(dataset, num_workers=num_workers, memory_bytes=BUDGET, ordered=ordered)

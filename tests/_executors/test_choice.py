@@ -16,12 +16,12 @@ import pytest
 from _executors.in_workers import marked, numbered
 
 import penstock as ps
-from penstock import feed as feeds
 from penstock._contracts.options import Options
 from penstock._engine.engine import Engine
 from penstock._executors.choice import Place, place_of
 from penstock._executors.threads import ThreadsExecutor
 from penstock.errors import FeedClosed, PlanError
+from penstock.feed import feed as feeds
 
 pytestmark = pytest.mark.usefixtures("fork_server")
 
@@ -256,7 +256,7 @@ def test_own_operators_alone_stay_in_threads_up_to_four_workers() -> None:
         assert {thread.name for thread in threading.enumerate() if thread.name.startswith("penstock-workers")} == {
             f"penstock-workers-{n}" for n in range(3)
         }
-        assert not feed._choice._processes
+        assert not feed._run._placement._processes
 
 
 def test_on_many_cpus_own_operators_run_in_processes_and_functions_in_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -264,8 +264,8 @@ def test_on_many_cpus_own_operators_run_in_processes_and_functions_in_the_progra
     seen = Seen()
     with images().map(seen.around(lambda element: {**element, "pid": os.getpid()})).batch(4).feed() as feed:
         batches = list(feed)
-        assert feed._choice._processes is not None
-        assert feed._choice._processes.pids
+        assert feed._run._placement._processes is not None
+        assert feed._run._placement._processes.pids
     assert {int(pid) for batch in batches for pid in batch["pid"]} == {HERE}
 
 
@@ -273,8 +273,8 @@ def test_a_plan_of_functions_alone_starts_no_process_on_many_cpus(monkeypatch: p
     monkeypatch.setattr(feeds, "available_cpus", lambda: 64)
     with ps.from_source(range(40)).map(float).batch(4).feed() as feed:
         assert len(list(feed)) == 10
-        assert feed._choice._processes is None
-        assert feed._choice.num_workers == 64
+        assert feed._run._placement._processes is None
+        assert feed._run._placement.num_workers == 64
 
 
 @pytest.mark.parametrize("on_error", [ps.Replace(), ps.Skip()], ids=["Replace", "Skip"])

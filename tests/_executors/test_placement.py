@@ -188,5 +188,5 @@ def test_an_element_of_a_source_that_is_left_out_is_named_when_it_fails_and_repl
 def test_a_dataset_is_not_copied_for_a_function_above_it() -> None:
     with ps.from_arrays(np.ones((60, 1 << 12))).map(np.sum, **PLACED).batch(60).feed(executor="threads", num_workers=2) as feed:
         assert next(feed).tolist() == [1 << 12] * 60
-        assert feed._choice._processes is not None
-        assert feed._choice._processes.sent.stages.num_bytes < 1 << 14
+        assert feed._run._placement._processes is not None
+        assert feed._run._placement._processes.sent.stages.num_bytes < 1 << 14

@@ -26,7 +26,8 @@ from penstock._executors.remote import serve
 from penstock._processes.arena import Arena
 from penstock._processes.child import Child
 from penstock.errors import PlanError
-from penstock.feed import Feed
+from penstock.feed.compiled import Compiled
+from penstock.feed.feed import Feed
 
 pytestmark = [
     pytest.mark.usefixtures("fork_server"),
@@ -128,7 +129,7 @@ def test_what_a_loop_changes_between_two_epochs_is_sent_and_nothing_else() -> No
     function = Sized(100)
     with ps.from_source(range(20)).map(function).feed(executor="processes", num_workers=2) as feed:
         assert list(feed) == list(range(100, 120))
-        workers = feed._choice._processes
+        workers = feed._run._placement._processes
         assert workers is not None
         assert list(feed) == list(range(100, 120))
         assert workers.sent.serial == 1
@@ -298,7 +299,7 @@ class Pinning:
 
 def test_batches_of_worker_processes_lie_in_pinned_memory_until_the_feed_is_closed() -> None:
     ds, output = ps.from_arrays(np.arange(4000)).map(np.square).batch(8), Pinning()
-    with Feed(ds._root, Options(executor="processes", num_workers=2), output=output) as feed:
+    with Feed(Compiled(ds._root, Options(executor="processes", num_workers=2), output)) as feed:
         for _ in range(2):
             assert [int(batch[0]) for batch in feed] == [n * n for n in range(0, 4000, 8)]
         assert len(output.pinned) == 1000

@@ -101,12 +101,12 @@ def test_all_threads_that_are_to_work_do_so_after_fewer_were_tried() -> None:
 
     with ps.from_source(range(1 << 30)).map(waits).batch(4).feed(executor="threads", num_workers=32) as feed:
         next(feed)
-        assert feed._engine is not None
-        active = feed._engine._scheduler.active
+        assert feed._run._engine is not None
+        active = feed._run._engine._scheduler.active
         active.ceiling = active._most = 8
         for limit in (2, 8):  # the first is said, the second found
             active.limit = min(limit, active.limit)
-            while feed._engine.num_active != limit:
+            while feed._run._engine.num_active != limit:
                 next(feed)
         most = 0
         while most < 8:

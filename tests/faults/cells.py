@@ -159,14 +159,14 @@ def when_waiting(folder: Path, act: Callable[[int], None]) -> Iterator[None]:
 
 def pids(feed: ps.Feed) -> list[int]:
     """Return the worker processes of a feed."""
-    processes = feed._choice._processes
+    processes = feed._run._placement._processes
     assert processes is not None
     return processes.pids
 
 
 def begun(feed: ps.Feed) -> list[int]:
     """Return those that have begun: three in a row that die before are an error, as they should be."""
-    processes = feed._choice._processes
+    processes = feed._run._placement._processes
     assert processes is not None
     return [worker.child.pid for worker in list(processes._workers.values()) if worker.child is not None and worker.child.began]
 

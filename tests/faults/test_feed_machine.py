@@ -136,7 +136,7 @@ class FeedMachine(RuleBasedStateMachine):
 
     def _workers(self) -> list[int]:
         """Return those that run: not reaped, so that their numbers are theirs."""
-        if self.feed._choice._processes is None:
+        if self.feed._run._placement._processes is None:
             return []
         found = []
         for pid in pids(self.feed):

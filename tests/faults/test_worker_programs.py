@@ -273,7 +273,7 @@ def test_a_program_that_reaps_all_children_and_handles_sigchld_itself_is_no_hind
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     feed = numbers(count=4000).feed()
     got = [next(feed)]
-    os.kill(feed._choice._processes.pids[0], signal.SIGKILL)
+    os.kill(feed._run._placement._processes.pids[0], signal.SIGKILL)
     got += list(feed)
     print(sum(int(batch.sum()) for batch in got) == 1000 * sum(range(4000)))
     feed.close()
@@ -312,13 +312,13 @@ def test_the_process_that_workers_are_forked_from_may_be_killed_and_a_worker_beh
     parent_of = lambda pid: int(Path(f"/proc/{pid}/stat").read_text().split()[3])
     feed = numbers(count=4000).feed()
     got = [next(feed)]
-    while len(feed._choice._processes.pids) < 2: got.append(next(feed))
-    workers = feed._choice._processes.pids
+    while len(feed._run._placement._processes.pids) < 2: got.append(next(feed))
+    workers = feed._run._placement._processes.pids
     (nursery,) = {parent_of(worker) for worker in workers}
     assert parent_of(nursery) == os.getpid()
     os.kill(nursery, signal.SIGKILL)
     got += [next(feed) for _ in range(100)]  # those that live go on
-    assert feed._choice._processes.pids == workers
+    assert feed._run._placement._processes.pids == workers
     os.kill(workers[0], signal.SIGKILL)
     while not feed.stats().notices: got.append(next(feed))
     print(*feed.stats().notices)

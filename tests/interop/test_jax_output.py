@@ -14,7 +14,8 @@ import penstock as ps
 from penstock._contracts.options import Options
 from penstock.adapters.jax import JaxOutput
 from penstock.errors import FeedClosed, PlanError, SpecError
-from penstock.feed import Feed
+from penstock.feed.compiled import Compiled
+from penstock.feed.feed import Feed
 
 jax = pytest.importorskip("jax", reason="JAX is not installed")
 pytestmark = pytest.mark.slow
@@ -211,7 +212,7 @@ def test_arrays_that_jax_is_given_at_once_keep_their_buffer() -> None:
 
     want = [batch["x"].copy() for batch in _pipeline(400)]
     output = AtOnce(jax, None, None, 2, None)
-    with Feed(_pipeline(400)._root, Options(output="jax", num_workers=4), output=output) as feed:
+    with Feed(Compiled(_pipeline(400)._root, Options(output="jax", num_workers=4), output)) as feed:
         kept = [batch["x"] for batch in feed]
     assert all(np.array_equal(np.asarray(array), other) for array, other in zip(kept, want, strict=True))
 

@@ -18,7 +18,8 @@ import pytest
 import penstock as ps
 from penstock._contracts.options import Options
 from penstock._engine.slots import SlotPool, anonymous_memory
-from penstock.feed import Feed
+from penstock.feed.compiled import Compiled
+from penstock.feed.feed import Feed
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytestmark = pytest.mark.slow
@@ -48,7 +49,7 @@ class Counting(PackedOutput):
 
 
 def _feed(ds: ps.Dataset, output: PackedOutput, **options: Any) -> Feed:
-    return Feed(ds._root, Options(output="torch", **options), output=output)
+    return Feed(Compiled(ds._root, Options(output="torch", **options), output))
 
 
 def _leased(*leaves: tuple[tuple[int, ...], Any]) -> list[Any]:

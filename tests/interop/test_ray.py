@@ -200,7 +200,7 @@ def test_small_batches_with_many_deaths(size: int, tmp_path: Path) -> None:
 def test_two_workers_that_lose_one_actor_have_both_begun() -> None:
     with ps.from_source(range(60)).batch(20).feed(**RAY) as feed:
         first = next(feed).tolist()
-        workers = feed._choice._ray
+        workers = feed._run._placement._ray
         assert workers is not None
         owner, other = (workers._found("workers", number) for number in range(2))
         owner.actor = owner.actor or workers.create("worker", 0)

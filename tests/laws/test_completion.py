@@ -80,7 +80,7 @@ class Gate:
         try:
             while most is None or most > 0:
                 most = None if most is None else most - 1
-                engine = feed._engine
+                engine = feed._run._engine
                 in_hand = feed._delivery.items or (engine is not None and any(ready.items for ready in list(engine._scheduler.ready)))
                 if not in_hand:
                     self._event.set()

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from laws.checks import LAWS, deliver, same, whole_run
 
-from penstock import feed as feeds
+from penstock.feed import feed as feeds
 
 pytestmark = [pytest.mark.usefixtures("fork_server"), pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="worker processes")]
 

@@ -48,7 +48,7 @@ def text(number):
 def rest(feed):
     calm = 0
     while calm < 20:
-        calm = calm + 1 if all(monitor.task is None for monitor in list(feed._engine.watch.monitors)) else 0
+        calm = calm + 1 if all(monitor.task is None for monitor in list(feed._run._engine.watch.monitors)) else 0
         threading.Event().wait(0.002)
     while time.perf_counter_ns() < this_process()._last.due_ns:  # until then the figures of the last walk over all pages hold
         threading.Event().wait(0.002)

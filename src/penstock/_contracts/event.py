@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Set
+from types import MappingProxyType
 from typing import NamedTuple
 
 __all__ = [
@@ -18,11 +19,31 @@ __all__ = [
     "Listener",
     "Notice",
     "RowsPacked",
+    "RunBegun",
     "SlowElement",
     "Times",
     "clocks",
     "times_since",
 ]
+
+
+class RunBegun(NamedTuple):
+    """A feed begins to run an epoch, or goes on with one.
+
+    Attributes:
+        memory_bytes: the budget for what is in flight.
+        concurrency: that of the stages that have one, by name.
+        in_program: the stages that one thread of the program runs, because they call functions of the user's.
+        is_stream: whether one thread reads a generator or an iterator.
+        no_processes: why worker processes cannot run it; empty where they can, or that was not tried.
+    """
+
+    time_ns: int
+    memory_bytes: int = 0
+    concurrency: Mapping[str, int] = MappingProxyType({})
+    in_program: Set[str] = frozenset()
+    is_stream: bool = False
+    no_processes: str = ""
 
 
 class BlockDone(NamedTuple):
@@ -146,7 +167,7 @@ class Notice(NamedTuple):
     text: str
 
 
-Event = BlockDone | BatchDelivered | BatchEnqueued | ElementLost | ElementRetried | SlowElement | RowsPacked | Notice
+Event = RunBegun | BlockDone | BatchDelivered | BatchEnqueued | ElementLost | ElementRetried | SlowElement | RowsPacked | Notice
 Listener = Callable[[Event], None]
 
 

@@ -24,7 +24,7 @@ from penstock._engine.error_policy import (
     in_pieces,
 )
 from penstock._engine.program import IN_PROGRAM, FilterStep, SegmentPlan
-from penstock._engine.verifying import Where, beside, chosen, computed_twice, copied, rows_twice
+from penstock._engine.verifying import Where, chosen, computed_twice, copied, rows_twice
 from penstock._ops.block import LEFT_OUT, UNLIMITED, Block, ElementFailed, Ints, part_of
 from penstock._ops.operator import ChainOp, Operator, WritesRows, apply_all
 from penstock._ops.reading import BatchLeaf
@@ -62,9 +62,10 @@ def compute(plan: SegmentPlan, item: WorkItem, slot: Rows | None, worker: Worker
     """
     worker.take_room(item.room)
     job = _Job(plan, item, slot, worker, error_handler)
-    twice = rows_twice(error_handler.policies.verify, plan, item)
+    share = error_handler.policies.verify
+    twice = rows_twice(share, plan, item) if share else frozenset()
     run = partial(job.run_verified, twice) if twice else job.run
-    with beside(worker):
+    with worker.beside():
         blocks, end, failure = in_pieces(
             item.begin, item.end, job.known_rows(), run, job.handle, one_by_one=item.fatal is not None, singly=twice
         )
@@ -528,7 +529,7 @@ def compute_batches(plan: SegmentPlan, item: BatchItem, worker: WorkerContext, e
 
     asked, twice = [*item.known, *item.bad, *item.without], _batches_twice(item, error_handler.policies.verify)
     called = partial(_run_verified, plan, item, worker, run, twice) if twice else run
-    with beside(worker):
+    with worker.beside():
         parts, end, failure = in_pieces(0, len(item.batches), asked, called, handle, one_by_one=item.fatal is not None, singly=twice)
     worker.piece = None
     origins = [origin + begin for begin, (_, part) in parts for origin in part.tolist()]

@@ -631,8 +631,9 @@ def explain(root: Node, program: Program, shared: str) -> str:
     out = ["plan", *("  " + line for line in lines(root)), "runs as"]
     for number, segment in enumerate(program.segments):
         out.extend(_segment(number, segment, shared, last=number == len(program.segments) - 1))
-    out.extend(f"  note: {words}" for words in (*reading_notes(root), *rank_notes(root)))
-    out.extend(f"  cache {node.store.label()}" for node in walk(root) if node.store is not None)
+    nodes = walk(root)
+    out.extend(f"  note: {words}" for words in (*reading_notes(nodes), *rank_notes(nodes)))
+    out.extend(f"  cache {node.store.label()}" for node in nodes if node.store is not None)
     return "\n".join(out)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -19,7 +19,7 @@ from penstock._ops.block import Block, ElementFailed, Ints, Keys
 from penstock._ops.worker import WorkerContext
 from penstock.errors import NotRepeatable
 
-__all__ = ["StepLog", "Where", "beside", "chosen", "computed_twice", "copied", "rows_twice"]
+__all__ = ["StepLog", "Where", "chosen", "computed_twice", "copied", "rows_twice"]
 
 T = TypeVar("T")
 
@@ -35,7 +35,7 @@ def chosen(share: float, keys: Keys) -> Ints:
 
 def rows_twice(share: float, plan: SegmentPlan, item: WorkItem) -> frozenset[int]:
     """Return the rows of an item that are computed twice. Async calls are not."""
-    if not share or plan.stages[item.stage].awaited is not None:
+    if plan.stages[item.stage].awaited is not None:
         return frozenset()
     if item.given is not None:
         keys = item.given.epochs, item.given.indices, item.given.lanes
@@ -139,11 +139,6 @@ class Where(NamedTuple):
 
     key: tuple[int, int, int]
     place: str
-
-
-def beside(worker: WorkerContext) -> AbstractContextManager[None]:
-    """Let a worker compute beside others, but not beside one that computes something a second time."""
-    return nullcontext() if worker.gate is None else worker.gate.shared()
 
 
 def computed_twice(

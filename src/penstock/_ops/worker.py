@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from sys import getrefcount
 from typing import Any
 
@@ -158,6 +158,10 @@ class WorkerContext:
         """Note the rows, or items, of the chunk that are computed next."""
         self.block = self.operator = self.origins = None
         self.piece, self.mend = piece, None
+
+    def beside(self) -> AbstractContextManager[None]:
+        """Compute beside other workers, but not beside one that computes something a second time."""
+        return nullcontext() if self.gate is None else self.gate.shared()
 
     def take_room(self, room: int) -> None:
         """Begin a task that may hold so many bytes."""

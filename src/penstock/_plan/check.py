@@ -216,11 +216,10 @@ def no_async_generator(fn: Any, operator: str) -> None:
         )
 
 
-def notices(root: Node, output: str = "numpy") -> list[str]:
+def notices(nodes: Sequence[Node], output: str = "numpy") -> list[str]:
     """Say what in a plan does nothing, is not what it looks like, or is most likely not meant, with the output that a feed gives."""
-    nodes = walk(root)
     above = {id(child): node for node in nodes for child in node.children}
-    out: list[str] = [*rank_notes(root), *(getattr(getattr(node, "source", None), "notice", "") for node in nodes)]
+    out: list[str] = [*rank_notes(nodes), *(getattr(getattr(node, "source", None), "notice", "") for node in nodes)]
     if any(node.operator == "shuffle" and _gives_batches(node) for node in nodes):
         out.append("shuffle() after batch() moves whole batches, and the elements of each stay together: put it before batch()")
     if output == "torch" and not any(node.makes_batches for node in nodes):
@@ -305,13 +304,14 @@ def splittable(node: Node) -> None:
 
 def shared_workers(node: Node, operator: str) -> None:
     """Refuse a branch with workers of its own: branches are computed inside one task."""
-    if any(part.asynchronous for part in walk(node)):
+    parts = walk(node)
+    if any(part.asynchronous for part in parts):
         raise PlanError(
             f"an async function cannot be awaited inside a branch of {operator}: branches are computed inside one task",
             where=f"map(async function) below {operator}()",
             fix=f"put the async map above the {operator}, and let it pick its part of the element",
         )
-    if any(part.concurrency is not None for part in walk(node)):
+    if any(part.concurrency is not None for part in parts):
         raise PlanError(
             f"concurrency= has no effect inside a branch of {operator}",
             where=f"map(concurrency=...) below {operator}()",
@@ -388,10 +388,11 @@ def _drops_samples(where: str) -> PlanError:
     )
 
 
-def steps_of_ranks(root: Node) -> None:
+def steps_of_ranks(root: Node, shards: Sequence[Shard]) -> None:
     """Refuse what gives ranks different numbers of steps: an operator above a shard by rank that leaves out or makes elements."""
-    for node in walk(root):
-        if node.streams and not isinstance(node, AsCompleted) and any(part.even is not None for part in shards_of(node)):
+    by_rank = [node for node in shards if node.even is not None]
+    for node in reversed(_above(root, by_rank) or ()):
+        if node.streams and not isinstance(node, AsCompleted):
             name = node.line(saved=True).partition("(")[0]
             raise PlanError(
                 f"{name} stands above shard_by_rank: each rank would then make its own number of steps, and wait for the others for ever",
@@ -400,14 +401,14 @@ def steps_of_ranks(root: Node) -> None:
             )
 
 
-def rank_notes(root: Node) -> list[str]:
-    """List what the shards by rank of a plan leave out, repeat, or read for nothing."""
-    return [words for node in shards_of(root) if (words := _rank_note(node))]
+def rank_notes(nodes: Sequence[Node]) -> list[str]:
+    """List what the shards by rank among them leave out, repeat, or read for nothing."""
+    return [words for node in nodes if isinstance(node, Shard) and (words := _rank_note(node))]
 
 
-def reading_notes(root: Node) -> list[str]:
+def reading_notes(nodes: Sequence[Node]) -> list[str]:
     """Say which shuffles make a source that decodes whole groups decode them again and again."""
-    return [words for node in walk(root) for words in node.reading_notes()]
+    return [words for node in nodes for words in node.reading_notes()]
 
 
 def _rank_note(node: Shard) -> str:
@@ -433,9 +434,9 @@ def _rank_note(node: Shard) -> str:
     return f"shard_by_rank: {'; '.join(notes)}" if notes else ""
 
 
-def shard_notice(root: Node) -> str:
+def shard_notice(root: Node, shards: Sequence[Shard]) -> str:
     """Say that ranks may make different numbers of steps, and where shard() makes them equal but for one; empty when all is well."""
-    above = _above(root, [node for node in shards_of(root) if _has_others(node)])
+    above = _above(root, [node for node in shards if _has_others(node)])
     if above is None or never_ends(root):
         return ""
     for node in above:
@@ -461,8 +462,8 @@ def _has_others(node: Shard) -> bool:
 
 def _above(node: Node, wanted: Sequence[Node]) -> list[Node] | None:
     """List the nodes above the first of those that are wanted, the highest first; None when there is none."""
-    if node in wanted:
-        return []
+    if node in wanted or not wanted:
+        return [] if wanted else None
     found = next((below for child in node.children if (below := _above(child, wanted)) is not None), None)
     return None if found is None else [node, *found]
 

@@ -12,7 +12,6 @@ from penstock._contracts.element import ArraySpec
 from penstock._contracts.source import FileSource
 from penstock._order.arithmetic import INFINITE
 from penstock._plan.base import Node, OnlyByComputing, batch_leaf, length_of, never_ends, sources, walk
-from penstock._plan.node import shards_of
 from penstock._storage.sameness import stamps
 from penstock.errors import LengthUnknown, PlanError
 
@@ -33,7 +32,6 @@ __all__ = [
     "lines",
     "never_ends",
     "passes_of",
-    "ranks_of",
     "spec_of_plan",
     "unnamed",
     "walk",
@@ -46,14 +44,9 @@ ROOM = 2**32
 """So many elements of an endless dataset must be within reach of 64 bits."""
 
 
-def ranks_of(root: Node) -> tuple[int, int] | None:
-    """Return (rank, number of ranks) of a plan's shard by rank where they are those of the process, or None."""
-    return next(((node.index, node.num_shards) for node in shards_of(root) if node.found), None)
-
-
 def is_indexable(node: Node) -> bool:
     """Tell whether element i of the plan is arithmetic: nothing in it streams."""
-    return not any(part.streams for part in walk(node))
+    return not node.streams and all(map(is_indexable, node.children))
 
 
 def known_length(root: Node, where: str) -> int:

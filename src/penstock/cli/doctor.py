@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from penstock.doctor.environment import environment
-from penstock.doctor.report import FeedWatch
 from penstock.errors import SourceError
+from penstock.observe.doctor import FeedWatch
+from penstock.observe.environment import environment
 
 _ERROR, _INTERRUPTED = 1, 130
 

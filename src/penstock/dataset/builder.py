@@ -28,7 +28,6 @@ from penstock._plan.facts import (
     known_spec,
     length_of,
     lines,
-    ranks_of,
     spec_of_plan,
 )
 from penstock.dataset.foreign import attribute_hint, moved_option, unknown_argument
@@ -163,7 +162,8 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods, metaclass=_DatasetKind
         from penstock._engine.tuning import TuningCache
         from penstock.adapters import output_of
         from penstock.adapters.ranks import comparison, unsharded_notice
-        from penstock.feed import Feed
+        from penstock.feed.compiled import Compiled
+        from penstock.feed.feed import Feed
 
         if self._tuning_cache is None:
             self._tuning_cache = TuningCache()
@@ -171,10 +171,10 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods, metaclass=_DatasetKind
         made = None if chosen.output == "numpy" else output_of(chosen.output)
         tuning_cache = self._tuning_cache if made is None or made.allocate is None else TuningCache()  # whose buffers are of its allocator
         heard = check.listeners_argument(listeners)
-        ranks = ranks_of(self._root)
-        agree = None if ranks is None else comparison(ranks)
-        notice = "" if plan.shards_of(self._root) else unsharded_notice()
-        return Feed(self._root, chosen, heard, tuning_cache=tuning_cache, output=made, agree=agree, notice=notice)
+        compiled = Compiled(self._root, chosen, made)
+        agree = None if compiled.ranks is None else comparison(compiled.ranks)
+        notice = "" if compiled.shards else unsharded_notice()
+        return Feed(compiled, heard, tuning_cache=tuning_cache, agree=agree, notice=notice)
 
     def to_tf(self, feed: Feed | None = None, *, output_signature: Any = None) -> Any:
         """Return a `tf.data.Dataset` of whole batches: its iterations are the epochs of a feed. TensorFlow copies no array.

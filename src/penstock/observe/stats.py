@@ -16,7 +16,17 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from penstock._contracts.event import BatchDelivered, BlockDone, ElementLost, ElementRetried, Event, Notice, RowsPacked, SlowElement
+from penstock._contracts.event import (
+    BatchDelivered,
+    BlockDone,
+    ElementLost,
+    ElementRetried,
+    Event,
+    Notice,
+    RowsPacked,
+    RunBegun,
+    SlowElement,
+)
 from penstock._contracts.memory import available_cpus
 from penstock._contracts.process import OwnLocks
 from penstock.observe.memory import MemoryStats, RunMemory
@@ -372,23 +382,10 @@ class Stats:
         self._packed_tokens = 0
         self._packed_places = 0
         self._failures: dict[str, dict[str, float]] = {}
-        self._memory_bytes = self._num_before_first = 0
-        self._is_stream, self.no_processes = False, ""
-        self._concurrency: dict[str, int] = {}
-        self._in_program: set[str] = set()
+        self._num_before_first = 0
+        self._run = RunBegun(0)
         self._kept_sum = self._num_full = self._most = 0
         self._before = 0, 0
-
-    def note_plan(self, memory_bytes: int, concurrency: dict[str, int], in_program: set[str], *, is_stream: bool) -> None:
-        """Note what a run is that begins.
-
-        Args:
-            memory_bytes: its budget.
-            concurrency: that of the stages that have one, by name.
-            in_program: the stages that one thread of the program runs.
-            is_stream: whether it reads a stream.
-        """
-        self._memory_bytes, self._concurrency, self._in_program, self._is_stream = memory_bytes, concurrency, in_program, is_stream
 
     def begin_from(self, num_skipped: int, num_replaced: int) -> None:
         """Count on from what was skipped and replaced before a saved state; what this process did up to now is that of another run."""
@@ -408,6 +405,8 @@ class Stats:
             self._append((event, threading.get_ident(), self._seat.works))
             if event.time_ns >= self.memory.due_ns:
                 self.memory.look(event.time_ns, self)
+        elif isinstance(event, RunBegun):
+            self._run = event
         else:
             if isinstance(event, (ElementLost, ElementRetried)):
                 event = event._replace(error=_FORGOTTEN)  # it holds on to the frames, and so the elements, that it passed through
@@ -442,7 +441,7 @@ class Stats:
         with self._folding.own():
             self._fold()
             stages = tuple(
-                _stage_stats(name, total, self._concurrency.get(name), name in self._in_program)
+                _stage_stats(name, total, self._run.concurrency.get(name), name in self._run.in_program)
                 for name, total in self._stages.items()
                 if total.worker_ns
             )
@@ -459,11 +458,11 @@ class Stats:
                 failures=self._failure_stats(),
                 num_skipped=self._before[0] + int(sum(counts["skipped"] for counts in self._failures.values())),
                 num_replaced=self._before[1] + int(sum(counts["replaced"] for counts in self._failures.values())),
-                memory_bytes=self._memory_bytes,
+                memory_bytes=self._run.memory_bytes,
                 num_before_first=self._num_before_first,
-                is_stream=self._is_stream,
+                is_stream=self._run.is_stream,
                 is_alone=self._is_alone,
-                no_processes=self.no_processes,
+                no_processes=self._run.no_processes,
                 memory=memory,
             )
 

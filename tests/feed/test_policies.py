@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock._engine.policies import policies_in, policies_of
 from penstock.errors import PlanError
+from penstock.feed.compiled import Compiled
 
 
 def numbers() -> ps.Dataset:
@@ -72,10 +72,9 @@ def test_shards_of_known_positions_must_make_as_many_steps() -> None:
         (generated().shard(2, 0), False),
         (numbers(), False),
     ):
-        policies = policies_of(ds._root, skip)
+        policies = Compiled(ds._root, skip).policies
         assert policies.equal_steps == equal
         assert policies.skips
     one = numbers().shard(2, 0).map(abs, on_error=ps.Replace())
-    assert policies_in(one._root) == [ps.Replace()]
-    assert not policies_of(one._root, ps.Options()).skips
-    assert policies_of(numbers().map(abs, on_error=ps.Retry(1, then=ps.Skip()))._root, ps.Options()).skips
+    assert not Compiled(one._root, ps.Options()).policies.skips
+    assert Compiled(numbers().map(abs, on_error=ps.Retry(1, then=ps.Skip()))._root, ps.Options()).policies.skips

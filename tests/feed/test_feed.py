@@ -601,13 +601,13 @@ def test_a_close_that_comes_while_the_feed_starts_leaves_nothing_running() -> No
     before = threading.active_count()
     feed = numbers(100).feed(executor="threads", num_workers=2)
 
-    start = feed._start
+    start = feed._run.open
 
-    def close_then_start() -> None:
+    def close_then_start(*where: Any) -> None:
         feed.close()  # what a signal handler does between the first two lines of a start
-        start()
+        start(*where)
 
-    feed._start = close_then_start  # type: ignore[method-assign]
+    feed._run.open = close_then_start  # type: ignore[method-assign]
     with pytest.raises(FeedClosed):
         next(feed)
     feed.close()
@@ -720,7 +720,7 @@ def test_held_batches_stay_as_they_were_and_outlive_the_feed(way: dict[str, Any]
 def test_a_held_batch_does_not_keep_the_engine_alive(way: dict[str, Any]) -> None:
     feed = ps.from_arrays(np.arange(100)).batch(10).feed(**way)
     batch = next(feed)
-    engine = weakref.ref(feed._engine)
+    engine = weakref.ref(feed._run._engine)
     feed.close()
     del feed
     gc.collect()

@@ -17,7 +17,7 @@ import pytest
 
 import penstock as ps
 from penstock import kernels
-from penstock.doctor import environment
+from penstock.observe.environment import environment
 
 
 def test_nothing_of_the_environment_variables_and_no_folder_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,7 +64,7 @@ def test_the_features_are_some_that_the_cpu_has() -> None:
 
 
 def test_the_numpy_kernels_are_said_with_their_reason() -> None:
-    command = [sys.executable, "-c", "from penstock.doctor import environment; print(environment().kernels)"]
+    command = [sys.executable, "-c", "from penstock.observe.environment import environment; print(environment().kernels)"]
     done = subprocess.run(command, env={**os.environ, "PENSTOCK_KERNELS": "numpy"}, capture_output=True, text=True, check=True)
     assert done.stdout == "numpy (PENSTOCK_KERNELS=numpy switches the C library off)\n"
 

@@ -15,8 +15,6 @@ from typing import Any, Self
 
 from penstock._contracts.event import BatchDelivered, Event, Listener
 from penstock._contracts.version import VERSION
-from penstock._plan.base import Node
-from penstock._plan.facts import lines
 from penstock._storage.urls import redacted
 from penstock.formats.sizes import size_words
 from penstock.observe.diagnose import explain
@@ -126,8 +124,8 @@ class FeedWatch:
             feeds=tuple(feed for feed in feeds if feed.num_batches or feed.stats.stages),
         )
 
-    def _begin(self, root: Node, stats: Stats) -> Listener:
-        made = self._feeds.setdefault(tuple(lines(root)), [])
+    def _begin(self, plan: tuple[str, ...], stats: Stats) -> Listener:
+        made = self._feeds.setdefault(plan, [])
         if made:
             made[-1].snapshot()  # adds up what it has kept, so that a thousand feeds take little memory
         made.append(stats)

@@ -7,7 +7,7 @@ import json
 import pytest
 
 import penstock as ps
-from penstock.doctor import FeedWatch
+from penstock.observe.doctor import FeedWatch
 from penstock.observe.stats import watchers
 
 

@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 import threading
 import time
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-from operator import itemgetter
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from penstock._contracts.event import BatchDelivered, Event, Fill, Listener, Notice
+from penstock._contracts.event import Fill, Listener, Notice
 from penstock._contracts.failing import add_note, cause_of, words_of
-from penstock._contracts.frameworks import Output, refuse_loader_around, refuse_loader_worker
+from penstock._contracts.frameworks import refuse_loader_around, refuse_loader_worker
 from penstock._contracts.memory import FeedMemory, available_cpus
-from penstock._contracts.options import Options
-from penstock._contracts.process import call_in_forked, leak, refuse_while_imported, uninterrupted
+from penstock._contracts.process import call_in_forked, leak, refuse_while_imported
 from penstock._contracts.version import VERSION
 from penstock._engine.chunk import Failure, LossCounts, Token
-from penstock._engine.engine import Engine
 from penstock._engine.error_policy import attach_others, let_go, signal_in
-from penstock._engine.lowering import lower
-from penstock._engine.policies import check_policies, policies_of, rank_notice
-from penstock._engine.program import Program, in_completion_order
 from penstock._engine.resume import (
     Delivery,
     PlanPart,
@@ -39,19 +31,14 @@ from penstock._engine.resume import (
     saved,
 )
 from penstock._engine.scheduler import Ready
-from penstock._engine.slots import anonymous_memory
 from penstock._engine.tuning import TuningCache
-from penstock._engine.watchdog import Watch
-from penstock._executors.choice import Placement
-from penstock._executors.contract import Executor, abandon
-from penstock._executors.inline import InlineExecutor
-from penstock._executors.outgoing import Outgoing
 from penstock._ops.stack import BatchSpec
 from penstock._order.arithmetic import INFINITE
 from penstock._plan import check
-from penstock._plan.base import Node, sources, walk
-from penstock._plan.facts import known_length, length_of, lines
+from penstock._plan.facts import known_length, lines
 from penstock.errors import FeedClosed, PlanError, SpecError, StateUnavailable, StillRunning
+from penstock.feed.compiled import Compiled
+from penstock.feed.run import Run
 from penstock.formats.quarantine import keep
 from penstock.observe.advice import Advice
 from penstock.observe.curves import Curves
@@ -64,9 +51,6 @@ from penstock.queues.standing import level_of_caller
 
 __all__ = ["Feed"]
 
-_AUTO_MEMORY_BYTES = 256 << 20
-_BORDERS = re.compile(r"(window_groups=\d+) of [0-9a-f]{8}")
-"""The check sum of borders of groups in the line of a shuffle: above a shard they are other ones on each rank."""
 _SHARED_EPOCH = (
     "two iterators share one epoch of this feed, and each element goes to one of them: zip(feed, feed) gives pairs of neighbours, and "
     "loses an odd last one; for the same elements twice make a second feed, for pairs of two datasets use ds.zip(other)"
@@ -111,61 +95,41 @@ class Feed(Observed):
 
     def __init__(
         self,
-        root: Node,
-        options: Options,
+        compiled: Compiled,
         listeners: Sequence[Listener] = (),
         tuning_cache: TuningCache | None = None,
-        output: Output | None = None,
         agree: Callable[[Sequence[str]], None] | None = None,
         notice: str = "",
     ) -> None:
-        """Prepare a feed of the plan `root`. Use `Dataset.feed()`.
+        """Prepare a feed. Use `Dataset.feed()`.
 
         `agree` is called with what must be the same on all ranks, before the first element. `notice` is announced, about ranks.
         """
-        check.steps_of_ranks(root)
-        self._root, self._tuning_cache, self._agree, self._has_agreed = root, tuning_cache, agree, False
-        self._outgoing = None if output is None else Outgoing(output)
-        self._allocate = (output and output.allocate) or anonymous_memory
+        self._compiled, self._agree, self._has_agreed = compiled, agree, False
+        root, options = compiled.root, compiled.options
         self._stats = Stats(num_cpus := available_cpus())
-        self._options = options
-        watching = [watcher(root, self._stats) for watcher in watchers()]
+        watching = [watcher(tuple(lines(root)), self._stats) for watcher in watchers()]
         self._losses = Losses(finds_texts=options.output_name == "torch")
-        self._policies = policies_of(root, options)
-        if output is not None and output.spans_processes and self._policies.skips:
-            raise PlanError(
-                "Skip shortens the batch of one process, and with sharding= over several processes all must give parts of one size",
-                where="feed(output=ps.Jax(sharding=...))",
-                fix="use Replace(), which puts another element in the place of one that fails",
-            )
-        keeping = [keep] if self._policies.quarantines else []
+        keeping = [keep] if compiled.policies.quarantines else []
         self._listeners: list[Listener] = [*keeping, self._stats, self._losses, *watching, *listeners]
         self._lock = threading.Lock()
-        self._choice = Placement(self, options, num_cpus, None if output is None else output.pin)
+        self._run = Run(compiled, num_cpus, self._listeners, tuning_cache)
         self._advice = Advice(wanted=options.executor == options.num_workers == "auto")
-        shards = check.shard_notice(root), rank_notice(root, self._policies), notice
-        notices = [("shard", text) for text in shards]
-        self._notices = [*filter(itemgetter(1), notices), *(("plan", text) for text in check.notices(root, options.output_name))]
-        check_policies(root, self._policies)
+        self._notices = [*compiled.notices, ("shard", notice)] if notice else list(compiled.notices)
         self._part = PlanPart(root)
-        self._length = INFINITE if (length := length_of(root)) is None else length
         self._parts = [ResumeStep(self._part, Token((0, 0)))]
         self._delivery = Delivery.begin(0, Token((0, 0)), self._part)
         self._begun: Literal["", "next", "for", "state"] = ""  # by what the epoch was begun
         self._serial = 0  # counts the epochs that were begun, a resumed one included
         self._left: set[int] = set()  # those of them that were left before their end
-        self._told_left = self._told_shared = self._told_order = self._closed = False
+        self._told_left = self._told_shared = self._closed = False
         self._last_iterator: Callable[[], _Epoch | None] = lambda: None
         self._loss_counts: LossCounts = ()
-        self._engine: Engine | None = None
-        self._executor: Executor | None = None
-        self._finalizer: Any = None
         self._condition = "new"
         self._warns_when_empty = True
         """Whether it is worth a warning that there was no element: not of a part of a dataset, where it is nobody's mistake."""
         self._watch_spec = False
         self._spec: BatchSpec | None = None
-        self._dataset: list[dict[str, Any]] | None = None
         self._observers: list[Curves | Show | Trace] = []
         self._pid = os.getpid()
         call_in_forked(self, Feed._leave_to_parent)
@@ -185,7 +149,7 @@ class Feed(Observed):
 
     def __repr__(self) -> str:
         """Say where it is, and whether it runs."""
-        delivery, length = self._delivery, "?" if self._length == INFINITE else int(self._length)
+        delivery, length = self._delivery, "?" if self._compiled.length == INFINITE else int(self._compiled.length)
         return f"Feed({self._condition}, epoch {self.epoch}, element {self.step - delivery.first_step} of {length}, step {self.step})"
 
     def __len__(self) -> int:
@@ -194,7 +158,7 @@ class Feed(Observed):
         Raises:
             TypeError: when it is endless, or only known after reading.
         """
-        return known_length(self._root, "len(feed)")
+        return known_length(self._compiled.root, "len(feed)")
 
     def __bool__(self) -> bool:
         """Return True: `if feed:` does not count its elements."""
@@ -208,7 +172,7 @@ class Feed(Observed):
             PlanError: in a worker of a torch DataLoader.
         """
         caller = sys._getframe(1)
-        refuse_loader_around(caller, batches=self._root.batch_size_each() != 1, ranks=self._agree is not None)
+        refuse_loader_around(caller, batches=self._compiled.root.batch_size_each() != 1, ranks=self._agree is not None)
         with self._lock:
             if self._closed or self._condition not in ("new", "running", "ended"):
                 self._refuse("Feed.__iter__")
@@ -219,7 +183,7 @@ class Feed(Observed):
                 self._begin_epoch(delivery.epoch + 1)
             elif self._begun == "for" and self._last_iterator() is not None and not self._told_shared:
                 self._told_shared = True
-                self._announce(Notice(time.perf_counter_ns(), "epoch", _SHARED_EPOCH))
+                self._run.announce(Notice(time.perf_counter_ns(), "epoch", _SHARED_EPOCH))
             self._begun = "for"
             iterator = _Epoch(self, self._serial)
             self._last_iterator = weakref.ref(iterator)
@@ -249,7 +213,7 @@ class Feed(Observed):
                     return _END
                 items = self._delivery.items
                 item = items[-1]
-                out = item if self._outgoing is None else self._converted(self._outgoing)
+                out = item if self._compiled.output is None else self._converted()
                 taken_from = items
                 del items[-1]  # no call stands between this and the line before, and no signal is looked at
             return out
@@ -274,15 +238,14 @@ class Feed(Observed):
             self._check_spec(self._delivery.items[-1])
         return True
 
-    def _converted(self, outgoing: Outgoing) -> Any:
+    def _converted(self) -> Any:
         """Return the next item as the output gives it."""
-        items, ready = self._delivery.items, self._delivery.ready
+        ready = self._delivery.ready
         try:
-            ends = ready.end or ready.error is not None
-            return outgoing.next_batch(items, None if ends else self._engine)
+            return self._run.converted(self._delivery.items, more=not ready.end and ready.error is None)
         except Exception as error:
             if signal_in(error) is None:
-                add_note(error, f"penstock: output={self._options.output_name!r}, {self._name_of_next()}")
+                add_note(error, f"penstock: output={self._compiled.options.output_name!r}, {self._name_of_next()}")
                 self._shut("failed")
             raise
 
@@ -305,7 +268,7 @@ class Feed(Observed):
                 self._begin_epoch(number)
 
     def _is_over(self) -> bool:
-        return self._condition == "ended" or self._delivery.is_over(self._length)
+        return self._condition == "ended" or self._delivery.is_over(self._compiled.length)
 
     def _leave_epoch(self) -> None:
         delivery = self._delivery
@@ -316,7 +279,7 @@ class Feed(Observed):
                 f"begins epoch {delivery.epoch + 1}, as with a DataLoader; use next(feed) or one `it = iter(feed)` to "
                 "go on in the same epoch"
             )
-            self._announce(Notice(time.perf_counter_ns(), "epoch", text))
+            self._run.announce(Notice(time.perf_counter_ns(), "epoch", text))
         self._begin_epoch(delivery.epoch + 1)
 
     def _begin_epoch(self, epoch: int) -> None:
@@ -340,12 +303,12 @@ class Feed(Observed):
 
     def _start_of(self, epoch: int) -> Token:
         """Return where an epoch begins that follows what was delivered."""
-        last, note, engine = self._delivery.now()[1], None, self._engine
+        last, note, counts = self._delivery.now()[1], None, self._run.loss_counts()
         if last.note is not None:
             note = last.note._replace(cut=last.note.cut or not self._is_over())
-        number = epoch * lower(self._root).passes_per_epoch
-        loss_counts = engine.loss_counts() if engine is not None else self._loss_counts if self._condition == "ended" else last.loss_counts
-        return Token((number, 0), note=note, loss_counts=loss_counts)
+        if counts is None:
+            counts = self._loss_counts if self._condition == "ended" else last.loss_counts
+        return Token((epoch * self._compiled.program.passes_per_epoch, 0), note=note, loss_counts=counts)
 
     # -- state --------------------------------------------------------------------------------------------------------------------
 
@@ -372,16 +335,16 @@ class Feed(Observed):
         """
         delivery, over = self._delivery, self._is_over()
         step, token = delivery.now()
-        if over and is_end_of_all(self._root, delivery.part, token):
+        if over and is_end_of_all(self._compiled.root, delivery.part, token):
             part, epoch = self._part, (delivery.epoch + 1, 0)
             token = self._start_of(delivery.epoch + 1)
         else:
             part, epoch = delivery.part, (delivery.epoch, step - delivery.first_step)
-        return saved(self._root, part, token, step, self._fingerprints(), VERSION, epoch)
+        return saved(self._compiled.root, part, token, step, self._compiled.fingerprints, VERSION, epoch)
 
     def _restored(self, state: Any, *, strict: bool) -> Restored:
-        dataset = self._fingerprints() if strict else []
-        return restored(self._root, state, dataset, strict=strict)
+        dataset = self._compiled.fingerprints if strict else []
+        return restored(self._compiled.root, state, dataset, strict=strict)
 
     def load_state_dict(self, state: Any, *, strict: bool = True) -> None:
         """Continue behind a saved state: a dict of `state_dict()`, or its JSON. What runs now is closed first.
@@ -404,24 +367,15 @@ class Feed(Observed):
         self._go_to(parts, Delivery.begin(at.step, parts[0].token, parts[0].part, at.epoch, at.first_step), "state", self._serial + 1)
         self._stats.begin_from(*lost_before(parts[0].token))
 
-    def _fingerprints(self) -> list[dict[str, Any]]:
-        if self._dataset is None:
-            self._dataset = [node.source.fingerprint() for node in sources(self._root)]
-        return self._dataset
-
     # -- figures ------------------------------------------------------------------------------------------------------------------
 
     def fills(self) -> list[Fill]:
         """Return how full its buffers are now: batches that are ready, and blocks that wait for a stage. Empty while nothing runs."""
-        engine = self._engine
-        return [] if engine is None else engine.fills()
+        return self._run.fills()
 
     def memory(self) -> FeedMemory:
         """Return where its memory is now: buffers, elements by stage, batches that the training loop keeps. Costs 20 us."""
-        engine = self._engine
-        if engine is not None:
-            return engine.memory(self.step)
-        return FeedMemory() if self._tuning_cache is None else FeedMemory(slots_bytes=self._tuning_cache.spare_bytes)
+        return self._run.memory(self.step)
 
     def is_closed(self) -> bool:
         """Return whether it was closed, or has stopped at an error. Between two epochs it is not."""
@@ -429,9 +383,9 @@ class Feed(Observed):
 
     def _place(self) -> FeedPlace:
         delivery = self._delivery
-        batch_size = self._root.batch_size_each()
+        batch_size = self._compiled.root.batch_size_each()
         unit = "elements" if batch_size == 1 else "batches"
-        total = None if self._length == INFINITE else int(self._length)
+        total = None if self._compiled.length == INFINITE else int(self._compiled.length)
         return FeedPlace(delivery.epoch, self.step - delivery.first_step, total, unit, None if batch_size == 1 else batch_size)
 
     # -- spec ---------------------------------------------------------------------------------------------------------------------
@@ -452,7 +406,7 @@ class Feed(Observed):
             return
         error = SpecError(
             f"the spec was locked by finalize(), but {difference}",
-            where=f"stage {self._root.line()!r}, {self._name_of_next()}",
+            where=f"stage {self._compiled.root.line()!r}, {self._name_of_next()}",
             fix="use drop_remainder=True for batches of one size, Replace() where Skip shortens them, and resize, crop or pad to one "
             "shape; or do not finalize()",
         )
@@ -490,39 +444,27 @@ class Feed(Observed):
             observer.close()
         if alive:
             raise StillRunning(
-                f"{len(alive)} worker(s) did not stop inside {self._options.grace_period_s} s: {', '.join(alive)}",
+                f"{len(alive)} worker(s) did not stop inside {self._compiled.options.grace_period_s} s: {', '.join(alive)}",
                 where="Feed.close()",
                 fix="the functions they run are still busy; give them timeouts, or a longer grace_period_s",
             )
 
     def _shut(self, condition: str) -> list[str]:
         self._condition = condition
-        if self._engine is not None:
-            self._engine.stop()
+        alive: list[str] = []
+        if self._run.is_open:
+            self._run.stop()
             self._stats.memory.end()
-        if self._outgoing is not None:
-            self._outgoing.output.finish()
-            self._outgoing = Outgoing(self._outgoing.output)
-        engine, executor, finalizer = self._engine, self._executor, self._finalizer
-        self._engine = self._executor = self._finalizer = None
-        if finalizer is not None:
-            finalizer.detach()
-        alive = [] if engine is None or executor is None else executor.join(self._options.grace_period_s)
-        self._losses.end(self._delivery.epoch, self._announce)
-        if engine is not None and not alive:
-            engine.dispose()
+            alive = self._run.close()
+            self._losses.end(self._delivery.epoch, self._run.announce)
         if self._closed or condition == "failed":
-            self._choice.end()
+            self._run.end()
         return alive
 
     def _leave_to_parent(self) -> None:
         """Let go of all that runs, in a process that was just forked: no thread of it is here, and one may have held any of its locks."""
-        if self._finalizer is not None:
-            self._finalizer.detach()
-        if self._engine is not None:
-            self._engine.stopping = True  # for a worker whose function forked, and returns here
-        leak((self._engine, self._executor, self._delivery.ready, self._outgoing, self._choice.leave()))
-        self._engine = self._executor = self._finalizer = None
+        self._run.leave()
+        leak(self._delivery.ready)
         self._lock = threading.Lock()
         if self._condition in ("new", "running"):
             self._condition = "inherited"
@@ -534,84 +476,21 @@ class Feed(Observed):
         if self._agree is not None and not self._has_agreed:
             self._compare_ranks(self._agree)
         try:
-            if self._engine is not None:  # interrupts, the second while the first was raised
+            if self._run.is_open:  # interrupts, the second while the first was raised
                 self._shut("new")
             note_running(self)
-            self._start()
-            if self._condition == "new":  # else close() came meanwhile
+            self._stats.memory.begin(self.memory, self._run.announce)
+            while self._notices:
+                self._run.announce(Notice(time.perf_counter_ns(), *self._notices.pop(0)))
+            self._run.open(self._parts[0], self._delivery.epoch, self.step)
+            if self._condition == "new":
                 self._condition = "running"
+            elif self._run.is_open:  # close() came meanwhile, before there was an engine to stop
+                self._shut(self._condition)
         except BaseException as error:
             interrupt = signal_in(error)
             self._shut("failed" if interrupt is None else "new")
             raise interrupt or error from cause_of(interrupt or error)
-
-    def _start(self) -> None:
-        self._stats.memory.begin(self.memory, self._announce)
-        executor = self._choice.executor(engine := self._new_engine())
-        if executor is None:  # worker processes cannot run it: threads do
-            executor = self._choice.executor(engine := self._new_engine())
-        assert executor is not None
-        if self._engine is not engine:  # close() came meanwhile
-            return
-        self._stats.note_plan(engine.memory_bytes, engine.concurrency, engine.in_program, is_stream=engine.reads_stream)
-        self._stats.no_processes = self._choice.hindrance
-        self._notices += [("executor", text) for text in self._choice.notices]
-        self._choice.notices = []
-        while self._notices:
-            kind, text = self._notices.pop(0)
-            self._announce(Notice(time.perf_counter_ns(), kind, text))
-        if not self._run_with(executor):
-            self._run_with(InlineExecutor(engine))
-        if self._condition != "new" and not engine.stopping:  # close() came meanwhile, before there was an engine to stop
-            self._shut(self._condition)
-
-    def _new_engine(self) -> Engine:
-        """Make the engine of the part that runs next, in the place of one that did not begin."""
-        part, token = self._parts[0]
-        options = self._options
-        if self._engine is not None:
-            self._engine.stop()
-            self._engine.dispose()
-        program = lower(part.root)
-        if not options.ordered:
-            program = self._in_completion_order(program)
-        program = self._choice.begin(part.root, replace(program, policies=self._policies, epoch=self._delivery.epoch))
-        engine = Engine(
-            program,
-            num_workers=self._choice.num_workers,
-            memory_bytes=_AUTO_MEMORY_BYTES if options.memory_bytes == "auto" else options.memory_bytes,
-            start=token,
-            allocate=self._choice.allocate or self._allocate,
-            listeners=self._listeners,
-            watch=Watch(options.stall_timeout_s, options.on_stall),
-        )
-        engine.begin_at(self.step, 0 if self._outgoing is None else self._outgoing.output.depth)
-        if self._tuning_cache is not None:
-            engine.learn(self._tuning_cache)
-        self._engine = engine
-        return engine
-
-    def _in_completion_order(self, program: Program) -> Program:
-        """Let a program go on as elements and batches are finished; say once where it cannot."""
-        unordered = in_completion_order(program)
-        if unordered is None and not self._told_order:
-            self._told_order = True
-            text = (
-                "ordered=False changes nothing here: an operator counts elements in their order behind a filter, flat_map or generator, so "
-                "a slow one holds up those behind it; call as_completed() before that operator to take them as they are finished"
-            )
-            self._notices.append(("order", text))
-        return unordered or program
-
-    def _run_with(self, executor: Executor) -> bool:
-        """Let an executor run the engine; return whether it could start."""
-        if (engine := self._engine) is None:
-            return True  # close() came meanwhile
-        if self._finalizer is not None:
-            self._finalizer.detach()
-        self._executor = executor
-        self._finalizer = weakref.finalize(self, abandon, engine, executor, self._options.grace_period_s)
-        return uninterrupted(executor.start)
 
     def _refill(self) -> bool:
         """Take the next hand-over and return True, or False at the end; raise the pending error, or FeedClosed when there is no more."""
@@ -623,25 +502,23 @@ class Feed(Observed):
                 return False
             if self._condition != "running":
                 self._refuse()
-            engine, executor, ready = self._engine, self._executor, None  # no error may be left in `ready`: see below
+            ready = None  # no error may be left in it: see below
             if self._delivery.ready.error is not None:
                 self._raise_pending(self._delivery.ready.error)
             if self._delivery.ready.end:
                 self._next_part()
                 continue
-            if engine is None or executor is None:
-                self._end_with_the_interpreter()
-                continue
-            ready = engine.poll(self._hold) if self._outgoing is None else self._outgoing.poll(engine, self._hold)
+            ready = self._run.poll(self._hold, begin_ns)
             if ready is None:
-                if not engine.stopping:
-                    executor.wait()
-                elif engine.is_torn:
+                if self._run.is_torn:
                     self._begin_again()
                 else:
                     self._end_with_the_interpreter()
                 continue
-            self._announce_delivery(engine, ready, begin_ns)
+            now_ns = time.perf_counter_ns()
+            if now_ns >= self._advice.due_ns and ready.items and (text := self._advice.text(now_ns, self.stats(), ready.items[0])):
+                self._run.announce(Notice(now_ns, "advice", text))
+            self._losses.look(ready.items, self._run.announce)  # last: a program may have turned warnings into errors
             if ready.items:
                 return True
 
@@ -660,7 +537,9 @@ class Feed(Observed):
         step, token = delivery.now()
         epoch = delivery.epoch, step - delivery.first_step
         try:
-            at = self._restored(saved(self._root, delivery.part, token, step, self._fingerprints(), VERSION, epoch), strict=False)
+            at = self._restored(
+                saved(self._compiled.root, delivery.part, token, step, self._compiled.fingerprints, VERSION, epoch), strict=False
+            )
         except StateUnavailable as lost:
             self._shut("failed")
             raise FeedClosed(
@@ -671,21 +550,9 @@ class Feed(Observed):
         token, part = at.parts[0].token, at.parts[0].part
         self._go_to(at.parts, Delivery.begin(step, token, part, at.epoch, delivery.first_step), self._begun, self._serial)
 
-    def _announce_delivery(self, engine: Engine, ready: Ready, begin_ns: int) -> None:
-        """Announce a hand-over; `begin_ns` is when the consumer began to wait."""
-        now_ns = time.perf_counter_ns()
-        waited_ns, num_items = now_ns - begin_ns, len(ready.items)
-        self._announce(BatchDelivered(now_ns, waited_ns, engine.num_ready, num_items, ready.chunk_id, *engine.room()))
-        if now_ns >= self._advice.due_ns and ready.items and (text := self._advice.text(now_ns, self.stats(), ready.items[0])):
-            self._announce(Notice(now_ns, "advice", text))
-        self._losses.look(ready.items, self._announce)  # last: a program may have turned warnings into errors
-
     def _compare_ranks(self, agree: Callable[[Sequence[str]], None]) -> None:
-        plan = [_BORDERS.sub(r"\1", line) for line in lines(self._root, saved=True)]
-        weights = [f"mix with weights {node.history[-1][1]}" for node in walk(self._root) if node.history]
-        fingerprints = (f"dataset {one}" for one in self._fingerprints())
         try:
-            agree([*plan, *weights, *fingerprints, f"epoch {self.epoch}, step {self.step}"])
+            agree([*self._compiled.common_to_ranks(), f"epoch {self.epoch}, step {self.step}"])
         except PlanError:
             self._shut("failed")
             raise
@@ -701,7 +568,8 @@ class Feed(Observed):
 
     def _next_part(self) -> None:
         """Go on with the next part of a moved state, or end for good: the program is at its end."""
-        loss_counts = self._loss_counts = self._loss_counts if self._engine is None else self._engine.loss_counts()
+        counts = self._run.loss_counts()
+        loss_counts = self._loss_counts = self._loss_counts if counts is None else counts
         try:
             self._shut("running")  # not closed for a moment: observers would end
         except BaseException as error:
@@ -720,7 +588,7 @@ class Feed(Observed):
             warnings.warn("this dataset gave no elements: the source, a filter or a take left nothing", stacklevel=level_of_caller())
 
     def _raise_pending(self, failure: Failure) -> None:
-        failures = self._engine.failures if self._engine is not None else []
+        failures = self._run.failures
         error = failure.error
         self._delivery = self._delivery._replace(ready=self._delivery.ready._replace(error=None))
         try:
@@ -756,7 +624,3 @@ class Feed(Observed):
                 fix="mend the cause, then load_state_dict() of the last state into a new feed",
             )
         raise FeedClosed("this feed is closed", where=where, fix="make a new one with ds.feed()")
-
-    def _announce(self, event: Event) -> None:
-        for listener in self._listeners:
-            listener(event)

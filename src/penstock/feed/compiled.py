@@ -1,0 +1,188 @@
+"""What is known of a dataset and the options of a feed before it runs, made once: its program, its length, its policies, its notices."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+from penstock._contracts.frameworks import Output
+from penstock._contracts.options import Options
+from penstock._contracts.policy import Policy, Replace, Skip, final
+from penstock._engine.lowering import chain_of, lower
+from penstock._engine.program import Policies, Program, SegmentPlan, in_completion_order
+from penstock._order.arithmetic import INFINITE
+from penstock._plan import check
+from penstock._plan.base import Node, SourceNode, length_of, walk
+from penstock._plan.facts import lines
+from penstock._plan.node import AsCompleted, Map, Shard
+from penstock.errors import PlanError
+
+__all__ = ["Compiled"]
+
+_BORDERS = re.compile(r"(window_groups=\d+) of [0-9a-f]{8}")
+"""The check sum of borders of groups in the line of a shuffle: above a shard they are other ones on each rank."""
+
+
+class Compiled:
+    """A dataset and the options of a feed, checked.
+
+    Attributes:
+        root: the dataset's plan.
+        options: of the feed.
+        output: what makes batches of another framework, or None.
+        shards: the shards of the plan, from the sources up.
+        program: what runs.
+        policies: what is done about elements that fail.
+        length: how many elements or batches an epoch has; INFINITE where that is not known.
+        notices: what is to be told when it runs, with the kind of each.
+    """
+
+    def __init__(self, root: Node, options: Options, output: Output | None = None) -> None:
+        """Check a plan and the options together.
+
+        Raises:
+            PlanError: they do not go together.
+        """
+        self.root, self.options, self.output = root, options, output
+        self._nodes = walk(root)
+        self.shards = [node for node in self._nodes if isinstance(node, Shard)]
+        check.steps_of_ranks(root, self.shards)
+        self.policies = self._policies()
+        if output is not None and output.spans_processes and self.policies.skips:
+            raise PlanError(
+                "Skip shortens the batch of one process, and with sharding= over several processes all must give parts of one size",
+                where="feed(output=ps.Jax(sharding=...))",
+                fix="use Replace(), which puts another element in the place of one that fails",
+            )
+        self.program = self._lowered(root)
+        self._check_policies()
+        length = length_of(root)
+        self.length = INFINITE if length is None else length
+        self.notices = self._notices()
+
+    @property
+    def ranks(self) -> tuple[int, int] | None:
+        """Return (rank, number of ranks) of the shard by rank, where they are those of the process, or None."""
+        return next(((node.index, node.num_shards) for node in self.shards if node.found), None)
+
+    def program_of(self, root: Node) -> Program:
+        """Return the program of a plan: its own, or what is left of it after a move to another number of shards."""
+        return self.program if root is self.root else self._lowered(root)
+
+    def _lowered(self, root: Node) -> Program:
+        program = replace(lower(root), policies=self.policies)
+        return program if self.options.ordered else in_completion_order(program) or program
+
+    @cached_property
+    def fingerprints(self) -> list[dict[str, Any]]:
+        """Those of the sources; the first time it reads a bounded sample of the data."""
+        return [node.source.fingerprint() for node in self._nodes if isinstance(node, SourceNode)]
+
+    def common_to_ranks(self) -> list[str]:
+        """Describe what must be the same on all ranks."""
+        plan = [_BORDERS.sub(r"\1", line) for line in lines(self.root, saved=True)]
+        weights = [f"mix with weights {node.history[-1][1]}" for node in self._nodes if node.history]
+        return [*plan, *weights, *(f"dataset {one}" for one in self.fingerprints)]
+
+    def _policies(self) -> Policies:
+        counted = any(node.streams and not isinstance(node, AsCompleted) for node in self._nodes)
+        every = [final(policy) for policy in self._every_policy()]
+        return Policies(
+            on_error=self.options.on_error,
+            equal_steps=not counted and any(node.equal_steps for node in self.shards),
+            skips=any(isinstance(policy, Skip) for policy in every),
+            verify=self.options.verify,
+            quarantines=any(isinstance(policy, (Skip, Replace)) and policy.quarantine is not None for policy in every),
+        )
+
+    def _every_policy(self) -> list[Policy]:
+        """List that of the feed, then those that operators have of their own."""
+        return [self.options.on_error, *(node.on_error for node in self._nodes if node.on_error is not None)]
+
+    def _check_policies(self) -> None:
+        """Refuse policies of operators that cannot do anything where they stand.
+
+        Raises:
+            PlanError: a Replace where no positions are known, a Skip after a batch beside a shard, or a Skip after a shard by rank.
+        """
+        every = self._every_policy()
+        if any(node.even == "mask" for node in self.shards) and any(isinstance(final(policy), Replace) for policy in every):
+            raise PlanError(  # a second time
+                "Replace puts another element in the place of one that fails, which would then be valid twice",
+                where="on_error= with shard_by_rank(even='mask')",
+                fix="use Raise or Retry, or leave out with filter() what cannot be used, before shard_by_rank()",
+            )
+        if not self.policies.skips and len(every) == 1:
+            return
+        self._check_ranks()
+        for number, segment in enumerate(self.program.segments):
+            for stage, policy in _without_positions(segment, number):
+                last = final(policy)
+                if isinstance(last, Replace):
+                    raise PlanError(
+                        "Replace needs the positions of elements, and there are none behind a batch, a fold or a generator",
+                        where=f"on_error= of stage {stage!r}",
+                        fix="use Skip there, or put the operator before",
+                    )
+                if isinstance(last, Skip) and self.policies.equal_steps:
+                    raise PlanError(
+                        "Skip would leave out a whole batch, and beside shard() every rank must make as many steps",
+                        where=f"on_error= of stage {stage!r}",
+                        fix=f"put {stage!r} before the batch, where Skip shortens it and Replace() takes another element",
+                    )
+
+    def _after_counted_ranks(self) -> list[Node]:
+        """List the nodes from the shard by rank on whose rounds are counted as they come; none where there is no such shard."""
+        counted = [node for node in self.shards if node.even and node.num_shards > 1]
+        if self.policies.equal_steps or not counted:
+            return []
+        chain = chain_of(self.root)
+        place = next((place for place, node in enumerate(chain) if node in counted), len(chain))
+        return chain[place:]
+
+    def _check_ranks(self) -> None:
+        """Refuse a Skip above a shard by rank whose rounds are counted as they come: it would take a step from one rank alone."""
+        for node in self._after_counted_ranks():
+            if isinstance(node, Map) and isinstance(final(node.on_error or self.policies.on_error), Skip):
+                raise PlanError(
+                    "an element that Skip leaves out above shard_by_rank() is missing on one rank alone, which then makes fewer steps",
+                    where=f"on_error= of stage {node.name!r}, above shard_by_rank()",
+                    fix=f"put {node.name!r} below shard_by_rank(), or use Retry or Raise there",
+                )
+
+    def _notices(self) -> list[tuple[str, str]]:
+        out = [("shard", check.shard_notice(self.root, self.shards))]
+        if self.policies.skips and self._after_counted_ranks():
+            text = (
+                "Skip before shard_by_rank() leaves an element out on each rank where it fails. An error of the data is the same on all; "
+                "one of a machine or a network shifts the rounds of a single rank, which then repeats and misses elements: use Retry() for "
+                "such errors"
+            )
+            out.append(("shard", text))
+        out += [("plan", text) for text in check.notices(self._nodes, self.options.output_name)]
+        if not self.options.ordered and not any(segment.unordered for segment in self.program.segments):
+            text = (
+                "ordered=False changes nothing here: an operator counts elements in their order behind a filter, flat_map or generator, so "
+                "a slow one holds up those behind it; call as_completed() before that operator to take them as they are finished"
+            )
+            out.append(("order", text))
+        return [(kind, text) for kind, text in out if text]
+
+
+def _without_positions(segment: SegmentPlan, number: int) -> Iterator[tuple[str, Policy]]:
+    """Yield the operators of a segment whose elements have no positions, with their policies."""
+    yield from _own(segment.batch_ops)
+    if number or segment.leaf is None:
+        for stage in segment.stages:
+            yield from _own((*stage.operators, *stage.filter_steps))
+
+
+def _own(operators: Iterable[Any]) -> Iterator[tuple[str, Policy]]:
+    for operator in operators:
+        for part in getattr(operator, "steps", (operator,)):
+            policy = getattr(part, "policy", None)
+            if policy is not None:
+                yield part.name, policy

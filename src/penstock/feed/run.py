@@ -1,0 +1,249 @@
+"""What runs a compiled plan: an engine, its executor, the workers, and what is sent ahead as batches of another framework."""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+from penstock._contracts.event import BatchDelivered, Event, Fill, Listener, Notice, RunBegun
+from penstock._contracts.frameworks import Output
+from penstock._contracts.memory import FeedMemory
+from penstock._contracts.process import leak, uninterrupted
+from penstock._engine.chunk import Failure, LossCounts
+from penstock._engine.engine import Engine
+from penstock._engine.resume import ResumeStep
+from penstock._engine.scheduler import Ready
+from penstock._engine.slots import anonymous_memory
+from penstock._engine.tuning import TuningCache
+from penstock._engine.watchdog import Watch
+from penstock._executors.choice import Placement
+from penstock._executors.contract import Executor, abandon
+from penstock._executors.inline import InlineExecutor
+from penstock.feed.compiled import Compiled
+
+__all__ = ["Run"]
+
+_AUTO_MEMORY_BYTES = 256 << 20
+
+
+class Run:
+    """Runs a compiled plan: `open` begins at a token, `poll` takes what comes, `close` stops; and again, for the next epoch.
+
+    It knows nothing of epochs behind the one that it runs, of saved states or of figures: it announces events. Worker processes stay from
+    one `open` to the next, until `end`. `poll` and `open` are for one thread at a time, `close` for any.
+
+    Attributes:
+        is_open: whether there is an engine: from `open` to `close`.
+    """
+
+    def __init__(self, compiled: Compiled, num_cpus: int, listeners: list[Listener], tuning_cache: TuningCache | None = None) -> None:
+        """Start nothing yet. `listeners` are called with every event, from the thread where it happens."""
+        self._compiled, self._listeners, self._tuning_cache = compiled, listeners, tuning_cache
+        output = compiled.output
+        self._allocate = (output and output.allocate) or anonymous_memory
+        self._outgoing = None if output is None else _Outgoing(output)
+        self._placement = Placement(self, compiled.options, num_cpus, None if output is None else output.pin)
+        self._engine: Engine | None = None
+        self._executor: Executor | None = None
+        self._finalizer: Any = None
+        self._closing = self.is_open = False
+
+    def open(self, at: ResumeStep, epoch: int, step: int) -> None:
+        """Begin at a token of a part of the plan. What ran before is closed.
+
+        Args:
+            at: the part and the token.
+            epoch: its number.
+            step: how many elements were delivered before.
+
+        Raises:
+            PlanError: it cannot run as the options say.
+        """
+        self._closing = False
+        executor = self._placement.executor(engine := self._new_engine(at, epoch, step))
+        if executor is None:  # worker processes cannot run it: threads do
+            executor = self._placement.executor(engine := self._new_engine(at, epoch, step))
+        assert executor is not None
+        if self._engine is not engine:  # `close` came meanwhile
+            return
+        placement = self._placement
+        plan = engine.memory_bytes, engine.concurrency, engine.in_program, engine.reads_stream
+        self.announce(RunBegun(time.perf_counter_ns(), *plan, placement.hindrance))
+        while placement.notices:
+            self.announce(Notice(time.perf_counter_ns(), "executor", placement.notices.pop(0)))
+        if not self._run_with(executor):
+            self._run_with(InlineExecutor(engine))
+
+    def _new_engine(self, at: ResumeStep, epoch: int, step: int) -> Engine:
+        """Make the engine of what runs next, in the place of one that did not begin."""
+        options, root = self._compiled.options, at.part.root
+        if self._engine is not None:
+            self._engine.stop()
+            self._engine.dispose()
+        program = self._placement.begin(root, replace(self._compiled.program_of(root), epoch=epoch))
+        engine = Engine(
+            program,
+            num_workers=self._placement.num_workers,
+            memory_bytes=_AUTO_MEMORY_BYTES if options.memory_bytes == "auto" else options.memory_bytes,
+            start=at.token,
+            allocate=self._placement.allocate or self._allocate,
+            listeners=self._listeners,
+            watch=Watch(options.stall_timeout_s, options.on_stall),
+        )
+        engine.begin_at(step, 0 if self._outgoing is None else self._outgoing.output.depth)
+        if self._tuning_cache is not None:
+            engine.learn(self._tuning_cache)
+        self._engine, self.is_open = engine, True
+        return engine
+
+    def _run_with(self, executor: Executor) -> bool:
+        """Let an executor run the engine; return whether it could start."""
+        if (engine := self._engine) is None:
+            return True  # `close` came meanwhile
+        if self._finalizer is not None:
+            self._finalizer.detach()
+        self._executor = executor
+        self._finalizer = weakref.finalize(self, abandon, engine, executor, self._compiled.options.grace_period_s)
+        return uninterrupted(executor.start)
+
+    def poll(self, keep: Callable[[Ready], Any], begin_ns: int) -> Ready | None:
+        """Return what comes next, and announce it; block until it is there. None where it was stopped.
+
+        Args:
+            keep: called with it first, to put it where its caller finds it whatever interrupts this call.
+            begin_ns: when the training loop began to wait.
+        """
+        while (engine := self._engine) is not None and (executor := self._executor) is not None and not self._closing:
+            ready = engine.poll(keep) if self._outgoing is None else self._outgoing.poll(engine, keep)
+            if ready is not None:
+                now_ns = time.perf_counter_ns()
+                found = len(ready.items), ready.chunk_id, *engine.room()
+                self.announce(BatchDelivered(now_ns, now_ns - begin_ns, engine.num_ready, *found))
+                return ready
+            if engine.stopping:
+                break
+            executor.wait()
+        return None
+
+    def converted(self, items: list[Any], *, more: bool) -> Any:
+        """Return the last of `items` as the loop gets it; `more` tells whether the engine has others behind them."""
+        return items[-1] if self._outgoing is None else self._outgoing.next_batch(items, self._engine if more else None)
+
+    def stop(self) -> None:
+        """Have the workers end; whoever waits in `poll` wakes up."""
+        self._closing = True
+        if self._engine is not None:
+            self._engine.stop()
+
+    def close(self) -> list[str]:
+        """Stop, and wait for the workers as long as `grace_period_s` says; return the names of those still alive."""
+        self.stop()
+        if self._outgoing is not None:
+            self._outgoing.output.finish()
+            self._outgoing = _Outgoing(self._outgoing.output)
+        engine, executor, finalizer = self._engine, self._executor, self._finalizer
+        self._engine = self._executor = self._finalizer = None
+        self.is_open = False
+        if finalizer is not None:
+            finalizer.detach()
+        alive = [] if engine is None or executor is None else executor.join(self._compiled.options.grace_period_s)
+        if engine is not None and not alive:
+            engine.dispose()
+        return alive
+
+    def end(self) -> None:
+        """End the worker processes."""
+        self._placement.end()
+
+    def leave(self) -> None:
+        """Let go of all that runs, in a process that was just forked: no thread of it is here, and one may have held any of its locks."""
+        if self._finalizer is not None:
+            self._finalizer.detach()
+        if self._engine is not None:
+            self._engine.stopping = True  # for a worker whose function forked, and returns here
+        leak((self._engine, self._executor, self._outgoing, self._placement.leave()))
+        self._engine = self._executor = self._finalizer = None
+
+    # -- what is known of it ------------------------------------------------------------------------------------------------------
+
+    @property
+    def is_torn(self) -> bool:
+        """Whether an interrupt in the consumer's thread left a change half done: nothing comes any more."""
+        return self._engine is not None and self._engine.is_torn
+
+    @property
+    def failures(self) -> list[Failure]:
+        """All errors so far."""
+        return [] if self._engine is None else self._engine.failures
+
+    def loss_counts(self) -> LossCounts | None:
+        """Return what was skipped and replaced up to now; None where nothing runs."""
+        return None if self._engine is None else self._engine.loss_counts()
+
+    def fills(self) -> list[Fill]:
+        """Return how full its buffers are; empty where nothing runs."""
+        return [] if self._engine is None else self._engine.fills()
+
+    def memory(self, step: int) -> FeedMemory:
+        """Return where its memory is, when `step` elements were delivered."""
+        engine = self._engine
+        if engine is not None:
+            return engine.memory(step)
+        return FeedMemory() if self._tuning_cache is None else FeedMemory(slots_bytes=self._tuning_cache.spare_bytes)
+
+    def announce(self, event: Event) -> None:
+        """Call the listeners with an event."""
+        for listener in self._listeners:
+            listener(event)
+
+
+class _Outgoing:
+    """Batches on their way to a loop that gets them as another framework's.
+
+    `polled` is what was taken from the engine ahead of the feed; `sent` what became of the next batches, by their identity, with the batch.
+    """
+
+    def __init__(self, output: Output) -> None:
+        """Begin with nothing ahead."""
+        self.output = output
+        self.polled: deque[Ready] = deque()
+        self._last: Ready | None = None
+        self.sent: dict[int, tuple[Any, Any]] = {}
+
+    def poll(self, engine: Engine, keep: Callable[[Ready], Any]) -> Ready | None:
+        """Take what comes next, if it is there, after `keep` has put it where the feed finds it."""
+        if not self.polled:
+            return engine.poll(lambda ready: ready is self._last or keep(ready))
+        keep(self.polled[0])
+        return self.polled.popleft()
+
+    def _keep(self, ready: Ready) -> None:
+        if ready is not self._last:
+            self.polled.append(ready)
+            self._last = ready
+
+    def next_batch(self, items: list[Any], engine: Engine | None) -> Any:
+        """Return the last of `items` as the output gives it, and send those behind it that are ready; `engine` has more, or is None."""
+        most = self.output.depth + 1
+        while engine is not None and len(items) + sum(len(ready.items) for ready in self.polled) < most:
+            if self.polled and (self.polled[-1].end or self.polled[-1].error):
+                break
+            if engine.poll(self._keep) is None:
+                break
+        groups = items, *(ready.items for ready in self.polled)
+        for batch, group in islice(((one, them) for them in groups for one in reversed(them)), most):
+            if id(batch) not in self.sent:
+                try:
+                    self.sent[id(batch)] = batch, self.output.send(batch, group)
+                except Exception:
+                    if batch is not items[-1]:
+                        break  # it is raised when the loop takes this batch
+                    raise
+        batch = self.output.receive(self.sent[id(items[-1])][1])
+        del self.sent[id(items[-1])]
+        return batch
