@@ -63,9 +63,9 @@ def test_a_map_with_workers_above_the_batch_is_a_segment_of_its_own() -> None:
 def test_enumerate_above_such_a_map_is_refused_in_words() -> None:
     with pytest.raises(PlanError) as refusal:
         program(numbers(4).batch(2).map(double, concurrency=2).enumerate(5))
-    assert refusal.value.what == "enumerate above a map with concurrency= above batch() is not possible"
-    assert refusal.value.where == "map(concurrency=...) above batch()"
-    assert refusal.value.fix == "put enumerate() below the batch or below this map"
+    assert refusal.value.what == "enumerate after a map with concurrency= after batch() is not possible"
+    assert refusal.value.where == "map(concurrency=...) after batch()"
+    assert refusal.value.fix == "put enumerate() before the batch or before this map"
 
 
 def test_a_generator_is_a_stream_and_the_largest_prefetch_counts() -> None:

@@ -195,7 +195,7 @@ def test_an_endless_repeat_of_nothing_is_an_error_and_not_an_endless_loop() -> N
     error = stepper.error.error
     assert isinstance(error, ps.errors.SourceError)
     assert error.what == "a whole pass of an endless repeat() gave no element"
-    assert error.where == "repeat() above a filter, take or generator"
+    assert error.where == "repeat() after a filter, take or generator"
     assert "check the filter" in error.fix
 
 

@@ -9,6 +9,7 @@ import pytest
 
 import penstock as ps
 from penstock._plan import check
+from penstock._plan.base import walk
 from penstock._plan.node import (
     Batch,
     Concatenate,
@@ -118,7 +119,7 @@ def test_positions_that_only_reading_can_tell_are_refused_with_the_fix_of_the_ca
     check.indexable(read(), "shuffle", "shuffle first")
     error = refused(lambda: check.indexable(Repeat(child=node, count=2), "shuffle", "shuffle first"))
     assert error.what.startswith("shuffle needs positions that are known before reading")
-    assert "filter, flat_map, unbatch or generator stands below it" in error.what
+    assert "filter, flat_map, unbatch or generator stands before it" in error.what
     assert (error.where, error.fix) == ("shuffle()", "shuffle first")
 
 
@@ -129,7 +130,7 @@ def test_a_ragged_batch_cannot_be_split_into_rows() -> None:
     for node in (ragged, Repeat(child=Take(child=ragged, count=1), count=2)):
         error = refused(lambda node=node: check.splittable(node))  # type: ignore[misc]
         assert error.what.startswith("unbatch splits every array along its first dimension, but a ragged batch has values and row_splits")
-        assert error.where == "unbatch() above ragged_batch()"
+        assert error.where == "unbatch() after ragged_batch()"
         assert "values[row_splits[i]:row_splits[i + 1]]" in error.fix
 
 
@@ -138,8 +139,8 @@ def test_workers_of_its_own_are_refused_inside_a_branch() -> None:
     check.shared_workers(Map(child=read(), fn=keep, name="keep"), "zip")
     error = refused(lambda: check.shared_workers(Repeat(child=mapped, count=2), "zip"))
     assert error.what == "concurrency= has no effect inside a branch of zip"
-    assert error.where == "map(concurrency=...) below zip()"
-    assert "a map above the zip" in error.fix
+    assert error.where == "map(concurrency=...) before zip()"
+    assert "a map after the zip" in error.fix
 
 
 def test_an_endless_dataset_is_refused_where_its_end_is_needed() -> None:
@@ -301,7 +302,7 @@ def test_an_async_generator_is_no_function_of_one_element() -> None:
 
 
 def notices_of(ds: ps.Dataset, output: str = "numpy") -> list[str]:
-    return check.notices(ds._root, output)
+    return check.notices(walk(ds._root), output)
 
 
 def test_a_shuffle_of_batches_is_told_and_one_before_batch_or_behind_unbatch_is_not() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sources.groups import Chunked, Grouped
 
 import penstock as ps
-from penstock._plan.base import group_mark, groups_of
+from penstock._plan.base import group_mark, groups_of, walk
 from penstock._plan.check import reading_notes
 from penstock.errors import PlanError, SourceError
 
@@ -61,7 +61,7 @@ def test_where_nothing_keeps_groups_together_the_error_says_what_to_do(change: A
     with pytest.raises(PlanError) as caught:
         groups_of(change(NUMBERS)._root)
     assert "needs elements that lie in groups" in caught.value.what
-    assert "put it right above such a source" in caught.value.fix
+    assert "put it right after such a source" in caught.value.fix
 
 
 @pytest.mark.parametrize("starts", [[], [0, 5], [1, 10], [0, 7, 3, 10], [[0, 10]], [0.0, 10.0]])
@@ -78,11 +78,11 @@ def test_the_mark_tells_other_borders() -> None:
 
 def test_a_shuffle_that_needs_more_decoded_groups_than_are_kept_is_noted() -> None:
     ds = ps.from_source(Chunked([5] * 20, kept=6))
-    assert reading_notes(ds.shuffle(window_groups=6)._root) == []
-    assert reading_notes(ps.from_source(Grouped([5] * 20)).shuffle()._root) == []
-    (note,) = reading_notes(ds.map(abs).shuffle()._root)
+    assert reading_notes(walk(ds.shuffle(window_groups=6)._root)) == []
+    assert reading_notes(walk(ps.from_source(Grouped([5] * 20)).shuffle()._root)) == []
+    (note,) = reading_notes(walk(ds.map(abs).shuffle()._root))
     assert note.startswith("this shuffle reads 20 groups of numbers(100) at a time, and about 6 are kept decoded")
     assert "shuffle(window_groups=3) reads each once" in note
-    (note,) = reading_notes(ds.shuffle(window_groups=7)._root)
+    (note,) = reading_notes(walk(ds.shuffle(window_groups=7)._root))
     assert note.startswith("shuffle(window_groups=7) reads 7 groups")
     assert f"  note: {note}" in ds.shuffle(window_groups=7).explain().splitlines()

@@ -85,7 +85,7 @@ def test_other_weights_below_what_hides_the_place_are_refused(above: Callable[[p
         reweighted(plan, [[[0, [1.0, 2.0]]]], 5, strict=True)
     assert refusal.value.what.startswith("the weights of mix were (1, 2) and are now (4, 1), but how many elements it has given")
     assert refusal.value.where == "load_state_dict()"
-    assert "put shuffle() and repeat() below it" in refusal.value.fix
+    assert "put shuffle() and repeat() before it" in refusal.value.fix
     assert reweighted(plan, [[[0, [1.0, 2.0]]]], 5, strict=False) is plan
 
 

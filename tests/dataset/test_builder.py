@@ -28,7 +28,7 @@ WRONG: list[Row] = [
     ("an index beyond 63 bits", lambda: endless()[2**63], f"index {2**63} of inf elements", "ds[i]", "0.."),
     ("a slice", lambda: numbers(3)[0:2], "the index slice(0, 2, None) is not a whole number", "ds[i]", "skip(a).take(b - a)"),
     ("a name for an index", lambda: numbers(3)["x"], "the index 'x' is not", "ds[i]", "one whole number"),
-    ("an index of a filter", lambda: numbers(3).filter(double)[0], f"ds[i] {POSITIONS}", "ds[i]", "below the filter"),
+    ("an index of a filter", lambda: numbers(3).filter(double)[0], f"ds[i] {POSITIONS}", "ds[i]", "before the filter"),
     ("a negative index of an endless dataset", lambda: endless()[-1], "index -1 of inf elements", "ds[i]", "0.."),
     ("the length of a filter", lambda: len(numbers(3).filter(double)), "only known after reading", "len(ds)", "take(n)"),
     ("the length of an endless dataset", lambda: len(endless()), "is endless", "len(ds)", "take(n)"),
@@ -297,4 +297,4 @@ def test_a_slip_in_the_name_of_an_option_is_told() -> None:
 def test_an_option_that_is_not_given_stays() -> None:
     dataset = numbers(3).with_options(executor="threads", num_workers=1).with_options(grace_period_s=5.0)
     assert (dataset._options.num_workers, dataset._options.grace_period_s) == (1, 5.0)
-    assert dataset.feed(grace_period_s=6.0)._options == ps.Options(executor="threads", num_workers=1, grace_period_s=6.0)
+    assert dataset.feed(grace_period_s=6.0)._compiled.options == ps.Options(executor="threads", num_workers=1, grace_period_s=6.0)

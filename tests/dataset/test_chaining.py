@@ -21,7 +21,7 @@ def test_a_branch_without_positions_is_refused() -> None:
         branches((numbers(3), generated()), "zip")
     assert "zip needs positions that are known before reading" in refusal.value.what
     assert refusal.value.where == "zip()"
-    assert "put it below" in refusal.value.fix
+    assert "put it before" in refusal.value.fix
 
 
 def test_a_pickle_has_the_plan_and_not_what_looking_left_behind() -> None:
@@ -39,7 +39,7 @@ def test_a_cache_is_not_pickled_and_the_error_says_what_to_do(tmp_path: Path, fo
         pickle.dumps(ds.batch(2))
     assert refusal.value.what == "what a cache keeps is counted and locked in this process, so it cannot be pickled or copied"
     assert refusal.value.where == "pickle of a Dataset with cache()"
-    assert refusal.value.fix.startswith("pickle the dataset below cache(), and call cache() on it in the other process")
+    assert refusal.value.fix.startswith("pickle the dataset before cache(), and call cache() on it in the other process")
 
 
 def test_a_copy_of_what_never_changes_is_itself() -> None:

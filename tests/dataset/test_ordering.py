@@ -159,8 +159,8 @@ WRONG: list[Row] = [
         "zip of a branch with workers",
         lambda: numbers(3).zip(numbers(3).map(double, concurrency=2)),
         "concurrency= has no effect inside a branch of zip",
-        "below zip()",
-        "a map above the zip",
+        "before zip()",
+        "a map after the zip",
     ),
 ]
 

@@ -19,11 +19,11 @@ WRONG: list[Row] = [
     ("a number of elements", lambda: numbers(9).split(8), "the fractions 8 are no shares", "split()", "add up to 1 or less"),
     ("too few elements", lambda: numbers(3).split(0.9), "3 elements in parts of 3, 0: a part would be empty", "split()", "more elements"),
     ("a bad seed", lambda: numbers(9).split(0.5, seed=-1), "seed=-1 is not a whole number", "split()", "seed"),
-    ("a stream", lambda: numbers(9).filter(bool).split(0.5), f"split {POSITIONS}", "split()", "below the filter"),
+    ("a stream", lambda: numbers(9).filter(bool).split(0.5), f"split {POSITIONS}", "split()", "before the filter"),
     ("endless", lambda: endless().split(0.5), "split of an endless dataset", "split()", "split() first"),
-    ("passes", lambda: numbers(9).repeat(2).split(0.5), "split above repeat(2), which puts", "split()", "then repeat() on the part"),
-    ("another order", lambda: numbers(9).shuffle(seed=1).map(double).split(0.5), "above shuffle(seed=1)", "split()", "then shuffle() on"),
-    ("a mix", lambda: numbers(9).mix(numbers(2), stop="all_exhausted").split(0.5), "above mix of 2", "split()", "then mix() on"),
+    ("passes", lambda: numbers(9).repeat(2).split(0.5), "split after repeat(2), which puts", "split()", "then repeat() on the part"),
+    ("another order", lambda: numbers(9).shuffle(seed=1).map(double).split(0.5), "after shuffle(seed=1)", "split()", "then shuffle() on"),
+    ("a mix", lambda: numbers(9).mix(numbers(2), stop="all_exhausted").split(0.5), "after mix of 2", "split()", "then mix() on"),
 ]
 
 

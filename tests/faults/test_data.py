@@ -332,7 +332,7 @@ def test_repeating_nothing_for_ever_ends(case: str, way: dict[str, Any]) -> None
     assert items == []
     assert type(error) is ps.errors.SourceError
     assert error.what == "a whole pass of an endless repeat() gave no element"
-    assert "repeat() above a filter, take or generator" in error.where
+    assert "repeat() after a filter, take or generator" in error.where
     assert "check the filter and the source" in error.fix
 
 

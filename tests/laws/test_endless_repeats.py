@@ -169,7 +169,7 @@ def test_a_full_take_ends_the_run_whatever_takes_again_below_it(options: dict[st
 def test_a_take_that_could_not_begin_again_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ps.errors.PlanError) as caught:
         delivered(odd().repeat().filter(lambda value: True).take(7).repeat(2), **options)
-    assert "take(7) cannot begin again for the repeat() above it" in caught.value.what
-    assert "give the lower repeat() a count" in str(caught.value)
+    assert "take(7) cannot begin again for the repeat() after it" in caught.value.what
+    assert "give the first repeat() a count" in str(caught.value)
     mended = odd().repeat(2).filter(lambda value: True).take(7).repeat(2)
     assert delivered(mended, **options) == [1, 3, 5, 7, 9, 11, 13] * 2

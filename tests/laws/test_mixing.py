@@ -322,7 +322,7 @@ def test_a_component_is_not_added_below_what_hides_the_place(above: Callable[[ps
     with pytest.raises(ps.errors.StateMismatch) as refused:
         run(above(rows(0).mix(rows(1000), rows(2000))), state, 1)
     assert refused.value.what.startswith("the mix had 2 components and has 3 now, but how many elements it has given does not follow")
-    assert "put shuffle() and repeat() below it" in refused.value.fix
+    assert "put shuffle() and repeat() before it" in refused.value.fix
 
 
 def test_a_mix_that_ended_may_be_longer_in_the_next_epoch() -> None:

@@ -257,7 +257,7 @@ def test_error_is_raised_instead_of_the_end(name: str) -> None:
 )
 def test_what_makes_uneven_steps_is_refused_above(operator: str, above: Callable[[ps.Dataset], ps.Dataset]) -> None:
     with pytest.raises(
-        PlanError, match=rf"{operator}.* stands above shard_by_rank(.|\n)*where: {operator}(.|\n)*put shard_by_rank\(\) above"
+        PlanError, match=rf"{operator}.* stands after shard_by_rank(.|\n)*where: {operator}(.|\n)*put shard_by_rank\(\) after"
     ):
         above(_numbers().shard_by_rank(rank=0, num_ranks=2)).feed()
 
@@ -291,7 +291,7 @@ def test_an_element_left_out_below_is_left_out_on_all_ranks_and_one_above_would_
 
     above = _numbers().filter(_odd).shard_by_rank(rank=0, num_ranks=2).map(_fails_at_50)
     for feed_of in (above.feed, _numbers().filter(_odd).shard_by_rank(rank=0, num_ranks=2).map(_fails_at_50, on_error=ps.Skip()).feed):
-        with pytest.raises(PlanError, match=r"missing on one rank alone(.|\n)*put '_fails_at_50' below shard_by_rank"):
+        with pytest.raises(PlanError, match=r"missing on one rank alone(.|\n)*put '_fails_at_50' before shard_by_rank"):
             feed_of(on_error=ps.Skip())
 
 
@@ -402,6 +402,6 @@ def test_a_mask_says_how_many_are_no_samples_and_is_in_the_spec() -> None:
 def test_a_mask_of_batches_cannot_stand_above_a_map_with_workers_of_its_own() -> None:
     ds = ps.from_arrays({"x": np.arange(5)}).batch(2).map(_same, concurrency=2).shard_by_rank("mask", rank=0, num_ranks=2)
     with pytest.raises(
-        PlanError, match=r"shard_by_rank\(even='mask'\) above a map with concurrency=(.|\n)*put shard_by_rank\(\) below the batch"
+        PlanError, match=r"shard_by_rank\(even='mask'\) after a map with concurrency=(.|\n)*put shard_by_rank\(\) before the batch"
     ):
         list(ds)

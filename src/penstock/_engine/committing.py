@@ -24,7 +24,7 @@ def empty_pass() -> SourceError:
     """Return the error of a pass without elements that would be repeated for ever."""
     return SourceError(
         "a whole pass of an endless repeat() gave no element",
-        where="repeat() above a filter, take or generator",
+        where="repeat() after a filter, take or generator",
         fix="check the filter and the source: repeating nothing would never end",
     )
 

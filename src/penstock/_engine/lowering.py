@@ -366,10 +366,10 @@ def _check_takes(segments: Sequence[SegmentPlan]) -> None:
         for fold in segment.folds:
             if isinstance(fold, TakeFold) and fold.repeated and endless_below:
                 raise PlanError(
-                    f"take({fold.count}) cannot begin again for the repeat() above it: below it is an endless repeat(), and between the "
+                    f"take({fold.count}) cannot begin again for the repeat() after it: before it is an endless repeat(), and between the "
                     "two elements may be left out",
                     where=f"take({fold.count}) between two repeats",
-                    fix="give the lower repeat() a count that is enough for the take, or put take() right above it",
+                    fix="give the first repeat() a count that is enough for the take, or put take() right after it",
                 )
             if isinstance(fold, TakeFold):
                 endless_below = endless_here = False
@@ -425,9 +425,9 @@ class _Builder:
         if number is not None:
             name = "enumerate" if isinstance(number, EnumerateOp) else "shard_by_rank(even='mask')"
             raise PlanError(
-                f"{name} above a map with concurrency= above batch() is not possible",
-                where="map(concurrency=...) above batch()",
-                fix=f"put {name.partition('(')[0]}() below the batch or below this map",
+                f"{name} after a map with concurrency= after batch() is not possible",
+                where="map(concurrency=...) after batch()",
+                fix=f"put {name.partition('(')[0]}() before the batch or before this map",
             )
         maps = [item for item in batch_ops[cut:] if isinstance(item, (Fusible, Placed, MapOp))]
         moves = [item for item in batch_ops[cut:] if not isinstance(item, (Fusible, Placed, MapOp))]

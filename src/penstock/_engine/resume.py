@@ -286,13 +286,13 @@ def restored(root: Node, state: Any, dataset: list[dict[str, Any]], *, strict: b
         if strict and _kept_shards(root, record["shard"]) != _kept_shards(root, shards):
             raise StateMismatch(
                 f"the state was saved with shard{_words(record['shard'])} and this plan has shard{_words(shards)}; a state moves to "
-                "another number of shards only when nothing but map, batch, repeat and prefetch stands above the shard",
+                "another number of shards only when nothing but map, batch, repeat and prefetch stands after the shard",
                 where="load_state_dict()",
-                fix="resume with the same shards, or put shard() above shuffle and filter",
+                fix="resume with the same shards, or put shard() after shuffle and filter",
             )
         if record["position"] is None:
             raise StateMismatch(
-                f"the state counts the elements below a shard that can move, {short(record['global'])}, and this plan has none",
+                f"the state counts the elements before a shard that can move, {short(record['global'])}, and this plan has none",
                 where="load_state_dict()",
                 fix="resume with the pipeline that was saved",
             )

@@ -452,7 +452,7 @@ def groups_of(node: Node) -> Ints:
         raise PlanError(
             "shuffle(window_groups=...) needs elements that lie in groups: row groups of Parquet, files of records",
             where="shuffle()",
-            fix="put it right above such a source (map, take, skip, shard, concatenate and cache may stand between), leave window_groups "
+            fix="put it right after such a source (map, take, skip, shard, concatenate and cache may stand between), leave window_groups "
             "out, or give your source group_starts()",
         )
     return found

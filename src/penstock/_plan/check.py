@@ -212,7 +212,7 @@ def no_async_generator(fn: Any, operator: str) -> None:
         raise PlanError(
             "an async generator gives no single element to await",
             where=f"{operator}({function_name(fn)})",
-            fix=f"return a list, and unfold it with flat_map(list) above this {operator}",
+            fix=f"return a list, and unfold it with flat_map(list) after this {operator}",
         )
 
 
@@ -248,7 +248,7 @@ def indexable(node: Node, operator: str, fix: str) -> None:
     """Refuse a child whose positions are only known by reading it."""
     if not is_indexable(node):
         raise PlanError(
-            f"{operator} needs positions that are known before reading, but a filter, flat_map, unbatch or generator stands below it",
+            f"{operator} needs positions that are known before reading, but a filter, flat_map, unbatch or generator stands before it",
             where=f"{operator}()",
             fix=fix,
         )
@@ -297,7 +297,7 @@ def splittable(node: Node) -> None:
     if isinstance(part, RaggedBatch):
         raise PlanError(
             "unbatch splits every array along its first dimension, but a ragged batch has values and row_splits of other lengths",
-            where="unbatch() above ragged_batch()",
+            where="unbatch() after ragged_batch()",
             fix="leave out both, or use flat_map with a function that returns the rows: values[row_splits[i]:row_splits[i + 1]]",
         )
 
@@ -308,14 +308,14 @@ def shared_workers(node: Node, operator: str) -> None:
     if any(part.asynchronous for part in parts):
         raise PlanError(
             f"an async function cannot be awaited inside a branch of {operator}: branches are computed inside one task",
-            where=f"map(async function) below {operator}()",
-            fix=f"put the async map above the {operator}, and let it pick its part of the element",
+            where=f"map(async function) before {operator}()",
+            fix=f"put the async map after the {operator}, and let it pick its part of the element",
         )
     if any(part.concurrency is not None for part in parts):
         raise PlanError(
             f"concurrency= has no effect inside a branch of {operator}",
-            where=f"map(concurrency=...) below {operator}()",
-            fix=f"give concurrency= to a map above the {operator}",
+            where=f"map(concurrency=...) before {operator}()",
+            fix=f"give concurrency= to a map after the {operator}",
         )
 
 
@@ -330,7 +330,7 @@ def one_order(node: Node, operator: str) -> None:
     for part in walk(node):
         if part.changes_order:
             raise PlanError(
-                f"{operator} above {part.line()}, which puts an element in one part now and in another part later",
+                f"{operator} after {part.line()}, which puts an element in one part now and in another part later",
                 where=f"{operator}()",
                 fix=f"call {operator}() first, and then {part.line().partition('(')[0].partition(' ')[0]}() on the part to train on",
             )
@@ -358,7 +358,7 @@ def rank_shard(node: Shard) -> Shard:
         raise PlanError(f"even={node.even!r} is not known", where="shard_by_rank()", fix="give 'drop', 'pad', 'mask' or 'error'")
     if node.num_shards > 1 and any(part.num_shards > 1 for part in shards_of(node.child)):
         raise PlanError(
-            "a shard stands below already, so a rank would have a part of a part, and most elements would belong to no rank",
+            "a shard stands before it already, so a rank would have a part of a part, and most elements would belong to no rank",
             where="shard_by_rank()",
             fix="leave one of them out",
         )
@@ -395,9 +395,9 @@ def steps_of_ranks(root: Node, shards: Sequence[Shard]) -> None:
         if node.streams and not isinstance(node, AsCompleted):
             name = node.line(saved=True).partition("(")[0]
             raise PlanError(
-                f"{name} stands above shard_by_rank: each rank would then make its own number of steps, and wait for the others for ever",
-                where=f"{name}() above shard_by_rank()",
-                fix=f"put shard_by_rank() above {name}(): each rank computes it for all elements, and keeps its part",
+                f"{name} stands after shard_by_rank: each rank would then make its own number of steps, and wait for the others for ever",
+                where=f"{name}() after shard_by_rank()",
+                fix=f"put shard_by_rank() after {name}(): each rank computes it for all elements, and keeps its part",
             )
 
 
@@ -452,7 +452,7 @@ def shard_notice(root: Node, shards: Sequence[Shard]) -> str:
     name = node.line(saved=True).partition("(")[0]
     numbers = "different numbers of steps" if most is None or fewest is None else f"{most} to {fewest} steps"
     cost = "; each rank then computes the elements of all" if node.streams else ""
-    return f"shard() stands below {name}(), so ranks make {numbers}: put shard() above {name}(), and they differ by at most one{cost}"
+    return f"shard() stands before {name}(), so ranks make {numbers}: put shard() after {name}(), and they differ by at most one{cost}"
 
 
 def _has_others(node: Shard) -> bool:

@@ -324,7 +324,7 @@ class GlobalPosition(NamedTuple):
 
 _FIX = (
     "resume with the weights and components that were saved; they can change where nothing but map, batch, take, skip, shard, enumerate, "
-    "zip and prefetch stands above mix(), so put shuffle() and repeat() below it"
+    "zip and prefetch stands after mix(), so put shuffle() and repeat() before it"
 )
 
 

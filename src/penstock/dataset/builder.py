@@ -259,7 +259,7 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods, metaclass=_DatasetKind
             IndexError: when it is out of range. Negative indices count from the end.
             PlanError: behind a filter, flat_map, unbatch or generator; or it is no whole number, such as a slice.
         """
-        check.indexable(self._root, "ds[i]", "iterate, or index the dataset below the filter")
+        check.indexable(self._root, "ds[i]", "iterate, or index the dataset before the filter")
         length = length_of(self._root)
         place = check.index_argument(index)
         if place < 0 and length not in (None, INFINITE):

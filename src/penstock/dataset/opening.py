@@ -517,7 +517,7 @@ def _places(line: QuarantinedLine, base: plan.Node, file: str) -> list[tuple[int
         raise SourceError(
             "the elements of this line can only be found again in a plan with one source, and without a batch of batches",
             where=where,
-            fix="give the branch of zip, concatenate, mix or interleave, or the part below cache() or the batch, in place of the whole "
+            fix="give the branch of zip, concatenate, mix or interleave, or the part before cache() or the batch, in place of the whole "
             "dataset; or look at the line itself",
         )
     for epoch, position in found:

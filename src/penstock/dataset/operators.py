@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 __all__ = ["Chaining", "ElementMethods", "GroupMethods", "OrderMethods", "branches", "check_padding", "check_padding_value"]
 
 
-LATER = "put it below the filter, flat_map or generator (the elements that are left are the same), or feed the result and batch it yourself"
+LATER = (
+    "put it before the filter, flat_map or generator (the elements that are left are the same), or feed the result and batch it yourself"
+)
 _HAS_KEYWORDS = 0x08  # inspect.CO_VARKEYWORDS: a method that takes any keyword looks at them itself
 
 
@@ -62,7 +64,7 @@ class Chaining:
             raise PlanError(
                 "what a cache keeps is counted and locked in this process, so it cannot be pickled or copied",
                 where="pickle of a Dataset with cache()",
-                fix="pickle the dataset below cache(), and call cache() on it in the other process; with the same folder both share it",
+                fix="pickle the dataset before cache(), and call cache() on it in the other process; with the same folder both share it",
             )
         return type(self), (self._root, self._options)
 
@@ -253,7 +255,9 @@ def _policy(on_error: Any, operator: str) -> Policy | None:
     return None if on_error is None else checked_policy(on_error, "on_error", f"{operator}()")
 
 
-_CACHE_BELOW = "put cache() below the filter, flat_map or unbatch; what a generator gives can be cached when from_source reads it by number"
+_CACHE_BELOW = (
+    "put cache() before the filter, flat_map or unbatch; what a generator gives can be cached when from_source reads it by number"
+)
 _MEMORY_BYTES = 1 << 30
 
 
@@ -282,7 +286,7 @@ def _check_cache(root: plan.Node, folder: str | None, version: str) -> None:
         raise PlanError(
             f"a folder is found again by the names of functions, and {function_name(nameless[0])} says too little: a lambda, a partial "
             "and a function or method with values of its own look the same whatever they do",
-            where=f"cache() above map({nameless[1]})",
+            where=f"cache() after map({nameless[1]})",
             fix="use a plain function with a name, or give version=, and another one after each change",
         )
 
@@ -435,7 +439,7 @@ class OrderMethods(Chaining):
             PlanError: behind a filter, flat_map or generator, and on endless datasets; above a `shuffle` that reshuffles or a `repeat`,
                 which would put an element in several parts; fractions that are no shares, or a part without an element.
         """
-        check.indexable(self._root, "split", "split() below the filter, flat_map or generator, and call that on each part")
+        check.indexable(self._root, "split", "split() before the filter, flat_map or generator, and call that on each part")
         check.finite(self._root, "split", "split() first, and repeat() the part to train on")
         check.one_order(self._root, "split")
         shuffled = plan.Shuffle(child=self._root, buffer_size=None, seed=check.seed_argument(seed, "split"), reshuffle_each_epoch=False)

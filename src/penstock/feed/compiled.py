@@ -148,9 +148,9 @@ class Compiled:
         for node in self._after_counted_ranks():
             if isinstance(node, Map) and isinstance(final(node.on_error or self.policies.on_error), Skip):
                 raise PlanError(
-                    "an element that Skip leaves out above shard_by_rank() is missing on one rank alone, which then makes fewer steps",
-                    where=f"on_error= of stage {node.name!r}, above shard_by_rank()",
-                    fix=f"put {node.name!r} below shard_by_rank(), or use Retry or Raise there",
+                    "an element that Skip leaves out after shard_by_rank() is missing on one rank alone, which then makes fewer steps",
+                    where=f"on_error= of stage {node.name!r}, after shard_by_rank()",
+                    fix=f"put {node.name!r} before shard_by_rank(), or use Retry or Raise there",
                 )
 
     def _notices(self) -> list[tuple[str, str]]:
