@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,33 +10,6 @@ import pytest
 import penstock as ps
 from penstock._contracts.options import Options
 from penstock.errors import PlanError
-
-
-def test_the_defaults_leave_the_choice_to_penstock() -> None:
-    assert Options() == Options(
-        num_workers="auto", executor="auto", memory_bytes="auto", grace_period_s=2.0, stall_timeout_s=60.0, on_stall="raise"
-    )
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"num_workers": 0},
-        {"num_workers": 64},
-        {"executor": "inline"},
-        {"executor": "threads"},
-        {"memory_bytes": 1},
-        {"grace_period_s": 0},
-        {"stall_timeout_s": None},
-        {"stall_timeout_s": float("inf")},
-        {"stall_timeout_s": 0.01},
-        {"on_stall": "warn"},
-    ],
-)
-def test_what_makes_sense_is_accepted(given: dict[str, Any]) -> None:
-    options = Options(**given)
-    short = {"threads": ps.Threads()}
-    assert {name: getattr(options, name) for name in given} == {name: short.get(value, value) for name, value in given.items()}
 
 
 @pytest.mark.parametrize(
@@ -110,11 +82,6 @@ def test_numbers_of_numpy_become_those_of_python(given: dict[str, Any], kind: ty
         kept = getattr(Options(**given), name)
         assert type(kept) is kind
         assert kept == value
-
-
-def test_options_are_frozen() -> None:
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        Options().num_workers = 3  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(

@@ -121,31 +121,3 @@ def test_a_call_that_blocks_the_loop_is_told_from_those_that_wait() -> None:
     assert facts[0].stack[0].function.endswith("<locals>.block")
     assert facts[0].stack[0].text == "go.wait()"
     assert (more, late) == (0, 0)
-
-
-def test_something_else_that_blocks_the_loop_is_named_as_none_of_the_calls() -> None:
-    there, go = threading.Event(), threading.Event()
-
-    def block() -> None:
-        there.set()
-        go.wait()
-
-    with Loop(for_ever, 1) as loop:
-        loop.loop.call_soon_threadsafe(block)
-        assert there.wait(LIMIT_S)
-        loop.answers = False
-        for _ in range(4):
-            loop.look()
-        (first, second), _, _ = loop.facts(50 * MS)
-        go.set()
-    assert (first.stage, first.element, first.blocks, first.stack[0].text) == ("", "none of the calls of the feed", True, "go.wait()")
-    assert (second.stage, second.stuck) == ("fetch", False)
-
-
-def test_a_loop_that_answers_late_because_it_got_no_cpu_is_not_held_up() -> None:
-    with Loop(for_ever, 1) as loop:
-        loop.answers, loop.deaf = False, True  # nothing reaches it
-        for _ in range(4):
-            loop.look()
-        facts, _, _ = loop.facts(50 * MS)
-    assert [(fact.blocks, fact.stuck) for fact in facts] == [(False, True)]

@@ -7,11 +7,10 @@ from itertools import groupby, pairwise
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock._engine.chunk import IN_ORDER, Chunk, Completed, CompletedRun, FoldState, KeyedElement, Reached, Result, StreamState, Token
+from penstock._engine.chunk import Chunk, Completed, FoldState, KeyedElement, Result, StreamState, Token
 from penstock._engine.committing import CompletionOrder
 from penstock._engine.folding import FoldRunner, size_of, unmeasured
 from penstock._ops.block import Block
@@ -77,75 +76,6 @@ def test_in_whatever_order_they_come_a_token_names_exactly_what_did_not(length: 
             assert chunk.pass_token is not None
             assert (chunk.pass_token.source, chunk.pass_token.done.runs) == ((chunk.pass_number + 1, 0), ())
     assert sorted(came) == everything
-
-
-@given(st.integers(1, 20), st.integers(1, 3), st.integers(1, 6), st.randoms(use_true_random=False), st.data())
-def test_between_two_places_is_what_went_on_between_them_in_its_order(
-    length: int, passes: int, most: int, chance: Any, data: st.DataObject
-) -> None:
-    order = CompletionOrder(START)
-    came: list[Position] = []
-    assert order.start.done.at is not None
-    places = [order.start.done.at]
-    for chunk in shuffled(length, passes, most, chance):
-        order.put(chunk)
-        came += positions(chunk)
-        found = [token_behind(chunk, number).done.at for number in range(chunk.num_items)]
-        places += [place for place in found if place is not None]
-        if chunk.ends_pass:
-            assert chunk.pass_token is not None
-            at = chunk.pass_token.done.at
-            assert at is not None
-            assert at.up_to(places[-1]) == places[-1].up_to(at) == ()
-    first = data.draw(st.integers(0, len(came)))
-    last = data.draw(st.integers(first, len(came)))
-    runs = places[first].up_to(places[last])
-    assert spread(runs) == came[first:last]
-    assert all(begin < end for _, begin, end in runs)
-    behind = Token((0, 0), done=Completed(at=places[first]))
-    assert behind.read_up_to(Token((0, 0), done=Completed(at=places[last]))).done.taken == runs
-
-
-def test_a_fold_that_has_read_on_itself_says_up_to_where_what_is_above_it_has_read() -> None:
-    step = CompletedRun(0, 3, 8)
-    here, there, further = (Token((0, 0), done=Completed(at=Reached(step, count))) for count in (1, 2, 4))
-    ahead = there.read_up_to(further)
-    assert here.read_up_to(ahead).done.taken == ((0, 4, 7),)
-    assert here.read_up_to(START) is here
-    assert Completed(again=((0, 1, 2),)).taken == ((0, 1, 2),)
-
-
-def test_what_was_delivered_before_counts_as_done_and_the_order_begins_anew() -> None:
-    order = CompletionOrder(Token((1, 2), done=Completed(((4, 6),), ((1, 7, 8),))))
-    assert order.start.source == (1, 2)
-    assert order.start.done.taken == ((1, 7, 8),)
-    first, second = chunk_of(7, 1, 1), chunk_of(2, 2, 1)
-    order.put(first)
-    order.put(second)
-    tokens = [token_behind(first, 0), token_behind(second, 0), token_behind(second, 1)]
-    assert [(token.source, token.done.runs, token.done.again) for token in tokens] == [
-        ((1, 2), ((4, 6), (7, 8)), ()),
-        ((1, 3), ((4, 6), (7, 8)), ()),
-        ((1, 6), ((7, 8),), ()),
-    ]
-    following = chunk_of(5, 1, 2)
-    order.put(following)
-    assert (token_behind(following, 0).source, token_behind(following, 0).done.runs) == ((2, 0), ((5, 6),))
-
-
-def test_the_tokens_of_a_chunk_are_a_sequence() -> None:
-    chunk = chunk_of(4, 3)
-    CompletionOrder(Token((0, 4))).put(chunk)
-    tokens = chunk.tokens
-    assert tokens is not None
-    assert not isinstance(tokens, list)
-    assert [token.source for token in tokens[1:]] == [(0, 6), (0, 7)]  # type: ignore[index, union-attr]
-    assert tokens[-1].source == (0, 7)  # type: ignore[index]
-    for outside in (3, -4):
-        with pytest.raises(IndexError):
-            tokens[outside]  # type: ignore[index]
-    rest = chunk.cut(1)
-    assert [chunk.token_after(0).source, rest.token_after(0).source] == [(0, 5), (0, 6)]
 
 
 def test_a_token_has_the_last_note_at_or_before_its_watermark() -> None:
@@ -306,8 +236,3 @@ def test_runs_that_are_saved_and_resumed_are_one_run_over_the_positions_in_the_o
         if place < 2:
             taken = [position for position in taken if position not in done]
     assert seen == in_order(folds, taken, copies, passes)
-
-
-def test_a_place_that_nothing_was_taken_behind_is_that_of_an_ordered_run() -> None:
-    assert IN_ORDER.taken == ()
-    assert Completed() == IN_ORDER

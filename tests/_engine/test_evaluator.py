@@ -36,11 +36,3 @@ def test_a_failing_element_is_the_error_that_the_feed_raises() -> None:
         Evaluator(ps.from_source([5]).map(stops, name="stops")._root).element(0)
     assert "stage 'stops'" in caught.value.what
     assert "element epoch 0 index 0" in caught.value.where
-
-
-def test_ctrl_c_stays_a_keyboard_interrupt() -> None:
-    def interrupted(x: Any) -> Any:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        Evaluator(ps.from_source([5]).map(interrupted)._root).element(0)

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from penstock._contracts.failing import words_of
 from penstock._engine.chunk import Failure
-from penstock._engine.error_policy import attach_others, is_interrupt, prepare
+from penstock._engine.error_policy import attach_others, prepare
 from penstock.errors import StopRaised
 
 
@@ -21,13 +20,6 @@ def test_a_users_error_keeps_its_type_and_says_where_it_happened() -> None:
     assert prepared.error is error
     assert prepared.at == 5
     assert error.__notes__ == ["penstock: stage 'decode', worker 3, element epoch 2 index 41 (line 8 of train.txt)"]
-
-
-def test_a_note_is_not_given_twice_and_needs_no_words() -> None:
-    error = ValueError("bad")
-    for _ in range(2):
-        prepare(failure(error), "", (0, 1))
-    assert error.__notes__ == ["penstock: stage 'decode', worker 3, element epoch 0 index 1"]
 
 
 @pytest.mark.parametrize(
@@ -69,31 +61,6 @@ def test_an_error_that_takes_no_note_stays_as_it_is() -> None:
     assert not hasattr(error, "__notes__")
 
 
-def test_an_error_that_cannot_be_shown_does_not_hide_the_first_one() -> None:
-    class Unprintable(Exception):
-        def __str__(self) -> str:
-            raise TypeError("cannot be shown")
-
-    first = failure(ValueError("one"))
-    attach_others(first, [first, failure(Unprintable(), "crop")])
-    assert first.error.__notes__ == [f"penstock: also failed: {words_of(Unprintable())} (stage 'crop')"]
-    assert words_of(Unprintable()).startswith("Unprintable: <")
-    assert words_of(OSError(5, "gone")) == "OSError: [Errno 5] gone"
-
-
-def test_the_cause_of_a_replaced_error_is_not_another_error() -> None:
-    raw = failure(StopIteration())
-    chosen = prepare(raw, "", (0, 0))
-    assert not getattr(attach_others(chosen, [raw, chosen]), "__notes__", [])
-
-
-def test_ctrl_c_is_a_keyboard_interrupt_of_the_main_thread_and_stays_one() -> None:
-    error = KeyboardInterrupt()
-    assert is_interrupt(error)
-    assert not is_interrupt(SystemExit())
-    assert prepare(failure(error), "", (0, 0)).error is error
-
-
 def test_a_keyboard_interrupt_in_a_worker_is_an_error_of_the_function_there() -> None:
     found: list[BaseException] = []
     thread = threading.Thread(target=lambda: found.append(prepare(failure(KeyboardInterrupt()), "", (0, 0)).error))
@@ -101,11 +68,3 @@ def test_a_keyboard_interrupt_in_a_worker_is_an_error_of_the_function_there() ->
     thread.join()
     assert isinstance(found[0], StopRaised)
     assert found[0].what == "the function of stage 'decode' raised KeyboardInterrupt"
-
-
-def test_a_cancellation_that_nobody_asked_for_is_an_error_too() -> None:
-    import asyncio
-
-    error = prepare(failure(asyncio.CancelledError("late")), "", (0, 0)).error
-    assert isinstance(error, StopRaised)
-    assert error.what == "the function of stage 'decode' raised CancelledError('late')"

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock._engine.chunk import Chunk, Failure, FoldState, KeyedElement, Result, Token
-from penstock._engine.committing import given_chunk
-from penstock._engine.folding import DROP_END, OPEN, PASS_END, FoldRunner, Sequenced, size_of, unmeasured, unwrapped
+from penstock._engine.folding import OPEN, FoldRunner, Sequenced, size_of, unmeasured, unwrapped
 from penstock._ops.block import Block
 from penstock._ops.streams import Gathered, Measured
 from penstock._order.chain import Chain
@@ -75,106 +74,7 @@ def tokens(sequenced: list[Sequenced]) -> list[Token]:
     return [token for part in sequenced for token in part.tokens]
 
 
-FOLDS = st.lists(
-    st.one_of(
-        st.integers(0, 12).map(TakeFold),
-        st.integers(0, 4).map(SkipFold),
-        st.integers(1, 3).flatmap(lambda n: st.integers(0, n - 1).map(lambda i: ShardFold(n, i))),
-    ),
-    max_size=3,
-)
-COUNTS = st.lists(st.integers(0, 3), max_size=12)
 CUTS = st.lists(st.integers(1, 12), max_size=5)
-
-
-def expected(folds: list[Fold], counts: list[int], passes: int) -> list[str]:
-    out: list[str] = []
-    for number in range(passes):
-        part = [f"{number}.{place}.{copy}" for place, count in enumerate(counts) for copy in range(count)]
-        for fold in folds:
-            if isinstance(fold, TakeFold):
-                part = part[: fold.count]
-            elif isinstance(fold, SkipFold):
-                part = part[fold.count :]
-            elif isinstance(fold, ShardFold):
-                part = part[fold.index :: fold.num_shards]
-        out.extend(part)
-    return out
-
-
-@given(FOLDS, COUNTS, CUTS, st.integers(1, 3))
-def test_what_comes_out_is_the_plain_list_whatever_the_cuts(folds: list[Fold], counts: list[int], cuts: list[int], passes: int) -> None:
-    out = run([*folds, RepeatFold(passes)], cut_up(counts, cuts, passes))
-    assert values(out) == expected(folds, counts, passes)
-    assert sum(part.ends_pass for part in out) == 1
-    assert len(tokens(out)) == len(values(out))
-
-
-@given(FOLDS, COUNTS, CUTS, CUTS, st.integers(1, 3), st.integers(0, 4), st.data())
-def test_every_token_resumes_right_behind_its_item(
-    folds: list[Fold], counts: list[int], cuts: list[int], again: list[int], passes: int, batch: int, data: st.DataObject
-) -> None:
-    chain = [*folds, RepeatFold(passes), *([BatchFold(batch, False)] if batch else [])]
-    out = run(chain, cut_up(counts, cuts, passes))
-    whole = values(out)
-    if not whole:
-        return
-    stop = data.draw(st.integers(0, len(whole) - 1))
-    token = tokens(out)[stop]
-    rest = run(chain, cut_up(counts, again, passes, token.source), Token(token.source), token.fold_runners[0])
-    assert values(rest) == whole[stop + 1 :]
-
-
-def test_a_full_take_asks_for_the_rest_of_the_pass_to_be_cut() -> None:
-    fold_runner = FoldRunner([TakeFold(2), RepeatFold(2)], START, None)
-    first = fold_runner.take(chunk_of([1, 1, 1, 1], 0, 0, ends=False))
-    assert (values([first]), first.cut, first.ends_pass) == (["0.0.0", "0.1.0"], True, False)
-    assert first.tokens[-1].fold_runners[0][1] == OPEN
-    rest = fold_runner.take(chunk_of([1, 1], 4, 0, ends=True))
-    assert (rest.items, rest.ends_pass) == ([], False)
-    last = fold_runner.take(chunk_of([1, 1], 0, 1, ends=True))
-    assert (values([last]), last.ends_pass) == (["1.0.0", "1.1.0"], True)
-
-
-def test_a_state_behind_a_full_take_is_already_at_its_end() -> None:
-    fold_runner = FoldRunner([TakeFold(2)], START, None)
-    first = fold_runner.take(chunk_of([1, 1, 1], 0, 0, ends=False))
-    assert first.ends_pass
-    again = FoldRunner([TakeFold(2)], Token(first.tokens[1].source), first.tokens[1].fold_runners[0])
-    resumed = again.take(chunk_of([1], 2, 0, ends=True))
-    assert (resumed.items, resumed.ends_pass) == ([], True)
-
-
-def test_the_modes_of_a_record_drop_the_rest_of_a_pass_with_or_without_its_end() -> None:
-    for mode, ends in ((DROP_END, False), (PASS_END, True)):
-        fold_runner = FoldRunner([SkipFold(0)], START, FoldState(0, mode, (0,)))
-        out = fold_runner.take(chunk_of([1, 1], 0, 0, ends=True))
-        assert (out.items, out.cut, out.ends_pass) == ([], False, ends)
-        again = FoldRunner([SkipFold(0)], START, FoldState(0, mode, (0,))).take(chunk_of([1, 1], 0, 0, ends=False))
-        assert (again.items, again.cut, again.ends_pass) == ([], True, False)
-
-
-def test_a_failure_goes_on_behind_the_items_before_it_and_the_pass_does_not_end() -> None:
-    failure = Failure(2, ValueError("bad"), "map", 0)
-    chunk = chunk_of([1, 1], 0, 0, ends=True, tail=failure)
-    out = FoldRunner([EnumerateFold(5)], START, None).take(chunk)
-    assert values([out]) == [(5, "0.0.0"), (6, "0.1.0")]
-    assert out.tail is failure
-    assert not out.ends_pass
-
-
-def test_an_endless_repeat_of_an_empty_pass_is_noticed_and_a_resumed_one_is_not_blamed() -> None:
-    assert FoldRunner([RepeatFold(None)], START, None).take(chunk_of([0, 0], 0, 0, ends=True)).empty_pass
-    resumed = FoldRunner([RepeatFold(None)], START, FoldState(0, OPEN, (0,)))
-    assert not resumed.take(chunk_of([0, 0], 0, 0, ends=True)).empty_pass
-    assert resumed.take(chunk_of([0, 0], 0, 1, ends=True)).empty_pass
-
-
-def test_the_start_of_the_next_pass_has_the_states_as_they_are_then() -> None:
-    fold_runner = FoldRunner([RepeatFold(3)], START, None)
-    chunk = chunk_of([1], 0, 0, ends=True)
-    fold_runner.take(chunk)
-    assert fold_runner.start_of_next_pass(chunk) == Token((1, 0), (FoldState(0, OPEN, (1,)),))
 
 
 # -- folds that hold items ------------------------------------------------------------------------------------------------------------
@@ -285,19 +185,6 @@ def test_a_record_is_small_json_and_a_resume_runs_few_items_again(chain: list[Fo
         assert record.drop <= 3 * (64 + 13)
 
 
-def test_a_full_take_above_throws_away_what_is_held() -> None:
-    chain: list[Fold] = [ShuffleBufferFold(3, 100, 0, True, size_of), TakeFold(2, True), RepeatFold(2)]
-    out = run(chain, weighed(cut_up([1] * 9, [4, 5], 2)))
-    assert [name.partition(".")[0] for name in values(out)] == ["0", "0", "1", "1"]
-
-
-def test_behind_the_end_of_a_pass_nothing_of_the_pass_before_is_read_again() -> None:
-    chain: list[Fold] = [ShuffleBufferFold(3, 100, 0, True, size_of), RepeatFold(2)]
-    out = tokens(run(chain, weighed(cut_up([1] * 5, [], 2))))
-    assert [token.source for token in out] == [(0, 0)] * 5 + [(1, 0)] * 5
-    assert [token.fold_runners[0].drop for token in out] == [1, 2, 3, 4, 5] * 2
-
-
 def test_a_long_pass_is_not_run_again_from_its_beginning() -> None:
     chain: list[Fold] = [WindowFold(2, 2, 1, False)]
     out = tokens(run(chain, weighed(cut_up([1] * 1000, list(range(0, 1000, 7)), 1))))
@@ -315,30 +202,6 @@ def test_data_that_end_before_the_held_items_came_again_are_an_error_and_not_an_
     assert isinstance(out.tail.error, StateMismatch)
     assert "1 elements that were held when the state was saved did not come again" in out.tail.error.what
     assert (out.items, out.ends_pass) == ([], False)
-
-
-def test_a_failure_while_held_items_are_read_again_goes_on() -> None:
-    failure = Failure(1, ValueError("bad"), "map", 0)
-    record = FoldState(0, OPEN, ({"pass": 0, "draws": 4, "held": [0, 1]},), 2)
-    fold_runner = FoldRunner([ShuffleBufferFold(3, 100, 0, True, size_of)], START, record)
-    (chunk,) = weighed([chunk_of([1], 0, 0, ends=True, tail=failure)])
-    out = fold_runner.take(chunk)
-    assert (out.tail, out.items, out.ends_pass) == (failure, [], False)
-
-
-def test_the_token_behind_an_early_end_is_the_place_itself_where_a_fold_runner_below_is_in_the_middle_of_its_pass() -> None:
-    below = [
-        Token((0, 3), (FoldState(0, OPEN, (5,)),)),
-        Token((0, 4), (FoldState(0, OPEN, (6,)),)),
-        Token((0, 5), (FoldState(0, OPEN, (7,)),)),
-    ]
-    chunk = given_chunk([[KeyedElement(name, (0, 0, 0))] for name in "abc"], False, below, 0, 0)
-    assert chunk.given is not None
-    chunk.result = Result(["a", "b", "c"], None, chunk.given)
-    fold_runner = FoldRunner([TakeFold(2)], START, None)
-    out = fold_runner.take(chunk)
-    assert (values([out]), out.ends_pass, out.cut) == (["a", "b"], True, True)
-    assert fold_runner.start_of_next_pass(chunk) == Token((0, 4), (FoldState(0, OPEN, (6,)), FoldState(0, DROP_END, (0,))))
 
 
 def test_a_record_of_more_results_than_come_again_is_an_error_and_not_a_short_pass() -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock._engine.chunk import Entry, LostElement, merged
+from penstock._engine.chunk import Entry, LostElement
 from penstock._engine.error_policy import LossLedger
 
 
@@ -10,13 +10,6 @@ def loss(index: int, limit: int | float | None = None, how: int = 0, site: str =
     return LostElement(
         0, 0, how, site, limit, (0, index, 0), f"line {index}", ((0, index, 0),), (0, index), "f", 1, ValueError(f"bad {index}"), 0
     )
-
-
-def test_tallies_add_up_per_action_and_site_and_only_inside_one_pass_per_pass() -> None:
-    one = (Entry("skipped", "a", 3, 0, 3), Entry("replaced", "a", 1, 0, 1))
-    assert merged(one, [Entry("skipped", "a", 2, 0, 1)]) == (Entry("skipped", "a", 5, 0, 4), one[1])
-    assert merged(one, [Entry("skipped", "a", 2, 1, 2)]) == (Entry("skipped", "a", 5, 1, 2), one[1])
-    assert merged(merged(one, ()), [Entry("skipped", "b", 1, 0, 1)])[2] == Entry("skipped", "b", 1, 0, 1)
 
 
 def test_each_is_kept_to_be_announced_once_unless_it_is_known_from_a_state() -> None:

@@ -59,11 +59,6 @@ def refusal(convert: Callable[[], Any]) -> str:
     return what.removeprefix(start)
 
 
-def test_a_state_of_this_format_and_one_that_counts_for_all_shards_are_left_alone() -> None:
-    for record in ({"penstock_state": 3, "position": {"source": [0, 1]}}, {"penstock_state": 1, "position": None}):
-        assert converted(numbers()._root, record, 0) is record
-
-
 # -- places that counted the elements before a batch -----------------------------------------------------------------------------------
 
 
@@ -118,29 +113,6 @@ def test_a_place_between_batches_is_their_number(source: tuple[int, int], mode: 
     ds = numbers().batch(4).repeat(2)
     found = converted_position(ds, old_position(source, [[0, mode, [[], 0], 0, 0]], runs, folded=True))
     assert found == {"source": [0, wanted], "done": [], "again": [], "folds": []}
-
-
-def test_an_endless_repeat_and_an_epoch_further_on() -> None:
-    ds = numbers().batch(4).repeat()
-    found = converted_position(ds, old_position((7, 8), [[0, OPEN, [[], 4], 0, 0]], folded=True), epoch=3)
-    assert found["source"] == [3, 4 * 5 + 2]
-    other = converted_position(numbers().batch(4).repeat(2), old_position((7, 8), [], folded=True), epoch=3)
-    assert other["source"] == [3, 5 + 2]
-    endless = numbers().repeat().batch(4)
-    assert converted_position(endless, old_position((0, 48), [[0, OPEN, [[]], 0, 0]], folded=True))["source"] == [0, 12]
-
-
-@pytest.mark.parametrize("runs", [[(0, 6)], [(0, 2), (5, 6)]])
-def test_the_rest_of_an_only_pass_ends_the_epoch(runs: Any) -> None:
-    plan, position = parts_behind(numbers().batch(4)._root, (0, tuple(runs)), 0)
-    assert position is None
-    left = [place for place in range(COUNT) if not any(begin <= place < end for begin, end in runs)]
-    assert [np.asarray(batch).tolist() for batch in numbers()._with(plan)] == [left[start : start + 4] for start in range(0, len(left), 4)]
-
-
-def test_the_rest_of_a_pass_of_an_endless_repeat_is_followed_by_the_next() -> None:
-    _, position = parts_behind(numbers().batch(4).repeat()._root, (2, ((0, 3),)), 0)
-    assert position == 3 * 5
 
 
 MAPS = "operators other than map, prefetch and one repeat stand after the batch"
@@ -212,33 +184,6 @@ def test_what_came_out_above_the_maps_behind_a_buffer_does_not_come_again(stop: 
         assert rest_of(ds, state)[0] == whole[stop + 2 :]
 
 
-def test_the_end_of_a_pass_goes_on_from_the_uppermost_chain() -> None:
-    ds = numbers().filter(bool).take(3).map(abs).take(2)
-    both = converted_position(ds, old_position((0, 4), [[0, PASS_END, [2, 2], 0, 0]]))
-    assert [record[:3] for record in both["folds"]] == [[0, OPEN, [2]], [0, PASS_END, [2]]]
-    dropped = converted_position(ds, old_position((0, 4), [[0, DROP_END, [2, 2], 0, 0]]))
-    assert [record[:3] for record in dropped["folds"]] == [[0, DROP_END, [2]], [0, OPEN, [2]]]
-
-
-def test_as_many_chains_as_now_keep_their_records() -> None:
-    ds = numbers().filter(bool).take(9).map(abs).filter(bool).take(5)
-    known = [[0, 3, 0, "stage 'abs'", [], -1]]
-    sequencers = [[1, OPEN, [4], 0, 0, known, [0, 5]], [0, OPEN, [3], 0, 0]]
-    found = converted_position(ds, old_position((0, 6), sequencers, [(8, 9)]))
-    assert found == {
-        "source": [0, 6],
-        "done": [[8, 9]],
-        "again": [],
-        "folds": [[1, 0, [4], 0, 0, known, [0, 5]], [0, 0, [3], 0, 0, [], [0, 0]]],
-    }
-
-
-def test_a_number_of_states_that_no_plan_has_is_left_to_the_check() -> None:
-    ds = numbers().filter(bool).take(9)
-    assert converted_position(ds, old_position((0, 6), [[0, OPEN, [1, 2, 3], 0, 0]]))["folds"] == [[0, 0, [1, 2, 3], 0, 0, [], [0, 0]]]
-    assert converted_position(ds, old_position((0, 0), []))["folds"] == []
-
-
 def test_the_first_results_of_one_element_are_taken_again_and_left_out() -> None:
     ds = numbers().flat_map(lambda x: [10 * x, 10 * x + 1, 10 * x + 2])
     position = old_position((0, 3), [[0, OPEN, [], 0, 0]], [(5, 7)], [(4, (0, 1))])
@@ -258,10 +203,3 @@ def test_other_results_of_elements_are_refused(partial: Any) -> None:
     ds = numbers().flat_map(lambda x: [x] * 3)
     words = refusal(lambda: converted_position(ds, old_position((0, 3), [[0, OPEN, [], 0, 0]], (), partial)))
     assert words == "some of the results of several elements were delivered"
-
-
-def test_the_place_of_a_stream_is_kept() -> None:
-    ds = ps.from_generator(lambda: iter(range(5))).batch(2)
-    stream = {"pass": 0, "position": 2, "cut": False, "state": None}
-    found = converted_position(ds, old_position((0, 2), [[0, OPEN, [[]], 0, 0]], stream=stream, folded=True))
-    assert found["stream"] == stream

@@ -4,20 +4,6 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock._engine.chunk import Token
-from penstock._engine.resume import PlanPart, parts_at
-from penstock._plan.saved import GlobalPosition
-
-
-def numbers(count: int = 40) -> ps.Dataset:
-    return ps.from_source(list(range(count)))
-
-
-def test_a_place_that_all_shards_have_reached_is_a_position_of_this_one() -> None:
-    root = numbers().shard(2, 1).batch(4).repeat(2)._root
-    ((part, token),) = parts_at(root, GlobalPosition(1, 16))
-    assert part == PlanPart(root)
-    assert token == Token((0, 5 + 2))
 
 
 @pytest.mark.parametrize("count", [2**31 - 1, 2**31, 10**12])

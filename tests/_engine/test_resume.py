@@ -25,40 +25,6 @@ def state_of(ds: ps.Dataset, token: Token, step: int = 3) -> dict[str, Any]:
     return loaded
 
 
-@given(st.integers(0, 60), st.integers(0, 10**6))
-def test_a_position_comes_back(position: int, step: int) -> None:
-    ds = numbers()
-    (part,), found, *_ = restored(ds._root, state_of(ds, Token((0, position)), step), [], strict=True)
-    assert (part.part.root, part.token, found) == (ds._root, Token((0, position)), step)
-
-
-def test_the_states_of_folds_come_back() -> None:
-    ds = numbers().filter(bool).take(9).repeat(2).batch(4)
-    token = Token((1, 17), (FoldState(1, 0, (5, 1, [])),))
-    ((_, back),), *_ = restored(ds._root, state_of(ds, token), [], strict=True)
-    assert back == token
-
-
-@pytest.mark.parametrize("ranks", [1, 2, 3, 5])
-def test_ranks_that_stopped_together_go_on_as_another_number_of_ranks(ranks: int) -> None:
-    def rank(count: int, index: int) -> ps.Dataset:
-        return numbers(60).shuffle(seed=3).shard(count, index).batch(3).repeat(2)
-
-    seen: list[int] = []
-    state = None
-    for index in range(2):
-        with rank(2, index).feed(executor="inline") as feed:
-            for _ in range(4):
-                seen.extend(next(feed).tolist())
-            state = feed.state_dict()
-    for index in range(ranks):
-        with rank(ranks, index).feed(executor="threads", num_workers=2) as feed:
-            feed.load_state_dict(state)
-            for batch in feed:
-                seen.extend(batch.tolist())
-    assert sorted(seen) == sorted(list(range(60)) * 2)
-
-
 def test_a_state_of_a_filter_above_shards_does_not_move_to_another_number() -> None:
     state = state_of(numbers().shard(2, 0).filter(bool), Token((0, 3), (FoldState(0, 0, ()),)))
     with pytest.raises(StateMismatch) as refusal:
@@ -157,27 +123,6 @@ def test_a_state_behind_a_filter_keeps_the_weights_of_its_mix() -> None:
         restored(of(2)._root, state, [], strict=True)
 
 
-@pytest.mark.parametrize("change", [{"position": None}, {"position": {"source": [0, "x"], "folds": []}}])
-def test_a_broken_position_above_a_mix_is_refused_like_any_other(change: dict[str, Any]) -> None:
-    ds = numbers().mix(numbers())
-    body = {key: value for key, value in {**state_of(ds, Token((0, 3))), **change}.items() if key != "crc32"}
-    with pytest.raises(StateDamaged, match="position"):
-        restored(ds._root, sealed(body), [], strict=True)
-
-
-def test_a_moved_plan_saves_the_history_of_its_mix_once() -> None:
-    def rank(count: int, index: int) -> ps.Dataset:
-        return numbers(30).mix(numbers(30)).shard(count, index).repeat(2).batch(4)
-
-    with rank(2, 0).feed(executor="inline") as feed:
-        next(feed)
-        state = feed.state_dict()
-    with rank(3, 0).feed(executor="inline") as feed:
-        feed.load_state_dict(state)
-        next(feed)
-        assert feed.state_dict()["mix"] == state["mix"] == [[[0, [1.0, 1.0]]]]
-
-
 # -- completion order -------------------------------------------------------------------------------------------------------------
 
 
@@ -249,30 +194,3 @@ def damaged(state: dict[str, Any], epoch: int = 0) -> str:
     assert refusal.value.where == "load_state_dict()"
     assert refusal.value.fix
     return str(refusal.value.what)
-
-
-def test_a_state_of_what_went_on_as_it_was_finished_does_not_move_to_other_shards() -> None:
-    def rank(count: int) -> ps.Dataset:
-        return numbers().shard(count, 0).batch(2)
-
-    ordered = state_of(rank(2), Token((0, 3)))
-    assert (ordered["position"], ordered["global"]) == (None, {"epoch": 0, "element": 12})
-    state = state_of(rank(2), Token((0, 3), done=Completed(((5, 6),))))
-    assert state["global"] is None
-    ((_, token),), *_ = restored(rank(2)._root, state, [], strict=True)
-    assert (token.source, token.done.runs, token.done.taken) == ((0, 3), ((5, 6),), ())
-    with pytest.raises(StateMismatch, match=r"saved with shard\(2, 0\) and this plan has shard\(3, 0\)"):
-        restored(rank(3)._root, state, [], strict=True)
-
-
-def test_the_rest_of_a_pass_of_an_older_state_is_a_part_of_its_own() -> None:
-    ds = numbers().batch(4).repeat(2)
-    state = state_of(ds, Token((0, 1)))
-    body = {key: value for key, value in state.items() if key != "crc32"}
-    body["position"] = {**body["position"], "behind": [0, [[0, 6]]]}
-    (rest, following), *_ = restored(ds._root, sealed(body), [], strict=True)
-    assert rest.part.behind == (0, ((0, 6),))
-    assert rest.token == Token((0, 1))
-    assert following == ResumeStep(PlanPart(ds._root), Token((0, 15)))
-    again = saved(ds._root, rest.part, Token((0, 2)), 3, [], "0")
-    assert again["position"]["behind"] == [0, [[0, 6]]]

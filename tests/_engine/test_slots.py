@@ -81,26 +81,6 @@ def test_the_buffer_comes_back_when_the_last_view_is_gone_and_never_before(name:
     assert counting.pool.take_returned() == 0
 
 
-def test_all_arrays_of_a_lease_keep_it_not_only_the_first() -> None:
-    counting = Counting()
-    first, second, third = counting.pool.lease(LEAVES).arrays(LEAVES)
-    del first
-    del third
-    assert counting.rings == 0
-    del second
-    assert counting.rings == 1
-
-
-def test_a_copy_does_not_keep_the_buffer() -> None:
-    counting = Counting()
-    (array,) = counting.pool.lease(LEAVES[:1]).arrays(LEAVES[:1])
-    array[:] = 7
-    copy = array.copy()
-    del array
-    assert counting.rings == 1
-    assert (copy == 7).all()
-
-
 def test_arrays_have_the_shapes_and_dtypes_asked_for_and_do_not_overlap() -> None:
     arrays = Counting().pool.lease(LEAVES).arrays(LEAVES)
     assert [(array.shape, array.dtype) for array in arrays] == LEAVES
@@ -116,36 +96,6 @@ def test_every_array_begins_on_a_64_byte_border(count: int) -> None:
     leaves = [((count,), np.dtype(np.uint8)), ((count, 3), np.dtype(np.int16)), ((1,), np.dtype(np.float64)), ((count,), np.dtype(bool))]
     arrays = Counting().pool.lease(leaves).arrays(leaves)
     assert [address(array) % 64 for array in arrays] == [0] * len(leaves)
-
-
-def test_structured_complex_and_empty_leaves_are_served() -> None:
-    leaves = [
-        ((2,), np.dtype([("a", "i4"), ("b", "f8")])),
-        ((0, 4), np.dtype(np.float32)),
-        ((3,), np.dtype(np.complex128)),
-        ((), np.dtype(">i4")),
-    ]
-    arrays = Counting().pool.lease(leaves).arrays(leaves)
-    assert [(array.shape, array.dtype) for array in arrays] == leaves
-
-
-def test_a_lease_of_nothing_is_still_a_buffer() -> None:
-    counting = Counting()
-    leaves = [((0,), np.dtype(np.int8))]
-    (array,) = counting.pool.lease(leaves).arrays(leaves)
-    assert array.size == 0
-    del array
-    assert counting.rings == 1
-
-
-def test_the_next_lease_gets_the_same_memory_again() -> None:
-    counting = Counting()
-    addresses = set()
-    for _ in range(20):
-        arrays = counting.lease(LEAVES).arrays(LEAVES)
-        addresses.add(address(arrays[0]))
-        del arrays
-    assert len(addresses) == len(counting.allocated) == 1
 
 
 def test_a_smaller_lease_takes_a_larger_buffer_and_a_larger_one_a_new_buffer() -> None:
@@ -213,17 +163,6 @@ def test_what_comes_back_to_a_closed_pool_is_not_kept() -> None:
     assert len(freed) == 2
 
 
-def test_the_lease_alone_is_enough_to_keep_the_buffer() -> None:
-    counting = Counting()
-    lease = counting.pool.lease(LEAVES)
-    assert isinstance(lease, Lease)
-    arrays = lease.arrays(LEAVES)
-    del arrays
-    assert counting.rings == 0
-    del lease
-    assert counting.rings == 1
-
-
 def test_memory_from_the_kernel_is_zero_writable_and_as_large_as_asked() -> None:
     for num_bytes in (1, 4096, (2 << 20) + 5):
         memory = anonymous_memory(num_bytes)
@@ -287,20 +226,6 @@ def test_a_kernel_that_refuses_huge_pages_gives_memory_all_the_same(monkeypatch:
 
 
 # -- what is kept -----------------------------------------------------------------------------------------------------------------
-
-
-def test_a_pool_counts_the_bytes_of_all_its_buffers_leased_and_free() -> None:
-    pool = SlotPool(bytearray)
-    assert pool.num_bytes == 0
-    held = pool.lease([((1000,), np.dtype(np.uint8))])
-    size = pool.num_bytes
-    assert size >= 1000
-    del held
-    assert pool.num_bytes == size  # back, and not booked yet
-    assert pool.take_returned() == 1
-    assert pool.num_bytes == size
-    pool.close()
-    assert pool.num_bytes == 0
 
 
 def test_what_lies_beside_a_buffer_is_what_is_more_than_it() -> None:

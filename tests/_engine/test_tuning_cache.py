@@ -1,11 +1,9 @@
 from __future__ import annotations
 
-import pickle
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import pytest
 
 import penstock as ps
 from penstock._engine.chunk import Token
@@ -45,35 +43,6 @@ def test_a_run_begins_with_what_the_last_one_of_its_shape_ended_with() -> None:
     assert sizes(fewer) == sizes(smaller) == [(1, [1])]
 
 
-def test_a_run_that_failed_teaches_nothing() -> None:
-    tuning_cache, scheduler = TuningCache(), new(dataset())
-    scheduler.segments[0].chunk_size.begin(7)
-    scheduler.failures.append(None)  # type: ignore[arg-type]
-    tuning_cache.keep(scheduler)
-    again = new(dataset())
-    tuning_cache.begin(again)
-    assert sizes(again) == [(1, [1])]
-
-
-@pytest.mark.parametrize("options", [{"executor": "inline"}, {"num_workers": 2}, {"num_workers": 2, "ordered": False}])
-def test_later_epochs_have_the_elements_of_the_first(options: dict[str, object]) -> None:
-    ds, seen = dataset(), []
-    for _ in range(3):
-        with ds.feed(**options) as feed:
-            rows = np.concatenate([batch[:, 0] for batch in feed])
-        seen.append(rows.tolist() if options.get("ordered", True) else sorted(rows.tolist()))
-    assert seen == [list(range(20_000))] * 3
-
-
-def test_what_was_learned_is_the_datasets_own() -> None:
-    ds = dataset()
-    with ds.feed(executor="inline") as feed:
-        assert len(list(feed)) == 1250
-    found = ds._tuning_cache._found
-    assert [chunks > 1 and blocks[0][2] > 16 for ((blocks, chunks, _),), _ in found.values()] == [True]
-    assert ds.shuffle(seed=1)._tuning_cache is None
-
-
 def batch_addresses(ds: ps.Dataset) -> set[int]:
     """Read an epoch, keep nothing, and return where its batches lay."""
     with ds.feed(executor="threads", num_workers=2) as feed:
@@ -101,37 +70,6 @@ def test_a_batch_that_is_held_is_written_over_by_no_later_epoch() -> None:
     assert [batch[:, ::49_999].tolist() for batch in held] == [
         [[row, row] for row in range(4 * number, 4 * number + 4)] for number in range(3, 100, 17)
     ] * 5
-
-
-def test_two_feeds_at_once_share_no_memory() -> None:
-    ds = ps.from_source(range(200)).map(lambda x: np.full(50_000, x)).batch(4)
-    batch_addresses(ds)
-    with ds.feed(executor="threads", num_workers=2) as one, ds.feed(executor="threads", num_workers=2) as other:
-        for number, (first, second) in enumerate(zip(one, other, strict=True)):
-            assert not np.shares_memory(first, second)
-            assert first[:, 0].tolist() == second[:, -1].tolist() == list(range(4 * number, 4 * number + 4))
-
-
-def test_no_more_than_64_mb_are_kept_and_each_is_taken_once() -> None:
-    tuning_cache = TuningCache()
-    tuning_cache.keep_spare([bytearray(65 << 20), bytearray(40 << 20), bytearray(40 << 20)])
-    tuning_cache.keep_spare([bytearray(24 << 20), bytearray(1)])
-    assert sorted(map(len, tuning_cache.take_spare())) == [24 << 20, 40 << 20]
-    assert tuning_cache.take_spare() == []
-
-
-@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
-def test_a_dataset_that_was_read_can_be_pickled_without_what_was_learned(protocol: int) -> None:
-    class Local(NamedTuple):
-        x: Any
-
-    ds = ps.from_source(range(64)).map(Local).batch(2)
-    with ds.feed(executor="threads", num_workers=2) as feed:
-        assert sum(len(batch.x) for batch in feed) == 64
-    assert ds._tuning_cache._spare
-    copied = pickle.loads(pickle.dumps(ds._tuning_cache, protocol))
-    assert (len(copied._spare), len(copied._found)) == (0, 0)
-    assert copied.take_spare() == []
 
 
 def test_what_an_element_looks_like_is_a_guess_only() -> None:

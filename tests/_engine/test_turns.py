@@ -11,7 +11,7 @@ import pytest
 import penstock as ps
 from penstock._engine.lowering import lower
 from penstock._engine.placing import apart
-from penstock._engine.turns import Errands, Stopped, Turns
+from penstock._engine.turns import Errands, Turns
 from penstock.queues import ParkingLot
 
 
@@ -49,12 +49,6 @@ def test_a_turn_that_another_feed_has_is_waited_for_until_it_is_not_wanted_any_m
     assert found == [False]
     with second.of_all(always) as held:
         assert held
-
-
-def test_other_functions_have_turns_of_their_own() -> None:
-    with turns_of(mine).of_all(always) as first, turns_of(abs).of_all(always) as second:
-        assert first
-        assert second
 
 
 def test_two_feeds_with_the_same_functions_in_another_order_never_wait_for_each_other() -> None:
@@ -102,25 +96,6 @@ def test_an_errand_is_run_there_and_its_result_or_error_comes_back() -> None:
     while asking.is_alive():
         errands.run(turns)
     assert found == [threading.get_ident()]
-
-
-def test_an_errand_that_is_not_wanted_any_more_ends() -> None:
-    wanted = [True]
-    errands = Errands(None, lambda: wanted[0])
-    found: list[type[BaseException]] = []
-
-    def ask() -> None:
-        try:
-            errands.do(os.getpid)
-        except Stopped:
-            found.append(Stopped)
-
-    asking = threading.Thread(target=ask)
-    asking.start()
-    wanted[0] = False
-    while asking.is_alive():
-        errands.wake()
-    assert found == [Stopped]
 
 
 def test_a_feed_inside_a_function_has_the_turns_of_that_function() -> None:

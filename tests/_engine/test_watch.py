@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 import penstock as ps
-from penstock._engine.chunk import Claim, Token
+from penstock._engine.chunk import Token
 from penstock._engine.compute import HERE
 from penstock._engine.engine import Engine
 from penstock._engine.lowering import lower
 from penstock._engine.scheduler import Scheduler
-from penstock._engine.segment import READER, SHARED
+from penstock._engine.segment import SHARED
 from penstock._engine.slots import anonymous_memory
 from penstock._engine.watchdog import Watch
 from penstock._executors.threads import work
@@ -132,26 +131,6 @@ def test_the_facts_name_stage_and_element(build: Any, stage: str, element: str, 
     assert not any("penstock/_engine" in call.file for call in busy.stack)
 
 
-def test_a_worker_that_moves_on_is_young_again(stuck: Stuck) -> None:
-    watch = Watch(1000.0)
-    with Running(ps.from_source(range(9)).map(stuck.at(4)), watch) as running:
-        assert stuck.there.wait(LIMIT_S)
-        (monitor,) = watch.monitors
-        while watch.look(0) is None and monitor.age_ns == 0:
-            pass
-        serial, age = monitor.serial, monitor.age_ns
-        assert age > 0
-        stuck.go.set()
-        while running.engine.poll() is None:
-            pass
-        while monitor.task is not None:
-            pass
-        watch.look(0)
-        assert monitor.serial >= serial
-        assert monitor.task is None
-    running.end()
-
-
 def test_what_lasts_is_said_again_when_it_has_lasted_twice_as_long(stuck: Stuck) -> None:
     watch = Watch(0.01)
     with Running(ps.from_source(range(9)).map(stuck.at(4)), watch) as running:
@@ -163,68 +142,6 @@ def test_what_lasts_is_said_again_when_it_has_lasted_twice_as_long(stuck: Stuck)
         assert monitor.age_ns >= 2 * first >= 20_000_000
         stuck.go.set()
     running.end()
-
-
-def test_nobody_with_anything_to_do_is_idle() -> None:
-    watch = Watch(0.01)
-    watch.enlist(SHARED, WorkerContext(0))
-    watch.begin(0)
-    looked_until(watch, "idle")
-    scheduler = Scheduler(lower(ps.from_generator(lambda: iter("ab"))._root), 1, 1 << 20, Token((0, 0)))
-    facts = watch.situation("idle", scheduler)
-    assert facts.busy == ()
-    assert facts.idle == ("1 of 1 shared workers: nothing to do",)
-    assert facts.state.startswith("state: 0 ready, segments [{'opened': 0, 'committed': 0")
-
-
-@pytest.mark.parametrize("never", [None, float("inf")])
-def test_without_a_limit_nobody_looks(never: float | None) -> None:
-    watch = Watch(never)
-    assert watch.slice_s is None
-    watch.begin(0)
-
-
-def test_every_pool_has_words(stuck: Stuck) -> None:
-    ds = ps.from_generator(lambda: iter(range(9))).map(lambda x: x, name="own", concurrency=1).map(abs)
-    watch = Watch(0.01)
-    with Running(ds, watch) as running:
-        while not running.scheduler.ended:
-            running.engine.poll()
-        while any(monitor.task is not None for monitor in watch.monitors):
-            pass
-        assert set(watch.situation("idle", running.scheduler).idle) == {
-            "1 of 1 shared workers: nothing to do",
-            "1 of 1 readers of the generator: nothing to do",
-            "1 of 1 workers of stage 'own': nothing to do",
-        }
-    running.end()
-    assert {monitor.pool for monitor in watch.monitors} == {SHARED, READER, "0.0"}
-
-
-def test_an_element_that_ran_before_the_wait_is_old_at_the_first_look(stuck: Stuck) -> None:
-    watch = Watch(0.05)
-    with Running(ps.from_source([4]).map(stuck.at(4)), watch) as running:
-        assert stuck.there.wait(LIMIT_S)
-        now = time.perf_counter_ns()
-        for tick in range(1, 1001):  # the process runs, and nobody waits
-            watch.clock.tick(now + tick * 10_000_000)
-        assert watch.look(0) == "stuck"
-        stuck.go.set()
-    running.end()
-
-
-def test_the_begin_of_the_task_before_is_not_taken_for_that_of_a_new_one() -> None:
-    watch = Watch(0.05)
-    worker = WorkerContext(0)
-    monitor = watch.enlist(SHARED, worker)
-    worker.began = (0, 0)
-    monitor.begin(Claim(0, 0, None, 0, 1, None))  # the engine has not come to note the begin yet
-    for tick in range(100):
-        watch.clock.tick(tick * 1_000_000_000)
-    assert watch.look(0) is None
-    assert monitor.age_ns == 0
-    monitor.end()
-    assert monitor.task is None
 
 
 class Elsewhere(WorkerContext):

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import threading
 import time
 from typing import Any
 
@@ -22,37 +21,6 @@ def engine_of(dataset: ps.Dataset, listeners: list[Any]) -> Engine:
     return Engine(
         lower(dataset._root), num_workers=1, memory_bytes=1 << 20, start=Token((0, 0)), allocate=anonymous_memory, listeners=listeners
     )
-
-
-def test_a_worker_runs_until_the_engine_stops() -> None:
-    engine = engine_of(ps.from_source([1, 2, 3]).batch(3), [])
-    worker = threading.Thread(target=work, args=(engine, SHARED, 0))
-    worker.start()
-    while (ready := engine.poll()) is None:
-        engine.wait()
-    assert ready.items[0].tolist() == [1, 2, 3]
-    engine.stop()
-    worker.join(30)
-    assert not worker.is_alive()
-    engine.dispose()
-
-
-class Unforeseen(Exception):
-    """A fault that is no user function's."""
-
-
-def test_a_fault_outside_the_users_functions_reaches_the_consumer() -> None:
-    def listen(event: Event) -> None:
-        raise Unforeseen("listener")
-
-    engine = engine_of(ps.from_source([1, 2, 3]), [listen])
-    work(engine, SHARED, 0)
-    ready = engine.poll()
-    while ready is not None and ready.error is None:
-        ready = engine.poll()
-    assert ready is not None
-    assert ready.error is not None
-    assert isinstance(ready.error.error, Unforeseen)
 
 
 def test_an_exit_asked_for_in_a_worker_reaches_the_consumer_and_ends_the_thread() -> None:

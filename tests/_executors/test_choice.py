@@ -8,7 +8,7 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -250,15 +250,6 @@ def marked_list(batch: dict[str, Any]) -> dict[str, Any]:
     return {**batch, "marked_by": [os.getpid()]}
 
 
-def test_own_operators_alone_stay_in_threads_up_to_four_workers() -> None:
-    with images().batch(4).feed(num_workers=3) as feed:
-        next(feed)
-        assert {thread.name for thread in threading.enumerate() if thread.name.startswith("penstock-workers")} == {
-            f"penstock-workers-{n}" for n in range(3)
-        }
-        assert not feed._choice._processes
-
-
 def test_on_many_cpus_own_operators_run_in_processes_and_functions_in_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feeds, "available_cpus", lambda: 6)
     seen = Seen()
@@ -267,14 +258,6 @@ def test_on_many_cpus_own_operators_run_in_processes_and_functions_in_the_progra
         assert feed._choice._processes is not None
         assert feed._choice._processes.pids
     assert {int(pid) for batch in batches for pid in batch["pid"]} == {HERE}
-
-
-def test_a_plan_of_functions_alone_starts_no_process_on_many_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feeds, "available_cpus", lambda: 64)
-    with ps.from_source(range(40)).map(float).batch(4).feed() as feed:
-        assert len(list(feed)) == 10
-        assert feed._choice._processes is None
-        assert feed._choice.num_workers == 64
 
 
 @pytest.mark.parametrize("on_error", [ps.Replace(), ps.Skip()], ids=["Replace", "Skip"])
@@ -321,29 +304,6 @@ def test_functions_that_cannot_be_sent_are_called_in_the_program_one_at_a_time_w
     assert "lock" in notice
 
 
-def test_the_same_functions_are_an_error_where_worker_processes_are_asked_for_by_name() -> None:
-    lock = threading.Lock()
-    ds = ps.from_source(range(40)).map(lambda number: (number, lock.locked())).batch(4)
-    with pytest.raises(PlanError) as caught, ds.feed(executor="processes", num_workers=2) as feed:
-        next(feed)
-    assert "cannot be sent" in str(caught.value)
-
-
-def test_a_generator_that_waits_long_does_not_hold_up_what_it_gave_before() -> None:
-    arrived = threading.Event()
-
-    def fed() -> Iterator[Any]:
-        yield {"x": np.zeros((2, 2, 3), np.uint8)}
-        assert arrived.wait(30)
-        yield {"x": np.ones((2, 2, 3), np.uint8)}
-
-    normalize = ps.image.normalize("x", mean=(0, 0, 0), std=(1, 1, 1))
-    with ps.from_generator(fed).map(normalize).map(dict).feed() as feed:
-        next(feed)
-        arrived.set()
-        assert len(list(feed)) == 1
-
-
 def in_a_daemon(queue: Any) -> None:
     with ps.from_source(range(8)).map(marked_here).batch(4).feed(num_workers=2) as feed:
         queue.put(([batch["pid"].tolist() for batch in feed], feed.stats().notices, os.getpid()))
@@ -385,13 +345,6 @@ def test_a_notice_says_where_functions_run() -> None:
     with images().batch(4).feed() as feed:
         next(feed)
         assert feed.stats().notices == ()
-
-
-def test_explain_says_where_each_stage_runs() -> None:
-    text = images().map(marked_here).batch(4).explain()
-    assert "stage 'read+normalize'" in text
-    assert "stage 'marked_here' on one thread of this program, one call at a time" in text
-    assert "worker process(es)" in images().map(marked_here).batch(4).with_options(num_workers=3).explain()
 
 
 class Beside:

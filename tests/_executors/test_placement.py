@@ -83,28 +83,6 @@ def test_states_move_between_maps_with_workers_of_their_own_and_others(name: str
                     assert repr(list(other)) == repr(list(feed))
 
 
-def test_explain_says_which_workers_are_processes() -> None:
-    text = ps.from_source(range(60)).map(numbered, executor="processes", concurrency=3).batch(10).explain()
-    assert "3 worker(s) of its own in processes" in text
-
-
-async def awaited(element: int) -> int:
-    return element
-
-
-@pytest.mark.parametrize(
-    ("arguments", "what", "fix"),
-    [
-        ((numbered, "ray"), "executor='ray' is not known", 'give "threads" or "processes"'),
-        ((awaited, "processes"), "an async function runs on an event loop of the feed's process", "leave executor= out"),
-    ],
-)
-def test_what_makes_no_sense_is_refused(arguments: tuple[Any, Any], what: str, fix: str) -> None:
-    with pytest.raises(ps.errors.PlanError) as refusal:
-        ps.from_source(range(3)).map(arguments[0], executor=arguments[1])
-    assert (refusal.value.what, refusal.value.fix) == (what, fix)
-
-
 @pytest.mark.parametrize("source", [[1, 2, -9, 4], Bound(4, [1, 2, -9, 4])], ids=["sent", "left out"])
 def test_an_element_that_kills_the_process_of_its_stage_is_named(source: Any) -> None:
     dataset = ps.from_source(source).map(abs_or_die, executor="processes", concurrency=1)

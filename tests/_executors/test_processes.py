@@ -164,15 +164,6 @@ def test_a_list_that_is_a_source_is_sent_again_when_it_has_changed_a_long_one_wh
         assert list(feed) == ["A", "X"]
 
 
-def test_what_cannot_be_sent_is_told_with_its_place_and_what_to_do() -> None:
-    lock = threading.Lock()
-    with pytest.raises(PlanError) as caught, ps.from_source(range(3)).map(lambda x: lock and x).feed(executor="processes") as feed:
-        next(feed)
-    assert "a value of type _thread.lock cannot be sent to another process (at variable `lock` of function" in caught.value.what
-    assert caught.value.where == 'executor="processes"'
-    assert caught.value.fix == 'open files, locks and clients inside the function, once in each process, or give executor="threads"'
-
-
 class Rows:
     """An object of the user's with its data in memory."""
 

@@ -9,9 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import penstock as ps
 from penstock._contracts.element import ArraySpec, map_leaves, spec_of
-from penstock._contracts.ownership import users_of
 from penstock._ops.map import Expected
 from penstock.errors import SpecError
 
@@ -124,18 +122,6 @@ async def later(value: Any) -> Any:
     return value
 
 
-def test_the_generator_reaches_the_function_and_its_error_comes_as_it_is() -> None:
-    expected = Expected(NUMBER, "stage")
-    assert expected.around(lambda element, rng: element + rng)(3, rng=4) == 7
-    with pytest.raises(ZeroDivisionError):
-        expected.around(lambda element: element // 0)(3)
-
-    async def add(element: int, rng: int) -> int:
-        return element + rng
-
-    assert asyncio.run(expected.around_async(add)(3, rng=4)) == 7
-
-
 DTYPES = st.sampled_from([np.float32, np.float64, np.uint8, np.int64, np.bool_])
 ARRAYS = st.builds(np.zeros, st.lists(st.integers(0, 3), max_size=3), DTYPES)
 LEAVES = ARRAYS | st.integers() | st.floats() | st.text(max_size=2) | st.booleans()
@@ -171,19 +157,3 @@ def leaves(tree: Any) -> list[Any]:
     if isinstance(tree, dict):
         tree = list(tree.values())
     return [leaf for child in tree for leaf in leaves(child)] if isinstance(tree, (list, tuple)) else [tree]
-
-
-def test_classes_made_of_list_are_lists() -> None:
-    class Numbers(list[int]):
-        pass
-
-    ds = ps.from_source(range(3)).map(lambda x: Numbers([x, x + 1]), output_spec=ps.ArraySpec((2,), "int64"))
-    assert [[int(number) for number in element] for element in ds] == [[0, 1], [1, 2], [2, 3]]
-
-
-def test_a_function_whose_result_is_declared_is_still_that_of_the_user() -> None:
-    def number(element: Any) -> Any:
-        return element
-
-    assert list(users_of(Expected(NUMBER, "number").around(number))) == [number]
-    assert list(users_of(Expected(NUMBER, "number").around_async(number))) == [number]

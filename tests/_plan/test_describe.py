@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 from sources.groups import Grouped
 
-from penstock import image
 from penstock._contracts.element import ArraySpec
 from penstock._plan import node as plan
-from penstock._plan.base import function_name, sources
+from penstock._plan.base import function_name
 from penstock._plan.facts import lines
 from penstock.formats.cache_stores import MemoryStore
 from penstock.sources import ArraySource, GeneratorSource
@@ -158,20 +157,6 @@ def test_a_saved_plan_leaves_out_what_a_state_does_not_depend_on() -> None:
     assert len(lines(top)) == 4
 
 
-def test_a_plan_is_listed_from_the_source_up_with_its_branches_indented() -> None:
-    branch = plan.Take(child=READ, count=2)
-    top = plan.Batch(child=plan.Zip(children=(branch, plan.Concatenate(children=(READ, READ)))), batch_size=4, drop_remainder=False)
-    source = "from_arrays(int64[], 3 elements)"
-    assert lines(top) == ["  " + source, "  take(2)", "    " + source, "    " + source, "  concatenate of 2", "zip of 2", "batch(4)"]
-
-
-def test_the_sources_are_listed_in_the_order_of_their_lines() -> None:
-    other = plan.Read(source=ArraySource(np.arange(9)))
-    top = plan.Zip(children=(plan.Take(child=other, count=2), plan.Concatenate(children=(READ, other))))
-    assert [node.source for node in sources(top)] == [other.source, READ.source, other.source]
-    assert sources(plan.Filter(child=STREAM, fn=decode, name="decode")) == [STREAM]
-
-
 def outer() -> Any:
     return lambda value: value
 
@@ -197,12 +182,6 @@ def test_a_function_is_named_the_same_in_every_process(fn: Any, name: str) -> No
     assert name in found
     assert " at 0x" not in found
     assert "<locals>" not in found
-
-
-def test_an_image_operator_is_named_with_its_arguments_so_that_another_one_is_another_plan() -> None:
-    one, other = (function_name(image.center_crop("image", size)) for size in (224, 256))
-    assert "224" in one
-    assert one != other
 
 
 def test_a_saved_shuffle_of_groups_says_which_groups() -> None:

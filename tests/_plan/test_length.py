@@ -14,8 +14,6 @@ from penstock._plan.facts import (
     is_indexable,
     length_of,
     never_ends,
-    passes_of,
-    walk,
 )
 from penstock._plan.node import (
     Batch,
@@ -155,17 +153,6 @@ def test_behind_a_fold_only_reading_can_tell_the_length(fold: Any) -> None:
         assert length_of(parent) is None
 
 
-@pytest.mark.parametrize("fold", FOLDS)
-def test_what_is_empty_stays_empty_behind_a_fold(fold: Any) -> None:
-    assert length_of(fold(read(0))) == 0
-
-
-def test_a_generator_is_as_long_as_it_promises() -> None:
-    assert length_of(stream(7)) == 7
-    assert length_of(stream(None)) is None
-    assert not is_indexable(stream(7))
-
-
 def test_endless_passes_are_endless_until_something_cuts_them() -> None:
     endless = Repeat(child=read(3), count=None)
     assert length_of(endless) == INFINITE
@@ -201,23 +188,6 @@ def test_a_mix_with_an_endless_dataset_is_as_long_as_the_others_last() -> None:
     assert (order.counts(7), order.passes) == ([4, 3], (1, 3))
 
 
-def test_a_walk_gives_each_child_before_its_parent() -> None:
-    one, two = read(1), read(2)
-    taken = Take(child=two, count=1)
-    both = Zip(children=(one, taken))
-    top = Prefetch(child=both, buffer_size=1)
-    assert [id(node) for node in walk(top)] == [id(node) for node in (one, two, taken, both, top)]
-
-
-def test_the_passes_of_a_plan_multiply_and_endless_ones_count_as_one() -> None:
-    numbers = read(5)
-    three = Repeat(child=numbers, count=3)
-    assert passes_of(numbers) == 1
-    assert passes_of(Repeat(child=Take(child=three, count=4), count=2)) == 6
-    assert passes_of(Repeat(child=three, count=None)) == 3
-    assert passes_of(Concatenate(children=(numbers, three))) == 3
-
-
 def doubled(value: Any) -> Any:
     return value
 
@@ -247,18 +217,3 @@ ENDLESS = Repeat(child=read(3), count=None)
 )
 def test_the_highest_number_is_that_of_the_last_element_that_matters(node: Node, highest: int) -> None:
     assert highest_number(node) == highest
-
-
-def test_the_highest_number_up_to_a_position() -> None:
-    assert highest_number(Shard(child=ENDLESS, num_shards=8, index=3), 10) == 83
-
-
-def test_the_size_of_a_batch_is_that_of_the_last_one_below_what_keeps_batches_whole() -> None:
-    small = Batch(child=read(10), batch_size=2, drop_remainder=False)
-    assert small.batch_size_each() == 2
-    assert PaddedBatch(child=small, batch_size=5, drop_remainder=True).batch_size_each() == 5
-    whole = Repeat(child=Take(child=Prefetch(child=Map(child=small, fn=keep, name="keep"), buffer_size=1), count=3), count=2)
-    assert Shuffle(child=whole, buffer_size=None, seed=0, reshuffle_each_epoch=True).batch_size_each() == 2
-    assert Map(child=read(10), fn=keep, name="keep").batch_size_each() == stream(None).batch_size_each() == 1
-    assert Filter(child=small, fn=keep, name="keep").batch_size_each() is None
-    assert Concatenate(children=(small, small)).batch_size_each() is None

@@ -159,19 +159,3 @@ def arrays() -> ps.Dataset:
 )
 def test_what_arrays_declare_is_known_without_computing_and_is_the_spec_of_an_element(ds: ps.Dataset) -> None:
     assert known_spec(ds._root) == ds.spec()
-
-
-@pytest.mark.parametrize(
-    "ds", [numbers(), arrays().map(dict), arrays().zip(numbers()), arrays().batch(2).unbatch(), numbers().enumerate()], ids=repr
-)
-def test_what_only_computing_tells_is_not_known(ds: ps.Dataset) -> None:
-    assert known_spec(ds._root) is None
-
-
-def test_an_error_of_the_computed_element_has_no_context() -> None:
-    def fails(node: plan.Node) -> Any:
-        raise ValueError("bad")
-
-    with pytest.raises(ValueError, match="bad") as caught:
-        spec_of_plan(numbers().map(abs, output_spec=ArraySpec((), np.int64)).map(len)._root, fails)
-    assert caught.value.__context__ is None

@@ -6,7 +6,6 @@ import ctypes
 import importlib
 import os
 import signal
-import sys
 import threading
 from typing import Any
 
@@ -28,30 +27,6 @@ def add(pipe: Pipe, *numbers: int) -> None:
 
 def fail(pipe: Pipe, error: BaseException) -> None:
     raise error
-
-
-class Odd(Exception):
-    """Cannot be pickled."""
-
-    def __init__(self, a: int, b: int) -> None:
-        super().__init__(f"odd {a} {b}")
-        self.lock = threading.Lock()
-
-
-class Two(Exception):
-    """Cannot be made again by a call with its arguments."""
-
-    def __init__(self, a: int, b: int) -> None:
-        super().__init__(f"two {a} {b}")
-        self.a = a
-
-
-def fail_with_two(pipe: Pipe) -> None:
-    raise Two(1, 2)
-
-
-def fail_oddly(pipe: Pipe) -> None:
-    raise Odd(1, 2)
 
 
 def send_lambda(pipe: Pipe) -> None:
@@ -110,13 +85,6 @@ def leave_a_grandchild(pipe: Pipe) -> None:
 
 def tell_handlers(pipe: Pipe) -> None:
     pipe.send((int(signal.getsignal(signal.SIGINT)), int(signal.getsignal(signal.SIGTERM))))  # type: ignore[arg-type]
-
-
-def give_fd(pipe: Pipe, data: bytes) -> None:
-    number = os.memfd_create("penstock-test")
-    os.write(number, data)
-    pipe.send(len(data), fds=[number])
-    os.close(number)
 
 
 def talk_without_end(pipe: Pipe) -> None:
@@ -209,14 +177,6 @@ def give_loaded(pipe: Pipe, number: int, loaded: Any) -> None:
 
 def without_loaded(pipe: Pipe, target: Any, *args: Any) -> None:
     target(pipe, *args[:-1])
-
-
-def tell_itself(pipe: Pipe, loaded: Any) -> None:
-    import multiprocessing
-
-    process, parent = multiprocessing.current_process(), multiprocessing.parent_process()
-    assert parent is not None
-    pipe.send((process.name, process.daemon, parent.pid, parent.is_alive(), sys.argv))
 
 
 def tell_pid(pipe: Pipe, loaded: Any) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import select
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,8 +16,6 @@ from _processes import acting
 
 import penstock as ps
 from penstock._processes.child import Child
-from penstock._processes.entry import Parcel
-from penstock._processes.pipe import Pipe
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="waits for processes of others by pidfd")
 
@@ -167,13 +164,6 @@ def test_a_function_that_cannot_be_read_in_the_child_is_its_error() -> None:
         child.receive()
     child.stop(10.0)
     assert "worker 0" in caught.value.__notes__[0]
-
-
-def test_a_parcel_that_is_not_sent_opens_as_it_is() -> None:
-    thing = object()
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        assert Parcel(acting.take, (thing,)).open(Pipe(ours)) == (acting.take, (thing,))
 
 
 @pytest.mark.usefixtures("fork_server")

@@ -65,11 +65,6 @@ def test_forks_get_what_was_loaded_once_and_newer_ones_what_was_loaded_last() ->
         assert told(made, acting.give_loaded, 3) == (3, ("second", first[1], "abc"))
 
 
-def test_a_fork_looks_like_a_child_of_the_program_to_multiprocessing() -> None:
-    with nursery() as made:
-        assert told(made, acting.tell_itself) == ("worker 0", True, os.getpid(), True, sys.argv)
-
-
 def test_native_pools_have_one_thread_where_functions_are_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     with nursery() as made:

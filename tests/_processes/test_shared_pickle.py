@@ -88,14 +88,6 @@ def test_a_part_of_a_memory_map_goes_as_a_part_of_its_file(numbers: Path, view: 
 
 
 @needs_maps
-def test_what_is_written_into_a_file_through_its_map_is_seen_by_all(numbers: Path) -> None:
-    given = np.load(numbers, mmap_mode="r+")
-    found, _ = through(given)
-    found[3] = -1
-    assert given[3] == -1
-
-
-@needs_maps
 def test_a_map_that_has_pages_of_its_own_goes_as_an_array(numbers: Path) -> None:
     given = np.load(numbers, mmap_mode="c")
     given[0] = 77
@@ -125,10 +117,3 @@ def test_a_table_that_is_mapped_goes_as_its_file(tmp_path: Path, max_chunksize: 
     found, where = through(mapped)
     assert where.num_bytes < 10_000 + (1 << 20 if max_chunksize else 0) + 100 * mapped.column(0).num_chunks
     assert found.equals(table)
-
-
-def test_an_array_with_gaps_takes_no_more_than_its_elements() -> None:
-    given = np.arange(100_000).reshape(100, -1)[:, :10]
-    found, where = through(given)
-    assert where.num_bytes < 12_000
-    assert np.array_equal(found, given)
