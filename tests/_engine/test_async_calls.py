@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 from typing import Any
 
 import numpy as np
@@ -84,16 +83,6 @@ def test_a_failure_cancels_what_stands_behind_it_in_its_block_only() -> None:
     assert cancelled == [2, 3]  # 4 was never begun
 
 
-def test_an_earlier_failure_that_comes_later_wins() -> None:
-    async def fn(x: int) -> int:
-        for _ in range(9 - x):
-            await asyncio.sleep(0)
-        raise LookupError(x)
-
-    (found,) = asyncio.run(run(lanes_of(fn, 4), [0, 1, 2]))
-    assert [str(outcome.error) for outcome in found] == ["0"]
-
-
 def test_cancel_waits_for_what_cleans_up() -> None:
     ended: list[int] = []
 
@@ -114,20 +103,3 @@ def test_cancel_waits_for_what_cleans_up() -> None:
 
     asyncio.run(main())
     assert sorted(ended) == [0, 1]
-
-
-def test_each_call_has_a_task_and_a_context_of_its_own() -> None:
-    seen: contextvars.ContextVar[int] = contextvars.ContextVar("seen", default=-1)
-    tasks: set[Any] = set()
-
-    async def fn(x: int) -> int:
-        tasks.add(asyncio.current_task())
-        before = seen.get()
-        seen.set(x)
-        await asyncio.sleep(0)
-        assert seen.get() == x
-        return before
-
-    found = asyncio.run(run(lanes_of(fn, 2), list(range(20))))
-    assert [outcome.value for outcome in found[0]] == [-1] * 20
-    assert len(tasks) == 20

@@ -5,10 +5,8 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock._engine.chunk import Chunk, Collected, Entry, LostElement, Result, Token
+from penstock._engine.chunk import Chunk, Collected, LostElement, Result, Token
 from penstock._engine.committing import LeftOut, ReadCount
-from penstock._engine.error_policy import LossLedger
-from penstock._engine.folding import FoldRules, FoldRunner, Sequenced
 from penstock._engine.lowering import lower
 
 
@@ -30,25 +28,6 @@ def chunk_of(
 
 def loss(item: int, how: int, limit: int | None = None) -> LostElement:
     return LostElement(item, item, how, "on_error", limit, (0, item, 0), "", (), None, "f", 0, ValueError("bad"), 0)
-
-
-def through(chunk: Chunk, *, equal_steps: bool = False, ledger: LossLedger | None = None) -> Sequenced:
-    """Let a chunk through a runner of no folds."""
-    runner = FoldRunner((), Token((0, chunk.first)), None, transparent=True, ledger=ledger, rules=FoldRules(equal_steps=equal_steps))
-    return runner.take(chunk)
-
-
-def values(out: Sequenced) -> list[Any]:
-    return [item.value for item in out.items]
-
-
-def test_a_replaced_element_is_in_the_state_behind_it_and_not_before_it() -> None:
-    out = through(chunk_of(["a", "b", "c"], 4, lost=(loss(1, 2),)))
-    assert (values(out), out.tail, out.unchanged) == (["a", "b", "c"], None, False)
-    assert isinstance(out.tokens, list)
-    assert [token.source for token in out.tokens] == [(0, 5), (0, 6), (0, 7)]
-    one = (Entry("replaced", "on_error", 1, 0, 1),)
-    assert [token.loss_counts for token in out.tokens] == [(), one, one]
 
 
 @pytest.mark.parametrize(("items", "wrong"), [(6, False), (5, True), (7, True)])
@@ -77,12 +56,6 @@ def test_an_endless_repeat_of_what_is_all_left_out_is_noticed_after_two_passes_a
     assert numbers_until_it_is_noticed(LeftOut(10, 0, random=False), 10, lost=5) == 30
     assert numbers_until_it_is_noticed(LeftOut(500, 0, random=False), 500, lost=5) == 2
     assert numbers_until_it_is_noticed(LeftOut(500, 0, random=True), 500, lost=5) == 2
-
-
-def test_where_a_filter_drops_some_it_takes_more_passes_and_no_random_numbers() -> None:
-    assert numbers_until_it_is_noticed(LeftOut(10, 0, random=False), 10, lost=1) == 100
-    assert numbers_until_it_is_noticed(LeftOut(10, 0, random=True), 10, lost=1) is None
-    assert numbers_until_it_is_noticed(LeftOut(10, 0, random=False), 10, lost=0) is None
 
 
 def test_one_element_that_is_left_begins_the_count_anew() -> None:

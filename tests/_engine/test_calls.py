@@ -74,32 +74,6 @@ class Loop:
         return self.watch.facts(scheduler, timeout_ns)
 
 
-async def for_ever(_: int) -> None:
-    await asyncio.Event().wait()
-
-
-def test_calls_grow_old_while_the_loop_goes_round() -> None:
-    with Loop(for_ever, 6) as loop:
-        assert loop.look()  # they began
-        assert not loop.look()
-        assert loop.watch.busy
-        while not loop.watch.overdue(30 * MS):  # time in which the loop waited for a CPU is not counted
-            assert not loop.look()
-        assert not loop.watch.overdue(30 * MS)  # said once
-        while not loop.watch.overdue(30 * MS):
-            assert not loop.look()
-        facts, more, late = loop.facts(30 * MS)
-    assert [(fact.index, fact.stage, fact.call, fact.stuck, fact.blocks) for fact in facts] == [
-        (lane, "fetch", True, True, False) for lane in range(4)
-    ]
-    assert facts[0].element == "an element"  # the engine has claimed none here
-    assert facts[0].stack[0].function == "for_ever"
-    assert facts[0].stack[-1].function == "Event.wait"
-    assert facts[0].lasted_s >= 0.06
-    assert (more, late) == (2, 2)
-    assert not loop.watch.busy
-
-
 def test_a_call_that_blocks_the_loop_is_told_from_those_that_wait() -> None:
     there, go = threading.Event(), threading.Event()
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from itertools import groupby, pairwise
+from itertools import groupby
 from typing import Any
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock._engine.chunk import Chunk, Completed, FoldState, KeyedElement, Result, StreamState, Token
+from penstock._engine.chunk import Chunk, Completed, FoldState, KeyedElement, Result, Token
 from penstock._engine.committing import CompletionOrder
 from penstock._engine.folding import FoldRunner, size_of, unmeasured
 from penstock._ops.block import Block
@@ -40,68 +40,6 @@ def left_of(token: Token, length: int, passes: int) -> list[Position]:
     number, watermark = token.source
     done = {(number, position) for begin, end in [(0, watermark), *token.done.runs] for position in range(begin, end)}
     return [(one, place) for one in range(number, passes) for place in range(length) if (one, place) not in done]
-
-
-def shuffled(length: int, passes: int, most: int, chance: Any) -> list[Chunk]:
-    """Cut passes into chunks, and shuffle those of each pass; the end of it is a chunk of its own, as in a segment."""
-    out: list[Chunk] = []
-    for number in range(passes):
-        borders = [0]
-        while borders[-1] < length:
-            borders.append(min(length, borders[-1] + chance.randint(1, most)))
-        chunks = [chunk_of(begin, end - begin, number) for begin, end in pairwise(borders)]
-        chance.shuffle(chunks)
-        out += [*chunks, chunk_of(length, 0, number, ends=True)]
-    return out
-
-
-def token_behind(chunk: Chunk, number: int) -> Token:
-    return chunk.token_after(number)
-
-
-@given(st.integers(0, 20), st.integers(1, 3), st.integers(1, 6), st.randoms(use_true_random=False))
-def test_in_whatever_order_they_come_a_token_names_exactly_what_did_not(length: int, passes: int, most: int, chance: Any) -> None:
-    order, came = CompletionOrder(START), list[Position]()
-    everything = [(number, place) for number in range(passes) for place in range(length)]
-    for chunk in shuffled(length, passes, most, chance):
-        order.put(chunk)
-        for number, position in enumerate(positions(chunk)):
-            came.append(position)
-            token = token_behind(chunk, number)
-            assert sorted(came + left_of(token, length, passes)) == everything
-            runs = [(0, token.source[1]), *token.done.runs]
-            assert all(before[1] < after[0] for before, after in pairwise(runs))
-            assert all(begin < end for begin, end in token.done.runs)
-        if chunk.ends_pass:
-            assert chunk.pass_token is not None
-            assert (chunk.pass_token.source, chunk.pass_token.done.runs) == ((chunk.pass_number + 1, 0), ())
-    assert sorted(came) == everything
-
-
-def test_a_token_has_the_last_note_at_or_before_its_watermark() -> None:
-    def noted(first: int, pass_number: int = 0, *, ends: bool = False) -> Chunk:
-        chunk = chunk_of(first, 2, pass_number, ends=ends)
-        note = StreamState(pass_number, first + 1, first)
-        chunk.tokens = [Token((pass_number, first + 1 + place), note=note) for place in range(2)]
-        chunk.pass_token = Token((pass_number + 1, 0), note=note) if ends else None
-        return chunk
-
-    def notes(chunk: Chunk) -> list[Any]:
-        order.put(chunk)
-        return [token.note and token.note.state for token in (token_behind(chunk, number) for number in range(2))]
-
-    order = CompletionOrder(Token((0, 2), note=StreamState(0, 1, "old")))
-    assert notes(noted(4)) == ["old", "old"]
-    assert notes(noted(2)) == [2, 4]
-    assert notes(noted(8)) == [4, 4]
-    ending = noted(6, ends=True)
-    assert notes(ending) == [6, 8]
-    assert ending.pass_token is not None
-    assert ending.pass_token.note == StreamState(0, 7, 6)
-    assert notes(noted(2, 1)) == [8, 8]
-    assert notes(noted(0, 1)) == [0, 2]
-    order = CompletionOrder(START)
-    assert notes(noted(3)) == [None, None]
 
 
 # -- with folds behind them -------------------------------------------------------------------------------------------------------------

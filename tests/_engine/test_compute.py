@@ -1,14 +1,13 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import penstock as ps
-from penstock._engine.chunk import BatchItem, Chunk, Claim, Outcome, Token
-from penstock._engine.compute import compute, compute_batches
+from penstock._engine.chunk import Chunk, Claim, Token
+from penstock._engine.compute import compute
 from penstock._engine.error_policy import ErrorHandler
 from penstock._engine.lowering import lower
 from penstock._engine.program import Policies
@@ -31,13 +30,6 @@ def opened(dataset: ps.Dataset, rows: int) -> tuple[Segment, Chunk]:
     return segment, chunk
 
 
-def run(segment: Segment, chunk: Chunk, begin: int, end: int, worker: int = 0) -> Outcome:
-    """Compute rows, and keep what comes of it."""
-    outcome = compute(segment.plan, Claim(0, 0, chunk, begin, end, None).item, chunk.rows, WorkerContext(worker))
-    chunk.take(outcome)
-    return outcome
-
-
 def numbers(count: int) -> ps.Dataset:
     return ps.from_source(list(range(count)))
 
@@ -52,19 +44,6 @@ def fails_at(*bad: int) -> Any:
 
 
 @pytest.mark.parametrize("batch", [None, 3])
-@pytest.mark.parametrize("bad", [(0,), (4,), (8,), (3, 5), (8, 2)])
-def test_the_rows_before_the_first_failure_are_done_and_those_behind_it_are_not(batch: int | None, bad: tuple[int, ...]) -> None:
-    ds = numbers(9).map(fails_at(*bad), name="look")
-    segment, chunk = opened(ds, 9) if batch is None else opened(ds.batch(9), 9)
-    outcome = run(segment, chunk, 0, 9, worker=2)
-    block, end, failure = outcome.block, outcome.end, outcome.failure
-    assert block is None
-    assert end == min(bad)
-    assert failure is not None
-    assert (failure.at, failure.stage, failure.worker, str(failure.error)) == (min(bad), "look", 2, str(min(bad)))
-
-
-@pytest.mark.parametrize("batch", [None, 3])
 def test_a_row_that_ended_worker_processes_fails_unseen_and_each_other_row_is_announced(batch: int | None) -> None:
     ds = numbers(6).map(fails_at(), name="look", on_error=ps.Skip())
     segment, chunk = opened(ds if batch is None else ds.batch(batch), 6 if batch is None else 3)
@@ -75,19 +54,3 @@ def test_a_row_that_ended_worker_processes_fails_unseen_and_each_other_row_is_an
     outcome = compute(segment.plan, item, chunk.rows, worker, handler)
     assert (outcome.end, outcome.failure, announced) == (chunk.num_rows, None, [row for row in range(chunk.num_rows) if row != 1])
     assert [(lost.row, str(lost.error).partition("\n")[0], lost.site) for lost in outcome.lost] == [(1, "it was killed", "stage 'look'")]
-
-
-def test_a_batch_that_ended_worker_processes_fails_unseen_and_names_what_runs_above_batches() -> None:
-    plan = lower(numbers(6).batch(2).map(fails_at(), name="above")._root).segments[0]
-    batches = [np.array([number, number + 1]) for number in (0, 2, 4)]
-    epochs, positions = np.zeros(3, np.int64), np.arange(3)
-    item = BatchItem(
-        batches, None, None, [(epochs, positions)] * 2, {}, 0, {}, frozenset(), {2: WorkerDied("it was killed", where="", fix="")}
-    )
-    worker, announced = WorkerContext(0), []
-    worker.announce_row = announced.append
-    plan = replace(plan, batch_ops=tuple(op for op in plan.batch_ops if getattr(op, "name", "") == "above"))
-    outcome = compute_batches(plan, item, worker)
-    assert announced == [0, 1]
-    assert outcome.failure is not None
-    assert (outcome.end, outcome.failure.stage, type(outcome.failure.error)) == (2, "above", WorkerDied)

@@ -1,24 +1,18 @@
 from __future__ import annotations
 
-import gc
 import itertools
 import threading
 import time
-import weakref
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
-from laws.plans import plain
 
 import penstock as ps
 from penstock._contracts.event import Event
 from penstock._engine.chunk import Token
 from penstock._engine.engine import Engine
 from penstock._engine.lowering import lower
-from penstock._engine.policies import policies_of
 from penstock._engine.segment import SHARED
 from penstock._engine.slots import anonymous_memory
 from penstock._ops.worker import WorkerContext
@@ -41,27 +35,6 @@ def engine_of(
 
 def numbers(count: int = 20) -> ps.Dataset:
     return ps.from_source(list(range(count)))
-
-
-def drain(engine: Engine) -> list[Any]:
-    """Run everything in this thread and return what was delivered."""
-    out: list[Any] = []
-    worker = WorkerContext(0)
-    while True:
-        ready = engine.poll()
-        if ready is None:
-            before = engine._scheduler.version
-            task = engine.try_claim()
-            if task is None:  # who looks for work commits what is empty, perhaps to a segment that was looked at before
-                assert engine._scheduler.version > before
-            else:
-                engine.run(task, worker)
-            continue
-        out.extend(plain(item) for item in reversed(ready.items))
-        if ready.end or ready.error is not None:
-            engine.stop()
-            engine.dispose()
-            return out
 
 
 def joined(thread: threading.Thread) -> None:
@@ -102,26 +75,6 @@ def test_what_a_consumer_does_while_a_worker_looks_for_work_makes_it_look_again(
     engine.dispose()
 
 
-@pytest.mark.parametrize("view", [lambda batch: batch, lambda batch: batch[1:], memoryview, lambda batch: batch.reshape(-1)])
-def test_a_held_batch_outlives_the_engine_and_does_not_keep_it(view: Callable[[Any], Any]) -> None:
-    engine = engine_of(ps.from_arrays(np.ones((8, 3))).batch(4))
-    worker = WorkerContext(0)
-    while (ready := engine.poll()) is None:
-        task = engine.try_claim()
-        assert task is not None
-        engine.run(task, worker)
-        del task
-    held = view(ready.items[-1])
-    del ready
-    engine.stop()
-    engine.dispose()
-    gone = weakref.ref(engine._scheduler)
-    del engine
-    gc.collect()
-    assert gone() is None
-    assert np.asarray(held).sum() >= 9
-
-
 def test_a_ring_that_wakes_a_worker_that_may_not_work_is_passed_on() -> None:
     for _ in range(10):  # which of the two is woken is not known
         engine = engine_of(ps.from_source(range(10**9)))
@@ -144,25 +97,6 @@ def test_a_ring_that_wakes_a_worker_that_may_not_work_is_passed_on() -> None:
         engine.stop()
         joined(threads[0])
         assert claims[1] is None
-
-
-@pytest.mark.parametrize("policy", [ps.Raise(), ps.Skip()])
-def test_the_buffers_of_batches_that_nobody_keeps_are_used_again(policy: ps.Policy) -> None:
-    allocated: list[int] = []
-
-    def allocate(num_bytes: int) -> Any:
-        allocated.append(num_bytes)
-        return anonymous_memory(num_bytes)
-
-    dataset = ps.from_source(list(range(60))).map(lambda value: np.full(1 << 17, value, np.uint8)).batch(2)
-    program = replace(lower(dataset._root), policies=policies_of(dataset._root, ps.Options(on_error=policy)))
-    engine = Engine(program, num_workers=1, memory_bytes=1, start=Token((0, 0)), allocate=allocate, listeners=[])
-    gc.disable()
-    try:
-        assert [batch[0][0] for batch in drain(engine)] == list(range(0, 60, 2))
-    finally:
-        gc.enable()
-    assert len(allocated) <= 4
 
 
 def test_for_what_waits_more_threads_work_than_there_are_cpus_and_the_next_run_begins_with_them() -> None:

@@ -5,26 +5,11 @@ from itertools import takewhile
 from typing import Any
 
 import numpy as np
-import pytest
-from _engine.lowering import numbers, pictures, program, steps
+from _engine.lowering import program
 from laws.plans import plain
 
 import penstock as ps
 from penstock._ops.map import TransformsOp
-
-
-@pytest.mark.parametrize("batch", [None, 1, 5])
-@pytest.mark.parametrize("options", [{"executor": "inline"}, {"num_workers": 3}])
-def test_fused_transforms_give_the_elements_of_one_operator_at_a_time(batch: int | None, options: dict[str, Any]) -> None:
-    fused, apart = steps(pictures().shuffle(seed=2)), steps(pictures().shuffle(seed=2), between=True)
-    if batch is not None:
-        fused, apart = fused.batch(batch), apart.batch(batch)
-    one, other = list(fused.repeat(2).feed(**options)), list(apart.repeat(2).feed(**options))
-    assert len(one) == len(other) == len(fused) * 2
-    for left, right in zip(one, other, strict=True):
-        assert left["image"].dtype == right["image"].dtype == np.float32
-        assert np.array_equal(left["image"], right["image"])
-        assert np.array_equal(left["label"], right["label"])
 
 
 @dataclass(frozen=True)
@@ -85,9 +70,3 @@ def test_a_transform_that_knows_how_does_those_behind_it_too_each_with_its_own_r
         one, other = chained(*steps), chained(*steps, apart=True)
         rows = [list((ds.batch(2) if batched else ds).shuffle(seed=1)) for ds in (one, other)]
         assert [plain(row) for row in rows[0]] == [plain(row) for row in rows[1]]
-
-
-def test_an_endless_dataset_may_stand_behind_others() -> None:
-    both = numbers(3).concatenate(numbers(2).repeat()).batch(4)
-    with both.feed(executor="inline") as feed:
-        assert [np.asarray(next(feed)).tolist() for _ in range(2)] == [[0, 1, 2, 0], [1, 0, 1, 0]]

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,29 +27,6 @@ def test_enumerate_above_such_a_map_is_refused_in_words() -> None:
 
 def length(x: Any) -> int:
     return 1
-
-
-WITHOUT_FOLDS = [
-    numbers().map(double),
-    numbers().shuffle().map(double).batch(5).repeat(2),
-    numbers(40).skip(1).take(30).shard(2, 0).enumerate().shuffle(seed=1).repeat(2).batch(4),
-    numbers().batch(3).take(3),
-    numbers().batch(3).batch(2),
-    numbers().batch(3).shuffle(),
-    numbers().batch(3).map(double, concurrency=2),
-    numbers().filter(bool),
-    numbers().batch(3).unbatch(),
-    ps.from_generator(lambda: iter([1])).map(double),
-]
-
-
-@pytest.mark.parametrize("ds", WITHOUT_FOLDS, ids=repr)
-def test_what_no_fold_counts_goes_on_as_it_is_finished(ds: ps.Dataset) -> None:
-    ordered = program(ds)
-    unordered = in_completion_order(ordered)
-    assert unordered is not None
-    assert [segment.unordered for segment in unordered.segments] == [True] + [False] * (len(ordered.segments) - 1)
-    assert [replace(segment, unordered=False) for segment in unordered.segments] == list(ordered.segments)
 
 
 WITH_FOLDS = [
@@ -92,3 +69,8 @@ def test_a_node_that_there_is_no_way_to_run_is_an_error_and_is_not_left_out() ->
     for below in (ps.from_source([1, 2]), ps.from_source([1, 2]).filter(bool), ps.from_generator(lambda: iter([1, 2]))):
         with pytest.raises(PlanError, match=r"there is no way to run Unknown: unknown\(\)"):
             lower(Unknown(child=below._root))
+
+
+def test_as_completed_is_the_completion_order_already() -> None:
+    made = program(numbers().filter(bool).as_completed())
+    assert in_completion_order(made) is made

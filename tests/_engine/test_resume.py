@@ -4,13 +4,10 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import penstock as ps
-from penstock._engine.chunk import Completed, FoldState, Token
-from penstock._engine.resume import PlanPart, ResumeStep, restored, saved
-from penstock._order.runs import Runs
+from penstock._engine.chunk import FoldState, Token
+from penstock._engine.resume import PlanPart, restored, saved
 from penstock._plan.saved import sealed
 from penstock.errors import StateDamaged, StateMismatch, StateUnavailable
 
@@ -40,20 +37,16 @@ def test_a_state_of_a_filter_above_shards_does_not_move_to_another_number() -> N
     [
         ({"step": -1}, "step is -1"),
         ({"step": "3"}, "step is '3'"),
-        ({"step": True}, "step is True"),
         ({"position": None}, "position is None, not one of position and global"),
         ({"position": {"source": [0, 61], "folds": []}}, "position is 61, outside 0..60"),
         ({"position": {"source": [-1, 0], "folds": []}}, "position.source[0] is -1, not a whole number of 0.."),
-        ({"position": {"source": [0], "folds": []}}, "position.source is [0], not a list of 2"),
         ({"position": {"source": [0, 0], "folds": None}}, "position.folds is None, not a list"),
         ({"position": {"source": [0, 0], "folds": [[0, 0, [1], 0, 0], [0, 0, [1], 0, 0]]}}, "not one record for each of 1 places"),
         (
             {"position": {"source": [0, 0], "folds": [[0, 7, [1], 0, 0]]}},
             "position.folds[0][1] is 7, not a whole number of 0..2",
         ),
-        ({"position": {"source": [0, 0], "folds": [[-2, 0, [1], 0, 0]]}}, "position.folds[0][0] is -2"),
         ({"position": {"source": [0, 0], "folds": [[0, 0, [1]]]}}, "position.folds[0] is [0, 0, [1]], not a list of 5"),
-        ({"position": {"source": [0, 0], "folds": [[0, 0, [1], -1, 0]]}}, "position.folds[0][3] is -1"),
         ({"position": {"source": [0, 0], "folds": [[0, 0, [1], 0, 1.5]]}}, "position.folds[0][4] is 1.5"),
         ({"position": {"source": [0, 0], "folds": [[0, 0, ["x"], 0, 0]]}}, "fold state is 'x'"),
         ({"position": {"source": [0, 0], "folds": [[0, 0, [1, 2], 0, 0]]}}, "fold state is [1, 2], not 1 states"),
@@ -85,19 +78,13 @@ DAMAGED_FOLDS = [
     (lambda ds: ds.bucket_by_length(abs, [3], [2, 4]), [[0], [1], [2]], 3, "fold state has 3 buckets instead of 2"),
     (lambda ds: ds.bucket_by_length(abs, [3], [2, 4]), [[0], ["1"]], 3, "fold state has '1' for a number"),
     (lambda ds: ds.bucket_by_length(abs, [3], [2, 4]), [[0], [3]], 3, "which holds more than the 3 elements that are read again"),
-    (lambda ds: ds.bucket_by_length(abs, [3], [2, 4]), 7, 3, "fold state is 7"),
     (lambda ds: ds.pack_sequences(8), [[0], 1], 3, "fold state is [[0], 1]"),
-    (lambda ds: ds.pack_sequences(8), [[-1]], 3, "fold state has -1 for a number"),
     (lambda ds: ds.pack_sequences(8, split=True), [[0]], 3, "fold state is [[0]] ("),
-    (lambda ds: ds.pack_sequences(8, split=True), [[0, -1]], 3, "fold state has -1 for a number"),
     (lambda ds: ds.pack_sequences(8, split=True), [[1, 0]], 1, "which holds more than the 1 elements"),
     (lambda ds: ds.filter(bool).shuffle(4), {"pass": 0, "held": []}, 0, "('draws')"),
-    (lambda ds: ds.filter(bool).shuffle(4), {"pass": True, "draws": 0, "held": []}, 0, "fold state has True for a number"),
     (lambda ds: ds.filter(bool).shuffle(4), {"pass": 0, "draws": 0, "held": [0, 5]}, 5, "which holds more than the 5 elements"),
     (by_class, {"pass": 0, "seen": 0, "counts": [1]}, 0, "fold state is [1]"),
-    (by_class, {"pass": 0, "seen": 0}, 0, "fold state is {'pass': 0, 'seen': 0}"),
     (by_class, {"pass": 0, "seen": -3, "counts": [1, 1]}, 0, "fold state is -3"),
-    (by_class, [0], 0, "fold state is [0]"),
 ]
 
 
@@ -136,18 +123,6 @@ def with_place(ds: ps.Dataset, source: list[int], done: Any, again: Any) -> dict
     return sealed({**body, "position": {**body["position"], "source": source, "done": done, "again": again}})
 
 
-@given(st.integers(0, 60), st.lists(st.integers(0, 59)), st.lists(st.tuples(st.integers(0, 1), st.integers(0, 59)), unique=True))
-def test_what_was_delivered_and_taken_in_completion_order_comes_back(position: int, taken: list[int], again: list[tuple[int, int]]) -> None:
-    ds = completed()
-    runs = Runs((place, place + 1) for place in taken if place > position).without(())
-    first = [(number, place) for number, place in again if number or (place >= position and place not in taken)]
-    first.sort(key=lambda one: one[0])
-    token = Token((0, position), (FoldState(0, 0, (0,)),), Completed(runs, tuple((number, place, place + 1) for number, place in first)))
-    (part,), step, *_ = restored(ds._root, state_of(ds, token), [], strict=True)
-    assert part == ResumeStep(PlanPart(ds._root), token)
-    assert step == 3
-
-
 @pytest.mark.parametrize(
     ("done", "words"),
     [
@@ -156,9 +131,7 @@ def test_what_was_delivered_and_taken_in_completion_order_comes_back(position: i
         ([[5, "x"]], "position.done[0][1] is 'x', not a whole number"),
         ([[5, 61]], "run is 61, outside 0..60"),
         ([[2, 6]], "list of runs is [2, 2, 6]"),
-        ([[5, 5]], "list of runs is [2, 5, 5]"),
         ([[5, 9], [7, 11]], "list of runs is [2, 5, 9, 7, 11]"),
-        ([[5, 9], [9, 11]], "list of runs is [2, 5, 9, 9, 11]"),
     ],
 )
 def test_runs_that_no_run_can_have_delivered_are_refused(done: Any, words: str) -> None:
@@ -172,12 +145,9 @@ def test_runs_that_no_run_can_have_delivered_are_refused(done: Any, words: str) 
         ([[0, 5]], "position.again[0] is [0, 5], not a list of 3"),
         ([[0, 5, "x"]], "position.again[0][2] is 'x', not a whole number"),
         ([[1, 9, 61]], "run is 61, outside 0..60"),
-        ([[0, 9, 10]], "run of what comes first is [0, 9, 10]"),
-        ([[1, 9, 9]], "run of what comes first is [1, 9, 9]"),
         ([[1, 2, 5]], "run of what comes first is [1, 2, 5]"),
         ([[1, 19, 25]], "run of what comes first is [1, 19, 25]"),
         ([[1, 9, 12], [1, 11, 13]], "run of what comes first is [1, 11, 13]"),
-        ([[2, 0, 3], [1, 9, 12]], "run of what comes first is [1, 9, 12]"),
         ([[2, 0, 3], [2, 2, 5]], "run of what comes first is [2, 2, 5]"),
     ],
 )

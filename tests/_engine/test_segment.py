@@ -7,14 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock._engine.chunk import IN_ORDER, Chunk, Claim, Completed, Failure, Token
+from penstock._engine.chunk import IN_ORDER, Chunk, Completed, Token
 from penstock._engine.lowering import lower
 from penstock._engine.segment import Segment
 from penstock._order.runs import Runs
-
-
-def segment(dataset: ps.Dataset, *, passes: float = 1, source: tuple[int, int] = (0, 0), number: int = 0) -> Segment:
-    return Segment(number, lower(dataset._root).segments[number], passes, Token(source), at_once=False, elsewhere=False)
 
 
 def numbers(count: int) -> ps.Dataset:
@@ -27,54 +23,6 @@ def chunks(work: Segment, most: int = 1000) -> list[Chunk]:
         out.append(work.open())
         work._current = None
     return out
-
-
-@given(st.integers(1, 60), st.integers(1, 6), st.lists(st.integers(1, 10**8), max_size=8))
-def test_claims_cover_every_row_of_a_chunk_once(size: int, workers: int, costs: list[int]) -> None:
-    work = segment(numbers(size).batch(size))
-    for cost in costs:
-        work.blocks[0].observe(1, cost)
-    chunk = work.open()
-    rows: list[int] = []
-    while (task := work.next_rows(workers)) is not None:
-        assert task.chunk is chunk
-        rows.extend(range(task.begin, task.end))
-    assert rows == list(range(size))
-    assert not work.has_rows()
-
-
-def test_blocks_behind_a_failure_are_dropped_and_those_before_it_are_given_out() -> None:
-    work = segment(numbers(8).map(str, concurrency=2).batch(8))
-    chunk = work.open()
-    last = len(work.plan.stages) - 1
-    for begin in (0, 2, 4, 6):
-        work.queues[last].append(Claim(0, last, chunk, begin, begin + 2, None))
-    chunk.fail(Failure(3, ValueError(), "map", 0))
-    work.fail(chunk)
-    taken = []
-    while (task := work.waiting_block(last)) is not None:
-        work.queues[last].remove(task)
-        taken.append(task.begin)
-    assert taken == [0, 2]
-
-
-async def fetch(x: object) -> object:
-    return x
-
-
-def test_a_segment_with_an_async_stage_opens_small_chunks_and_enough_of_them() -> None:
-    work = segment(numbers(1000).map(fetch, concurrency=16))
-    for _ in range(20):
-        for block in work.blocks:
-            block.observe(block.rows(1 << 40, 1), 1000)
-    assert work.max_stage_concurrency == 16
-    assert work.wanted_chunks() == 2
-    assert {chunk.num_rows for chunk in chunks(work, 10)} == {16}
-    assert (work.wanted_chunks(), work.wanted_chunks(1)) == (4 + 2, 1 + 2)
-    single = segment(numbers(1000).map(fetch, concurrency=16).batch(1))
-    chunks(single, 5)
-    assert (single.wanted_chunks(), single.wanted_chunks(1)) == (64 + 2, 16 + 2)
-    assert segment(numbers(10).batch(1)).wanted_chunks() == 0
 
 
 # -- completion order -------------------------------------------------------------------------------------------------------------

@@ -60,26 +60,6 @@ def test_blocks_come_to_cost_what_is_aimed_at_or_are_single_rows(cost_ns: int) -
     assert rows == 16384 or (rows + 1) * cost_ns >= STEADY_NS
 
 
-@pytest.mark.parametrize(("every", "target_ns"), [(5, TARGET_NS), (50, TARGET_NS), (10**9, STEADY_NS)])
-def test_tasks_are_short_where_some_rows_are_dear(every: int, target_ns: int) -> None:
-    blocks, aimed_at = BlockSize(), []
-    for number in range(1, 400):
-        rows = blocks.rows(1 << 40, 1)
-        blocks.observe(rows, rows * (100_000 if number % every else 4_000_000))
-        aimed_at.append(blocks.rows(1 << 40, 1) * blocks.found[0])
-    assert 0.5 * target_ns < max(aimed_at[110:]) <= target_ns
-
-
-@given(st.integers(1, 10**7), st.integers(1, 10**7))
-def test_after_a_change_of_cost_the_blocks_follow(before_ns: int, after_ns: int) -> None:
-    blocks = grown(before_ns)
-    for _ in range(80):
-        rows = blocks.rows(1 << 40, 1)
-        blocks.observe(rows, rows * after_ns)
-    assert blocks.found[0] == pytest.approx(after_ns, rel=0.05)
-    assert blocks.rows(1 << 40, 1) * after_ns <= max(after_ns, 1.1 * STEADY_NS)
-
-
 def test_near_the_end_of_a_chunk_the_workers_share_what_is_left() -> None:
     blocks = grown(30_000)
     full = blocks.rows(1 << 40, 4)
@@ -96,27 +76,6 @@ def test_a_chunk_has_one_to_256_items_whatever_was_measured(chunks: list[tuple[i
         before = size.items
         size.observe(items, wall_ns, num_bytes)
         assert 1 <= size.items <= min(256, 4 * before)
-
-
-def test_dear_batches_are_chunks_of_their_own_and_tiny_ones_go_together() -> None:
-    dear, tiny, large = ChunkSize(), ChunkSize(), ChunkSize()
-    for _ in range(10):
-        dear.observe(dear.items, dear.items * 80 * MS, dear.items << 20)
-        tiny.observe(tiny.items, tiny.items * 30_000, tiny.items * 1000)
-        large.observe(large.items, large.items * 30_000, large.items << 20)
-    assert dear.items == 1
-    assert MS <= tiny.items * 30_000 <= TARGET_NS
-    assert 1 < large.items <= tuning._UNIT_BYTES >> 20
-
-
-def test_in_one_thread_nobody_waits_for_a_task_and_it_is_long_from_the_beginning() -> None:
-    blocks, chunks = BlockSize(one_thread=True), ChunkSize(one_thread=True)
-    for _ in range(5):
-        blocks.observe(blocks.size, blocks.size * MS)
-        chunks.observe(chunks.items, chunks.items * MS, chunks.items * 1000)
-    assert blocks.size == chunks.items == 24
-    chunks.observe(24, 24 * MS, 24 << 20)
-    assert chunks.items == tuning._UNIT_BYTES >> 20
 
 
 @dataclass
@@ -211,21 +170,6 @@ def test_the_number_is_looked_for_again_when_the_step_takes_longer() -> None:
     loop.step = lambda number: 5.0 + number
     limits = Counter(loop.run(1).limit for _ in range(LONG))
     assert limits.most_common(1)[0][0] == 4
-
-
-def test_a_feed_whose_objects_are_copied_for_each_thread_keeps_its_size() -> None:
-    loop = Loop(ActiveWorkers(2, 64), scales, share=0.01)
-    loop.workers.ceiling = 2
-    assert loop.run(LONG).limit == 2
-
-
-def test_a_pause_of_the_training_loop_changes_nothing() -> None:
-    loop = Loop(ActiveWorkers(16, 16), scales, step=lambda number: 2.0)
-    assert loop.run(LONG).limit == 16
-    for _ in range(200):
-        loop.workers.steps.append((60_000 * MS, 1))
-        loop.run(20)
-    assert loop.workers.limit in (8, 16)
 
 
 def test_slow_calls_go_on_one_by_one_and_quick_ones_or_those_of_a_batch_together() -> None:

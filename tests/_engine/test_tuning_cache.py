@@ -1,46 +1,9 @@
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
-
 import numpy as np
 
 import penstock as ps
-from penstock._engine.chunk import Token
-from penstock._engine.lowering import lower
-from penstock._engine.scheduler import Scheduler
 from penstock._engine.tuning import TuningCache
-from penstock.dataset.operators import Chaining
-
-
-def dataset() -> ps.Dataset:
-    return ps.from_source(range(20_000)).map(lambda x: np.full(3, x)).batch(16)
-
-
-def new(of: Chaining, num_workers: int = 2, memory_bytes: int = 1 << 26, elsewhere: bool = False) -> Scheduler:
-    return Scheduler(replace(lower(of._root), elsewhere=elsewhere), num_workers, memory_bytes, Token((0, 0)))
-
-
-def sizes(scheduler: Scheduler) -> list[tuple[int, list[int]]]:
-    return [(segment.chunk_size.items, [block.size for block in segment.blocks]) for segment in scheduler.segments]
-
-
-def test_a_run_begins_with_what_the_last_one_of_its_shape_ended_with() -> None:
-    tuning_cache, scheduler = TuningCache(), new(dataset())
-    scheduler.segments[0].blocks[0].begin((1000.0, 50, 300))
-    scheduler.segments[0].chunk_size.begin(7)
-    scheduler.active._go(1, "one works")
-    tuning_cache.keep(scheduler)
-    again, fewer, smaller = new(dataset()), new(dataset(), num_workers=1), new(dataset(), memory_bytes=1 << 20)
-    processes = new(dataset(), elsewhere=True)
-    for one in (again, fewer, smaller, processes):
-        tuning_cache.begin(one)
-    assert sizes(again) == [(7, [300])]
-    assert again.segments[0].blocks[0].found == (1000.0, 50, 300)
-    assert (again.active.limit, again.active.notice) == (1, "one works")
-    assert fewer.active.limit == 1
-    assert smaller.active.limit == processes.active.limit == 2
-    assert sizes(fewer) == sizes(smaller) == [(1, [1])]
 
 
 def batch_addresses(ds: ps.Dataset) -> set[int]:
@@ -72,23 +35,9 @@ def test_a_batch_that_is_held_is_written_over_by_no_later_epoch() -> None:
     ] * 5
 
 
-def test_what_an_element_looks_like_is_a_guess_only() -> None:
-    shapes = iter([(2,), (3,)])
-
-    class Changing:
-        def __init__(self) -> None:
-            self.shape = (2,)
-
-        def __len__(self) -> int:
-            return 40
-
-        def __getitem__(self, index: int) -> Any:
-            return np.full(self.shape, index)
-
-    source = Changing()
-    ds = ps.from_source(source).batch(5)
-    for shape in shapes:
-        source.shape = shape
-        for _ in range(2):
-            with ds.feed(executor="threads", num_workers=2) as feed:
-                assert [batch.shape for batch in feed] == [(5, *shape)] * 8
+def test_no_more_than_64_mb_are_kept_and_each_is_taken_once() -> None:
+    tuning_cache = TuningCache()
+    tuning_cache.keep_spare([bytearray(65 << 20), bytearray(40 << 20), bytearray(40 << 20)])
+    tuning_cache.keep_spare([bytearray(24 << 20), bytearray(1)])
+    assert sorted(map(len, tuning_cache.take_spare())) == [24 << 20, 40 << 20]
+    assert tuning_cache.take_spare() == []

@@ -11,7 +11,7 @@ import pytest
 import penstock as ps
 from penstock._engine.lowering import lower
 from penstock._engine.placing import apart
-from penstock._engine.turns import Errands, Turns
+from penstock._engine.turns import Errands, Stopped, Turns
 from penstock.queues import ParkingLot
 
 
@@ -28,27 +28,6 @@ def turns_of(*functions: Any) -> Turns:
 
 def always() -> bool:
     return True
-
-
-def test_a_turn_that_another_feed_has_is_waited_for_until_it_is_not_wanted_any_more() -> None:
-    first, second = turns_of(mine), turns_of(mine)
-    wanted = [True]
-    found: list[bool] = []
-
-    def take() -> None:
-        with second.of_task(0, 0, reads=False, wanted=lambda: wanted[0]) as held:
-            found.append(held)
-
-    with first.of_task(0, 0, reads=False, wanted=always) as held:
-        assert held
-        waiting = threading.Thread(target=take)
-        waiting.start()
-        wanted[0] = False
-        while waiting.is_alive():
-            second.wake()
-    assert found == [False]
-    with second.of_all(always) as held:
-        assert held
 
 
 def test_two_feeds_with_the_same_functions_in_another_order_never_wait_for_each_other() -> None:
@@ -105,3 +84,43 @@ def test_a_feed_inside_a_function_has_the_turns_of_that_function() -> None:
         return element + sum(inner.feed())
 
     assert list(ps.from_source([10, 20]).map(mine).map(outer).feed(stall_timeout_s=30)) == [13, 23]
+
+
+def test_a_turn_that_another_feed_has_is_waited_for_until_it_is_not_wanted_any_more() -> None:
+    first, second = turns_of(mine), turns_of(mine)
+    wanted = [True]
+    found: list[bool] = []
+
+    def take() -> None:
+        with second.of_task(0, 0, reads=False, wanted=lambda: wanted[0]) as held:
+            found.append(held)
+
+    with first.of_task(0, 0, reads=False, wanted=always) as held:
+        assert held
+        waiting = threading.Thread(target=take)
+        waiting.start()
+        wanted[0] = False
+        while waiting.is_alive():
+            second.wake()
+    assert found == [False]
+    with second.of_all(always) as held:
+        assert held
+
+
+def test_an_errand_that_is_not_wanted_any_more_ends() -> None:
+    wanted = [True]
+    errands = Errands(None, lambda: wanted[0])
+    found: list[type[BaseException]] = []
+
+    def ask() -> None:
+        try:
+            errands.do(os.getpid)
+        except Stopped:
+            found.append(Stopped)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    wanted[0] = False
+    while asking.is_alive():
+        errands.wake()
+    assert found == [Stopped]

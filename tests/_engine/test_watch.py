@@ -14,10 +14,11 @@ from penstock._engine.chunk import Token
 from penstock._engine.compute import HERE
 from penstock._engine.engine import Engine
 from penstock._engine.lowering import lower
+from penstock._engine.program import IN_PROGRAM
 from penstock._engine.scheduler import Scheduler
-from penstock._engine.segment import SHARED
+from penstock._engine.segment import READER, SHARED
 from penstock._engine.slots import anonymous_memory
-from penstock._engine.watchdog import Watch
+from penstock._engine.watchdog import Watch, WorkerMonitor, element_of, pool_words
 from penstock._executors.threads import work
 from penstock._ops.worker import WorkerContext
 from penstock.errors import FeedStalled
@@ -90,13 +91,7 @@ def looked_until(watch: Watch, kind: str | None, num_read: int = 0) -> int:
 @pytest.mark.parametrize(
     ("build", "stage", "element"),
     [
-        (lambda f: ps.from_source(range(9)).map(f(4), name="m"), "m", "element epoch 0 index 4 (element 4 of range)"),
         (lambda f: ps.from_source(range(9)).map(f(4), name="m").batch(9), "m", "element epoch 0 index 4 (element 4 of range)"),
-        (
-            lambda f: ps.from_source(range(9)).filter(lambda x: x > 2).map(f(4), name="m"),
-            "m",
-            "element epoch 0 index 4 (element 4 of range)",
-        ),
         (lambda f: ps.from_source(range(9)).flat_map(lambda x: [f(4)(x)], name="m"), "m", "element epoch 0 index 4 (element 4 of range)"),
         (
             lambda f: ps.from_source(range(9)).batch(3).map(lambda b: f(3)(b[0]), name="m"),
@@ -110,7 +105,7 @@ def looked_until(watch: Watch, kind: str | None, num_read: int = 0) -> int:
         ),
         (lambda f: ps.from_generator(lambda: map(f(4), range(9))), "read", "element epoch 0 index 4 (element 4 of generator "),
     ],
-    ids=["map", "map into a batch", "map above a filter", "flat_map", "map above a batch", "branch", "generator"],
+    ids=["map into a batch", "flat_map", "map above a batch", "branch", "generator"],
 )
 def test_the_facts_name_stage_and_element(build: Any, stage: str, element: str, stuck: Stuck) -> None:
     watch = Watch(0.05)
@@ -129,19 +124,6 @@ def test_the_facts_name_stage_and_element(build: Any, stage: str, element: str, 
     assert busy.stack[-2].function == "Event.wait"
     assert busy.stack[-3].text == "self.go.wait()"
     assert not any("penstock/_engine" in call.file for call in busy.stack)
-
-
-def test_what_lasts_is_said_again_when_it_has_lasted_twice_as_long(stuck: Stuck) -> None:
-    watch = Watch(0.01)
-    with Running(ps.from_source(range(9)).map(stuck.at(4)), watch) as running:
-        assert stuck.there.wait(LIMIT_S)
-        (monitor,) = watch.monitors
-        looked_until(watch, "stuck")
-        first = monitor.age_ns
-        looked_until(watch, "stuck")
-        assert monitor.age_ns >= 2 * first >= 20_000_000
-        stuck.go.set()
-    running.end()
 
 
 class Elsewhere(WorkerContext):
@@ -180,3 +162,49 @@ def test_of_a_worker_process_the_stack_is_its_own_and_it_is_given_up_where_it_is
     assert [(call.file, call.line, call.function) for call in busy.stack] == [("a.py", 3, "load"), ("b.py", 7, "decode")]
     assert [type(error) for error in worker.errors] == [FeedStalled]
     assert not watch.give_up(FeedStalled("", where="", fix="")), "it has gone on"
+
+
+def test_pools_have_words() -> None:
+    scheduler = Scheduler(lower(ps.from_generator(lambda: iter("ab")).map(abs, name="own", concurrency=2)._root), 1, 1 << 20, Token((0, 0)))
+    assert [pool_words(scheduler, pool) for pool in (SHARED, READER, IN_PROGRAM.pool, "0.1" if "0.1" in scheduler.pools else "0.0")] == [
+        "shared workers",
+        "readers of the generator",
+        "thread that calls the functions of the program",
+        "workers of stage 'own'",
+    ]
+
+
+def test_one_element_is_named_and_several_by_their_first() -> None:
+    scheduler = Scheduler(lower(ps.from_source(range(9)).map(abs).batch(9)._root), 1, 1 << 20, Token((0, 0)))
+    task = scheduler.next_task(SHARED, 0)
+    assert task is not None
+    monitor = WorkerMonitor(SHARED, WorkerContext(0))
+    found = [element_of(scheduler, monitor, task._replace(begin=0, end=end)) for end in (1, 5)]
+    assert found == ["element epoch 0 index 0 (element 0 of range)", "one of 5 elements from epoch 0 index 0 (element 0 of range) on"]
+
+
+@pytest.mark.parametrize("never", [None, float("inf")])
+def test_without_a_limit_nobody_looks(never: float | None) -> None:
+    watch = Watch(never)
+    assert watch.slice_s is None
+    watch.begin(0)
+
+
+def test_clocks_may_be_read_without_a_task() -> None:
+    monitor = WorkerMonitor(SHARED, WorkerContext(0))
+    assert monitor.read_clocks() >= 0
+    monitor.grow(5_000_000, 0)
+    assert monitor.watched_ns == 5_000_000
+    monitor.restart()
+    assert monitor.watched_ns == 0
+    assert monitor.cpu_share is None
+
+
+def test_the_clock_of_a_worker_on_another_machine_is_not_read() -> None:
+    class FarAway(WorkerContext):
+        pid = 0
+
+    monitor = WorkerMonitor("workers", FarAway(0))
+    monitor.read_clocks()
+    assert monitor._cpu_now() is None
+    assert WorkerMonitor("workers", WorkerContext(0))._cpu_now() is not None

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from _executors.in_workers import marked, numbered
+from _executors.in_workers import numbered
 
 import penstock as ps
 from penstock import feed as feeds
@@ -124,8 +124,10 @@ PLANS: dict[str, Callable[[Seen], ps.Dataset]] = {
 }
 
 
-@pytest.mark.parametrize("num_cpus", [2, 16])
-@pytest.mark.parametrize("name", PLANS)
+ON_MANY_CPUS = ["map between operators", "a generator below an operator"]
+
+
+@pytest.mark.parametrize(("name", "num_cpus"), [*((name, 2) for name in PLANS), *((name, 16) for name in ON_MANY_CPUS)])
 def test_by_default_one_thread_of_the_program_makes_all_calls_of_a_feed(name: str, num_cpus: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feeds, "available_cpus", lambda: num_cpus)
     reference, seen = Seen(), Seen()
@@ -141,7 +143,7 @@ def test_by_default_one_thread_of_the_program_makes_all_calls_of_a_feed(name: st
     assert set(seen.threads) == {IN_PROGRAM}
 
 
-@pytest.mark.parametrize("name", ["map above an operator", "map between operators", "collate_fn", "an object"])
+@pytest.mark.parametrize("name", ["map between operators", "an object"])
 def test_calls_come_in_the_order_of_the_elements(name: str) -> None:
     runs = []
     for _ in range(2):
@@ -169,33 +171,6 @@ def test_feeds_that_hold_the_same_function_take_turns() -> None:
         thread.join()
     assert not seen.met
     assert sum(seen.threads.values()) == 1600
-
-
-def test_methods_of_one_object_take_turns_too() -> None:
-    seen = Seen()
-
-    class Pair:
-        def __init__(self) -> None:
-            self.inner = seen.around(dict)
-
-        def image(self, element: Any) -> Any:
-            return self.inner(element)
-
-        def mask(self, element: Any) -> Any:
-            return self.inner(element)
-
-    pair = Pair()
-
-    def run(function: Any) -> None:
-        with images(400).map(function).batch(4).feed() as feed:
-            assert len(list(feed)) == 100
-
-    threads = [threading.Thread(target=run, args=(function,)) for function in (pair.image, pair.mask)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not seen.met
 
 
 def suppressing(feed: ps.Feed) -> None:
@@ -325,14 +300,6 @@ def test_a_daemonic_process_runs_its_feeds_in_threads() -> None:
     assert pids == [[own] * 4] * 2
     assert "'marked_here': called in this program, one call at a time, and not in worker processes: " in notices[0]
     assert "daemonic" in notices[0]
-
-
-def test_a_function_with_workers_of_its_own_runs_in_threads_whatever_the_feed_runs_in() -> None:
-    ds = ps.from_source(range(40)).map(numbered).map(marked, concurrency=2).batch(4)
-    with ds.feed(num_workers=2) as feed:
-        batches = list(feed)
-    assert HERE not in {int(pid) for batch in batches for pid in batch["below"]}
-    assert {int(pid) for batch in batches for pid in batch["above"]} == {HERE}
 
 
 def test_a_notice_says_where_functions_run() -> None:

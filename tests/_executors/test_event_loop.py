@@ -205,17 +205,3 @@ def test_a_call_that_cancels_everything_on_the_loop_is_an_error() -> None:
 
     with pytest.raises(ps.errors.StopRaised, match="raised CancelledError"):
         list(numbers(9).map(fn, name="fn"))
-
-
-def test_the_report_counts_the_calls_in_flight_as_workers() -> None:
-    async def fn(x: int) -> int:
-        await asyncio.sleep(0.001)
-        return x
-
-    with numbers(200).map(fn, concurrency=8, name="fetch").batch(10).feed() as feed:
-        for _ in feed:
-            pass
-        stage = next(stage for stage in feed.stats().stages if stage.name == "fetch")
-    assert stage.num_elements == 200
-    assert stage.workers == tuple(range(8))
-    assert stage.cpu_share < 0.9

@@ -62,7 +62,7 @@ def test_workers_draw_numbers_of_their_own() -> None:
     assert len({number for one in drawn for number in (one["numpy"], one["python"])}) == 400
 
 
-@pytest.mark.parametrize(("num_workers", "given"), [(1, ""), (1, "3"), (64, "")])
+@pytest.mark.parametrize(("num_workers", "given"), [(1, ""), (4, "3")])
 def test_native_libraries_of_a_worker_have_its_share_of_the_cpus(num_workers: int, given: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)

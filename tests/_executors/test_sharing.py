@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -223,23 +222,3 @@ def test_open_files_and_databases_are_named(tmp_path: Path) -> None:
         base.close()
     where = f"of function `{read.__qualname__}`"
     assert told == [SHARED.format(f"sqlite3.Connection (variable `base` {where}), io.TextIOWrapper (variable `file` {where})")]
-
-
-def test_feeds_whose_functions_hold_the_same_object_take_turns_with_it() -> None:
-    held, inside, met = known(), threading.Lock(), list[str]()
-
-    def length_in(text: str) -> int:
-        if not inside.acquire(blocking=False):
-            met.append(text)
-            return 0
-        time.sleep(0.001)
-        found = int(held.length(text))
-        inside.release()
-        return found
-
-    def feed(factor: int) -> ps.Feed:
-        return ps.from_source(["ab"] * 200).map(lambda text: factor * length_in(text)).feed()
-
-    with feed(1) as one, feed(2) as other:
-        assert [sum(pair) for pair in zip(one, other, strict=True)] == [6] * 200
-    assert met == []

@@ -83,12 +83,6 @@ def test_a_padding_value_that_a_dtype_does_not_hold_is_refused_and_never_changed
     assert "cast the field in a map before" in error.fix
 
 
-def test_a_leaf_that_is_never_padded_needs_no_value_of_its_own() -> None:
-    batch = padded([{"x": np.arange(n), "flag": True, "small": np.uint8(n)} for n in (1, 2)], None, -1)
-    assert batch["x"].tolist() == [[0, -1], [0, 1]]
-    assert (batch["flag"].dtype, batch["small"].tolist()) == (bool, [1, 2])
-
-
 @pytest.mark.parametrize("kind", [Pad(), Ragged()], ids=["padded", "ragged"])
 def test_the_leaf_that_differs_is_named_and_not_one_that_may(kind: Collation) -> None:
     error = refused(kind, [{"tokens": np.zeros(2), "x": np.float32(1)}, {"x": 1.0, "tokens": np.zeros(3)}])

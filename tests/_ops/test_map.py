@@ -28,15 +28,6 @@ def double(x: int) -> Any:
 OPS = [MapOp(double, "double", 0, 0, False), MapOp(noisy, "noisy", 7, 3, True)]
 
 
-def test_a_random_function_gets_the_generator_of_its_elements_key() -> None:
-    given = block([10, 20])
-    found = OPS[1].apply(given, given.epochs, given.indices, WorkerContext(0)).rows()
-    for place, row in enumerate(found):
-        key, counter = np.array([7, 3], np.uint64), np.array([0, place, place + 5, place % 2], np.uint64)
-        expected = np.random.Generator(np.random.Philox(key=key, counter=counter)).random(20)
-        assert np.array_equal(row, (place + 1) * 10 + expected)
-
-
 class GetsItsSpec(Rows):
     """Rows whose spec another worker sets while this one writes."""
 

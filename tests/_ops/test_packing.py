@@ -37,18 +37,6 @@ def test_a_row_holds_its_sequences_one_after_the_other_and_says_where_each_begin
     }
 
 
-@given(st.lists(st.tuples(st.integers(0, 4), st.integers(1, 4)), min_size=1, max_size=4))
-def test_parts_of_sequences_are_counted_from_zero(parts: list[tuple[int, int]]) -> None:
-    values = tuple(tokens(number, 10) for number in range(len(parts)))
-    layout = [(begin, begin + length) for begin, length in parts]
-    row = pack_rows(20, 0)(values, layout)
-    used = sum(length for _, length in parts)
-    assert places_in_use(row) == (used, 20)
-    assert row["tokens"][:used].tolist() == [100 * number + place for number, span in enumerate(layout) for place in range(*span)]
-    assert row["positions"][:used].tolist() == [place for begin, end in layout for place in range(end - begin)]
-    assert row["segment_ids"][:used].tolist() == [number for number, (begin, end) in enumerate(layout, 1) for _ in range(begin, end)]
-
-
 @pytest.mark.parametrize(
     ("element", "words"),
     [

@@ -100,14 +100,6 @@ def test_bytes_are_never_cut_nor_stripped_of_their_zeros(values: list[bytes]) ->
         assert [value for batch in feed for value in batch] == values
 
 
-def test_arrays_of_objects_keep_the_objects_themselves() -> None:
-    one, other = {"any": "thing"}, object()
-    rows = [np.array([one, None], object), np.array([other, 3], object)]
-    batch = stack_rows(rows, name)
-    assert batch[0, 0] is one
-    assert batch[1, 0] is other
-
-
 # -- what cannot stand in one batch ---------------------------------------------------------------------------------------------------
 
 
@@ -240,42 +232,6 @@ def test_keys_are_put_in_order_as_far_down_as_elements_are_alike() -> None:
         ({"x": {"y": 1}}, {"x": 1}),
     ):
         assert "the structure is " in refused([one, other]).what
-
-
-COLUMNS = st.sampled_from(
-    [
-        [1, 2, 3],
-        [1.0, 2.5],
-        [True, False],
-        [np.float32(1), np.float32(2)],
-        [1, 2.0],
-        [1, True],
-        [1, 2**63],
-        [np.datetime64(1, "s"), np.datetime64(1, "ns")],
-        [np.int32(1), np.int64(2)],
-        ["a", "bb"],
-        ["", b"a\0"],
-        ["a", None],
-        ["a", np.str_("b")],
-        [b"a", np.array("b", object)],
-        [1, "a"],
-        [np.void(b"abc"), np.void(b"abcd")],
-        [1j, 2j],
-    ]
-)
-
-
-@given(COLUMNS, st.sampled_from(["leaf", "dict", "tuple"]))
-def test_many_small_elements_at_once_are_what_one_by_one_gives(column: list[Any], kind: str) -> None:
-    wrap = {"leaf": lambda v: v, "dict": lambda v: {"x": v, "y": 1}, "tuple": lambda v: (v, 1)}[kind]
-    elements = [wrap(value) for value in column]
-    one = spec(elements[0])
-    many = [np.zeros((len(elements), *leaf.shape), leaf.dtype) for leaf in one.leaves]
-    single = [np.zeros((len(elements), *leaf.shape), leaf.dtype) for leaf in one.leaves]
-    if not one.put_many(many, 0, elements):
-        return
-    assert all(one.put(single, row, element, None) for row, element in enumerate(elements))
-    assert [array.tolist() for array in many] == [array.tolist() for array in single]
 
 
 @pytest.mark.parametrize("place", [0, 5])

@@ -100,25 +100,6 @@ def test_windows_stand_at_every_shift_and_are_short_only_at_the_end(
     assert next(flat, None) is None
 
 
-# What tf.data's own documentation shows: range(7).window(2), .window(3, 2, 1, True) and .window(3, 1, 2, True).
-@pytest.mark.parametrize(
-    ("arguments", "windows"),
-    [
-        ((2, 2, 1, False), [[0, 1], [2, 3], [4, 5], [6]]),
-        ((3, 2, 1, True), [[0, 1, 2], [2, 3, 4], [4, 5, 6]]),
-        ((3, 1, 2, True), [[0, 2, 4], [1, 3, 5], [2, 4, 6]]),
-        ((3, 3, 3, False), [[0, 3, 6], [3, 6], [6]]),
-    ],
-)
-def test_windows_are_those_of_tf_data(arguments: tuple[int, int, int, bool], windows: list[list[int]]) -> None:
-    size, shift, stride, _ = arguments
-    count = window_length(7, *arguments)
-    assert count == len(windows)
-    _, rows, sizes = batch_rows(ints([0] * count), ints(range(count)), 7, size, shift, stride)
-    flat = iter(rows.tolist())
-    assert [list(islice(flat, number)) for number in sizes] == windows
-
-
 def test_sizes_beyond_memory_and_64_bits_are_harmless() -> None:
     huge = 2**70
     assert (window_length(5, huge, huge, huge, False), window_length(5, huge, 1, huge, True)) == (1, 0)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from _order.passes import FOLDS, PASSES, Passed, all_of, passes_per_end, run
 from hypothesis import given
@@ -68,12 +66,6 @@ def test_a_pass_of_which_no_more_is_wanted_ends_as_below_a_full_take() -> None:
     assert chain.snapshot() == [0, [], 0]
 
 
-def test_a_full_take_waits_for_nothing_when_no_repeat_stands_above_it() -> None:
-    chain = Chain([RepeatFold(100), TakeFold(1)])
-    chain.push("pass 0")
-    assert chain.close_early() == ([], "end")
-
-
 @given(st.lists(FOLDS, max_size=4), PASSES)
 def test_asking_after_every_item_changes_nothing_but_the_reading(folds: list[Fold], passes: Passed) -> None:
     repeated = [any(isinstance(above, RepeatFold) for above in folds[place + 1 :]) for place in range(len(folds))]
@@ -108,38 +100,6 @@ def buckets(*above: Fold, below: tuple[Fold, ...] = ()) -> list[Fold]:
     return [*below, BucketFold((10,), (2, 2), drop_remainder=False, weight=lambda held: held.item), *above]
 
 
-def plain(outs: Any) -> Any:
-    return [[held.item for held in out] if isinstance(out, list) else out for out in outs]
-
-
-def test_a_snapshot_holds_numbers_counted_from_the_oldest_held_item_and_the_states_below_it() -> None:
-    chain = Chain(buckets(RepeatFold(3), below=(SkipFold(2),)))
-    for item in (9, 1, 2, 3, 40):
-        chain.push(item)
-    assert [held.number for held in chain.held()] == [2]
-    assert chain.snapshot() == [2, [[], [2]], 0]
-    assert chain.snapshot([1], first=2) == [1, [[], [0]], 0]
-
-
-@given(st.lists(st.integers(0, 20), max_size=20), st.data())
-def test_recalled_items_lie_where_they_were_and_nothing_comes_out_for_them(items: list[int], data: st.DataObject) -> None:
-    stop = data.draw(st.integers(0, len(items)))
-    chain = Chain(buckets(EnumerateFold(0)), unwrap=lambda out: [held.item for held in out])
-    for item in items[:stop]:
-        chain.push(item)
-    held = chain.held()
-    first = min((one.number for one in held), default=stop)
-    state, recall = chain.snapshot(first=first), stop - first
-    again = Chain(buckets(EnumerateFold(0)), state, recall=recall, unwrap=lambda out: [held.item for held in out])
-    assert again.recalling == (recall > 0)
-    for item in items[first:stop]:
-        assert again.push(item) == []
-    assert not again.recalling
-    assert [one.item for one in again.held()] == [one.item for one in held]
-    assert [list(again.push(item)) for item in items[stop:]] == [list(chain.push(item)) for item in items[stop:]]
-    assert again.end() == chain.end()
-
-
 def test_held_items_that_do_not_come_again_are_an_error_and_not_an_end() -> None:
     chain = Chain(buckets(), [[[0], [2]]], recall=3)
     chain.push(1)
@@ -148,34 +108,3 @@ def test_held_items_that_do_not_come_again_are_an_error_and_not_an_end() -> None
     assert caught.value.what == "2 elements that were held when the state was saved did not come again before the end of their pass"
     assert caught.value.where == "load_state_dict()"
     assert caught.value.fix == "resume with the data and the functions that the state was saved with"
-
-
-def test_a_repeat_below_holds_the_end_of_a_pass_back_while_items_are_recalled() -> None:
-    chain = Chain(buckets(below=(RepeatFold(2),)), [0, [[0, 1], []]], recall=2)
-    chain.push(1)
-    assert chain.end() == ([], False)
-    chain.push(2)
-    assert not chain.recalling
-    assert [held.item for held in chain.held()] == [1, 2]
-
-
-@given(
-    st.lists(
-        st.one_of(st.just(RepeatFold(None)), st.builds(TakeFold, st.integers(0, 9)), st.builds(SkipFold, st.integers(0, 3))), max_size=3
-    ),
-    st.integers(0, 7),
-    st.integers(1, 5),
-)
-def test_what_is_let_through_is_what_comes_out_as_it_was_pushed(folds: list[Fold], before: int, count: int) -> None:
-    ahead, plain = Chain(folds), Chain(folds)
-    for item in range(before):
-        ahead.push(item)
-        plain.push(item)
-    if not ahead.lets_through(count):
-        return
-    for _ in range(count):
-        ahead.count_one()
-    assert [out for item in range(count) for out in plain.push(item)] == list(range(count))
-    assert plain.close_early() == ((), "open")
-    assert ahead.snapshot() == plain.snapshot()
-    assert ahead.counts == any(isinstance(fold, TakeFold) for fold in folds)

@@ -65,3 +65,8 @@ def test_a_million_groups_cost_nothing_per_element(window: int) -> None:
     assert ((places >= 0) & (places < 10**9)).all()
     if window == 1:
         assert len({place // 1000 for place in places[:3].tolist()}) == 1
+
+
+def test_no_group_gives_no_position() -> None:
+    none = np.empty(0, np.int64)
+    assert GroupOrders(np.zeros(1, np.int64), 3, seed=0, reshuffle=True).shuffled(none, none).tolist() == []

@@ -122,14 +122,6 @@ def test_numbers_beyond_63_bits_are_refused(make: Callable[[], Node], where: str
     assert error.fix == "give smaller numbers; where no end is known, the first 2**32 elements must fit"
 
 
-def test_the_largest_numbers_that_fit_are_taken() -> None:
-    check.bounded(Enumerate(child=read(1), start=2**63 - 1))
-    check.bounded(Skip(child=ENDLESS, count=2**63 - 1 - 2**32))
-    check.bounded(Shard(child=ENDLESS, num_shards=2**31 - 1, index=5))
-    check.bounded(Batch(child=read(), batch_size=2**70, drop_remainder=False))  # no more than there are
-    check.bounded(Skip(child=read(), count=2**70))
-
-
 @pytest.mark.parametrize("value", ["no", 2, -1, None, np.array([1, 2])])
 def test_what_only_counts_as_a_flag_is_refused(value: Any) -> None:
     error = refused(lambda: check.flag_argument(value, "drop_remainder", "batch"))
@@ -148,6 +140,7 @@ def test_what_are_no_listeners_is_refused(values: Any) -> None:
 
 @pytest.mark.parametrize("values", ["12", b"12", {1, 2}, {1: 2, 2: 3}, ["1", "2"], [True, True], [1, 2, "x"], [1, 10**400]])
 def test_weights_without_an_order_or_that_are_no_numbers_are_refused(values: Any) -> None:
+    assert check.weights_argument(None, 2, "mix") == (1.0, 1.0)
     error = refused(lambda: check.weights_argument(values, 2, "mix"))
     assert error.what == f"weights={values!r} are not 2 positive finite numbers"
     assert error.where == "mix()"
@@ -215,3 +208,35 @@ def test_tensors_without_a_batch_are_told() -> None:
     (text,) = notices_of(numbers, "torch")
     assert text == 'output="torch" without batch() gives single elements: put batch(n) last, unless each element is a batch already'
     assert notices_of(numbers) == notices_of(numbers.batch(4), "torch") == notices_of(numbers.batch(4).map(keep), "torch") == []
+
+
+async def awaited(value: Any) -> Any:
+    return value
+
+
+async def two(value: Any) -> Any:
+    yield value
+    yield value
+
+
+NUMBERS = ps.from_source(range(3))
+REFUSED: dict[str, Callable[[], Any]] = {
+    "path=5 is no path": lambda: NUMBERS.cache(5),  # type: ignore[arg-type]
+    "missing=5 is a int": lambda: ps.read_csv("rows.csv", missing=5),  # type: ignore[arg-type]
+    "7 is not callable": lambda: NUMBERS.map(7),  # type: ignore[arg-type]
+    "filter does not await its function": lambda: NUMBERS.filter(awaited),
+    "an async generator gives no single element": lambda: NUMBERS.map(two),
+    "as_completed() stands in this plan already": lambda: NUMBERS.as_completed().as_completed(),
+    "shard() after as_completed()": lambda: NUMBERS.as_completed().shard(2, 0),
+    "an async function cannot be awaited inside a branch of zip": lambda: NUMBERS.zip(NUMBERS.map(awaited)),
+    "concurrency= has no effect inside a branch of zip": lambda: NUMBERS.zip(NUMBERS.map(keep, concurrency=2)),
+    "shuffle of an endless dataset": lambda: NUMBERS.repeat().shuffle(),
+    "split above shuffle(": lambda: NUMBERS.shuffle(seed=1).split((0.5, 0.5)),
+    f"{3 * 2**62} elements are more than 2**63": lambda: NUMBERS.repeat(2**62),
+    "even='no' is not known": lambda: NUMBERS.shard_by_rank("no", rank=0, num_ranks=2),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_cannot_run_is_refused_where_it_is_written(what: str) -> None:
+    assert what in refused(REFUSED[what]).what

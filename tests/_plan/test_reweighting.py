@@ -8,7 +8,7 @@ import pytest
 import penstock as ps
 from penstock._plan.facts import walk
 from penstock._plan.node import Mix
-from penstock._plan.saved import mix_places, reweighted
+from penstock._plan.saved import reweighted
 from penstock.errors import StateDamaged, StateMismatch
 
 
@@ -18,30 +18,6 @@ def numbers(count: int = 50) -> ps.Dataset:
 
 def mixed(*weights: float, stop: Any = "first_exhausted") -> ps.Dataset:
     return numbers().mix(*[numbers() for _ in weights[1:]], weights=weights, stop=stop)
-
-
-PLACES: list[tuple[str, Callable[[ps.Dataset], ps.Dataset], int | None]] = [
-    ("itself", lambda ds: ds, 5),
-    ("map", lambda ds: ds.map(abs), 5),
-    ("batch", lambda ds: ds.batch(3), 15),
-    ("padded_batch", lambda ds: ds.padded_batch(2), 10),
-    ("skip", lambda ds: ds.skip(7), 12),
-    ("take", lambda ds: ds.take(2), 2),
-    ("shard", lambda ds: ds.take(90).shard(3, 1), 15),
-    ("the last short batch", lambda ds: ds.take(13).batch(3), 13),
-    ("zip", lambda ds: numbers().zip(ds), 5),
-    ("another mix", lambda ds: numbers().mix(ds, weights=[1, 4]), 4),
-    ("a mix that started it over", lambda ds: numbers().mix(ds.take(2), weights=[1, 4], stop="all_exhausted"), None),
-    ("shuffle", lambda ds: ds.shuffle(), None),
-    ("repeat", lambda ds: ds.repeat(2), None),
-    ("concatenate", lambda ds: ds.concatenate(ds), None),
-]
-
-
-@pytest.mark.parametrize(("above", "place"), [row[1:] for row in PLACES], ids=[row[0] for row in PLACES])
-def test_the_place_of_a_mix_follows_from_the_position_above_it(above: Callable[[ps.Dataset], ps.Dataset], place: int | None) -> None:
-    assert mix_places(above(mixed(1, 2))._root, 5)[0] == place
-    assert mix_places(above(mixed(1, 2))._root, None)[0] is None
 
 
 def history_of(root: Any) -> Any:
@@ -98,3 +74,18 @@ def test_what_is_no_history_is_refused(saved: Any) -> None:
     assert "not the weights of 1 mixes with the positions they hold from" in refusal.value.what
     assert refusal.value.where == "load_state_dict()"
     assert "older checkpoint" in refusal.value.fix
+
+
+def test_a_state_of_other_mixes_is_left_alone_when_plans_are_not_compared() -> None:
+    plan = mixed(1, 2)._root
+    assert reweighted(plan, None, 5, strict=False) is plan
+    assert reweighted(plan, [[[0, [1.0, 2.0, 3.0]]]], 5, strict=False) is plan
+    assert reweighted(plan, [[[0, [1.0, 2.0]]], [[0, [1.0, 2.0]]]], 5, strict=False) is plan
+
+
+def test_components_that_are_new_are_counted_from_their_start() -> None:
+    inside = numbers().mix(numbers(), numbers().mix(numbers()))._root
+    root = reweighted(inside, [[[0, [1.0, 1.0]]]], 4, strict=True)
+    assert [len(node.children) for node in walk(root) if isinstance(node, Mix)] == [2, 3]
+    with pytest.raises(StateMismatch, match="the mix had 2 components and has 3 now"):
+        reweighted(mixed(1, 2, 3).shuffle()._root, [[[0, [1.0, 2.0]]]], 5, strict=True)

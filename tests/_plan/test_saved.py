@@ -130,26 +130,6 @@ def test_a_missing_part_is_named(key: str) -> None:
     assert damaged(cut).what == f"the state lacks {key}"
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"step": 4},
-        {"step": float("nan")},
-        {"step": -1},
-        {"position": {"source": [0, 10**30], "done": [], "again": [], "folds": []}},
-        {"plan": PLAN[:2]},
-        {"crc32": 0},
-        {"crc32": None},
-        {"extra": 1},
-        {"dataset": []},
-    ],
-)
-def test_any_changed_value_is_found_by_the_checksum(changes: dict[str, Any]) -> None:
-    error = damaged({**state(), **changes})
-    assert "the checksum of the state is" in error.what
-    assert "cannot be trusted to lose or repeat nothing" in error.fix
-
-
 @pytest.mark.parametrize("number", [0, FORMAT + 1, 99, None, "1"])
 def test_another_format_is_refused_with_both_numbers_and_the_version_that_wrote_it(number: Any) -> None:
     with pytest.raises(StateMismatch) as caught:

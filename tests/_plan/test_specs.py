@@ -9,7 +9,7 @@ import pytest
 import penstock as ps
 from penstock._contracts.element import ArraySpec
 from penstock._plan import node as plan
-from penstock._plan.facts import declared, known_spec, spec_of_plan
+from penstock._plan.facts import declared, free_dimensions, known_spec, spec_of_plan
 from penstock.errors import PlanError
 
 Point = namedtuple("Point", ["x", "y"])
@@ -159,3 +159,19 @@ def arrays() -> ps.Dataset:
 )
 def test_what_arrays_declare_is_known_without_computing_and_is_the_spec_of_an_element(ds: ps.Dataset) -> None:
     assert known_spec(ds._root) == ds.spec()
+
+
+@pytest.mark.parametrize(
+    ("ds", "of_batches", "free"),
+    [
+        (numbers().padded_batch(2), False, [True, True]),
+        (numbers().batch(2), False, [True, False]),
+        (numbers().batch(2, drop_remainder=True).map(abs), True, [False, False]),
+        (numbers().batch(2, drop_remainder=True).flat_map(list), True, [True, False]),
+        (numbers(), True, [True, False]),
+    ],
+    ids=repr,
+)
+def test_the_first_dimension_may_differ_where_a_batch_may_be_short(ds: ps.Dataset, of_batches: bool, free: list[bool]) -> None:
+    may_differ = free_dimensions(ds._root, of_batches=of_batches)
+    assert [may_differ(place) for place in (0, 1)] == free

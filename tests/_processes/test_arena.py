@@ -91,21 +91,6 @@ class Pins:
         return lambda: self.ranges.pop(address)
 
 
-def test_a_buffer_is_pinned_once_however_often_it_is_used_and_not_when_the_arena_is_closed() -> None:
-    pins = Pins()
-    arena = Arena(pins)
-    for _ in range(5):
-        array = np.frombuffer(arena.allocate(10_000), np.uint8)
-        assert pins.ranges == {array.ctypes.data: 12288}
-        del array
-        gc.collect()
-    kept = arena.allocate(10_000), arena.allocate(50_000)
-    assert (len(pins.ranges), pins.num_pinned) == (2, 2)
-    arena.close()
-    assert not pins.ranges
-    del kept
-
-
 def test_a_buffer_is_unpinned_before_its_pages_go_back_and_pinned_when_it_has_them_again(monkeypatch: pytest.MonkeyPatch) -> None:
     pins = Pins()
     arena = Arena(pins)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from _processes import acting
 
-from penstock._processes.child import Child, wait_any
+from penstock._processes.child import Child
 from penstock.errors import PlanError, SpecError, WorkerDied
 
 pytestmark = [
@@ -42,7 +42,7 @@ def test_messages_go_both_ways_and_the_child_ends_by_itself_when_it_is_stopped(m
     assert child.exit_code == 0
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", ["forkserver", "exec"])
 def test_a_killed_child_is_named_with_its_signal_behind_what_it_sent(method: str) -> None:
     with running(acting.kill_itself, signal.SIGKILL, method=method, name="worker 7") as child:
         assert child.receive() == "before"
@@ -149,24 +149,11 @@ def test_the_death_of_a_child_is_seen_although_a_process_that_it_forked_holds_it
 def test_signals_are_the_parents_business() -> None:
     before = signal.signal(signal.SIGTERM, lambda *_: None)
     try:
-        for method in METHODS:
+        for method in ("forkserver", "fork"):
             with running(acting.tell_handlers, method=method) as child:
                 assert child.receive() == (int(signal.SIG_IGN), int(signal.SIG_DFL))
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def test_waiting_for_any_returns_those_that_said_something_or_ended() -> None:
-    with running(acting.echo, name="a") as a, running(acting.echo, name="b") as b:
-        assert wait_any([a, b], timeout_s=0.0) == []
-        b.send(1)
-        assert wait_any([a, b]) == [b]
-        assert wait_any([a, b]) == [b]  # until it is taken
-        b.receive()
-        os.kill(a.pid, signal.SIGKILL)
-        assert wait_any([a, b]) == [a]
-        with pytest.raises(WorkerDied):
-            a.receive()
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from _processes import acting
+from core import core
 
 import penstock as ps
 from penstock._processes.child import Child
@@ -56,7 +57,7 @@ def own_environment(tmp_path: Path) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(folders), "TMPDIR": str(tmp_path)}
 
 
-METHODS = ["forkserver", "exec", "fork", pytest.param("spawn", marks=pytest.mark.slow)]
+METHODS = core(["forkserver", "exec", "fork", "spawn"], 2)
 
 
 @contextmanager

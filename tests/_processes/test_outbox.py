@@ -124,22 +124,6 @@ def test_a_slot_is_used_again_when_the_last_view_is_gone_and_not_before(mapped: 
     assert third.sum() == 20_000
 
 
-def test_a_slot_that_is_too_small_is_replaced_by_a_larger_one(mapped: Both) -> None:
-    sizes = []
-    for num in (1000, 10_000, 100_000, 1_000_000):
-        found = mapped.through(np.arange(num))
-        assert found[-1] == num - 1
-        sizes.append(mapped.last.new_bytes)
-        if num > 1000:
-            assert mapped.last.dropped == (mapped.last.slot - 1,)
-        del found
-        mapped.give_back()
-    assert sizes == sorted(sizes)
-    small = mapped.through(np.arange(1000))
-    assert mapped.last.new_bytes == 0
-    assert small[-1] == 999
-
-
 def test_a_consumer_that_keeps_everything_costs_bytes_and_neither_slots_nor_descriptors(mapped: Both) -> None:
     kept = []
     for number in range(50):
