@@ -30,16 +30,6 @@ def test_a_source_that_gives_another_number_of_elements_than_it_is_asked_for_is_
     assert f"asked for 3 elements at once and gave {given}" in str(caught.value.error)
 
 
-@pytest.mark.parametrize("tree", [COLUMNS, np.arange(10), (np.arange(10), {"z": np.arange(10)}), [np.arange(10)]])
-def test_rows_and_columns_of_one_block_hold_the_same(tree: Any) -> None:
-    source = ArraySource(tree)
-    lazy = block([5, 2], source=source, column_source=source)
-    split = block([5, 2], columns=(lazy.structure(), lazy.columns()))
-    assert repr(split.rows()) == repr(lazy.rows())
-    assert repr(block([5, 2], columns=(lazy.structure(), lazy.columns())).first()) == repr(split.rows()[0])
-    assert repr(block([5, 2], source=source, column_source=source).first()) == repr(split.rows()[0])
-
-
 class FailingColumns(ArraySource):
     """Columns of which some rows cannot be read; says which, or not."""
 

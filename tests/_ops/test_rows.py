@@ -145,17 +145,3 @@ def test_rows_that_are_missing_are_left_out_of_their_batches(name: str, sizes: l
         else:
             assert batch["b"].tolist() == some
             assert [values[0] for values in batch["a"].tolist()] == some
-
-
-def test_of_elements_that_do_not_fit_each_other_those_that_are_left_are_judged() -> None:
-    bad: dict[int, ElementFailed] = {}
-    rows = rows_of([3, 3, 2])
-    for row in (0, 2, 3, 4, 6, 7):
-        rows.put(row, "a" if row == 4 else row)
-    found = rows.finish(3, bad, missing={1, 5})
-    assert [None if batch is None else batch.tolist() for batch in found] == [[0, 2], None, [6, 7]]
-    assert sorted(bad) == [1]
-    assert name(4) in str(bad[1].error)
-    alone = rows_of([2])
-    alone.put(1, "a")
-    assert alone.finish(1, missing=[0])[0].tolist() == ["a"]

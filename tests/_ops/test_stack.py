@@ -221,19 +221,6 @@ def test_the_order_of_keys_does_not_matter_at_any_depth(rows: tuple[Any, Any]) -
         assert [structure_of(item) for item in feed] == [structure_of(one), structure_of(other)]  # that of its first element
 
 
-def test_keys_are_put_in_order_as_far_down_as_elements_are_alike() -> None:
-    words = refused([{"a": {"x": 1, "y": 2}, "b": 1}, {"b": 1, "a": {"y": 1, "z": 2}}]).what
-    assert words.endswith("{'a': {'x': array, 'y': array}, 'b': array} in one and {'a': {'y': array, 'z': array}, 'b': array} in the other")
-    assert "[1] is int64[] in one and float64[] in the other" in refused([({"x": 1}, 2), ({"x": 1}, 2.0)]).what
-    for one, other in (
-        ([{"x": 1}], ({"x": 1},)),
-        (({"x": 1},), ({"x": 1}, 2)),
-        (Point({"x": 1}, 2), ({"x": 1}, 2)),
-        ({"x": {"y": 1}}, {"x": 1}),
-    ):
-        assert "the structure is " in refused([one, other]).what
-
-
 @pytest.mark.parametrize("place", [0, 5])
 def test_masks_are_not_lost_in_a_batch(place: int) -> None:
     rows: list[Any] = [{"m": np.ones(3)} for _ in range(8)]

@@ -33,13 +33,6 @@ def test_a_flat_map_gives_all_results_in_order_each_with_a_key_of_its_own(rows: 
     assert len(set(keys(found))) == len(found)
 
 
-def test_results_of_results_have_keys_of_their_own_too() -> None:
-    op = FlatMapOp(lambda x: [x] * 5, "five")
-    once, where = op.filter_step(block([1, 2]), origins([1, 2]))
-    twice, _ = op.filter_step(once, where)
-    assert len(set(keys(twice))) == 50
-
-
 class Tensor:
     """What PyTorch, JAX and TensorFlow have in common."""
 

@@ -265,54 +265,6 @@ def test_an_element_that_is_no_dict_is_named_with_its_type() -> None:
     assert "step0 reads the field 'image' of a dict, but the element is a ndarray" in str(error)
 
 
-@dataclass(frozen=True)
-class Both:
-    """Two transforms in one."""
-
-    parts: tuple[Any, ...]
-    field: str = "image"
-    out_field: str = "image"
-
-    @property
-    def num_draws(self) -> int:
-        return sum(part.num_draws for part in self.parts)
-
-    def apply(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: NDArray[Any] | None) -> NDArray[Any]:
-        for part in self.parts:
-            value, draws = part.apply(value, draws[: part.num_draws], None, None), draws[part.num_draws :]
-        return value  # type: ignore[no-any-return]
-
-
-@dataclass(frozen=True)
-class Refuse(View):
-    error: Any = ValueError
-
-    def apply(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: NDArray[Any] | None) -> NDArray[Any]:
-        if self.error is not None:
-            raise self.error("refused")
-        return np.array(value)
-
-
-def in_one(*transforms: Any) -> TransformsOp:
-    parts = steps(*transforms)
-    return TransformsOp((Step(Both(transforms), "+".join(part.name for part in parts), 0, 0, True, parts),), 9, False)
-
-
-@pytest.mark.parametrize(
-    ("transforms", "name"),
-    [
-        ((Refuse(), Refuse()), "step0"),
-        ((Brighten(), Refuse(), Refuse()), "step1"),
-        ((Brighten(), Brighten(), Refuse()), "step2"),
-        ((Refuse(error=KeyboardInterrupt), Brighten()), "step0"),
-    ],
-)
-def test_a_failure_of_steps_in_one_names_the_one_that_fails(transforms: Any, name: str) -> None:
-    found = failure(in_one(*transforms), block("rows"))
-    assert (found.offset, found.stage) == (0, name)
-    assert str(found.error) == "refused"
-
-
 BRIGHT = {"image": ArraySpec((8, 8, 3), np.dtype(np.float64)), "label": ArraySpec((), np.dtype(np.int64))}
 CUT = {"image": ArraySpec((7, None, 3), np.dtype(np.float64)), "label": ArraySpec((), np.dtype(np.int64))}
 

@@ -38,10 +38,6 @@ def kill_itself(pipe: Pipe, number: int) -> None:
     os.kill(os.getpid(), number)
 
 
-def die(pipe: Pipe, number: int) -> None:
-    os.kill(os.getpid(), number)
-
-
 def leave(pipe: Pipe, code: int) -> None:
     os._exit(code)
 
@@ -105,11 +101,6 @@ def post_arrays(pipe: Pipe, num: int, size: int) -> None:
     for number in range(num):
         outbox.send(np.full(size, number))
     pipe.receive()
-
-
-def post_arrays_and_die(pipe: Pipe, size: int) -> None:
-    Outbox(pipe).send(np.ones(size))
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def post_arrays_on_credit(pipe: Pipe, num: int, size: int) -> None:
@@ -229,12 +220,6 @@ def compute_with(pipe: Pipe, module: str) -> None:
 
 def _multiply() -> None:
     assert (np.ones((500, 500)) @ np.ones((500, 500)))[0, 0] == 500
-
-
-def load_without_end(fifo: str, descriptor: int) -> None:
-    with open(fifo, "wb"):
-        pass
-    threading.Event().wait()
 
 
 def tell_why_no_processes(pipe: Pipe) -> None:

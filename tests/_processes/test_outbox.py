@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from penstock._processes.inbox import Inbox
-from penstock._processes.outbox import Outbox, Parcelled, has_shared_memory
+from penstock._processes.outbox import Outbox, has_shared_memory
 from penstock._processes.pipe import Pipe
 
 needs_memory_files = pytest.mark.skipif(not has_shared_memory(), reason="no anonymous memory files here")
@@ -86,23 +86,6 @@ def test_trees_of_arrays_of_any_dtype_layout_and_size_arrive_bit_by_bit(both: Bo
         assert same(value, found)
         del found
         both.give_back()
-
-
-def test_arrays_lie_in_the_memory_of_the_slot_aligned_and_the_message_is_small(mapped: Both) -> None:
-    value = {"x": np.zeros((32, 224, 224), np.float32), "y": np.zeros(7, np.int8), "z": np.zeros(9)}
-    mapped.outbox.send(value)
-    message = mapped.other.receive()
-    assert isinstance(message, Parcelled)
-    assert message.new_bytes >= sum(array.nbytes for array in value.values())
-    import pickle
-
-    assert len(pickle.dumps(message)) < 4096
-    found = mapped.inbox.open(message, mapped.other.take_fd)
-    assert all(array.ctypes.data % 64 == 0 for array in found.values())
-    with open("/proc/self/maps") as maps:
-        spans = [[int(part, 16) for part in line.split()[0].split("-")] for line in maps if "memfd:penstock" in line]
-    for array in found.values():
-        assert any(begin <= array.ctypes.data < end for begin, end in spans)
 
 
 def test_a_slot_is_used_again_when_the_last_view_is_gone_and_not_before(mapped: Both) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pickle
 import socket
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -44,23 +43,6 @@ def test_messages_that_arrive_in_pieces_are_put_together(cuts: list[int]) -> Non
             while (message := pipe.take()) is not None:
                 found.append(message)
         assert found == [(MESSAGE, one), (MESSAGE, two)]
-
-
-def test_several_threads_send_whole_messages(ends: tuple[Pipe, Pipe]) -> None:
-    one, other = ends
-
-    def send(number: int) -> None:
-        for count in range(50):
-            one.send((number, count, bytes(5000)))
-
-    threads = [threading.Thread(target=send, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    got = [other.receive()[:2] for _ in range(200)]
-    for thread in threads:
-        thread.join()
-    for number in range(4):
-        assert [count for sender, count in got if sender == number] == list(range(50))
 
 
 def test_descriptors_come_with_their_messages(ends: tuple[Pipe, Pipe]) -> None:

@@ -247,6 +247,7 @@ print(list(feed), *feed.stats().notices)
 """
 
 
+@pytest.mark.slow
 def test_cached_functions_and_properties_and_new_types_of_the_program_go_along(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", LATER], capture_output=True, text=True, check=False, cwd=tmp_path)
     told = "'Rows': called in 2 worker processes; what they change there stays there"
