@@ -1,15 +1,13 @@
 from __future__ import annotations
 
-import os
 from collections import OrderedDict, deque
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from penstock._contracts.arguments import flag, listed, path_name, real_number, whole_number
+from penstock._contracts.arguments import flag, listed, real_number, whole_number
 
 
 @pytest.mark.parametrize("value", [0, -3, 2**70, np.int64(5), np.uint8(5), np.array(5)])
@@ -52,13 +50,3 @@ def test_what_has_an_order_is_a_list(values: Any) -> None:
 @pytest.mark.parametrize("values", ["12", b"12", bytearray(b"12"), {1, 2}, frozenset([1]), {1: 2}, {1: 2}.keys(), OrderedDict(), 5, None])
 def test_what_has_no_order_or_no_parts_is_no_list(values: Any) -> None:
     assert listed(values) is None
-
-
-@pytest.mark.parametrize("path", ["a/../b", b"b", Path("b")])
-def test_a_path_is_absolute(path: Any) -> None:
-    assert path_name(path) == os.path.abspath("b")
-
-
-@pytest.mark.parametrize("path", [5, True, None, "", b"", [], 1.5])
-def test_what_is_no_path_is_none(path: Any) -> None:
-    assert path_name(path) is None

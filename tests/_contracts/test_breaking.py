@@ -9,7 +9,6 @@ from collections.abc import Iterator
 import pytest
 
 from penstock._contracts.failing import ReadBrokenOff
-from penstock._contracts.policy import Raise, Retry, Skip, decide
 from penstock._contracts.process import Breaker, breakable, uninterrupted
 
 
@@ -53,31 +52,6 @@ def test_waits_of_all_attached_threads_end_and_are_named() -> None:
     assert all(error.__suppress_context__ for error in caught)
 
 
-def test_a_thread_is_attached_in_the_with_block_and_to_the_innermost(attached: Breaker) -> None:
-    assert attached.is_attached
-    with Breaker().attached():
-        assert not attached.is_attached
-        attached.break_off()
-        with breakable(lambda: None, Woken, "key"):  # of the inner one, which goes on
-            pass
-    assert attached.is_attached
-    with pytest.raises(ReadBrokenOff):
-        wait(threading.Event())
-    seen: list[bool] = []
-    thread = threading.Thread(target=lambda: seen.append(attached.is_attached))
-    thread.start()
-    thread.join()
-    assert seen == [False]
-
-
-def test_a_wait_that_begins_behind_the_end_ends_at_once(attached: Breaker) -> None:
-    attached.break_off()
-    attached.break_off()
-    for _ in range(2):
-        with pytest.raises(ReadBrokenOff):
-            wait(threading.Event())
-
-
 def test_what_ends_otherwise_is_left_alone(attached: Breaker) -> None:
     end = threading.Event()
     end.set()
@@ -89,28 +63,6 @@ def test_what_ends_otherwise_is_left_alone(attached: Breaker) -> None:
         pass
     attached.break_off()
     assert end.is_set()  # that wait is over
-
-
-def test_threads_without_a_breaker_wait_as_ever() -> None:
-    end, caught = threading.Event(), []
-    end.set()
-
-    def work() -> None:
-        try:
-            wait(end)
-        except Woken as error:
-            caught.append(error)
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    assert len(caught) == 1
-
-
-def test_no_policy_takes_it_for_a_bad_element() -> None:
-    error = ReadBrokenOff("what", where="where", fix="fix")
-    for policy in (Skip(), Retry(3, then=Skip())):
-        assert decide(policy, error, 0) == Raise()
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no timers that raise a signal")

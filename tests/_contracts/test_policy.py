@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock._contracts.policy import Raise, Replace, Retry, Skip, decide, final
+from penstock._contracts.policy import Raise, Replace, Retry, Skip, decide
 from penstock.errors import PlanError
 
 RATE = "give a whole number >= 0, or a share of what is read as a float in 0.0..1.0, such as 0.01"
@@ -72,9 +72,3 @@ def test_waits_double_up_to_half_a_minute() -> None:
     assert [Retry(9, backoff_s=0.5).wait_s(retry) for retry in range(8)] == [0.5, 1, 2, 4, 8, 16, 30, 30]
     assert Retry(1).wait_s(1000) == 0.0
     assert Retry(1, backoff_s=1.0).wait_s(10**6) == 30.0
-
-
-def test_a_policy_ends_in_one_of_three() -> None:
-    assert final(Retry(1)) == Raise()
-    assert final(Retry(1, then=Replace(2))) == Replace(2)
-    assert final(Skip()) == Skip(None, errors=(Exception,))

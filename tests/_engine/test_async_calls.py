@@ -1,14 +1,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
-import time
 from typing import Any
 
 import numpy as np
 
 from penstock._engine.async_calls import AsyncCalls, gather_alone
-from penstock._engine.chunk import Claim
 from penstock._ops.block import Block
 from penstock._ops.map import AwaitedOp, CallResult
 
@@ -86,30 +83,6 @@ def test_a_failure_cancels_what_stands_behind_it_in_its_block_only() -> None:
     assert cancelled == [2, 3]  # 4 was never begun
 
 
-def test_an_earlier_failure_that_comes_later_wins() -> None:
-    async def fn(x: int) -> int:
-        for _ in range(9 - x):
-            await asyncio.sleep(0)
-        raise LookupError(x)
-
-    (found,) = asyncio.run(run(lanes_of(fn, 4), [0, 1, 2]))
-    assert [str(outcome.error) for outcome in found] == ["0"]
-
-
-def test_a_context_of_its_own_for_every_call() -> None:
-    import contextvars
-
-    variable: contextvars.ContextVar[int] = contextvars.ContextVar("variable", default=-1)
-
-    async def fn(x: int) -> int:
-        before = variable.get()
-        variable.set(x)
-        return before
-
-    (found,) = asyncio.run(run(lanes_of(fn, 1), [0, 1, 2]))
-    assert [outcome.value for outcome in found] == [-1, -1, -1]
-
-
 def test_cancel_waits_for_what_cleans_up() -> None:
     ended: list[int] = []
 
@@ -130,78 +103,3 @@ def test_cancel_waits_for_what_cleans_up() -> None:
 
     asyncio.run(main())
     assert sorted(ended) == [0, 1]
-
-
-def test_the_calls_in_flight_are_named_with_their_begin_until_they_end() -> None:
-    async def fn(x: int) -> int:
-        await event.wait()
-        return x
-
-    task = Claim(0, 0, None, 0, 3, None)
-    event = asyncio.Event()
-
-    async def main() -> None:
-        lanes = lanes_of(fn, 2)
-        over = asyncio.get_running_loop().create_future()
-        lanes.add(block_of([0, 1, 2]), lambda outcomes, _: over.set_result(outcomes), task)
-        before = time.perf_counter_ns()
-        found = lanes.in_flight()
-        assert [(call.offset, call.call_slot, call.task is task, call.block.rows()) for _, call in found] == [
-            (0, 0, True, [0, 1, 2]), (1, 1, True, [0, 1, 2]),
-        ]  # fmt: skip
-        assert 0 < found[0][1].begin_ns <= found[1][1].begin_ns <= before
-        assert not any(awaited.done() for awaited, _ in found)
-        event.set()
-        await over
-        assert lanes.in_flight() == []
-
-    asyncio.run(main())
-
-
-def test_what_a_hook_raises_is_heard() -> None:
-    heard: list[BaseException] = []
-
-    async def fn(x: int) -> int:
-        return x
-
-    async def main() -> None:
-        lanes = lanes_of(fn, 2, on_error=heard.append)
-        lanes.add(block_of([0]), lambda *_: heard[0])
-        while not heard:
-            await asyncio.sleep(0)
-
-    asyncio.run(main())
-    assert isinstance(heard[0], IndexError)
-
-
-def test_each_call_has_a_task_and_a_context_of_its_own() -> None:
-    seen: contextvars.ContextVar[int] = contextvars.ContextVar("seen", default=-1)
-    tasks: set[Any] = set()
-
-    async def fn(x: int) -> int:
-        tasks.add(asyncio.current_task())
-        before = seen.get()
-        seen.set(x)
-        await asyncio.sleep(0)
-        assert seen.get() == x
-        return before
-
-    found = asyncio.run(run(lanes_of(fn, 2), list(range(20))))
-    assert [outcome.value for outcome in found[0]] == [-1] * 20
-    assert len(tasks) == 20
-
-
-def test_a_call_that_is_cancelled_before_its_first_step_has_failed() -> None:
-    begun: list[int] = []
-
-    async def fn(x: int) -> int:
-        begun.append(x)
-        if x == 0:
-            for task in asyncio.all_tasks() - {asyncio.current_task()}:
-                if task.get_name() == "penstock fn":
-                    task.cancel()
-        return x
-
-    found = asyncio.run(run(lanes_of(fn, 3), [0, 1, 2, 3]))
-    assert set(begun) <= {0, 3}  # the fourth may take the place of the first before it is known that the second failed
-    assert [type(outcome.error) for outcome in found[0]] == [type(None), asyncio.CancelledError]

@@ -5,12 +5,9 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock._engine.chunk import Chunk, Collected, Counted, Entry, LostElement, Result, Token
+from penstock._engine.chunk import Chunk, Collected, LostElement, Result, Token
 from penstock._engine.committing import LeftOut, ReadCount
-from penstock._engine.error_policy import LossLedger
-from penstock._engine.folding import FoldRules, FoldRunner, Sequenced
 from penstock._engine.lowering import lower
-from penstock.errors import TooManySkipped
 
 
 def chunk_of(
@@ -31,79 +28,6 @@ def chunk_of(
 
 def loss(item: int, how: int, limit: int | None = None) -> LostElement:
     return LostElement(item, item, how, "on_error", limit, (0, item, 0), "", (), None, "f", 0, ValueError("bad"), 0)
-
-
-def through(chunk: Chunk, *, equal_steps: bool = False, ledger: LossLedger | None = None) -> Sequenced:
-    """Let a chunk through a runner of no folds."""
-    runner = FoldRunner((), Token((0, chunk.first)), None, transparent=True, ledger=ledger, rules=FoldRules(equal_steps=equal_steps))
-    return runner.take(chunk)
-
-
-def values(out: Sequenced) -> list[Any]:
-    return [item.value for item in out.items]
-
-
-def test_places_are_counted_on_while_nothing_was_replaced() -> None:
-    out = through(chunk_of(["a", "b"], 4))
-    assert (out.items, out.tokens, out.tail, out.unchanged) == (["a", "b"], Counted(Token((0, 4))), None, True)
-
-
-def test_a_replaced_element_is_in_the_state_behind_it_and_not_before_it() -> None:
-    out = through(chunk_of(["a", "b", "c"], 4, lost=(loss(1, 2),)))
-    assert (values(out), out.tail, out.unchanged) == (["a", "b", "c"], None, False)
-    assert isinstance(out.tokens, list)
-    assert [token.source for token in out.tokens] == [(0, 5), (0, 6), (0, 7)]
-    one = (Entry("replaced", "on_error", 1, 0, 1),)
-    assert [token.loss_counts for token in out.tokens] == [(), one, one]
-
-
-def test_a_chunk_behind_a_loss_has_its_count_in_all_its_tokens() -> None:
-    ledger = LossLedger()
-    through(chunk_of(["a"], lost=(loss(0, 2),)), ledger=ledger)
-    out = through(chunk_of(["b", "c"], 1), ledger=ledger)
-    assert out.unchanged
-    one = (Entry("replaced", "on_error", 1, 0, 1),)
-    assert isinstance(out.tokens, Counted)
-    assert [out.tokens.behind(count) for count in (1, 2)] == [Token((0, number), loss_counts=one) for number in (2, 3)]
-
-
-def test_what_stands_before_one_too_many_is_delivered() -> None:
-    out = through(chunk_of(["a", "b", "c"], lost=(loss(0, 1, 1), loss(2, 1, 1))))
-    assert values(out) == ["a", "b"]
-    assert len(out.tokens) == 2  # type: ignore[arg-type]
-    assert out.tail is not None
-    assert out.tail is out.excess
-    assert out.tail.at == 2
-    assert "2 elements were replaced, the limit is 1" in str(out.tail.error)
-
-
-@pytest.mark.parametrize("equal_steps", [False, True])
-def test_an_item_with_nothing_left_is_an_error_where_ranks_make_as_many_steps(equal_steps: bool) -> None:
-    chunk = chunk_of(["a", "c"], num_items=3, lost=(loss(0, 1), loss(1, 0)))
-    chunk.result = Result(["a", "c"], [0, 2], None)
-    out = through(chunk, equal_steps=equal_steps)
-    if not equal_steps:
-        assert (values(out), out.tail) == (["a", "c"], None)
-        return
-    assert values(out) == ["a"]
-    assert out.excess is not None
-    assert (out.excess.at, out.tail) == (1, out.excess)
-    error = out.excess.error
-    assert isinstance(error, TooManySkipped)
-    assert error.what == "Skip left out a whole step, a batch or an element, and beside shard() every rank must make as many steps"
-    assert error.where == "Skip() of on_error; the last element: epoch 0 index 1"
-    assert error.fix == "use Replace(), which puts another element in the place of one that fails, or larger batches"
-    assert error.__cause__ is not None
-    assert str(error.__cause__) == "bad"
-
-
-def test_what_a_filter_drops_or_an_earlier_run_left_out_is_no_error_where_ranks_make_as_many_steps() -> None:
-    chunk = chunk_of(["b"], num_items=2)
-    chunk.result = Result(["b"], [1], None)
-    assert through(chunk, equal_steps=True).tail is None
-    again = chunk_of(["b"], num_items=2, lost=(loss(0, 0)._replace(error=None),))
-    again.result = Result(["b"], [1], None)
-    assert through(again, equal_steps=True).tail is None
 
 
 @pytest.mark.parametrize(("items", "wrong"), [(6, False), (5, True), (7, True)])
@@ -132,12 +56,6 @@ def test_an_endless_repeat_of_what_is_all_left_out_is_noticed_after_two_passes_a
     assert numbers_until_it_is_noticed(LeftOut(10, 0, random=False), 10, lost=5) == 30
     assert numbers_until_it_is_noticed(LeftOut(500, 0, random=False), 500, lost=5) == 2
     assert numbers_until_it_is_noticed(LeftOut(500, 0, random=True), 500, lost=5) == 2
-
-
-def test_where_a_filter_drops_some_it_takes_more_passes_and_no_random_numbers() -> None:
-    assert numbers_until_it_is_noticed(LeftOut(10, 0, random=False), 10, lost=1) == 100
-    assert numbers_until_it_is_noticed(LeftOut(10, 0, random=True), 10, lost=1) is None
-    assert numbers_until_it_is_noticed(LeftOut(10, 0, random=False), 10, lost=0) is None
 
 
 def test_one_element_that_is_left_begins_the_count_anew() -> None:

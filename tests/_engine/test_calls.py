@@ -74,32 +74,6 @@ class Loop:
         return self.watch.facts(scheduler, timeout_ns)
 
 
-async def for_ever(_: int) -> None:
-    await asyncio.Event().wait()
-
-
-def test_calls_grow_old_while_the_loop_goes_round() -> None:
-    with Loop(for_ever, 6) as loop:
-        assert loop.look()  # they began
-        assert not loop.look()
-        assert loop.watch.busy
-        while not loop.watch.overdue(30 * MS):  # time in which the loop waited for a CPU is not counted
-            assert not loop.look()
-        assert not loop.watch.overdue(30 * MS)  # said once
-        while not loop.watch.overdue(30 * MS):
-            assert not loop.look()
-        facts, more, late = loop.facts(30 * MS)
-    assert [(fact.index, fact.stage, fact.call, fact.stuck, fact.blocks) for fact in facts] == [
-        (lane, "fetch", True, True, False) for lane in range(4)
-    ]
-    assert facts[0].element == "an element"  # the engine has claimed none here
-    assert facts[0].stack[0].function == "for_ever"
-    assert facts[0].stack[-1].function == "Event.wait"
-    assert facts[0].lasted_s >= 0.06
-    assert (more, late) == (2, 2)
-    assert not loop.watch.busy
-
-
 def test_a_call_that_blocks_the_loop_is_told_from_those_that_wait() -> None:
     there, go = threading.Event(), threading.Event()
 
@@ -121,31 +95,3 @@ def test_a_call_that_blocks_the_loop_is_told_from_those_that_wait() -> None:
     assert facts[0].stack[0].function.endswith("<locals>.block")
     assert facts[0].stack[0].text == "go.wait()"
     assert (more, late) == (0, 0)
-
-
-def test_something_else_that_blocks_the_loop_is_named_as_none_of_the_calls() -> None:
-    there, go = threading.Event(), threading.Event()
-
-    def block() -> None:
-        there.set()
-        go.wait()
-
-    with Loop(for_ever, 1) as loop:
-        loop.loop.call_soon_threadsafe(block)
-        assert there.wait(LIMIT_S)
-        loop.answers = False
-        for _ in range(4):
-            loop.look()
-        (first, second), _, _ = loop.facts(50 * MS)
-        go.set()
-    assert (first.stage, first.element, first.blocks, first.stack[0].text) == ("", "none of the calls of the feed", True, "go.wait()")
-    assert (second.stage, second.stuck) == ("fetch", False)
-
-
-def test_a_loop_that_answers_late_because_it_got_no_cpu_is_not_held_up() -> None:
-    with Loop(for_ever, 1) as loop:
-        loop.answers, loop.deaf = False, True  # nothing reaches it
-        for _ in range(4):
-            loop.look()
-        facts, _, _ = loop.facts(50 * MS)
-    assert [(fact.blocks, fact.stuck) for fact in facts] == [(False, True)]

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from itertools import groupby, pairwise
+from itertools import groupby
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock._engine.chunk import IN_ORDER, Chunk, Completed, CompletedRun, FoldState, KeyedElement, Reached, Result, StreamState, Token
+from penstock._engine.chunk import Chunk, Completed, FoldState, KeyedElement, Result, Token
 from penstock._engine.committing import CompletionOrder
 from penstock._engine.folding import FoldRunner, size_of, unmeasured
 from penstock._ops.block import Block
@@ -41,137 +40,6 @@ def left_of(token: Token, length: int, passes: int) -> list[Position]:
     number, watermark = token.source
     done = {(number, position) for begin, end in [(0, watermark), *token.done.runs] for position in range(begin, end)}
     return [(one, place) for one in range(number, passes) for place in range(length) if (one, place) not in done]
-
-
-def shuffled(length: int, passes: int, most: int, chance: Any) -> list[Chunk]:
-    """Cut passes into chunks, and shuffle those of each pass; the end of it is a chunk of its own, as in a segment."""
-    out: list[Chunk] = []
-    for number in range(passes):
-        borders = [0]
-        while borders[-1] < length:
-            borders.append(min(length, borders[-1] + chance.randint(1, most)))
-        chunks = [chunk_of(begin, end - begin, number) for begin, end in pairwise(borders)]
-        chance.shuffle(chunks)
-        out += [*chunks, chunk_of(length, 0, number, ends=True)]
-    return out
-
-
-def token_behind(chunk: Chunk, number: int) -> Token:
-    return chunk.token_after(number)
-
-
-@given(st.integers(0, 20), st.integers(1, 3), st.integers(1, 6), st.randoms(use_true_random=False))
-def test_in_whatever_order_they_come_a_token_names_exactly_what_did_not(length: int, passes: int, most: int, chance: Any) -> None:
-    order, came = CompletionOrder(START), list[Position]()
-    everything = [(number, place) for number in range(passes) for place in range(length)]
-    for chunk in shuffled(length, passes, most, chance):
-        order.put(chunk)
-        for number, position in enumerate(positions(chunk)):
-            came.append(position)
-            token = token_behind(chunk, number)
-            assert sorted(came + left_of(token, length, passes)) == everything
-            runs = [(0, token.source[1]), *token.done.runs]
-            assert all(before[1] < after[0] for before, after in pairwise(runs))
-            assert all(begin < end for begin, end in token.done.runs)
-        if chunk.ends_pass:
-            assert chunk.pass_token is not None
-            assert (chunk.pass_token.source, chunk.pass_token.done.runs) == ((chunk.pass_number + 1, 0), ())
-    assert sorted(came) == everything
-
-
-@given(st.integers(1, 20), st.integers(1, 3), st.integers(1, 6), st.randoms(use_true_random=False), st.data())
-def test_between_two_places_is_what_went_on_between_them_in_its_order(
-    length: int, passes: int, most: int, chance: Any, data: st.DataObject
-) -> None:
-    order = CompletionOrder(START)
-    came: list[Position] = []
-    assert order.start.done.at is not None
-    places = [order.start.done.at]
-    for chunk in shuffled(length, passes, most, chance):
-        order.put(chunk)
-        came += positions(chunk)
-        found = [token_behind(chunk, number).done.at for number in range(chunk.num_items)]
-        places += [place for place in found if place is not None]
-        if chunk.ends_pass:
-            assert chunk.pass_token is not None
-            at = chunk.pass_token.done.at
-            assert at is not None
-            assert at.up_to(places[-1]) == places[-1].up_to(at) == ()
-    first = data.draw(st.integers(0, len(came)))
-    last = data.draw(st.integers(first, len(came)))
-    runs = places[first].up_to(places[last])
-    assert spread(runs) == came[first:last]
-    assert all(begin < end for _, begin, end in runs)
-    behind = Token((0, 0), done=Completed(at=places[first]))
-    assert behind.read_up_to(Token((0, 0), done=Completed(at=places[last]))).done.taken == runs
-
-
-def test_a_fold_that_has_read_on_itself_says_up_to_where_what_is_above_it_has_read() -> None:
-    step = CompletedRun(0, 3, 8)
-    here, there, further = (Token((0, 0), done=Completed(at=Reached(step, count))) for count in (1, 2, 4))
-    ahead = there.read_up_to(further)
-    assert here.read_up_to(ahead).done.taken == ((0, 4, 7),)
-    assert here.read_up_to(START) is here
-    assert Completed(again=((0, 1, 2),)).taken == ((0, 1, 2),)
-
-
-def test_what_was_delivered_before_counts_as_done_and_the_order_begins_anew() -> None:
-    order = CompletionOrder(Token((1, 2), done=Completed(((4, 6),), ((1, 7, 8),))))
-    assert order.start.source == (1, 2)
-    assert order.start.done.taken == ((1, 7, 8),)
-    first, second = chunk_of(7, 1, 1), chunk_of(2, 2, 1)
-    order.put(first)
-    order.put(second)
-    tokens = [token_behind(first, 0), token_behind(second, 0), token_behind(second, 1)]
-    assert [(token.source, token.done.runs, token.done.again) for token in tokens] == [
-        ((1, 2), ((4, 6), (7, 8)), ()),
-        ((1, 3), ((4, 6), (7, 8)), ()),
-        ((1, 6), ((7, 8),), ()),
-    ]
-    following = chunk_of(5, 1, 2)
-    order.put(following)
-    assert (token_behind(following, 0).source, token_behind(following, 0).done.runs) == ((2, 0), ((5, 6),))
-
-
-def test_the_tokens_of_a_chunk_are_a_sequence() -> None:
-    chunk = chunk_of(4, 3)
-    CompletionOrder(Token((0, 4))).put(chunk)
-    tokens = chunk.tokens
-    assert tokens is not None
-    assert not isinstance(tokens, list)
-    assert [token.source for token in tokens[1:]] == [(0, 6), (0, 7)]  # type: ignore[index, union-attr]
-    assert tokens[-1].source == (0, 7)  # type: ignore[index]
-    for outside in (3, -4):
-        with pytest.raises(IndexError):
-            tokens[outside]  # type: ignore[index]
-    rest = chunk.cut(1)
-    assert [chunk.token_after(0).source, rest.token_after(0).source] == [(0, 5), (0, 6)]
-
-
-def test_a_token_has_the_last_note_at_or_before_its_watermark() -> None:
-    def noted(first: int, pass_number: int = 0, *, ends: bool = False) -> Chunk:
-        chunk = chunk_of(first, 2, pass_number, ends=ends)
-        note = StreamState(pass_number, first + 1, first)
-        chunk.tokens = [Token((pass_number, first + 1 + place), note=note) for place in range(2)]
-        chunk.pass_token = Token((pass_number + 1, 0), note=note) if ends else None
-        return chunk
-
-    def notes(chunk: Chunk) -> list[Any]:
-        order.put(chunk)
-        return [token.note and token.note.state for token in (token_behind(chunk, number) for number in range(2))]
-
-    order = CompletionOrder(Token((0, 2), note=StreamState(0, 1, "old")))
-    assert notes(noted(4)) == ["old", "old"]
-    assert notes(noted(2)) == [2, 4]
-    assert notes(noted(8)) == [4, 4]
-    ending = noted(6, ends=True)
-    assert notes(ending) == [6, 8]
-    assert ending.pass_token is not None
-    assert ending.pass_token.note == StreamState(0, 7, 6)
-    assert notes(noted(2, 1)) == [8, 8]
-    assert notes(noted(0, 1)) == [0, 2]
-    order = CompletionOrder(START)
-    assert notes(noted(3)) == [None, None]
 
 
 # -- with folds behind them -------------------------------------------------------------------------------------------------------------
@@ -306,8 +174,3 @@ def test_runs_that_are_saved_and_resumed_are_one_run_over_the_positions_in_the_o
         if place < 2:
             taken = [position for position in taken if position not in done]
     assert seen == in_order(folds, taken, copies, passes)
-
-
-def test_a_place_that_nothing_was_taken_behind_is_that_of_an_ordered_run() -> None:
-    assert IN_ORDER.taken == ()
-    assert Completed() == IN_ORDER

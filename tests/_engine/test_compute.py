@@ -1,17 +1,14 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from laws.plans import plain
 
 import penstock as ps
-from penstock._engine.chunk import BatchItem, Chunk, Claim, Outcome, Token
-from penstock._engine.compute import compute, compute_batches
+from penstock._engine.chunk import Chunk, Claim, Token
+from penstock._engine.compute import compute
 from penstock._engine.error_policy import ErrorHandler
-from penstock._engine.folding import finish_chunk
 from penstock._engine.lowering import lower
 from penstock._engine.program import Policies
 from penstock._engine.segment import Segment
@@ -33,13 +30,6 @@ def opened(dataset: ps.Dataset, rows: int) -> tuple[Segment, Chunk]:
     return segment, chunk
 
 
-def run(segment: Segment, chunk: Chunk, begin: int, end: int, worker: int = 0) -> Outcome:
-    """Compute rows, and keep what comes of it."""
-    outcome = compute(segment.plan, Claim(0, 0, chunk, begin, end, None).item, chunk.rows, WorkerContext(worker))
-    chunk.take(outcome)
-    return outcome
-
-
 def numbers(count: int) -> ps.Dataset:
     return ps.from_source(list(range(count)))
 
@@ -53,99 +43,6 @@ def fails_at(*bad: int) -> Any:
     return look
 
 
-def test_rows_computed_in_any_order_become_the_batch() -> None:
-    segment, chunk = opened(numbers(9).map(fails_at()).batch(9), 9)
-    for begin, end in ((6, 9), (0, 2), (2, 6)):
-        outcome = run(segment, chunk, begin, end)
-        assert (outcome.block, outcome.end, outcome.failure) == (None, end, None)
-    result, tail = finish_chunk(segment.plan, chunk, WorkerContext(0))
-    assert tail is None
-    assert [plain(item) for item in result.items] == [list(range(0, 90, 10))]
-
-
-def test_elements_in_any_order_become_the_items_with_their_keys() -> None:
-    segment, chunk = opened(numbers(9).map(fails_at()), 9)
-    for begin, end in ((6, 9), (0, 2), (2, 6)):
-        run(segment, chunk, begin, end)
-    result, tail = finish_chunk(segment.plan, chunk, WorkerContext(0))
-    assert (result.items, result.origins, tail) == (list(range(0, 90, 10)), None, None)
-    assert result.block is not None
-    assert result.block.indices.tolist() == list(range(9))
-
-
-@pytest.mark.parametrize("batch", [None, 3])
-@pytest.mark.parametrize("bad", [(0,), (4,), (8,), (3, 5), (8, 2)])
-def test_the_rows_before_the_first_failure_are_done_and_those_behind_it_are_not(batch: int | None, bad: tuple[int, ...]) -> None:
-    ds = numbers(9).map(fails_at(*bad), name="look")
-    segment, chunk = opened(ds, 9) if batch is None else opened(ds.batch(9), 9)
-    outcome = run(segment, chunk, 0, 9, worker=2)
-    block, end, failure = outcome.block, outcome.end, outcome.failure
-    assert block is None
-    assert end == min(bad)
-    assert failure is not None
-    assert (failure.at, failure.stage, failure.worker, str(failure.error)) == (min(bad), "look", 2, str(min(bad)))
-
-
-def test_a_chunk_that_failed_gives_the_items_before_it_and_the_number_of_the_failing_one() -> None:
-    segment, chunk = opened(numbers(9).map(fails_at(4)), 9)
-    for begin, end in ((3, 9), (0, 3)):
-        outcome = run(segment, chunk, begin, end)
-        done, failure = outcome.end, outcome.failure
-        if failure is not None:
-            chunk.fail(failure)
-        chunk.progress.done.append((begin, done))
-    result, tail = finish_chunk(segment.plan, chunk, WorkerContext(0))
-    assert result.items == [0, 10, 20, 30]
-    assert tail is not None
-    assert tail.at == 4
-
-
-def test_filters_say_which_input_each_result_came_from() -> None:
-    segment, chunk = opened(numbers(9).map(fails_at()).filter(lambda x: x % 20 == 0).flat_map(lambda x: [x, x]), 9)
-    for begin, end in ((4, 9), (0, 4)):
-        run(segment, chunk, begin, end)
-    result, _ = finish_chunk(segment.plan, chunk, WorkerContext(0))
-    assert result.items == [x for x in range(0, 90, 20) for _ in range(2)]
-    assert result.origins == [place for place in range(0, 9, 2) for _ in range(2)]
-
-
-def test_a_failure_behind_a_filter_counts_in_inputs() -> None:
-    segment, chunk = opened(numbers(9).filter(lambda x: x > 3).map(fails_at(6)), 9)
-    outcome = run(segment, chunk, 0, 9)
-    end, failure = outcome.end, outcome.failure
-    assert failure is not None
-    assert (end, failure.at) == (6, 6)
-
-
-def test_a_failure_on_a_whole_batch_leaves_the_batches_before_it() -> None:
-    def look(batch: Any) -> Any:
-        if batch[0] == 6:
-            raise ValueError("batch")
-        return batch
-
-    segment = Segment(0, lower(numbers(9).batch(3).map(look)._root).segments[0], 1, Token((0, 0)), at_once=False, elsewhere=False)
-    for _ in range(3):
-        segment.chunk_size.observe(segment.chunk_size.items, 1, 1)
-    chunk = segment.open()
-    assert chunk.sizes == [3, 3, 3]
-    chunk.rows = Rows(chunk.sizes, None, lambda leaves: [np.empty(*leaf) for leaf in leaves], str, Stack())
-    run(segment, chunk, 0, 9)
-    result, tail = finish_chunk(segment.plan, chunk, WorkerContext(0))
-    assert [plain(item) for item in result.items] == [[0, 1, 2], [3, 4, 5]]
-    assert tail is not None
-    assert (tail.at, str(tail.error)) == (2, "batch")
-
-
-def test_ctrl_c_is_raised_and_not_booked() -> None:
-    def interrupted(x: int) -> int:
-        raise KeyboardInterrupt
-
-    segment, chunk = opened(numbers(3).map(interrupted).batch(3), 3)
-    with pytest.raises(KeyboardInterrupt):
-        run(segment, chunk, 0, 3)
-    assert chunk.progress.failure is None
-
-
 @pytest.mark.parametrize("batch", [None, 3])
 def test_a_row_that_ended_worker_processes_fails_unseen_and_each_other_row_is_announced(batch: int | None) -> None:
     ds = numbers(6).map(fails_at(), name="look", on_error=ps.Skip())
@@ -157,19 +54,3 @@ def test_a_row_that_ended_worker_processes_fails_unseen_and_each_other_row_is_an
     outcome = compute(segment.plan, item, chunk.rows, worker, handler)
     assert (outcome.end, outcome.failure, announced) == (chunk.num_rows, None, [row for row in range(chunk.num_rows) if row != 1])
     assert [(lost.row, str(lost.error).partition("\n")[0], lost.site) for lost in outcome.lost] == [(1, "it was killed", "stage 'look'")]
-
-
-def test_a_batch_that_ended_worker_processes_fails_unseen_and_names_what_runs_above_batches() -> None:
-    plan = lower(numbers(6).batch(2).map(fails_at(), name="above")._root).segments[0]
-    batches = [np.array([number, number + 1]) for number in (0, 2, 4)]
-    epochs, positions = np.zeros(3, np.int64), np.arange(3)
-    item = BatchItem(
-        batches, None, None, [(epochs, positions)] * 2, {}, 0, {}, frozenset(), {2: WorkerDied("it was killed", where="", fix="")}
-    )
-    worker, announced = WorkerContext(0), []
-    worker.announce_row = announced.append
-    plan = replace(plan, batch_ops=tuple(op for op in plan.batch_ops if getattr(op, "name", "") == "above"))
-    outcome = compute_batches(plan, item, worker)
-    assert announced == [0, 1]
-    assert outcome.failure is not None
-    assert (outcome.end, outcome.failure.stage, type(outcome.failure.error)) == (2, "above", WorkerDied)

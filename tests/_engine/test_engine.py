@@ -1,26 +1,21 @@
 from __future__ import annotations
 
-import gc
 import itertools
 import threading
 import time
-import weakref
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
-from laws.plans import plain
 
 import penstock as ps
-from penstock._contracts.event import BlockDone, Event
+from penstock._contracts.event import Event
 from penstock._engine.chunk import Token
 from penstock._engine.engine import Engine
 from penstock._engine.lowering import lower
 from penstock._engine.segment import SHARED
 from penstock._engine.slots import anonymous_memory
 from penstock._ops.worker import WorkerContext
-from penstock.feed.compiled import Compiled
 
 LIMIT_S = 30.0
 
@@ -42,38 +37,9 @@ def numbers(count: int = 20) -> ps.Dataset:
     return ps.from_source(list(range(count)))
 
 
-def drain(engine: Engine) -> list[Any]:
-    """Run everything in this thread and return what was delivered."""
-    out: list[Any] = []
-    worker = WorkerContext(0)
-    while True:
-        ready = engine.poll()
-        if ready is None:
-            before = engine._scheduler.version
-            task = engine.try_claim()
-            if task is None:  # who looks for work commits what is empty, perhaps to a segment that was looked at before
-                assert engine._scheduler.version > before
-            else:
-                engine.run(task, worker)
-            continue
-        out.extend(plain(item) for item in reversed(ready.items))
-        if ready.end or ready.error is not None:
-            engine.stop()
-            engine.dispose()
-            return out
-
-
 def joined(thread: threading.Thread) -> None:
     thread.join(LIMIT_S)
     assert not thread.is_alive()
-
-
-@pytest.mark.parametrize("slice_ns", [2_000_000, 0])
-def test_claim_and_run_until_the_end_deliver_everything(slice_ns: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock._engine.stream_reader._SLICE_NS", slice_ns)  # 0: the end of a pass comes in a chunk of its own
-    assert drain(engine_of(numbers().batch(6))) == [list(range(start, min(20, start + 6))) for start in range(0, 20, 6)]
-    assert drain(engine_of(numbers().filter(lambda x: x % 2).take(4))) == [1, 3, 5, 7]
-    assert drain(engine_of(ps.from_generator(lambda: iter(range(7))).batch(3))) == [[0, 1, 2], [3, 4, 5], [6]]
 
 
 def begin_to_wait(engine: Engine) -> None:
@@ -109,146 +75,6 @@ def test_what_a_consumer_does_while_a_worker_looks_for_work_makes_it_look_again(
     engine.dispose()
 
 
-def test_the_pools_tell_how_many_workers_each_should_have() -> None:
-    assert engine_of(numbers(), num_workers=0).pools == {SHARED: 1}
-    assert sorted(engine_of(numbers().map(str, concurrency=4).batch(2), num_workers=3).pools.values()) == [3, 4]
-
-
-def test_a_worker_that_finds_nothing_sleeps_until_stop() -> None:
-    engine = engine_of(numbers(4).batch(4))
-    task = engine.claim(SHARED, 0)
-    assert task is not None
-    claims: list[Any] = []
-    sleeper = threading.Thread(target=lambda: claims.append(engine.claim(SHARED, 1)))
-    while (other := engine.try_claim()) is not None:
-        assert other.chunk is not None
-    sleeper.start()
-    engine.stop()
-    joined(sleeper)
-    assert claims == [None]
-    assert engine.claim(SHARED, 0) is None
-    assert engine.try_claim() is None
-
-
-def test_a_task_that_is_put_back_wakes_nobody_for_nothing_and_is_given_again() -> None:
-    engine = engine_of(numbers(4).batch(4))
-    task = engine.try_claim()
-    assert task is not None
-    engine.put_back(task)
-    again = engine.try_claim()
-    assert again is not None
-    assert (again.begin, again.end, again.chunk) == (task.begin, task.end, task.chunk)
-
-
-def test_a_consumer_that_waits_is_woken_by_what_is_finished() -> None:
-    engine = engine_of(numbers(4).batch(4))
-    done: list[Any] = []
-
-    def consume() -> None:
-        while (ready := engine.poll()) is None:
-            engine.wait()
-        done.append(ready)
-
-    consumer = threading.Thread(target=consume)
-    consumer.start()
-    worker = WorkerContext(0)
-    while engine.num_ready == 0 and not done:
-        task = engine.try_claim()
-        if task is not None:
-            engine.run(task, worker)
-    joined(consumer)
-    assert [plain(item) for item in done[0].items] == [[0, 1, 2, 3]]
-    assert done[0].end
-
-
-def test_stop_wakes_a_consumer_that_waits() -> None:
-    engine = engine_of(numbers())
-    consumer = threading.Thread(target=engine.wait)
-    consumer.start()
-    engine.stop()
-    joined(consumer)
-    assert engine.poll() is None
-
-
-def test_a_worker_that_breaks_reaches_the_consumer_as_an_error() -> None:
-    engine = engine_of(numbers())
-    error = MemoryError("no more")
-    engine.broke(error)
-    ready = engine.poll()
-    assert ready is not None
-    assert ready.error is not None
-    assert (ready.error.error, ready.error.stage, ready.items, ready.end) == (error, "engine", [], False)
-    assert engine.try_claim() is None
-
-
-def test_all_failures_are_kept() -> None:
-    def fails(x: int) -> int:
-        raise ValueError(x)
-
-    engine = engine_of(numbers().map(fails))
-    failures = engine.failures
-    assert drain(engine) == []
-    assert [str(failure.error) for failure in failures] == ["0"]
-    assert engine.failures == []  # disposed of: an engine lives until a garbage collection, and what it holds need not
-
-
-def test_every_row_of_every_stage_is_announced_once() -> None:
-    events: list[Event] = []
-    drain(engine_of(numbers(30).map(plain, name="one").map(plain, name="two", concurrency=2).batch(4), listeners=[events.append]))
-    done = [event for event in events if isinstance(event, BlockDone)]
-    for name in ("read+one", "two"):
-        assert sum(event.num_elements for event in done if event.stage == name) == 30
-    assert all(event.end_ns >= event.start_ns for event in done)
-
-
-@pytest.mark.parametrize("slice_ns", [2_000_000, 0])
-def test_the_reading_of_a_generator_is_announced_too(slice_ns: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock._engine.stream_reader._SLICE_NS", slice_ns)
-    events: list[Event] = []
-    drain(engine_of(ps.from_generator(lambda: iter(range(30))), listeners=[events.append]))
-    assert sum(event.num_elements for event in events if isinstance(event, BlockDone) and event.stage == "read") == 30
-
-
-@pytest.mark.parametrize("view", [lambda batch: batch, lambda batch: batch[1:], memoryview, lambda batch: batch.reshape(-1)])
-def test_a_held_batch_outlives_the_engine_and_does_not_keep_it(view: Callable[[Any], Any]) -> None:
-    engine = engine_of(ps.from_arrays(np.ones((8, 3))).batch(4))
-    worker = WorkerContext(0)
-    while (ready := engine.poll()) is None:
-        task = engine.try_claim()
-        assert task is not None
-        engine.run(task, worker)
-        del task
-    held = view(ready.items[-1])
-    del ready
-    engine.stop()
-    engine.dispose()
-    gone = weakref.ref(engine._scheduler)
-    del engine
-    gc.collect()
-    assert gone() is None
-    assert np.asarray(held).sum() >= 9
-
-
-def test_dispose_closes_the_generator_and_drops_what_is_ready() -> None:
-    closed: list[int] = []
-
-    def rows() -> Any:
-        try:
-            yield from range(100)
-        finally:
-            closed.append(1)
-
-    engine = engine_of(ps.from_generator(rows))
-    worker = WorkerContext(0)
-    while engine.num_ready == 0:
-        task = engine.try_claim()
-        assert task is not None
-        engine.run(task, worker)
-    engine.stop()
-    engine.dispose()
-    assert (engine.num_ready, closed) == (0, [1])
-
-
 def test_a_ring_that_wakes_a_worker_that_may_not_work_is_passed_on() -> None:
     for _ in range(10):  # which of the two is woken is not known
         engine = engine_of(ps.from_source(range(10**9)))
@@ -273,25 +99,6 @@ def test_a_ring_that_wakes_a_worker_that_may_not_work_is_passed_on() -> None:
         assert claims[1] is None
 
 
-@pytest.mark.parametrize("policy", [ps.Raise(), ps.Skip()])
-def test_the_buffers_of_batches_that_nobody_keeps_are_used_again(policy: ps.Policy) -> None:
-    allocated: list[int] = []
-
-    def allocate(num_bytes: int) -> Any:
-        allocated.append(num_bytes)
-        return anonymous_memory(num_bytes)
-
-    dataset = ps.from_source(list(range(60))).map(lambda value: np.full(1 << 17, value, np.uint8)).batch(2)
-    program = Compiled(dataset._root, ps.Options(on_error=policy)).program
-    engine = Engine(program, num_workers=1, memory_bytes=1, start=Token((0, 0)), allocate=allocate, listeners=[])
-    gc.disable()
-    try:
-        assert [batch[0][0] for batch in drain(engine)] == list(range(0, 60, 2))
-    finally:
-        gc.enable()
-    assert len(allocated) <= 4
-
-
 def test_for_what_waits_more_threads_work_than_there_are_cpus_and_the_next_run_begins_with_them() -> None:
     def waits(number: int) -> int:
         time.sleep(0.002)
@@ -312,13 +119,3 @@ def test_for_what_waits_more_threads_work_than_there_are_cpus_and_the_next_run_b
         assert feed._run._engine is not None
         assert feed._run._engine.num_active > at_first
         assert any("active worker threads" in notice for notice in feed.stats().notices)
-
-
-def test_tasks_are_sized_for_the_workers_that_a_stage_has() -> None:
-    with ps.from_source(range(1 << 30)).map(lambda number: number).batch(4).feed(executor="threads", num_workers=8) as feed:
-        next(feed)
-        assert feed._run._engine is not None
-        (segment,) = feed._run._engine._scheduler.segments
-        while segment.blocks[0].num_workers == 1:
-            next(feed)
-        assert segment.blocks[0].num_workers <= 8

@@ -7,59 +7,8 @@ import pytest
 
 import penstock as ps
 from penstock._contracts.event import ElementRetried
-from penstock._engine.chunk import Failure
-from penstock._engine.error_policy import SKIPPED, in_pieces
-from penstock._ops.block import ElementFailed
 
 LIMIT_S = 30.0
-
-
-def pieces(bad: set[int], known: tuple[int, ...] = (), give_up_at: int = 99) -> tuple[Any, list[Any]]:
-    ran: list[Any] = []
-
-    def run(begin: int, end: int) -> str:
-        ran.append((begin, end))
-        for row in range(begin, end):
-            if row in bad:
-                raise ElementFailed(row - begin, "f", ValueError(row))
-        return f"{begin}..{end}"
-
-    def handle(row: int, failed: ElementFailed | None) -> Any:
-        if row == give_up_at:
-            return Failure(0, ValueError("up"), "f", 0)
-        return SKIPPED if failed is None else f"mended {row}"
-
-    done, end, failure = in_pieces(0, 8, known, run, handle)
-    return ([text for _, text in done], end, None if failure is None else failure.at), ran
-
-
-def test_without_a_failure_everything_is_one_piece() -> None:
-    assert pieces(set()) == ((["0..8"], 8, None), [(0, 8)])
-
-
-def test_the_rows_before_a_failure_run_again_and_those_behind_it_once() -> None:
-    assert pieces({3}) == ((["0..3", "mended 3", "4..8"], 8, None), [(0, 8), (0, 3), (4, 8)])
-    assert pieces({0, 7}) == ((["mended 0", "1..7", "mended 7"], 8, None), [(0, 8), (1, 8), (1, 7)])
-
-
-def test_a_row_that_is_known_is_not_run() -> None:
-    (done, _, _), ran = pieces({2}, known=(2, 5))
-    assert done == ["0..2", "3..5", "6..8"]
-    assert not any(begin <= row < end for begin, end in ran for row in (2, 5))
-
-
-def test_giving_up_leaves_what_stands_before() -> None:
-    assert pieces({3, 5}, give_up_at=5)[0] == (["0..3", "mended 3", "4..5"], 5, 5)
-
-
-def test_a_block_that_fails_as_one_is_run_row_by_row_to_find_the_one() -> None:
-    def run(begin: int, end: int) -> str:
-        if begin <= 2 < end:
-            raise ElementFailed(0, "f", ValueError(2), whole=True)
-        return f"{begin}..{end}"
-
-    done, _, _ = in_pieces(0, 5, (), run, lambda row, failed: f"mended {row}")
-    assert [text for _, text in done] == ["0..1", "1..2", "mended 2", "3..4", "4..5"]
 
 
 @pytest.mark.parametrize(
@@ -91,29 +40,6 @@ def test_close_ends_the_wait_before_a_retry_at_once(options: dict[str, Any]) -> 
     assert failed == [ps.errors.FeedClosed]
 
 
-def test_close_from_another_thread_ends_the_wait_of_the_inline_executor() -> None:
-    waiting = threading.Event()
-
-    def listen(event: Any) -> None:
-        if isinstance(event, ElementRetried):
-            waiting.set()
-
-    def fail(value: int) -> int:
-        raise OSError("down")
-
-    feed = ps.from_source([1]).map(fail).feed(executor="inline", on_error=ps.Retry(5, backoff_s=25.0), listeners=[listen])
-
-    def close() -> None:
-        assert waiting.wait(LIMIT_S)
-        feed.close()
-
-    closer = threading.Thread(target=close, daemon=True)
-    closer.start()
-    with pytest.raises(ps.errors.FeedClosed):
-        next(feed)
-    closer.join(LIMIT_S)
-
-
 def test_a_retry_is_announced_with_its_number_and_wait() -> None:
     events: list[Any] = []
     left = [3]
@@ -131,3 +57,12 @@ def test_a_retry_is_announced_with_its_number_and_wait() -> None:
         ("test_a_retry_is_announced_with_its_number_and_wait.flaky", (0, 0, 0), number, 0.001 * 2 ** (number - 1)) for number in (1, 2, 3)
     ]
     assert [str(event.error) for event in retries] == ["left 2", "left 1", "left 0"]
+
+
+def test_replace_behind_a_retry_puts_no_batch_in_the_place_of_another() -> None:
+    def fail(batch: Any) -> Any:
+        raise OSError("down")
+
+    policy = ps.Retry(1, backoff_s=0.001, then=ps.Replace())
+    with ps.from_source(range(4)).batch(2).map(fail).feed(executor="inline", on_error=policy) as feed, pytest.raises(OSError, match="down"):
+        next(feed)

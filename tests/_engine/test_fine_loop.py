@@ -6,7 +6,6 @@ import resource
 import select
 import socket
 import sys
-import time
 from typing import Any
 
 import pytest
@@ -32,24 +31,6 @@ def test_timers_are_not_rounded_up_to_milliseconds(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(select, "select", seen)
     run(asyncio.sleep(0.0002))
     assert any(0 < timeout < 0.0002 for timeout in asked)
-
-
-def test_timers_never_end_early_and_in_order() -> None:
-    async def all_of_them() -> list[int]:
-        ended: list[int] = []
-
-        async def one(number: int) -> None:
-            begin = time.monotonic()
-            await asyncio.sleep(number / 10_000)
-            assert time.monotonic() - begin >= number / 10_000
-            ended.append(number)
-
-        await asyncio.gather(*(one(number) for number in range(0, 300, 7)))
-        return ended
-
-    ended = run(all_of_them())
-    assert ended == sorted(ended)
-    assert len(ended) == 43
 
 
 def test_what_comes_from_outside_wakes_it() -> None:

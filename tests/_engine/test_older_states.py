@@ -59,11 +59,6 @@ def refusal(convert: Callable[[], Any]) -> str:
     return what.removeprefix(start)
 
 
-def test_a_state_of_this_format_and_one_that_counts_for_all_shards_are_left_alone() -> None:
-    for record in ({"penstock_state": 3, "position": {"source": [0, 1]}}, {"penstock_state": 1, "position": None}):
-        assert converted(numbers()._root, record, 0) is record
-
-
 # -- places that counted the elements before a batch -----------------------------------------------------------------------------------
 
 
@@ -90,8 +85,8 @@ def test_what_was_not_delivered_of_a_pass_comes_once_and_then_the_other_passes(
     state = old_state(ds, position, epoch)
     found, _ = rest_of(ds, state)
     assert found == wanted
-    # A state that is saved behind each of these batches goes on there.
-    for stop in range(1, len(wanted)):
+    # A state that is saved behind one of these batches goes on there.
+    for stop in {stop for stop in (1, len(wanted) // 2, len(wanted) - 1) if 0 < stop < len(wanted)}:
         with ds.feed(executor="inline") as feed:
             feed.load_state_dict(state)
             for _ in range(stop):
@@ -99,48 +94,6 @@ def test_what_was_not_delivered_of_a_pass_comes_once_and_then_the_other_passes(
             again = json.loads(json.dumps(feed.state_dict()))
         assert again["penstock_state"] == 3
         assert rest_of(ds, again)[0] == wanted[stop:]
-
-
-@pytest.mark.parametrize(
-    ("source", "mode", "runs", "wanted"),
-    [
-        ((0, 0), OPEN, [], 0),
-        ((0, 8), OPEN, [], 2),
-        ((1, 12), OPEN, [], 5 + 3),
-        ((0, 20), OPEN, [], 5),
-        ((0, 8), DROP_END, [], 5),
-        ((1, 8), DROP_END, [], 10),
-        ((1, 20), OPEN, [], 10),
-        ((0, 8), PASS_END, [], 10),
-    ],
-)
-def test_a_place_between_batches_is_their_number(source: tuple[int, int], mode: int, runs: Any, wanted: int) -> None:
-    ds = numbers().batch(4).repeat(2)
-    found = converted_position(ds, old_position(source, [[0, mode, [[], 0], 0, 0]], runs, folded=True))
-    assert found == {"source": [0, wanted], "done": [], "again": [], "folds": []}
-
-
-def test_an_endless_repeat_and_an_epoch_further_on() -> None:
-    ds = numbers().batch(4).repeat()
-    found = converted_position(ds, old_position((7, 8), [[0, OPEN, [[], 4], 0, 0]], folded=True), epoch=3)
-    assert found["source"] == [3, 4 * 5 + 2]
-    other = converted_position(numbers().batch(4).repeat(2), old_position((7, 8), [], folded=True), epoch=3)
-    assert other["source"] == [3, 5 + 2]
-    endless = numbers().repeat().batch(4)
-    assert converted_position(endless, old_position((0, 48), [[0, OPEN, [[]], 0, 0]], folded=True))["source"] == [0, 12]
-
-
-@pytest.mark.parametrize("runs", [[(0, 6)], [(0, 2), (5, 6)]])
-def test_the_rest_of_an_only_pass_ends_the_epoch(runs: Any) -> None:
-    plan, position = parts_behind(numbers().batch(4)._root, (0, tuple(runs)), 0)
-    assert position is None
-    left = [place for place in range(COUNT) if not any(begin <= place < end for begin, end in runs)]
-    assert [np.asarray(batch).tolist() for batch in numbers()._with(plan)] == [left[start : start + 4] for start in range(0, len(left), 4)]
-
-
-def test_the_rest_of_a_pass_of_an_endless_repeat_is_followed_by_the_next() -> None:
-    _, position = parts_behind(numbers().batch(4).repeat()._root, (2, ((0, 3),)), 0)
-    assert position == 3 * 5
 
 
 MAPS = "operators other than map, prefetch and one repeat stand after the batch"
@@ -167,101 +120,9 @@ def test_a_rest_of_a_pass_that_has_no_plan_is_refused() -> None:
 
 # -- folds that stood before maps --------------------------------------------------------------------------------------------------------
 
-STREAMS: dict[str, Callable[[], ps.Dataset]] = {
-    "one chain": lambda: numbers().filter(bool).take(13).repeat(2).batch(3),
-    "a map between": lambda: numbers().filter(bool).take(13).map(abs).repeat(2).map(abs).batch(3),
-    "a map first": lambda: numbers().flat_map(lambda x: [x] * 2).map(abs).skip(2).map(abs).batch(3),
-    "a buffer above": lambda: numbers().filter(bool).take(13).map(abs).repeat(2).shuffle(4, seed=1),
-}
-
-
-@pytest.mark.parametrize("name", sorted(STREAMS))
-def test_folds_that_counted_at_one_place_count_where_they_stand(name: str) -> None:
-    whole = [np.asarray(batch).tolist() for batch in STREAMS[name]().feed(executor="inline")]
-    for stop in range(1, len(whole)):
-        with STREAMS[name]().feed(executor="inline") as feed:
-            for _ in range(stop):
-                next(feed)
-            state = json.loads(json.dumps(feed.state_dict()))
-        place = state["position"]
-        records = place["folds"]
-        holding = next((record for record in records if record[3] or record[4]), records[0])
-        together = [records[0][0], max(record[1] for record in records), [one for record in records for one in record[2]], *holding[3:5]]
-        position = old_position(tuple(place["source"]), [together])
-        old = sealed({**{key: value for key, value in state.items() if key != "crc32"}, "penstock_state": 1, "position": position})
-        assert rest_of(STREAMS[name](), old)[0] == whole[stop:]
-
-
-REPLAYED = [(0, 7), (0, 10), (0, 13), (0, 16), (1, 6), (1, 9), (1, 12), (1, 15), (1, 18)]
-"""How far the version of format 2 had read behind each batch."""
-
-
-@pytest.mark.parametrize("stop", range(1, 9))
-def test_what_came_out_above_the_maps_behind_a_buffer_does_not_come_again(stop: int) -> None:
-    ds = numbers().filter(lambda value: value % 3 != 1).shuffle(4, seed=1).map(abs).take(9).repeat(2).batch(2)
-    whole = [[3, 5], [2, 6], [9, 12], [14, 0], [15, 3], [0, 2], [8, 9], [5, 6], [12, 14]]
-    buffer = {"pass": 0, "draws": 0, "held": []}
-    position = old_position((0, 0), [[0, OPEN, [buffer, 0, 0, []], 0, stop, [], list(REPLAYED[stop - 1])]], folded=False)
-    assert rest_of(ds, old_state(ds, position))[0] == whole[stop:]
-    with ds.feed(executor="inline") as feed:
-        feed.load_state_dict(old_state(ds, position))
-        first = [next(feed).tolist() for _ in range(min(2, len(whole) - stop))]
-        state = feed.state_dict()
-    assert first == whole[stop : stop + 2]
-    if stop + 2 < len(whole):
-        assert rest_of(ds, state)[0] == whole[stop + 2 :]
-
-
-def test_the_end_of_a_pass_goes_on_from_the_uppermost_chain() -> None:
-    ds = numbers().filter(bool).take(3).map(abs).take(2)
-    both = converted_position(ds, old_position((0, 4), [[0, PASS_END, [2, 2], 0, 0]]))
-    assert [record[:3] for record in both["folds"]] == [[0, OPEN, [2]], [0, PASS_END, [2]]]
-    dropped = converted_position(ds, old_position((0, 4), [[0, DROP_END, [2, 2], 0, 0]]))
-    assert [record[:3] for record in dropped["folds"]] == [[0, DROP_END, [2]], [0, OPEN, [2]]]
-
-
-def test_as_many_chains_as_now_keep_their_records() -> None:
-    ds = numbers().filter(bool).take(9).map(abs).filter(bool).take(5)
-    known = [[0, 3, 0, "stage 'abs'", [], -1]]
-    sequencers = [[1, OPEN, [4], 0, 0, known, [0, 5]], [0, OPEN, [3], 0, 0]]
-    found = converted_position(ds, old_position((0, 6), sequencers, [(8, 9)]))
-    assert found == {
-        "source": [0, 6],
-        "done": [[8, 9]],
-        "again": [],
-        "folds": [[1, 0, [4], 0, 0, known, [0, 5]], [0, 0, [3], 0, 0, [], [0, 0]]],
-    }
-
-
-def test_a_number_of_states_that_no_plan_has_is_left_to_the_check() -> None:
-    ds = numbers().filter(bool).take(9)
-    assert converted_position(ds, old_position((0, 6), [[0, OPEN, [1, 2, 3], 0, 0]]))["folds"] == [[0, 0, [1, 2, 3], 0, 0, [], [0, 0]]]
-    assert converted_position(ds, old_position((0, 0), []))["folds"] == []
-
-
-def test_the_first_results_of_one_element_are_taken_again_and_left_out() -> None:
-    ds = numbers().flat_map(lambda x: [10 * x, 10 * x + 1, 10 * x + 2])
-    position = old_position((0, 3), [[0, OPEN, [], 0, 0]], [(5, 7)], [(4, (0, 1))])
-    assert converted_position(ds, position) == {
-        "source": [0, 3],
-        "done": [[5, 7]],
-        "again": [[0, 4, 5]],
-        "folds": [[2, 0, [], 0, 0, [], [0, 0]]],
-    }
-    found, _ = rest_of(ds, old_state(ds, position))
-    assert found[0] == 42
-    assert sorted(found) == sorted([42, *(10 * x + copy for x in range(3, COUNT) if x not in (4, 5, 6) for copy in range(3))])
-
 
 @pytest.mark.parametrize("partial", [[(4, (1,))], [(4, (0,)), (6, (0,))]])
 def test_other_results_of_elements_are_refused(partial: Any) -> None:
     ds = numbers().flat_map(lambda x: [x] * 3)
     words = refusal(lambda: converted_position(ds, old_position((0, 3), [[0, OPEN, [], 0, 0]], (), partial)))
     assert words == "some of the results of several elements were delivered"
-
-
-def test_the_place_of_a_stream_is_kept() -> None:
-    ds = ps.from_generator(lambda: iter(range(5))).batch(2)
-    stream = {"pass": 0, "position": 2, "cut": False, "state": None}
-    found = converted_position(ds, old_position((0, 2), [[0, OPEN, [[]], 0, 0]], stream=stream, folded=True))
-    assert found["stream"] == stream

@@ -44,17 +44,6 @@ def test_a_loop_lives_from_the_first_block_to_close_and_each_call_alone_has_its_
     assert len(gather_alone(awaited(loop_id), block_of([1]))) == 1
 
 
-def test_the_current_loop_of_the_thread_stays_as_it_was() -> None:
-    mine = asyncio.new_event_loop()
-    asyncio.set_event_loop(mine)
-    try:
-        gather_alone(awaited(loop_id), block_of([1]))
-        assert asyncio.get_event_loop() is mine
-    finally:
-        asyncio.set_event_loop(None)
-        mine.close()
-
-
 def test_in_a_thread_that_runs_a_loop_the_block_runs_in_another_thread() -> None:
     threads: set[str] = set()
 

@@ -1,19 +1,13 @@
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from sources.streams import Numbers
 
-import penstock as ps
-from penstock._engine import tuning
 from penstock._engine.chunk import Chunk, Completed, Failure, StreamState, Token
 from penstock._engine.stream_reader import Reader
-from penstock._order.runs import Runs
 from penstock.errors import LengthMismatch
 from penstock.sources import GeneratorSource, StatefulSource
 
@@ -36,70 +30,12 @@ def read_all(reader: Reader, sizes: list[int], most: int = 1000) -> tuple[list[C
     return chunks, None
 
 
-@given(st.integers(0, 20), st.integers(1, 3), st.lists(st.integers(1, 9), min_size=1, max_size=4))
-def test_every_element_of_every_pass_is_read_once_whatever_the_sizes(count: int, passes: int, sizes: list[int]) -> None:
-    chunks, failure = read_all(Reader(source(count), Token((0, 0)), passes), sizes)
-    assert failure is None
-    assert values(chunks) == [(number, x) for number in range(passes) for x in range(count)]
-    assert sum(chunk.ends_pass for chunk in chunks) == passes
-    for chunk in chunks:
-        assert chunk.tokens == [Token((chunk.pass_number, chunk.first + place + 1)) for place in range(chunk.num_items)]
-        assert chunk.pass_token == Token((chunk.pass_number + 1, 0))
-
-
-@given(st.integers(0, 20), st.data())
-def test_a_resume_reads_and_drops_what_was_delivered(count: int, data: st.DataObject) -> None:
-    start = data.draw(st.integers(0, 2)), data.draw(st.integers(0, count))
-    chunks, failure = read_all(Reader(source(count), Token(start), 3), [4])
-    assert failure is None
-    assert values(chunks) == [(number, x) for number in range(start[0], 3) for x in range(start[1] if number == start[0] else 0, count)]
-
-
-@given(st.integers(0, 12), st.integers(1, 3), st.lists(st.integers(1, 5), min_size=1, max_size=4))
-def test_a_stream_with_states_is_asked_once_per_block_and_its_note_is_never_behind_a_token(
-    count: int, passes: int, sizes: list[int]
-) -> None:
-    stream = Counted(count)
-    chunks, failure = read_all(Reader(StatefulSource(stream), Token((0, 0)), passes), sizes)
-    assert failure is None
-    assert stream.asked == sum(chunk.num_items > 0 for chunk in chunks)
-    latest = None
-    for chunk in chunks:
-        if chunk.num_items:
-            latest = StreamState(chunk.pass_number, chunk.first + 1, {"index": chunk.first + 1})
-        assert chunk.tokens is not None
-        assert chunk.tokens == [Token((chunk.pass_number, chunk.first + place + 1), note=latest) for place in range(chunk.num_items)]
-        assert chunk.pass_token == Token((chunk.pass_number + 1, 0), note=latest)
-
-
-@given(st.integers(1, 12), st.data())
-def test_a_resume_goes_to_the_note_and_drops_what_was_delivered_behind_it(count: int, data: st.DataObject) -> None:
-    number, position = data.draw(st.integers(0, 2)), data.draw(st.integers(1, count))
-    noted = data.draw(st.integers(1, position))
-    stream = Counted(count)
-    note = StreamState(number, noted, {"index": noted})
-    chunks, failure = read_all(Reader(StatefulSource(stream), Token((number, position), note=note), 3), [4])
-    assert failure is None
-    assert values(chunks) == [(n, x) for n in range(number, 3) for x in range(position if n == number else 0, count)]
-    assert stream.loaded == [{"index": noted}]
-    assert stream.given == count - noted + (2 - number) * count
-
-
 @pytest.mark.parametrize("cut", [False, True])
 def test_a_note_of_the_pass_before_is_gone_to_and_that_pass_read_to_its_end_unless_it_was_cut(cut: bool) -> None:
     stream = Counted(9)
     chunks, _ = read_all(Reader(StatefulSource(stream), Token((1, 2), note=StreamState(0, 4, {"index": 4}, cut)), 2), [20])
     assert values(chunks) == [(1, x) for x in range(2, 9)]
     assert stream.given == (1 if cut else 5) + 9
-
-
-def test_a_cut_pass_is_noted_as_cut() -> None:
-    reader = Reader(StatefulSource(Counted(9)), Token((0, 0)), 2)
-    reader.read(3)
-    reader.cut(0)
-    ended, _ = reader.read(3)
-    assert ended.pass_token == Token((1, 0), note=StreamState(0, 1, {"index": 1}, cut=True))
-    reader.close()
 
 
 class Counted(Numbers):
@@ -131,35 +67,6 @@ def test_another_number_of_elements_than_declared_is_an_error_behind_them(declar
     assert "correct length=" in failure.error.fix
 
 
-def test_the_declared_number_is_right_when_it_is() -> None:
-    chunks, failure = read_all(Reader(source(3, length=3), Token((0, 0)), 2), [2])
-    assert (len(values(chunks)), failure) == (6, None)
-
-
-def test_an_error_of_the_generator_comes_with_what_it_gave_before_and_ends_the_reading() -> None:
-    def rows() -> Iterator[int]:
-        yield from range(5)
-        raise OSError("gone")
-
-    reader = Reader(GeneratorSource(rows), Token((0, 0)), math.inf)
-    chunks, failure = read_all(reader, [3])
-    assert values(chunks) == [(0, x) for x in range(5)]
-    assert failure is not None
-    assert (failure.at, failure.stage) == (5, "read")
-    assert isinstance(failure.error, OSError)
-    assert reader.done
-    assert "element 5 of generator" in reader.describe(5)
-
-
-def test_a_callable_that_fails_at_once_is_an_error_at_the_start() -> None:
-    def refuse() -> Any:
-        raise OSError("no such host")
-
-    chunk, failure = Reader(GeneratorSource(refuse), Token((0, 0)), 1).read(5)
-    assert failure is not None
-    assert (failure.at, chunk.num_items) == (0, 0)
-
-
 def test_a_cut_ends_the_pass_closes_the_generator_and_the_next_pass_begins() -> None:
     closed: list[int] = []
 
@@ -183,60 +90,6 @@ def test_a_cut_ends_the_pass_closes_the_generator_and_the_next_pass_begins() -> 
     assert closed == [1, 1]
 
 
-def test_the_number_to_read_at_once_follows_the_cost() -> None:
-    reader = Reader(source(3), Token((0, 0)), 1)
-    assert reader.block_size() == 1
-    for _ in range(20):
-        reader.observe(reader.block_size(), reader.block_size() * 10_000)
-    quick = reader.block_size()
-    assert 100 <= quick <= tuning._TARGET_NS // 10_000
-    reader.observe(0, 10**9)
-    assert reader.block_size() == quick
-
-
-def test_a_generator_that_gives_more_than_it_declared_is_an_error_behind_the_declared_ones() -> None:
-    def endless() -> Any:
-        while True:
-            yield 1
-
-    seen = []
-    with ps.from_generator(endless, length=5).feed() as feed, pytest.raises(LengthMismatch) as caught:
-        list(map(seen.append, feed))
-    assert seen == [1] * 5
-    assert "declared 5 elements and gave more than 5" in str(caught.value)
-    assert "correct length=" in str(caught.value)
-
-
-def test_the_reader_tells_how_far_it_is_while_it_skips_and_while_it_reads() -> None:
-    seen: list[tuple[int, int]] = []
-
-    def rows() -> Iterator[int]:
-        for number in range(5):
-            seen.append((reader.pass_number, reader.num_read))
-            yield number
-
-    reader = Reader(GeneratorSource(rows), Token((1, 2)), 3)
-    reader.read(10)
-    assert seen == [(1, number) for number in range(5)]
-    assert (reader.pass_number, reader.num_read) == (2, 0)
-
-
-@given(st.integers(0, 20), st.lists(st.integers(0, 19)), st.integers(0, 20), st.integers(1, 6))
-def test_what_an_earlier_run_delivered_is_read_and_dropped_and_no_chunk_has_a_gap(
-    count: int, taken: list[int], position: int, most: int
-) -> None:
-    position = min(position, count)
-    delivered = {place for place in taken if position <= place < count}
-    done = Completed(Runs((place, place + 1) for place in delivered).without(()))
-    chunks, failure = read_all(Reader(source(count), Token((0, position), done=done), 2), [most])
-    assert failure is None
-    left = [place for place in range(position, count) if place not in delivered]
-    assert values(chunks) == [(0, place) for place in left] + [(1, place) for place in range(count)]
-    for chunk in chunks:
-        assert chunk.given is not None
-        assert chunk.given.rows() == list(range(chunk.first, chunk.first + chunk.num_items))
-
-
 def test_up_to_what_is_taken_again_each_element_is_a_chunk_of_its_own() -> None:
     reader = Reader(source(9), Token((0, 2), done=Completed(((4, 5),), ((0, 6, 7), (0, 2, 3), (1, 1, 2)))), 3)
     chunks, failure = read_all(reader, [4])
@@ -255,29 +108,3 @@ def test_up_to_what_is_taken_again_each_element_is_a_chunk_of_its_own() -> None:
         (2, 4, 4),
         (2, 8, 1),
     ]
-
-
-@pytest.mark.parametrize("first", [True, False])
-def test_a_pass_that_is_cut_is_noted_so_also_when_it_is_not_opened_again(first: bool) -> None:
-    stream = Counted(9)
-    reader = Reader(StatefulSource(stream), Token((0, 3), note=StreamState(0, 2, {"index": 2})), 2)
-    if not first:
-        reader.read(1)
-    reader.cut(0)
-    ended, _ = reader.read(3)
-    assert ended.ends_pass
-    assert ended.pass_token is not None
-    assert ended.pass_token.note is not None
-    assert ended.pass_token.note.cut
-    reader.close()
-
-
-def test_passes_that_do_not_depend_on_each_other_are_begun_without_a_look_at_an_earlier_one() -> None:
-    class Independent(StatefulSource):
-        def open_next(self, pass_number: int, state: Any) -> Iterator[Any]:
-            return iter([(pass_number, state)])
-
-    start = Token((1, 0), note=StreamState(0, 3, {"at": 3}))
-    chunk, failure = Reader(Independent(Numbers(5)), start, 2).read(4)
-    assert failure is None
-    assert values([chunk]) == [(1, (1, {"at": 3}))]

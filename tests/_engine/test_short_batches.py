@@ -14,7 +14,6 @@ from laws.plans import plain
 import penstock as ps
 from penstock._engine.chunk import Token
 from penstock._engine.program import Policies
-from penstock.errors import TooManySkipped
 
 SKIPPING = Policies(on_error=ps.Skip(), skips=True)
 SEEDS = st.integers(0, 2**32)
@@ -130,29 +129,7 @@ def test_without_order_the_same_batches_come_and_the_token_after_any_names_the_o
     assert sorted(plain(item) for item in [*items, *again.items]) == sorted(whole)
 
 
-@pytest.mark.parametrize("options", [{"executor": "inline"}, {"num_workers": 2}], ids=str)
-def test_beside_a_shard_a_batch_with_nothing_left_is_an_error_that_names_replace(options: dict[str, Any]) -> None:
-    dataset = numbers().map(Failing(frozenset({9, 12, 14}))).shard(2, 0).batch(2)
-    with dataset.feed(on_error=ps.Skip(), **options) as feed:
-        assert [next(feed).tolist() for _ in range(3)] == [[0, 2], [4, 6], [8, 10]]
-        with pytest.raises(TooManySkipped) as caught:
-            next(feed)
-    assert caught.value.what == "Skip left out a whole step, a batch or an element, and beside shard() every rank must make as many steps"
-    assert "epoch 0 index 14" in caught.value.where
-    assert "use Replace()" in caught.value.fix
-    assert isinstance(caught.value.__cause__, ValueError)
-
-
-def test_a_short_batch_is_told_once() -> None:
-    with numbers().map(Failing(frozenset({1, 9}))).batch(4, drop_remainder=True).feed(on_error=ps.Skip()) as feed:
-        assert [len(batch) for batch in feed] == [3, 4, 3, 4, 4, 4, 4, 4, 4, 4]
-        told = [notice for notice in feed.stats().notices if "shorter" in notice]
-    assert len(told) == 1
-    assert "also with drop_remainder=True" in told[0]
-    assert "Replace() keeps batches at their size" in told[0]
-
-
-@pytest.mark.parametrize("options", [{"executor": "inline"}, {"num_workers": 2}, {"executor": "inline", "ordered": False}], ids=str)
+@pytest.mark.parametrize("options", [{"executor": "inline"}, {"executor": "threads"}, {"executor": "inline", "ordered": False}], ids=str)
 def test_batches_of_elements_kept_beside_the_arrays_are_cut_where_the_plan_ends(options: dict[str, Any]) -> None:
     batches = ps.from_source(range(5)).map(lambda value: np.arange(value + 1)).padded_batch(2)
     cut = batches if "ordered" in options else batches.take(2)

@@ -6,14 +6,13 @@ import gc
 import mmap
 import random
 import threading
-import weakref
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
-from penstock._engine.slots import HandedOver, Kept, Lease, SlotPool, anonymous_memory, bytes_beside
+from penstock._engine.slots import HandedOver, Kept, Lease, SlotPool, anonymous_memory
 
 LEAVES = [((4, 3), np.dtype(np.float32)), ((4,), np.dtype(np.int64)), ((4, 5), np.dtype(np.uint8))]
 
@@ -81,26 +80,6 @@ def test_the_buffer_comes_back_when_the_last_view_is_gone_and_never_before(name:
     assert counting.pool.take_returned() == 0
 
 
-def test_all_arrays_of_a_lease_keep_it_not_only_the_first() -> None:
-    counting = Counting()
-    first, second, third = counting.pool.lease(LEAVES).arrays(LEAVES)
-    del first
-    del third
-    assert counting.rings == 0
-    del second
-    assert counting.rings == 1
-
-
-def test_a_copy_does_not_keep_the_buffer() -> None:
-    counting = Counting()
-    (array,) = counting.pool.lease(LEAVES[:1]).arrays(LEAVES[:1])
-    array[:] = 7
-    copy = array.copy()
-    del array
-    assert counting.rings == 1
-    assert (copy == 7).all()
-
-
 def test_arrays_have_the_shapes_and_dtypes_asked_for_and_do_not_overlap() -> None:
     arrays = Counting().pool.lease(LEAVES).arrays(LEAVES)
     assert [(array.shape, array.dtype) for array in arrays] == LEAVES
@@ -116,59 +95,6 @@ def test_every_array_begins_on_a_64_byte_border(count: int) -> None:
     leaves = [((count,), np.dtype(np.uint8)), ((count, 3), np.dtype(np.int16)), ((1,), np.dtype(np.float64)), ((count,), np.dtype(bool))]
     arrays = Counting().pool.lease(leaves).arrays(leaves)
     assert [address(array) % 64 for array in arrays] == [0] * len(leaves)
-
-
-def test_structured_complex_and_empty_leaves_are_served() -> None:
-    leaves = [
-        ((2,), np.dtype([("a", "i4"), ("b", "f8")])),
-        ((0, 4), np.dtype(np.float32)),
-        ((3,), np.dtype(np.complex128)),
-        ((), np.dtype(">i4")),
-    ]
-    arrays = Counting().pool.lease(leaves).arrays(leaves)
-    assert [(array.shape, array.dtype) for array in arrays] == leaves
-
-
-def test_a_lease_of_nothing_is_still_a_buffer() -> None:
-    counting = Counting()
-    leaves = [((0,), np.dtype(np.int8))]
-    (array,) = counting.pool.lease(leaves).arrays(leaves)
-    assert array.size == 0
-    del array
-    assert counting.rings == 1
-
-
-def test_the_next_lease_gets_the_same_memory_again() -> None:
-    counting = Counting()
-    addresses = set()
-    for _ in range(20):
-        arrays = counting.lease(LEAVES).arrays(LEAVES)
-        addresses.add(address(arrays[0]))
-        del arrays
-    assert len(addresses) == len(counting.allocated) == 1
-
-
-def test_a_smaller_lease_takes_a_larger_buffer_and_a_larger_one_a_new_buffer() -> None:
-    counting = Counting()
-
-    def lease(rows: int) -> int:
-        leaves = [((rows, 1024), np.dtype(np.uint8))]
-        return address(counting.lease(leaves).arrays(leaves)[0])
-
-    first = lease(100)
-    assert lease(60) == first
-    assert lease(101) != 0
-    assert counting.allocated == [100 * 1024, 101 * 1024]
-    lease(100)
-    assert len(counting.allocated) == 2
-
-
-def test_a_buffer_far_larger_than_what_is_asked_is_given_up() -> None:
-    counting = Counting()
-    large, small = [((64 << 20,), np.dtype(np.uint8))], [((100,), np.dtype(np.uint8))]
-    counting.lease(large)
-    counting.lease(small)
-    assert counting.allocated == [64 << 20, 128]
 
 
 @pytest.mark.parametrize(("num_bytes", "num_held", "num_kept"), [(100, 20, 16), (8 << 20, 10, 8), (33 << 20, 3, 2)])
@@ -194,44 +120,6 @@ def test_a_batch_stays_valid_after_the_pool_is_closed_and_rings_nobody() -> None
     assert (array == 4).all()
     del array
     assert counting.rings == 0
-
-
-def test_what_comes_back_to_a_closed_pool_is_not_kept() -> None:
-    freed: list[int] = []
-
-    class Memory(bytearray):
-        def __del__(self) -> None:
-            freed.append(len(self))
-
-    pool = SlotPool(Memory)
-    held, idle = pool.lease(LEAVES), pool.lease(LEAVES)
-    del idle
-    assert freed == []
-    pool.close()
-    assert len(freed) == 1
-    del held
-    assert len(freed) == 2
-
-
-def test_the_lease_alone_is_enough_to_keep_the_buffer() -> None:
-    counting = Counting()
-    lease = counting.pool.lease(LEAVES)
-    assert isinstance(lease, Lease)
-    arrays = lease.arrays(LEAVES)
-    del arrays
-    assert counting.rings == 0
-    del lease
-    assert counting.rings == 1
-
-
-def test_memory_from_the_kernel_is_zero_writable_and_as_large_as_asked() -> None:
-    for num_bytes in (1, 4096, (2 << 20) + 5):
-        memory = anonymous_memory(num_bytes)
-        array = np.frombuffer(memory, np.uint8)
-        assert len(array) == num_bytes
-        assert not array.any()
-        array[-1] = 255
-        assert array.flags.writeable
 
 
 VIEW_KINDS: list[Callable[[Any], Any]] = [np.asarray, memoryview, lambda array: array[10:], lambda array: array.reshape(5, 10)]
@@ -287,29 +175,6 @@ def test_a_kernel_that_refuses_huge_pages_gives_memory_all_the_same(monkeypatch:
 
 
 # -- what is kept -----------------------------------------------------------------------------------------------------------------
-
-
-def test_a_pool_counts_the_bytes_of_all_its_buffers_leased_and_free() -> None:
-    pool = SlotPool(bytearray)
-    assert pool.num_bytes == 0
-    held = pool.lease([((1000,), np.dtype(np.uint8))])
-    size = pool.num_bytes
-    assert size >= 1000
-    del held
-    assert pool.num_bytes == size  # back, and not booked yet
-    assert pool.take_returned() == 1
-    assert pool.num_bytes == size
-    pool.close()
-    assert pool.num_bytes == 0
-
-
-def test_what_lies_beside_a_buffer_is_what_is_more_than_it() -> None:
-    lease = SlotPool(bytearray).lease([((960,), np.dtype(np.uint8))])
-    ref = weakref.ref(lease)
-    assert bytes_beside(ref, 1000) == 40
-    assert bytes_beside(ref, 100) == 0
-    del lease
-    assert bytes_beside(ref, 1000) == bytes_beside(None, 1000) == 1000
 
 
 def test_the_batches_of_a_buffer_that_are_referred_to_are_counted_by_its_arrays() -> None:

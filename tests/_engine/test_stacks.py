@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import threading
 import time
 import types
@@ -11,37 +10,7 @@ from typing import Any
 
 import pytest
 
-from penstock._engine.watchdog import awaits_of, frames_of, stack_of, stacks_of, waits_of
-
-
-def test_the_stack_of_a_thread_without_functions_of_the_user_is_its_innermost_calls() -> None:
-    calls = stack_of(sys._getframe())
-    assert calls[-1].function == "test_the_stack_of_a_thread_without_functions_of_the_user_is_its_innermost_calls"
-    assert calls[-1].text == "calls = stack_of(sys._getframe())"
-    assert stack_of(None) == ()
-
-
-def test_the_frames_of_a_stack_come_innermost_first() -> None:
-    frames = list(frames_of(sys._getframe()))
-    assert frames[0] is sys._getframe()
-    assert frames[1] is sys._getframe().f_back
-
-
-def test_the_stacks_of_the_threads_asked_for_and_no_others() -> None:
-    there, go = threading.Event(), threading.Event()
-
-    def wait_here() -> None:
-        there.set()
-        go.wait()
-
-    thread = threading.Thread(target=wait_here)
-    thread.start()
-    there.wait()
-    found = stacks_of({thread.ident or 0})
-    go.set()
-    thread.join()
-    assert list(found) == [thread.ident]
-    assert stacks_of({-1}) == {}
+from penstock._engine.watchdog import awaits_of, waits_of
 
 
 async def _inner(event: asyncio.Event) -> None:

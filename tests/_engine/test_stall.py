@@ -51,13 +51,6 @@ def test_the_whole_report_of_one_stuck_worker() -> None:
     assert found.fix == "check who holds it: the thread that calls next() must not hold what a worker needs; give the wait a timeout"
 
 
-def test_the_oldest_of_the_batches_that_are_kept_is_named() -> None:
-    found = report(situation(kind="idle", kept=3, oldest=", 12.6 MB beside the last one, the oldest of step 5"))
-    assert (
-        "batches that the consumer keeps: 3, 12.6 MB beside the last one, the oldest of step 5 (so many may be in flight: 6)" in found.where
-    )
-
-
 LIBRARY = "/usr/lib/python3.12/"
 WAITING = (frame("self.not_empty.wait()", f"{LIBRARY}queue.py", "Queue.get"), frame("waiter.acquire()", f"{LIBRARY}threading.py", "wait"))
 
@@ -95,35 +88,6 @@ def test_two_workers_at_locks_are_both_named_even_when_one_came_later() -> None:
     assert "a lock or event that nobody releases" in alone.what
 
 
-def test_the_worker_that_is_stuck_longest_comes_first_and_the_others_are_counted() -> None:
-    found = report(situation(worker(lasted_s=61.0, index=7), worker(lasted_s=99.0, index=3), worker(lasted_s=62.0, index=5)))
-    assert found.what.startswith("worker 3 has been with one element of stage 'decode' for 99.0 s, and 2 more like it;")
-    assert "\n           worker 7 (penstock-workers-1): stage 'decode' for 61.0 s" in found.where
-
-
-def test_a_generator_is_called_one() -> None:
-    assert report(situation(worker(reader=True))).what.startswith("the generator has given no element for 60.0 s; likely cause: ")
-
-
-@pytest.mark.parametrize(
-    ("share", "words"),
-    [
-        (0.0, "it used 0 % of a CPU: it waits"),
-        (0.3, "it used 30 % of a CPU: it computes now and then"),
-        (1.0, "100 % of a CPU: it computes;"),
-    ],
-)
-def test_the_use_of_a_cpu_is_put_into_words(share: float, words: str) -> None:
-    assert words in report(situation(worker(cpu_share=share))).where
-
-
-def test_a_long_stack_is_cut_at_its_outer_end() -> None:
-    found = report(situation(worker(stack=tuple(frame(f"call({n})", line=n) for n in range(25)))))
-    assert "(15 calls before)" in found.where
-    assert "call(14)" not in found.where
-    assert "call(15)" in found.where
-
-
 def test_work_without_a_result_is_slow() -> None:
     found = report(situation(worker(stuck=False), kind="slow"))
     assert found.what == (
@@ -157,13 +121,6 @@ def test_the_run_clock_counts_a_pause_as_its_limit() -> None:
     assert clock.tick(start + 100 * MS) == 600 * MS
     assert clock.tick(start + 3600_000 * MS) == 1100 * MS
     assert clock.tick(start + 3600_001 * MS) == 1101 * MS
-
-
-def test_the_run_clock_does_not_go_back() -> None:
-    clock = RunClock(500)
-    ran = clock.tick(1000)
-    assert clock.tick(900) == ran
-    assert clock.tick(1010) == ran + 10
 
 
 @pytest.mark.parametrize(("timeout_s", "expected"), [(None, None), (60.0, 0.5), (0.8, 0.1), (4.0, 0.5)])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from hypothesis import strategies as st
 
 from penstock._engine import tuning
 from penstock._engine.program import SHARED
-from penstock._engine.tuning import ActiveWorkers, BlockSize, ChunkSize, awaited_ns, largest_block
+from penstock._engine.tuning import ActiveWorkers, BlockSize, ChunkSize, awaited_ns
 
 MS = 1_000_000
 TARGET_NS, STEADY_NS = tuning._TARGET_NS, tuning._STEADY_TARGET_NS
@@ -61,43 +60,6 @@ def test_blocks_come_to_cost_what_is_aimed_at_or_are_single_rows(cost_ns: int) -
     assert rows == 16384 or (rows + 1) * cost_ns >= STEADY_NS
 
 
-@pytest.mark.parametrize(("every", "target_ns"), [(5, TARGET_NS), (50, TARGET_NS), (10**9, STEADY_NS)])
-def test_tasks_are_short_where_some_rows_are_dear(every: int, target_ns: int) -> None:
-    blocks, aimed_at = BlockSize(), []
-    for number in range(1, 400):
-        rows = blocks.rows(1 << 40, 1)
-        blocks.observe(rows, rows * (100_000 if number % every else 4_000_000))
-        aimed_at.append(blocks.rows(1 << 40, 1) * blocks.found[0])
-    assert 0.5 * target_ns < max(aimed_at[110:]) <= target_ns
-
-
-def test_blocks_of_rows_that_cost_nothing_stop_at_16384() -> None:
-    assert grown(1).rows(1 << 40, 1) == 16384
-    assert grown(0).rows(1 << 40, 1) == 16384
-
-
-@given(st.integers(1, 10**7), st.integers(1, 10**7))
-def test_after_a_change_of_cost_the_blocks_follow(before_ns: int, after_ns: int) -> None:
-    blocks = grown(before_ns)
-    for _ in range(80):
-        rows = blocks.rows(1 << 40, 1)
-        blocks.observe(rows, rows * after_ns)
-    assert blocks.found[0] == pytest.approx(after_ns, rel=0.05)
-    assert blocks.rows(1 << 40, 1) * after_ns <= max(after_ns, 1.1 * STEADY_NS)
-
-
-def test_a_short_task_does_not_let_the_blocks_grow() -> None:
-    blocks = grown(100_000)
-    before = blocks.rows(1 << 40, 1)
-    blocks.observe(3, 3)
-    assert blocks.rows(1 << 40, 1) == before
-
-
-@given(st.integers(1, 10**8), st.integers(1, 10_000), st.integers(0, 64))
-def test_a_task_takes_at_least_one_row_and_never_more_than_are_left(cost_ns: int, remaining: int, num_workers: int) -> None:
-    assert 1 <= grown(cost_ns, 8).rows(remaining, num_workers) <= remaining
-
-
 def test_near_the_end_of_a_chunk_the_workers_share_what_is_left() -> None:
     blocks = grown(30_000)
     full = blocks.rows(1 << 40, 4)
@@ -114,27 +76,6 @@ def test_a_chunk_has_one_to_256_items_whatever_was_measured(chunks: list[tuple[i
         before = size.items
         size.observe(items, wall_ns, num_bytes)
         assert 1 <= size.items <= min(256, 4 * before)
-
-
-def test_dear_batches_are_chunks_of_their_own_and_tiny_ones_go_together() -> None:
-    dear, tiny, large = ChunkSize(), ChunkSize(), ChunkSize()
-    for _ in range(10):
-        dear.observe(dear.items, dear.items * 80 * MS, dear.items << 20)
-        tiny.observe(tiny.items, tiny.items * 30_000, tiny.items * 1000)
-        large.observe(large.items, large.items * 30_000, large.items << 20)
-    assert dear.items == 1
-    assert MS <= tiny.items * 30_000 <= TARGET_NS
-    assert 1 < large.items <= tuning._UNIT_BYTES >> 20
-
-
-def test_in_one_thread_nobody_waits_for_a_task_and_it_is_long_from_the_beginning() -> None:
-    blocks, chunks = BlockSize(one_thread=True), ChunkSize(one_thread=True)
-    for _ in range(5):
-        blocks.observe(blocks.size, blocks.size * MS)
-        chunks.observe(chunks.items, chunks.items * MS, chunks.items * 1000)
-    assert blocks.size == chunks.items == 24
-    chunks.observe(24, 24 * MS, 24 << 20)
-    assert chunks.items == tuning._UNIT_BYTES >> 20
 
 
 @dataclass
@@ -229,114 +170,6 @@ def test_the_number_is_looked_for_again_when_the_step_takes_longer() -> None:
     loop.step = lambda number: 5.0 + number
     limits = Counter(loop.run(1).limit for _ in range(LONG))
     assert limits.most_common(1)[0][0] == 4
-
-
-def test_what_stays_as_it_is_is_tried_ever_more_rarely() -> None:
-    loop, trials, before = Loop(ActiveWorkers(4, 4), takes_turns), list[int](), 0
-    for item in range(20 * LONG):
-        limit = loop.run(1).limit
-        if limit == 2 and before == 1:
-            trials.append(item)
-        before = limit
-    gaps = [later - earlier for earlier, later in pairwise(trials)]
-    assert len(gaps) >= 4
-    assert all(later > 1.5 * earlier for earlier, later in pairwise(gaps[1:5]))
-
-
-def test_no_more_threads_than_cpus_are_tried_where_memory_is_short() -> None:
-    loop = Loop(ActiveWorkers(2, 64), scales, share=0.01)
-    loop.workers.has_room = False
-    assert loop.run(LONG).limit == 2
-
-
-def test_a_feed_whose_objects_are_copied_for_each_thread_keeps_its_size() -> None:
-    loop = Loop(ActiveWorkers(2, 64), scales, share=0.01)
-    loop.workers.ceiling = 2
-    assert loop.run(LONG).limit == 2
-
-
-def test_a_pause_of_the_training_loop_changes_nothing() -> None:
-    loop = Loop(ActiveWorkers(16, 16), scales, step=lambda number: 2.0)
-    assert loop.run(LONG).limit == 16
-    for _ in range(200):
-        loop.workers.steps.append((60_000 * MS, 1))
-        loop.run(20)
-    assert loop.workers.limit in (8, 16)
-
-
-def test_very_short_tasks_say_nothing() -> None:
-    loop = Loop(ActiveWorkers(4, 4), lambda number: 0.199)
-    assert (loop.run(LONG).limit, loop.workers.notice) == (4, "")
-
-
-def test_a_search_goes_on_in_the_next_run_however_short_the_runs_are() -> None:
-    workers = ActiveWorkers(4, 4)
-    for _ in range(LONG // 10):
-        again = ActiveWorkers(4, 4)
-        again.begin(workers.found)
-        assert (again.limit, again.notice) == (workers.limit, workers.notice)
-        workers = Loop(again, takes_turns).run(ActiveWorkers._NUM_DROPPED + 4)
-        if "1 of 4" in workers.notice:
-            return
-    raise AssertionError(workers.notice)
-
-
-def test_two_runs_that_begin_with_the_same_do_not_see_each_other() -> None:
-    workers = Loop(ActiveWorkers(4, 4), takes_turns).run(20)
-    runs = [ActiveWorkers(4, 4) for _ in range(2)]
-    found = workers.found
-    for run in runs:
-        run.begin(found)
-        assert Loop(run, takes_turns).run(LONG).limit == 1
-    assert runs[0].notice == runs[1].notice
-    assert workers.found["num_items"] == 20
-
-
-def test_sizes_grow_until_they_are_as_large_as_wanted() -> None:
-    size, grown = BlockSize(), []
-    for _ in range(6):
-        size.observe(size.rows(10**6, 2), size.rows(10**6, 2) * TARGET_NS // 100)
-        grown.append((size.size, size.growing))
-    assert grown == [(4, True), (16, True), (64, True), (100, False), (100, False), (100, False)]
-    chunks, items = ChunkSize(), []
-    for _ in range(5):
-        chunks.observe(chunks.items, chunks.items * tuning._UNIT_TARGET_NS // 20, 1)
-        items.append((chunks.items, chunks.growing))
-    assert items == [(4, True), (16, True), (20, False), (20, False), (20, False)]
-    size.observe(3, 3)  # a short rest of a chunk, however quick
-    assert not size.growing
-
-
-@given(
-    st.integers(1, 8),
-    st.sampled_from([0, 1, 4]),
-    st.lists(st.tuples(st.integers(1, 100), st.integers(1, 10**9), st.floats(0, 2)), max_size=300),
-)
-def test_at_least_one_worker_and_at_most_the_ceiling_work(most: int, times: int, tasks: list[tuple[int, int, float]]) -> None:
-    workers = ActiveWorkers(most, times * most)
-    for rows, wall_ns, share in tasks:
-        workers.steps.append((wall_ns // 7, 1))
-        workers.num_items += 1
-        workers.num_rows[SHARED] += rows
-        workers.observe(SHARED, most, rows, (wall_ns, int(wall_ns * share)))
-        assert 1 <= workers.limit <= max(most, times * most)
-
-
-def test_tasks_that_are_dealt_out_to_many_branches_may_be_larger() -> None:
-    def most(num_branches: int) -> int:
-        size = BlockSize(largest_block(num_branches))
-        for _ in range(12):
-            size.observe(size.rows(1 << 40, 1), 1)
-        return size.rows(1 << 40, 1)
-
-    assert [most(number) for number in (1, 16, 20, 35, 1000)] == [16384, 16384, 20480, 32768, 32768]
-
-
-def test_a_block_keeps_to_the_most_rows_that_it_was_given() -> None:
-    blocks = BlockSize(16)
-    for _ in range(10):
-        blocks.observe(blocks.rows(1 << 40, 1), 10)
-    assert blocks.rows(1 << 40, 1) == 16
 
 
 def test_slow_calls_go_on_one_by_one_and_quick_ones_or_those_of_a_batch_together() -> None:

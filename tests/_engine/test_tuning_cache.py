@@ -1,77 +1,9 @@
 from __future__ import annotations
 
-import pickle
-from dataclasses import replace
-from typing import Any, NamedTuple
-
 import numpy as np
-import pytest
 
 import penstock as ps
-from penstock._engine.chunk import Token
-from penstock._engine.lowering import lower
-from penstock._engine.scheduler import Scheduler
 from penstock._engine.tuning import TuningCache
-from penstock.dataset.operators import Chaining
-
-
-def dataset() -> ps.Dataset:
-    return ps.from_source(range(20_000)).map(lambda x: np.full(3, x)).batch(16)
-
-
-def new(of: Chaining, num_workers: int = 2, memory_bytes: int = 1 << 26, elsewhere: bool = False) -> Scheduler:
-    return Scheduler(replace(lower(of._root), elsewhere=elsewhere), num_workers, memory_bytes, Token((0, 0)))
-
-
-def sizes(scheduler: Scheduler) -> list[tuple[int, list[int]]]:
-    return [(segment.chunk_size.items, [block.size for block in segment.blocks]) for segment in scheduler.segments]
-
-
-def test_a_run_begins_with_what_the_last_one_of_its_shape_ended_with() -> None:
-    tuning_cache, scheduler = TuningCache(), new(dataset())
-    scheduler.segments[0].blocks[0].begin((1000.0, 50, 300))
-    scheduler.segments[0].chunk_size.begin(7)
-    scheduler.active._go(1, "one works")
-    tuning_cache.keep(scheduler)
-    again, fewer, smaller = new(dataset()), new(dataset(), num_workers=1), new(dataset(), memory_bytes=1 << 20)
-    processes = new(dataset(), elsewhere=True)
-    for one in (again, fewer, smaller, processes):
-        tuning_cache.begin(one)
-    assert sizes(again) == [(7, [300])]
-    assert again.segments[0].blocks[0].found == (1000.0, 50, 300)
-    assert (again.active.limit, again.active.notice) == (1, "one works")
-    assert fewer.active.limit == 1
-    assert smaller.active.limit == processes.active.limit == 2
-    assert sizes(fewer) == sizes(smaller) == [(1, [1])]
-
-
-def test_a_run_that_failed_teaches_nothing() -> None:
-    tuning_cache, scheduler = TuningCache(), new(dataset())
-    scheduler.segments[0].chunk_size.begin(7)
-    scheduler.failures.append(None)  # type: ignore[arg-type]
-    tuning_cache.keep(scheduler)
-    again = new(dataset())
-    tuning_cache.begin(again)
-    assert sizes(again) == [(1, [1])]
-
-
-@pytest.mark.parametrize("options", [{"executor": "inline"}, {"num_workers": 2}, {"num_workers": 2, "ordered": False}])
-def test_later_epochs_have_the_elements_of_the_first(options: dict[str, object]) -> None:
-    ds, seen = dataset(), []
-    for _ in range(3):
-        with ds.feed(**options) as feed:
-            rows = np.concatenate([batch[:, 0] for batch in feed])
-        seen.append(rows.tolist() if options.get("ordered", True) else sorted(rows.tolist()))
-    assert seen == [list(range(20_000))] * 3
-
-
-def test_what_was_learned_is_the_datasets_own() -> None:
-    ds = dataset()
-    with ds.feed(executor="inline") as feed:
-        assert len(list(feed)) == 1250
-    found = ds._tuning_cache._found
-    assert [chunks > 1 and blocks[0][2] > 16 for ((blocks, chunks, _),), _ in found.values()] == [True]
-    assert ds.shuffle(seed=1)._tuning_cache is None
 
 
 def batch_addresses(ds: ps.Dataset) -> set[int]:
@@ -103,54 +35,9 @@ def test_a_batch_that_is_held_is_written_over_by_no_later_epoch() -> None:
     ] * 5
 
 
-def test_two_feeds_at_once_share_no_memory() -> None:
-    ds = ps.from_source(range(200)).map(lambda x: np.full(50_000, x)).batch(4)
-    batch_addresses(ds)
-    with ds.feed(executor="threads", num_workers=2) as one, ds.feed(executor="threads", num_workers=2) as other:
-        for number, (first, second) in enumerate(zip(one, other, strict=True)):
-            assert not np.shares_memory(first, second)
-            assert first[:, 0].tolist() == second[:, -1].tolist() == list(range(4 * number, 4 * number + 4))
-
-
 def test_no_more_than_64_mb_are_kept_and_each_is_taken_once() -> None:
     tuning_cache = TuningCache()
     tuning_cache.keep_spare([bytearray(65 << 20), bytearray(40 << 20), bytearray(40 << 20)])
     tuning_cache.keep_spare([bytearray(24 << 20), bytearray(1)])
     assert sorted(map(len, tuning_cache.take_spare())) == [24 << 20, 40 << 20]
     assert tuning_cache.take_spare() == []
-
-
-@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
-def test_a_dataset_that_was_read_can_be_pickled_without_what_was_learned(protocol: int) -> None:
-    class Local(NamedTuple):
-        x: Any
-
-    ds = ps.from_source(range(64)).map(Local).batch(2)
-    with ds.feed(executor="threads", num_workers=2) as feed:
-        assert sum(len(batch.x) for batch in feed) == 64
-    assert ds._tuning_cache._spare
-    copied = pickle.loads(pickle.dumps(ds._tuning_cache, protocol))
-    assert (len(copied._spare), len(copied._found)) == (0, 0)
-    assert copied.take_spare() == []
-
-
-def test_what_an_element_looks_like_is_a_guess_only() -> None:
-    shapes = iter([(2,), (3,)])
-
-    class Changing:
-        def __init__(self) -> None:
-            self.shape = (2,)
-
-        def __len__(self) -> int:
-            return 40
-
-        def __getitem__(self, index: int) -> Any:
-            return np.full(self.shape, index)
-
-    source = Changing()
-    ds = ps.from_source(source).batch(5)
-    for shape in shapes:
-        source.shape = shape
-        for _ in range(2):
-            with ds.feed(executor="threads", num_workers=2) as feed:
-                assert [batch.shape for batch in feed] == [(5, *shape)] * 8

@@ -30,33 +30,6 @@ def always() -> bool:
     return True
 
 
-def test_a_turn_that_another_feed_has_is_waited_for_until_it_is_not_wanted_any_more() -> None:
-    first, second = turns_of(mine), turns_of(mine)
-    wanted = [True]
-    found: list[bool] = []
-
-    def take() -> None:
-        with second.of_task(0, 0, reads=False, wanted=lambda: wanted[0]) as held:
-            found.append(held)
-
-    with first.of_task(0, 0, reads=False, wanted=always) as held:
-        assert held
-        waiting = threading.Thread(target=take)
-        waiting.start()
-        wanted[0] = False
-        while waiting.is_alive():
-            second.wake()
-    assert found == [False]
-    with second.of_all(always) as held:
-        assert held
-
-
-def test_other_functions_have_turns_of_their_own() -> None:
-    with turns_of(mine).of_all(always) as first, turns_of(abs).of_all(always) as second:
-        assert first
-        assert second
-
-
 def test_two_feeds_with_the_same_functions_in_another_order_never_wait_for_each_other() -> None:
     done: list[int] = []
 
@@ -104,6 +77,36 @@ def test_an_errand_is_run_there_and_its_result_or_error_comes_back() -> None:
     assert found == [threading.get_ident()]
 
 
+def test_a_feed_inside_a_function_has_the_turns_of_that_function() -> None:
+    inner = ps.from_source([1, 2]).map(mine)
+
+    def outer(element: Any) -> Any:
+        return element + sum(inner.feed())
+
+    assert list(ps.from_source([10, 20]).map(mine).map(outer).feed(stall_timeout_s=30)) == [13, 23]
+
+
+def test_a_turn_that_another_feed_has_is_waited_for_until_it_is_not_wanted_any_more() -> None:
+    first, second = turns_of(mine), turns_of(mine)
+    wanted = [True]
+    found: list[bool] = []
+
+    def take() -> None:
+        with second.of_task(0, 0, reads=False, wanted=lambda: wanted[0]) as held:
+            found.append(held)
+
+    with first.of_task(0, 0, reads=False, wanted=always) as held:
+        assert held
+        waiting = threading.Thread(target=take)
+        waiting.start()
+        wanted[0] = False
+        while waiting.is_alive():
+            second.wake()
+    assert found == [False]
+    with second.of_all(always) as held:
+        assert held
+
+
 def test_an_errand_that_is_not_wanted_any_more_ends() -> None:
     wanted = [True]
     errands = Errands(None, lambda: wanted[0])
@@ -121,12 +124,3 @@ def test_an_errand_that_is_not_wanted_any_more_ends() -> None:
     while asking.is_alive():
         errands.wake()
     assert found == [Stopped]
-
-
-def test_a_feed_inside_a_function_has_the_turns_of_that_function() -> None:
-    inner = ps.from_source([1, 2]).map(mine)
-
-    def outer(element: Any) -> Any:
-        return element + sum(inner.feed())
-
-    assert list(ps.from_source([10, 20]).map(mine).map(outer).feed(stall_timeout_s=30)) == [13, 23]

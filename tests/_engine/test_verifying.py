@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.errors import NotRepeatable, PlanError
+from penstock.errors import NotRepeatable
 
 FIX = (
     "\n  fix:   where other calls of the function run meanwhile, it or an object in it is not thread-safe: leave executor= out (one call "
@@ -82,40 +82,31 @@ def test_the_error_names_the_function_the_element_and_the_field(executor: Any) -
     assert told.endswith(FIX)
 
 
-@BOTH
 @pytest.mark.parametrize(
-    ("function", "words"),
-    [
-        (
-            noisy,
-            f"'noisy' {TWICE} ['noise'] was float64[4], then ",
-        ),
-        (timed, f"'timed' {TWICE} ['meta']['at'][0] was "),
-    ],
+    ("function", "words"), [(noisy, f"'noisy' {TWICE} ['noise'] was float64[4], then "), (timed, f"'timed' {TWICE} ['meta']['at'][0] was ")]
 )
-def test_draws_and_times_are_found(executor: Any, function: Callable[..., Any], words: str) -> None:
+def test_draws_and_times_are_found(function: Callable[..., Any], words: str) -> None:
     for dataset in (NUMBERS.map(as_field).map(function), NUMBERS.map(as_field).map(function).batch(8, collate_fn=list)):
-        assert message(dataset, executor).startswith(words)
+        assert message(dataset, WAYS[0]).startswith(words)
 
 
-@BOTH
+REPEATABLE: dict[str, ps.Dataset] = {
+    "batches": NUMBERS.map(as_field).map(drawn).batch(7).map(doubled),
+    "filter": NUMBERS.map(as_field).filter(lambda element: element["y"][2] % 3).flat_map(lambda element: [element] * 2).map(drawn).batch(7),
+    "NaN": NUMBERS.map(not_a_number),
+    "own workers": NUMBERS.shuffle(seed=1).map(as_field).map(doubled, concurrency=2).map(drawn),
+    "folds": NUMBERS.filter(bool).take(90).map(as_field).map(doubled).map(drawn).batch(7).map(doubled),
+    "generator": ps.from_generator(lambda: iter(range(60))).map(as_field).map(doubled).batch(4, collate_fn=list),
+    "batch of batches": NUMBERS.map(as_field).batch(4).repeat(2).batch(2),
+    "zip": NUMBERS.zip(NUMBERS.map(as_field).batch(1)).map(lambda pair: pair),
+}
+
+
 @pytest.mark.parametrize(
-    "dataset",
-    [
-        NUMBERS.map(as_field).map(drawn).map(doubled),
-        NUMBERS.map(as_field).map(drawn).batch(7).map(doubled),
-        NUMBERS.map(as_field).filter(lambda element: element["y"][2] % 3).flat_map(lambda element: [element] * 2).map(drawn).batch(7),
-        NUMBERS.map(not_a_number),
-        NUMBERS.shuffle(seed=1).map(as_field).map(doubled, concurrency=2).map(drawn),
-        NUMBERS.filter(bool).take(90).map(as_field).map(doubled).map(drawn).batch(7).map(doubled),
-        ps.from_generator(lambda: iter(range(60))).map(as_field).map(doubled).batch(4, collate_fn=list),
-        NUMBERS.map(as_field).batch(4).repeat(2).batch(2),
-        NUMBERS.zip(NUMBERS.map(as_field).batch(1)).map(lambda pair: pair),
-    ],
-    ids=["rows", "batches", "filter", "NaN", "own workers", "folds", "generator", "batch of batches", "zip"],
+    ("name", "kind"), [*((name, ps.Threads) for name in REPEATABLE), ("batches", ps.Processes), ("filter", ps.Processes)]
 )
-def test_what_is_repeatable_comes_as_without_verify(executor: Any, dataset: ps.Dataset) -> None:
-    same = run(dataset, "threads"), run(dataset, type(executor)(verify=0.5))
+def test_what_is_repeatable_comes_as_without_verify(name: str, kind: Any) -> None:
+    same = run(REPEATABLE[name], "threads"), run(REPEATABLE[name], kind(verify=0.5))
     np.testing.assert_equal(*same)
 
 
@@ -194,17 +185,15 @@ def test_an_error_of_the_second_time_is_told() -> None:
     assert "the second time it raised KeyError" in message(NUMBERS.map(once), ps.Threads(verify=0.1))
 
 
-@BOTH
-def test_functions_above_a_batch_and_collate_fn_are_compared(executor: Any) -> None:
+def test_functions_above_a_batch_and_collate_fn_are_compared() -> None:
     above = NUMBERS.map(as_field).batch(4).map(counted)
-    assert message(above, executor).startswith("'counted' was computed twice for one element")
+    assert message(above, WAYS[0]).startswith("'counted' was computed twice for one element")
     collating = NUMBERS.map(as_field).batch(4, collate_fn=lambda rows: {"n": random.random(), "rows": len(rows)})
-    assert message(collating, executor).startswith("'batch' was computed twice for one element")
+    assert message(collating, WAYS[0]).startswith("'batch' was computed twice for one element")
 
 
-@BOTH
-def test_no_policy_leaves_such_an_element_out(executor: Any) -> None:
-    assert message(NUMBERS.map(as_field).map(counted, on_error=ps.Skip()), executor, on_error=ps.Replace()).endswith(FIX)
+def test_no_policy_leaves_such_an_element_out() -> None:
+    assert message(NUMBERS.map(as_field).map(counted, on_error=ps.Skip()), WAYS[0], on_error=ps.Replace()).endswith(FIX)
 
 
 def test_what_cannot_be_compared_is_left_out_with_one_notice() -> None:
@@ -221,16 +210,20 @@ def test_async_functions_are_left_out() -> None:
     assert len(run(NUMBERS.map(counted_async).map(lambda number: number + 1), ps.Threads(verify=0.3))) == 200
 
 
-@pytest.mark.parametrize("share", [-0.1, 1.5, "much", True, float("nan")])
-@pytest.mark.parametrize("kind", [ps.Threads, ps.Processes])
-def test_a_share_lies_between_0_and_1(kind: Any, share: Any) -> None:
-    with pytest.raises(PlanError) as caught:
-        kind(verify=share)
-    assert str(caught.value) == f"verify={share!r} is no share\n  where: {kind.__name__}\n  fix:   give a number from 0 to 1, such as 0.01"
+class Boxed:
+    """A value whose pickle is another one each time."""
+
+    def __init__(self, value: int) -> None:
+        self.value, self.salt = value, next(COUNTER)
 
 
-def test_the_options_keep_the_value_and_know_its_short_form() -> None:
-    options = ps.Options(executor=ps.Processes(verify=0.5), on_stall="skip")
-    assert (options.executor, options.executor_name, options.verify) == (ps.Processes(verify=0.5), "processes", 0.5)
-    assert (ps.Options(executor=ps.Threads()).executor_name, ps.Options(executor="ray").executor_name) == ("threads", "ray")
-    assert ps.Options().verify == 0
+class Equal(Boxed):
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Equal) and self.value == other.value
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def test_objects_may_say_themselves_that_they_are_equal() -> None:
+    assert len(run(NUMBERS.map(Equal), WAYS[0])) == 200
+    assert message(NUMBERS.map(Boxed), WAYS[0]).startswith(f"'Boxed' {TWICE} the result was a Boxed, then another")

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 import penstock as ps
-from penstock._engine.chunk import Claim, Token
+from penstock._engine.chunk import Token
 from penstock._engine.compute import HERE
 from penstock._engine.engine import Engine
 from penstock._engine.lowering import lower
+from penstock._engine.program import IN_PROGRAM
 from penstock._engine.scheduler import Scheduler
 from penstock._engine.segment import READER, SHARED
 from penstock._engine.slots import anonymous_memory
-from penstock._engine.watchdog import Watch
+from penstock._engine.watchdog import Watch, WorkerMonitor, element_of, pool_words
 from penstock._executors.threads import work
 from penstock._ops.worker import WorkerContext
 from penstock.errors import FeedStalled
@@ -91,13 +91,7 @@ def looked_until(watch: Watch, kind: str | None, num_read: int = 0) -> int:
 @pytest.mark.parametrize(
     ("build", "stage", "element"),
     [
-        (lambda f: ps.from_source(range(9)).map(f(4), name="m"), "m", "element epoch 0 index 4 (element 4 of range)"),
         (lambda f: ps.from_source(range(9)).map(f(4), name="m").batch(9), "m", "element epoch 0 index 4 (element 4 of range)"),
-        (
-            lambda f: ps.from_source(range(9)).filter(lambda x: x > 2).map(f(4), name="m"),
-            "m",
-            "element epoch 0 index 4 (element 4 of range)",
-        ),
         (lambda f: ps.from_source(range(9)).flat_map(lambda x: [f(4)(x)], name="m"), "m", "element epoch 0 index 4 (element 4 of range)"),
         (
             lambda f: ps.from_source(range(9)).batch(3).map(lambda b: f(3)(b[0]), name="m"),
@@ -111,7 +105,7 @@ def looked_until(watch: Watch, kind: str | None, num_read: int = 0) -> int:
         ),
         (lambda f: ps.from_generator(lambda: map(f(4), range(9))), "read", "element epoch 0 index 4 (element 4 of generator "),
     ],
-    ids=["map", "map into a batch", "map above a filter", "flat_map", "map above a batch", "branch", "generator"],
+    ids=["map into a batch", "flat_map", "map above a batch", "branch", "generator"],
 )
 def test_the_facts_name_stage_and_element(build: Any, stage: str, element: str, stuck: Stuck) -> None:
     watch = Watch(0.05)
@@ -130,101 +124,6 @@ def test_the_facts_name_stage_and_element(build: Any, stage: str, element: str, 
     assert busy.stack[-2].function == "Event.wait"
     assert busy.stack[-3].text == "self.go.wait()"
     assert not any("penstock/_engine" in call.file for call in busy.stack)
-
-
-def test_a_worker_that_moves_on_is_young_again(stuck: Stuck) -> None:
-    watch = Watch(1000.0)
-    with Running(ps.from_source(range(9)).map(stuck.at(4)), watch) as running:
-        assert stuck.there.wait(LIMIT_S)
-        (monitor,) = watch.monitors
-        while watch.look(0) is None and monitor.age_ns == 0:
-            pass
-        serial, age = monitor.serial, monitor.age_ns
-        assert age > 0
-        stuck.go.set()
-        while running.engine.poll() is None:
-            pass
-        while monitor.task is not None:
-            pass
-        watch.look(0)
-        assert monitor.serial >= serial
-        assert monitor.task is None
-    running.end()
-
-
-def test_what_lasts_is_said_again_when_it_has_lasted_twice_as_long(stuck: Stuck) -> None:
-    watch = Watch(0.01)
-    with Running(ps.from_source(range(9)).map(stuck.at(4)), watch) as running:
-        assert stuck.there.wait(LIMIT_S)
-        (monitor,) = watch.monitors
-        looked_until(watch, "stuck")
-        first = monitor.age_ns
-        looked_until(watch, "stuck")
-        assert monitor.age_ns >= 2 * first >= 20_000_000
-        stuck.go.set()
-    running.end()
-
-
-def test_nobody_with_anything_to_do_is_idle() -> None:
-    watch = Watch(0.01)
-    watch.enlist(SHARED, WorkerContext(0))
-    watch.begin(0)
-    looked_until(watch, "idle")
-    scheduler = Scheduler(lower(ps.from_generator(lambda: iter("ab"))._root), 1, 1 << 20, Token((0, 0)))
-    facts = watch.situation("idle", scheduler)
-    assert facts.busy == ()
-    assert facts.idle == ("1 of 1 shared workers: nothing to do",)
-    assert facts.state.startswith("state: 0 ready, segments [{'opened': 0, 'committed': 0")
-
-
-@pytest.mark.parametrize("never", [None, float("inf")])
-def test_without_a_limit_nobody_looks(never: float | None) -> None:
-    watch = Watch(never)
-    assert watch.slice_s is None
-    watch.begin(0)
-
-
-def test_every_pool_has_words(stuck: Stuck) -> None:
-    ds = ps.from_generator(lambda: iter(range(9))).map(lambda x: x, name="own", concurrency=1).map(abs)
-    watch = Watch(0.01)
-    with Running(ds, watch) as running:
-        while not running.scheduler.ended:
-            running.engine.poll()
-        while any(monitor.task is not None for monitor in watch.monitors):
-            pass
-        assert set(watch.situation("idle", running.scheduler).idle) == {
-            "1 of 1 shared workers: nothing to do",
-            "1 of 1 readers of the generator: nothing to do",
-            "1 of 1 workers of stage 'own': nothing to do",
-        }
-    running.end()
-    assert {monitor.pool for monitor in watch.monitors} == {SHARED, READER, "0.0"}
-
-
-def test_an_element_that_ran_before_the_wait_is_old_at_the_first_look(stuck: Stuck) -> None:
-    watch = Watch(0.05)
-    with Running(ps.from_source([4]).map(stuck.at(4)), watch) as running:
-        assert stuck.there.wait(LIMIT_S)
-        now = time.perf_counter_ns()
-        for tick in range(1, 1001):  # the process runs, and nobody waits
-            watch.clock.tick(now + tick * 10_000_000)
-        assert watch.look(0) == "stuck"
-        stuck.go.set()
-    running.end()
-
-
-def test_the_begin_of_the_task_before_is_not_taken_for_that_of_a_new_one() -> None:
-    watch = Watch(0.05)
-    worker = WorkerContext(0)
-    monitor = watch.enlist(SHARED, worker)
-    worker.began = (0, 0)
-    monitor.begin(Claim(0, 0, None, 0, 1, None))  # the engine has not come to note the begin yet
-    for tick in range(100):
-        watch.clock.tick(tick * 1_000_000_000)
-    assert watch.look(0) is None
-    assert monitor.age_ns == 0
-    monitor.end()
-    assert monitor.task is None
 
 
 class Elsewhere(WorkerContext):
@@ -263,3 +162,49 @@ def test_of_a_worker_process_the_stack_is_its_own_and_it_is_given_up_where_it_is
     assert [(call.file, call.line, call.function) for call in busy.stack] == [("a.py", 3, "load"), ("b.py", 7, "decode")]
     assert [type(error) for error in worker.errors] == [FeedStalled]
     assert not watch.give_up(FeedStalled("", where="", fix="")), "it has gone on"
+
+
+def test_pools_have_words() -> None:
+    scheduler = Scheduler(lower(ps.from_generator(lambda: iter("ab")).map(abs, name="own", concurrency=2)._root), 1, 1 << 20, Token((0, 0)))
+    assert [pool_words(scheduler, pool) for pool in (SHARED, READER, IN_PROGRAM.pool, "0.1" if "0.1" in scheduler.pools else "0.0")] == [
+        "shared workers",
+        "readers of the generator",
+        "thread that calls the functions of the program",
+        "workers of stage 'own'",
+    ]
+
+
+def test_one_element_is_named_and_several_by_their_first() -> None:
+    scheduler = Scheduler(lower(ps.from_source(range(9)).map(abs).batch(9)._root), 1, 1 << 20, Token((0, 0)))
+    task = scheduler.next_task(SHARED, 0)
+    assert task is not None
+    monitor = WorkerMonitor(SHARED, WorkerContext(0))
+    found = [element_of(scheduler, monitor, task._replace(begin=0, end=end)) for end in (1, 5)]
+    assert found == ["element epoch 0 index 0 (element 0 of range)", "one of 5 elements from epoch 0 index 0 (element 0 of range) on"]
+
+
+@pytest.mark.parametrize("never", [None, float("inf")])
+def test_without_a_limit_nobody_looks(never: float | None) -> None:
+    watch = Watch(never)
+    assert watch.slice_s is None
+    watch.begin(0)
+
+
+def test_clocks_may_be_read_without_a_task() -> None:
+    monitor = WorkerMonitor(SHARED, WorkerContext(0))
+    assert monitor.read_clocks() >= 0
+    monitor.grow(5_000_000, 0)
+    assert monitor.watched_ns == 5_000_000
+    monitor.restart()
+    assert monitor.watched_ns == 0
+    assert monitor.cpu_share is None
+
+
+def test_the_clock_of_a_worker_on_another_machine_is_not_read() -> None:
+    class FarAway(WorkerContext):
+        pid = 0
+
+    monitor = WorkerMonitor("workers", FarAway(0))
+    monitor.read_clocks()
+    assert monitor._cpu_now() is None
+    assert WorkerMonitor("workers", WorkerContext(0))._cpu_now() is not None

@@ -8,12 +8,12 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from _executors.in_workers import marked, numbered
+from _executors.in_workers import numbered
 
 import penstock as ps
 from penstock._contracts.options import Options
@@ -124,8 +124,10 @@ PLANS: dict[str, Callable[[Seen], ps.Dataset]] = {
 }
 
 
-@pytest.mark.parametrize("num_cpus", [2, 16])
-@pytest.mark.parametrize("name", PLANS)
+ON_MANY_CPUS = ["map between operators", "a generator below an operator"]
+
+
+@pytest.mark.parametrize(("name", "num_cpus"), [*((name, 2) for name in PLANS), *((name, 16) for name in ON_MANY_CPUS)])
 def test_by_default_one_thread_of_the_program_makes_all_calls_of_a_feed(name: str, num_cpus: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feeds, "available_cpus", lambda: num_cpus)
     reference, seen = Seen(), Seen()
@@ -141,7 +143,7 @@ def test_by_default_one_thread_of_the_program_makes_all_calls_of_a_feed(name: st
     assert set(seen.threads) == {IN_PROGRAM}
 
 
-@pytest.mark.parametrize("name", ["map above an operator", "map between operators", "collate_fn", "an object"])
+@pytest.mark.parametrize("name", ["map between operators", "an object"])
 def test_calls_come_in_the_order_of_the_elements(name: str) -> None:
     runs = []
     for _ in range(2):
@@ -169,33 +171,6 @@ def test_feeds_that_hold_the_same_function_take_turns() -> None:
         thread.join()
     assert not seen.met
     assert sum(seen.threads.values()) == 1600
-
-
-def test_methods_of_one_object_take_turns_too() -> None:
-    seen = Seen()
-
-    class Pair:
-        def __init__(self) -> None:
-            self.inner = seen.around(dict)
-
-        def image(self, element: Any) -> Any:
-            return self.inner(element)
-
-        def mask(self, element: Any) -> Any:
-            return self.inner(element)
-
-    pair = Pair()
-
-    def run(function: Any) -> None:
-        with images(400).map(function).batch(4).feed() as feed:
-            assert len(list(feed)) == 100
-
-    threads = [threading.Thread(target=run, args=(function,)) for function in (pair.image, pair.mask)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not seen.met
 
 
 def suppressing(feed: ps.Feed) -> None:
@@ -250,15 +225,6 @@ def marked_list(batch: dict[str, Any]) -> dict[str, Any]:
     return {**batch, "marked_by": [os.getpid()]}
 
 
-def test_own_operators_alone_stay_in_threads_up_to_four_workers() -> None:
-    with images().batch(4).feed(num_workers=3) as feed:
-        next(feed)
-        assert {thread.name for thread in threading.enumerate() if thread.name.startswith("penstock-workers")} == {
-            f"penstock-workers-{n}" for n in range(3)
-        }
-        assert not feed._run._placement._processes
-
-
 def test_on_many_cpus_own_operators_run_in_processes_and_functions_in_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feeds, "available_cpus", lambda: 6)
     seen = Seen()
@@ -267,14 +233,6 @@ def test_on_many_cpus_own_operators_run_in_processes_and_functions_in_the_progra
         assert feed._run._placement._processes is not None
         assert feed._run._placement._processes.pids
     assert {int(pid) for batch in batches for pid in batch["pid"]} == {HERE}
-
-
-def test_a_plan_of_functions_alone_starts_no_process_on_many_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feeds, "available_cpus", lambda: 64)
-    with ps.from_source(range(40)).map(float).batch(4).feed() as feed:
-        assert len(list(feed)) == 10
-        assert feed._run._placement._processes is None
-        assert feed._run._placement.num_workers == 64
 
 
 @pytest.mark.parametrize("on_error", [ps.Replace(), ps.Skip()], ids=["Replace", "Skip"])
@@ -321,29 +279,6 @@ def test_functions_that_cannot_be_sent_are_called_in_the_program_one_at_a_time_w
     assert "lock" in notice
 
 
-def test_the_same_functions_are_an_error_where_worker_processes_are_asked_for_by_name() -> None:
-    lock = threading.Lock()
-    ds = ps.from_source(range(40)).map(lambda number: (number, lock.locked())).batch(4)
-    with pytest.raises(PlanError) as caught, ds.feed(executor="processes", num_workers=2) as feed:
-        next(feed)
-    assert "cannot be sent" in str(caught.value)
-
-
-def test_a_generator_that_waits_long_does_not_hold_up_what_it_gave_before() -> None:
-    arrived = threading.Event()
-
-    def fed() -> Iterator[Any]:
-        yield {"x": np.zeros((2, 2, 3), np.uint8)}
-        assert arrived.wait(30)
-        yield {"x": np.ones((2, 2, 3), np.uint8)}
-
-    normalize = ps.image.normalize("x", mean=(0, 0, 0), std=(1, 1, 1))
-    with ps.from_generator(fed).map(normalize).map(dict).feed() as feed:
-        next(feed)
-        arrived.set()
-        assert len(list(feed)) == 1
-
-
 def in_a_daemon(queue: Any) -> None:
     with ps.from_source(range(8)).map(marked_here).batch(4).feed(num_workers=2) as feed:
         queue.put(([batch["pid"].tolist() for batch in feed], feed.stats().notices, os.getpid()))
@@ -367,14 +302,6 @@ def test_a_daemonic_process_runs_its_feeds_in_threads() -> None:
     assert "daemonic" in notices[0]
 
 
-def test_a_function_with_workers_of_its_own_runs_in_threads_whatever_the_feed_runs_in() -> None:
-    ds = ps.from_source(range(40)).map(numbered).map(marked, concurrency=2).batch(4)
-    with ds.feed(num_workers=2) as feed:
-        batches = list(feed)
-    assert HERE not in {int(pid) for batch in batches for pid in batch["below"]}
-    assert {int(pid) for batch in batches for pid in batch["above"]} == {HERE}
-
-
 def test_a_notice_says_where_functions_run() -> None:
     with images().map(dict).map(marked_here, name="mark").batch(4).feed() as feed:
         next(feed)
@@ -385,13 +312,6 @@ def test_a_notice_says_where_functions_run() -> None:
     with images().batch(4).feed() as feed:
         next(feed)
         assert feed.stats().notices == ()
-
-
-def test_explain_says_where_each_stage_runs() -> None:
-    text = images().map(marked_here).batch(4).explain()
-    assert "stage 'read+normalize'" in text
-    assert "stage 'marked_here' on one thread of this program, one call at a time" in text
-    assert "worker process(es)" in images().map(marked_here).batch(4).with_options(num_workers=3).explain()
 
 
 class Beside:

@@ -78,22 +78,6 @@ def test_as_many_calls_as_asked_for_are_in_flight_on_one_loop_across_batches_of_
     check(lambda fn: ps.from_generator(lambda: iter(range(count))).map(fn, concurrency=most))
 
 
-def test_never_more_calls_than_asked_for_are_in_flight() -> None:
-    now = [0, 0]
-
-    async def fn(x: int) -> int:
-        now[0] += 1
-        now[1] = max(now)
-        for _ in range(x % 4):
-            await asyncio.sleep(0)
-        now[0] -= 1
-        return x
-
-    assert list(numbers(300).map(fn, concurrency=7)) == list(range(300))
-    assert now[0] == 0
-    assert now[1] <= 7
-
-
 def test_threads_have_names_and_all_async_functions_of_a_feed_share_one_loop() -> None:
     seen: set[tuple[str, int]] = set()
 
@@ -210,18 +194,6 @@ def test_closing_the_feed_inside_of_a_call_does_not_wait_for_itself() -> None:
     joined()
 
 
-def test_an_error_of_the_engine_itself_on_the_loop_reaches_the_consumer() -> None:
-    def listener(event: Any) -> None:
-        if getattr(event, "stage", "") == "fn":
-            raise LookupError("a listener that fails")
-
-    async def fn(x: int) -> int:
-        return x
-
-    with pytest.raises(LookupError, match="a listener that fails"):
-        list(numbers(5).map(fn, name="fn").feed(listeners=[listener]))
-
-
 def test_a_call_that_cancels_everything_on_the_loop_is_an_error() -> None:
     async def fn(x: int) -> int:
         if x == 2:
@@ -233,28 +205,3 @@ def test_a_call_that_cancels_everything_on_the_loop_is_an_error() -> None:
 
     with pytest.raises(ps.errors.StopRaised, match="raised CancelledError"):
         list(numbers(9).map(fn, name="fn"))
-
-
-def test_a_feed_works_in_a_thread_that_runs_a_loop() -> None:
-    async def fn(x: int) -> int:
-        await asyncio.sleep(0)
-        return x * 2
-
-    async def notebook() -> list[int]:
-        return list(numbers(9).map(fn))
-
-    assert asyncio.run(notebook()) == list(range(0, 18, 2))
-
-
-def test_the_report_counts_the_calls_in_flight_as_workers() -> None:
-    async def fn(x: int) -> int:
-        await asyncio.sleep(0.001)
-        return x
-
-    with numbers(200).map(fn, concurrency=8, name="fetch").batch(10).feed() as feed:
-        for _ in feed:
-            pass
-        stage = next(stage for stage in feed.stats().stages if stage.name == "fetch")
-    assert stage.num_elements == 200
-    assert stage.workers == tuple(range(8))
-    assert stage.cpu_share < 0.9

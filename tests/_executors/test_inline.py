@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from typing import Any
 
 import pytest
@@ -16,56 +15,6 @@ from penstock._executors.inline import InlineExecutor
 
 def engine_of(dataset: ps.Dataset) -> Engine:
     return Engine(lower(dataset._root), num_workers=1, memory_bytes=1 << 20, start=Token((0, 0)), allocate=anonymous_memory, listeners=[])
-
-
-def test_everything_runs_in_the_thread_that_waits() -> None:
-    threads: set[int] = set()
-
-    def note(x: int) -> int:
-        threads.add(threading.get_ident())
-        return x
-
-    engine = engine_of(ps.from_source(list(range(10))).map(note).batch(5))
-    executor = InlineExecutor(engine)
-    executor.start()
-    got: list[Any] = []
-    ended = False
-    while not ended:
-        ready = engine.poll()
-        if ready is None:
-            executor.wait()
-            continue
-        got.extend(batch.tolist() for batch in reversed(ready.items))
-        ended = ready.end
-    assert got == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]]
-    assert threads == {threading.get_ident()}
-    assert executor.join(0.0) == []
-    engine.stop()
-    executor.wait()  # nothing is left to run: it returns
-    engine.dispose()
-
-
-def test_an_interrupted_task_is_run_again() -> None:
-    left = [1]
-
-    def interrupted(x: int) -> int:
-        if x == 2 and left:
-            left.pop()
-            raise KeyboardInterrupt
-        return x
-
-    engine = engine_of(ps.from_source(list(range(4))).map(interrupted).batch(4))
-    executor = InlineExecutor(engine)
-    interrupts = 0
-    while (ready := engine.poll()) is None:
-        try:
-            executor.wait()
-        except KeyboardInterrupt:
-            interrupts += 1
-    assert interrupts == 1
-    assert ready.items[0].tolist() == [0, 1, 2, 3]
-    engine.stop()
-    engine.dispose()
 
 
 def test_an_interrupted_generator_is_a_prompt_interrupt() -> None:

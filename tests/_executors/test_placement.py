@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from _executors.in_workers import Bound, abs_or_die, drawn, first_numbered, marked, numbered, numbered_but_six, twice
+from core import core
 
 import penstock as ps
 
@@ -66,48 +67,23 @@ STATEFUL: dict[str, Callable[..., ps.Dataset]] = {
 }
 
 
-@pytest.mark.parametrize("name", STATEFUL)
+@pytest.mark.parametrize("name", core(STATEFUL))
 def test_states_move_between_maps_with_workers_of_their_own_and_others(name: str) -> None:
     plan = STATEFUL[name]
     ways: list[dict[str, Any]] = [{}, {"concurrency": 2}, PLACED]
-    for before in ways:
-        for after in ways:
-            if before != after:
-                with (
-                    plan(**before).feed(executor="threads", num_workers=2) as feed,
-                    plan(**after).feed(executor="threads", num_workers=2) as other,
-                ):
-                    for _ in range(5):
-                        next(feed)
-                    other.load_state_dict(feed.state_dict())
-                    assert repr(list(other)) == repr(list(feed))
+    for before, after in zip(ways, [*ways[1:], ways[0]], strict=True):
+        with (
+            plan(**before).feed(executor="threads", num_workers=2) as feed,
+            plan(**after).feed(executor="threads", num_workers=2) as other,
+        ):
+            for _ in range(5):
+                next(feed)
+            other.load_state_dict(feed.state_dict())
+            assert repr(list(other)) == repr(list(feed))
 
 
-def test_explain_says_which_workers_are_processes() -> None:
-    text = ps.from_source(range(60)).map(numbered, executor="processes", concurrency=3).batch(10).explain()
-    assert "3 worker(s) of its own in processes" in text
-
-
-async def awaited(element: int) -> int:
-    return element
-
-
-@pytest.mark.parametrize(
-    ("arguments", "what", "fix"),
-    [
-        ((numbered, "ray"), "executor='ray' is not known", 'give "threads" or "processes"'),
-        ((awaited, "processes"), "an async function runs on an event loop of the feed's process", "leave executor= out"),
-    ],
-)
-def test_what_makes_no_sense_is_refused(arguments: tuple[Any, Any], what: str, fix: str) -> None:
-    with pytest.raises(ps.errors.PlanError) as refusal:
-        ps.from_source(range(3)).map(arguments[0], executor=arguments[1])
-    assert (refusal.value.what, refusal.value.fix) == (what, fix)
-
-
-@pytest.mark.parametrize("source", [[1, 2, -9, 4], Bound(4, [1, 2, -9, 4])], ids=["sent", "left out"])
-def test_an_element_that_kills_the_process_of_its_stage_is_named(source: Any) -> None:
-    dataset = ps.from_source(source).map(abs_or_die, executor="processes", concurrency=1)
+def test_an_element_that_kills_the_process_of_its_stage_is_named() -> None:
+    dataset = ps.from_source(Bound(4, [1, 2, -9, 4])).map(abs_or_die, executor="processes", concurrency=1)
     with dataset.feed(on_error=ps.Skip(limit=1)) as feed:
         assert list(feed) == [1, 2, 4]
     with pytest.raises(ps.errors.WorkerDied) as death, dataset.feed() as feed:
@@ -132,40 +108,20 @@ class Stacked(Bound):
         return {name: np.array([row[name] for row in rows]) for name in rows[0]}
 
 
-def tens(element: dict[str, Any]) -> int:
-    return int(element["number"]) // 30
+BESIDE: dict[str, ps.Dataset] = {
+    "maps above it and above the batch": NUMBERS.map(numbered, **PLACED).map(Bound(0)).batch(10).map(Bound(0)),
+    "a filter and a map": NUMBERS.filter(Bound(0)).map(Bound(0)).map(numbered, **PLACED).batch(10),
+    "another segment": NUMBERS.batch(10).map(Bound(0)).unbatch().map(numbered, **PLACED).batch(10),
+    "an async function": NUMBERS.map(awaited_by(Bound(0)), concurrency=2).map(numbered, **PLACED).batch(10),
+    "a collate_fn": NUMBERS.map(numbered, **PLACED).batch(10, collate_fn=Stacked()),
+    "a zip": NUMBERS.zip(NUMBERS).map(Bound(0)).map(first_numbered, **PLACED).batch(10),
+    "a cache of a shard": NUMBERS.shard(2, 1).cache().map(numbered, **PLACED).batch(5),
+}
 
 
-@pytest.mark.parametrize(
-    "dataset",
-    [
-        NUMBERS.map(Bound(0)).map(numbered, **PLACED).batch(10),
-        NUMBERS.map(numbered, **PLACED).map(Bound(0)).batch(10).map(Bound(0)),
-        NUMBERS.batch(10).map(Bound(0)).unbatch().map(numbered, **PLACED).batch(10),
-        NUMBERS.filter(Bound(0)).map(Bound(0)).map(numbered, **PLACED).batch(10),
-        NUMBERS.map(awaited_by(Bound(0)), concurrency=2).map(numbered, **PLACED).batch(10),
-        NUMBERS.map(numbered, **PLACED).batch(10, collate_fn=Stacked()),
-        NUMBERS.zip(NUMBERS).map(Bound(0)).map(first_numbered, **PLACED).batch(10),
-        NUMBERS.mix(NUMBERS, weights=[1, 1]).take(60).map(numbered, **PLACED).batch(10),
-        NUMBERS.cache().map(numbered, **PLACED).batch(10),
-        NUMBERS.map(numbered, **PLACED).bucket_by_length(tens, [1, 2], [10, 10, 10]),
-        NUMBERS.shard(2, 1).map(numbered, **PLACED).batch(5),
-    ],
-    ids=[
-        "a map below it",
-        "maps above it and above the batch",
-        "another segment",
-        "a filter",
-        "an async function",
-        "a collate_fn",
-        "a zip",
-        "a mix",
-        "a cache",
-        "buckets",
-        "a shard",
-    ],
-)
-def test_what_threads_compute_beside_it_is_left_out_where_it_cannot_be_sent(dataset: ps.Dataset) -> None:
+@pytest.mark.parametrize("name", core(BESIDE))
+def test_what_threads_compute_beside_it_is_left_out_where_it_cannot_be_sent(name: str) -> None:
+    dataset = BESIDE[name]
     with dataset.feed(executor="threads", num_workers=2) as feed:
         batches = list(feed)
     with dataset.feed(executor="inline") as feed:

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -145,21 +144,6 @@ def test_a_global_is_replaced_and_all_others_are_those_of_the_module_as_they_are
     assert mine("abc")[1:] == (7, 3)
 
 
-def test_a_bound_method_of_the_object_itself_is_that_of_the_copy() -> None:
-    held = known()
-    mine = own(held.length)
-    assert mine.__self__.copied_from is held
-    assert mine("abc") == 3
-
-
-def test_what_else_an_object_holds_is_shared() -> None:
-    holder = Holder(known())
-    mine = own(holder)
-    assert mine is not holder
-    assert mine.shared is holder.shared
-    assert mine("") is mine.held
-
-
 def run(function: Any, **options: Any) -> list[str]:
     with ps.from_source(["a"] * 50).map(function).feed(**options) as feed:
         assert len(list(feed)) == 50
@@ -238,27 +222,3 @@ def test_open_files_and_databases_are_named(tmp_path: Path) -> None:
         base.close()
     where = f"of function `{read.__qualname__}`"
     assert told == [SHARED.format(f"sqlite3.Connection (variable `base` {where}), io.TextIOWrapper (variable `file` {where})")]
-
-
-def test_values_classes_and_modules_hold_nothing() -> None:
-    assert Survey([1, "a", len, Tokenizer, threading]).held == {}
-
-
-def test_feeds_whose_functions_hold_the_same_object_take_turns_with_it() -> None:
-    held, inside, met = known(), threading.Lock(), list[str]()
-
-    def length_in(text: str) -> int:
-        if not inside.acquire(blocking=False):
-            met.append(text)
-            return 0
-        time.sleep(0.001)
-        found = int(held.length(text))
-        inside.release()
-        return found
-
-    def feed(factor: int) -> ps.Feed:
-        return ps.from_source(["ab"] * 200).map(lambda text: factor * length_in(text)).feed()
-
-    with feed(1) as one, feed(2) as other:
-        assert [sum(pair) for pair in zip(one, other, strict=True)] == [6] * 200
-    assert met == []

@@ -22,33 +22,6 @@ def ours() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name.startswith("penstock-")]
 
 
-def test_each_pool_gets_its_threads_with_names_and_join_ends_them() -> None:
-    engine = engine_of(ps.from_generator(lambda: iter(range(1000))).map(str, concurrency=3).map(len).repeat())
-    executor = ThreadsExecutor(engine)
-    assert ours() == []
-    executor.start()
-    names = sorted(thread.name for thread in ours())
-    assert len(names) == 2 + 1 + 3
-    assert {"penstock-workers-0", "penstock-workers-1", "penstock-reader-0"} <= set(names)
-    assert all(thread.daemon for thread in ours())
-    engine.stop()
-    assert executor.join(30.0) == []
-    assert ours() == []
-    engine.dispose()
-
-
-def test_wait_returns_when_there_is_something_to_take() -> None:
-    engine = engine_of(ps.from_source([1, 2, 3]).batch(3))
-    executor = ThreadsExecutor(engine)
-    executor.start()
-    while (ready := engine.poll()) is None:
-        executor.wait()
-    assert ready.items[0].tolist() == [1, 2, 3]
-    engine.stop()
-    assert executor.join(30.0) == []
-    engine.dispose()
-
-
 def test_threads_that_do_not_end_in_time_are_named_and_share_one_deadline() -> None:
     gate, busy = threading.Event(), threading.Barrier(3)
 

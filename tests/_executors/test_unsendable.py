@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from core import core
 
 import penstock as ps
 from penstock.errors import SpecError
@@ -55,7 +56,7 @@ PLANS: dict[str, Callable[[ps.Dataset], ps.Dataset]] = {
 }
 
 
-@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize("plan", core(PLANS, ["a map", "a field of a batch"]))
 def test_skip_leaves_out_the_elements_and_no_other(plan: str) -> None:
     with PLANS[plan](ps.from_source(range(COUNT))).feed(**PROCESSES, on_error=ps.Skip()) as feed:
         found = [number for item in feed for number in number_of(item)]

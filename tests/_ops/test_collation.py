@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,19 +21,6 @@ def refused(collation: Collation, rows: list[Any]) -> SpecError:
         collation.collate(list(rows), name)
     assert caught.value.fix
     return caught.value
-
-
-def test_only_equal_shapes_can_be_written_before_all_rows_are_there() -> None:
-    assert [(kind.in_place, kind.words) for kind in (Stack(), Pad(), Ragged())] == [
-        (True, "rows written straight into recycled batch slots"),
-        (False, "padded batches"),
-        (False, "ragged batches"),
-    ]
-
-
-def test_stacked_rows_have_a_new_first_dimension() -> None:
-    assert Stack().collate([{"x": (1, 2)}, {"x": (3, 4)}], name)["x"][1].tolist() == [2, 4]
-    assert Stack().collate([{"x": [1, 2]}, {"x": [3, 4]}], name)["x"].tolist() == [[1, 2], [3, 4]]
 
 
 # -- padding --------------------------------------------------------------------------------------------------------------------------
@@ -70,12 +57,6 @@ def test_shapes_and_values_may_be_given_for_each_field() -> None:
     assert padded([np.zeros((1, 2)), np.zeros((3, 2))], (-1, -1)).shape == (2, 3, 2)
 
 
-def test_strings_and_scalars_need_no_padding() -> None:
-    batch = padded([("a", 1), ("bcd", 2)])
-    assert batch[0].tolist() == ["a", "bcd"]
-    assert batch[1].tolist() == [1, 2]
-
-
 def test_an_array_longer_than_its_padded_shape_is_refused_with_both() -> None:
     with pytest.raises(SpecError) as caught:
         padded([{"tokens": np.arange(2)}, {"tokens": np.arange(9)}], {"tokens": (5,)})
@@ -91,19 +72,6 @@ def test_a_padded_shape_of_another_number_of_dimensions_is_refused() -> None:
     assert "one size per dimension" in caught.value.fix
 
 
-def test_padding_values_and_shapes_of_another_structure_are_refused() -> None:
-    rows = [{"a": np.zeros(1), "b": np.zeros(1)}]
-    for values, shapes, what in (
-        ({"a": 1, "c": 1}, None, "padding_values names ['c'], which the elements do not have"),
-        ((1, 1), None, "padding_values gives the element (1, 1), but it is {'a': array, 'b': array}"),
-        (None, {"typo": (4,)}, "padded_shapes names ['typo'], which the elements do not have"),
-        (None, (4,), "padded_shapes gives the element (4,), but it is {'a': array, 'b': array}"),
-    ):
-        error = refused(Pad(shapes, values), list(rows))
-        assert error.what == what
-        assert error.where == "padded_batch()"
-
-
 INT, BYTE, FLAG = np.ones(2, np.int64), np.ones(2, np.uint8), np.ones(2, bool)
 
 
@@ -115,62 +83,12 @@ def test_a_padding_value_that_a_dtype_does_not_hold_is_refused_and_never_changed
     assert "cast the field in a map before" in error.fix
 
 
-def test_a_leaf_that_is_never_padded_needs_no_value_of_its_own() -> None:
-    batch = padded([{"x": np.arange(n), "flag": True, "small": np.uint8(n)} for n in (1, 2)], None, -1)
-    assert batch["x"].tolist() == [[0, -1], [0, 1]]
-    assert (batch["flag"].dtype, batch["small"].tolist()) == (bool, [1, 2])
-
-
-class Row(list[Any]):
-    """A list of another class."""
-
-
-@pytest.mark.parametrize("kind", [Stack(), Pad(), Ragged()], ids=["stacked", "padded", "ragged"])
-def test_classes_made_of_list_and_tuple_are_collated_as_these(kind: Collation) -> None:
-    assert [column.tolist() for column in kind.collate([Row([1, "2"]), [3, "4"]], name)] == [[1, 3], ["2", "4"]]
-    nested = kind.collate([[{"a": 1, "b": 2}], Row([{"b": 4, "a": 3}])], name)  # the keys below it in another order
-    assert nested[0]["b"].tolist() == [2, 4]
-
-
-OTHERS = [np.zeros(2, "f8"), np.zeros((2, 2), "f4"), {"x": np.zeros(2, "f4")}]
-
-
-@pytest.mark.parametrize("other", OTHERS)
-def test_only_lengths_may_differ_in_a_padded_batch(other: Any) -> None:
-    with pytest.raises(SpecError) as caught:
-        padded([np.zeros(2, "f4"), other])
-    assert "two elements of one batch differ" in caught.value.what
-    assert "number 0 and element number 1" in caught.value.where
-
-
 @pytest.mark.parametrize("kind", [Pad(), Ragged()], ids=["padded", "ragged"])
 def test_the_leaf_that_differs_is_named_and_not_one_that_may(kind: Collation) -> None:
     error = refused(kind, [{"tokens": np.zeros(2), "x": np.float32(1)}, {"x": 1.0, "tokens": np.zeros(3)}])
     assert error.what == "two elements of one batch differ: ['x'] is float32[] in one and float64[] in the other"
     assert error.where == "stage 'batch', element number 0 and element number 1"
     assert "cast to one dtype" in error.fix
-
-
-@pytest.mark.parametrize("kind", [Stack(), Pad(), Ragged()], ids=["stacked", "padded", "ragged"])
-def test_keys_in_another_order_are_the_same_keys(kind: Collation) -> None:
-    assert kind.collate([{"a": 1, "b": 2}, {"b": 4, "a": 3}], name)["a"].tolist() == [1, 3]
-    assert kind.collate([{"a": 1, "b": [{"c": 2, "d": 5}]}, {"b": [{"d": 6, "c": 4}], "a": 3}], name)["b"][0]["c"].tolist() == [2, 4]
-
-
-@pytest.mark.parametrize("kind", [Stack(), Pad(), Ragged()], ids=["stacked", "padded", "ragged"])
-@pytest.mark.parametrize("rows", [["a", None], [None, "a"]])
-def test_what_cannot_stand_in_a_batch_is_refused_wherever_it_stands(kind: Collation, rows: list[Any]) -> None:
-    error = refused(kind, rows)
-    assert error.what == "the element is a NoneType, which cannot stand in a batch"
-    assert error.where == f"stage 'batch', element number {rows.index(None)}"
-
-
-@pytest.mark.parametrize("kind", [Stack(), Pad(), Ragged()], ids=["stacked", "padded", "ragged"])
-@pytest.mark.parametrize("rows", [[1, 2**63], [2**63, 1]])
-def test_an_int_beyond_64_bits_is_refused_wherever_it_stands(kind: Collation, rows: list[Any]) -> None:
-    error = refused(kind, rows)
-    assert error.what == f"the element = {2**63} does not fit int64"
-    assert error.where == f"stage 'batch', element number {rows.index(2**63)}"
 
 
 # -- ragged ---------------------------------------------------------------------------------------------------------------------------
@@ -193,11 +111,6 @@ def test_row_i_of_a_ragged_batch_is_element_i(rows: list[np.ndarray]) -> None:
         assert np.array_equal(values[splits[number] : splits[number + 1]], row)
 
 
-class Pair(NamedTuple):
-    tokens: Any
-    label: Any
-
-
 def test_only_the_named_fields_are_joined_and_the_others_stacked() -> None:
     rows = [{"tokens": np.arange(n), "box": np.ones(4), "name": "x" * n, "label": n} for n in (2, 0, 3)]
     batch = joined(rows, ("tokens",))
@@ -206,29 +119,6 @@ def test_only_the_named_fields_are_joined_and_the_others_stacked() -> None:
     assert batch["box"].shape == (3, 4)
     assert batch["name"].tolist() == ["xx", "", "xxx"]
     assert batch["label"].tolist() == [2, 0, 3]
-
-
-def test_every_array_is_joined_by_default_whether_or_not_lengths_differ() -> None:
-    rows = [{"a": np.zeros(2), "b": {"c": np.zeros((1, 3)), "d": 1}}] * 2
-    batch = joined(rows)
-    assert batch["a"]["row_splits"].tolist() == [0, 2, 4]
-    assert batch["b"]["c"]["values"].shape == (2, 3)
-    assert batch["b"]["d"].tolist() == [1, 1]
-
-
-def test_a_field_means_all_that_is_below_it() -> None:
-    rows = [Pair({"ids": np.arange(n), "mask": np.ones(n, bool)}, np.zeros(3)) for n in (1, 2)]
-    batch = joined(rows, (0,))
-    assert isinstance(batch, Pair)
-    assert batch.tokens["ids"]["values"].tolist() == [0, 0, 1]
-    assert batch.tokens["mask"]["row_splits"].tolist() == [0, 1, 3]
-    assert batch.label.shape == (2, 3)
-
-
-def test_texts_of_any_length_are_joined_uncut() -> None:
-    batch = joined([np.array(["a", "bc"]), np.array(["defg"])])
-    assert batch["values"].tolist() == ["a", "bc", "defg"]
-    assert joined([np.zeros((0, 2)), np.zeros((0, 2))])["values"].shape == (0, 2)
 
 
 @pytest.mark.parametrize(
@@ -274,11 +164,6 @@ def test_a_tensor_that_gives_no_array_is_refused_with_its_field_and_the_reason(k
     assert error.fix == "return a NumPy array from a map before batch; of a tensor, for example, value.detach().cpu().float().numpy()"
 
 
-def test_a_field_that_is_not_joined_must_be_equal_in_shape() -> None:
-    error = refused(Ragged(("a",)), [{"a": np.zeros(1), "b": np.zeros(1)}, {"a": np.zeros(2), "b": np.zeros(2)}])
-    assert "['b'] is float64[1] in one and float64[2] in the other" in error.what
-
-
 def test_a_field_that_is_not_there_is_refused() -> None:
     error = refused(Ragged(("token",)), [{"tokens": np.zeros(1), "label": 1}])
     assert error.what == "ragged names the field 'token', but the element is {'tokens': array, 'label': array}"
@@ -292,9 +177,3 @@ def test_a_number_cannot_be_joined() -> None:
     assert error.what == "['label'] is int64[], which has no first dimension to join along"
     assert error.where == "stage 'ragged_batch', element number 0"
     assert "numbers and texts are stacked" in error.fix
-
-
-@pytest.mark.parametrize("kind", [Pad(), Ragged()], ids=["padded", "ragged"])
-def test_another_structure_is_refused_with_both(kind: Collation) -> None:
-    error = refused(kind, [{"a": np.zeros(1)}, [np.zeros(1)]])
-    assert "the structure is {'a': array} in one and [array] in the other" in error.what

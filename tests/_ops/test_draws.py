@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -85,38 +84,6 @@ def test_a_draw_of_the_training_loop_is_not_one_of_the_function() -> None:
     assert draws.take() == []
 
 
-def test_a_function_is_itself_after_three_calls_and_one_that_seeds_at_once() -> None:
-    draws = Draws()
-    for _ in range(3):
-        assert draws.watched(nothing, "nothing", 0) is not nothing
-        draws.watched(nothing, "nothing", 0)(1)
-    assert draws.watched(nothing, "nothing", 0) is nothing
-
-    class Fetch:
-        seeds_generators = True
-
-    fetch: Any = Fetch()
-    assert draws.watched(fetch, "fetch", 0) is fetch
-
-
-def test_calls_do_not_wait_for_each_other() -> None:
-    draws, barrier = Draws(), threading.Barrier(2, timeout=30)
-    watched = [draws.watched(lambda x: barrier.wait() and x, name, name) for name in ("one", "two")]
-    threads = [threading.Thread(target=call, args=(1,)) for call in watched]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not barrier.broken
-
-
-def test_an_error_of_a_watched_call_is_its_own() -> None:
-    draws = Draws()
-    with pytest.raises(ZeroDivisionError):
-        draws.watched(lambda x: 1 / x, "divide", 0)(0)
-    assert draws.take() == []
-
-
 def test_where_several_workers_run_functions_the_first_that_draws_is_named_alone() -> None:
     draws = Draws()
     for _ in range(2):  # NumPy loads the module at the first draw
@@ -124,11 +91,3 @@ def test_where_several_workers_run_functions_the_first_that_draws_is_named_alone
     draws.watched(nothing, "nothing", 1)(1)
     draws.watched(python, "python", 0)(1)
     assert [text.partition(" ")[0] for _, text in draws.take()] == ["'uniform'"]
-
-
-def test_a_text_is_passed_on_once() -> None:
-    draws = Draws()
-    for text in ("", "a", "a", "b"):
-        draws.add("kind", text)
-    assert draws.take() == [("kind", "a"), ("kind", "b")]
-    assert draws.take() == []

@@ -5,21 +5,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock._ops.block import Block, ElementFailed
+from penstock._ops.block import Block
 from penstock._ops.collation import Stack
 from penstock._ops.map import MapOp
 from penstock._ops.rows import Rows
-from penstock._ops.stack import BatchSpec
 from penstock._ops.worker import WorkerContext
 
 
 def block(rows: list[Any]) -> Block:
     count = len(rows)
     return Block(np.arange(count) % 2, np.arange(count) + 5, np.arange(count, dtype=np.uint64), rows=rows)
-
-
-def sink(num_rows: int, guess: Any) -> Rows:
-    return Rows([num_rows], BatchSpec(guess, lambda: "guess"), lambda wanted: [np.empty(s, d) for s, d in wanted], str, Stack())
 
 
 def noisy(x: int, rng: np.random.Generator) -> Any:
@@ -31,48 +26,6 @@ def double(x: int) -> Any:
 
 
 OPS = [MapOp(double, "double", 0, 0, False), MapOp(noisy, "noisy", 7, 3, True)]
-
-
-@pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
-def test_writing_into_rows_gives_what_rows_give(op: MapOp) -> None:
-    given = block([1, 2, 3])
-    up = op.apply(given, given.epochs, given.indices, WorkerContext(0))
-    assert up.indices is given.indices
-    for guess in (0.0, np.zeros(20)):
-        rows = sink(3, guess)
-        op.apply_into(given, WorkerContext(1), rows, 0)
-        assert rows.finish(1)[0].tolist() == [row.tolist() for row in up.rows()]
-    assert op.source_positions(given.epochs, given.indices) == (given.epochs, given.indices)
-
-
-def test_a_random_function_gets_the_generator_of_its_elements_key() -> None:
-    given = block([10, 20])
-    found = OPS[1].apply(given, given.epochs, given.indices, WorkerContext(0)).rows()
-    for place, row in enumerate(found):
-        key, counter = np.array([7, 3], np.uint64), np.array([0, place, place + 5, place % 2], np.uint64)
-        expected = np.random.Generator(np.random.Philox(key=key, counter=counter)).random(20)
-        assert np.array_equal(row, (place + 1) * 10 + expected)
-
-
-def fails(x: int) -> Any:
-    if x == 3:
-        raise LookupError("no three")
-    return np.zeros(20)
-
-
-@pytest.mark.parametrize("guess", [0.0, np.zeros(20)], ids=["small", "large"])
-@pytest.mark.parametrize("random", [False, True])
-def test_a_failure_names_the_element_and_the_stage_on_both_ways(guess: Any, random: bool) -> None:
-    fn = (lambda x, rng: fails(x)) if random else fails
-    op, given = MapOp(fn, "lookup", 0, 1, random), block([1, 2, 3, 4])
-    for call in (
-        lambda: op.apply(given, given.epochs, given.indices, WorkerContext(0)),
-        lambda: op.apply_into(given, WorkerContext(0), sink(4, guess), 0),
-    ):
-        with pytest.raises(ElementFailed) as caught:
-            call()
-        assert (caught.value.offset, caught.value.stage) == (2, "lookup")
-        assert isinstance(caught.value.error, LookupError)
 
 
 class GetsItsSpec(Rows):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock._ops.collation import pack_rows, places_in_use, sequence_length, whole_sequence_length
+from penstock._ops.collation import pack_rows, places_in_use, sequence_length
 from penstock.errors import SpecError
 
 LENGTHS = st.lists(st.integers(1, 6), min_size=1, max_size=5)
@@ -35,31 +35,6 @@ def test_a_row_holds_its_sequences_one_after_the_other_and_says_where_each_begin
         "segment_ids": np.int32,
         "positions": np.int32,
     }
-
-
-@given(st.lists(st.tuples(st.integers(0, 4), st.integers(1, 4)), min_size=1, max_size=4))
-def test_parts_of_sequences_are_counted_from_zero(parts: list[tuple[int, int]]) -> None:
-    values = tuple(tokens(number, 10) for number in range(len(parts)))
-    layout = [(begin, begin + length) for begin, length in parts]
-    row = pack_rows(20, 0)(values, layout)
-    used = sum(length for _, length in parts)
-    assert places_in_use(row) == (used, 20)
-    assert row["tokens"][:used].tolist() == [100 * number + place for number, span in enumerate(layout) for place in range(*span)]
-    assert row["positions"][:used].tolist() == [place for begin, end in layout for place in range(end - begin)]
-    assert row["segment_ids"][:used].tolist() == [number for number, (begin, end) in enumerate(layout, 1) for _ in range(begin, end)]
-
-
-def test_rows_do_not_share_memory_with_each_other_or_the_sequences() -> None:
-    pack, value = pack_rows(4, 0), tokens(0, 4)
-    one, other = pack((value,), None), pack((value,), None)
-    one["positions"][:] = 9
-    one["tokens"][:] = 9
-    assert other["positions"].tolist() == other["tokens"].tolist() == value.tolist() == [0, 1, 2, 3]
-
-
-@pytest.mark.parametrize(("element", "length"), [(np.zeros(3), 3), (np.zeros(0), 0), ({"a": np.zeros(2), "b": [1, 2]}, 2), ([], 0)])
-def test_an_array_or_a_dict_of_equally_long_ones_is_a_sequence(element: Any, length: int) -> None:
-    assert sequence_length(element) == length
 
 
 @pytest.mark.parametrize(
@@ -91,16 +66,6 @@ def test_what_is_no_sequence_is_refused(element: Any, words: str) -> None:
     )
 
 
-def test_a_sequence_longer_than_a_row_is_refused() -> None:
-    measure = whole_sequence_length(8)
-    assert measure(np.zeros(8)) == 8
-    with pytest.raises(SpecError) as caught:
-        measure(np.zeros(9))
-    assert caught.value.what == "a sequence of 9 tokens does not fit a row of 8"
-    assert caught.value.where == "pack_sequences()"
-    assert caught.value.fix == "cut or split it in a map before, filter it out, or use pack_sequences(8, split=True)"
-
-
 @pytest.mark.parametrize(
     ("other", "words"),
     [
@@ -115,14 +80,6 @@ def test_sequences_of_one_row_have_the_same_fields_and_dtypes(other: Any, words:
     assert caught.value.what == f"sequences of one row differ: {words}"
     assert caught.value.where == "pack_sequences()"
     assert caught.value.fix == "give all sequences the same fields and dtypes before pack_sequences"
-
-
-def test_a_padding_that_a_field_cannot_hold_is_refused() -> None:
-    with pytest.raises(SpecError) as caught:
-        pack_rows(8, -1)((np.zeros(2, np.uint16),), None)
-    assert caught.value.what == "padding_value=-1 does not fit tokens uint16"
-    assert caught.value.where == "pack_sequences()"
-    assert caught.value.fix == "give a padding_value that all fields can hold as it is, or cast the fields in a map before"
 
 
 def test_each_field_is_padded_with_what_its_dtype_holds() -> None:

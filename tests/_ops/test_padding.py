@@ -57,13 +57,6 @@ def test_what_a_dtype_holds_is_kept(value: Any, code: str, held: Any) -> None:
     assert (fill.dtype, fill.shape, fill.item()) == (np.dtype(code), (), held)
 
 
-def test_a_number_that_is_none_is_one_of_floats_only() -> None:
-    fill = fill_for(float("nan"), np.dtype("f4"))
-    assert fill is not None
-    assert np.isnan(fill)
-    assert fill_for(float("nan"), np.dtype("i4")) is None
-
-
 @pytest.mark.parametrize(
     ("value", "code"),
     [
@@ -97,16 +90,6 @@ def test_what_a_dtype_does_not_hold_is_not_cast(value: Any, code: str) -> None:
 
 
 TREE = structure_of({"a": 0, "b": [0, (0, 0)]})
-
-
-def test_what_is_written_of_padding_is_laid_out_as_the_leaves() -> None:
-    assert values_of(None, TREE) == [None] * 4
-    assert values_of(7, TREE) == [7] * 4
-    assert values_of({"b": [1, (2, None)], "a": 0.5}, TREE) == [0.5, 1, 2, None]
-    assert values_of({"b": 3, "a": None}, TREE) == values_of({"b": 3}, TREE) == [None, 3, 3, 3]
-    assert shapes_of(None, TREE) == [None] * 4
-    assert shapes_of({"b": ((4,), [None, ()])}, TREE) == [None, (4,), None, ()]
-    assert shapes_of([3, None], structure_of(0)) == [[3, None]]
 
 
 @pytest.mark.parametrize(

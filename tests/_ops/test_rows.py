@@ -10,12 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import penstock as ps
 from penstock._ops.block import Block, ElementFailed
 from penstock._ops.collation import Collate, Pad, Stack
 from penstock._ops.rows import Rows
 from penstock._ops.stack import BatchSpec
-from penstock.errors import FeedClosed, SpecError
 from penstock.sources import ArraySource
 
 
@@ -38,29 +36,6 @@ def filled(elements: list[Any], order: Sequence[int], guess: Any = None) -> Rows
     return rows
 
 
-def failed(rows: Rows, num_batches: int = 1) -> ElementFailed:
-    with pytest.raises(ElementFailed) as caught:
-        rows.finish(num_batches)
-    return caught.value
-
-
-def test_rows_become_the_batches_they_belong_to() -> None:
-    rows = rows_of([3, 2])
-    for row in (4, 0, 2, 1, 3):
-        rows.put(row, {"x": np.full(2, row), "y": str(row)})
-    one, other = rows.finish(2)
-    assert one["x"].tolist() == [[0, 0], [1, 1], [2, 2]]
-    assert other["y"].tolist() == ["3", "4"]
-    assert one["x"].dtype == np.int64
-
-
-def test_only_the_wanted_batches_are_made() -> None:
-    rows = rows_of([2, 2])
-    for row in range(2):
-        rows.put(row, row)
-    assert [batch.tolist() for batch in rows.finish(1)] == [[0, 1]]
-
-
 ELEMENTS = st.sampled_from([1, 2, 3.0, np.float32(4), "text", np.zeros(2), np.ones(2), np.zeros(3), {"x": 1}, {"x": 2.0}])
 
 
@@ -79,33 +54,6 @@ def test_the_outcome_does_not_depend_on_who_was_first_nor_on_the_unit_before(ele
     order = data.draw(st.permutations(range(len(elements))))
     assert verdict(filled(elements, order)) == expected
     assert verdict(filled(elements, order, guess)) == expected
-
-
-def test_two_shapes_are_refused_with_the_first_element_and_the_first_that_differs() -> None:
-    elements = [np.zeros(3), np.zeros(3), np.zeros(4), np.zeros(5)]
-    for order in ([0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1]):
-        failure = failed(filled(elements, order))
-        assert (failure.offset, failure.stage) == (0, "batch")
-        assert isinstance(failure.error, SpecError)
-        assert failure.error.where == "stage 'batch', element number 0 and element number 2"
-        assert "float64[3] in one and float64[4] in the other" in failure.error.what
-
-
-def test_the_second_batch_of_a_unit_fails_alone() -> None:
-    rows = rows_of([2, 2])
-    for row, element in enumerate([1, 2, 3, 4.0]):
-        rows.put(row, element)
-    failure = failed(rows, 2)
-    assert failure.offset == 1
-    assert "number 2 and element number 3" in str(failure.error)
-    assert [batch.tolist() for batch in rows.finish(1)] == [[1, 2]]
-
-
-def test_two_batches_of_one_unit_may_differ() -> None:
-    rows = rows_of([2, 2])
-    for row, element in enumerate([1, 2, 3.0, 4.0]):
-        rows.put(row, element)
-    assert [batch.dtype.name for batch in rows.finish(2)] == ["int64", "float64"]
 
 
 @pytest.mark.usefixtures("nervous")
@@ -169,76 +117,6 @@ def test_a_column_of_objects_is_judged_as_its_elements_are_however_it_is_cut(ele
     assert verdict(rows) == verdict(filled(elements, range(len(elements))))
 
 
-def test_text_columns_are_not_cut_to_the_width_of_the_guess() -> None:
-    rows = rows_of([2], "ab")
-    rows.put_block(0, block([0, 1], np.array(["a long one", "b"])))
-    assert rows.finish(1)[0].tolist() == ["a long one", "b"]
-
-
-def test_fields_and_columns_can_be_written_in_place() -> None:
-    rows = rows_of([3], {"x": np.zeros(2), "y": 1})
-    assert rows.small
-    array = rows.array_of("x")
-    assert array is not None
-    assert array.shape == (3, 2)
-    assert rows.array_of("unknown") is None
-    structure = ("dict", ("x", "y"), (None, None))
-    columns = rows.columns_of(structure, 1, 2)
-    assert columns is not None
-    assert np.shares_memory(columns[0], array)
-    assert rows.columns_of(None, 0, 1) is None
-    columns[0][:], columns[1][:] = 7, 8
-    array[0] = 5
-    rows.put(0, {"x": array[0], "y": 6}, "x")
-    (batch,) = rows.finish(1)
-    assert batch["x"].tolist() == [[5, 5], [7, 7], [7, 7]]
-    assert batch["y"].tolist() == [6, 8, 8]
-
-
-def test_nothing_is_known_before_the_first_element_and_in_padded_batches() -> None:
-    rows = rows_of([1])
-    assert rows.spec is None
-    assert not rows.small
-    assert rows.array_of("x") is None
-    assert rows.columns_of(None, 0, 1) is None
-    rows.put(0, 5)
-    assert rows.spec is not None
-    padded = rows_of([1], 5, Pad())
-    assert padded.array_of("x") is None
-    assert padded.columns_of(None, 0, 1) is None
-
-
-def test_padded_rows_take_the_length_of_their_longest_in_each_batch() -> None:
-    rows = rows_of([2, 1], None, Pad(None, -1))
-    for row, length in enumerate([1, 3, 2]):
-        rows.put(row, np.arange(length))
-    assert [batch.tolist() for batch in rows.finish(2)] == [[[0, -1, -1], [0, 1, 2]], [[0, 1]]]
-
-
-@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_the_keys_of_a_batch_stand_in_the_order_of_its_first_element_whoever_was_first(order: tuple[int, int]) -> None:
-    elements = [{"a": 1, "b": 2}, {"b": 4, "a": 3}]
-    rows = Rows([2], None, lambda wanted: [np.empty(shape, dtype) for shape, dtype in wanted], str, Stack())
-    for row in order:
-        rows.put(row, elements[row])
-    batch = rows.finish(1)[0]
-    assert list(batch) == ["a", "b"]
-    assert batch["a"].tolist() == [1, 3]
-    assert batch["b"].tolist() == [2, 4]
-
-
-def test_an_element_that_cannot_stand_in_a_batch_is_judged_when_the_batch_is_complete() -> None:
-    for options in ({"executor": "inline"}, {"num_workers": 1}):
-        feed = ps.from_source([1, 2, None, 4]).batch(2).feed(**options)
-        assert next(feed).tolist() == [1, 2]
-        with pytest.raises(SpecError) as caught:
-            next(feed)
-        assert "the element is a NoneType, which cannot stand in a batch" in caught.value.what
-        assert any("stage 'batch'" in note for note in caught.value.__notes__)
-        with pytest.raises(FeedClosed):
-            next(feed)
-
-
 COLLATIONS = {"stack": Stack(), "pad": Pad(None, -1), "list": Collate(list)}
 
 
@@ -267,26 +145,3 @@ def test_rows_that_are_missing_are_left_out_of_their_batches(name: str, sizes: l
         else:
             assert batch["b"].tolist() == some
             assert [values[0] for values in batch["a"].tolist()] == some
-
-
-def test_what_is_left_of_a_batch_is_in_memory_of_its_own() -> None:
-    rows = rows_of([3, 3])
-    for row in (0, 2, 3, 4, 5):
-        rows.put(row, row)
-    short, full = rows.finish(2, missing={1})
-    assert (short.tolist(), full.tolist()) == ([0, 2], [3, 4, 5])
-    assert short.base is None
-
-
-def test_of_elements_that_do_not_fit_each_other_those_that_are_left_are_judged() -> None:
-    bad: dict[int, ElementFailed] = {}
-    rows = rows_of([3, 3, 2])
-    for row in (0, 2, 3, 4, 6, 7):
-        rows.put(row, "a" if row == 4 else row)
-    found = rows.finish(3, bad, missing={1, 5})
-    assert [None if batch is None else batch.tolist() for batch in found] == [[0, 2], None, [6, 7]]
-    assert sorted(bad) == [1]
-    assert name(4) in str(bad[1].error)
-    alone = rows_of([2])
-    alone.put(1, "a")
-    assert alone.finish(1, missing=[0])[0].tolist() == ["a"]

@@ -59,18 +59,6 @@ def arrays(draw: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarra
 SHAPES = hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4)
 
 
-@given(st.sampled_from(DTYPES), SHAPES, st.integers(1, 5), st.booleans(), st.data())
-def test_every_byte_of_every_dtype_and_layout_stands_in_the_batch(
-    dtype: np.dtype[Any], shape: tuple[int, ...], size: int, in_dict: bool, data: st.DataObject
-) -> None:
-    rows = [data.draw(arrays(dtype, shape)) for _ in range(size)]
-    batch = stack_rows([{"x": row} for row in rows] if in_dict else list(rows), name)
-    batch = batch["x"] if in_dict else batch
-    assert (batch.dtype, batch.shape) == (dtype, (size, *shape))
-    for row, expected in zip(batch, rows, strict=True):
-        assert np.asarray(row, dtype).tobytes() == expected.tobytes()
-
-
 @given(st.sampled_from(DTYPES), SHAPES, st.integers(1, 5), st.sampled_from(["source", "arrays"]), st.data())
 def test_every_byte_survives_the_whole_way_through_a_feed(
     dtype: np.dtype[Any], shape: tuple[int, ...], size: int, kind: str, data: st.DataObject
@@ -110,45 +98,6 @@ def test_bytes_are_never_cut_nor_stripped_of_their_zeros(values: list[bytes]) ->
     assert stack_rows([{"data": value + b"\0"} for value in values], name)["data"].tolist() == [value + b"\0" for value in values]
     with ps.from_source(values).batch(4).feed(executor="inline") as feed:
         assert [value for batch in feed for value in batch] == values
-
-
-def test_variable_width_strings_keep_their_width() -> None:
-    texts = ["a", "a long text", ""]
-    with ps.from_arrays(np.array(texts, np.dtypes.StringDType())).batch(3).feed(executor="inline") as feed:
-        assert next(feed).tolist() == texts
-
-
-def test_arrays_of_objects_keep_the_objects_themselves() -> None:
-    one, other = {"any": "thing"}, object()
-    rows = [np.array([one, None], object), np.array([other, 3], object)]
-    batch = stack_rows(rows, name)
-    assert batch[0, 0] is one
-    assert batch[1, 0] is other
-
-
-@pytest.mark.parametrize(
-    ("rows", "dtype"),
-    [
-        ([True, False], "bool"),
-        ([1, 2**63 - 1], "int64"),
-        ([1.5, float("nan")], "float64"),
-        ([1j, 2j], "complex128"),
-        ([np.float16(1), np.float16(2)], "float16"),
-        ([np.datetime64("2026", "Y"), np.datetime64("2027", "Y")], "datetime64[Y]"),
-    ],
-)
-def test_scalars_become_arrays_of_their_dtype(rows: list[Any], dtype: str) -> None:
-    batch = stack_rows(rows, name)
-    assert batch.dtype == dtype
-    assert batch.tobytes() == np.array(rows).tobytes()
-
-
-def test_a_batch_has_the_tree_of_its_elements() -> None:
-    rows = [{"x": (np.zeros(2), (i,)), "y": b"z"} for i in range(3)]
-    batch = stack_rows(rows, name)
-    assert batch["x"][0].shape == (3, 2)
-    assert batch["x"][1][0].tolist() == [0, 1, 2]
-    assert batch["y"].tolist() == [b"z"] * 3
 
 
 # -- what cannot stand in one batch ---------------------------------------------------------------------------------------------------
@@ -201,10 +150,6 @@ def test_two_structures_in_one_batch_are_refused(one: Any, other: Any, words: st
     assert words in refused([one, other]).what
 
 
-def test_the_path_of_a_nested_leaf_is_named() -> None:
-    assert "['a'][1]['b'] is" in refused([{"a": (0, {"b": 1})}, {"a": (0, {"b": 1.0})}]).what
-
-
 @pytest.mark.parametrize("number", [2**63, -(2**63) - 1, 10**40])
 @pytest.mark.parametrize("rows", [[None], [None, 1], [1, None], [1, 2, None, 3]])
 def test_an_int_beyond_64_bits_is_refused_as_that_element_alone(number: int, rows: list[Any]) -> None:
@@ -249,23 +194,6 @@ def test_two_dtypes_are_refused_with_the_cast_that_makes_them_one() -> None:
 # -- one spec -------------------------------------------------------------------------------------------------------------------------
 
 
-def test_a_spec_knows_its_fields_sizes_and_equals() -> None:
-    element = {"image": np.zeros((4, 5), "f4"), "label": 3}
-    assert spec(element).row_bytes == 4 * 5 * 4 + 8
-    assert spec(element).place_of("label") == 1
-    assert spec(element).place_of("other") is None
-    assert spec((1, 2)).place_of("image") is None
-    assert spec(element).same(spec({"image": np.ones((4, 5), "f4"), "label": 9}))
-    assert not spec(element).same(spec({"image": np.ones((4, 5), "f8"), "label": 9}))
-
-
-def test_the_order_of_keys_does_not_matter_in_a_flat_dict() -> None:
-    batch = stack_rows([{"a": 1, "b": 2.0}, {"b": 4.0, "a": 3}], name)
-    assert batch["a"].tolist() == [1, 3]
-    assert batch["b"].tolist() == [2.0, 4.0]
-    assert spec({"a": 1, "b": 2.0}).difference({"b": 4.0, "a": 3}) is None
-
-
 class Point(NamedTuple):
     x: Any
     y: Any
@@ -291,72 +219,6 @@ def test_the_order_of_keys_does_not_matter_at_any_depth(rows: tuple[Any, Any]) -
     assert spec(one).difference(other) is None
     with ps.from_source([one, other] * 3).batch(3).feed(executor="inline") as feed:
         assert [structure_of(item) for item in feed] == [structure_of(one), structure_of(other)]  # that of its first element
-
-
-def test_keys_are_put_in_order_as_far_down_as_elements_are_alike() -> None:
-    words = refused([{"a": {"x": 1, "y": 2}, "b": 1}, {"b": 1, "a": {"y": 1, "z": 2}}]).what
-    assert words.endswith("{'a': {'x': array, 'y': array}, 'b': array} in one and {'a': {'y': array, 'z': array}, 'b': array} in the other")
-    assert "[1] is int64[] in one and float64[] in the other" in refused([({"x": 1}, 2), ({"x": 1}, 2.0)]).what
-    for one, other in (
-        ([{"x": 1}], ({"x": 1},)),
-        (({"x": 1},), ({"x": 1}, 2)),
-        (Point({"x": 1}, 2), ({"x": 1}, 2)),
-        ({"x": {"y": 1}}, {"x": 1}),
-    ):
-        assert "the structure is " in refused([one, other]).what
-
-
-COLUMNS = st.sampled_from(
-    [
-        [1, 2, 3],
-        [1.0, 2.5],
-        [True, False],
-        [np.float32(1), np.float32(2)],
-        [1, 2.0],
-        [1, True],
-        [1, 2**63],
-        [np.datetime64(1, "s"), np.datetime64(1, "ns")],
-        [np.int32(1), np.int64(2)],
-        ["a", "bb"],
-        ["", b"a\0"],
-        ["a", None],
-        ["a", np.str_("b")],
-        [b"a", np.array("b", object)],
-        [1, "a"],
-        [np.void(b"abc"), np.void(b"abcd")],
-        [1j, 2j],
-    ]
-)
-
-
-@given(COLUMNS, st.sampled_from(["leaf", "dict", "tuple"]))
-def test_many_small_elements_at_once_are_what_one_by_one_gives(column: list[Any], kind: str) -> None:
-    wrap = {"leaf": lambda v: v, "dict": lambda v: {"x": v, "y": 1}, "tuple": lambda v: (v, 1)}[kind]
-    elements = [wrap(value) for value in column]
-    one = spec(elements[0])
-    many = [np.zeros((len(elements), *leaf.shape), leaf.dtype) for leaf in one.leaves]
-    single = [np.zeros((len(elements), *leaf.shape), leaf.dtype) for leaf in one.leaves]
-    if not one.put_many(many, 0, elements):
-        return
-    assert all(one.put(single, row, element, None) for row, element in enumerate(elements))
-    assert [array.tolist() for array in many] == [array.tolist() for array in single]
-
-
-@pytest.mark.parametrize("column", [[1, 2], [1.5, 2.5], ["a", "bb"], [b"a", b"\0\0"], ["a", b"a"]], ids=str)
-def test_numbers_and_texts_are_written_a_column_at_a_time(column: list[Any]) -> None:
-    one = spec({"x": column[0]})
-    arrays = [np.zeros(3, leaf.dtype) for leaf in one.leaves]
-    assert one.put_many(arrays, 1, [{"x": value} for value in column])
-    assert arrays[0].tolist()[1:] == column
-    assert [type(value) for value in arrays[0].tolist()[1:]] == list(map(type, column))
-
-
-def test_a_field_that_stands_in_its_row_already_is_not_written_again() -> None:
-    element = {"image": np.ones(3), "label": 4}
-    found = [np.zeros((2, 3)), np.zeros(2, np.int64)]
-    assert spec(element).put(found, 1, element, "image")
-    assert found[0].tolist() == [[0, 0, 0], [0, 0, 0]]
-    assert found[1].tolist() == [0, 4]
 
 
 @pytest.mark.parametrize("place", [0, 5])

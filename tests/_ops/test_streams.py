@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock._ops.block import Block, ElementFailed
-from penstock._ops.streams import FilterOp, FlatMapOp, UnbatchOp
+from penstock._ops.streams import FlatMapOp, UnbatchOp
 from penstock.errors import SpecError
-from penstock.sources import IndexableSource
 from penstock.testing.runs import plain
 
 
@@ -32,57 +31,6 @@ def test_a_flat_map_gives_all_results_in_order_each_with_a_key_of_its_own(rows: 
     assert found.rows() == [n * 10 + k for n in rows for k in range(n)]
     assert where.tolist() == [10 * place for place, n in enumerate(rows) for _ in range(n)]
     assert len(set(keys(found))) == len(found)
-
-
-def test_a_one_to_one_flat_map_leaves_the_keys_as_they_were() -> None:
-    before = block([1, 2, 3])
-    found, _ = FlatMapOp(lambda x: [x], "same").filter_step(before, origins([1, 2, 3]))
-    assert keys(found) == keys(before)
-
-
-def test_results_of_results_have_keys_of_their_own_too() -> None:
-    op = FlatMapOp(lambda x: [x] * 5, "five")
-    once, where = op.filter_step(block([1, 2]), origins([1, 2]))
-    twice, _ = op.filter_step(once, where)
-    assert len(set(keys(twice))) == 50
-
-
-def fail_at(value: int) -> Any:
-    def check(x: int) -> Any:
-        if x == value:
-            raise KeyError(f"no {x}")
-        return [x]
-
-    return check
-
-
-@pytest.mark.parametrize("kind", [FilterOp, FlatMapOp])
-def test_a_failure_names_the_stage_and_the_origin_of_the_element(kind: Any) -> None:
-    rows = [4, 5, 6]
-    with pytest.raises(ElementFailed) as caught:
-        kind(fail_at(5), "lookup").filter_step(block(rows), np.array([3, 7, 9]))
-    assert (caught.value.offset, caught.value.stage) == (7, "lookup")
-    assert isinstance(caught.value.error, KeyError)
-
-
-class Broken:
-    def __len__(self) -> int:
-        return 9
-
-    def __getitem__(self, index: int) -> int:
-        if index == 2:
-            raise OSError("the disk is gone")
-        return index
-
-
-@pytest.mark.parametrize("op", [FilterOp(bool, "f"), FlatMapOp(lambda x: [x], "f"), UnbatchOp()])
-def test_a_read_that_fails_below_keeps_its_own_stage_offset_and_error(op: Any) -> None:
-    lazy = Block(np.zeros(4, np.int64), np.arange(4), np.zeros(4, np.uint64), source=IndexableSource(Broken()))
-    rows = np.arange(4)
-    with pytest.raises(ElementFailed) as caught:
-        op.filter_step(lazy, rows)
-    assert (caught.value.offset, caught.value.stage) == (2, "read")
-    assert isinstance(caught.value.error, OSError)
 
 
 class Tensor:

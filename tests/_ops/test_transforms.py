@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-import penstock as ps
 from penstock._contracts.element import ArraySpec
 from penstock._contracts.policy import Skip
 from penstock._contracts.transform import Scratch
@@ -200,65 +199,6 @@ def test_results_of_two_elements_never_share_memory_nor_lie_in_scratch(chain: An
         assert not any(np.shares_memory(one, other) for other in arrays[place + 1 :])
 
 
-def test_the_given_elements_and_their_arrays_stay_as_they_were() -> None:
-    found, before = block("rows"), IMAGES.copy()
-    operator = fused(Brighten(), View())
-    operator.apply(found, found.epochs, found.indices, WorkerContext(0))
-    assert all(row["image"].shape == (8, 8, 3) for row in found.rows())
-    assert np.array_equal(IMAGES, before)
-
-
-def test_each_step_draws_from_the_stream_of_its_stage_and_the_elements_key() -> None:
-    found = up([fused(Brighten(), Brighten())])
-    for place, row in enumerate(found):
-        draws = 0.0
-        for stage in (1, 2):
-            counter = np.array([0, 0, place, place % 2], np.uint64)
-            draws = draws + np.random.Generator(np.random.Philox(key=np.array([7, stage], np.uint64), counter=counter)).random()
-        assert np.allclose(row["image"] - IMAGES[place], draws)
-
-
-@pytest.mark.parametrize(
-    "chain",
-    [
-        (ps.image.random_flip("image"), ps.image.normalize("image", (0.5,) * 3, (0.25,) * 3, layout="CHW")),
-        (ps.image.center_crop("image", 4),),
-    ],
-)
-def test_the_image_operators_give_the_same_fused_blockwise_and_called_one_by_one(chain: Any) -> None:
-    blockwise = all(hasattr(transform, "apply_block") for transform in chain)
-    plain = []
-    for place in range(NUM_ELEMENTS):
-        element = {"image": IMAGES[place], "label": LABELS[place]}
-        for stage, transform in enumerate(chain):
-            key, counter = np.array([7, stage + 1], np.uint64), np.array([0, 0, place, place % 2], np.uint64)
-            element = transform(element, rng=np.random.Generator(np.random.Philox(key=key, counter=counter)))
-        plain.append(element)
-    for kind in ("rows", "columns"):
-        assert all(map(same, up([fused(*chain, blockwise=blockwise)], kind), plain))
-        assert np.array_equal(into(fused(*chain, blockwise=blockwise), kind, plain[0])["image"], np.stack([row["image"] for row in plain]))
-
-
-@dataclass(frozen=True)
-class Total:
-    """A result without dimensions."""
-
-    field: str = "image"
-    out_field: str = "total"
-    num_draws: int = 0
-
-    def apply(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: NDArray[Any] | None) -> NDArray[Any]:
-        if out is not None and out.shape == () and out.dtype == np.int64:
-            np.sum(value, dtype=np.int64, out=out)
-            return out
-        return np.array(value.sum(dtype=np.int64))
-
-
-def test_a_result_without_dimensions_reaches_its_row_too() -> None:
-    guess = {"image": IMAGES[0], "label": 0, "total": 0}
-    assert into(fused(Total()), "rows", guess)["total"].tolist() == IMAGES.sum((1, 2, 3), dtype=np.int64).tolist()
-
-
 class Full:
     """Rows of which each takes ten bytes of room, though all of them go into one array."""
 
@@ -313,12 +253,6 @@ def failure(operator: TransformsOp, given: Block) -> ElementFailed:
     return caught.value
 
 
-def test_a_failure_names_the_element_and_the_step() -> None:
-    found = failure(fused(Failing(), Brighten()), block("rows"))
-    assert (found.offset, found.stage) == (3, "step0")
-    assert isinstance(found.error, OverflowError)
-
-
 def test_a_missing_field_is_named_with_those_that_there_are() -> None:
     error = failure(fused(Brighten(), View(field="mask")), block("rows")).error
     assert isinstance(error, SpecError)
@@ -329,89 +263,6 @@ def test_a_missing_field_is_named_with_those_that_there_are() -> None:
 def test_an_element_that_is_no_dict_is_named_with_its_type() -> None:
     error = failure(fused(Brighten()), block("rows").with_rows([IMAGES[0]] * NUM_ELEMENTS)).error
     assert "step0 reads the field 'image' of a dict, but the element is a ndarray" in str(error)
-
-
-def test_a_chain_is_named_by_its_steps() -> None:
-    assert fused(Brighten(), View()).name == "step0+step1"
-    assert fused(View()).source_positions(LABELS, LABELS) == (LABELS, LABELS)
-
-
-@dataclass(frozen=True)
-class Both:
-    """Two transforms in one."""
-
-    parts: tuple[Any, ...]
-    field: str = "image"
-    out_field: str = "image"
-
-    @property
-    def num_draws(self) -> int:
-        return sum(part.num_draws for part in self.parts)
-
-    def apply(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: NDArray[Any] | None) -> NDArray[Any]:
-        for part in self.parts:
-            value, draws = part.apply(value, draws[: part.num_draws], None, None), draws[part.num_draws :]
-        return value  # type: ignore[no-any-return]
-
-
-@dataclass(frozen=True)
-class Refuse(View):
-    error: Any = ValueError
-
-    def apply(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: NDArray[Any] | None) -> NDArray[Any]:
-        if self.error is not None:
-            raise self.error("refused")
-        return np.array(value)
-
-
-def in_one(*transforms: Any) -> TransformsOp:
-    parts = steps(*transforms)
-    return TransformsOp((Step(Both(transforms), "+".join(part.name for part in parts), 0, 0, True, parts),), 9, False)
-
-
-def test_steps_in_one_draw_as_they_do_one_by_one() -> None:
-    transforms = (Brighten(), Brighten(num_draws=2), Brighten())
-    assert all(map(same, up([in_one(*transforms)]), up([fused(*transforms)])))
-
-
-@pytest.mark.parametrize(
-    ("transforms", "name"),
-    [
-        ((Refuse(), Refuse()), "step0"),
-        ((Brighten(), Refuse(), Refuse()), "step1"),
-        ((Brighten(), Brighten(), Refuse()), "step2"),
-        ((Refuse(error=KeyboardInterrupt), Brighten()), "step0"),
-    ],
-)
-def test_a_failure_of_steps_in_one_names_the_one_that_fails(transforms: Any, name: str) -> None:
-    found = failure(in_one(*transforms), block("rows"))
-    assert (found.offset, found.stage) == (0, name)
-    assert str(found.error) == "refused"
-
-
-@dataclass(frozen=True)
-class Unsteady(Both):
-    """Fails only when both are done in one."""
-
-    def apply(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: NDArray[Any] | None) -> NDArray[Any]:
-        raise ValueError("refused")
-
-
-@pytest.mark.parametrize(("error", "name"), [(None, "step1"), (TypeError, "step0")])
-def test_a_failure_that_does_not_come_again_is_put_to_the_last_and_another_one_to_the_first(error: Any, name: str) -> None:
-    transforms = (Brighten(), Refuse(error=error))
-    parts = steps(*transforms)
-    operator = TransformsOp((Step(Unsteady(transforms), "both", 0, 0, True, parts),), 9, False)
-    found = failure(operator, block("rows"))
-    assert (found.stage, str(found.error)) == (name, "refused")
-
-
-def test_a_missing_field_is_that_of_the_first_of_the_steps_in_one() -> None:
-    both = Both((Brighten(), Brighten()), field="picture")
-    operator = TransformsOp((Step(both, "both", 0, 0, True, steps(Brighten(field="picture"), Brighten())),), 9, False)
-    found = failure(operator, block("rows"))
-    assert found.stage == "step0"
-    assert "'picture'" in str(found.error)
 
 
 BRIGHT = {"image": ArraySpec((8, 8, 3), np.dtype(np.float64)), "label": ArraySpec((), np.dtype(np.int64))}
@@ -440,19 +291,3 @@ def test_what_is_declared_is_checked_behind_its_step_and_changes_nothing(kind: s
 
 
 BRIGHTENED = {"image": np.zeros((8, 8, 3)), "label": np.int64(0)}
-
-
-def test_what_is_declared_behind_steps_in_one_is_that_of_the_last_of_them() -> None:
-    bare = in_one(Brighten(), View())
-    assert all(map(same, up([declaring(bare, CUT)]), up([bare])))
-    found = failure(declaring(bare, BRIGHT), block("rows"))
-    assert (found.offset, found.stage) == (0, "step1")
-    assert "['image'] is declared as float64[8, 8, 3] and came as float64[7, 8, 3]" in str(found.error)
-
-
-def test_no_elements_are_as_declared() -> None:
-    source = ArraySource({"image": IMAGES, "label": LABELS})
-    nothing = np.zeros(0, np.int64)
-    empty = Block(nothing, nothing, np.zeros(0, np.uint64), source=source, column_source=source)
-    operator = declaring(fused(BrightenBlocks(), blockwise=True), CUT)
-    assert operator.apply(empty, nothing, nothing, WorkerContext(0)).rows() == []

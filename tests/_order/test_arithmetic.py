@@ -8,12 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock._order.arithmetic import (
-    INFINITE,
-    batch_length,
     batch_rows,
     concatenate_parts,
-    grouped,
-    repeat_length,
     repeated,
     shard_length,
     shard_resume,
@@ -23,7 +19,6 @@ from penstock._order.arithmetic import (
 
 LENGTHS = st.integers(0, 60)
 SHARDS = st.integers(1, 8).flatmap(lambda number: st.tuples(st.just(number), st.integers(0, number - 1)))
-UNKNOWN = pytest.mark.parametrize("length", [None, INFINITE])
 
 
 def ints(values: object) -> np.ndarray:
@@ -48,49 +43,12 @@ def test_a_shard_resumes_at_its_first_position_that_is_not_behind(place: int, sh
     assert shard_resume(place, number, index) == local
 
 
-@given(st.integers(0, 2**62), st.integers(1, 1000))
-def test_all_shards_together_resume_with_every_element_from_the_place_on(place: int, number: int) -> None:
-    firsts = sorted(shard_resume(place, number, index) * number + index for index in range(number))
-    assert firsts == list(range(place, place + number))
-
-
-@UNKNOWN
-def test_an_unknown_or_endless_length_stays_so_in_a_shard_and_in_batches(length: float | None) -> None:
-    assert shard_length(length, 3, 1) == length
-    assert batch_length(length, 4, drop_remainder=True) == length
-    assert batch_length(length, 4, drop_remainder=False) == length
-
-
-@given(LENGTHS, st.integers(1, 5))
-def test_a_repeated_length_is_that_of_a_list_times_the_count(length: int, times: int) -> None:
-    assert repeat_length(length, times) == len(list(range(length)) * times)
-
-
-def test_endless_passes_are_endless_unless_there_is_nothing_to_repeat() -> None:
-    assert repeat_length(3, None) == INFINITE
-    assert repeat_length(0, None) == 0
-    assert repeat_length(None, None) is None
-    assert repeat_length(None, 3) is None
-    assert repeat_length(INFINITE, 3) == INFINITE
-
-
 @given(st.integers(1, 9), st.integers(1, 4), st.integers(0, 5), st.data())
 def test_a_position_above_a_repeat_is_a_pass_and_a_position_below_it(length: int, times: int, epoch: int, data: st.DataObject) -> None:
     order = [(epoch * times + number, place) for number in range(times) for place in range(length)]
     chosen = data.draw(st.lists(st.integers(0, len(order) - 1), max_size=20))
     epochs, inner = repeated(np.full(len(chosen), epoch), ints(chosen), length, times)
     assert list(zip(epochs.tolist(), inner.tolist(), strict=True)) == [order[place] for place in chosen]
-
-
-@given(st.integers(1, 9), st.lists(st.integers(0, 200), max_size=20))
-def test_endless_passes_are_counted_on(length: int, chosen: list[int]) -> None:
-    epochs, inner = repeated(np.zeros(len(chosen), np.int64), ints(chosen), length, None)
-    assert list(zip(epochs.tolist(), inner.tolist(), strict=True)) == [divmod(place, length) for place in chosen]
-
-
-def test_a_block_that_reaches_into_the_next_pass_only_in_its_middle_is_split_too() -> None:
-    epochs, inner = repeated(np.zeros(3, np.int64), ints([1, 7, 2]), 5, None)
-    assert (epochs.tolist(), inner.tolist()) == ([0, 1, 0], [1, 2, 2])
 
 
 def test_positions_near_two_to_the_63_are_exact() -> None:
@@ -112,11 +70,6 @@ def test_each_position_of_a_concatenation_belongs_to_one_child(lengths: list[int
             assert offset not in found
             found[offset] = (child, place)
     assert [found[offset] for offset in range(len(chosen))] == [order[place] for place in chosen]
-
-
-@given(LENGTHS, st.integers(1, 9), st.booleans())
-def test_there_are_as_many_batches_as_a_list_cut_in_parts_has(length: int, size: int, drop: bool) -> None:
-    assert batch_length(length, size, drop) == len(cut(length, size, drop))
 
 
 @given(LENGTHS, st.integers(1, 9), st.data())
@@ -147,25 +100,6 @@ def test_windows_stand_at_every_shift_and_are_short_only_at_the_end(
     assert next(flat, None) is None
 
 
-# What tf.data's own documentation shows: range(7).window(2), .window(3, 2, 1, True) and .window(3, 1, 2, True).
-@pytest.mark.parametrize(
-    ("arguments", "windows"),
-    [
-        ((2, 2, 1, False), [[0, 1], [2, 3], [4, 5], [6]]),
-        ((3, 2, 1, True), [[0, 1, 2], [2, 3, 4], [4, 5, 6]]),
-        ((3, 1, 2, True), [[0, 2, 4], [1, 3, 5], [2, 4, 6]]),
-        ((3, 3, 3, False), [[0, 3, 6], [3, 6], [6]]),
-    ],
-)
-def test_windows_are_those_of_tf_data(arguments: tuple[int, int, int, bool], windows: list[list[int]]) -> None:
-    size, shift, stride, _ = arguments
-    count = window_length(7, *arguments)
-    assert count == len(windows)
-    _, rows, sizes = batch_rows(ints([0] * count), ints(range(count)), 7, size, shift, stride)
-    flat = iter(rows.tolist())
-    assert [list(islice(flat, number)) for number in sizes] == windows
-
-
 def test_sizes_beyond_memory_and_64_bits_are_harmless() -> None:
     huge = 2**70
     assert (window_length(5, huge, huge, huge, False), window_length(5, huge, 1, huge, True)) == (1, 0)
@@ -175,29 +109,10 @@ def test_sizes_beyond_memory_and_64_bits_are_harmless() -> None:
     assert (rows.tolist(), sizes) == ([0, 3], [1, 1])
 
 
-@UNKNOWN
-def test_windows_of_an_endless_or_unknown_order_are_all_full(length: float | None) -> None:
-    assert window_length(length, 3, 2, 4, False) == length
-    _, rows, sizes = batch_rows(ints([0, 0]), ints([5, 0]), length, 3, 2, 4)
-    assert (rows.tolist(), sizes) == ([10, 14, 18, 0, 4, 8], [3, 3])
-
-
-@UNKNOWN
-def test_batches_of_an_endless_or_unknown_order_are_all_full(length: float | None) -> None:
-    epochs, rows, sizes = batch_rows(ints([2, 3]), ints([5, 0]), length, 3)
-    assert (epochs.tolist(), rows.tolist(), sizes) == ([2, 2, 2, 3, 3, 3], [15, 16, 17, 0, 1, 2], [3, 3])
-
-
 def cut(length: int, size: int, drop: bool) -> list[list[int]]:
     """Cut 0..length-1 in parts, the plain way."""
     parts = [list(range(length))[start : start + size] for start in range(0, length, size)]
     return [part for part in parts if len(part) == size or not drop]
-
-
-@given(st.lists(st.integers(0, 5), max_size=30))
-def test_grouped_gives_each_child_that_occurs_with_its_offsets(children: list[int]) -> None:
-    found = [(child, offsets.tolist()) for child, offsets in grouped(ints(children))]
-    assert found == [(child, [place for place, other in enumerate(children) if other == child]) for child in sorted(set(children))]
 
 
 @pytest.mark.parametrize("chosen", [[1, 4, 2], [1, 7, 2], []])

@@ -15,7 +15,6 @@ from penstock._order.holding import BucketFold, ConcatenateFold, Group, PackFold
 from penstock.errors import StateDamaged
 
 PASSES = st.lists(st.lists(st.integers(0, 9), max_size=25), min_size=1, max_size=3)
-SIZES = st.lists(st.integers(0, 9), max_size=40)
 
 
 def weight(held: BufferedElement) -> Any:
@@ -114,78 +113,12 @@ def test_each_fold_can_be_saved_as_json_and_resumed_at_every_item(pair: Any, pas
     assert run(pair[0], passes, reload=True) == run(pair[0], passes)
 
 
-@given(FOLDS, SIZES)
-def test_a_pass_that_is_cut_off_leaves_nothing_behind_and_none_is_ever_closed(pair: Any, sizes: list[int]) -> None:
-    fold: HoldingFold = pair[0]
-    state = fold.initial()
-    for number, item in enumerate(named(sizes)):
-        state, _ = fold.push(state, BufferedElement(number, None, item))
-    assert not fold.closed(state)
-    assert list(fold.held(fold.restart(state))) == []
-
-
-@given(FOLDS, SIZES)
-def test_the_numbers_of_a_saved_state_are_those_of_what_is_held(pair: Any, sizes: list[int]) -> None:
-    fold, chain = pair[0], Chain([pair[0]])
-    for item in named(sizes):
-        chain.push(item)
-        assert sorted(fold.numbers(chain.snapshot()[0])) == sorted(held.number for held in chain.held())
-
-
 # -- what each promises ---------------------------------------------------------------------------------------------------------------
-
-
-@given(SIZES, st.integers(9, 30), st.integers(1, 6))
-def test_no_bin_is_over_its_capacity_and_no_item_is_lost_or_there_twice(sizes: list[int], capacity: int, num_bins: int) -> None:
-    (groups,) = run(PackFold(capacity, num_bins, weight), [sizes])
-    by_name = dict(named(sizes))
-    assert all(sum(by_name[name] for name in group) <= capacity for group in groups)
-    assert sorted(name for group in groups for name in group) == sorted(name for name, size in by_name.items() if size)
-
-
-@given(SIZES, st.integers(1, 30))
-def test_concatenated_groups_are_full_but_for_the_last_and_hold_every_token_once_in_order(sizes: list[int], capacity: int) -> None:
-    (groups,) = run(ConcatenateFold(capacity, weight), [sizes])
-    lengths = [sum(end - begin for _, begin, end in group) for group in groups]
-    assert all(length == capacity for length in lengths[:-1])
-    assert all(0 < length <= capacity for length in lengths)
-    tokens = [(name, place) for group in groups for name, begin, end in group for place in range(begin, end)]
-    assert tokens == [(name, place) for name, size in named(sizes) for place in range(size)]
-
-
-@given(SIZES, st.integers(1, 9), st.integers(0, 2**64 - 1))
-def test_a_buffer_gives_every_item_once_and_none_earlier_than_its_size_allows(sizes: list[int], size: int, seed: int) -> None:
-    (out,) = run(ShuffleBufferFold(size, 10**9, seed, True, weight), [sizes])
-    places = {name: place for place, (name, _) in enumerate(named(sizes))}
-    assert sorted(out) == sorted(places)
-    assert all(places[name] < place + size for place, name in enumerate(out))
-
-
-def test_a_buffer_of_one_changes_nothing_and_one_of_all_gives_another_order_in_each_pass() -> None:
-    sizes = [1] * 30
-    assert run(ShuffleBufferFold(1, 10**9, 3, True, weight), [sizes]) == [[name for name, _ in named(sizes)]]
-    first, second = (
-        [name.partition(".")[2] for name in out] for out in run(ShuffleBufferFold(100, 10**9, 3, True, weight), [sizes, sizes])
-    )
-    assert first != second
-    again = [[name.partition(".")[2] for name in out] for out in run(ShuffleBufferFold(100, 10**9, 3, False, weight), [sizes, sizes])]
-    assert again[0] == again[1] == first
 
 
 def test_an_item_larger_than_the_buffers_bytes_passes_through_alone() -> None:
     chain = Chain([ShuffleBufferFold(10, 5, 0, True, weight)])
     assert [len(chain.push(item)) for item in (("a", 50), ("b", 50), ("c", 1))] == [0, 1, 1]
-
-
-def test_a_long_item_is_cut_into_several_groups_at_once() -> None:
-    chain = Chain([ConcatenateFold(4, weight)])
-    assert chain.push(("a", 3)) == []
-    assert [plain(out) for out in chain.push(("b", 11))] == [
-        [("a", 0, 3), ("b", 0, 1)],
-        [("b", 1, 5)],
-        [("b", 5, 9)],
-    ]
-    assert [plain(out) for out in chain.end()[0]] == [[("b", 9, 11)]]
 
 
 def test_windows_are_those_of_tf_data() -> None:
@@ -230,9 +163,3 @@ def test_numbers_that_were_never_saved_are_refused(fold: HoldingFold, saved: Any
     assert caught.value.what == f"the state's fold state has {words}"
     assert caught.value.where == "load_state_dict()"
     assert caught.value.fix == "use an older checkpoint; this one would skip or repeat elements"
-
-
-@pytest.mark.parametrize("fold", [PackFold(8, 2, weight), ConcatenateFold(8, weight), ShuffleBufferFold(4, 100, 0, True, weight)])
-def test_another_form_is_no_state(fold: HoldingFold) -> None:
-    with pytest.raises((TypeError, ValueError, KeyError)):
-        fold.numbers([0])

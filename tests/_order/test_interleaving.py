@@ -25,15 +25,6 @@ def members(lengths: list[int], cycle: int, block: int) -> str:
     return "".join("ABCDE"[member] for member in interleaved(table, np.arange(table.length))[0].tolist())
 
 
-def test_the_example_of_tf_datas_documentation() -> None:
-    assert members([6, 6, 6, 6, 6], 2, 4) == "AAAABBBBAABBCCCCDDDDCCDDEEEEEE"
-
-
-def test_a_member_of_whole_turns_has_an_empty_one_before_the_next_begins() -> None:
-    assert members([2, 6, 2], 2, 2) == "AABBBBCCBB"
-    assert members([1, 6, 2], 2, 2) == "ABBCCBBBB"
-
-
 def test_long_members_cost_nothing_and_fit_62_bits() -> None:
     table = interleaving([2**60, 2**60, 2**61], 2, 1)
     found = interleaved(table, np.array([2**61 - 1, 2**61, 2**62 - 1], np.int64))

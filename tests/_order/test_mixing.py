@@ -3,13 +3,12 @@ from __future__ import annotations
 from fractions import Fraction
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from laws.turns import mix_counts, mix_turns
 
 from penstock._order.arithmetic import INFINITE
-from penstock._order.mixing import MixFold, lasting, mixed_parts, mixing, tree_of
+from penstock._order.mixing import MixFold, mixed_parts, mixing, tree_of
 
 WEIGHTS = st.lists(st.one_of(st.floats(1e-6, 1e6), st.sampled_from([1.0, 2.0, 1e-300, 1e300])), min_size=1, max_size=35)
 FEW = st.lists(st.sampled_from([1.0, 2.0, 0.3, 7.0]), min_size=1, max_size=5)
@@ -83,56 +82,13 @@ def test_a_whole_pass_is_that_of_plain_python(weights: list[float], data: st.Dat
     assert spots(order, list(range(len(turns))), epoch) == [(turn.child, turn.epoch(epoch), turn.place) for turn in turns]
 
 
-@given(FEW, st.data(), st.booleans())
-def test_weights_that_change_on_the_way_go_on_from_the_counts_that_were_reached(
-    weights: list[float], data: st.DataObject, restart: bool
-) -> None:
-    lengths = [data.draw(st.integers(int(restart), 9)) for _ in weights]
-    history: list[tuple[int, tuple[float, ...]]] = [(0, tuple(weights))]
-    for _ in range(data.draw(st.integers(1, 3))):
-        length = int(mixing(tuple(history), lengths, restart=restart).length)
-        start = data.draw(st.integers(history[-1][0], length))
-        history = [entry for entry in history if entry[0] < start]
-        history.append((start, tuple(data.draw(st.permutations(weights)))))
-    order = mixing(tuple(history), lengths, restart=restart)
-    given, number = [0] * len(lengths), 0
-    while any(count < length for count, length in zip(given, lengths, strict=True)) if restart else True:
-        stretch = max(place for place, (start, _) in enumerate(history) if start <= number)
-        tree, start = tree_of(history[stretch][1]), history[stretch][0]
-        steps = [now - was for was, now in zip(tree.counts(number - start), tree.counts(number - start + 1), strict=True)]
-        child = steps.index(1)
-        if not restart and given[child] >= lengths[child]:
-            break
-        epoch, place = divmod(given[child], lengths[child])
-        assert spots(order, [number]) == [(child, epoch, place)]
-        given[child] += 1
-        number += 1
-        assert order.counts(number) == given
-    assert order.length == number
-
-
-def test_positions_on_both_sides_of_a_change_are_found_in_one_call() -> None:
-    order = mixing(((0, (1.0, 1.0)), (4, (1.0, 3.0))), [INFINITE, INFINITE], restart=False)
-    assert spots(order, [7, 0, 5, 3, 4]) == [spots(order, [place])[0] for place in (7, 0, 5, 3, 4)]
-    assert order.counts(8) == [3, 5]
-
-
 def test_an_end_that_was_reached_before_the_weights_changed_stays_the_end() -> None:
     assert mixing(((0, (1.0, 1.0)), (9, (1.0, 3.0))), [2, 2], restart=False).length == 4
     assert mixing(((0, (1.0, 1.0)), (4, (1.0, 3.0))), [2, 2], restart=True).length == 4
     assert mixing(((0, (1.0, 1.0)), (2, (1.0, 3.0))), [1, 3], restart=True).length == 5
 
 
-def test_what_is_left_counts_from_what_was_given() -> None:
-    tree = tree_of((1.0, 1.0))
-    assert lasting(tree, [0, 0], [3, 5], restart=False) == 6
-    assert lasting(tree, [3, 0], [3, 5], restart=False) == 0
-    assert lasting(tree, [3, 0], [3, 5], restart=True) == 10
-    assert lasting(tree, [3, 5], [3, 5], restart=True) == 0
-    assert lasting(tree, [0, 0], [INFINITE, INFINITE], restart=False) == INFINITE
-
-
-@pytest.mark.parametrize("count", [1, 2, 35])
-def test_no_positions_have_no_parts(count: int) -> None:
-    order = mixing(((0, (1.0,) * count),), [5] * count, restart=True)
-    assert mixed_parts(order, np.zeros(0, np.int64), np.zeros(0, np.int64)) == []
+def test_positions_on_both_sides_of_a_change_are_found_in_one_call() -> None:
+    order = mixing(((0, (1.0, 1.0)), (4, (1.0, 3.0))), [INFINITE, INFINITE], restart=False)
+    assert spots(order, [7, 0, 5, 3, 4]) == [spots(order, [place])[0] for place in (7, 0, 5, 3, 4)]
+    assert order.counts(8) == [3, 5]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sources.groups import Chunked, Grouped
 
 import penstock as ps
-from penstock._plan.base import group_mark, groups_of, walk
+from penstock._plan.base import groups_of, walk
 from penstock._plan.check import reading_notes
 from penstock.errors import PlanError, SourceError
 
@@ -19,12 +19,6 @@ NUMBERS = ps.from_source(Grouped([3, 0, 4, 1, 2]))
 def borders(dataset: ps.Dataset) -> list[int] | None:
     found = dataset._root.group_starts()
     return None if found is None else found.tolist()
-
-
-def test_a_source_says_its_groups_and_empty_ones_do_not_count() -> None:
-    assert borders(NUMBERS) == [0, 3, 7, 8, 10]
-    assert groups_of(NUMBERS._root).dtype == np.int64
-    assert borders(ps.from_source(Grouped([]))) == [0]
 
 
 def test_operators_that_keep_the_order_keep_the_groups() -> None:
@@ -70,10 +64,6 @@ def test_borders_that_are_none_are_an_error_of_the_source(starts: Any) -> None:
     source.group_starts = lambda: np.array(starts)  # type: ignore[method-assign]
     with pytest.raises(SourceError, match="no borders of groups of 10 elements"):
         groups_of(ps.from_source(source)._root)
-
-
-def test_the_mark_tells_other_borders() -> None:
-    assert group_mark(NUMBERS._root) == group_mark(NUMBERS.map(abs)._root) != group_mark(ps.from_source(Grouped([3, 4, 3]))._root)
 
 
 def test_a_shuffle_that_needs_more_decoded_groups_than_are_kept_is_noted() -> None:

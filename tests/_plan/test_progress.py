@@ -1,18 +1,13 @@
 from __future__ import annotations
 
-import json
-from collections import Counter
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
 
-import penstock as ps
 from penstock._plan.node import Batch, Filter, Map, Node, Prefetch, Read, Repeat, Shard, Shuffle, Skip
 from penstock._plan.saved import GlobalPosition, global_position, resharded, shard_of
 from penstock.sources import ArraySource
-
-EPOCHS = 2
 
 
 def read(num_elements: int = 12) -> Node:
@@ -21,148 +16,6 @@ def read(num_elements: int = 12) -> Node:
 
 def keep(value: Any) -> Any:
     return value
-
-
-# -- a run on several ranks -----------------------------------------------------------------------------------------------------------
-
-
-def noisy(number: Any, rng: np.random.Generator) -> dict[str, Any]:
-    return {"number": number, "noise": rng.random()}
-
-
-class Case(NamedTuple):
-    """A plan with a shard in it."""
-
-    kind: str
-    num_elements: int
-    batch_size: int
-
-    def of_rank(self, num_shards: int, index: int) -> ps.Dataset:
-        ds = ps.from_arrays(np.arange(self.num_elements)).shuffle(seed=3).map(noisy, seed=5).shard(num_shards, index)
-        for word in self.kind.split("."):
-            match word:
-                case "batch":
-                    ds = ds.batch(self.batch_size)
-                case "repeat":
-                    ds = ds.repeat(EPOCHS)
-                case "map":
-                    ds = ds.map(keep)
-        return ds
-
-
-def elements(item: Any) -> list[tuple[int, float]]:
-    """List what one delivered element or batch holds, each with its random number."""
-    return list(zip(np.atleast_1d(item["number"]).tolist(), np.atleast_1d(item["noise"]).tolist(), strict=True))
-
-
-class Run(NamedTuple):
-    """What some steps on all ranks delivered, step after step in the order of the ranks; the ranks' states; whether one ran out."""
-
-    delivered: list[tuple[int, float]]
-    states: list[str]
-    over: bool
-
-
-def run(case: Case, num_ranks: int, state: str | None = None, steps: int | None = None) -> Run:
-    per_rank, states, over = [], [], False
-    for rank in range(num_ranks):
-        items: list[Any] = []
-        with case.of_rank(num_ranks, rank).feed(executor="inline") as feed:
-            if state is not None:
-                feed.load_state_dict(state)
-            while steps is None or len(items) < steps:
-                item = None if feed.epoch > 0 else next(feed, None)
-                if item is None:
-                    over = True
-                    break
-                items.append(elements(item))
-            states.append(json.dumps(feed.state_dict()))
-        per_rank.append(items)
-    longest = max(map(len, per_rank))
-    out = []
-    for step in range(longest):
-        batches = [items[step] if step < len(items) else [] for items in per_rank]
-        for row in range(max(map(len, batches))):
-            out.extend(batch[row] for batch in batches if row < len(batch))
-    return Run(out, states, over)
-
-
-def place_of(state: str) -> Any:
-    return json.loads(state)["global"]
-
-
-EVEN = [Case("batch.repeat", 24, 2), Case("repeat.batch", 24, 2), Case("map.repeat.map", 12, 1), Case("repeat.map.batch", 12, 5)]
-SINGLE_PASS = [Case("batch", 13, 2), Case("map", 11, 1), Case("batch.map", 10, 3)]
-
-
-@pytest.mark.parametrize("case", [*EVEN, *SINGLE_PASS], ids=str)
-@pytest.mark.parametrize("before", [1, 2, 3, 4])
-def test_a_run_saved_at_any_step_goes_on_with_any_number_of_ranks(case: Case, before: int) -> None:
-    whole = run(case, 1).delivered
-    steps = 0
-    while True:
-        head = run(case, before, steps=steps)
-        if head.over:
-            break
-        for after in (1, 2 + steps % 3):  # where each was saved, one rank and another number
-            for state in {str(place_of(state)): state for state in head.states}.values():
-                tail = run(case, after, state=state)
-                assert Counter(head.delivered + tail.delivered) == Counter(whole), (steps, after)
-                if after == 1:
-                    assert tail.delivered == whole[len(head.delivered) :], steps
-        steps += 1
-    assert steps > 1
-
-
-@pytest.mark.parametrize("case", [*EVEN, *SINGLE_PASS], ids=str)
-@pytest.mark.parametrize("num_ranks", [2, 3, 4])
-def test_the_ranks_together_deliver_the_global_order_and_agree_where_they_are(case: Case, num_ranks: int) -> None:
-    whole = run(case, 1).delivered
-    for steps in range(100):
-        part = run(case, num_ranks, steps=steps)
-        if part.over:
-            break
-        assert part.delivered == whole[: len(part.delivered)]
-        if case.num_elements % num_ranks == 0:
-            assert len({str(place_of(state)) for state in part.states}) == 1
-
-
-@pytest.mark.parametrize("case", [Case("repeat.batch", 24, 2), Case("repeat", 12, 1), Case("batch", 24, 2), Case("map", 12, 1)], ids=str)
-@pytest.mark.parametrize("ranks", [(1, 4, 3), (2, 3, 1), (3, 4, 2), (4, 3, 4), (1, 2, 4), (4, 1, 3)])
-def test_a_run_can_move_twice_also_from_between_two_steps_of_the_new_ranks(case: Case, ranks: tuple[int, int, int]) -> None:
-    whole = Counter(run(case, 1).delivered)
-    checked = 0
-    for first_steps in (1, 2):
-        head = run(case, ranks[0], steps=first_steps)
-        for steps in (1, 2):
-            middle = run(case, ranks[1], state=head.states[-1], steps=steps)
-            if head.over or middle.over:
-                continue
-            assert len({str(place_of(state)) for state in middle.states}) == 1
-            tail = run(case, ranks[2], state=middle.states[0])
-            assert Counter(head.delivered + middle.delivered + tail.delivered) == whole, (first_steps, steps)
-            checked += 1
-    assert checked
-
-
-@pytest.mark.parametrize("num_ranks", [1, 2, 3, 4])
-def test_the_state_of_a_finished_run_has_nothing_left_for_anybody(num_ranks: int) -> None:
-    for case in EVEN:
-        state = run(case, num_ranks).states[0]
-        for after in (1, 2, 3, 4):
-            assert run(case, after, state=state).delivered == []
-
-
-def test_a_moved_feed_counts_epochs_and_steps_on() -> None:
-    case = Case("repeat.batch", 8, 2)
-    with case.of_rank(1, 0).feed(executor="inline") as feed:
-        for _ in range(5):
-            next(feed)
-        assert (feed.step, feed.epoch) == (5, 0)
-        state = feed.state_dict()
-    with case.of_rank(4, 2).feed(executor="inline") as feed:
-        feed.load_state_dict(state)
-        assert (feed.step, feed.epoch) == (5, 0)
 
 
 # -- the arithmetic -------------------------------------------------------------------------------------------------------------------
@@ -209,26 +62,6 @@ def test_a_shard_below_maps_one_batch_and_one_repeat_can_be_moved(root: Node) ->
 )
 def test_a_shard_below_anything_else_cannot_be_moved(root: Node) -> None:
     assert shard_of(root) is None
-
-
-def test_a_position_of_one_shard_is_a_position_of_all_of_them() -> None:
-    assert global_position(shard(), 2) == GlobalPosition(0, 6)
-    assert global_position(batch(shard()), 1) == GlobalPosition(0, 6)
-    assert global_position(Repeat(child=batch(shard()), count=3), 3) == GlobalPosition(1, 6)
-    assert global_position(shard(), 4) == GlobalPosition(0, 12)
-    assert global_position(Repeat(child=shard(), count=1), 4) == GlobalPosition(1, 0)
-
-
-def test_the_rest_of_a_pass_and_the_passes_after_it_are_what_is_left() -> None:
-    root = Repeat(child=shard(), count=4)
-    rest, after = resharded(root, GlobalPosition(1, 6))
-    assert isinstance(rest, Repeat)
-    assert isinstance(after, Repeat)
-    assert (rest.count, rest.first, after.count, after.first) == (1, 1, 2, 2)
-    assert global_position(rest, 0) == GlobalPosition(1, 6)
-    assert global_position(after, 0) == GlobalPosition(2, 0)
-    assert len(resharded(root, GlobalPosition(3, 6))) == 1
-    assert len(resharded(Repeat(child=shard(), count=None), GlobalPosition(3, 6))) == 2
 
 
 @pytest.mark.parametrize("element", range(12))

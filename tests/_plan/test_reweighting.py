@@ -8,7 +8,7 @@ import pytest
 import penstock as ps
 from penstock._plan.facts import walk
 from penstock._plan.node import Mix
-from penstock._plan.saved import histories, mix_places, reweighted
+from penstock._plan.saved import reweighted
 from penstock.errors import StateDamaged, StateMismatch
 
 
@@ -20,48 +20,8 @@ def mixed(*weights: float, stop: Any = "first_exhausted") -> ps.Dataset:
     return numbers().mix(*[numbers() for _ in weights[1:]], weights=weights, stop=stop)
 
 
-def test_a_history_is_what_json_can_hold() -> None:
-    assert histories(numbers()._root) == []
-    assert histories(mixed(1, 2).zip(mixed(3, 1))._root) == [[[0, [1.0, 2.0]]], [[0, [3.0, 1.0]]]]
-
-
-PLACES: list[tuple[str, Callable[[ps.Dataset], ps.Dataset], int | None]] = [
-    ("itself", lambda ds: ds, 5),
-    ("map", lambda ds: ds.map(abs), 5),
-    ("batch", lambda ds: ds.batch(3), 15),
-    ("padded_batch", lambda ds: ds.padded_batch(2), 10),
-    ("skip", lambda ds: ds.skip(7), 12),
-    ("take", lambda ds: ds.take(2), 2),
-    ("shard", lambda ds: ds.take(90).shard(3, 1), 15),
-    ("the last short batch", lambda ds: ds.take(13).batch(3), 13),
-    ("zip", lambda ds: numbers().zip(ds), 5),
-    ("another mix", lambda ds: numbers().mix(ds, weights=[1, 4]), 4),
-    ("a mix that started it over", lambda ds: numbers().mix(ds.take(2), weights=[1, 4], stop="all_exhausted"), None),
-    ("shuffle", lambda ds: ds.shuffle(), None),
-    ("repeat", lambda ds: ds.repeat(2), None),
-    ("concatenate", lambda ds: ds.concatenate(ds), None),
-]
-
-
-@pytest.mark.parametrize(("above", "place"), [row[1:] for row in PLACES], ids=[row[0] for row in PLACES])
-def test_the_place_of_a_mix_follows_from_the_position_above_it(above: Callable[[ps.Dataset], ps.Dataset], place: int | None) -> None:
-    assert mix_places(above(mixed(1, 2))._root, 5)[0] == place
-    assert mix_places(above(mixed(1, 2))._root, None)[0] is None
-
-
-def test_equal_weights_leave_the_plan_as_it_is() -> None:
-    root = mixed(1, 2).shuffle()._root
-    assert reweighted(root, [[[0, [1.0, 2.0]]]], None, strict=True) is root
-    assert reweighted(numbers()._root, None, 4, strict=True) is not None
-
-
 def history_of(root: Any) -> Any:
     return next(node.history for node in walk(root) if isinstance(node, Mix))
-
-
-def test_weights_of_one_proportion_are_the_same() -> None:
-    root = reweighted(mixed(2, 4).shuffle()._root, [[[0, [1.0, 2.0]]]], None, strict=True)
-    assert history_of(root) == ((0, (1.0, 2.0)),)
 
 
 def test_other_weights_begin_where_the_mix_was() -> None:
@@ -71,11 +31,6 @@ def test_other_weights_begin_where_the_mix_was() -> None:
     twice = [[[0, [1.0, 2.0]], [6, [5.0, 1.0]]]]
     assert history_of(reweighted(plan, twice, 2, strict=True)) == ((0, (1.0, 2.0)), (6, (4.0, 1.0)))
     assert history_of(reweighted(plan, twice, 4, strict=True)) == ((0, (1.0, 2.0)), (6, (5.0, 1.0)), (12, (4.0, 1.0)))
-
-
-def test_the_position_may_count_a_node_further_down() -> None:
-    ds = mixed(4, 1).take(60)
-    assert history_of(reweighted(ds.batch(3)._root, [[[0, [1.0, 2.0]]]], 7, ds._root, strict=True))[1][0] == 7
 
 
 @pytest.mark.parametrize("above", [lambda ds: ds.shuffle(), lambda ds: ds.repeat(2), lambda ds: ds.concatenate(numbers())])
@@ -126,3 +81,11 @@ def test_a_state_of_other_mixes_is_left_alone_when_plans_are_not_compared() -> N
     assert reweighted(plan, None, 5, strict=False) is plan
     assert reweighted(plan, [[[0, [1.0, 2.0, 3.0]]]], 5, strict=False) is plan
     assert reweighted(plan, [[[0, [1.0, 2.0]]], [[0, [1.0, 2.0]]]], 5, strict=False) is plan
+
+
+def test_components_that_are_new_are_counted_from_their_start() -> None:
+    inside = numbers().mix(numbers(), numbers().mix(numbers()))._root
+    root = reweighted(inside, [[[0, [1.0, 1.0]]]], 4, strict=True)
+    assert [len(node.children) for node in walk(root) if isinstance(node, Mix)] == [2, 3]
+    with pytest.raises(StateMismatch, match="the mix had 2 components and has 3 now"):
+        reweighted(mixed(1, 2, 3).shuffle()._root, [[[0, [1.0, 2.0]]]], 5, strict=True)

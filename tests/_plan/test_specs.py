@@ -9,7 +9,7 @@ import pytest
 import penstock as ps
 from penstock._contracts.element import ArraySpec
 from penstock._plan import node as plan
-from penstock._plan.facts import declared, known_spec, spec_of_plan
+from penstock._plan.facts import declared, free_dimensions, known_spec, spec_of_plan
 from penstock.errors import PlanError
 
 Point = namedtuple("Point", ["x", "y"])
@@ -162,16 +162,16 @@ def test_what_arrays_declare_is_known_without_computing_and_is_the_spec_of_an_el
 
 
 @pytest.mark.parametrize(
-    "ds", [numbers(), arrays().map(dict), arrays().zip(numbers()), arrays().batch(2).unbatch(), numbers().enumerate()], ids=repr
+    ("ds", "of_batches", "free"),
+    [
+        (numbers().padded_batch(2), False, [True, True]),
+        (numbers().batch(2), False, [True, False]),
+        (numbers().batch(2, drop_remainder=True).map(abs), True, [False, False]),
+        (numbers().batch(2, drop_remainder=True).flat_map(list), True, [True, False]),
+        (numbers(), True, [True, False]),
+    ],
+    ids=repr,
 )
-def test_what_only_computing_tells_is_not_known(ds: ps.Dataset) -> None:
-    assert known_spec(ds._root) is None
-
-
-def test_an_error_of_the_computed_element_has_no_context() -> None:
-    def fails(node: plan.Node) -> Any:
-        raise ValueError("bad")
-
-    with pytest.raises(ValueError, match="bad") as caught:
-        spec_of_plan(numbers().map(abs, output_spec=ArraySpec((), np.int64)).map(len)._root, fails)
-    assert caught.value.__context__ is None
+def test_the_first_dimension_may_differ_where_a_batch_may_be_short(ds: ps.Dataset, of_batches: bool, free: list[bool]) -> None:
+    may_differ = free_dimensions(ds._root, of_batches=of_batches)
+    assert [may_differ(place) for place in (0, 1)] == free

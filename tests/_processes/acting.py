@@ -6,7 +6,6 @@ import ctypes
 import importlib
 import os
 import signal
-import sys
 import threading
 from typing import Any
 
@@ -30,40 +29,12 @@ def fail(pipe: Pipe, error: BaseException) -> None:
     raise error
 
 
-class Odd(Exception):
-    """Cannot be pickled."""
-
-    def __init__(self, a: int, b: int) -> None:
-        super().__init__(f"odd {a} {b}")
-        self.lock = threading.Lock()
-
-
-class Two(Exception):
-    """Cannot be made again by a call with its arguments."""
-
-    def __init__(self, a: int, b: int) -> None:
-        super().__init__(f"two {a} {b}")
-        self.a = a
-
-
-def fail_with_two(pipe: Pipe) -> None:
-    raise Two(1, 2)
-
-
-def fail_oddly(pipe: Pipe) -> None:
-    raise Odd(1, 2)
-
-
 def send_lambda(pipe: Pipe) -> None:
     pipe.send({"a": [1, lambda: 0]})
 
 
 def kill_itself(pipe: Pipe, number: int) -> None:
     pipe.send("before")
-    os.kill(os.getpid(), number)
-
-
-def die(pipe: Pipe, number: int) -> None:
     os.kill(os.getpid(), number)
 
 
@@ -112,13 +83,6 @@ def tell_handlers(pipe: Pipe) -> None:
     pipe.send((int(signal.getsignal(signal.SIGINT)), int(signal.getsignal(signal.SIGTERM))))  # type: ignore[arg-type]
 
 
-def give_fd(pipe: Pipe, data: bytes) -> None:
-    number = os.memfd_create("penstock-test")
-    os.write(number, data)
-    pipe.send(len(data), fds=[number])
-    os.close(number)
-
-
 def talk_without_end(pipe: Pipe) -> None:
     while True:
         pipe.send(bytes(4096))
@@ -137,11 +101,6 @@ def post_arrays(pipe: Pipe, num: int, size: int) -> None:
     for number in range(num):
         outbox.send(np.full(size, number))
     pipe.receive()
-
-
-def post_arrays_and_die(pipe: Pipe, size: int) -> None:
-    Outbox(pipe).send(np.ones(size))
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def post_arrays_on_credit(pipe: Pipe, num: int, size: int) -> None:
@@ -211,14 +170,6 @@ def without_loaded(pipe: Pipe, target: Any, *args: Any) -> None:
     target(pipe, *args[:-1])
 
 
-def tell_itself(pipe: Pipe, loaded: Any) -> None:
-    import multiprocessing
-
-    process, parent = multiprocessing.current_process(), multiprocessing.parent_process()
-    assert parent is not None
-    pipe.send((process.name, process.daemon, parent.pid, parent.is_alive(), sys.argv))
-
-
 def tell_pid(pipe: Pipe, loaded: Any) -> None:
     pipe.send(os.getpid())
 
@@ -269,12 +220,6 @@ def compute_with(pipe: Pipe, module: str) -> None:
 
 def _multiply() -> None:
     assert (np.ones((500, 500)) @ np.ones((500, 500)))[0, 0] == 500
-
-
-def load_without_end(fifo: str, descriptor: int) -> None:
-    with open(fifo, "wb"):
-        pass
-    threading.Event().wait()
 
 
 def tell_why_no_processes(pipe: Pipe) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import select
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,11 +13,10 @@ from pathlib import Path
 
 import pytest
 from _processes import acting
+from core import core
 
 import penstock as ps
 from penstock._processes.child import Child
-from penstock._processes.entry import Parcel
-from penstock._processes.pipe import Pipe
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="waits for processes of others by pidfd")
 
@@ -59,7 +57,7 @@ def own_environment(tmp_path: Path) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(folders), "TMPDIR": str(tmp_path)}
 
 
-METHODS = ["forkserver", "exec", "fork", pytest.param("spawn", marks=pytest.mark.slow)]
+METHODS = core(["forkserver", "exec", "fork", "spawn"], 2)
 
 
 @contextmanager
@@ -167,13 +165,6 @@ def test_a_function_that_cannot_be_read_in_the_child_is_its_error() -> None:
         child.receive()
     child.stop(10.0)
     assert "worker 0" in caught.value.__notes__[0]
-
-
-def test_a_parcel_that_is_not_sent_opens_as_it_is() -> None:
-    thing = object()
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        assert Parcel(acting.take, (thing,)).open(Pipe(ours)) == (acting.take, (thing,))
 
 
 @pytest.mark.usefixtures("fork_server")

@@ -19,16 +19,6 @@ class TwoArguments(Exception):
         super().__init__(f"{a} and {b}")
 
 
-class Unreadable(Exception):
-    def __str__(self) -> str:
-        raise RuntimeError("no words")
-
-
-class Frozen(Exception):
-    def add_note(self, note: str) -> None:
-        raise AttributeError("frozen")
-
-
 def caught(error: BaseException) -> Failure:
     try:
         raise error
@@ -70,15 +60,6 @@ def test_an_error_is_made_again_without_its_init_where_that_takes_something_else
     assert (type(found), found.args, found.place) == (TwoArguments, ("1 and 2",), "row 7")  # type: ignore[attr-defined]
 
 
-def test_an_error_without_words_is_told_by_its_type() -> None:
-    found = caught(Unreadable()).error("worker 3")
-    assert isinstance(found, Unreadable)
-
-
-def test_an_error_that_takes_no_note_stays_without() -> None:
-    assert type(caught(Frozen("x")).error("worker 3")) is Frozen
-
-
 @pytest.mark.parametrize("error", [StopIteration(4), SystemExit(0), KeyboardInterrupt(), GeneratorExit()])
 def test_an_error_that_would_pass_for_an_end_is_an_error(error: BaseException) -> None:
     for found in (caught(error).error("worker 3"), fit_to_raise(error, "worker 3")):
@@ -86,12 +67,6 @@ def test_an_error_that_would_pass_for_an_end_is_an_error(error: BaseException) -
         assert found.what.startswith(f"{type(error).__name__} was raised")
         assert type(found.__cause__) is type(error)
         assert found.where.startswith("worker 3")
-
-
-def test_a_cancellation_is_an_error() -> None:
-    import asyncio
-
-    assert isinstance(fit_to_raise(asyncio.CancelledError(), "worker 3"), StopRaised)
 
 
 def test_an_error_whose_class_is_not_here_is_told_in_words() -> None:

@@ -12,7 +12,6 @@ from _processes import acting
 
 from penstock._processes.child import Child
 from penstock._processes.inbox import Inbox
-from penstock.errors import WorkerDied
 
 pytestmark = pytest.mark.usefixtures("fork_server")
 
@@ -28,15 +27,6 @@ def test_arrays_of_a_child_outlive_it_and_are_its_last_words(method: str) -> Non
         assert array.shape == (100_000,)
         assert set(np.unique(array)) == {number}
         array += 1
-
-
-def test_a_child_that_is_killed_leaves_what_it_sent_to_be_read() -> None:
-    child = Child.start(acting.post_arrays_and_die, (100_000,), name="worker 0")
-    inbox = Inbox(10)
-    assert inbox.open(child.receive(), child.take_fd).sum() == 100_000
-    with pytest.raises(WorkerDied):
-        child.receive()
-    child.stop(0.0)
 
 
 def test_slots_go_round_between_two_processes() -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -65,31 +63,10 @@ def test_forks_get_what_was_loaded_once_and_newer_ones_what_was_loaded_last() ->
         assert told(made, acting.give_loaded, 3) == (3, ("second", first[1], "abc"))
 
 
-def test_a_fork_looks_like_a_child_of_the_program_to_multiprocessing() -> None:
-    with nursery() as made:
-        assert told(made, acting.tell_itself) == ("worker 0", True, os.getpid(), True, sys.argv)
-
-
 def test_native_pools_have_one_thread_where_functions_are_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     with nursery() as made:
         assert told(made, acting.tell_environment, POOLS) == ["1"] * len(POOLS)
-
-
-@pytest.mark.parametrize(
-    ("target", "args", "words"),
-    [
-        (acting.die, (signal.SIGSEGV,), "was killed by SIGSEGV"),
-        (acting.leave, (3,), "ended with exit code 3 before its work was done"),
-    ],
-)
-def test_how_a_fork_ended_is_told(target: Any, args: tuple[Any, ...], words: str) -> None:
-    with nursery() as made:
-        child = made.fork(acting.without_loaded, (target, *args), "worker 0")
-        with pytest.raises(WorkerDied) as died:
-            child.receive()
-        assert died.value.what == f"worker 0 (process {child.pid}) {words}"
-        child.stop(0.0)
 
 
 def test_forks_outlive_what_they_were_forked_from_and_then_nobody_knows_how_they_end() -> None:
@@ -132,29 +109,6 @@ def test_threads_of_libraries_that_a_fork_may_lack_do_not_count(module: str) -> 
     with nursery() as made:
         assert load_there(made, acting.import_and_compute, module).threads == []
         assert told(made, acting.without_loaded, acting.compute_with, module) == "computed"
-
-
-def test_loading_that_lasts_is_broken_off_by_a_kill(tmp_path: Any) -> None:
-    made = Nursery()
-    fifo = str(tmp_path / "begun")
-    os.mkfifo(fifo)
-    caught: list[BaseException] = []
-
-    def load() -> None:
-        try:
-            load_there(made, acting.load_without_end, fifo)
-        except WorkerDied as died:
-            caught.append(died)
-
-    thread = threading.Thread(target=load)
-    thread.start()
-    with open(fifo, "rb") as begun:
-        begun.read()
-    assert made.loads
-    made.kill()
-    thread.join()
-    made.stop()
-    assert "was killed by SIGKILL" in str(caught[0])
 
 
 def test_a_process_that_can_have_no_workers_says_why(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock._processes.parts import generators_in, largest_part, path_of, warn_of_generators, words_of
+from penstock._processes.parts import generators_in, largest_part, warn_of_generators, words_of
 from penstock._processes.pipe import not_sendable
 from penstock._processes.sending import dumps_to_worker
 
@@ -113,13 +113,6 @@ def test_what_each_process_seeds_for_itself_is_nothing_to_warn_of(holder: Any) -
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warn_of_generators(Plan(holder), 1)
-
-
-def test_an_object_that_holds_itself_is_looked_at_once() -> None:
-    aug = Aug(rng=np.random.default_rng())
-    aug.own = aug  # type: ignore[attr-defined]
-    assert len(generators_in(aug)) == 1
-    assert path_of(largest_part(aug)) == "" or largest_part(aug)
 
 
 def test_the_largest_part_is_found_by_a_look_at_some_elements() -> None:

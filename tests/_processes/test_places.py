@@ -9,7 +9,6 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from core import core
 
 import penstock as ps
 
@@ -67,7 +66,8 @@ PLACES = {
 }
 
 
-@pytest.mark.parametrize("place", core(PLACES))
+@pytest.mark.slow
+@pytest.mark.parametrize("place", PLACES)
 def test_processes_start_in_any_place(place: str, tmp_path: Path) -> None:
     body = textwrap.indent(textwrap.dedent(PLACES[place]), "    ").strip()
     (tmp_path / "program.py").write_text(PROGRAM.replace("PLACE", body))

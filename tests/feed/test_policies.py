@@ -51,18 +51,6 @@ def test_a_policy_that_cannot_work_where_it_stands_is_refused_before_anything_ru
     assert fix in refused.value.fix
 
 
-def test_a_policy_that_works_there_is_taken() -> None:
-    for build in (
-        lambda: numbers().filter(bool).map(abs, on_error=ps.Replace()),
-        lambda: numbers().filter(bool).batch(2).map(abs, on_error=ps.Skip()),
-        lambda: numbers().batch(2).shuffle().map(abs, on_error=ps.Retry(2)),
-        lambda: numbers().map(abs, on_error=ps.Skip()).batch(2).shuffle(),
-        lambda: numbers().shard(2, 0).batch(2).map(abs, on_error=ps.Retry(2)),
-    ):
-        with build().feed(on_error=ps.Replace()) as feed:
-            assert next(feed) is not None
-
-
 def test_shards_of_known_positions_must_make_as_many_steps() -> None:
     skip = ps.Options(on_error=ps.Skip())
     for ds, equal in (
