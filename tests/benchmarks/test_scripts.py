@@ -1,4 +1,4 @@
-"""Every benchmark script runs on tiny data: its contestants take part (of two scripts, some of each kind), or say which package they miss."""
+"""Every benchmark script runs on tiny data: its contestants take part, of long ones some of each kind, or say what they miss."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ MANY_CORES = [f"{step}_{way}" for step in STEPS for way in ("ceiling", "feed")]
 POLICIES = [f"{one}_noop_threads" for one in ("raise", "retry", "watchdog")] + [
     f"{one}_noop_inline" for one in ("raise", "skip", "replace")
 ]
+JOBS = [f"{way}_small" for way in ("penstock", "pool", "pool_split", "pool_fork", "executor")] + ["penstock_uneven", "pool_uneven"]
 CLAIMS = {
     "w1": ["w1.py"],
-    "w1u": ["w1.py", "--uint8"],
+    "w1u": ["w1.py", "--uint8", "--only", "limit", "penstock"],
     "w2": ["w2.py"],
     "w3": ["w3.py"],
     "w4": ["w4.py"],
     "w6": ["w6.py"],
-    "w7": ["w7.py"],
+    "w7": ["w7.py", "--only", "limit", "penstock_50ms", "inline_50ms"],
     "w8": ["w8.py"],
     "functions_w3": ["functions.py", "--work", "w3"],
     "large_batches": ["large_batches.py"],
@@ -42,7 +43,7 @@ CLAIMS = {
     "list_memory": ["list_memory.py"],
     "start": ["start.py"],
     "async_map": ["async_map.py"],
-    "jobs": ["jobs.py"],
+    "jobs": ["jobs.py", "--only", *JOBS],
     "classic": ["classic.py"],
     "enqueuer": ["enqueuer.py"],
     "queues": ["queues.py"],
