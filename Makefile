@@ -40,9 +40,9 @@ GUARDS := sizes tests raises rooms words
 # The core suite.
 CORE := -q -m "not slow" -n $(TEST_PROCESSES) --dist worksteal --hypothesis-profile=quick
 # Folders of tests that hardly depend on the Python. Those of pickling, threads, processes, code objects and tracebacks do.
-ANY_PYTHON := laws faults benchmarks examples formats image packing cli docs tools fuzz sources kernels observe _ops _order
-# Of the core suite, those whose tests need the pictures of the demo or PyTorch, which `make test` does not install.
-SHOWN := tests/examples/demo tests/examples/test_classic.py
+ANY_PYTHON := laws faults benchmarks examples formats image packing cli docs tools fuzz sources kernels observe _ops _order _storage dataset doctor
+# Of the core suite, the test that needs PyTorch, which .venv does not have.
+WITH_TORCH := tests/examples/test_classic.py::test_the_net_ends_the_same_without_and_with_a_queue
 
 .PHONY: help demo test check fuzz soak bench house wheels publish release-check clean $(CHECKS)
 
@@ -152,8 +152,8 @@ slow: .venv/.check
 # TensorFlow, PyTorch and the others choose releases of NumPy and protobuf; so they have an environment of their own. Where JAX is loaded
 # no process may fork, so its tests have a process of their own; those of Ray share one cluster.
 interop: .venv-interop/.interop
-	@echo "== with TensorFlow, PyTorch, webdataset, datasets, grain; and the demo"
-	@.venv-interop/bin/python tools/run_tests.py -q tests/interop --ignore=tests/interop/test_finalized_step.py --ignore=tests/interop/test_jax_output.py --ignore=tests/interop/test_ray.py $(SHOWN) -n auto
+	@echo "== with TensorFlow, PyTorch, webdataset, datasets, grain"
+	@.venv-interop/bin/python tools/run_tests.py -q tests/interop --ignore=tests/interop/test_finalized_step.py --ignore=tests/interop/test_jax_output.py --ignore=tests/interop/test_ray.py $(WITH_TORCH) -n auto
 	@.venv-interop/bin/python tools/run_tests.py -q tests/interop/test_finalized_step.py tests/interop/test_jax_output.py
 	@echo "== on a Ray cluster of two nodes"
 	@.venv-interop/bin/python tools/run_tests.py -q tests/interop/test_ray.py

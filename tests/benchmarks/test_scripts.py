@@ -17,6 +17,8 @@ POLICIES = [f"{one}_noop_threads" for one in ("raise", "retry", "watchdog")] + [
     f"{one}_noop_inline" for one in ("raise", "skip", "replace")
 ]
 JOBS = [f"{way}_small" for way in ("penstock", "pool", "pool_split", "pool_fork", "executor")] + ["penstock_uneven", "pool_uneven"]
+REMOTE = [f"{way}_shuffled" for way in ("plain", "penstock_s3", "penstock_http", "feed_s3", "feed_http")]
+REMOTE += ["moto_plain_ordered", "moto_penstock_ordered", "moto_feed_ordered"]
 CLAIMS = {
     "w1": ["w1.py"],
     "w1u": ["w1.py", "--uint8", "--only", "limit", "penstock"],
@@ -47,9 +49,9 @@ CLAIMS = {
     "classic": ["classic.py"],
     "enqueuer": ["enqueuer.py"],
     "queues": ["queues.py"],
-    "packing": ["packing.py"],
+    "packing": ["packing.py", "--only", "limit", "penstock", "penstock_cold", "heavy_packed"],
     "parquet": ["parquet.py"],
-    "remote": ["remote.py"],
+    "remote": ["remote.py", "--only", *REMOTE],
     "observing": ["observing.py"],
     "epochs": ["epochs.py"],
     "outputs": ["outputs.py"],
