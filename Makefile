@@ -2,8 +2,8 @@
 #
 #   make demo    real photographs through a training loop, before and after (at most three minutes with the set-up)
 #   make test    the core suite
-#   make check   what a change must pass: style, types, layers, guards, snippets, docs, branch coverage of the core, slow tests, real other packages,
-#                kernels under sanitizers, other Pythons
+#   make check   what a change must pass: style, types, layers, guards, snippets, docs, the core suite with its branch coverage, slow tests,
+#                real other packages, kernels under sanitizers, other Pythons
 #   make wheels  the sdist and the wheels of a release in dist/, checked, and run where this machine can; the table is in build/wheels.md
 #   make publish OUT=FOLDER   the site of this version beside those of earlier ones in FOLDER, with a selector
 #   make docs    the documentation as a site in build/site, with the API reference; part of make check
@@ -37,12 +37,12 @@ TEST_PROCESSES ?= $(shell $(PYTHON) -c 'import os; print(1 + len(os.sched_getaff
 # The parts of `make check`, quickest first.
 CHECKS := style types layers guards snippets docs coverage slow interop sanitize pythons
 GUARDS := sizes tests raises rooms words
-# What the branch coverage of _engine, _order and _plan is measured with. The other laws add 0.5 % of the branches, and as much time again.
-CORE_TESTS := tests/_engine tests/_order tests/_plan $(addprefix tests/laws/test_,policies.py completion.py random_plans.py golden_states.py ranks.py)
+# The core suite.
+CORE := -q -m "not slow" -n $(TEST_PROCESSES) --dist worksteal --hypothesis-profile=quick
 # Folders of tests that hardly depend on the Python. Those of pickling, threads, processes, code objects and tracebacks do.
-ANY_PYTHON := laws faults benchmarks examples formats image packing cli docs tools fuzz sources kernels observe _ops _order
-# Of the core suite, those whose tests need the pictures of the demo or PyTorch, which `make test` does not install.
-SHOWN := tests/examples/demo tests/examples/test_classic.py
+ANY_PYTHON := laws faults benchmarks examples formats image packing cli docs tools fuzz sources kernels observe _ops _order _storage dataset doctor
+# Of the core suite, the test that needs PyTorch, which .venv does not have.
+WITH_TORCH := tests/examples/test_classic.py::test_the_net_ends_the_same_without_and_with_a_queue
 
 .PHONY: help demo test check fuzz soak bench house wheels publish release-check clean $(CHECKS)
 
@@ -53,7 +53,7 @@ demo: .venv/.demo
 	@.venv/bin/python examples/demo/demo.py
 
 test: .venv/.test
-	@.venv/bin/python tools/run_tests.py -q -m "not slow" -n $(TEST_PROCESSES) --dist worksteal --hypothesis-profile=quick
+	@.venv/bin/python tools/run_tests.py $(CORE)
 
 # tools/timed writes what each took to build/cost.txt, which .ci/run prints. docs, interop and pythons install into environments of their own.
 check:
@@ -137,9 +137,9 @@ docs: .venv-docs/.docs
 	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build 2>&1 | { grep -v '^INFO' || true; }
 
 coverage: .venv/.check
-	@echo "== branch coverage of the core"
+	@echo "== core suite, with the branch coverage of _engine, _order and _plan"
 	@rm -rf build/coverage && mkdir -p build/coverage
-	@.venv/bin/coverage run -m pytest -q -m "not slow" -n $(TEST_PROCESSES) --dist worksteal --hypothesis-profile=quick -p no:cacheprovider --durations=10 $(CORE_TESTS)
+	@.venv/bin/coverage run tools/run_tests.py $(CORE)
 	@.venv/bin/coverage combine --quiet && .venv/bin/coverage json --quiet -o build/coverage/report.json
 	@.venv/bin/python tools/check_tests.py --coverage build/coverage/report.json
 
@@ -152,8 +152,8 @@ slow: .venv/.check
 # TensorFlow, PyTorch and the others choose releases of NumPy and protobuf; so they have an environment of their own. Where JAX is loaded
 # no process may fork, so its tests have a process of their own; those of Ray share one cluster.
 interop: .venv-interop/.interop
-	@echo "== with TensorFlow, PyTorch, webdataset, datasets, grain; and the demo"
-	@.venv-interop/bin/python tools/run_tests.py -q tests/interop --ignore=tests/interop/test_finalized_step.py --ignore=tests/interop/test_jax_output.py --ignore=tests/interop/test_ray.py $(SHOWN) -n auto
+	@echo "== with TensorFlow, PyTorch, webdataset, datasets, grain"
+	@.venv-interop/bin/python tools/run_tests.py -q tests/interop --ignore=tests/interop/test_finalized_step.py --ignore=tests/interop/test_jax_output.py --ignore=tests/interop/test_ray.py $(WITH_TORCH) -n auto
 	@.venv-interop/bin/python tools/run_tests.py -q tests/interop/test_finalized_step.py tests/interop/test_jax_output.py
 	@echo "== on a Ray cluster of two nodes"
 	@.venv-interop/bin/python tools/run_tests.py -q tests/interop/test_ray.py
@@ -165,7 +165,7 @@ sanitize: .venv/.check
 pythons: .venv/.check
 	@own=$$(.venv/bin/python -c 'import sys; print("%d.%d" % sys.version_info[:2])'); missing=""; \
 	for version in $(CHECKED_PYTHONS); do \
-		if [ "$$version" = "$$own" ]; then echo "== Python $$version: that of .venv, run by make test"; \
+		if [ "$$version" = "$$own" ]; then echo "== Python $$version: that of .venv"; \
 		elif tools/find_python "$$version" >/dev/null; then $(MAKE) --no-print-directory "test-$$version"; \
 		else missing="$$missing $$version"; fi; \
 	done; \
@@ -173,7 +173,7 @@ pythons: .venv/.check
 
 test-%: .venv-%/.test
 	@echo "== core suite on Python $*, without what hardly depends on it: $(ANY_PYTHON)"
-	@.venv-$*/bin/python tools/run_tests.py -q -m "not slow" -n $(TEST_PROCESSES) --dist worksteal --hypothesis-profile=quick $(addprefix --ignore=tests/,$(ANY_PYTHON))
+	@.venv-$*/bin/python tools/run_tests.py $(CORE) $(addprefix --ignore=tests/,$(ANY_PYTHON))
 
 # Virtual environments. A stamp tells what is installed; .venv grows by what a target needs.
 

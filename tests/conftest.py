@@ -34,6 +34,8 @@ _FAILED = pytest.StashKey[bool]()
 
 def pytest_configure(config: pytest.Config) -> None:
     """Point the temporary files of this run, child processes included, to a folder that nobody else writes to."""
+    if hasattr(config, "workerinput"):  # `make coverage` measures the processes of the tests, not the thousands that they start
+        os.environ.pop("COVERAGE_PROCESS_CONFIG", None)
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())  # pytest's own tmp_path stays where it was
     folder = tempfile.mkdtemp(prefix="penstock-tests-")
     os.environ["TMPDIR"] = tempfile.tempdir = folder

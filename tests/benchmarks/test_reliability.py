@@ -37,6 +37,7 @@ def test_an_element_that_kills_each_time_is_named(reliability: ModuleType) -> No
     assert row.error.startswith("WorkerDied: worker process"), row.error
 
 
+@pytest.mark.slow
 def test_a_program_that_is_killed_leaves_no_process(reliability: ModuleType) -> None:
     row, _ = reliability.run("SIGKILL, busy", "penstock")
     assert (row.seen, row.processes, row.was_killed) == ("ends", [], False), row

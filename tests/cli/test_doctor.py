@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from core import core
 
 TWO_FEEDS = """
 import threading
@@ -107,7 +108,7 @@ def test_ctrl_c_ends_the_script_with_a_report(tmp_path: Path) -> None:
     assert "map(str)" in done.stdout
 
 
-@pytest.mark.parametrize(("end", "status", "said"), [("sys.exit()", 0, ""), ("sys.exit(3)", 3, ""), ("sys.exit('why')", 1, "why\n")])
+@pytest.mark.parametrize(("end", "status", "said"), core([("sys.exit(3)", 3, ""), ("sys.exit()", 0, ""), ("sys.exit('why')", 1, "why\n")]))
 def test_the_status_is_that_of_the_script(tmp_path: Path, end: str, status: int, said: str) -> None:
     (tmp_path / "train.py").write_text(f"import sys\n{end}\n", "utf-8")
     done = doctor(tmp_path, "train.py")

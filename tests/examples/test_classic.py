@@ -105,6 +105,7 @@ FRAMEWORKS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_the_net_ends_the_same_without_and_with_a_queue(framework: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))  # PyTorch makes this folder, beside all others unless it is told where
@@ -173,6 +174,7 @@ def test_a_list_of_jobs_is_done_once_and_in_order(tmp_path: Path) -> None:
     assert again == "read from the done-list: True"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("program", "arguments"),
     [("fifo_by_hand.py", ()), ("queue_runner.py", ()), ("generator_enqueuer.py", ("--processes",)), ("pool_split.py", ("done.jsonl",))],

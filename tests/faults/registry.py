@@ -1157,7 +1157,11 @@ _ALSO = {
     "E10": (*_in(_COMPLETION, "a_run_changes_between_order_and_completion_at_any_step"),),
     "E13": (
         *_in(_HELD, "a_state_of_any_step_of_all_operators_at_once_resumes_exactly_there"),
-        *_in(_EVERYTHING, "a_feed_with_everything_killed_at_20_random_points_loses_nothing_and_gives_nothing_twice"),
+        *_in(
+            _EVERYTHING,
+            "a_feed_with_everything_killed_at_20_random_points_loses_nothing_and_gives_nothing_twice",
+            "a_feed_with_everything_killed_at_100_random_points_loses_nothing_and_gives_nothing_twice",
+        ),
     ),
     "E15": (*_in(_HELD, "files_that_changed_below_a_mix_are_refused"),),
     "E16": (

@@ -42,7 +42,7 @@ def check_sequence(name: str, folder: Path, num_kills: int, seed: int = 0) -> No
         assert delivered(run) == whole
 
 
-@pytest.mark.parametrize("name", UNORDERED)
+@pytest.mark.parametrize("name", [name for name in UNORDERED if not name.startswith("everything")])  # those are killed 100 times below
 def test_a_feed_with_everything_killed_at_20_random_points_loses_nothing_and_gives_nothing_twice(name: str, tmp_path: Path) -> None:
     check_nothing_lost_nothing_twice(name, tmp_path, 20)
 

@@ -82,8 +82,8 @@ def run_with_kills(folder: Path, seed: int, num_kills: int, program: str = TRAIN
         )
         try:
             if number < num_kills:
-                begun = len(_log(folder))
-                while child.poll() is None and len(_log(folder)) <= begun:  # until it has begun
+                begun = _log_bytes(folder)
+                while child.poll() is None and _log_bytes(folder) <= begun:  # until it has begun
                     threading.Event().wait(0.002)
                 threading.Event().wait(chance.random() ** 2 * 0.3)
                 child.send_signal(signal.SIGKILL)
@@ -94,6 +94,10 @@ def run_with_kills(folder: Path, seed: int, num_kills: int, program: str = TRAIN
         assert errors == b""
         hit += child.returncode == -signal.SIGKILL
     return hit
+
+
+def _log_bytes(folder: Path) -> int:
+    return (folder / "log").stat().st_size if (folder / "log").exists() else 0
 
 
 def _log(folder: Path) -> list[str]:

@@ -62,7 +62,7 @@ def one_by_one(parts: Sequence[Transform], value: Any, draws: Sequence[float]) -
     return np.ascontiguousarray(value)
 
 
-@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=2 * settings.default.max_examples, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from(sorted(CROPS)), st.sampled_from(sorted(FLIPS)), st.sampled_from(sorted(NORMALS)), st.data())
 def test_all_in_one_gives_the_bytes_of_one_after_the_other(files: dict[str, bytes], crop: str, flip: str, normal: str, data: Any) -> None:
     decode = image.decode("image", crop_only=data.draw(st.booleans()))
@@ -91,7 +91,7 @@ def test_all_in_one_gives_the_bytes_of_one_after_the_other(files: dict[str, byte
                     assert not misfit.any()
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=settings.default.max_examples, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from(sorted(CROPS)), st.sampled_from(sorted(FLIPS)), st.sampled_from(sorted(NORMALS)), st.data())
 def test_a_block_gives_the_bytes_of_one_after_the_other(files: dict[str, bytes], crop: str, flip: str, normal: str, data: Any) -> None:
     parts = (DECODE, CROPS[crop], *FLIPS[flip], *NORMALS[normal])

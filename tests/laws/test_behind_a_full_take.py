@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from core import core
 from laws.epochs import rest
 from laws.plans import Broken, plain
 
@@ -81,7 +82,7 @@ TAKES: dict[str, tuple[Callable[[ps.Dataset], ps.Dataset], list[Any]]] = {
 
 
 @pytest.mark.filterwarnings("ignore:this dataset gave no elements")
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("options", core(OPTIONS), ids=str)
 @pytest.mark.parametrize("source", SOURCES)
 def test_no_error_behind_a_full_take_is_raised(source: str, options: dict[str, Any]) -> None:
     for name, (cut, wanted) in TAKES.items():
@@ -90,7 +91,7 @@ def test_no_error_behind_a_full_take_is_raised(source: str, options: dict[str, A
 
 
 @pytest.mark.filterwarnings("ignore:this dataset gave no elements")
-@pytest.mark.parametrize("source", ["a generator", "a filter in an earlier stage", "the last batch of each pass"])
+@pytest.mark.parametrize("source", core(["a generator", "a filter in an earlier stage", "the last batch of each pass"]))
 def test_a_run_saved_beside_such_an_error_goes_on(source: str) -> None:
     for name, (cut, wanted) in TAKES.items():
         ds = cut(SOURCES[source]())

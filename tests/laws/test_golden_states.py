@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from core import core
 from golden.states import FOLDER, PLANS, feed_of, is_ordered, lost, of_today, path_of, rest_of
 
 OTHER_BATCHES = {"retry", "skip", "skip_unordered"}
@@ -20,7 +21,7 @@ def test_each_plan_has_a_state_for_each_place_and_no_state_is_without_its_plan()
     assert sorted(path_of(name, place) for name, plan in PLANS.items() for place in plan.saves) == GOLDEN
 
 
-@pytest.mark.parametrize("workers", [{"executor": "inline"}, {"executor": "threads", "num_workers": 2}], ids=["inline", "2-workers"])
+@pytest.mark.parametrize("workers", core([{"executor": "inline"}, {"executor": "threads", "num_workers": 2}]), ids=["inline", "2-workers"])
 @pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
 def test_a_state_of_an_earlier_version_goes_on_with_the_same_elements(path: Path, workers: dict[str, Any], tmp_path: Path) -> None:
     golden = json.loads(path.read_text())

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from core import core
 
 import penstock as ps
 from penstock._storage import open_storage
@@ -113,7 +114,7 @@ def apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("size", [1000, 300_000], ids=["small", "large"])
+@pytest.mark.parametrize("size", core([1000, 300_000]), ids=["small", "large"])
 @pytest.mark.parametrize("kind", READERS)
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_file_that_changed_between_two_openings_is_read_as_it_is(

@@ -92,7 +92,7 @@ NAMES = ["batch", "batch of texts", "padded_batch", "map above batch", "shuffle 
             *((name, keep) for name in NAMES for keep in ("keep", "let go")),
             ("elements", "let go"),
         ],
-        [("batch", "keep"), ("batch", "let go"), ("map above batch", "keep"), ("elements", "let go")],
+        [("batch", "keep"), ("elements", "let go")],
     ),
 )
 def test_the_parts_add_up_to_what_the_process_grew_by(name: str, keep: str) -> None:

@@ -269,6 +269,7 @@ def test_a_file_that_changes_while_it_is_read_is_an_error(tmp_path: Path) -> Non
     assert not list((tmp_path / "out").iterdir())
 
 
+@pytest.mark.slow
 def test_every_step_on_the_disk_may_fail_and_a_rerun_writes_all(tmp_path: Path) -> None:
     def run(dest: Path, disk: Disk) -> None:
         with disk.used():

@@ -106,7 +106,7 @@ def test_every_feed_resumes_behind_what_it_delivered(tmp_path: Path, name: str, 
             assert rest == list(batches[place + 1 :]) or (not rest and place == len(batches) - 1)
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", core(FILES, ["lines.jsonl", "samples.tar"]))
 def test_the_laws_of_a_stream_hold(tmp_path: Path, name: str) -> None:
     data, read, options = FILES[name]
     packed(tmp_path / f"0-{name}", "gz", data)

@@ -51,6 +51,7 @@ def test_our_operators_keep_the_laws(name: str) -> None:
     check_operator(build, reference=reference)
 
 
+@pytest.mark.slow
 def test_datasets_of_ones_own_are_checked_too_endless_ones_included() -> None:
     check_operator(lambda ds: ds.repeat(), on={"three": [1, 2, 3], "rows": ps.from_arrays(np.zeros((2, 3)))}, resume_at=[0, 1, 7])
     check_operator(lambda ds: ds.map(np.sum), on=ps.from_arrays(np.ones((4, 3))), reference=lambda below: [float(sum(x)) for x in below])

@@ -1,4 +1,4 @@
-"""What CI runs: `make test`, then each part of `make check`; at the end it says what each took, also where one failed."""
+"""What CI runs: each part of `make check`; at the end it says what each took, also where one failed."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ def ci_run(folder: Path, failing: str = "") -> tuple[int, list[str], list[str]]:
     (parts,) = re.findall(r"^CHECKS := (.*)", makefile, re.MULTILINE)
     (recipe,) = re.findall(r"^check:\n(?:\t.*\n)+", makefile, re.MULTILINE)
     head = makefile[makefile.index("SHELL :=") : makefile.index(".NOTPARALLEL")]
-    rules = "".join(f"{part}:\n\t@echo part {part}{'; false' * (part == failing)}\n" for part in ("test", *parts.split()))
+    rules = "".join(f"{part}:\n\t@echo part {part}{'; false' * (part == failing)}\n" for part in parts.split())
     for name in (".ci/run", "tools/timed"):
         (folder / name).parent.mkdir()
         shutil.copy(ROOT / name, folder / name)
-    (folder / "Makefile").write_text(f"{head}CHECKS := {parts}\n.PHONY: test check $(CHECKS)\n{recipe}{rules}.venv/.check:\n\t@true\n")
+    (folder / "Makefile").write_text(f"{head}CHECKS := {parts}\n.PHONY: check $(CHECKS)\n{recipe}{rules}.venv/.check:\n\t@true\n")
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
     command = ["bash", str(folder / ".ci/run")]
     done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
@@ -34,21 +34,17 @@ PARTS = ["style", "types", "layers", "guards", "snippets", "docs", "coverage", "
 
 def test_every_part_runs_in_order_and_has_a_line_of_the_table(tmp_path: Path) -> None:
     status, ran, table = ci_run(tmp_path)
-    assert (status, ran) == (0, ["test", *PARTS])
-    assert table == ["make test ok", "  install ok", *(f"  {part} ok" for part in PARTS), "make check ok"]
+    assert (status, ran) == (0, PARTS)
+    assert table == ["  install ok", *(f"  {part} ok" for part in PARTS), "make check ok"]
 
 
 def test_the_part_that_fails_ends_the_run_and_is_in_the_table(tmp_path: Path) -> None:
     status, ran, table = ci_run(tmp_path, failing="layers")
-    assert (status, ran) == (2, ["test", "style", "types", "layers"])
-    assert table == ["make test ok", "  install ok", "  style ok", "  types ok", "  layers FAILED", "make check FAILED"]
-
-
-def test_tests_that_fail_end_the_run_before_the_checks(tmp_path: Path) -> None:
-    assert ci_run(tmp_path, failing="test") == (2, ["test"], ["make test FAILED"])
+    assert (status, ran) == (2, ["style", "types", "layers"])
+    assert table == ["  install ok", "  style ok", "  types ok", "  layers FAILED", "make check FAILED"]
 
 
 def test_the_table_is_of_this_run_alone(tmp_path: Path) -> None:
     (tmp_path / "build").mkdir()
     (tmp_path / "build" / "cost.txt").write_text("of an earlier run\n")
-    assert ci_run(tmp_path, failing="test")[2] == ["make test FAILED"]
+    assert ci_run(tmp_path, failing="style")[2] == ["  install ok", "  style FAILED", "make check FAILED"]
