@@ -11,6 +11,7 @@ from itertools import zip_longest
 from reprlib import Repr
 from typing import Any, NamedTuple
 
+from penstock._contracts.element import mapped
 from penstock._order.arithmetic import INFINITE, shard_resume
 from penstock._order.folds import uneven
 from penstock._order.mixing import History, tree_of
@@ -158,8 +159,8 @@ def checked(state: Any) -> dict[str, Any]:
             where="load_state_dict()",
             fix="give what state_dict() returned, or its JSON",
         )
-    state = state if "crc32" not in state else {**state, "crc32": _whole_numbers(state["crc32"])}
-    forms = [{**_DROPPED, **form} for form in (state, _whole_numbers(state))]
+    state = state if "crc32" not in state else {**state, "crc32": _whole_number(state["crc32"])}
+    forms = [{**_DROPPED, **form} for form in (state, mapped(state, _whole_number, (float, str)))]
     state = next((form for form in forms if _crc(form) == form.get("crc32")), state)
     if type(state["penstock_state"]) is not int or state["penstock_state"] not in _READ:
         raise StateMismatch(
@@ -194,12 +195,8 @@ def _plain(value: Any) -> Any:
     return _plain(value.tolist()) if hasattr(value, "tolist") else json.loads(json.dumps(value))
 
 
-def _whole_numbers(value: Any) -> Any:
-    """Return a plain value with whole floats, and texts of digits where a number is, as whole numbers."""
-    if isinstance(value, dict):
-        return {name: _whole_numbers(inner) for name, inner in value.items()}
-    if isinstance(value, list):
-        return [_whole_numbers(inner) for inner in value]
+def _whole_number(value: Any) -> Any:
+    """Return a whole float, or a text of digits, as a whole number, and any other value as it is."""
     whole = (isinstance(value, float) and value.is_integer()) or (isinstance(value, str) and value.isdecimal())
     return int(value) if whole else value
 
