@@ -22,30 +22,6 @@ from penstock._contracts.failing import attempt
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
-__all__ = [
-    "LEAF",
-    "WEIGHTLESS",
-    "ArraySpec",
-    "EmptyList",
-    "Structure",
-    "array_of",
-    "bytes_of",
-    "bytes_of_all",
-    "entries_of",
-    "flatten",
-    "is_masked",
-    "items_of",
-    "kind_of",
-    "leaf_paths",
-    "map_leaves",
-    "mapped",
-    "parts_of",
-    "sizes_of",
-    "spec_of",
-    "structure_of",
-    "unflatten",
-    "with_parts",
-]
 
 LEAF = None
 """The structure of a leaf."""

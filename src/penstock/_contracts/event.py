@@ -7,23 +7,6 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-__all__ = [
-    "BatchDelivered",
-    "BatchEnqueued",
-    "BlockDone",
-    "ElementLost",
-    "ElementRetried",
-    "Event",
-    "Fill",
-    "Listener",
-    "Notice",
-    "RowsPacked",
-    "SlowElement",
-    "Times",
-    "clocks",
-    "times_since",
-]
-
 
 class BlockDone(NamedTuple):
     """A worker finished one block of one stage. Times are `time.perf_counter_ns`, CPU time is the thread's own.

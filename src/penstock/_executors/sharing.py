@@ -21,8 +21,6 @@ from penstock._engine.segment import SHARED
 from penstock._ops.reading import ReadLeaf
 from penstock._processes.parts import HeldBy, codes_in, steps_of, words_of
 
-__all__ = ["UNSAFE", "OwnCopies", "Sharing", "Survey", "Unsafe", "UnsafeClass"]
-
 
 def _reseed(compose: Any, index: int) -> None:
     """Let each copy draw other numbers."""

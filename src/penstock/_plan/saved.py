@@ -19,25 +19,6 @@ from penstock._plan.base import Descent, Node, length_of, walk
 from penstock._plan.node import Concatenate, Mix, Repeat, Shard, Skip, mixes_of, shards_of
 from penstock.errors import StateDamaged, StateMismatch
 
-__all__ = [
-    "FORMAT",
-    "LARGEST",
-    "GlobalPosition",
-    "above_shard",
-    "checked",
-    "compare",
-    "global_position",
-    "histories",
-    "mix_places",
-    "plan_before",
-    "resharded",
-    "reweighted",
-    "sealed",
-    "shard_of",
-    "short",
-]
-
-
 FORMAT = 3
 _READ = (1, 2, 3)  # 1: without epochs, so of epoch 0; before 3: another form of a position
 LARGEST = 2**63 - 1

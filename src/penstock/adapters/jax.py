@@ -12,8 +12,6 @@ from penstock._contracts.frameworks import Output, Pin
 from penstock._contracts.options import Jax
 from penstock.errors import MissingExtra, PlanError, SpecError
 
-__all__ = ["jax_output"]
-
 
 def jax_output(options: Jax) -> Output:
     """Return what makes JAX arrays of batches, as the values of `ps.Jax` say.

@@ -18,8 +18,6 @@ from penstock._contracts.options import Torch
 from penstock._engine.slots import Lease, SlotPool, anonymous_memory
 from penstock.errors import MissingExtra, PlanError
 
-__all__ = ["mapped", "torch_output"]
-
 _KNOWN = frozenset("?bBhHiIlLqQefdFD")
 """The dtypes, as NumPy's characters, that PyTorch has too. Arrays of others, such as texts and dates, stay NumPy."""
 _ARRAYS = np.ndarray, np.generic

@@ -26,8 +26,6 @@ from penstock.errors import PlanError
 if TYPE_CHECKING:
     from penstock.dataset.builder import Dataset
 
-__all__ = ["Chaining", "ElementMethods", "GroupMethods", "OrderMethods", "branches", "check_padding", "check_padding_value"]
-
 
 LATER = "put it below the filter, flat_map or generator (the elements that are left are the same), or feed the result and batch it yourself"
 _HAS_KEYWORDS = 0x08  # inspect.CO_VARKEYWORDS: a method that takes any keyword looks at them itself
