@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["flag", "listed", "path_name", "real_number", "whole_number"]
-
 _FLAGS = (bool, np.bool_)
 _WHOLE = (int, np.integer)
 _TEXTS = (str, bytes, bytearray)

@@ -9,7 +9,7 @@ follow them. `array_of` says which lists are, and makes the arrays.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, cast
@@ -22,27 +22,6 @@ from penstock._contracts.failing import attempt
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
-__all__ = [
-    "LEAF",
-    "WEIGHTLESS",
-    "ArraySpec",
-    "EmptyList",
-    "Structure",
-    "array_of",
-    "bytes_of",
-    "bytes_of_all",
-    "entries_of",
-    "flatten",
-    "is_masked",
-    "items_of",
-    "kind_of",
-    "leaf_paths",
-    "map_leaves",
-    "sizes_of",
-    "spec_of",
-    "structure_of",
-    "unflatten",
-]
 
 LEAF = None
 """The structure of a leaf."""
@@ -119,6 +98,31 @@ def flatten(tree: Any) -> list[Any]:
         return [leaf for value in tree for leaf in flatten(value)] if array is None else [array]
     entries = entries_of(tree)
     return [tree] if entries is None else [leaf for value in entries.values() for leaf in flatten(value)]
+
+
+def parts_of(tree: Any) -> list[tuple[Any, Any]] | None:
+    """List each key or place at a tree's top with what is there, of a list of numbers too; None for anything without parts."""
+    if isinstance(tree, (tuple, list)):
+        return list(enumerate(tree))
+    entries = entries_of(tree)
+    return None if entries is None else list(entries.items())
+
+
+def with_parts(tree: Any, parts: Iterable[Any]) -> Any:
+    """Return a tuple or list like `tree` over other parts; of classes only a named tuple stays."""
+    if isinstance(tree, list):
+        return list(parts)
+    return type(tree)(*parts) if hasattr(tree, "_fields") else tuple(parts)
+
+
+def mapped(tree: Any, convert: Callable[[Any], Any], kinds: type | tuple[type, ...]) -> Any:
+    """Return a tree with `convert` applied to what it holds of some types, and the rest as it is; a list of numbers is no leaf here."""
+    if isinstance(tree, kinds):
+        return convert(tree)
+    if isinstance(tree, (tuple, list)):
+        return with_parts(tree, [mapped(part, convert, kinds) for part in tree])
+    entries = entries_of(tree)
+    return tree if entries is None else {key: mapped(part, convert, kinds) for key, part in entries.items()}
 
 
 def items_of(tree: Any) -> list[Any]:

@@ -8,24 +8,6 @@ from collections.abc import Callable, Mapping, Set
 from types import MappingProxyType
 from typing import NamedTuple
 
-__all__ = [
-    "BatchDelivered",
-    "BatchEnqueued",
-    "BlockDone",
-    "ElementLost",
-    "ElementRetried",
-    "Event",
-    "Fill",
-    "Listener",
-    "Notice",
-    "RowsPacked",
-    "RunBegun",
-    "SlowElement",
-    "Times",
-    "clocks",
-    "times_since",
-]
-
 
 class RunBegun(NamedTuple):
     """A feed begins to run an epoch, or goes on with one.

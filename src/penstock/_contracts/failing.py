@@ -13,21 +13,6 @@ from typing import Any, TypeVar
 
 from penstock.errors import StorageError
 
-__all__ = [
-    "ReadBrokenOff",
-    "add_note",
-    "argument_of",
-    "attempt",
-    "cause_of",
-    "failure_of",
-    "notes_of",
-    "text_of",
-    "traceback_of",
-    "traceback_text_of",
-    "words_of",
-    "would_end",
-]
-
 
 class ReadBrokenOff(StorageError):
     """A read ended because its thread is to stop: nobody waits for it, and no policy says what becomes of it."""

@@ -9,9 +9,6 @@ from typing import Any, Protocol
 
 from penstock.errors import PlanError
 
-__all__ = ["Output", "Pin", "refuse_loader_around", "refuse_loader_worker"]
-
-
 Pin = Callable[[int, int], Callable[[], object]]
 """Has a device read memory by itself, at an address, of so many bytes; returns what ends that."""
 

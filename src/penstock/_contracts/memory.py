@@ -13,23 +13,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-__all__ = [
-    "FeedMemory",
-    "MemoryGroup",
-    "available_cpus",
-    "cgroup_limits",
-    "free_memory",
-    "freed_memory",
-    "major_faults",
-    "meminfo",
-    "memory_groups",
-    "private_memory",
-    "proportional_memory",
-    "release_freed_memory",
-    "resident_memory",
-    "swapped_memory",
-]
-
 _UNLIMITED = 1 << 60
 """Above it a cgroup of version 1 means no limit."""
 

@@ -12,8 +12,6 @@ from penstock._contracts.policy import Policy, Raise, checked_policy
 from penstock._contracts.process import refuse_on_windows
 from penstock.errors import PlanError
 
-__all__ = ["ExecutorOption", "Jax", "Options", "OutputOption", "OwnExecutor", "Processes", "Ray", "Threads", "Torch"]
-
 _ON_STALL = ("raise", "warn", "skip")
 _LONGEST_S = 2.0**31
 """68 years: clocks and locks of the system count little further."""

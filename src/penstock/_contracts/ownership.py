@@ -7,8 +7,6 @@ from functools import partial
 from types import BuiltinMethodType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-__all__ = ["users_of"]
-
 _PACKAGE = __name__.partition(".")[0]
 
 

@@ -11,8 +11,6 @@ from penstock._contracts.arguments import path_name, real_number, whole_number
 from penstock._contracts.failing import ReadBrokenOff
 from penstock.errors import PlanError
 
-__all__ = ["Errors", "Policy", "Raise", "Replace", "Retry", "Skip", "checked_policy", "decide", "final"]
-
 Errors = type[Exception] | tuple[type[Exception], ...]
 _NEVER = (StopIteration, StopAsyncIteration, ReadBrokenOff)
 """What a loop would take for its end, and what ends a worker: no policy hides them."""

@@ -18,23 +18,6 @@ from typing import Any, TypeVar
 from penstock._contracts.failing import ReadBrokenOff
 from penstock.errors import PlanError
 
-__all__ = [
-    "Breaker",
-    "OwnLocks",
-    "WorkerPlace",
-    "breakable",
-    "call_in_forked",
-    "current_frames",
-    "in_worker_thread",
-    "leak",
-    "refuse_on_windows",
-    "refuse_while_imported",
-    "uninterrupted",
-    "why_no_processes",
-    "worker_place",
-]
-
-
 _T = TypeVar("_T")
 
 

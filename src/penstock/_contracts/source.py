@@ -10,21 +10,6 @@ from numpy.typing import NDArray
 
 from penstock._contracts.transform import Scratch
 
-__all__ = [
-    "ChunkedSource",
-    "ColumnSource",
-    "DistantSource",
-    "FileSource",
-    "GroupedSource",
-    "IndependentPasses",
-    "IndexedSource",
-    "RowFailed",
-    "StatefulStream",
-    "StreamSource",
-    "SubscriptedSource",
-    "TransientSource",
-]
-
 
 @runtime_checkable
 class IndexedSource(Protocol):

@@ -18,7 +18,6 @@ from penstock.errors import PlanError
 if sys.platform != "win32":
     import fcntl
 
-__all__ = ["RAW", "RecordStore", "RemoteFiles", "Storage", "StorageOptions", "lock_file", "read_at", "storage_options"]
 
 RAW: Final[int] = getattr(os, "O_BINARY", 0)
 """A flag of `os.open` for every file, so that Windows does not change its line ends. Python itself adds O_CLOEXEC."""

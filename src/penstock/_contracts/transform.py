@@ -10,8 +10,6 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["BlockTransform", "FusedTransform", "FusingTransform", "NoticingTransform", "Scratch", "Transform", "Writer", "WritingTransform"]
-
 T = TypeVar("T")
 
 

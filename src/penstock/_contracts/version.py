@@ -1,5 +1,3 @@
 """The version, in one place."""
 
-__all__ = ["VERSION"]
-
 VERSION = "0.1.0"

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from penstock._executors.processes import WorkerProcesses
     from penstock._executors.ray import RayWorkers
 
-__all__ = ["Place", "Placement", "place_of", "placed"]
 
 _MOST_NAMES = 3
 _POOLED = ("threads", "processes", "ray")  # which have worker processes for stages that ask for some

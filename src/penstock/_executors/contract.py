@@ -8,8 +8,6 @@ from typing import Protocol, runtime_checkable
 
 from penstock._engine.engine import Engine
 
-__all__ = ["Executor", "abandon"]
-
 
 @runtime_checkable
 class Executor(Protocol):

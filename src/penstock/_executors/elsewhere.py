@@ -30,7 +30,6 @@ from penstock.errors import WorkerDied
 if TYPE_CHECKING:
     from penstock._contracts.source import IndexedSource
 
-__all__ = ["RemoteExecutor", "RemoteWorker", "RemoteWorkers"]
 
 _MOST_STARTS = 3
 """So many times in a row a worker may die before it has computed anything."""

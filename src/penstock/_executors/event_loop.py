@@ -24,7 +24,6 @@ from penstock.queues import ParkingLot
 if TYPE_CHECKING:
     import asyncio
 
-__all__ = ["EventLoop"]
 
 _CPU_EVERY = 16  # calls whose CPU time is read at once: reading it is a system call
 

@@ -11,8 +11,6 @@ from penstock._engine.engine import Engine
 from penstock._ops.map import AwaitedOp
 from penstock._ops.worker import WorkerContext
 
-__all__ = ["InlineExecutor"]
-
 
 class InlineExecutor:
     """Runs one task at a time, when the consumer has nothing to take."""

@@ -41,8 +41,6 @@ from penstock._processes.shared_pickle import PickledOnce, TooLarge, Unsent, pic
 from penstock.errors import PlanError, WorkerDied
 from penstock.queues.standing import level_of_caller
 
-__all__ = ["WorkerProcesses"]
-
 _MOST_LEASED = 16
 """So many results of one process may be referred to before further ones are copied out of its memory."""
 _STACK_S, _QUIET_S = 0.5, 0.05

@@ -31,8 +31,6 @@ from penstock._processes.failure import Failure
 from penstock._processes.pipe import not_sendable
 from penstock.errors import MissingExtra, PlanError, WorkerDied, WorkerFailed
 
-__all__ = ["RayWorkers"]
-
 _WHERE = 'executor="ray"'
 _FILES = 64
 """So many local files of a source are looked for on a node: a folder that is not there lacks all of them."""

@@ -20,8 +20,6 @@ from penstock._executors.remote import RemoteComputer, Reply, Request, Spot
 from penstock._processes.failure import Failure, dump_with_errors
 from penstock._processes.pipe import not_sendable
 
-__all__ = ["About", "Packed", "RayActor", "size_of"]
-
 
 class About(NamedTuple):
     """An actor.

@@ -9,8 +9,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-__all__ = ["Logged", "Warned", "log_levels", "send_records"]
-
 
 class Logged(NamedTuple):
     """A log record: its attributes, those that can be sent."""

@@ -45,22 +45,6 @@ from penstock.errors import PlanError, SpecError
 from penstock.kernels import slow_twins
 from penstock.observe.stats import thread_times
 
-__all__ = [
-    "SPOT",
-    "AtRow",
-    "Begun",
-    "Place",
-    "RemoteComputer",
-    "Reply",
-    "Request",
-    "Retrying",
-    "Spot",
-    "Stages",
-    "_limit_pools",
-    "load",
-    "serve",
-]
-
 SPOT = b"spot "
 """What stands before a `Spot`, in hexadecimal digits up to the end of the line."""
 

@@ -11,6 +11,7 @@ from functools import partial
 from types import BuiltinMethodType, CellType, FunctionType, MethodType
 from typing import Any, NamedTuple
 
+from penstock._contracts.element import with_parts
 from penstock._contracts.failing import attempt
 from penstock._contracts.ownership import users_of
 from penstock._engine.compute import HERE, Computer
@@ -19,8 +20,6 @@ from penstock._engine.program import SegmentPlan, Workers
 from penstock._engine.segment import SHARED
 from penstock._ops.reading import ReadLeaf
 from penstock._processes.parts import HeldBy, codes_in, steps_of, words_of
-
-__all__ = ["UNSAFE", "OwnCopies", "Sharing", "Survey", "Unsafe", "UnsafeClass"]
 
 
 def _reseed(compose: Any, index: int) -> None:
@@ -212,8 +211,7 @@ class OwnCopies:
 def _changed(thing: Any, own: dict[Any, Any]) -> Any:
     """Return a method, partial or tuple with other parts."""
     if isinstance(thing, tuple):
-        values = [own.get(number, value) for number, value in enumerate(thing)]
-        return type(thing)(*values) if hasattr(thing, "_fields") else tuple(values)
+        return with_parts(thing, [own.get(number, value) for number, value in enumerate(thing)])
     if isinstance(thing, BuiltinMethodType):
         return getattr(own["__self__"], thing.__name__)
     if isinstance(thing, MethodType):

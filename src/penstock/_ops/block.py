@@ -16,8 +16,6 @@ from penstock._contracts.source import ColumnSource, RowFailed, TransientSource
 from penstock._contracts.transform import Scratch
 from penstock.errors import LengthMismatch
 
-__all__ = ["LEFT_OUT", "UNLIMITED", "Block", "ElementFailed", "EmptyBatch", "Gathers", "Ints", "Keys", "part_of", "split"]
-
 Ints = NDArray[np.int64]
 Keys = tuple[Ints, Ints, NDArray[np.uint64]]
 """Epochs, indices and lanes."""

@@ -25,22 +25,6 @@ from penstock._contracts.element import (
 from penstock._ops.stack import BatchSpec, Names, columns_of_rows, flaw_of, let_go, stack_column, stack_rows, words_of
 from penstock.errors import SpecError
 
-__all__ = [
-    "Collate",
-    "Collation",
-    "Pad",
-    "Ragged",
-    "Stack",
-    "fill_for",
-    "pack_rows",
-    "places_in_use",
-    "sequence_length",
-    "shapes_of",
-    "values_of",
-    "whole_sequence_length",
-]
-
-
 _OBJECT = np.dtype(object)
 _ONLY_SIZES = "give both the same number of dimensions in a map before padded_batch; only sizes may differ"
 _ONLY_FIRST = (

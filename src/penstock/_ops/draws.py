@@ -11,8 +11,6 @@ from typing import Any
 from penstock._contracts.failing import attempt
 from penstock._contracts.process import OwnLocks
 
-__all__ = ["Draws"]
-
 _CALLS = 3
 
 # What imports them is the user's program. A copy of a state takes 3 to 15 us.

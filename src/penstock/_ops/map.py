@@ -22,8 +22,6 @@ from penstock._ops.stack import only_texts
 from penstock._ops.worker import WorkerContext, generator_of
 from penstock.errors import SpecError
 
-__all__ = ["AwaitedOp", "CallResult", "Expected", "MapOp", "Step", "TransformsOp"]
-
 
 @dataclass(frozen=True, slots=True)
 class MapOp(OneToOne):

@@ -11,8 +11,6 @@ import numpy as np
 from penstock._ops.block import Block, ElementFailed, Ints, Keys
 from penstock._ops.worker import WorkerContext
 
-__all__ = ["ChainOp", "Leaf", "OneToOne", "Operator", "RowSink", "WritesRows", "apply_all"]
-
 
 class RowSink(Protocol):
     """The rows of a batch under construction."""

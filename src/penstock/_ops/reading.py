@@ -35,30 +35,6 @@ from penstock._order.arithmetic import (
 from penstock._order.mixing import InterleaveFold, MixFold, interleaved, mixed_parts, mixed_turns
 from penstock.formats.cache_stores import pack, unpack
 
-__all__ = [
-    "BatchLeaf",
-    "BranchesLeaf",
-    "CacheLeaf",
-    "ConcatenateLeaf",
-    "EnumerateOp",
-    "GroupShuffleOp",
-    "InterleaveLeaf",
-    "MixLeaf",
-    "Moves",
-    "Part",
-    "PickOp",
-    "ReadLeaf",
-    "RepeatOp",
-    "ShardOp",
-    "ShuffleOp",
-    "SkipOp",
-    "ValidOp",
-    "ZipLeaf",
-    "in_turn",
-    "rows_at_once",
-]
-
-
 # -- operators on positions -------------------------------------------------------------------------------------------------------
 
 

@@ -15,8 +15,6 @@ from penstock._ops.collation import Collation, Stack
 from penstock._ops.stack import BatchSpec, only_texts
 from penstock.errors import SpecError
 
-__all__ = ["Allocate", "Rows", "RowsElsewhere"]
-
 Allocate = Callable[[Sequence[tuple[tuple[int, ...], np.dtype[Any]]]], list[NDArray[Any]] | None]
 """Makes arrays of the given shapes and dtypes over one buffer; None when there is no room for them: rows are then kept beside."""
 

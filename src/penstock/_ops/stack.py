@@ -28,20 +28,6 @@ from penstock._contracts.element import (
 from penstock._contracts.failing import failure_of, text_of
 from penstock.errors import SpecError
 
-__all__ = [
-    "BatchSpec",
-    "Fits",
-    "Names",
-    "columns_of_rows",
-    "flaw_of",
-    "let_go",
-    "only_texts",
-    "refuse_leaf",
-    "stack_column",
-    "stack_rows",
-    "words_of",
-]
-
 Names = Callable[[int], str]
 """Says which element stands in a row, for errors."""
 

@@ -17,8 +17,6 @@ from penstock._ops.operator import OneToOne
 from penstock._ops.worker import WorkerContext
 from penstock.errors import SpecError
 
-__all__ = ["FilterOp", "FlatMapOp", "GatherOp", "Gathered", "Measured", "UnbatchOp", "WeighOp", "rows_of", "whole_number"]
-
 
 @dataclass(frozen=True, slots=True)
 class FilterOp:

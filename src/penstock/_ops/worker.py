@@ -15,8 +15,6 @@ from penstock._ops.block import UNLIMITED, Block, Ints
 from penstock._ops.draws import Draws
 from penstock._order.arithmetic import Length
 
-__all__ = ["KeyedGenerator", "WorkerContext", "generator_of"]
-
 
 class KeyedGenerator:
     """One NumPy Generator that is set to the stream of a key before each use.

@@ -26,33 +26,6 @@ from penstock._order.mixing import History
 from penstock._storage.urls import redacted
 from penstock.errors import PlanError, SourceError
 
-__all__ = [
-    "BranchingNode",
-    "Descent",
-    "GroupNode",
-    "Node",
-    "OnlyByComputing",
-    "SelectingNode",
-    "SourceNode",
-    "UnaryNode",
-    "batch_leaf",
-    "function_name",
-    "group_mark",
-    "groups_of",
-    "has_name",
-    "is_async",
-    "is_async_generator",
-    "joined_groups",
-    "length_of",
-    "never_ends",
-    "source_groups",
-    "sources",
-    "substituted",
-    "walk",
-    "wants_rng",
-]
-
-
 Ints = NDArray[np.int64]
 
 _RUNS_ONLY = ("child", "children", "concurrency", "executor", "asynchronous")

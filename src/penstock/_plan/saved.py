@@ -11,31 +11,13 @@ from itertools import zip_longest
 from reprlib import Repr
 from typing import Any, NamedTuple
 
+from penstock._contracts.element import mapped
 from penstock._order.arithmetic import INFINITE, shard_resume
 from penstock._order.folds import uneven
 from penstock._order.mixing import History, tree_of
 from penstock._plan.base import Descent, Node, length_of, walk
 from penstock._plan.node import Concatenate, Mix, Repeat, Shard, Skip, mixes_of, shards_of
 from penstock.errors import StateDamaged, StateMismatch
-
-__all__ = [
-    "FORMAT",
-    "LARGEST",
-    "GlobalPosition",
-    "above_shard",
-    "checked",
-    "compare",
-    "global_position",
-    "histories",
-    "mix_places",
-    "plan_before",
-    "resharded",
-    "reweighted",
-    "sealed",
-    "shard_of",
-    "short",
-]
-
 
 FORMAT = 3
 _READ = (1, 2, 3)  # 1: without epochs, so of epoch 0; before 3: another form of a position
@@ -158,8 +140,8 @@ def checked(state: Any) -> dict[str, Any]:
             where="load_state_dict()",
             fix="give what state_dict() returned, or its JSON",
         )
-    state = state if "crc32" not in state else {**state, "crc32": _whole_numbers(state["crc32"])}
-    forms = [{**_DROPPED, **form} for form in (state, _whole_numbers(state))]
+    state = state if "crc32" not in state else {**state, "crc32": _whole_number(state["crc32"])}
+    forms = [{**_DROPPED, **form} for form in (state, mapped(state, _whole_number, (float, str)))]
     state = next((form for form in forms if _crc(form) == form.get("crc32")), state)
     if type(state["penstock_state"]) is not int or state["penstock_state"] not in _READ:
         raise StateMismatch(
@@ -194,12 +176,8 @@ def _plain(value: Any) -> Any:
     return _plain(value.tolist()) if hasattr(value, "tolist") else json.loads(json.dumps(value))
 
 
-def _whole_numbers(value: Any) -> Any:
-    """Return a plain value with whole floats, and texts of digits where a number is, as whole numbers."""
-    if isinstance(value, dict):
-        return {name: _whole_numbers(inner) for name, inner in value.items()}
-    if isinstance(value, list):
-        return [_whole_numbers(inner) for inner in value]
+def _whole_number(value: Any) -> Any:
+    """Return a whole float, or a text of digits, as a whole number, and any other value as it is."""
     whole = (isinstance(value, float) and value.is_integer()) or (isinstance(value, str) and value.isdecimal())
     return int(value) if whole else value
 

@@ -22,8 +22,6 @@ from penstock._processes.outbox import anonymous_file, rounded_up
 from penstock._processes.sending import SendingPickler
 from penstock.errors import PlanError
 
-__all__ = ["Arena", "ArenaView"]
-
 _MOST_BYTES, _LEAST_BYTES = 1 << 45, 1 << 32
 _SHARE = 32
 """The file has so many times the bytes of the machine's memory: addresses only. Free ones are used again for buffers of about the same size

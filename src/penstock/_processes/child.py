@@ -31,8 +31,6 @@ from penstock._processes.pipe import FAILURE, MESSAGE, READY, Pipe, PipeEnded, n
 from penstock._processes.sending import dumps_to_worker
 from penstock.errors import PlanError, WorkerDied
 
-__all__ = ["Child", "Ends", "stop_all", "wait_any"]
-
 METHODS = ("forkserver", "spawn", "fork", "exec")
 _SIGNALS_MS = 500
 _TERM_S = 0.5

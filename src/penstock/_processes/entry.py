@@ -18,8 +18,6 @@ from penstock._processes.failure import Failure
 from penstock._processes.pipe import FAILURE, READY, Pipe, PipeEnded
 from penstock._processes.sending import SendingPickler
 
-__all__ = ["Package", "Parcel", "Post", "pidfd_of", "run_as_child", "serve"]
-
 _ORPHANED = 70
 _PR_SET_PDEATHSIG = 1
 

@@ -19,8 +19,6 @@ from penstock._processes.entry import Post, run_as_child
 from penstock._processes.pipe import Pipe, pickled
 from penstock._processes.sending import dumps_to_worker
 
-__all__ = ["POOLS", "UNKNOWN", "Executed", "main", "set_sizes_of_pools", "sizes_of_pools"]
-
 POOLS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "OPENCV_FOR_THREADS_NUM")
 """Variables by which native libraries size their pools of threads when they are loaded."""
 

@@ -18,8 +18,6 @@ from penstock._ops.block import ElementFailed
 from penstock._processes.sending import dumps_to_program, reduced
 from penstock.errors import StopRaised, WorkerFailed
 
-__all__ = ["Failure", "dump_with_errors", "fit_to_raise"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:

@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 
 from penstock._processes.outbox import Parcelled
 
-__all__ = ["Inbox"]
-
 
 class _Lease:
     """The right to one slot: arrays over it hold it as their base, and the weak reference to it tells when the last one is gone.

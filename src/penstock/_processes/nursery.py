@@ -33,8 +33,6 @@ from penstock._processes.failure import Failure
 from penstock._processes.pipe import Pipe, PipeEnded
 from penstock.errors import WorkerDied, WorkerFailed
 
-__all__ = ["FORKS", "Loaded", "Nursery"]
-
 FORKS = sys.platform == "linux"
 """Whether workers are forked: frameworks of Apple that a function imports may crash in a fork."""
 

@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 from penstock._processes.pipe import Pipe, not_sendable
 from penstock._processes.sending import dumps_to_program
 
-__all__ = ["ALIGNMENT", "Outbox", "Parcelled", "aligned", "has_shared_memory", "memory_file", "rounded_up"]
-
 ALIGNMENT = 64  # one cache line; also what device_put needs to take memory as it is
 _INLINE_BYTES = 2048  # a message with its header stays below 4096 bytes, what a pipe takes in one piece
 _PAGE = 4096

@@ -16,21 +16,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = [
-    "LONGEST",
-    "HeldBy",
-    "codes_in",
-    "culprit",
-    "generators_in",
-    "is_users",
-    "largest_part",
-    "path_of",
-    "search",
-    "steps_of",
-    "warn_of_generators",
-    "words_of",
-]
-
 _MOST_OBJECTS, LONGEST, _DEPTH = 20_000, 1_000, 24
 """Limits of a search: 20 ms; a container with more entries is data."""
 _SAMPLED, _SIZE_DEPTH = 8, 8

@@ -17,8 +17,6 @@ from typing import Any
 from penstock._processes.parts import culprit, path_of, words_of
 from penstock.errors import SpecError, WorkerFailed
 
-__all__ = ["FAILURE", "MESSAGE", "NO_SIGNAL", "READY", "Pipe", "PipeEnded", "pickled"]
-
 MESSAGE, READY, FAILURE = 0, 1, 2
 """Kinds of messages: the user's, "the child has begun", and the error that ended the child's function."""
 

@@ -31,17 +31,6 @@ from numpy.typing import NDArray
 from penstock._processes.parts import codes_in
 from penstock.sources.arrays import IndexableSource
 
-__all__ = [
-    "ClassesOfWorker",
-    "SendingPickler",
-    "class_of_number",
-    "digest",
-    "dumps_to_program",
-    "dumps_to_worker",
-    "pickler_to_program",
-    "reduced",
-]
-
 Keep = Callable[[pickle.PickleBuffer], Any]
 _LARGE_BYTES, _LARGE_LENGTH, _ELEMENT_LENGTH = 64 << 20, 100_000, 20
 """Above these, whether an object has changed is told by its identity and length: 100,000 texts take 10 ms to pickle. Dicts, arrays and

@@ -13,8 +13,6 @@ from typing import Any
 
 from penstock._processes.parts import LONGEST, HeldBy, is_users, search, steps_of
 
-__all__ = ["Settings", "set_here", "settings_of"]
-
 Settings = dict[tuple[str, str], dict[str, Any]]
 """By module and class, "" for the module itself: values by name."""
 

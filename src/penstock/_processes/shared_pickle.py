@@ -19,8 +19,6 @@ import numpy as np
 from penstock._processes.outbox import aligned, memory_file
 from penstock._processes.sending import SendingPickler
 
-__all__ = ["FilePart", "PickledOnce", "TooLarge", "Unsent", "pickle_apart"]
-
 _LEAST_BYTES, _LEAST_TOTAL = 4096, 1 << 20
 """Smaller buffers, and the first of many, are copied wherever they lie: to find out costs 1 ms."""
 

@@ -18,17 +18,6 @@ import numpy as np
 
 from penstock._contracts.process import OwnLocks
 
-__all__ = [
-    "DrawingFrom",
-    "global_states_kept",
-    "key_of",
-    "mixed",
-    "seed_global",
-    "seed_held",
-    "set_states",
-    "states_of",
-]
-
 _MASK = (1 << 64) - 1
 
 

@@ -10,8 +10,6 @@ from typing import Any
 from penstock.adapters.ranks import valid_rows
 from penstock.feed import Feed
 
-__all__ = ["FeedTrainerMixin"]
-
 
 class _Epochs:
     """The epochs of a feed, without `set_epoch`: the Trainer counts epochs by steps, which is wrong behind a filter or for other ranks."""

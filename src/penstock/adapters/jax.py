@@ -7,12 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from penstock._contracts.element import mapped
 from penstock._contracts.frameworks import Output, Pin
 from penstock._contracts.options import Jax
-from penstock.adapters.torch import mapped
 from penstock.errors import MissingExtra, PlanError, SpecError
-
-__all__ = ["jax_output"]
 
 
 def jax_output(options: Jax) -> Output:

@@ -10,8 +10,6 @@ import numpy as np
 from penstock._contracts.element import map_leaves
 from penstock.errors import MissingExtra, StateUnavailable
 
-__all__ = ["keras_data", "signature_of", "tf_dataset"]
-
 
 def tf_dataset(epoch: Callable[[], Iterator[Any]], signature: Any) -> Any:
     """Return a `tf.data.Dataset` whose iterations are those of `epoch()`.

@@ -15,8 +15,6 @@ from penstock._processes.parts import generators_in
 from penstock.adapters.generators import global_states_kept, key_of, mixed, seed_global, seed_held, set_states, states_of
 from penstock.adapters.loader_order import Draw, indices_of
 
-__all__ = ["LoaderFetch"]
-
 _SAMPLE, _ITEMS, _COLLATE, _WORKER = range(4)
 """What a key is for."""
 

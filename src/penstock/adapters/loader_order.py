@@ -14,8 +14,6 @@ from penstock._processes.parts import generators_in
 from penstock.adapters.generators import DrawingFrom, key_of
 from penstock.errors import StateMismatch
 
-__all__ = ["Draw", "LoaderOrder", "indices_of"]
-
 _MOST_DRAWN, _MOST_OF_ENDLESS = 1 << 22, 1 << 18
 """So many samples are drawn when an epoch begins: 32 MB, half a second; of a sampler without a length fewer, for it may have no end."""
 _AT_ONCE = 4096

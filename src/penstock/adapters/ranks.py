@@ -12,8 +12,6 @@ import numpy as np
 from penstock._contracts.element import map_leaves
 from penstock.errors import PlanError
 
-__all__ = ["agree", "comparison", "current_rank", "gatherer", "rank_of_environment", "unsharded_notice", "valid_rows"]
-
 _LAUNCHERS = (
     ("torchrun", "RANK", "WORLD_SIZE"),
     ("srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),

@@ -12,13 +12,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from penstock._contracts.element import entries_of
+from penstock._contracts.element import mapped
 from penstock._contracts.frameworks import Output, Pin
 from penstock._contracts.options import Torch
 from penstock._engine.slots import Lease, SlotPool, anonymous_memory
 from penstock.errors import MissingExtra, PlanError
-
-__all__ = ["mapped", "torch_output"]
 
 _KNOWN = frozenset("?bBhHiIlLqQefdFD")
 """The dtypes, as NumPy's characters, that PyTorch has too. Arrays of others, such as texts and dates, stay NumPy."""
@@ -110,19 +108,6 @@ def _registered(torch: Any, device: Any, address: int, num_bytes: int) -> Callab
             with suppress(RuntimeError):
                 torch.ones(1, device=device)  # CUDA reports the error once more with the next kernel: this one, and none of the program's
     return int if failed else unregister
-
-
-def mapped(tree: Any, convert: Callable[[Any], Any], kinds: type | tuple[type, ...]) -> Any:
-    """Return a tree with `convert` applied to the leaves of some types, the others as they are."""
-    if isinstance(tree, kinds):
-        return convert(tree)
-    if isinstance(tree, tuple):
-        values = (mapped(value, convert, kinds) for value in tree)
-        return type(tree)(*values) if hasattr(tree, "_fields") else tuple(values)
-    if isinstance(tree, list):
-        return [mapped(value, convert, kinds) for value in tree]
-    entries = entries_of(tree)
-    return tree if entries is None else {key: mapped(value, convert, kinds) for key, value in entries.items()}
 
 
 class HostOutput:

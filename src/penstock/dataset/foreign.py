@@ -11,8 +11,6 @@ from typing import Any
 
 from penstock.errors import UnknownArgument
 
-__all__ = ["attribute_hint", "checked_keywords", "moved_option", "unknown_argument"]
-
 _WORKERS = "feed(num_workers=...) sets the workers of the whole pipeline, and map(concurrency=...) gives one function threads of its own"
 _ROWS = "ps.from_arrays(arrays) makes an element of each row"
 _PART = "ds.skip(a).take(n) is a part of a dataset"

@@ -10,8 +10,6 @@ from penstock._plan import node as plan
 from penstock.dataset.builder import Dataset
 from penstock.errors import PlanError
 
-__all__ = ["from_dataloader"]
-
 _WHERE = "from_dataloader()"
 
 

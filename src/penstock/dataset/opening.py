@@ -21,24 +21,6 @@ if TYPE_CHECKING:
     from penstock.formats.features import Feature
     from penstock.sources.compressed import RecordStream
 
-__all__ = [
-    "from_arrays",
-    "from_generator",
-    "from_source",
-    "from_stream",
-    "read_csv",
-    "read_files",
-    "read_images",
-    "read_jsonl",
-    "read_list",
-    "read_parquet",
-    "read_quarantine",
-    "read_tar",
-    "read_text",
-    "read_tfrecord",
-    "read_tokens",
-]
-
 
 def _read(source: IndexedSource | RecordStream) -> Dataset:
     if isinstance(source, IndexedSource):

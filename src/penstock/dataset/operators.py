@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, cast
 import numpy as np
 
 from penstock._contracts.arguments import listed, real_number, whole_number
-from penstock._contracts.element import is_masked
+from penstock._contracts.element import is_masked, parts_of
 from penstock._contracts.options import Options
 from penstock._contracts.policy import Policy, checked_policy
 from penstock._contracts.storage import RecordStore
@@ -25,8 +25,6 @@ from penstock.errors import PlanError
 
 if TYPE_CHECKING:
     from penstock.dataset.builder import Dataset
-
-__all__ = ["Chaining", "ElementMethods", "GroupMethods", "OrderMethods", "branches", "check_padding", "check_padding_value"]
 
 
 LATER = (
@@ -767,17 +765,14 @@ def check_padding_value(operator: str, value: Any) -> None:
 
 
 def _check_shapes(given: Any, operator: str, path: str) -> None:
-    if isinstance(given, dict):
-        parts = list(given.items())
-    elif not isinstance(given, (tuple, list)):
+    parts = parts_of(given)
+    if parts is None:
         raise _refusal(f"{path}={given!r:.60} is no shape", operator)
-    elif not any(isinstance(item, _NESTS) for item in given):
+    if not isinstance(given, dict) and not any(isinstance(item, _NESTS) for item in given):
         for size in given:
             if size is not None and (isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < -1):
                 raise _refusal(f"{path}={given!r:.60} has the size {size!r:.60}, which is no whole number >= 0", operator)
         return
-    else:
-        parts = list(enumerate(given))
     for key, part in parts:
         if part is not None:
             _check_shapes(part, operator, f"{path}[{key!r}]")
@@ -792,10 +787,10 @@ def _refusal(what: str, operator: str) -> PlanError:
 
 
 def _check_values(given: Any, operator: str, path: str) -> None:
-    if not isinstance(given, _NESTS):
+    parts = parts_of(given)
+    if parts is None:
         _check_value(given, operator, path)
-        return
-    for key, part in given.items() if isinstance(given, dict) else enumerate(given):
+    for key, part in parts or ():
         _check_values(part, operator, f"{path}[{key!r}]")
 
 

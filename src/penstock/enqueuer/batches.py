@@ -15,8 +15,6 @@ from penstock._plan.check import count_argument
 from penstock._processes.failure import fit_to_raise
 from penstock.errors import PlanError, SourceError, SpecError, TooManySkipped
 
-__all__ = ["SampleBatches", "SkippedBatch"]
-
 _KEPT = 100
 _FEWEST = 100  # so many samples count as read for a rate, as in a feed: one bad sample among the first ten says little
 

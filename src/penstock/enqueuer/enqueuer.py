@@ -29,7 +29,6 @@ from penstock.queues.standing import call_and_place, level_of_caller, words_of_t
 if TYPE_CHECKING:
     from penstock.enqueuer.processes import ItemProcesses
 
-__all__ = ["GeneratorEnqueuer", "Made", "iterator_of", "takes_share"]
 
 _END = object()
 _LONGEST_S = 1e6  # what waits takes no more; 11 days

@@ -17,8 +17,6 @@ from penstock._processes.outbox import Outbox
 from penstock._processes.pipe import Pipe, PipeEnded
 from penstock.enqueuer.enqueuer import Made, iterator_of, takes_share
 
-__all__ = ["ItemProcesses"]
-
 _MOST_LEASED = 256  # items in shared memory, each with a descriptor; those beyond are copied out
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._contracts.element import parts_of
 from penstock.errors import MissingExtra, PlanError, RecordError
 from penstock.kernels.columns import ColumnTable
 from penstock.kernels.library import Ints
@@ -345,12 +346,10 @@ def _holds_null(array: Any) -> bool:
 
 def _null_in(value: Any) -> str | None:
     """Return the path of the first null in a value, such as ".path"; None where there is none."""
-    if isinstance(value, dict):
-        found = ((f".{name}", _null_in(part)) for name, part in value.items())
-    elif isinstance(value, (list, tuple)):
-        found = (("", _null_in(part)) for part in value)
-    else:
+    parts = parts_of(value)
+    if parts is None:
         return "" if value is None else None
+    found = ((f".{key}" if isinstance(value, dict) else "", _null_in(part)) for key, part in parts)
     return next((prefix + path for prefix, path in found if path is not None), None)
 
 

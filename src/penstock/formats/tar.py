@@ -33,19 +33,6 @@ from penstock.kernels.tar import (
     scan_samples,
 )
 
-__all__ = [
-    "LEFT_OUT",
-    "TarSample",
-    "TarWriter",
-    "decode_field",
-    "find_samples",
-    "name_of",
-    "split_samples",
-    "stays_bytes",
-    "stream_samples",
-]
-
-
 LEFT_OUT = {
     "directories": StatePlace.DIRECTORIES,
     "links": StatePlace.LINKS,

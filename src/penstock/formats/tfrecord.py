@@ -18,19 +18,6 @@ from penstock.formats.compression import READ_BYTES, Compressor, Decompressed, R
 from penstock.formats.sizes import size_words
 from penstock.kernels.framing import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, UNKNOWN, FrameStatus, crc32c, find_frame, masked, scan_frames
 
-__all__ = [
-    "MAX_RECORD_BYTES",
-    "FrameSpans",
-    "RecordBlock",
-    "RecordWriter",
-    "frame",
-    "frame_error",
-    "read_blocks",
-    "read_records",
-    "scan_headers",
-]
-
-
 Record: TypeAlias = bytes | bytearray | memoryview | NDArray[Any]
 
 MAX_RECORD_BYTES: Final = 1 << 30

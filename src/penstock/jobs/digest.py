@@ -16,8 +16,6 @@ import numpy as np
 
 from penstock._contracts.element import is_masked
 
-__all__ = ["Untold", "digest_of"]
-
 _PLAIN = frozenset({type(None), bool, int, float, complex, str, bytes})
 _INSTALLED = ("<frozen", *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")))
 

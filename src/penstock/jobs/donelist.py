@@ -17,8 +17,6 @@ from penstock._contracts.storage import lock_file
 from penstock.errors import PlanError, StateDamaged, StateMismatch
 from penstock.jobs.digest import Untold, digest_of
 
-__all__ = ["NOT_KEPT", "DoneList", "NoForm", "NotKept", "as_json", "digest_of_job", "from_json"]
-
 _FORM = 2
 _LARGEST = 1 << 14
 _CARRIED = "values (defaults, closure, arguments of a partial, self, attributes)"

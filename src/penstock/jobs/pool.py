@@ -25,8 +25,6 @@ from penstock.jobs.processes import JobProcesses, do_in
 from penstock.jobs.results import JobOutcome, Results, words_of_job
 from penstock.queues.standing import call_and_place, level_of_caller, where_stand
 
-__all__ = ["run_inline", "run_jobs"]
-
 _GRACE_S = 2.0
 _PATIENCE_S = 60.0
 _SIGNALS_S = 0.5

@@ -18,8 +18,6 @@ from penstock._processes.sending import dumps_to_program, dumps_to_worker
 from penstock.errors import PlanError, SpecError, WorkerDied
 from penstock.jobs.results import JobOutcome, words_of_job
 
-__all__ = ["JobProcesses", "do_in", "packed_function", "work"]
-
 _GRACE_S = 2.0
 _PICKLING = threading.Lock()
 """cloudpickle has one list of the modules that are sent by value, for all threads."""

@@ -16,8 +16,6 @@ from penstock._contracts.policy import Policy, Retry, Skip, decide
 from penstock.errors import StopRaised, TooManySkipped, WorkerDied
 from penstock.jobs.donelist import DoneList
 
-__all__ = ["JobOutcome", "Results", "Skipped", "words_of_job"]
-
 _FEWEST = 100
 """A limit that is a share counts at least so many jobs as read, as that of a feed."""
 

@@ -27,8 +27,6 @@ from penstock.observe.progress import Progress
 from penstock.observe.ticker import Guarded
 from penstock.observe.trace import Trace
 
-__all__ = ["JobsProgress", "parallel_jobs"]
-
 _WHERE = "parallel_jobs"
 _METHODS = ("forkserver", "spawn")
 _EXECUTORS = ("processes", "threads", "inline")

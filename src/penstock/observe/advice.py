@@ -11,8 +11,6 @@ from typing import Any
 from penstock._contracts.element import bytes_of
 from penstock.observe.stats import Snapshot, StageStats, gil_taken
 
-__all__ = ["Advice", "Stretch", "advice", "in_workers", "num_workers_for"]
-
 _WINDOW_NS = 2_000_000_000
 _WAIT_SHARE, _BUSY_SHARE = 0.10, 0.70
 """A loop that waits less has little to gain; where the thread of the functions is busy for less of the time, something else is slow."""

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Generic, Literal, NamedTuple, ParamSpec, TypeVar
 
+from penstock._contracts.element import parts_of
 from penstock.errors import PlanError, SpecError
 from penstock.observe.stats import running_feeds
 from penstock.observe.ticker import guarded
@@ -251,10 +252,8 @@ def _count_of_tensorflow() -> Callable[[], int] | None:
 
 def _shapes(value: Any) -> Any:
     """Return the nesting, shapes and dtypes of arguments, to be compared."""
-    if isinstance(value, dict):
-        return tuple(value), tuple([_shapes(item) for item in value.values()])
-    if isinstance(value, (list, tuple)):
-        return tuple([_shapes(item) for item in value])
+    if isinstance(value, (dict, list, tuple)):
+        return tuple([(key, _shapes(part)) for key, part in parts_of(value) or ()])
     shape = getattr(value, "shape", None)
     if shape is None:
         return type(value)
@@ -267,12 +266,9 @@ def _walk(path: str, value: Any) -> Iterator[tuple[str, _Field]]:
     if shape is not None and dtype is not None:
         name = getattr(dtype, "name", None) or str(dtype).removeprefix("torch.")
         yield path, _Field(f"{name}{list(shape)}{' of weak type' if getattr(value, 'weak_type', False) else ''}", True)
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from _walk(f"{path}[{key!r}]", item)
-    elif isinstance(value, (list, tuple)):
-        for number, item in enumerate(value):
-            yield from _walk(f"{path}[{number}]", item)
+    elif isinstance(value, (Mapping, list, tuple)):
+        for key, part in parts_of(value) or ():
+            yield from _walk(f"{path}[{key!r}]", part)
     elif hasattr(value, "__dataclass_fields__"):
         for name in value.__dataclass_fields__:
             yield from _walk(f"{path}.{name}", getattr(value, name, None))

@@ -14,8 +14,6 @@ from penstock._contracts.element import flatten, leaf_paths, structure_of
 from penstock._contracts.event import ElementLost, Event, Listener, Notice
 from penstock.queues.standing import level_of_caller
 
-__all__ = ["Losses", "texts_in"]
-
 _MOST_PATHS = 5
 
 

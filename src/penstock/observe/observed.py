@@ -17,8 +17,6 @@ from penstock.observe.ticker import Guarded
 from penstock.observe.trace import Trace
 from penstock.observe.trace import trace as trace_of
 
-__all__ = ["Observed"]
-
 
 class Observed:
     """A feed as its figures show it. What draws or writes them goes on until it, or the feed, is closed."""

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._contracts.element import ArraySpec, is_masked, spec_of
+from penstock._contracts.element import ArraySpec, is_masked, parts_of, spec_of
 from penstock.errors import SpecError
 
 SINGLE = "value"
@@ -150,22 +150,19 @@ def _names(names: Iterable[str], single: bool) -> str:
 
 
 def _collect(value: Any, prefix: str, out: dict[str, Any]) -> None:
-    if isinstance(value, (dict, tuple, list)) and not value and prefix:
+    if not is_single(value) and not value and prefix:
         raise SpecError(
             f"field {prefix!r} is an empty {type(value).__name__}, of which nothing would be written",
             where=_WHERE,
             fix="map a function that makes an array of a list, np.asarray(values, dtype), and leaves an empty dict out",
         )
-    if isinstance(value, dict):
-        for key, child in value.items():
-            if not isinstance(key, str) or not key:
-                raise SpecError(f"the field name {key!r} is no text", where=_WHERE, fix="name the fields by texts")
-            _check_text(key, f"the field name {key!r}")
-            _collect(child, f"{prefix}/{key}" if prefix else key, out)
-        return
-    if isinstance(value, (tuple, list)):
-        for place, child in enumerate(value):
-            _collect(child, f"{prefix}/{place}" if prefix else str(place), out)
+    if not is_single(value):
+        for key, child in parts_of(value) or ():
+            if isinstance(value, dict):
+                if not isinstance(key, str) or not key:
+                    raise SpecError(f"the field name {key!r} is no text", where=_WHERE, fix="name the fields by texts")
+                _check_text(key, f"the field name {key!r}")
+            _collect(child, f"{prefix}/{key}" if prefix else str(key), out)
         return
     name = prefix or SINGLE
     if name in out:

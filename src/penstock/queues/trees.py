@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._contracts.element import is_masked, sizes_of, spec_of
+from penstock._contracts.element import is_masked, sizes_of, spec_of, structure_of, unflatten
 from penstock.errors import PlanError, SpecError
 
 Maker = Callable[[Sequence[Any], str], Any]
@@ -71,9 +71,9 @@ def slices_of(elements: Any, where: str) -> list[Any]:
     Raises:
         SpecError: a leaf has no dimension 0, or another length than the others.
     """
-    lengths: dict[str, int] = {}
+    lengths, sliced = dict[str, int](), list[Any]()
 
-    def measured(leaves: Sequence[Any], place: str) -> Any:
+    def measured(leaves: Sequence[Any], place: str) -> None:
         leaf = np.asarray(leaves[0]) if _is_array_like(leaves[0]) else leaves[0]  # by position: a Series takes a number for a label
         path = place[len(where) + 2 :] or "the element"
         if not is_sliceable(leaf):
@@ -83,24 +83,15 @@ def slices_of(elements: Any, where: str) -> list[Any]:
                 fix="give arrays or lists, one slice for each element; enqueue adds a single element",
             )
         lengths[path] = len(leaf)
-        return leaf
+        sliced.append(leaf)
 
-    tree = batch_of([elements], measured, where)
+    structure = structure_of(batch_of([elements], measured, where))
     if len(set(lengths.values())) > 1:
         told = ", ".join(f"{path} has {length}" for path, length in lengths.items())
         raise SpecError(f"the first dimensions are not equal: {told}", where=where, fix="give as many slices of every component")
     if not lengths:
         raise SpecError("there is no component to slice", where=where, fix="give arrays, or tuples or dicts of them")
-    return [_slice(tree, number) for number in range(next(iter(lengths.values())))]
-
-
-def _slice(tree: Any, number: int) -> Any:
-    if isinstance(tree, dict):
-        return {key: _slice(value, number) for key, value in tree.items()}
-    if isinstance(tree, tuple):
-        parts = [_slice(value, number) for value in tree]
-        return tuple(parts) if type(tree) is tuple else type(tree)(*parts)
-    return tree[number]
+    return [unflatten(structure, iter(row)) for row in zip(*sliced, strict=True)]
 
 
 def is_sliceable(value: Any) -> bool:

@@ -5,9 +5,7 @@ Nothing in a compressed file can be found without all before it. So its records 
 
 from __future__ import annotations
 
-import os
 import threading
-import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
@@ -22,7 +20,7 @@ from penstock.formats.compression import Decompressed, PlainPart, Readable, comp
 from penstock.formats.index import Index, joined
 from penstock.formats.linescan import BY, FROM
 from penstock.kernels.library import Uint8s
-from penstock.sources.paths import FileNames, common_folder, local_files
+from penstock.sources.paths import FileNames, crc_of_files, local_files, words_of_files
 from penstock.sources.records import RecordFormat, RecordTable
 
 Block: TypeAlias = tuple[int, Callable[[int], Iterable[Any]]]
@@ -121,21 +119,16 @@ class FileStream:
 
     def fingerprint(self) -> dict[str, Any]:
         """Return kind and count of the files, and a check sum of names below the common folder, sizes and etags."""
-        storage = self._storage
-        names = [os.fsencode(storage.name(file)) for file in range(len(storage))]
-        skip, crc = common_folder(min(names), max(names)), 0
-        for file, name in enumerate(names):
-            etag = storage.identity(file).get("etag", "")
-            crc = zlib.crc32(name[skip:] + f"\0{storage.size(file)} {etag}\n".encode(), crc)
-        return {"kind": f"stream/{self._kind}", "num_files": len(names), "files_crc32": crc}
+        storage, num_files = self._storage, len(self._storage)
+        facts = (f"{storage.size(file)} {storage.identity(file).get('etag', '')}" for file in range(num_files))
+        return {"kind": f"stream/{self._kind}", "num_files": num_files, "files_crc32": crc_of_files(FileNames(storage), facts)}
 
     def label(self) -> str:
         """Return the call with files and compression."""
         return f"{self._caller}({self._files()}, {self._note})"
 
     def _files(self) -> str:
-        more = "" if len(self._storage) == 1 else f" and {len(self._storage) - 1} more"
-        return f"{shown(self._storage.name(0))}{more}"
+        return words_of_files(FileNames(self._storage))
 
     def _pass(self, file: int, skip: int) -> Generator[Any, None, None]:
         own = self._own  # bound to the object; its attributes to the thread that is in `next`

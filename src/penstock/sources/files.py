@@ -423,7 +423,7 @@ def _parse_chunk(
     newlines = np.flatnonzero(view == 10) + begin
     starts = np.concatenate(([begin], newlines[:-1] + 1)) if len(newlines) else np.array([begin])
     ends = newlines if len(newlines) else np.array([stop])
-    starts, ends = _strip_left(data, starts, ends), _strip_right(data, starts, ends)
+    starts, ends = _strip(data, starts, ends, left=True), _strip(data, starts, ends, left=False)
     used = np.flatnonzero(starts < ends)
     used = used[data[starts[used]] != _HASH]
     starts, ends = starts[used], ends[used]
@@ -446,34 +446,21 @@ def _parse_chunk(
     return starts, path_ends, labels
 
 
-def _strip_left(data: Uint8s, starts: Ints, ends: Ints) -> Ints:
-    """Move starts over white space. One round per column of it, on the lines that still have some."""
-    starts = starts.copy()
-    active = np.flatnonzero(starts < ends)
+def _strip(data: Uint8s, starts: Ints, ends: Ints, *, left: bool) -> Ints:
+    """Return the starts of lines behind white space, or their ends before it. One round per column of it, on the lines that have some."""
+    begins, stops = starts.copy(), ends.copy()
+    moved, step, before = (begins, 1, 0) if left else (stops, -1, -1)
+    active = np.flatnonzero(begins < stops)
     for _ in range(_MAX_ROUNDS):
-        active = active[_IS_WHITE[data[starts[active]]]]
-        starts[active] += 1
-        active = active[starts[active] < ends[active]]
+        active = active[_IS_WHITE[data[moved[active] + before]]]
+        moved[active] += step
+        active = active[begins[active] < stops[active]]
         if not active.size:
-            return starts
+            return moved
     for index in active.tolist():
-        starts[index] = ends[index] - len(data[starts[index] : ends[index]].tobytes().lstrip(_WHITE))
-    return starts
-
-
-def _strip_right(data: Uint8s, starts: Ints, ends: Ints) -> Ints:
-    """Move ends back over white space."""
-    ends = ends.copy()
-    active = np.flatnonzero(starts < ends)
-    for _ in range(_MAX_ROUNDS):
-        active = active[_IS_WHITE[data[ends[active] - 1]]]
-        ends[active] -= 1
-        active = active[starts[active] < ends[active]]
-        if not active.size:
-            return ends
-    for index in active.tolist():
-        ends[index] = starts[index] + len(data[starts[index] : ends[index]].tobytes().rstrip(_WHITE))
-    return ends
+        text = data[begins[index] : stops[index]].tobytes()
+        moved[index] += step * (len(text) - len(text.lstrip(_WHITE) if left else text.rstrip(_WHITE)))
+    return moved
 
 
 def _split_labels(data: Uint8s, starts: Ints, ends: Ints) -> tuple[Ints, Ints, NDArray[np.bool_]]:
@@ -501,7 +488,7 @@ def _split_labels(data: Uint8s, starts: Ints, ends: Ints) -> tuple[Ints, Ints, N
         places[signed] -= 1
     odd |= places <= starts
     odd |= ~_IS_WHITE[data[places]]
-    return _strip_right(data, starts, places), labels, odd
+    return _strip(data, starts, places, left=False), labels, odd
 
 
 def _suspects(blob: bytes, view: Uint8s, begin: int, starts: Ints, ends: Ints, path_ends: Ints, root: str | None) -> NDArray[np.bool_]:

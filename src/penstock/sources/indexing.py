@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -176,7 +176,7 @@ def open_indices(
         SourceError, OSError: a file that cannot be read.
     """
     folder = cache_folder or user_folder()
-    builder = _Builder(storage, format, _Keeping(folder, rebuild, keeps_small), on_file)
+    builder = _Builder(storage=storage, format=format, keeps_small=keeps_small, rebuild=rebuild, folder=folder, on_file=on_file)
     try:
         return _opened(builder, len(storage))
     finally:
@@ -200,38 +200,125 @@ def _opened(builder: _Builder, num_files: int) -> list[Index]:
         pool.shutdown(cancel_futures=True)
 
 
-class _Keeping(NamedTuple):
-    """See `open_indices`."""
-
-    folder: str
-    rebuild: bool
-    keeps_small: bool
-
-
+@dataclass(kw_only=True)
 class _Builder:
-    """Opens the indices of one storage, each thread with working memory of its own."""
+    """Opens the indices of one storage, each thread with working memory of its own. See `open_indices`."""
 
-    def __init__(self, storage: Storage, format: RecordFormat, keeping: _Keeping, on_file: Callable[[IndexReport], None] | None) -> None:
-        self._storage, self._format, self._keeping, self._on_file = storage, format, keeping, on_file
+    storage: Storage
+    format: RecordFormat
+    keeps_small: bool
+    rebuild: bool
+    folder: str
+    on_file: Callable[[IndexReport], None] | None
+
+    def __post_init__(self) -> None:
         # With as many files as processors, all of them have enough to do.
-        self._reads_ahead = len(storage) < (os.cpu_count() or 1)
+        self._reads_ahead = len(self.storage) < (os.cpu_count() or 1)
         self._lock = threading.Lock()
         self._own = threading.local()
 
     def open_all(self, files: range) -> list[Index]:
         """Open the indices of some files."""
-        if self._keeping.keeps_small or not isinstance(self._storage, LocalStorage):
+        if self.keeps_small or not isinstance(self.storage, LocalStorage):
             return [self._open(file) for file in files]
         # Of those that have no index of their own: reading one would take as long as the file.
-        is_small = (self._storage.sizes[files.start : files.stop] <= WHOLE_BYTES).tolist()
-        build_one = partial(build, self._storage, format=self._format, scratch=Scratch.of(self._own), read_ahead=False)
+        is_small = (self.storage.sizes[files.start : files.stop] <= WHOLE_BYTES).tolist()
+        build_one = partial(build, self.storage, format=self.format, scratch=Scratch.of(self._own), read_ahead=False)
         return [build_one(file) if small else self._open(file) for file, small in zip(files, is_small, strict=True)]
 
     def _open(self, file: int) -> Index:
-        index, report = _open_one(self._storage, file, self._format, self._keeping, Scratch.of(self._own), self._reads_ahead)
-        if self._on_file is not None:
+        index, report = self._open_one(file)
+        if self.on_file is not None:
             with self._lock:
-                self._on_file(report)
+                self.on_file(report)
+        return index
+
+    def _open_one(self, file: int) -> tuple[Index, IndexReport]:
+        storage = self.storage
+        reason, free = "asked for" if self.rebuild else "missing", []
+        versioned = _is_versioned(storage, file)
+        places, old = _places(storage, file, self.format, self.folder)
+        for path in (*places[:1], *old, *places[1:]) if versioned else ():
+            verdict = None if self.rebuild else self._look(path, file)
+            if isinstance(verdict, tuple):
+                return verdict[0], IndexReport(file=file, path=path, count=len(verdict[0]), index_bytes=verdict[1], reason=None)
+            reason = verdict or reason
+            if verdict != _FOREIGN and path in places:
+                free.append(path)
+        index = build(storage, file, self.format, Scratch.of(self._own), read_ahead=self._reads_ahead)
+        body = parts(index)
+        num_bytes = sum(map(len, body))
+        written = next((path for path in free if published(path, body)), None)
+        if not versioned:
+            reason = "the server tells no version of the file"
+        if written is None:
+            why = "can be written neither beside it nor to " + shown(self.folder)
+            if not versioned:
+                why = f"is not kept, as {reason} that lasts (a strong ETag, or a Last-Modified of some seconds ago)"
+            warnings.warn(f"the index of {shown(storage.name(file))} {why}; it is built each time", stacklevel=2)
+        elif num_bytes >= _SHARED_BYTES:
+            with contextlib.suppress(SourceError, OSError):
+                index = decode(_contents(written), written)
+        return index, IndexReport(file=file, path=written, count=len(index), index_bytes=num_bytes, reason=reason)
+
+    def _look(self, path: str, file: int) -> tuple[Index, int] | str | None:
+        """Return an index that can be trusted, with its size; why one cannot; None where there is none, or none that can be read."""
+        try:
+            data = _contents(path)
+        except (OSError, SourceError):
+            return None
+        verdict = self._judge(data, path, file)
+        return (verdict, len(data)) if isinstance(verdict, Index) else verdict
+
+    def _judge(self, data: Any, path: str, file: int) -> Index | str:
+        """Return the index in `data` if it can be trusted, else why not."""
+        if not is_index(data):
+            return "of another version, or no index"
+        try:
+            index = decode(data, path)
+        except RecordError as error:
+            warnings.warn(f"the index {shown(path)} is damaged ({error.what}) and is built again", stacklevel=2)
+            return "damaged"
+        if (index.kind, dict(index.options)) != (self.format.kind, self.format.options):
+            return _FOREIGN
+        storage = self.storage
+        if index.size != storage.size(file):
+            size, name = storage.size(file), shown(storage.name(file))
+            if size < index.size:
+                # A cut between two records shows nowhere else. An error it is not, as files are also written again with less in them.
+                was = f"had {len(index)} records in {index.size} bytes when it was indexed, and has {size} bytes now"
+                warnings.warn(f"{name} {was}: it was cut, or written again; it is indexed as it is", stacklevel=2)
+            return f"the file has {size} bytes and had {index.size}"
+        if dict(index.identity) == _identity(storage, file):
+            return index
+        return self._judge_contents(storage, index, path, file) if isinstance(storage, LocalStorage) else "the file has changed"
+
+    def _judge_contents(self, storage: LocalStorage, index: Index, path: str, file: int) -> Index | str:
+        """Do as `_judge` for a file of the same size with another stamp: touched, copied, replaced, or written to."""
+        if index.samples != sample(storage, file):
+            return _OTHER_CONTENTS
+        # Check sums of the index's own would refuse a record that was corrected where no sample looks, for as long as the index is there.
+        checks_by_file = self.format.checks_records and RECORD_SUMS not in index.columns
+        if checks_by_file or index.size <= WHOLE_BYTES:
+            return index
+        # With the time that it had, it is a copy, or what replaced it is made to look like one. What no sample sees is seen when it is
+        # read, as each record is checked: by check sums, or where records stand side by side at both ends.
+        if index.identity.get("mtime_ns") == storage.mtimes[file] and (
+            self.format.checks_records or (self.format.separator is not None and is_seamless(index))
+        ):
+            return index
+        return self._compared(index, path, file)
+
+    def _compared(self, index: Index, path: str, file: int) -> Index | str:
+        """Return an index whose file has another time, if all bytes are those that it was built of; it notes the new time then."""
+        reader, identity = _Pieces(self.storage, file, index.size, Scratch.of(self._own)), _noted(self.storage, file)
+        for _ in reader.plain():
+            pass
+        if reader.crc != index.crc32c:
+            return _OTHER_CONTENTS
+        index = replace(index, identity=identity)
+        if "mtime_ns" in index.identity:
+            published(path, parts(index))  # where that cannot be done, the file is read again the next time
         return index
 
 
@@ -307,46 +394,6 @@ class _Pieces:
         return data
 
 
-def _open_one(
-    storage: Storage, file: int, format: RecordFormat, keeping: _Keeping, scratch: Scratch, reads_ahead: bool
-) -> tuple[Index, IndexReport]:
-    reason, free = "asked for" if keeping.rebuild else "missing", []
-    versioned = _is_versioned(storage, file)
-    places, old = _places(storage, file, format, keeping.folder)
-    for path in (*places[:1], *old, *places[1:]) if versioned else ():
-        verdict = None if keeping.rebuild else _look(path, storage, file, format, scratch)
-        if isinstance(verdict, tuple):
-            return verdict[0], IndexReport(file=file, path=path, count=len(verdict[0]), index_bytes=verdict[1], reason=None)
-        reason = verdict or reason
-        if verdict != _FOREIGN and path in places:
-            free.append(path)
-    index = build(storage, file, format, scratch, read_ahead=reads_ahead)
-    body = parts(index)
-    num_bytes = sum(map(len, body))
-    written = next((path for path in free if published(path, body)), None)
-    if not versioned:
-        reason = "the server tells no version of the file"
-    if written is None:
-        why = "can be written neither beside it nor to " + shown(keeping.folder)
-        if not versioned:
-            why = f"is not kept, as {reason} that lasts (a strong ETag, or a Last-Modified of some seconds ago)"
-        warnings.warn(f"the index of {shown(storage.name(file))} {why}; it is built each time", stacklevel=2)
-    elif num_bytes >= _SHARED_BYTES:
-        with contextlib.suppress(SourceError, OSError):
-            index = decode(_contents(written), written)
-    return index, IndexReport(file=file, path=written, count=len(index), index_bytes=num_bytes, reason=reason)
-
-
-def _look(path: str, storage: Storage, file: int, format: RecordFormat, scratch: Scratch) -> tuple[Index, int] | str | None:
-    """Return an index that can be trusted, with its size; why one cannot; None where there is none, or none that can be read."""
-    try:
-        data = _contents(path)
-    except (OSError, SourceError):
-        return None
-    verdict = _judge(data, path, storage, file, format, scratch)
-    return (verdict, len(data)) if isinstance(verdict, Index) else verdict
-
-
 def published(path: str, body: list[bytes | memoryview]) -> bool:
     """Write a file of the index, or leave what is there; return whether it could be written."""
     try:
@@ -365,59 +412,6 @@ def _places(storage: Storage, file: int, format: RecordFormat, folder: str) -> t
         return [beside(full), cached_index(folder, full, format.kind, format.options)], [beside(full, old=True)]
     full = storage.place(file) if isinstance(storage, RemoteStorage) else storage.name(file)
     return [cached_index(folder, full, format.kind, format.options)], []
-
-
-def _judge(data: Any, path: str, storage: Storage, file: int, format: RecordFormat, scratch: Scratch) -> Index | str:
-    """Return the index in `data` if it can be trusted, else why not."""
-    if not is_index(data):
-        return "of another version, or no index"
-    try:
-        index = decode(data, path)
-    except RecordError as error:
-        warnings.warn(f"the index {shown(path)} is damaged ({error.what}) and is built again", stacklevel=2)
-        return "damaged"
-    if (index.kind, dict(index.options)) != (format.kind, format.options):
-        return _FOREIGN
-    if index.size != storage.size(file):
-        size, name = storage.size(file), shown(storage.name(file))
-        if size < index.size:
-            # A cut between two records shows nowhere else. An error it is not, as files are also written again with less in them.
-            was = f"had {len(index)} records in {index.size} bytes when it was indexed, and has {size} bytes now"
-            warnings.warn(f"{name} {was}: it was cut, or written again; it is indexed as it is", stacklevel=2)
-        return f"the file has {size} bytes and had {index.size}"
-    if dict(index.identity) == _identity(storage, file):
-        return index
-    return _judge_contents(index, path, storage, file, format, scratch) if isinstance(storage, LocalStorage) else "the file has changed"
-
-
-def _judge_contents(index: Index, path: str, storage: LocalStorage, file: int, format: RecordFormat, scratch: Scratch) -> Index | str:
-    """Do as `_judge` for a file of the same size with another stamp: touched, copied, replaced, or written to."""
-    if index.samples != sample(storage, file):
-        return _OTHER_CONTENTS
-    # Check sums of the index's own would refuse a record that was corrected where no sample looks, for as long as the index is there.
-    checks_by_file = format.checks_records and RECORD_SUMS not in index.columns
-    if checks_by_file or index.size <= WHOLE_BYTES:
-        return index
-    # With the time that it had, it is a copy, or what replaced it is made to look like one. What no sample sees is seen when it is read, as
-    # each record is checked: by check sums, or where records stand side by side at both ends.
-    if index.identity.get("mtime_ns") == storage.mtimes[file] and (
-        format.checks_records or (format.separator is not None and is_seamless(index))
-    ):
-        return index
-    return _compared(index, path, storage, file, scratch)
-
-
-def _compared(index: Index, path: str, storage: Storage, file: int, scratch: Scratch) -> Index | str:
-    """Return an index whose file has another time, if all bytes of the file are those that it was built of; it notes the new time then."""
-    reader, identity = _Pieces(storage, file, index.size, scratch), _noted(storage, file)
-    for _ in reader.plain():
-        pass
-    if reader.crc != index.crc32c:
-        return _OTHER_CONTENTS
-    index = replace(index, identity=identity)
-    if "mtime_ns" in index.identity:
-        published(path, parts(index))  # where that cannot be done, the file is read again the next time
-    return index
 
 
 def _is_versioned(storage: Storage, file: int) -> bool:

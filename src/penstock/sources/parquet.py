@@ -28,7 +28,7 @@ from penstock.formats.nulls import fills_of
 from penstock.formats.parquet import Footer, Layout, ParquetReader, arrow_schema, check_unchanged, common_columns, read_footer
 from penstock.kernels import columns
 from penstock.kernels.library import Ints
-from penstock.sources.paths import beyond, crc_of_value, spread
+from penstock.sources.paths import beyond, crc_of_value, spread, words_of_files
 
 _SAMPLED = 64
 
@@ -164,8 +164,7 @@ class ParquetSource:
 
     def label(self) -> str:
         """Return the call with the numbers of elements, row groups and files."""
-        more = "" if len(self._names) == 1 else f" and {len(self._names) - 1} more"
-        return f"read_parquet({self._names[0]!r}{more}, {len(self)} elements in {len(self._files)} row groups)"
+        return f"read_parquet({words_of_files(self._names)}, {len(self)} elements in {len(self._files)} row groups)"
 
 
 class ParquetColumns(ParquetSource):
@@ -598,15 +597,6 @@ class HeldPart(Protocol):
 Kept = TypeVar("Kept", bound=HeldPart)
 
 
-class _Flight:
-    """A chunk that one thread is decoding."""
-
-    __slots__ = ("done",)
-
-    def __init__(self) -> None:
-        self.done = threading.Event()
-
-
 class Chunks(Generic[Kept]):
     """Chunks by number. The one used longest ago goes first; the newest stays even when it alone is too large.
 
@@ -625,7 +615,7 @@ class Chunks(Generic[Kept]):
         self._locks = OwnLocks()
         self._kept: dict[int, Kept] = {}  # the one used longest ago first
         self._num_bytes = 0
-        self._flights: dict[int, _Flight] = {}
+        self._flights: dict[int, threading.Event] = {}
         self._failures: dict[int, RecordError] = {}
         self._order: deque[int] = deque(maxlen=_NUM_ORDERED)  # what was decoded last
         self._most_bytes = 0  # of any chunk up to now
@@ -664,11 +654,11 @@ class Chunks(Generic[Kept]):
                 # The error is raised to the thread that asks for the chunk: RecordError is remembered, others come again then.
                 with contextlib.suppress(PenstockError, OSError):
                     self._loaded(wanted, flight)
-            awaited.done.wait()
+            awaited.wait()
 
-    def _take_off(self, number: int) -> _Flight:
+    def _take_off(self, number: int) -> threading.Event:
         self._order.append(number)
-        flight = self._flights[number] = _Flight()
+        flight = self._flights[number] = threading.Event()
         return flight
 
     def _foreseen(self, number: int) -> int | None:
@@ -695,7 +685,7 @@ class Chunks(Generic[Kept]):
             self._flights.clear()
             self._num_bytes = sum(chunk.nbytes for chunk in self._kept.values())
 
-    def _loaded(self, number: int, flight: _Flight) -> Kept:
+    def _loaded(self, number: int, flight: threading.Event) -> Kept:
         chunk = failure = None
         try:
             chunk = self._load(number)
@@ -709,7 +699,7 @@ class Chunks(Generic[Kept]):
                     self._failures[number] = failure
                 if chunk is not None:
                     self._keep(number, chunk)
-            flight.done.set()
+            flight.set()
         return chunk
 
     def _keep(self, number: int, chunk: Kept) -> None:

@@ -24,6 +24,7 @@ from penstock import kernels
 from penstock._contracts.storage import Storage
 from penstock._contracts.transform import Scratch
 from penstock._storage.local import kind_of_file
+from penstock._storage.urls import shown
 from penstock.errors import LengthMismatch, SourceError
 from penstock.kernels.library import Ints
 from penstock.kernels.spans import FLAGS
@@ -386,6 +387,20 @@ def pack_paths(paths: Iterable[str], base: str) -> PathTable:
 def local_files(storage: Storage) -> Iterator[str]:
     """Give the full path of each file of a storage that is on this machine."""
     return (os.path.abspath(storage.name(file)) for file in range(len(storage)) if "mtime_ns" in storage.identity(file))
+
+
+def words_of_files(names: Sequence[str]) -> str:
+    """Name the first of some files, and say how many more there are."""
+    return shown(names[0]) + (f" and {len(names) - 1} more" if len(names) > 1 else "")
+
+
+def crc_of_files(names: Iterable[str], facts: Iterable[str]) -> int:
+    """Return a check sum of the names of files below their common folder, and of what is known of each."""
+    paths, crc = list(map(os.fsencode, names)), 0
+    skip = common_folder(min(paths), max(paths))
+    for path, fact in zip(paths, facts, strict=True):
+        crc = zlib.crc32(path[skip:] + f"\0{fact}\n".encode(), crc)
+    return crc
 
 
 def common_folder(first: bytes, last: bytes) -> int:

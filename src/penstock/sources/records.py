@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import threading
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
@@ -24,7 +22,7 @@ from penstock.formats.linescan import BOM
 from penstock.kernels import lines
 from penstock.kernels.library import Ints, Uint8s
 from penstock.kernels.spans import Places, Taker
-from penstock.sources.paths import FileNames, beyond, common_folder, local_files
+from penstock.sources.paths import FileNames, beyond, crc_of_files, local_files, words_of_files
 
 RECORD_SUMS = "crc32c"
 """Column of an index: the check sum of each record, where the file itself has none."""
@@ -280,25 +278,22 @@ class RecordSource:
 
     def fingerprint(self) -> dict[str, Any]:
         """Return format, count, and a check sum of names below the common folder, sizes, counts and check sums of the files."""
-        names, indices = [os.fsencode(name) for name in self.table.names], self.table.indices
-        skip = common_folder(min(names), max(names))
-        crc = 0
+        indices = self.table.indices
         facts = zip(indices.sizes.tolist(), np.diff(indices.starts).tolist(), indices.crcs.tolist(), strict=True)
-        for name, (size, count, crc32c), etag in zip(names, facts, indices.etags or repeat("", len(names)), strict=True):
-            crc = zlib.crc32(name[skip:] + f"\0{size} {count} {crc32c} {etag}\n".encode(), crc)
+        etags = indices.etags or repeat("", len(indices.sizes))
         return {
             "kind": f"records/{self._format.kind}",
             "options": self._format.options,
             "count": len(self),
-            "num_files": len(names),
-            "files_crc32": crc,
+            "num_files": len(indices.sizes),
+            "files_crc32": crc_of_files(
+                self.table.names, (f"{size} {count} {crc} {etag}" for (size, count, crc), etag in zip(facts, etags, strict=True))
+            ),
         }
 
     def label(self) -> str:
         """Return the call with the numbers of elements and files."""
-        names = self.table.names
-        more = "" if len(names) == 1 else f" and {len(names) - 1} more"
-        return f"{self._caller}({shown(names[0])}{more}, {len(self)} elements)"
+        return f"{self._caller}({words_of_files(self.table.names)}, {len(self)} elements)"
 
 
 def most_at_once(storage: Storage, mean_bytes: int) -> int:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._contracts.element import mapped
 from penstock.errors import PlanError, RecordError
 from penstock.formats.arrow import ColumnForm, Fixed, column_values, columns_of, one_line, pyarrow
 from penstock.kernels.library import Ints
@@ -76,7 +77,7 @@ class DatasetRows:
                     fix="give the dataset without a format, d.with_format(None), where it is None; or leave it out with on_error=ps.Skip()",
                 )
             values = np.array(values) if isinstance(values, np.ndarray) else values  # of its own, not a view of the table
-            columns[name] = _tensor(values) if self._is_torch else values
+            columns[name] = mapped(values, _tensor, (np.ndarray, np.generic)) if self._is_torch else values
         if self._asked is not None:
             found = [self._asked[index] for index in indices]
             columns |= {name: [row[name] for row in found] for name in self._asked.column_names}
@@ -107,14 +108,9 @@ def _stored(column: Any) -> Any:
     return column.cast(column.type.storage_type).take(pyarrow()[0].array(np.arange(len(column))))
 
 
-def _tensor(value: Any) -> Any:
-    """Return a value with a tensor in place of each number and array of numbers."""
-    if isinstance(value, dict):
-        return {name: _tensor(part) for name, part in value.items()}
-    if isinstance(value, (list, tuple)):
-        return type(value)(map(_tensor, value))
-    is_number = isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in "biufc"
-    return sys.modules["torch"].from_numpy(np.asarray(value)) if is_number else value
+def _tensor(array: Any) -> Any:
+    """Return the tensor of an array or number of NumPy that has one."""
+    return sys.modules["torch"].from_numpy(np.asarray(array)) if array.dtype.kind in "biufc" else array
 
 
 def columns_of_frame(frame: Any) -> Any:

@@ -5,7 +5,6 @@ Records of tf.train.Example are rows of dicts, and whole columns where all featu
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -21,7 +20,7 @@ from penstock._contracts.source import RowFailed
 from penstock._contracts.storage import Storage
 from penstock._contracts.transform import Scratch
 from penstock._storage import open_storage
-from penstock.errors import LengthMismatch, PenstockError, PlanError, RecordError
+from penstock.errors import PlanError, RecordError
 from penstock.formats.compression import Decompressed, check_compression, looks_like
 from penstock.formats.example import ExampleReader
 from penstock.formats.features import features_record
@@ -286,7 +285,7 @@ _PIECE_BYTES = 512 * 1024
 """Records are read, checked and parsed in pieces of about this size, which stay in the L2 cache from one to the next."""
 
 
-class ExampleSource:
+class ExampleSource(TFRecordSource):
     """Serve the features of records as dicts. Any record at any time, from any thread.
 
     Args:
@@ -295,17 +294,11 @@ class ExampleSource:
     """
 
     def __init__(self, records: TFRecordSource, reader: ExampleReader) -> None:
-        self._records, self._reader = records, reader
-        lengths = records.table.columns["lengths"]
+        self.__setstate__(records.__getstate__())
+        self._reader = reader
+        lengths = self.table.columns["lengths"]
         mean = float(lengths.mean()) if len(lengths) else 1.0
         self._piece = max(16, int(_PIECE_BYTES / max(1.0, mean)))
-        self._own = threading.local()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self._records, self._reader)
-
-    def __len__(self) -> int:
-        return len(self._records)
 
     def gather(self, indices: Sequence[int], rows: list[Any]) -> None:
         """Append {name: value} per index; where one is bad, those before it are appended.
@@ -314,51 +307,22 @@ class ExampleSource:
             RecordError: a check sum is wrong, the record is no Example, or not what was declared; with a note that names the record.
             OSError, SourceError: a file cannot be read, with a note that names the record.
         """
-        places = np.asarray(indices, np.int64)
-        for begin in range(0, len(places), self._piece):
-            self._gather_piece(places[begin : begin + self._piece], rows)
-
-    def group_starts(self) -> Ints:
-        """Return where each file with records begins, and the number of all."""
-        return self._records.group_starts()
-
-    @property
-    def rows_at_once(self) -> int:
-        """Return how many records should be asked for at once, at least."""
-        return self._records.rows_at_once
-
-    def describe(self, index: int) -> str:
-        """Name record, file and offset."""
-        return self._records.describe(index)
-
-    def input_files(self) -> Iterator[str]:
-        """Give the full path of each file of this machine."""
-        return self._records.input_files()
+        for begin in range(0, len(indices), self._piece):
+            super().gather(indices[begin : begin + self._piece], rows)
 
     def fingerprint(self) -> dict[str, Any]:
         """Return that of the records, and the features."""
-        return {**self._records.fingerprint(), "features": features_record(self._reader.features)}
+        return {**super().fingerprint(), "features": features_record(self._reader.features)}
 
     def label(self) -> str:
         """Return the call with the numbers of elements and files, and the features."""
-        return f"{self._records.label()[:-1]}, features {', '.join(self._reader.features)})"
+        return f"{super().label()[:-1]}, features {', '.join(self._reader.features)})"
 
-    def _gather_piece(self, places: Ints, rows: list[Any]) -> None:
-        try:
-            data, starts, lengths = self._read(places)
-        except LengthMismatch:
-            raise  # no record can be named
-        except (OSError, PenstockError) as error:
-            if len(places) == 1:
-                add_note(error, f"reading {self.describe(int(places[0]))}")
-                raise
-            # Which one it was is found by asking for each; where none fails again, the elements are as good as any.
-            for place in range(len(places)):
-                self._gather_piece(places[place : place + 1], rows)
-            return
-        failed = self._check(data, starts, lengths, places)
+    def _decode(self, data: Uint8s, begins: Ints, ends: Ints, places: Ints, rows: list[Any]) -> None:
+        lengths = ends - begins
+        failed = self._check(data, begins, lengths, places)
         num_good = len(places) if failed is None else failed.row
-        starts, lengths = starts[:num_good] + HEADER_BYTES, lengths[:num_good] - (HEADER_BYTES + FOOTER_BYTES)
+        starts, lengths = begins[:num_good] + HEADER_BYTES, lengths[:num_good] - (HEADER_BYTES + FOOTER_BYTES)
         try:
             rows.extend(self._reader.rows(data, starts, lengths))
         except RowFailed as bad:
@@ -368,20 +332,14 @@ class ExampleSource:
         if failed is not None:
             raise failed.error
 
-    def _read(self, places: Ints) -> tuple[Uint8s, Ints, Ints]:
-        """Return bytes in working memory of this thread, and where each frame begins in them and its length."""
-        data, begins, ends = self._records.read(places, Scratch.of(self._own))
-        return data, begins, ends - begins
-
     def _check(self, data: Uint8s, starts: Ints, lengths: Ints, places: Ints) -> RowFailed | None:
         """Check all frames with one call; return the failure of the first bad one."""
-        records = self._records
-        statuses = check_frames(data, starts, lengths, check_data=records.check_crc)
+        statuses = check_frames(data, starts, lengths, check_data=self.check_crc)
         if statuses is None:
             return None
         row = int(np.flatnonzero(statuses)[0])
         span = data.data[int(starts[row]) : int(starts[row] + lengths[row])]
-        return RowFailed(row, bad_record(records.table, int(places[row]), FrameStatus(int(statuses[row])), span))
+        return RowFailed(row, bad_record(self.table, int(places[row]), FrameStatus(int(statuses[row])), span))
 
 
 class ExampleColumns(ExampleSource):
@@ -419,11 +377,12 @@ class ExampleColumns(ExampleSource):
 
     def _parse_stream(self, places: Ints, out: list[NDArray[Any]]) -> int:
         """Read, check and parse as many as that can be done with by one call; return how many. The next one may be bad."""
-        taker = self._reader.taker(out, check_crc=self._records.check_crc)
-        return 0 if taker is None else self._records.stream(places, Scratch.of(self._own), (self._piece, _PIECE_BYTES), taker)
+        taker = self._reader.taker(out, check_crc=self.check_crc)
+        return 0 if taker is None else self.stream(places, Scratch.of(self._own), (self._piece, _PIECE_BYTES), taker)
 
     def _parse_piece(self, places: Ints, out: list[NDArray[Any]]) -> None:
-        data, starts, lengths = self._read(places)
+        data, starts, ends = self.read(places, Scratch.of(self._own))
+        lengths = ends - starts
         failed = self._check(data, starts, lengths, places)
         if failed is not None:
             places, out = places[: failed.row], [column[: failed.row] for column in out]

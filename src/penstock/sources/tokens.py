@@ -26,7 +26,7 @@ from penstock.formats import linescan
 from penstock.kernels.library import Ints
 from penstock.kernels.spans import FLAGS
 from penstock.kernels.tokens import OUTSIDE, TokenFailure, read_windows
-from penstock.sources.paths import beyond, local_files, spread
+from penstock.sources.paths import FileNames, beyond, local_files, spread, words_of_files
 from penstock.sources.records import most_at_once
 
 _FIELD = "tokens"
@@ -166,11 +166,9 @@ class TokenSource:
         per_file = np.diff(self._starts)
         covered = np.where(per_file > 0, (per_file - 1) * self._stride + self._width, 0)
         num_left = int(np.maximum(self._files.counts - covered, 0).sum())
-        name, num_files = shown(self._storage.name(0)), len(per_file)
-        more = "" if num_files == 1 else f" and {num_files - 1} more"
         left = f", {num_left} tokens behind the last windows" if num_left else ""
         held = f"{int(self._files.counts.sum())} {self._files.dtype}"
-        return f"read_tokens({name}{more}, {self._width - 1}, {held}, {self._length} elements{left})"
+        return f"read_tokens({words_of_files(FileNames(self._storage))}, {self._width - 1}, {held}, {self._length} elements{left})"
 
     def _place(self, index: int) -> tuple[int, int]:
         """Return the file of a window and its first token there."""
