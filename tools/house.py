@@ -39,7 +39,7 @@ COUNTED_TOKENS = (tokenize.NAME, tokenize.OP, tokenize.NUMBER)
 TANGLED = 12
 ROUNDED = {"source lines": 500, "_engine lines": 100, "tokens of src": 500, "tokens of tests": 500, "words of docs": 500}
 """Measures whose ceilings are rounded up, so that a fix of a few lines passes."""
-OPTION = re.compile(r"(\w+|\})=|\b(?:above|below|beside) ([\w{}]+)\(|\b(Skip|Replace)\b")
+OPTION = re.compile(r"(\w+|\})=|\b(?:before|after|beside) ([\w{}]+)\(|\b(Skip|Replace)\b")
 """An option in the text of an error: `name=`, an operator beside another one, a policy. A brace is a name that is filled in."""
 CEILING = re.compile(r'^"(.+)" = \{ ceiling = (\d+)', re.MULTILINE)
 """A measure in the file of ceilings."""

@@ -80,7 +80,7 @@ def test_modes_are_counted_where_they_are_made(tmp_path: Path) -> None:
         ("PlanError('record= of a replay', where='feed', fix='leave replay= out')", "record, replay"),
         ("PlanError(f'{name}={value!r} needs x', where='feed', fix=f'give executor={value}')", "executor, }"),
         ("PlanError('ordered=False', where='shuffle()', fix='leave Skip out')", "on_error, ordered"),
-        ("ValueError(f'concurrency= below {operator}()')", "concurrency, {}"),
+        ("ValueError(f'concurrency= before {operator}()')", "concurrency, {}"),
         ("_refused('device', value, 'names one', 'leave sharding= out')", "device, sharding"),
         ("_refused(name, value, 'has no meaning', 'give output= too')", "output, }"),
         ("PlanError(f'seed={seed} is none', where='shuffle()', fix='give seed=1 above')", ""),

@@ -73,6 +73,15 @@ def count_argument(value: Any, name: str, operator: str, *, least: int = 0) -> i
     return number
 
 
+def part_arguments(index: Any, count: Any, names: tuple[str, str], operator: str) -> tuple[int, int]:
+    """Return the number of a part, and how many there are, as ints."""
+    count = count_argument(count, names[1], operator, least=1)
+    index = count_argument(index, names[0], operator)
+    if index >= count:
+        raise PlanError(f"{names[0]}={index} of {names[1]}={count}", where=f"{operator}()", fix=f"give {names[0]} as 0..{count - 1}")
+    return index, count
+
+
 def index_argument(value: Any) -> int:
     """Return the i of `ds[i]` as an int, which may be negative."""
     number = whole_number(value)

@@ -365,10 +365,7 @@ class OrderMethods(Chaining):
     def shard(self, num_shards: int, index: int) -> Dataset:
         """Keep elements index, index + num_shards, ...: one rank's part. All shards together are the whole, in its order."""
         check.not_as_completed(self._root, "shard")
-        num_shards = check.count_argument(num_shards, "num_shards", "shard", least=1)
-        index = check.count_argument(index, "index", "shard")
-        if index >= num_shards:
-            raise PlanError(f"index={index} of num_shards={num_shards}", where="shard()", fix=f"give an index in 0..{num_shards - 1}")
+        index, num_shards = check.part_arguments(index, num_shards, ("index", "num_shards"), "shard")
         return self._with(plan.Shard(child=self._root, num_shards=num_shards, index=index))
 
     def shard_by_rank(
@@ -403,10 +400,7 @@ class OrderMethods(Chaining):
         own, count = (rank, num_ranks) if given else current_rank()
         if own is None or count is None:
             raise PlanError("one of rank= and num_ranks= is missing", where="shard_by_rank()", fix="give both, or none of them")
-        count = check.count_argument(count, "num_ranks", "shard_by_rank", least=1)
-        own = check.count_argument(own, "rank", "shard_by_rank")
-        if own >= count:
-            raise PlanError(f"rank={own} of num_ranks={count}", where="shard_by_rank()", fix=f"give a rank in 0..{count - 1}")
+        own, count = check.part_arguments(own, count, ("rank", "num_ranks"), "shard_by_rank")
         shard = plan.Shard(child=self._root, num_shards=count, index=own, even=even, found=not given)
         return self._with(check.rank_shard(shard))
 
