@@ -1,13 +1,14 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import penstock as ps
-from penstock._engine.chunk import Chunk, Claim, Token
-from penstock._engine.compute import compute
+from penstock._engine.chunk import BatchItem, Chunk, Claim, Token
+from penstock._engine.compute import compute, compute_batches
 from penstock._engine.error_policy import ErrorHandler
 from penstock._engine.lowering import lower
 from penstock._engine.program import Policies
@@ -54,3 +55,19 @@ def test_a_row_that_ended_worker_processes_fails_unseen_and_each_other_row_is_an
     outcome = compute(segment.plan, item, chunk.rows, worker, handler)
     assert (outcome.end, outcome.failure, announced) == (chunk.num_rows, None, [row for row in range(chunk.num_rows) if row != 1])
     assert [(lost.row, str(lost.error).partition("\n")[0], lost.site) for lost in outcome.lost] == [(1, "it was killed", "stage 'look'")]
+
+
+def test_a_batch_that_ended_worker_processes_fails_unseen_and_names_what_runs_above_batches() -> None:
+    plan = lower(numbers(6).batch(2).map(fails_at(), name="above")._root).segments[0]
+    batches = [np.array([number, number + 1]) for number in (0, 2, 4)]
+    epochs, positions = np.zeros(3, np.int64), np.arange(3)
+    item = BatchItem(
+        batches, None, None, [(epochs, positions)] * 2, {}, 0, {}, frozenset(), {2: WorkerDied("it was killed", where="", fix="")}
+    )
+    worker, announced = WorkerContext(0), []
+    worker.announce_row = announced.append
+    plan = replace(plan, batch_ops=tuple(op for op in plan.batch_ops if getattr(op, "name", "") == "above"))
+    outcome = compute_batches(plan, item, worker)
+    assert announced == [0, 1]
+    assert outcome.failure is not None
+    assert (outcome.end, outcome.failure.stage, type(outcome.failure.error)) == (2, "above", WorkerDied)
