@@ -300,6 +300,10 @@ def test_slow_samples_are_named() -> None:
         "slow samples in stage 'decode' are the bottleneck: about 12 of 1,000 elements took 75 % of its time, the others 1.50 ms each; the "
         "slowest are epoch 0 index 17 (0.90 s, a.jpg), epoch 0 index 4 (0.50 s)"
     )
+    assert "ordered=False for whole batches" in verdict.change
+    unordered = dataclasses.replace(with_consumer(snapshot(slow, wait=0.3), most=3), in_order=False, memory_bytes=48_000_000)
+    assert "memory_bytes (48 MB) has room for 3 batches, so few others went on meanwhile: raise it to" in judge(unordered).change
+    assert judge(with_consumer(unordered, most=40)).change == "look at these elements; others went on meanwhile"
     assert judge(snapshot(dataclasses.replace(slow, num_slow=400), wait=0.3)).kind == "unclear"  # those are no exceptions
     crowded = dataclasses.replace(slow, cpu_s=3.0, watched_s=20.0, queued_s=15.0)
     assert judge(dataclasses.replace(snapshot(crowded, wait=0.3), machine_share=1.0)).kind == "crowded"

@@ -17,6 +17,7 @@ class RunBegun(NamedTuple):
         concurrency: that of the stages that have one, by name.
         in_program: the stages that one thread of the program runs, because they call functions of the user's.
         is_stream: whether one thread reads a generator or an iterator.
+        in_order: whether nothing goes on before what comes earlier in the order is finished.
         no_processes: why worker processes cannot run it; empty where they can, or that was not tried.
     """
 
@@ -25,6 +26,7 @@ class RunBegun(NamedTuple):
     concurrency: Mapping[str, int] = MappingProxyType({})
     in_program: Set[str] = frozenset()
     is_stream: bool = False
+    in_order: bool = True
     no_processes: str = ""
 
 

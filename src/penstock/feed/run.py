@@ -72,7 +72,7 @@ class Run:
         if self._engine is not engine:  # `close` came meanwhile
             return
         placement = self._placement
-        plan = engine.memory_bytes, engine.concurrency, engine.in_program, engine.reads_stream
+        plan = engine.memory_bytes, engine.concurrency, engine.in_program, engine.reads_stream, not engine.plans[0].unordered
         self.announce(RunBegun(time.perf_counter_ns(), *plan, placement.hindrance))
         while placement.notices:
             self.announce(Notice(time.perf_counter_ns(), "executor", placement.notices.pop(0)))

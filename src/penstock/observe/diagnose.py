@@ -339,8 +339,19 @@ def _slow(snapshot: Snapshot, stage: StageStats) -> Verdict | None:
         finding=f"slow samples in stage '{stage.name}' are the bottleneck: about {stage.num_slow:,} of {stage.num_elements:,} elements took"
         f" {_percent(stage.slow_s / stage.busy_s)} of its time, the others {_micros(stage.median_us)} each; the slowest are"
         f" {', '.join(_sample(one) for one in stage.slowest[:3])}",
-        change="look at these elements; with as_completed() before batch(), or ordered=False for whole batches, others go on meanwhile",
+        change=f"look at these elements; {_meanwhile(snapshot, len(stage.workers))}",
     )
+
+
+def _meanwhile(snapshot: Snapshot, num_workers: int) -> str:
+    """Say what goes on while a slow element is computed, or what would let others go on."""
+    if snapshot.in_order:
+        return "with as_completed() before batch(), or ordered=False for whole batches, others go on meanwhile"
+    most, wanted = snapshot.consumer.most, num_workers + 2
+    if not 0 < most < wanted:
+        return "others went on meanwhile"
+    room = f"memory_bytes ({_mega(snapshot.memory_bytes)}) has room for {most} batches"
+    return f"{room}, so few others went on meanwhile: raise it to {_mega(snapshot.memory_bytes // most * wanted)}"
 
 
 def _sample(sample: SlowSample) -> str:

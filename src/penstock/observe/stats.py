@@ -257,6 +257,7 @@ class Snapshot:
     include those before the state that the run began with; they may be ahead of what was delivered, as the reading is. `in_line` says
     that the thread that took the batches made them too. `memory_bytes` is the budget for what is in flight, 0 where that is not known.
     `num_before_first` elements were read before the first delivery. `is_stream` says that one thread reads a generator or an iterator,
+    `in_order` that nothing goes on before what comes earlier in the order is finished,
     `is_alone` that some of the worker threads stand by, because they did not make it faster; `no_processes` why worker processes cannot be.
     """
 
@@ -275,6 +276,7 @@ class Snapshot:
     memory_bytes: int = 0
     num_before_first: int = 0
     is_stream: bool = False
+    in_order: bool = True
     is_alone: bool = False
     no_processes: str = ""
     memory: MemoryStats = MemoryStats()  # noqa: RUF009 - a frozen value
@@ -461,6 +463,7 @@ class Stats:
                 memory_bytes=self._run.memory_bytes,
                 num_before_first=self._num_before_first,
                 is_stream=self._run.is_stream,
+                in_order=self._run.in_order,
                 is_alone=self._is_alone,
                 no_processes=self._run.no_processes,
                 memory=memory,
