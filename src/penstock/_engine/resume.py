@@ -288,7 +288,8 @@ def restored(root: Node, state: Any, dataset: list[dict[str, Any]], *, strict: b
                 f"the state was saved with shard{_words(record['shard'])} and this plan has shard{_words(shards)}; a state moves to "
                 "another number of shards only when nothing but map, batch, repeat and prefetch stands after the shard",
                 where="load_state_dict()",
-                fix="resume with the same shards, or put shard() after shuffle and filter",
+                fix="resume with the same shards, or put shard() after shuffle and filter; with ordered=False and as_completed() a state never "
+                "moves",
             )
         if record["position"] is None:
             raise StateMismatch(
