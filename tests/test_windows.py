@@ -15,14 +15,14 @@ pytestmark = pytest.mark.slow  # `make check` has mypy, whose stubs tell what Wi
 ROOT = Path(__file__).parents[1]
 PROGRAM = Path(__file__).with_name("as_on_windows.py")
 KERNELS = ROOT / "src/penstock/kernels"
-FEW = ("_executors/test_inline.py", "kernels/test_spans.py", "sources/test_arrays.py", "sources/test_tokens.py")
+FEW = ("_workers/test_inline.py", "kernels/test_spans.py", "sources/test_arrays.py", "sources/test_tokens.py")
 FAST = (
-    "_executors/test_inline.py", "_storage/test_publish.py", "image/test_operator.py", "queues/test_exchange.py", "sources/test_arrays.py",
+    "_workers/test_inline.py", "_storage/test_publish.py", "image/test_operator.py", "queues/test_exchange.py", "sources/test_arrays.py",
     "sources/test_folder.py", "sources/test_jsonl.py", "sources/test_parquet.py", "sources/test_tar.py", "sources/test_tfrecord.py",
     "sources/test_tokens.py",
 )  # fmt: skip
 ALL = (
-    "_executors/test_inline.py", "_executors/test_threads.py", "_storage/test_opening.py", "_storage/test_publish.py", "image",
+    "_workers/test_inline.py", "_workers/test_threads.py", "_storage/test_opening.py", "_storage/test_publish.py", "image",
     "queues", "sources", "test_feed.py",
 )  # fmt: skip
 ON_PURPOSE = {

@@ -18,16 +18,16 @@ from findings import Module, finish, python_modules, root_of
 PACKAGE = "src/penstock"
 
 BROAD_HANDLERS = (
-    "_contracts/failing.py",
-    "_contracts/process.py",
-    "_executors/processes.py",
-    "_executors/threads.py",
+    "_system/failing.py",
+    "_system/process.py",
+    "_workers/processes.py",
+    "_workers/threads.py",
     "_storage/requests.py",
     "_engine/error_policy.py",
     "_ops/map.py",
     "_ops/map.py",
-    "_executors/ray_actor.py",  # the same, of an actor
-    "_processes/entry.py",
+    "_workers/ray_actor.py",  # the same, of an actor
+    "_workers/entry.py",
     "cli/doctor.py",
     "_engine/turns.py",
     "queues/runner.py",

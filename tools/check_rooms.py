@@ -23,7 +23,7 @@ EXTRAS = {
     "pyarrow": ("formats",),
     "obstore": ("_storage",),
     "rich": ("observe",),
-    "ray": ("_executors", "cli"),
+    "ray": ("_workers", "cli"),
     "simplejpeg": ("cli", "image"),
     "tensorflow": ("adapters", "cli"),
     "torch": ("adapters", "cli"),
@@ -31,7 +31,7 @@ EXTRAS = {
 }
 """Optional packages, and the rooms whose functions may import them: never at module level."""
 
-DEPENDENCIES = {"cloudpickle": ("_processes",)}
+DEPENDENCIES = {"cloudpickle": ("_workers",)}
 """Packages beside NumPy that are always there, and the rooms that may import them."""
 
 SLOW_TO_IMPORT = {
@@ -50,7 +50,7 @@ UNSEEN = {"_engine": ("formats", "image", "observe", "sources")}
 """Rooms below that a room must not see all the same: the engine announces events and asks protocols."""
 
 READS_ENVIRONMENT = ("cli", "kernels")
-ASKS_ENVIRONMENT = ("_contracts/memory.py", "sources/indexing.py", "adapters/ranks.py", "_processes/executed.py")
+ASKS_ENVIRONMENT = ("_system/memory.py", "sources/indexing.py", "adapters/ranks.py", "_workers/executed.py")
 """Modules that may ask the environment where the user's folders are, which rank of how many this process is, and what a child gets."""
 
 

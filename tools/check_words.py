@@ -17,7 +17,7 @@ from check_sizes import DEFINITIONS
 from findings import Module, finish, python_modules, root_of
 
 CEILINGS = "tools/house.toml"
-ENGINE = ("_engine", "_executors", "feed")
+ENGINE = ("_engine", "_workers", "feed")
 BLOCKS = (*ENGINE, "_ops")
 FOLDS = ("_order",)
 PACKING = ("cli", "formats", "jobs", "packing")

@@ -20,7 +20,7 @@ import numpy as np
 import penstock as ps
 import photographs
 from model import PatchNet
-from penstock._contracts.memory import available_cpus
+from penstock._system.memory import available_cpus
 from penstock.cli.screen import Screen, percent, seconds, size
 from penstock.errors import PenstockError
 from penstock.observe.diagnose import judge

@@ -19,8 +19,8 @@ from penstock._engine.scheduler import Scheduler
 from penstock._engine.segment import READER, SHARED
 from penstock._engine.slots import anonymous_memory
 from penstock._engine.watchdog import Watch, WorkerMonitor, element_of, pool_words
-from penstock._executors.threads import work
 from penstock._ops.worker import WorkerContext
+from penstock._workers.threads import work
 from penstock.errors import FeedStalled
 
 LIMIT_S = 30.0

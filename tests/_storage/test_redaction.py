@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock._storage.urls import redacted
+from penstock._system.text import redacted
 
 SECRETS = [
     "https://user:hunter2@example.org/data.txt",

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock._processes.failure import Failure
+from penstock._workers.failure import Failure
 from penstock.cli.screen import place_of, told
 
 HEADER = "an error of your own code (PENSTOCK_TRACEBACK=1 shows all of the traceback)"

@@ -164,7 +164,7 @@ def copied(to: Path) -> Path:
 
 RECIPES = {
     "an operator": (OPERATOR, ["_plan/node.py", "_ops/reading.py", "_engine/lowering.py", "dataset/operators.py"]),
-    "an executor": (EXECUTOR, ["_executors/plain.py", "__init__.py"]),
+    "an executor": (EXECUTOR, ["_workers/plain.py", "__init__.py"]),
 }
 
 
@@ -220,7 +220,7 @@ def test_the_table_has_every_file_of_the_engine_and_tests_that_are_there() -> No
 
 
 def test_every_path_that_the_page_names_is_there() -> None:
-    new = {"sources/squares.py", "_executors/plain.py", "observe/longest.py"}
+    new = {"sources/squares.py", "_workers/plain.py", "observe/longest.py"}
     prose = re.sub(r"^```.*?^```$", "", PAGE, flags=re.MULTILINE | re.DOTALL)
     names = set(re.findall(r"`((?:tests/|docs/|\w+/)[\w/]*(?:\.\w+)?)`", prose)) - new
     missing = [name for name in sorted(names) if not ((PACKAGE / name).exists() or (ROOT / name).exists())]

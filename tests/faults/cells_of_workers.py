@@ -32,7 +32,7 @@ from faults.cells import (
 from faults.ways import notes
 
 import penstock as ps
-from penstock._processes.child import Child
+from penstock._workers.child import Child
 
 SIZE, PLACE = 120, 77
 PROCESSES = ("processes",)

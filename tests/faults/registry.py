@@ -32,7 +32,7 @@ _RANKS, _COORDINATION, _LOAD = "faults/test_ranks.py", "faults/test_coordination
 _COORDINATOR, _FORKED = "faults/test_coordinator.py", "faults/test_forked_feeds.py"
 _HELD, _EVERYTHING = "faults/test_resume_operators.py", "faults/test_everything.py"
 _ENQUEUER, _IN_PROCESSES, _IN_THREADS = "enqueuer/test_enqueuer.py", "enqueuer/test_in_processes.py", "enqueuer/test_in_threads.py"
-_CHILD, _ENTRY, _OUTBOX = "_processes/test_child.py", "_processes/test_entry.py", "_processes/test_outbox.py"
+_CHILD, _ENTRY, _OUTBOX = "_workers/test_child.py", "_workers/test_entry.py", "_workers/test_outbox.py"
 _LISTFILE, _LISTPARSE, _FILES = "sources/test_listfile.py", "sources/test_listparse.py", "sources/test_files.py"
 
 _ROWS = (

@@ -400,9 +400,9 @@ def test_an_event_loop_that_does_not_read_its_wake_up_pipe_holds_up_nobody_for_e
 
 def test_a_wake_up_pipe_that_is_full_loses_no_call() -> None:
     """The same one level down: 100,000 calls from another thread into a loop that is blocked all the time."""
-    from penstock._contracts.process import Breaker
     from penstock._engine.watchdog import Watch
-    from penstock._executors.event_loop import EventLoop
+    from penstock._system.process import Breaker
+    from penstock._workers.event_loop import EventLoop
 
     class Nobody:
         awaited: ClassVar[dict[str, Any]] = {}

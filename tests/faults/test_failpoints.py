@@ -20,9 +20,8 @@ from faults.cells import EXECUTORS, check_same, reference, taken
 from faults.jobs_in_workers import claimed, large_row, ragged, words
 
 import penstock as ps
-from penstock._executors import remote
 from penstock._ops import rows
-from penstock._processes import arena, outbox, pipe
+from penstock._workers import arena, outbox, pipe, remote
 
 pytestmark = [pytest.mark.usefixtures("fork_server"), pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="worker processes")]
 

@@ -269,7 +269,7 @@ def test_a_feed_is_not_pickled_and_says_what_is() -> None:
 
 def test_a_leaked_object_is_never_finalised() -> None:
     program = """
-from penstock._contracts.process import leak
+from penstock._system.process import leak
 class Loud:
     def __del__(self, say=print):
         say("finalised")

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock._contracts.failing import add_note, notes_of, text_of, traceback_of, traceback_text_of, words_of
+from penstock._system.failing import add_note, notes_of, text_of, traceback_of, traceback_text_of, words_of
 from penstock.errors import WorkerFailed
 
 

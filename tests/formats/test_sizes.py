@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.formats.sizes import size_words
+from penstock._system.text import size_words
 
 
 @pytest.mark.parametrize(

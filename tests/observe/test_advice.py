@@ -12,7 +12,7 @@ import pytest
 from core import core
 
 import penstock as ps
-from penstock._executors import choice
+from penstock._workers import choice
 from penstock.observe.advice import Advice, Stretch, advice
 from penstock.observe.stats import ConsumerStats, Snapshot, StageStats
 

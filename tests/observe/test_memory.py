@@ -21,7 +21,7 @@ from observe.test_curves import points_of
 
 import penstock as ps
 from penstock._contracts.event import BatchDelivered, BlockDone, Event, Notice
-from penstock._contracts.memory import FeedMemory
+from penstock._system.memory import FeedMemory
 from penstock.observe import Stats, tensorboard
 from penstock.observe import curves as curves_module
 from penstock.observe.curves import Curves, EventFile
@@ -453,8 +453,8 @@ def test_a_timeline_has_the_parts_as_counters(tmp_path: Path) -> None:
 
 
 def test_no_figure_of_memory_is_missing_where_the_system_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock._contracts.memory._text", lambda path: "")
-    monkeypatch.setattr("penstock._contracts.memory._mallinfo", lambda: None)
+    monkeypatch.setattr("penstock._system.memory._text", lambda path: "")
+    monkeypatch.setattr("penstock._system.memory._mallinfo", lambda: None)
     memory = RunMemory()
     memory.begin_once()
     with warnings.catch_warnings():

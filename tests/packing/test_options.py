@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock._contracts.memory import available_cpus
+from penstock._system.memory import available_cpus
 from penstock.errors import PlanError
 from penstock.packing.options import PackOptions, destination, options_of, workers_of
 

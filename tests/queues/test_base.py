@@ -14,7 +14,7 @@ import pytest
 from queues.crowd import LIMIT_S, Crowd, lined_up
 
 from penstock._contracts.event import BatchDelivered, BatchEnqueued, Event
-from penstock._contracts.memory import free_memory
+from penstock._system.memory import free_memory
 from penstock.errors import EnqueueCancelled, PlanError, QueueClosed, QueueTimeout, SpecError
 from penstock.queues import FIFOQueue, PaddingFIFOQueue, PriorityQueue, RandomShuffleQueue
 from penstock.queues.base import Queue, living_queues

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from penstock._system.parking import WaitBell
 from penstock.queues import ParkingLot
-from penstock.queues.stopping import WaitBell
 
 LIMIT_S = 30.0
 

@@ -8,8 +8,8 @@ import threading
 
 from queues.hands import LIMIT_S, ended, hands, until
 
+from penstock._system.frames import call_and_place, level_of_caller, where_stand, words_of_threads
 from penstock.queues import FIFOQueue, QueueRunner
-from penstock.queues.standing import call_and_place, level_of_caller, where_stand, words_of_threads
 
 
 def test_the_line_of_the_user_is_named_and_not_pythons_inside_it() -> None:

@@ -13,8 +13,8 @@ from sources.marks import Marked, marked
 from sources.memory import growth, needs_proc
 
 import penstock as ps
-from penstock._processes.shared_pickle import FilePart, pickle_apart
 from penstock._storage import open_storage
+from penstock._workers.shared_pickle import FilePart, pickle_apart
 from penstock.errors import RecordError
 from penstock.formats.index import Indices, joined
 from penstock.sources import indexing

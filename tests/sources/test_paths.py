@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock._storage.urls import shown
+from penstock._system.text import shown
 from penstock.sources.paths import pack_paths
 
 names = st.binary(min_size=1, max_size=40).filter(lambda name: b"\0" not in name).map(os.fsdecode)

@@ -79,8 +79,8 @@ def test_a_broad_handler_passes_only_when_it_ends_in_raise(tmp_path: Path, capsy
 
 
 def test_the_worker_loop_may_keep_every_error_and_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert check(tmp_path, "try:\n    f()\nexcept BaseException as error:\n    keep(error)\n", name="_executors/threads.py") == 0
-    assert "src/penstock/_executors/threads.py:3: broad handler, allowed here" in capsys.readouterr().out
+    assert check(tmp_path, "try:\n    f()\nexcept BaseException as error:\n    keep(error)\n", name="_workers/threads.py") == 0
+    assert "src/penstock/_workers/threads.py:3: broad handler, allowed here" in capsys.readouterr().out
 
 
 def test_a_narrow_handler_may_end_as_it_likes(tmp_path: Path) -> None:

@@ -1,1 +1,1 @@
-"""Frozen values and protocols that every other room may import, and that import nothing but NumPy and errors."""
+"""Frozen values and protocols that every room above may import."""

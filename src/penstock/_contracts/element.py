@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._contracts.failing import attempt
+from penstock._system.failing import attempt
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike

@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from penstock._contracts.arguments import flag, real_number, whole_number
 from penstock._contracts.policy import Policy, Raise, checked_policy
-from penstock._contracts.process import refuse_on_windows
+from penstock._system.process import refuse_on_windows
 from penstock.errors import PlanError
 
 _ON_STALL = ("raise", "warn", "skip")

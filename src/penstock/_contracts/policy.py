@@ -8,7 +8,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 from penstock._contracts.arguments import path_name, real_number, whole_number
-from penstock._contracts.failing import ReadBrokenOff
+from penstock._system.failing import ReadBrokenOff
 from penstock.errors import PlanError
 
 Errors = type[Exception] | tuple[type[Exception], ...]

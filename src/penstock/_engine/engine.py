@@ -12,8 +12,6 @@ from functools import partial
 from typing import Any
 
 from penstock._contracts.event import BlockDone, Event, Fill, Listener, Notice, RowsPacked
-from penstock._contracts.memory import FeedMemory
-from penstock._contracts.process import Breaker
 from penstock._engine.async_calls import ended, failed_call
 from penstock._engine.chunk import Buffer, Chunk, Claim, Failure, LossCounts, Outcome, Token
 from penstock._engine.compute import HERE, Computer
@@ -31,10 +29,12 @@ from penstock._ops.block import Block
 from penstock._ops.draws import Draws
 from penstock._ops.map import AwaitedOp, CallResult
 from penstock._ops.worker import WorkerContext
+from penstock._system.frames import level_of_caller
+from penstock._system.memory import FeedMemory
+from penstock._system.parking import ParkingLot
+from penstock._system.process import Breaker
 from penstock.errors import FeedStalled
 from penstock.kernels import slow_twins
-from penstock.queues import ParkingLot
-from penstock.queues.standing import level_of_caller
 
 __all__ = ["Engine"]
 

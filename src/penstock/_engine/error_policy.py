@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 from penstock._contracts.event import ElementRetried, Event
-from penstock._contracts.failing import add_note, argument_of, cause_of, notes_of, traceback_of, words_of, would_end
 from penstock._contracts.policy import Policy, Raise, Replace, Retry, Skip, decide
 from penstock._engine.chunk import Entry, Failure, KnownLoss, LossCounts, LostElement, merged
 from penstock._engine.program import Policies
 from penstock._ops.block import ElementFailed, EmptyBatch
+from penstock._system.failing import add_note, argument_of, cause_of, notes_of, traceback_of, words_of, would_end
 from penstock.errors import PenstockError, StopRaised, TooManySkipped
 
 __all__ = [

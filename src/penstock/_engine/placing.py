@@ -7,10 +7,10 @@ from dataclasses import is_dataclass, replace
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from penstock._contracts.ownership import users_of
 from penstock._engine.program import IN_PROGRAM, SHARED, FilterStep, Program, SegmentPlan, StagePlan
 from penstock._ops.operator import Leaf, Operator
 from penstock._ops.reading import ReadLeaf
+from penstock._system.ownership import users_of
 
 __all__ = ["apart", "functions_in", "names_of_users", "seeds_generators", "together"]
 

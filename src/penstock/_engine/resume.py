@@ -288,8 +288,7 @@ def restored(root: Node, state: Any, dataset: list[dict[str, Any]], *, strict: b
                 f"the state was saved with shard{_words(record['shard'])} and this plan has shard{_words(shards)}; a state moves to "
                 "another number of shards only when nothing but map, batch, repeat and prefetch stands after the shard",
                 where="load_state_dict()",
-                fix="resume with the same shards, or put shard() after shuffle and filter; with ordered=False and as_completed() a state never "
-                "moves",
+                fix="resume with the same shards, or put shard() after shuffle and filter; states of ordered=False never move",
             )
         if record["position"] is None:
             raise StateMismatch(

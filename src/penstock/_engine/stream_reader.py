@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from penstock._contracts.element import WEIGHTLESS, bytes_of
-from penstock._contracts.failing import add_note
 from penstock._contracts.source import IndependentPasses, StatefulStream, StreamSource
 from penstock._engine.chunk import Chunk, Failure, StreamState, Token
 from penstock._engine.tuning import BlockSize, followed
 from penstock._ops.block import UNLIMITED, Block, ElementFailed
 from penstock._order.arithmetic import INFINITE
 from penstock._order.runs import Runs
+from penstock._system.failing import add_note
 from penstock.errors import LengthMismatch, StateUnavailable
 
 __all__ = ["Reader"]

@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from itertools import count
 from typing import Any, TypeVar
 
-from penstock._contracts.ownership import users_of
-from penstock._contracts.process import call_in_forked
 from penstock._engine.placing import functions_in
 from penstock._engine.program import IN_PROGRAM, Program, SegmentPlan
-from penstock.queues import ParkingLot
+from penstock._system.ownership import users_of
+from penstock._system.parking import ParkingLot
+from penstock._system.process import call_in_forked
 
 __all__ = ["Errands", "Gate", "Stopped", "Turns"]
 

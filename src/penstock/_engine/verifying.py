@@ -12,11 +12,11 @@ import numpy as np
 
 from penstock import kernels
 from penstock._contracts.element import array_of
-from penstock._contracts.failing import attempt, words_of
 from penstock._engine.chunk import WorkItem
 from penstock._engine.program import SegmentPlan
 from penstock._ops.block import Block, ElementFailed, Ints, Keys
 from penstock._ops.worker import WorkerContext
+from penstock._system.failing import attempt, words_of
 from penstock.errors import NotRepeatable
 
 __all__ = ["StepLog", "Where", "chosen", "computed_twice", "copied", "rows_twice"]

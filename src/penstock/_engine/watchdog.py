@@ -13,8 +13,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from penstock._contracts.failing import attempt
-from penstock._contracts.process import current_frames
 from penstock._engine.async_calls import AsyncCalls, Call
 from penstock._engine.chunk import Claim
 from penstock._engine.program import IN_PROGRAM
@@ -23,6 +21,8 @@ from penstock._engine.segment import READER, SHARED, Segment
 from penstock._engine.stall_report import Frame, WorkerFacts, counted_ns
 from penstock._ops.block import Block
 from penstock._ops.worker import WorkerContext
+from penstock._system.failing import attempt
+from penstock._system.process import current_frames
 
 if TYPE_CHECKING:
     import asyncio

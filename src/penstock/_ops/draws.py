@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from penstock._contracts.failing import attempt
-from penstock._contracts.process import OwnLocks
+from penstock._system.failing import attempt
+from penstock._system.process import OwnLocks
 
 _CALLS = 3
 

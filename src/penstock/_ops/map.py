@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 
 from penstock import kernels
 from penstock._contracts.element import LEAF, WEIGHTLESS, ArraySpec, bytes_of, entries_of, flatten, kind_of, map_leaves, spec_of
-from penstock._contracts.failing import cause_of
 from penstock._contracts.policy import Policy
 from penstock._contracts.transform import BlockTransform, Scratch, Transform, Writer, WritingTransform
 from penstock._ops.block import Block, ElementFailed, Ints
 from penstock._ops.operator import OneToOne, RowSink
 from penstock._ops.stack import only_texts
 from penstock._ops.worker import WorkerContext, generator_of
+from penstock._system.failing import cause_of
 from penstock.errors import SpecError
 
 

@@ -25,7 +25,7 @@ from penstock._contracts.element import (
     structure_of,
     unflatten,
 )
-from penstock._contracts.failing import failure_of, text_of
+from penstock._system.failing import failure_of, text_of
 from penstock.errors import SpecError
 
 Names = Callable[[int], str]

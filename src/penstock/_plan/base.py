@@ -23,7 +23,7 @@ from penstock._contracts.storage import RecordStore
 from penstock._contracts.transform import Transform
 from penstock._order.arithmetic import INFINITE, Length
 from penstock._order.mixing import History
-from penstock._storage.urls import redacted
+from penstock._system.text import redacted
 from penstock.errors import PlanError, SourceError
 
 Ints = NDArray[np.int64]

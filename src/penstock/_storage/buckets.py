@@ -26,7 +26,8 @@ from penstock._storage.requests import (
     changed,
     not_there,
 )
-from penstock._storage.urls import Address, is_loopback, is_readable, key_matcher, literal_prefix, redacted
+from penstock._storage.urls import Address, is_loopback, is_readable, key_matcher, literal_prefix
+from penstock._system.text import redacted
 from penstock.errors import MissingExtra, PlanError, StorageError
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from penstock._contracts.process import refuse_on_windows
 from penstock._contracts.storage import StorageOptions, lock_file
 from penstock._contracts.transform import Scratch
+from penstock._system.process import refuse_on_windows
 from penstock.errors import StorageError
 from penstock.kernels.library import Ints, Uint8s
 

@@ -7,7 +7,8 @@ import stat
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from penstock._storage.urls import expand, missing_shards, redacted, shown
+from penstock._storage.urls import expand, missing_shards
+from penstock._system.text import redacted, shown
 from penstock.errors import PlanError, SourceError
 
 _SIDECAR = ".psidx"

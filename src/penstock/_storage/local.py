@@ -19,10 +19,10 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._contracts.process import OwnLocks
 from penstock._contracts.storage import RAW, lock_file
 from penstock._contracts.transform import Scratch
 from penstock._storage.sameness import WHOLE_BYTES, marks, sample
+from penstock._system.process import OwnLocks
 from penstock.errors import IndexStale, SourceError
 from penstock.kernels import spans
 from penstock.kernels.library import Ints, Uint8s

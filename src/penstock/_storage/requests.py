@@ -17,9 +17,10 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from penstock._contracts.process import breakable
 from penstock._contracts.storage import StorageOptions
-from penstock._storage.urls import Address, redacted
+from penstock._storage.urls import Address
+from penstock._system.process import breakable
+from penstock._system.text import redacted
 from penstock.errors import ObjectChanged, StorageError
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock._contracts.process import OwnLocks
+from penstock._system.process import OwnLocks
 
 _MASK = (1 << 64) - 1
 

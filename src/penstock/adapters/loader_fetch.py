@@ -9,9 +9,9 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from penstock._contracts.failing import add_note
-from penstock._contracts.process import in_worker_thread, worker_place
-from penstock._processes.parts import generators_in
+from penstock._system.failing import add_note
+from penstock._system.process import in_worker_thread, worker_place
+from penstock._workers.parts import generators_in
 from penstock.adapters.generators import global_states_kept, key_of, mixed, seed_global, seed_held, set_states, states_of
 from penstock.adapters.loader_order import Draw, indices_of
 

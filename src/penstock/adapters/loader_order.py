@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from penstock._processes.parts import generators_in
+from penstock._workers.parts import generators_in
 from penstock.adapters.generators import DrawingFrom, key_of
 from penstock.errors import StateMismatch
 

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from penstock._contracts.element import flatten
-from penstock._contracts.memory import available_cpus
 from penstock._contracts.transform import Transform
+from penstock._system.memory import available_cpus
 from penstock.cli.bench_source import Opened, open_source
 from penstock.cli.screen import Screen, percent, seconds
 from penstock.errors import SourceError

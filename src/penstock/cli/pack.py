@@ -9,13 +9,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from penstock._contracts.failing import add_note, notes_of
 from penstock._contracts.policy import Raise, Skip
+from penstock._system.failing import add_note, notes_of
+from penstock._system.text import size_words
 from penstock.cli.bench_source import TFRECORD, imported, open_plain, open_records, write_a_module
 from penstock.cli.screen import Screen
 from penstock.dataset.builder import Dataset
 from penstock.errors import PlanError, SourceError
-from penstock.formats.sizes import size_words
 from penstock.packing.inspect import Inspection, inspect, shown
 from penstock.packing.manifest import Manifest
 from penstock.packing.packer import Estimate, estimate, pack

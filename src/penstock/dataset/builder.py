@@ -316,7 +316,7 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods, metaclass=_DatasetKind
             Exception: what a function of the plan raises while it is measured.
         """
         from penstock._engine.lowering import explain, lower
-        from penstock._executors.choice import placed
+        from penstock._workers.choice import placed
 
         count = check.count_argument(measure, "measure", "explain")
         plan = explain(self._root, *placed(lower(self._root), self._options))

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from penstock._contracts.policy import Policy, Raise, Retry, checked_policy, decide, final
 from penstock._ops.stack import BatchSpec, stack_rows
 from penstock._plan.check import count_argument
-from penstock._processes.failure import fit_to_raise
+from penstock._workers.failure import fit_to_raise
 from penstock.errors import PlanError, SourceError, SpecError, TooManySkipped
 
 _KEPT = 100

@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from penstock._contracts.element import bytes_of
 from penstock._contracts.event import BatchDelivered, BlockDone, ElementLost, Event, Fill, Listener, Times, clocks, times_since
-from penstock._contracts.failing import attempt
-from penstock._contracts.process import refuse_on_windows
 from penstock._engine.error_policy import is_interrupt
 from penstock._plan.check import count_argument
-from penstock._processes.failure import fit_to_raise
+from penstock._system.failing import attempt
+from penstock._system.frames import call_and_place, level_of_caller, words_of_threads
+from penstock._system.process import refuse_on_windows
+from penstock._workers.failure import fit_to_raise
 from penstock.errors import EnqueueCancelled, FeedClosed, PlanError, QueueClosed, QueueTimeout, SourceError, StillRunning
 from penstock.observe.ticker import Guarded
 from penstock.queues import FIFOQueue
-from penstock.queues.standing import call_and_place, level_of_caller, words_of_threads
 
 if TYPE_CHECKING:
     from penstock.enqueuer.processes import ItemProcesses

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from penstock._contracts.event import clocks, times_since
-from penstock._processes.child import Child, stop_all, wait_any
-from penstock._processes.failure import Failure
-from penstock._processes.inbox import Inbox
-from penstock._processes.outbox import Outbox
-from penstock._processes.pipe import Pipe, PipeEnded
+from penstock._workers.child import Child, stop_all, wait_any
+from penstock._workers.failure import Failure
+from penstock._workers.inbox import Inbox
+from penstock._workers.outbox import Outbox
+from penstock._workers.pipe import Pipe, PipeEnded
 from penstock.enqueuer.enqueuer import Made, iterator_of, takes_share
 
 _MOST_LEASED = 256  # items in shared memory, each with a descriptor; those beyond are copied out

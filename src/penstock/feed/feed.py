@@ -13,10 +13,7 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from penstock._contracts.event import Fill, Listener, Notice
-from penstock._contracts.failing import add_note, cause_of, words_of
 from penstock._contracts.frameworks import refuse_loader_around, refuse_loader_worker
-from penstock._contracts.memory import FeedMemory, available_cpus
-from penstock._contracts.process import call_in_forked, leak, refuse_while_imported
 from penstock._contracts.version import VERSION
 from penstock._engine.chunk import Failure, LossCounts, Token
 from penstock._engine.error_policy import attach_others, let_go, signal_in
@@ -36,6 +33,10 @@ from penstock._ops.stack import BatchSpec
 from penstock._order.arithmetic import INFINITE
 from penstock._plan import check
 from penstock._plan.facts import known_length, lines
+from penstock._system.failing import add_note, cause_of, words_of
+from penstock._system.frames import level_of_caller
+from penstock._system.memory import FeedMemory, available_cpus
+from penstock._system.process import call_in_forked, leak, refuse_while_imported
 from penstock.errors import FeedClosed, PlanError, SpecError, StateUnavailable, StillRunning
 from penstock.feed.compiled import Compiled
 from penstock.feed.run import Run
@@ -47,7 +48,6 @@ from penstock.observe.losses import Losses
 from penstock.observe.observed import Observed
 from penstock.observe.stats import Stats, note_running, watchers
 from penstock.observe.trace import Trace
-from penstock.queues.standing import level_of_caller
 
 __all__ = ["Feed"]
 

@@ -12,8 +12,6 @@ from typing import Any
 
 from penstock._contracts.event import BatchDelivered, Event, Fill, Listener, Notice, RunBegun
 from penstock._contracts.frameworks import Output
-from penstock._contracts.memory import FeedMemory
-from penstock._contracts.process import leak, uninterrupted
 from penstock._engine.chunk import Failure, LossCounts
 from penstock._engine.engine import Engine
 from penstock._engine.resume import ResumeStep
@@ -21,9 +19,10 @@ from penstock._engine.scheduler import Ready
 from penstock._engine.slots import anonymous_memory
 from penstock._engine.tuning import TuningCache
 from penstock._engine.watchdog import Watch
-from penstock._executors.choice import Placement
-from penstock._executors.contract import Executor, abandon
-from penstock._executors.inline import InlineExecutor
+from penstock._system.memory import FeedMemory
+from penstock._system.process import leak, uninterrupted
+from penstock._workers.choice import Placement
+from penstock._workers.inline import Executor, InlineExecutor, abandon
 from penstock.feed.compiled import Compiled
 
 __all__ = ["Run"]

@@ -37,9 +37,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._contracts.process import OwnLocks
+from penstock._system.process import OwnLocks
+from penstock._system.text import size_words
 from penstock.errors import SpecError
-from penstock.formats.sizes import size_words
 
 _FORMAT = 2
 """Stands in the plan of a folder, so that records of another form are other records."""

@@ -7,8 +7,8 @@ import os
 from typing import Any, NamedTuple
 
 from penstock._contracts.event import ElementLost, Event
-from penstock._contracts.failing import notes_of, text_of, traceback_text_of
 from penstock._contracts.storage import RAW
+from penstock._system.failing import notes_of, text_of, traceback_text_of
 from penstock.errors import SourceError
 
 

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._contracts.element import is_masked
+from penstock._system.text import size_words
 from penstock.errors import PlanError, RecordError, SpecError
 from penstock.formats.compression import READ_BYTES, Compressor, Decompressed, Readable, check_compression, looks_like
-from penstock.formats.sizes import size_words
 from penstock.kernels.framing import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, UNKNOWN, FrameStatus, crc32c, find_frame, masked, scan_frames
 
 Record: TypeAlias = bytes | bytearray | memoryview | NDArray[Any]

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from penstock._contracts.process import refuse_on_windows
 from penstock._contracts.storage import lock_file
+from penstock._system.process import refuse_on_windows
 from penstock.errors import PlanError, StateDamaged, StateMismatch
 from penstock.jobs.digest import Untold, digest_of
 

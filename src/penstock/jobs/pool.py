@@ -16,14 +16,14 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from penstock._contracts.event import clocks, times_since
-from penstock._contracts.failing import add_note
 from penstock._engine.error_policy import is_interrupt
-from penstock._processes.child import Child
-from penstock._processes.failure import fit_to_raise
+from penstock._system.failing import add_note
+from penstock._system.frames import call_and_place, level_of_caller, where_stand
+from penstock._workers.child import Child
+from penstock._workers.failure import fit_to_raise
 from penstock.errors import WorkerDied
 from penstock.jobs.processes import JobProcesses, do_in
 from penstock.jobs.results import JobOutcome, Results, words_of_job
-from penstock.queues.standing import call_and_place, level_of_caller, where_stand
 
 _GRACE_S = 2.0
 _PATIENCE_S = 60.0

@@ -9,12 +9,12 @@ from functools import partial
 from typing import Any, Self
 
 from penstock._contracts.event import Times, clocks, times_since
-from penstock._contracts.failing import add_note
 from penstock._plan.base import function_name
-from penstock._processes.child import Child, stop_all
-from penstock._processes.failure import Failure
-from penstock._processes.pipe import Pipe, pickled
-from penstock._processes.sending import dumps_to_program, dumps_to_worker
+from penstock._system.failing import add_note
+from penstock._workers.child import Child, stop_all
+from penstock._workers.failure import Failure
+from penstock._workers.pipe import Pipe, pickled
+from penstock._workers.sending import dumps_to_program, dumps_to_worker
 from penstock.errors import PlanError, SpecError, WorkerDied
 from penstock.jobs.results import JobOutcome, words_of_job
 

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from penstock._contracts.element import bytes_of
 from penstock._contracts.event import BlockDone, ElementLost, ElementRetried, Listener, Notice, Times
-from penstock._contracts.failing import add_note, attempt, words_of
 from penstock._contracts.policy import Policy, Retry, Skip, decide
+from penstock._system.failing import add_note, attempt, words_of
 from penstock.errors import StopRaised, TooManySkipped, WorkerDied
 from penstock.jobs.donelist import DoneList
 

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from penstock._contracts.event import Listener
-from penstock._contracts.memory import available_cpus
 from penstock._contracts.policy import Policy, Raise, Replace, checked_policy, final
-from penstock._contracts.process import refuse_on_windows, refuse_while_imported
 from penstock._plan.base import function_name
 from penstock._plan.check import callable_argument, count_argument, no_async
+from penstock._system.memory import available_cpus
+from penstock._system.process import refuse_on_windows, refuse_while_imported
 from penstock.errors import PlanError
 from penstock.jobs.digest import Untold, digest_of
 from penstock.jobs.donelist import DoneList

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from penstock._contracts.event import BatchDelivered, Event, Fill
 from penstock._contracts.storage import RAW
-from penstock._storage.urls import redacted
+from penstock._system.text import redacted
 from penstock.errors import PlanError
 from penstock.formats.features import varint
 from penstock.formats.tfrecord import frame

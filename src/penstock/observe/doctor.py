@@ -15,8 +15,7 @@ from typing import Any, Self
 
 from penstock._contracts.event import BatchDelivered, Event, Listener
 from penstock._contracts.version import VERSION
-from penstock._storage.urls import redacted
-from penstock.formats.sizes import size_words
+from penstock._system.text import redacted, size_words
 from penstock.observe.diagnose import explain
 from penstock.observe.stats import Snapshot, Stats, watchers
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from penstock import kernels
-from penstock._contracts.memory import available_cpus, cgroup_limits, meminfo
 from penstock._contracts.version import VERSION
+from penstock._system.memory import available_cpus, cgroup_limits, meminfo
 from penstock.kernels.library import LIBRARY, why_numpy
 
 _LIBRARIES = (

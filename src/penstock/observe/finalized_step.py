@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Generic, Literal, NamedTuple, ParamSpec, TypeVar
 
 from penstock._contracts.element import parts_of
+from penstock._system.frames import level_of_caller
 from penstock.errors import PlanError, SpecError
 from penstock.observe.stats import running_feeds
 from penstock.observe.ticker import guarded
-from penstock.queues.standing import level_of_caller
 
 P = ParamSpec("P")
 R = TypeVar("R")

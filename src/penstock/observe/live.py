@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Protocol, Self, TextIO
 
 from penstock._contracts.event import Fill
-from penstock._contracts.process import call_in_forked
+from penstock._system.process import call_in_forked
 from penstock.errors import MissingExtra
 from penstock.observe.diagnose import NO_WAIT, judge
 from penstock.observe.progress import StatusLine, pace

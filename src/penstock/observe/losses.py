@@ -12,7 +12,7 @@ import numpy as np
 
 from penstock._contracts.element import flatten, leaf_paths, structure_of
 from penstock._contracts.event import ElementLost, Event, Listener, Notice
-from penstock.queues.standing import level_of_caller
+from penstock._system.frames import level_of_caller
 
 _MOST_PATHS = 5
 

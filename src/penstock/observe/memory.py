@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from penstock._contracts.event import Listener, Notice
-from penstock._contracts.memory import (
+from penstock._system.frames import level_of_caller
+from penstock._system.memory import (
     FeedMemory,
     MemoryGroup,
     freed_memory,
@@ -28,9 +29,8 @@ from penstock._contracts.memory import (
     resident_memory,
     swapped_memory,
 )
-from penstock._storage.urls import redacted
+from penstock._system.text import redacted
 from penstock.queues.base import Queue, living_queues
-from penstock.queues.standing import level_of_caller
 
 _NEAR = 0.8
 """The share of a limit in use from which on the kernel may soon kill: 100 MB are left of 512, which two threads fill in 50 ms."""

@@ -27,8 +27,8 @@ from penstock._contracts.event import (
     RunBegun,
     SlowElement,
 )
-from penstock._contracts.memory import available_cpus
-from penstock._contracts.process import OwnLocks
+from penstock._system.memory import available_cpus
+from penstock._system.process import OwnLocks
 from penstock.observe.memory import MemoryStats, RunMemory
 
 

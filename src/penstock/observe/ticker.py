@@ -14,8 +14,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from penstock._contracts.event import Event, Listener
-from penstock._contracts.failing import words_of
-from penstock.queues.standing import level_of_caller
+from penstock._system.failing import words_of
+from penstock._system.frames import level_of_caller
 
 
 def guarded(what: str, function: Callable[..., Any], *arguments: Any) -> tuple[bool, Any]:

@@ -25,11 +25,11 @@ from penstock._contracts.event import (
     Notice,
     SlowElement,
 )
-from penstock._contracts.failing import words_of
-from penstock._contracts.memory import resident_memory
-from penstock._contracts.process import call_in_forked
 from penstock._contracts.storage import RAW
-from penstock._storage.urls import redacted
+from penstock._system.failing import words_of
+from penstock._system.memory import resident_memory
+from penstock._system.process import call_in_forked
+from penstock._system.text import redacted
 from penstock.errors import PlanError
 from penstock.observe.curves import names_of
 from penstock.observe.memory import parts_of

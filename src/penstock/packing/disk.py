@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from penstock._contracts.failing import add_note
 from penstock._contracts.storage import lock_file
 from penstock._plan.base import Node, sources
 from penstock._plan.facts import input_files
 from penstock._storage.sameness import stamps
+from penstock._system.failing import add_note
 from penstock.errors import PackError, PlanError, SourceError
 from penstock.kernels.library import Ints
 from penstock.sources.files import ImageFolderSource

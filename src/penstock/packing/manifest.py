@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 
 from penstock._contracts.event import ElementLost
-from penstock._contracts.failing import text_of
 from penstock._contracts.policy import Policy
 from penstock._contracts.version import VERSION
 from penstock._plan.base import Node
 from penstock._plan.facts import identity
 from penstock._storage.listing import refuse_url
-from penstock._storage.urls import redacted
+from penstock._system.failing import text_of
+from penstock._system.text import redacted
 from penstock.dataset import opening as reading
 from penstock.dataset.builder import Dataset
 from penstock.errors import PackError, PlanError, RecordError, SourceError, SpecError

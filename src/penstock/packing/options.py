@@ -7,9 +7,9 @@ import re
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from penstock._contracts.memory import available_cpus
 from penstock._plan import check
-from penstock._storage.urls import redacted
+from penstock._system.memory import available_cpus
+from penstock._system.text import redacted
 from penstock.errors import PlanError
 from penstock.packing.encoders import COMPRESSIONS, FORMATS, SUFFIXES
 

@@ -16,13 +16,13 @@ from itertools import chain, islice
 from typing import Any, Literal
 
 from penstock._contracts.event import ElementLost, Event
-from penstock._contracts.failing import add_note, text_of
 from penstock._contracts.policy import Policy, Replace, Skip, checked_policy, final
-from penstock._contracts.process import refuse_on_windows
 from penstock._plan.base import length_of
+from penstock._system.failing import add_note, text_of
+from penstock._system.process import refuse_on_windows
+from penstock._system.text import size_words
 from penstock.dataset.builder import Dataset
 from penstock.errors import PackError, PenstockError, PlanError, SourceError, SpecError, TooManySkipped
-from penstock.formats.sizes import size_words
 from penstock.jobs import parallel_jobs
 from penstock.observe.progress import Progress
 from penstock.packing.disk import Folder, Inputs, OutFile, check_apart, check_unchanged, lock_folder, look, make_folder
@@ -181,7 +181,7 @@ def _check_sendable(split: Split) -> None:
     Raises:
         PlanError: the dataset is too large, or cannot be sent.
     """
-    from penstock._processes.sending import dumps_to_worker
+    from penstock._workers.sending import dumps_to_worker
 
     try:
         data = dumps_to_worker(split)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock.queues.stopping import ParkingLot
+from penstock._system.parking import ParkingLot
 
 if TYPE_CHECKING:
     from penstock.queues.base import FIFOQueue, PaddingFIFOQueue, PriorityQueue, RandomShuffleQueue

@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from penstock._contracts.element import bytes_of
 from penstock._contracts.event import BatchDelivered, BatchEnqueued, Fill, Listener
-from penstock._contracts.failing import add_note, attempt
-from penstock._contracts.memory import free_memory
+from penstock._system.failing import add_note, attempt
+from penstock._system.frames import call_and_place, level_of_caller
+from penstock._system.memory import free_memory
+from penstock._system.parking import SIGNALS_S, WaitBell
 from penstock.errors import PlanError, QueueError, SpecError
 from penstock.queues.diagnosis import PATIENCE_S, SOON_S, End, QueueWait, WaitWatch
 from penstock.queues.exchange import (
@@ -35,8 +37,7 @@ from penstock.queues.exchange import (
     Writing,
 )
 from penstock.queues.report import explain, refusal
-from penstock.queues.standing import call_and_place, level_of_caller
-from penstock.queues.stopping import SIGNALS_S, Unraised, WaitBell, tell_when_dropped
+from penstock.queues.stopping import Unraised, tell_when_dropped
 from penstock.queues.trees import Components, Priority, batch_of, declare, limit_of, positive, slices_of, stack
 
 if TYPE_CHECKING:

@@ -9,21 +9,12 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, Never
 
-from penstock._contracts.failing import add_note
+from penstock._system.failing import add_note
+from penstock._system.frames import call_and_place, words_of_threads
+from penstock._system.parking import SIGNALS_S
 from penstock.errors import CoordinationError, PlanError, QueueStarved, StillRunning
 from penstock.queues.diagnosis import PATIENCE_S, SOON_S, QueueWait, WaitWatch, other_threads, waits
-from penstock.queues.standing import call_and_place, words_of_threads
-from penstock.queues.stopping import (
-    SIGNALS_S,
-    CoordinatedRun,
-    ExcInfo,
-    attach_others,
-    exception_types,
-    is_clean,
-    passes_on,
-    reported,
-    told_as_error,
-)
+from penstock.queues.stopping import CoordinatedRun, ExcInfo, attach_others, exception_types, is_clean, passes_on, reported, told_as_error
 from penstock.queues.trees import limit_of, no_such_keywords
 
 _SHORTEST_S = 0.1  # a grace period below this may last as long when the stop comes during the join

@@ -19,10 +19,10 @@ import weakref
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
-from penstock._contracts.process import current_frames
+from penstock._system.frames import call_and_place, level_of_caller, where_stand
+from penstock._system.process import current_frames
 from penstock.errors import QueueStarved
 from penstock.queues.exchange import WAITING, Attempt, Reading, Writing
-from penstock.queues.standing import call_and_place, level_of_caller, where_stand
 
 if TYPE_CHECKING:
     from penstock.queues.base import Queue

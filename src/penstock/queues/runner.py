@@ -10,11 +10,11 @@ from contextvars import ContextVar
 from functools import partial
 from typing import Any, Never
 
-from penstock._contracts.failing import add_note
+from penstock._system.failing import add_note
+from penstock._system.frames import call_and_place
 from penstock.errors import CoordinationError, EnqueueCancelled, PlanError
 from penstock.queues.base import Queue
 from penstock.queues.coordinator import Coordinator
-from penstock.queues.standing import call_and_place
 from penstock.queues.stopping import attach_others, exception_types, is_clean, told_as_error
 from penstock.queues.trees import no_such_keywords
 

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._contracts.element import LEAF, Structure, flatten, is_masked, items_of, leaf_paths, structure_of
-from penstock._contracts.failing import add_note, text_of
 from penstock._contracts.source import IndexedSource
+from penstock._system.failing import add_note, text_of
 from penstock.errors import LengthMismatch, PlanError, SourceError
 from penstock.kernels.library import Ints
 from penstock.sources.paths import beyond, crc_of_array, crc_of_value, spread

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
-from penstock._contracts.failing import add_note
 from penstock._contracts.storage import Storage
-from penstock._storage.urls import shown
+from penstock._system.failing import add_note
+from penstock._system.text import shown
 from penstock.errors import RecordError, StateDamaged, StateUnavailable
 from penstock.formats.compression import Decompressed, PlainPart, Readable, compression_of_head, compression_of_name
 from penstock.formats.index import Index, joined

@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._contracts.element import Structure, structure_of
-from penstock._contracts.process import OwnLocks
 from penstock._contracts.storage import Storage
 from penstock._contracts.transform import Scratch
 from penstock._storage import Patterns, open_storage
-from penstock._storage.urls import shown
+from penstock._system.process import OwnLocks
+from penstock._system.text import shown
 from penstock.errors import PlanError, RecordError
 from penstock.formats.compression import PlainPart
 from penstock.formats.index import Indices

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._contracts.failing import add_note
 from penstock._contracts.transform import Scratch
 from penstock._storage.listing import find_local, patterns_of, refuse_url
-from penstock._storage.urls import shown
+from penstock._system.failing import add_note
+from penstock._system.text import shown
 from penstock.errors import ListFileError, PlanError, SourceError
 from penstock.kernels.library import Ints, Uint8s
 from penstock.sources.paths import PADDING, PathTable, common_folder, pack_paths, read_file

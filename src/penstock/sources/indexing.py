@@ -26,7 +26,7 @@ from penstock._contracts.transform import Scratch
 from penstock._storage.local import LocalStorage, publish
 from penstock._storage.remote import RemoteStorage
 from penstock._storage.sameness import TICK_NS, WHOLE_BYTES, is_young, sample
-from penstock._storage.urls import shown
+from penstock._system.text import shown
 from penstock.errors import RecordError, SourceError
 from penstock.formats.index import (
     SUFFIX,

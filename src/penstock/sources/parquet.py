@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._contracts.element import LEAF, Structure
-from penstock._contracts.process import OwnLocks
 from penstock._contracts.storage import Storage
 from penstock._contracts.transform import Scratch
 from penstock._storage.urls import expand
+from penstock._system.process import OwnLocks
 from penstock.errors import PenstockError, RecordError, SourceError
 from penstock.formats.arrow import ColumnForm, RowGroup, columns_of, one_line, pyarrow, row_group
 from penstock.formats.nulls import fills_of

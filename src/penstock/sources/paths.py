@@ -24,7 +24,7 @@ from penstock import kernels
 from penstock._contracts.storage import Storage
 from penstock._contracts.transform import Scratch
 from penstock._storage.local import kind_of_file
-from penstock._storage.urls import shown
+from penstock._system.text import shown
 from penstock.errors import LengthMismatch, SourceError
 from penstock.kernels.library import Ints
 from penstock.kernels.spans import FLAGS

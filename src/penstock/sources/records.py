@@ -11,11 +11,11 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._contracts.failing import add_note
 from penstock._contracts.storage import Storage
 from penstock._contracts.transform import Scratch
 from penstock._storage.local import LocalStorage
-from penstock._storage.urls import shown
+from penstock._system.failing import add_note
+from penstock._system.text import shown
 from penstock.errors import IndexStale, LengthMismatch, PenstockError
 from penstock.formats.index import Indices
 from penstock.formats.linescan import BOM

@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from typing import Any
 
-from penstock._contracts.failing import add_note
+from penstock._system.failing import add_note
 from penstock.errors import PlanError, SourceError, StateUnavailable
 
 _END = object()

@@ -17,7 +17,7 @@ import numpy as np
 from penstock._contracts.element import ArraySpec
 from penstock._contracts.storage import Storage
 from penstock._storage import Patterns, open_storage
-from penstock._storage.urls import shown
+from penstock._system.text import shown
 from penstock.errors import PlanError, RecordError
 from penstock.formats.compression import PlainPart
 from penstock.formats.index import Indices

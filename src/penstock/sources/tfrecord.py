@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._contracts.element import Structure
-from penstock._contracts.failing import add_note
 from penstock._contracts.source import RowFailed
 from penstock._contracts.storage import Storage
 from penstock._contracts.transform import Scratch
 from penstock._storage import open_storage
+from penstock._system.failing import add_note
 from penstock.errors import PlanError, RecordError
 from penstock.formats.compression import Decompressed, check_compression, looks_like
 from penstock.formats.example import ExampleReader

@@ -17,10 +17,10 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from penstock._contracts.element import Structure, structure_of
-from penstock._contracts.failing import add_note
 from penstock._contracts.storage import Storage
 from penstock._storage.local import LocalStorage
-from penstock._storage.urls import shown
+from penstock._system.failing import add_note
+from penstock._system.text import shown
 from penstock.errors import PlanError, RecordError, SourceError
 from penstock.formats import linescan
 from penstock.kernels.library import Ints

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from penstock._contracts.process import current_frames
+from penstock._system.process import current_frames
 from penstock.errors import LawBroken
 
 HARMLESS_FILES = ("/dev/urandom", "/dev/dri/", "/dev/nvidia", "/sys/", "/proc/")

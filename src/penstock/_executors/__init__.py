@@ -1,1 +1,0 @@
-"""Where the engine's workers live: one file each, none knows another."""

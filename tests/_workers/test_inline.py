@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+import penstock as ps
+from penstock._engine.chunk import Token
+from penstock._engine.engine import Engine
+from penstock._engine.lowering import lower
+from penstock._engine.slots import anonymous_memory
+from penstock._workers.inline import InlineExecutor
+
+
+def engine_of(dataset: ps.Dataset) -> Engine:
+    return Engine(lower(dataset._root), num_workers=1, memory_bytes=1 << 20, start=Token((0, 0)), allocate=anonymous_memory, listeners=[])
+
+
+def test_an_interrupted_generator_is_a_prompt_interrupt() -> None:
+    def rows() -> Any:
+        yield 1
+        raise KeyboardInterrupt
+
+    engine = engine_of(ps.from_generator(rows))
+    executor = InlineExecutor(engine)
+
+    def run() -> None:
+        while True:
+            executor.wait()
+
+    with pytest.raises(KeyboardInterrupt):
+        run()
+    engine.stop()
+    engine.dispose()
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_as_many_calls_are_in_flight_as_were_asked_for_however_slow_they_are(batched: bool) -> None:
+    now, most = 0, []
+
+    async def fetch(x: int) -> int:
+        nonlocal now
+        now += 1
+        most.append(now)
+        await asyncio.sleep(0.03)
+        now -= 1
+        return x
+
+    ds = ps.from_source(range(200)).map(fetch, concurrency=50)
+    with (ds.batch(25) if batched else ds).feed(executor="inline") as feed:
+        assert len(list(feed)) == (8 if batched else 200)
+    assert max(most) == (25 if batched else 50)
+    assert sum(count == max(most) for count in most) >= 4
