@@ -40,9 +40,9 @@ GUARDS := sizes tests raises rooms words
 # The core suite.
 CORE := -q -m "not slow" -n $(TEST_PROCESSES) --dist worksteal --hypothesis-profile=quick
 # The part of it that the branch coverage of _engine, _order and _plan is measured with; a measured test takes 1.6 times as long.
-MEASURED := $(addprefix tests/,_engine _order _plan _executors laws)
+MEASURED := $(addprefix tests/,_engine _order _plan _workers laws)
 # Folders of tests that hardly depend on the Python. Those of pickling, threads, processes, code objects and tracebacks do.
-ANY_PYTHON := laws faults benchmarks examples formats image packing cli docs tools fuzz sources kernels observe _ops _order _storage dataset doctor
+ANY_PYTHON := laws faults benchmarks examples formats image packing cli docs tools fuzz sources kernels observe _ops _order _storage dataset
 # Of the core suite, the test that needs PyTorch, which .venv does not have.
 WITH_TORCH := tests/examples/test_classic.py::test_the_net_ends_the_same_without_and_with_a_queue
 
