@@ -106,7 +106,7 @@ class Feed(Observed):
         `agree` is called with what must be the same on all ranks, before the first element. `notice` is announced, about ranks.
         """
         self._compiled, self._agree, self._has_agreed = compiled, agree, False
-        root, options = compiled.root, compiled.options
+        root, options, self._converts = compiled.root, compiled.options, compiled.output is not None
         self._stats = Stats(num_cpus := available_cpus())
         watching = [watcher(tuple(lines(root)), self._stats) for watcher in watchers()]
         self._losses = Losses(finds_texts=options.output_name == "torch")
@@ -213,7 +213,7 @@ class Feed(Observed):
                     return _END
                 items = self._delivery.items
                 item = items[-1]
-                out = item if self._compiled.output is None else self._converted()
+                out = self._converted() if self._converts else item
                 taken_from = items
                 del items[-1]  # no call stands between this and the line before, and no signal is looked at
             return out

@@ -167,6 +167,7 @@ class Run:
             self._engine.stopping = True  # for a worker whose function forked, and returns here
         leak((self._engine, self._executor, self._outgoing, self._placement.leave()))
         self._engine = self._executor = self._finalizer = None
+        self.is_open = False
 
     # -- what is known of it ------------------------------------------------------------------------------------------------------
 
