@@ -232,7 +232,7 @@ REFUSED: dict[str, Callable[[], Any]] = {
     "an async function cannot be awaited inside a branch of zip": lambda: NUMBERS.zip(NUMBERS.map(awaited)),
     "concurrency= has no effect inside a branch of zip": lambda: NUMBERS.zip(NUMBERS.map(keep, concurrency=2)),
     "shuffle of an endless dataset": lambda: NUMBERS.repeat().shuffle(),
-    "split above shuffle(": lambda: NUMBERS.shuffle(seed=1).split((0.5, 0.5)),
+    "split after shuffle(": lambda: NUMBERS.shuffle(seed=1).split((0.5, 0.5)),
     f"{3 * 2**62} elements are more than 2**63": lambda: NUMBERS.repeat(2**62),
     "even='no' is not known": lambda: NUMBERS.shard_by_rank("no", rank=0, num_ranks=2),  # type: ignore[arg-type]
 }

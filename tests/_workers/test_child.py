@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from _processes import acting
+from _workers import acting
 
 from penstock._workers.child import Child
 from penstock.errors import PlanError, SpecError, WorkerDied

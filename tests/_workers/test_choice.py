@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from _executors.in_workers import numbered
+from _workers.in_workers import numbered
 
 import penstock as ps
 from penstock._contracts.options import Options

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from _processes import acting
+from _workers import acting
 from core import core
 
 import penstock as ps
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="waits for
 
 PROGRAM = """
 import os, signal, sys, threading
-from _processes import acting
+from _workers import acting
 from penstock._workers.child import Child
 
 def start(doing, method):

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from _processes import acting
+from _workers import acting
 
 from penstock._workers.child import Child
 from penstock._workers.inbox import Inbox

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from _processes import acting
+from _workers import acting
 from core import core
 
 from penstock._system.process import why_no_processes

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from _executors.in_workers import Bound, abs_or_die, drawn, first_numbered, marked, numbered, numbered_but_six, twice
+from _workers.in_workers import Bound, abs_or_die, drawn, first_numbered, marked, numbered, numbered_but_six, twice
 from core import core
 
 import penstock as ps

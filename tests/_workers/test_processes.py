@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from _executors.in_workers import ReadsForever, SlowToRead, StartsThread, draws, first_of_processes, pools, with_process
+from _workers.in_workers import ReadsForever, SlowToRead, StartsThread, draws, first_of_processes, pools, with_process
 
 import penstock as ps
 from penstock._contracts.options import Options

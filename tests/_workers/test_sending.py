@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from _executors.in_workers import SlowToRead, busy
+from _workers.in_workers import SlowToRead, busy
 from core import core
 
 import penstock as ps
