@@ -180,11 +180,9 @@ def _check_losses(policy: Policy, lost: Sequence[dict[str, Any]], num_written: i
     if not num_written:
         raise SourceError("no element is left to write", where=_WHERE, fix="look at the filter, and at what on_error leaves out")
     last = final(policy)
-    limit = last.limit if isinstance(last, Skip) else None
-    most = None if limit is None else limit if isinstance(limit, int) else limit * num_read
-    if most is not None and len(lost) > most:
+    if isinstance(last, Skip) and len(lost) > last.most(num_read, fewest=0):
         raise TooManySkipped(
-            f"{len(lost)} of {num_read} elements failed, limit {limit!r}; first: {lost[0]['error']}: {lost[0]['text']}",
+            f"{len(lost)} of {num_read} elements failed, limit {last.limit!r}; first: {lost[0]['error']}: {lost[0]['text']}",
             where=f"pack(), {lost[0]['where']}",
             fix="mend the input, or allow more: ps.Skip(limit)",
         )
