@@ -258,14 +258,10 @@ def _is_metadata(host: str) -> bool:
     try:
         address: Any = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
-        return _odd_ipv4(host)
+        # A spelling that only the C library reads, as 0xA9FEA9FE or 169.16689662.
+        return re.fullmatch(r"(?:0[xX][0-9a-fA-F]+|\d+)(?:\.(?:0[xX][0-9a-fA-F]+|\d+)){0,3}", host) is not None
     address = getattr(address, "ipv4_mapped", None) or address
     return address.is_link_local or address.is_unspecified or address.is_multicast or str(address) in _METADATA_ADDRESSES
-
-
-def _odd_ipv4(host: str) -> bool:
-    """Tell whether it is an address in one of the spellings that only the C library reads, as 0xA9FEA9FE or 169.16689662."""
-    return re.fullmatch(r"(?:0[xX][0-9a-fA-F]+|\d+)(?:\.(?:0[xX][0-9a-fA-F]+|\d+)){0,3}", host) is not None
 
 
 def _refusal(url: str, what: str, caller: str, fix: str) -> PlanError:

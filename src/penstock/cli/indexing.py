@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from penstock._contracts.storage import Storage
 from penstock._storage import open_storage
-from penstock.cli.screen import seconds, size
+from penstock.cli.screen import seconds
 from penstock.errors import PlanError
+from penstock.formats.sizes import size_words
 from penstock.observe.progress import Progress
 from penstock.sources.csvrecords import CsvRecords
 from penstock.sources.indexing import IndexReport, open_indices
@@ -110,11 +111,10 @@ def run(arguments: Namespace) -> int:
     took_s = time.monotonic() - start
     built = [report for report in reports if report.reason is not None]
     records, num_bytes = sum(report.count for report in reports), _bytes_of(storage, reports)
-    print(
-        f"{len(reports)} files, {records:,} {kind.noun}s, {size(num_bytes)}; indices {size(sum(report.index_bytes for report in reports))}"
-    )
+    index_bytes = sum(report.index_bytes for report in reports)
+    print(f"{len(reports)} files, {records:,} {kind.noun}s, {size_words(num_bytes)}; indices {size_words(index_bytes)}")
     why = ", ".join(f"{count} {reason}" for reason, count in sorted(Counter(str(report.reason) for report in built).items()))
-    rate = f", {size(int(_bytes_of(storage, built) / took_s))}/s" if built and took_s > 0 else ""
+    rate = f", {size_words(int(_bytes_of(storage, built) / took_s))}/s" if built and took_s > 0 else ""
     print(f"built {len(built)} in {seconds(took_s)}{rate} ({why})" if built else "all indices were there and fit; nothing was built")
     unwritten = sum(report.path is None for report in reports)
     if unwritten:

@@ -348,14 +348,6 @@ def _wrong(field: str, data: memoryview | bytes, why: str) -> RecordError:
     )
 
 
-def _integer(data: memoryview | bytes) -> int:
-    return integer_in(text_in(data))
-
-
-def _json(data: memoryview | bytes) -> Any:
-    return json_decoder().decode(text_in(data))
-
-
 def _array(data: memoryview | bytes) -> Any:
     """Return the array of a .npy file, a copy. NumPy reads the header; the size must be that of the bytes."""
     stream = io.BytesIO(data[:_MOST_HEADER])
@@ -390,9 +382,9 @@ def _unreadable(kind: str, what: str, fix: str) -> RecordError:
 
 
 _DECODERS: dict[str, Callable[[memoryview | bytes], Any]] = {
-    **dict.fromkeys(("cls", "cls2", "class", "count", "index", "inx", "id"), _integer),
+    **dict.fromkeys(("cls", "cls2", "class", "count", "index", "inx", "id"), lambda data: integer_in(text_in(data))),
     **dict.fromkeys(("txt", "text", "transcript"), text_in),
-    **dict.fromkeys(("json", "jsn"), _json),
+    **dict.fromkeys(("json", "jsn"), lambda data: json_decoder().decode(text_in(data))),
     **dict.fromkeys(("pkl", "pickle", "pyd", "pth", "pt"), _pickled),
     "npy": _array,
 }

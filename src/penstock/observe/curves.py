@@ -15,7 +15,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 from penstock._contracts.event import BatchDelivered, Event, Fill
 from penstock._contracts.storage import RAW, write_all
@@ -148,17 +148,6 @@ class Curve:
         return point
 
 
-@runtime_checkable
-class _Feed(Protocol):
-    step: int
-
-    def fills(self) -> list[Fill]:
-        """Return how full its buffers are; empty while nothing runs."""
-
-    def is_closed(self) -> bool:
-        """Tell whether nothing will run any more."""
-
-
 class Watched(NamedTuple):
     """A queue, a feed or an enqueuer, which is not kept alive, and what its figures are called."""
 
@@ -178,14 +167,14 @@ class Watched(NamedTuple):
         return [] if target is None else [fill._replace(name=f"{self.name}/{fill.name}") for fill in target.fills()]
 
 
-def watched_of(target: Any, kind: type, refusal: PlanError, name: str | None = None) -> list[tuple[Watched, Any]]:
-    """Return the queues and others of a kind that were given, one or a list, each with a name.
+def watched_of(target: Any, members: Sequence[str], refusal: PlanError, name: str | None = None) -> list[tuple[Watched, Any]]:
+    """Return the queues, and others with some members, that were given, one or a list, each with a name.
 
     Raises:
         PlanError: the refusal, where there is another thing among them, or none.
     """
     targets = list(target) if isinstance(target, (list, tuple)) else [target]
-    if not targets or not all(isinstance(one, (Queue, kind)) for one in targets):
+    if not targets or not all(isinstance(one, Queue) or all(hasattr(one, member) for member in members) for one in targets):
         raise refusal
     return [(Watched(weakref.ref(one), its_name), one) for one, its_name in zip(targets, names_of(targets, name), strict=True)]
 
@@ -322,7 +311,7 @@ def tensorboard(target: Any, logdir: str | Path, *, step: Callable[[], int] | No
     refusal = PlanError(
         f"curves of {target!r}: it is no queue or feed", where="observe.tensorboard()", fix="give a penstock queue, a feed, or a list"
     )
-    found = watched_of(target, _Feed, refusal, name)
+    found = watched_of(target, ("step", "fills", "is_closed"), refusal, name)
     return Curves([one for one, _ in found], EventFile(logdir), step or _Axis([given for _, given in found]))
 
 

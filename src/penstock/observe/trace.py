@@ -10,7 +10,7 @@ import warnings
 from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 from penstock._contracts.event import (
     BatchDelivered,
@@ -68,20 +68,6 @@ class _Step(NamedTuple):
     row: int
     number: int
     num_batches: int
-
-
-@runtime_checkable
-class _Feeding(Protocol):
-    """A feed, or a GeneratorEnqueuer."""
-
-    def fills(self) -> list[Fill]:
-        """Return how full its buffers are."""
-
-    def add_listener(self, listener: Listener) -> None:
-        """Announce to one more listener."""
-
-    def is_closed(self) -> bool:
-        """Tell whether nothing more comes."""
 
 
 class _File:
@@ -410,4 +396,4 @@ def trace(path: str | Path, target: Any, *, last_s: float | None = None, most_by
         where="observe.trace()",
         fix="give a penstock queue, a feed, a GeneratorEnqueuer, or a list; parallel_jobs and pack have an argument trace=",
     )
-    return Trace(path, watched_of(target, _Feeding, refusal), last_s=last_s, most_bytes=most_bytes)
+    return Trace(path, watched_of(target, ("fills", "add_listener", "is_closed"), refusal), last_s=last_s, most_bytes=most_bytes)

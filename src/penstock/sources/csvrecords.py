@@ -204,7 +204,10 @@ class CsvColumns(LineSource):
     def __init__(self, storage: Storage, format: CsvRecords, caller: str, **options: Any) -> None:
         super().__init__(storage, format, caller, **options)
         self._csv, self._columns = format, format.columns or ()
-        self._hidden = [frozenset(word for word in column.nulls if _is_number(word, column)) for column in self._columns]
+        # Texts that mean nothing and would be numbers of their column otherwise.
+        self._hidden = [
+            frozenset(word for word in column.nulls if numbers_into([word], np.empty(1, column.dtype))) for column in self._columns
+        ]
 
     def structure(self) -> Structure:
         """Return the structure that `element.unflatten` needs."""
@@ -244,11 +247,6 @@ class CsvColumns(LineSource):
             if (hidden and not hidden.isdisjoint(texts)) or not numbers_into(texts, array):
                 return False
         return True
-
-
-def _is_number(word: str, column: CsvColumn) -> bool:
-    """Tell whether a text that means nothing would be a number of the column otherwise."""
-    return numbers_into([word], np.empty(1, column.dtype))
 
 
 def csv_source(
