@@ -21,7 +21,8 @@ import penstock as ps
 import photographs
 from model import PatchNet
 from penstock._system.memory import available_cpus
-from penstock.cli.screen import Screen, percent, seconds, size
+from penstock._system.text import size_words
+from penstock.cli.screen import Screen, percent, seconds
 from penstock.errors import PenstockError
 from penstock.observe.diagnose import judge
 from timeline import draw, require_matplotlib
@@ -138,7 +139,7 @@ def _prepare(settings: Settings, screen: Screen) -> photographs.Crops:
         f"{crops.num_train:,} to train on and {crops.num_test:,} held out, from a part of each photograph that training never sees;"
         f" the class is the photograph",
     )
-    screen.fact("files", f"JPEG {photographs.CROP_WIDTH}x{photographs.CROP_HEIGHT}, {size(crops.num_bytes)} in {crops.root} ({made})")
+    screen.fact("files", f"JPEG {photographs.CROP_WIDTH}x{photographs.CROP_HEIGHT}, {size_words(crops.num_bytes)} in {crops.root} ({made})")
     screen.fact("machine", f"{available_cpus()} CPUs, {_gpu_words()}; Penstock uses {_threads(settings.num_workers)}")
     return crops
 

@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from penstock.cli.screen import COLUMNS, Screen, percent, seconds, size
+from penstock.cli.screen import COLUMNS, Screen, percent, seconds
 
 
 def printed(*, encoding: str = "utf-8") -> tuple[Screen, io.BytesIO]:
@@ -56,8 +56,3 @@ def test_shares_have_a_decimal_where_it_matters(share: float, text: str) -> None
 @pytest.mark.parametrize(("value", "text"), [(0.0012, "1.2 ms"), (0.065, "65 ms"), (1.26, "1.3 s"), (75.0, "75.0 s")])
 def test_times_have_a_unit_that_suits_them(value: float, text: str) -> None:
     assert seconds(value) == text
-
-
-def test_sizes_are_in_megabytes_or_kilobytes() -> None:
-    assert size(140_635_129) == "141 MB"
-    assert size(8_200) == "8 kB"

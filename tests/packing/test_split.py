@@ -16,7 +16,7 @@ import penstock as ps
 from penstock.dataset.builder import Dataset
 from penstock.errors import PlanError, SourceError, SpecError
 from penstock.packing.options import PackOptions
-from penstock.packing.split import Sample, for_part, has_positions, split, take_sample
+from penstock.packing.split import Estimate, for_part, has_positions, split, take_sample
 
 DATASETS = {
     "plain": dataset,
@@ -75,7 +75,7 @@ def test_a_rate_of_skipped_elements_is_not_judged_in_a_part() -> None:
         assert for_part(policy) is policy
 
 
-def sampled(ds: ps.Dataset, policy: Any = None) -> Sample:
+def sampled(ds: ps.Dataset, policy: Any = None) -> Estimate:
     return take_sample(split(ds), PackOptions(), policy or ps.Raise())
 
 

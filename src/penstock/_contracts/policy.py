@@ -69,6 +69,11 @@ class _Limited:
         if self.quarantine is not None:
             object.__setattr__(self, "quarantine", _checked_file(self.quarantine, type(self).__name__))
 
+    def most(self, num_read: int, fewest: int = 100) -> float:
+        """Return how many may be bad of so many that were read; for a rate `fewest` count as read, as one of the first few says little."""
+        limit = math.inf if self.limit is None else self.limit
+        return limit * max(num_read, fewest) if isinstance(self.limit, float) else limit
+
 
 @dataclass(frozen=True, slots=True)
 class Skip(_Limited):

@@ -43,6 +43,13 @@ def lock_file(descriptor: int, *, shared: bool = False, waits: bool = False) -> 
     fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if waits else fcntl.LOCK_NB))
 
 
+def write_all(descriptor: int, data: bytes | bytearray | memoryview) -> None:
+    """Write all of some bytes to an open file."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
 @runtime_checkable
 class Storage(Protocol):
     """A fixed list of files, local or remote, read by byte ranges. From any thread, several at a time.

@@ -35,7 +35,7 @@ def open_storage(patterns: Patterns, caller: str, options: StorageOptions | Mapp
     if isinstance(patterns, RemoteFiles):
         options, patterns = patterns.options, patterns.urls
     given: list[Any] = list(patterns) if isinstance(patterns, (list, tuple)) else [patterns]
-    num_urls = sum(isinstance(item, str) and _is_url(item) for item in given)
+    num_urls = sum(isinstance(item, str) and ("://" in item or item.startswith("pipe:")) for item in given)
     checked = storage_options(options, caller)
     if not num_urls:
         return LocalStorage(find_local(patterns, caller), caller)
@@ -44,8 +44,3 @@ def open_storage(patterns: Patterns, caller: str, options: StorageOptions | Mapp
     from penstock._storage.remote import open_remote
 
     return open_remote(given, checked, caller)
-
-
-def _is_url(text: str) -> bool:
-    """Tell whether it is a URL, or a command as other libraries run them: none of them is a path."""
-    return "://" in text or text.startswith("pipe:")

@@ -29,7 +29,6 @@ _FOLDERS = rf"(?:{_NOT_HIDDEN}[^/]+/)*"
 _METADATA_NAMES = frozenset({"metadata", "metadata.google.internal", "instance-data"})
 _METADATA_ADDRESSES = frozenset({"100.100.100.200", "fd00:ec2::254", "168.63.129.16"})
 """Besides link-local addresses: where clouds keep credentials of the machine."""
-_SHOWN_BYTES = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,9 +76,9 @@ def parse_url(url: str, options: StorageOptions, caller: str) -> Address:
     scheme = _SCHEME.match(url)
     kind = scheme[1].lower() if scheme else url.partition(":")[0]
     if scheme is None or kind not in _SCHEMES:
-        raise _refusal(f"{_short(url)} has the scheme {kind!r}", caller, "give a path, or a URL with s3://, gs:// or https://")
+        raise _refusal(url, f"has the scheme {kind!r}", caller, "give a path, or a URL with s3://, gs:// or https://")
     if any(ord(letter) < 33 or ord(letter) == 127 for letter in url) and kind in _PORTS:
-        raise _refusal(f"{_short(url)} holds a space or control character", caller, "quote it, as in %20")
+        raise _refusal(url, "holds a space or control character", caller, "quote it, as in %20")
     if kind in ("s3", "gs"):
         return _bucket(url, kind, url[scheme.end() :], caller)
     return _web(url, kind, options, caller)
@@ -180,16 +179,17 @@ def _bucket(url: str, scheme: str, rest: str, caller: str) -> Address:
     bucket, _, key = rest.partition("/")
     if "@" in bucket or (":" in bucket and "@" in rest):
         raise _refusal(
-            f"{_short(url)} holds credentials",
+            url,
+            "holds credentials",
             caller,
             "give them in the options, or where the store's own tools look for them",
         )
     if not bucket or not key:
         raise _refusal(
-            f"{_short(url)} names no {'key' if bucket else 'bucket'}", caller, f"write {scheme}://bucket/key or {scheme}://bucket/folder/*"
+            url, f"names no {'key' if bucket else 'bucket'}", caller, f"write {scheme}://bucket/key or {scheme}://bucket/folder/*"
         )
     if not re.fullmatch(r"[A-Za-z0-9._-]+", bucket):
-        raise _refusal(f"{bucket!r} is no name of a bucket", caller, f"write {scheme}://bucket/key")
+        raise _refusal(url, f"holds {bucket!r}, which is no name of a bucket", caller, f"write {scheme}://bucket/key")
     return Address(scheme=scheme, host=bucket, port=0, key=key, user="")
 
 
@@ -200,16 +200,14 @@ def _web(url: str, scheme: str, options: StorageOptions, caller: str) -> Address
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port or _PORTS[scheme]
     except ValueError:
-        raise _refusal(f"{_short(url)} is no URL", caller, "write https://host/path") from None
+        raise _refusal(url, "is no URL", caller, "write https://host/path") from None
     if not host:
-        raise _refusal(f"{_short(url)} names no host", caller, "write https://host/path")
+        raise _refusal(url, "names no host", caller, "write https://host/path")
     if "*" in parts.path:
-        raise _refusal(
-            f"{_short(url)} is a pattern", caller, "web servers have no listing: give every URL, or numbers as in part-{000..099}"
-        )
+        raise _refusal(url, "is a pattern", caller, "web servers have no listing: give every URL, or numbers as in part-{000..099}")
     check_host(host, caller)
     if scheme == "http" and not options.allow_http and not is_loopback(host):
-        raise _refusal(f"{_short(url)} is not encrypted", caller, "use https://, or RemoteFiles(url, {'allow_http': True})")
+        raise _refusal(url, "is not encrypted", caller, "use https://, or RemoteFiles(url, {'allow_http': True})")
     user = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}" if parts.username is not None else ""
     query = f"?{quote(parts.query, safe='=&%:/?+,;@!$*()~[]')}" if parts.query else ""
     return Address(scheme=scheme, host=host, port=port, key=quote(parts.path or "/", safe="/%:@!$&'()*+,;=~") + query, user=user)
@@ -219,23 +217,14 @@ def _is_metadata(host: str) -> bool:
     try:
         address: Any = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
-        return _odd_ipv4(host)
+        # A spelling that only the C library reads, as 0xA9FEA9FE or 169.16689662.
+        return re.fullmatch(r"(?:0[xX][0-9a-fA-F]+|\d+)(?:\.(?:0[xX][0-9a-fA-F]+|\d+)){0,3}", host) is not None
     address = getattr(address, "ipv4_mapped", None) or address
     return address.is_link_local or address.is_unspecified or address.is_multicast or str(address) in _METADATA_ADDRESSES
 
 
-def _odd_ipv4(host: str) -> bool:
-    """Tell whether it is an address in one of the spellings that only the C library reads, as 0xA9FEA9FE or 169.16689662."""
-    return re.fullmatch(r"(?:0[xX][0-9a-fA-F]+|\d+)(?:\.(?:0[xX][0-9a-fA-F]+|\d+)){0,3}", host) is not None
-
-
-def _refusal(what: str, caller: str, fix: str) -> PlanError:
-    return PlanError(what, where=caller, fix=fix)
-
-
-def _short(url: str) -> str:
-    text = redacted(url)
-    return repr(text if len(text) <= _SHOWN_BYTES else text[:_SHOWN_BYTES] + "...")
+def _refusal(url: str, what: str, caller: str, fix: str) -> PlanError:
+    return PlanError(f"{shown(redacted(url))} {what}", where=caller, fix=fix)
 
 
 MOST_NAMES = 1_000_000

@@ -17,16 +17,12 @@ from typing import Any
 import numpy as np
 
 from penstock._system.process import OwnLocks
-
-_MASK = (1 << 64) - 1
+from penstock.kernels.checked import GOLDEN, MASK64, finish
 
 
 def mixed(number: int) -> int:
     """Return 64 bits that depend on all bits of a number."""
-    number = (number + 0x9E3779B97F4A7C15) & _MASK
-    number = ((number ^ (number >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
-    number = ((number ^ (number >> 27)) * 0x94D049BB133111EB) & _MASK
-    return number ^ (number >> 31)
+    return finish((number + GOLDEN) & MASK64)
 
 
 def key_of(*numbers: int) -> int:

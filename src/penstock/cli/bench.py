@@ -242,71 +242,34 @@ def _flow(batches: Any, num_workers: int, device: Device | None, budget_s: float
     return first_s, snapshot
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """What to measure, and how long."""
-
-    source: str
-    root: str | None
-    function: str | None
-    crop: int | None
-    resize: int | None
-    batch_size: int
-    num_workers: int
-    seconds: float
-    steps_ms: tuple[float, ...]
-    json_file: Path | None
-
-
-def settings_from(arguments: argparse.Namespace) -> Settings:
-    """Return the settings that these command-line arguments ask for."""
-    return Settings(
-        source=arguments.source,
-        root=arguments.root,
-        function=arguments.map,
-        crop=arguments.crop,
-        resize=arguments.resize,
-        batch_size=arguments.batch,
-        num_workers=arguments.workers or available_cpus(),
-        seconds=arguments.seconds,
-        steps_ms=arguments.step_ms or (),
-        json_file=None if arguments.json is None else Path(arguments.json),
-    )
-
-
-def run(settings: Settings) -> int:
+def run(arguments: argparse.Namespace) -> int:
     """Measure, print and advise. Returns 0.
 
     Raises:
         PenstockError: the source, the function or an element cannot be used; the text names it.
     """
-    if settings.json_file is not None and not settings.json_file.absolute().parent.is_dir():
-        raise SourceError(
-            f"the folder of {str(settings.json_file)!r} does not exist", where="penstock bench --json", fix="make the folder first"
-        )
-    opened = open_source(settings.source, root=settings.root, function=settings.function, crop=settings.crop, resize=settings.resize)
+    json_file = None if arguments.json is None else Path(arguments.json)
+    if json_file is not None and not json_file.absolute().parent.is_dir():
+        raise SourceError(f"the folder of {str(json_file)!r} does not exist", where="penstock bench --json", fix="make the folder first")
+    opened = open_source(arguments.source, root=arguments.root, function=arguments.map, crop=arguments.crop, resize=arguments.resize)
     figures = measure(
         opened,
-        batch_size=settings.batch_size,
-        num_workers=settings.num_workers,
-        budget_s=settings.seconds,
-        steps_ms=settings.steps_ms,
+        batch_size=arguments.batch,
+        num_workers=arguments.workers or available_cpus(),
+        budget_s=arguments.seconds,
+        steps_ms=arguments.step_ms or (),
     )
     advice = advise(figures)
-    _print(settings, opened, figures, advice)
-    if settings.json_file is not None:
-        settings.json_file.write_text(
-            json.dumps({**figures.as_json(), "source": settings.source, "advice": advice}, indent=1) + "\n", "utf-8"
-        )
+    _print(arguments.source, opened, figures, advice)
+    if json_file is not None:
+        json_file.write_text(json.dumps({**figures.as_json(), "source": arguments.source, "advice": advice}, indent=1) + "\n", "utf-8")
     return 0
 
 
-def _print(settings: Settings, opened: Opened, figures: Figures, advice: list[str]) -> None:
+def _print(source: str, opened: Opened, figures: Figures, advice: list[str]) -> None:
     screen = Screen(sys.stdout, name_columns=20)
-    workers = "1 thread" if settings.num_workers == 1 else f"{settings.num_workers} threads"
-    screen.line(
-        f"penstock bench {settings.source}: {len(opened.dataset):,} elements ({opened.kind}), batches of {settings.batch_size}, {workers}"
-    )
+    workers = "1 thread" if figures.num_workers == 1 else f"{figures.num_workers} threads"
+    screen.line(f"penstock bench {source}: {len(opened.dataset):,} elements ({opened.kind}), batches of {figures.batch_size}, {workers}")
     screen.heading("Cost per element, one operator after the other in one thread")
     total_us = sum(cost.us for cost in figures.costs)
     for cost in figures.costs:

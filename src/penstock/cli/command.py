@@ -60,7 +60,7 @@ def _run(arguments: argparse.Namespace) -> int:
             return doctor.run(arguments)
         from penstock.cli import bench
 
-        return bench.run(bench.settings_from(arguments))
+        return bench.run(arguments)
     except SystemExit as error:
         from penstock.cli.screen import place_of
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from argparse import ArgumentParser, Namespace
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from penstock._contracts.storage import Storage
 from penstock._storage import open_storage
-from penstock.cli.screen import seconds, size
+from penstock._system.text import size_words
+from penstock.cli.screen import seconds
 from penstock.errors import PlanError
+from penstock.observe.progress import Progress
 from penstock.sources.csvrecords import CsvRecords
 from penstock.sources.indexing import IndexReport, open_indices
 from penstock.sources.records import RecordFormat
@@ -20,7 +23,6 @@ from penstock.sources.text import JsonLines, TextLines
 from penstock.sources.tfrecord import TFRecordFormat
 
 _CALLER = "penstock index"
-_EVERY_S = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,72 +97,30 @@ def run(arguments: Namespace) -> int:
     """Build what is missing, print what was done, return 0."""
     storage = open_storage(arguments.patterns, _CALLER)
     kind = format_for(arguments.format, storage.name(0), _CALLER)
-    progress = _Progress(num_files=len(storage), noun=kind.noun)
+    reports: list[IndexReport] = []
     start = time.monotonic()
-    try:
-        open_indices(
-            storage,
-            kind.make(),
-            _CALLER,
-            rebuild=arguments.rebuild,
-            cache_folder=arguments.index_folder,
-            on_file=lambda report: progress.add(report, storage.name(report.file), storage.size(report.file)),
-        )
-    finally:
-        progress.end_line()
-    progress.finish(time.monotonic() - start)
+    with Progress("indexing", len(storage), unit="files") as progress:
+
+        def note(report: IndexReport) -> None:
+            reports.append(report)
+            if report.reason not in (None, "missing", "asked for"):
+                print(f"   {storage.name(report.file)}: built again, {report.reason}")
+            progress.advance()
+
+        open_indices(storage, kind.make(), _CALLER, rebuild=arguments.rebuild, cache_folder=arguments.index_folder, on_file=note)
+    took_s = time.monotonic() - start
+    built = [report for report in reports if report.reason is not None]
+    records, num_bytes = sum(report.count for report in reports), _bytes_of(storage, reports)
+    index_bytes = sum(report.index_bytes for report in reports)
+    print(f"{len(reports)} files, {records:,} {kind.noun}s, {size_words(num_bytes)}; indices {size_words(index_bytes)}")
+    why = ", ".join(f"{count} {reason}" for reason, count in sorted(Counter(str(report.reason) for report in built).items()))
+    rate = f", {size_words(int(_bytes_of(storage, built) / took_s))}/s" if built and took_s > 0 else ""
+    print(f"built {len(built)} in {seconds(took_s)}{rate} ({why})" if built else "all indices were there and fit; nothing was built")
+    unwritten = sum(report.path is None for report in reports)
+    if unwritten:
+        print(f"{unwritten} could be written neither beside their data nor to the cache folder: give --index-folder")
     return 0
 
 
-@dataclass
-class _Progress:
-    """Counts, and one line on a terminal that is written over again."""
-
-    num_files: int
-    noun: str
-    done: int = 0
-    records: int = 0
-    file_bytes: int = 0
-    index_bytes: int = 0
-    built: int = 0
-    built_bytes: int = 0
-    unwritten: int = 0
-    reasons: dict[str, int] = field(default_factory=dict)
-    shown_s: float = 0.0
-    open_line: bool = False
-
-    def add(self, report: IndexReport, name: str, file_bytes: int) -> None:
-        """Count one file; called from one thread at a time."""
-        self.done += 1
-        self.records += report.count
-        self.file_bytes += file_bytes
-        self.index_bytes += report.index_bytes
-        self.unwritten += report.path is None
-        if report.reason is not None:
-            self.built += 1
-            self.built_bytes += file_bytes
-            self.reasons[report.reason] = self.reasons.get(report.reason, 0) + 1
-            if report.reason not in ("missing", "asked for"):
-                self.end_line()
-                print(f"   {name}: built again, {report.reason}")
-        now = time.monotonic()
-        if sys.stderr.isatty() and now - self.shown_s > _EVERY_S:
-            self.shown_s, self.open_line = now, True
-            print(f"\r   {self.done} of {self.num_files} files, {self.records:,} {self.noun}s", end="", file=sys.stderr, flush=True)
-
-    def end_line(self) -> None:
-        """Leave the line that is written over."""
-        if self.open_line:
-            print(file=sys.stderr)
-            self.open_line = False
-
-    def finish(self, took_s: float) -> None:
-        """Print the sums."""
-        print(f"{self.done} files, {self.records:,} {self.noun}s, {size(self.file_bytes)}; indices {size(self.index_bytes)}")
-        why = ", ".join(f"{count} {reason}" for reason, count in sorted(self.reasons.items()))
-        rate = f", {size(int(self.built_bytes / took_s))}/s" if self.built_bytes and took_s > 0 else ""
-        print(
-            f"built {self.built} in {seconds(took_s)}{rate} ({why})" if self.built else "all indices were there and fit; nothing was built"
-        )
-        if self.unwritten:
-            print(f"{self.unwritten} could be written neither beside their data nor to the cache folder: give --index-folder")
+def _bytes_of(storage: Storage, reports: list[IndexReport]) -> int:
+    return sum(storage.size(report.file) for report in reports)

@@ -18,8 +18,9 @@ from penstock.dataset.builder import Dataset
 from penstock.errors import PlanError, SourceError
 from penstock.packing.inspect import Inspection, inspect, shown
 from penstock.packing.manifest import Manifest
-from penstock.packing.packer import Estimate, estimate, pack
+from penstock.packing.packer import estimate, pack
 from penstock.packing.reencode import reencoded
+from penstock.packing.split import Estimate
 
 _COMMAND = "penstock pack"
 _MOST_SHOWN = 5

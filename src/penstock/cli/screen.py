@@ -76,11 +76,6 @@ def seconds(value: float) -> str:
     return f"{value:.1f} s" if value >= 1 else f"{1000 * value:.0f} ms" if value >= 0.01 else f"{1000 * value:.1f} ms"
 
 
-def size(num_bytes: int) -> str:
-    """Return a number of bytes in MB, or in kB below one."""
-    return f"{num_bytes / 1e6:,.0f} MB" if num_bytes >= 1e6 else f"{num_bytes / 1e3:,.0f} kB"
-
-
 def _can_print(stream: TextIO, text: str) -> bool:
     try:
         text.encode(stream.encoding or "ascii")

@@ -16,7 +16,6 @@ from penstock._workers.failure import fit_to_raise
 from penstock.errors import PlanError, SourceError, SpecError, TooManySkipped
 
 _KEPT = 100
-_FEWEST = 100  # so many samples count as read for a rate, as in a feed: one bad sample among the first ten says little
 
 
 class SkippedBatch(NamedTuple):
@@ -144,8 +143,8 @@ class SampleBatches:
         limit = None if isinstance(last, Raise) else last.limit
         if isinstance(limit, int):
             self._bad.add(skipped.number)
-        bad, most = (in_pass, limit * max(num_read, _FEWEST)) if isinstance(limit, float) else (len(self._bad), limit)
-        if most is not None and bad > most:
+        bad = in_pass if isinstance(limit, float) else len(self._bad)
+        if not isinstance(last, Raise) and bad > last.most(num_read):
             of = f" of the {num_read} of this pass" if isinstance(limit, float) else ""
             raise TooManySkipped(
                 f"{bad} samples were bad, the limit is {limit:.3g}{of}",

@@ -5,13 +5,12 @@ Columns are NumPy arrays over Arrow's memory, and strings Arrow arrays.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -239,27 +238,7 @@ def _dtype(kind: Any) -> str | None:
     return None
 
 
-class Values(ABC):
-    """A decoded column. Read-only, for any thread.
-
-    Attributes:
-        nbytes: its memory.
-        has_nulls: whether a value is null, or may hold a null.
-    """
-
-    nbytes: int
-    has_nulls: bool
-
-    @abstractmethod
-    def null_at(self, rows: Ints) -> tuple[int, str] | None:
-        """Return (place in `rows`, path in the value such as ".path") of a null, or None."""
-
-    @abstractmethod
-    def take(self, rows: Ints) -> list[Any]:
-        """Return the values of some rows, which hold no memory of the column."""
-
-
-class Fixed(Values):
+class Fixed:
     """Numbers, dates, or arrays of one shape; scalars, or views of one new array.
 
     Args:
@@ -278,12 +257,12 @@ class Fixed(Values):
         self.has_nulls = nulls is not None
 
     def null_at(self, rows: Ints) -> tuple[int, str] | None:
-        """Return place and path of a null."""
+        """Return (place in `rows`, path in the value such as ".path") of a null, or None."""
         found = [] if self.nulls is None else np.flatnonzero(self.nulls[rows]).tolist()
         return (found[0], "") if found else None
 
     def take(self, rows: Ints) -> list[Any]:
-        """Return the values of some rows."""
+        """Return the values of some rows, which hold no memory of the column."""
         found: list[Any] = list(self.array[rows])
         places = np.empty(0, np.int64) if self.nulls is None else np.flatnonzero(self.nulls[rows])
         others = [None] * len(places) if self._lists is None else self._lists.take(rows[places])
@@ -292,7 +271,7 @@ class Fixed(Values):
         return found
 
 
-class Stored(Values):
+class Stored:
     """Strings, lists, structs and the like, as Arrow keeps them; objects of Python are made of the rows that are asked for.
 
     Args:
@@ -308,12 +287,12 @@ class Stored(Values):
         self.has_nulls = any(map(_holds_null, chunks))
 
     def null_at(self, rows: Ints) -> tuple[int, str] | None:
-        """Return place and path of a null."""
+        """Return (place in `rows`, path in the value such as ".path") of a null, or None."""
         paths = ((place, _null_in(value)) for place, value in enumerate(self._take(rows)))
         return next(((place, path) for place, path in paths if path is not None), None)
 
     def take(self, rows: Ints) -> list[Any]:
-        """Return the values of some rows."""
+        """Return the values of some rows, which hold no memory of the column."""
         found = self._take(rows)
         return found if self._fill is None else [self._fill if value is None else value for value in found]
 
@@ -328,6 +307,10 @@ class Stored(Values):
             for member, value in zip(members.tolist(), values, strict=True):
                 out[member] = value
         return out
+
+
+Values: TypeAlias = Fixed | Stored
+"""A decoded column: read-only, for any thread. `nbytes` is its memory, `has_nulls` says whether a value is null, or may hold a null."""
 
 
 def _holds_null(array: Any) -> bool:

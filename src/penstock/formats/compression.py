@@ -6,7 +6,7 @@ import importlib
 import os
 import sys
 import zlib
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,6 +64,46 @@ class Readable(Protocol):
 
     def read(self, size: int, /) -> bytes:
         """Return up to `size` bytes; none at the end."""
+
+
+class Writable(Protocol):
+    """A file that takes bytes."""
+
+    def write(self, data: bytes, /) -> Any:
+        """Take all of them."""
+
+
+class Writer:
+    """Writes to a file object, which it leaves open; `with` closes the writer.
+
+    Attributes:
+        num_bytes: bytes written, without what a compressor still holds.
+    """
+
+    def __init__(self, file: Writable) -> None:
+        self._file = file
+        self._is_closed = False
+        self.num_bytes = 0
+
+    def close(self) -> None:
+        """Write the end; a second call does nothing."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._put(self._end())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.close()
+
+    def _end(self) -> bytes:
+        raise NotImplementedError
+
+    def _put(self, data: Any) -> None:
+        if len(data):
+            self._file.write(data)
+            self.num_bytes += len(data)
 
 
 def check_compression(compression: Any, where: str, *more: str) -> None:

@@ -111,11 +111,7 @@ class _Parser:
         self.__name__ = "parse_example"
 
     def __call__(self, record: Record | Mapping[str, Any]) -> dict[str, Any]:
-        data = np.frombuffer(bytes_of_record(record, "parse_example"), np.uint8)
-        try:
-            return self._reader.rows(data, np.zeros(1, np.int64), np.array([data.size], np.int64))[0]
-        except RowFailed as bad:
-            raise bad.error from None
+        return self._reader.row(bytes_of_record(record, "parse_example"))
 
     def __repr__(self) -> str:
         return f"parse_example({', '.join(self._reader.features)})"
@@ -254,6 +250,18 @@ class ExampleReader:
                 columns.append(_variable(data, feature, *values))
         names = self._names
         return [dict(zip(names, leaves, strict=True)) for leaves in zip(*columns, strict=True)] if names else [{} for _ in range(num)]
+
+    def row(self, record: bytes) -> dict[str, Any]:
+        """Return {name: value} of one record.
+
+        Raises:
+            RecordError: it cannot be read.
+        """
+        data = np.frombuffer(record, np.uint8)
+        try:
+            return self.rows(data, np.zeros(1, np.int64), np.array([data.size], np.int64))[0]
+        except RowFailed as bad:
+            raise bad.error from None
 
     def _check(self, data: Uint8s, starts: Ints, lengths: Ints, bad: BadRecord | None) -> None:
         if bad is None:
@@ -422,7 +430,7 @@ def decode_sequence_example(
         if everything:
             context = decode_features(record, messages(record, 0, len(record), 1))
         elif context_features:
-            context = _decode_context(record, check_features(context_features, caller))
+            context = ExampleReader(check_features(context_features, caller)).row(record)  # it is written as the features of an Example
         found = entries(record, messages(record, 0, len(record), 2))
         if everything:
             lists = {name: _steps(record, entry, None, name) for name, entry in found.items()}
@@ -438,15 +446,6 @@ def decode_sequence_example(
         return context, out
     except WireFault as fault:
         raise wire_error(fault) from fault
-
-
-def _decode_context(record: bytes, features: dict[str, Feature]) -> dict[str, Any]:
-    """Return the context: it is the field of an Example's features, so the same parser reads it."""
-    data = np.frombuffer(record, np.uint8)
-    try:
-        return ExampleReader(features).rows(data, np.zeros(1, np.int64), np.array([data.size], np.int64))[0]
-    except RowFailed as bad:
-        raise bad.error from None
 
 
 def _encode_steps(steps: Any, feature: Feature | None, where: str) -> Message:
@@ -497,9 +496,7 @@ def _array(record: bytes, kind: int, values: list[Any]) -> NDArray[Any]:
     if kind != BYTES:
         array: NDArray[Any] = as_array(kind, values)
         return array
-    out = np.empty(len(values), object)
-    out[:] = [record[begin : begin + length] for begin, length in values]
-    return out
+    return _objects([record[begin : begin + length] for begin, length in values])
 
 
 def _check_sequences(features: Any, caller: str) -> dict[str, Feature]:

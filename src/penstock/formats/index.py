@@ -89,7 +89,7 @@ def encode(index: Index) -> bytes:
 
 def parts(index: Index) -> list[bytes | memoryview]:
     """Return the bytes of an index in pieces, the columns uncopied."""
-    columns = {name: _little(values) for name, values in index.columns.items()}
+    columns = {name: np.ascontiguousarray(values, values.dtype.newbyteorder("<")) for name, values in index.columns.items()}
     record = {
         "kind": index.kind,
         "options": dict(index.options),
@@ -184,10 +184,6 @@ def _check_spans(index: Index, where: str) -> None:
     outside = min(edges, default=0) < 0 or max(edges, default=0) > size or size >= 1 << 62
     if outside or (len(offsets) and int((offsets + lengths).max()) > size):
         raise _damaged("a record lies outside the described file", where)
-
-
-def _little(values: NDArray[Any]) -> NDArray[Any]:
-    return np.ascontiguousarray(values, values.dtype.newbyteorder("<"))
 
 
 def _damaged(what: str, where: str) -> RecordError:

@@ -11,13 +11,13 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from itertools import chain
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import RecordError, SpecError
-from penstock.formats.compression import STREAM_FIX, PlainPart, compression_of_head
+from penstock.formats.compression import STREAM_FIX, PlainPart, Writable, Writer, compression_of_head
 from penstock.formats.values import integer_in, json_decoder, text_in
 from penstock.kernels.tar import (
     MAX_BYTES,
@@ -348,14 +348,6 @@ def _wrong(field: str, data: memoryview | bytes, why: str) -> RecordError:
     )
 
 
-def _integer(data: memoryview | bytes) -> int:
-    return integer_in(text_in(data))
-
-
-def _json(data: memoryview | bytes) -> Any:
-    return json_decoder().decode(text_in(data))
-
-
 def _array(data: memoryview | bytes) -> Any:
     """Return the array of a .npy file, a copy. NumPy reads the header; the size must be that of the bytes."""
     stream = io.BytesIO(data[:_MOST_HEADER])
@@ -390,9 +382,9 @@ def _unreadable(kind: str, what: str, fix: str) -> RecordError:
 
 
 _DECODERS: dict[str, Callable[[memoryview | bytes], Any]] = {
-    **dict.fromkeys(("cls", "cls2", "class", "count", "index", "inx", "id"), _integer),
+    **dict.fromkeys(("cls", "cls2", "class", "count", "index", "inx", "id"), lambda data: integer_in(text_in(data))),
     **dict.fromkeys(("txt", "text", "transcript"), text_in),
-    **dict.fromkeys(("json", "jsn"), _json),
+    **dict.fromkeys(("json", "jsn"), lambda data: json_decoder().decode(text_in(data))),
     **dict.fromkeys(("pkl", "pickle", "pyd", "pth", "pt"), _pickled),
     "npy": _array,
 }
@@ -410,14 +402,7 @@ _NAME_BYTES, _PREFIX_BYTES = 100, 155
 _RESERVED = ("__key__", "__url__", "__local_path__")
 
 
-class Writable(Protocol):
-    """A file that takes bytes."""
-
-    def write(self, data: bytes, /) -> Any:
-        """Take all of the bytes."""
-
-
-class TarWriter:
+class TarWriter(Writer):
     """Write samples to a binary file object. Not thread-safe.
 
     Headers have no time, no owner and mode 0444, and are plain ustar; a PAX header stands before a member only where its name asks for one.
@@ -429,11 +414,8 @@ class TarWriter:
     """
 
     def __init__(self, file: Writable) -> None:
-        self._file = file
+        super().__init__(file)
         self._keys: set[str] = set()
-        self._closed = False
-        self.num_bytes = 0
-        """Bytes written."""
 
     @property
     def num_samples(self) -> int:
@@ -470,26 +452,15 @@ class TarWriter:
         self._keys.add(key)
         return offset, length
 
-    def close(self) -> None:
-        """Write the end of the archive; a second call does nothing."""
-        if not self._closed:
-            self._closed = True
-            self._put(bytes(2 * UNIT + -(self.num_bytes + 2 * UNIT) % _RECORD_BYTES))
-
-    def __enter__(self) -> TarWriter:
-        return self
-
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             self.close()
 
-    def _put(self, data: Any) -> None:
-        if len(data):
-            self._file.write(data)
-            self.num_bytes += len(data)
+    def _end(self) -> bytes:
+        return bytes(2 * UNIT + -(self.num_bytes + 2 * UNIT) % _RECORD_BYTES)
 
     def _check_key(self, key: str) -> None:
-        if self._closed:
+        if self._is_closed:
             raise _unwritable(key, "the archive is closed", "write before close()")
         name = key.rpartition("/")[2] if isinstance(key, str) else ""
         if not name or "." in name or "\0" in key:

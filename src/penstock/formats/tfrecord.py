@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Generator, Iterable, Iterator
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from penstock._contracts.element import is_masked
 from penstock._system.text import size_words
 from penstock.errors import PlanError, RecordError, SpecError
-from penstock.formats.compression import READ_BYTES, Compressor, Decompressed, Readable, check_compression, looks_like
+from penstock.formats.compression import READ_BYTES, Compressor, Decompressed, Readable, Writable, Writer, check_compression, looks_like
 from penstock.kernels.framing import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, UNKNOWN, FrameStatus, crc32c, find_frame, masked, scan_frames
 
 Record: TypeAlias = bytes | bytearray | memoryview | NDArray[Any]
@@ -68,14 +68,7 @@ def _no_record(record: Any, reason: str) -> SpecError:
     )
 
 
-class Writable(Protocol):
-    """A file that takes bytes."""
-
-    def write(self, data: bytes, /) -> Any:
-        """Take all of them."""
-
-
-class RecordWriter:
+class RecordWriter(Writer):
     """Write records to a binary file object. The same records give the same bytes: no time stamp, no name. Not thread-safe.
 
     Each uncompressed record is one `write`; give a buffered file. `close` ends a compressed stream and leaves the file open: until then a
@@ -91,12 +84,9 @@ class RecordWriter:
 
     def __init__(self, file: Writable, compression: str | None = None) -> None:
         check_compression(compression, "RecordWriter, argument 'compression'")
-        self._file = file
+        super().__init__(file)
         self._compressor = None if compression is None else Compressor(compression)
-        self._is_closed = False
         self.num_records = 0
-        self.num_bytes = 0
-        """Bytes written, without what a compressor still holds."""
 
     def write(self, record: Record) -> None:
         """Append one record, which may be empty.
@@ -114,23 +104,8 @@ class RecordWriter:
         self._put(data if self._compressor is None else self._compressor.add(data))
         self.num_records += 1
 
-    def close(self) -> None:
-        """End the stream; a second call does nothing."""
-        if not self._is_closed:
-            self._is_closed = True
-            if self._compressor is not None:
-                self._put(self._compressor.finish())
-
-    def __enter__(self) -> RecordWriter:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def _put(self, data: bytes) -> None:
-        if data:
-            self._file.write(data)
-            self.num_bytes += len(data)
+    def _end(self) -> bytes:
+        return b"" if self._compressor is None else self._compressor.finish()
 
 
 class RecordBlock(NamedTuple):

@@ -113,16 +113,12 @@ def json_decoder(*, allow_nan: bool = False) -> json.JSONDecoder:
     return json.JSONDecoder(object_pairs_hook=_object, parse_constant=constant, parse_float=number)
 
 
-class _Twice(ValueError):
-    """A key stands twice in an object."""
+class _NotTaken(ValueError):
+    """JSON that `json` would take, and what to do about it."""
 
-
-class _NoNumber(ValueError):
-    """NaN or Infinity."""
-
-
-class _TooLarge(ValueError):
-    """A number that would be infinite."""
+    def __init__(self, what: str, fix: str) -> None:
+        super().__init__(what)
+        self.fix = fix
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -132,38 +128,29 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         seen: set[str] = set()
         for key, _ in pairs:
             if key in seen:
-                raise _Twice(f"the key {key[:_SHOWN_CHARS]!r} stands twice in one object")
+                raise _NotTaken(f"the key {key[:_SHOWN_CHARS]!r} stands twice in one object", "give each key once")
             seen.add(key)
     return value
 
 
 def _refuse_constant(name: str) -> Any:
-    raise _NoNumber(f"{name} is no JSON")
+    raise _NotTaken(f"{name} is no JSON", "give allow_nan=True to take what Python's json writes")
 
 
 def _finite(text: str) -> float:
     number = float(text)
     if math.isinf(number):
-        raise _TooLarge(f"{text[:_SHOWN_CHARS]} is too large for a float")
+        fix = "mend the number, or give allow_nan=True to take it as infinite"
+        raise _NotTaken(f"{text[:_SHOWN_CHARS]} is too large for a float", fix)
     return number
 
 
 def json_fix(error: ValueError, text: str) -> str:
     """Return what to do about an error of the decoder."""
-    return _hint(text) if isinstance(error, json.JSONDecodeError) else _hint_of(error)
-
-
-def _hint(text: str) -> str:
+    if not isinstance(error, json.JSONDecodeError):
+        return error.fix if isinstance(error, _NotTaken) else "mend the line"
     if text[:1] == "[" and not text.rstrip().endswith("]"):
         return "this looks like one array over many lines: write one value a line (jq -c '.[]')"
     if text.rstrip() in ("{", "["):
         return "this looks like one value over many lines: write each on one line (jq -c .)"
     return "mend the line, or leave such lines out with on_error="
-
-
-def _hint_of(error: ValueError) -> str:
-    if isinstance(error, _NoNumber):
-        return "give allow_nan=True to take what Python's json writes"
-    if isinstance(error, _TooLarge):
-        return "mend the number, or give allow_nan=True to take it as infinite"
-    return "give each key once" if isinstance(error, _Twice) else "mend the line"

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock._contracts.storage import lock_file
+from penstock._contracts.storage import lock_file, write_all
 from penstock._system.process import refuse_on_windows
 from penstock.errors import PlanError, StateDamaged, StateMismatch
 from penstock.jobs.digest import Untold, digest_of
@@ -98,8 +98,8 @@ class DoneList:
     def _write(self, record: Mapping[str, Any]) -> None:
         data = json.dumps(record).encode() + b"\n"
         try:
-            while data and self._descriptor >= 0:
-                data = data[os.write(self._descriptor, data) :]
+            if self._descriptor >= 0:
+                write_all(self._descriptor, data)
         except OSError as error:
             self.close()
             error.add_note(f"penstock: writing the done-list {self.path!r}")

@@ -16,9 +16,6 @@ from penstock._system.failing import add_note, attempt, words_of
 from penstock.errors import StopRaised, TooManySkipped, WorkerDied
 from penstock.jobs.donelist import DoneList
 
-_FEWEST = 100
-"""A limit that is a share counts at least so many jobs as read, as that of a feed."""
-
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
@@ -176,8 +173,7 @@ class Results:
 
     def _check_limit(self, policy: Skip, job: int, error: BaseException) -> None:
         limit, read = policy.limit, len(self.jobs) - self.num_left + 1
-        most = float("inf") if limit is None else limit if isinstance(limit, int) else limit * max(read, _FEWEST)
-        if self.num_skipped > most:
+        if self.num_skipped > policy.most(read):
             of = "" if isinstance(limit, int) else f" of {read}"
             raise TooManySkipped(
                 f"{self.num_skipped}{of} jobs were skipped, the limit is {limit}",

@@ -165,14 +165,10 @@ def _listed(jobs: Any) -> list[Any]:
     return list(jobs)
 
 
-def _name_of(fn: Any) -> str:
-    """Name the function for a done-list: a program is __main__ whether or not it has been renamed since."""
-    return f"{getattr(fn, '__module__', '')}.{function_name(fn)}"
-
-
 def _done_list(done: str | os.PathLike[str] | None, fn: Any, jobs: list[Any], version: str) -> DoneList | None:
     if done is not None:
-        return DoneList(os.path.abspath(os.fsdecode(done)), _name_of(fn), jobs, _told_by(fn, version))
+        name = f"{getattr(fn, '__module__', '')}.{function_name(fn)}"  # a program is __main__ whether or not it has been renamed since
+        return DoneList(os.path.abspath(os.fsdecode(done)), name, jobs, _told_by(fn, version))
     if version:
         raise PlanError(f"version={version!r} without done=: nothing is compared", where=f"{_WHERE}()", fix="give done=, or leave it out")
     return None

@@ -15,10 +15,10 @@ import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 from penstock._contracts.event import BatchDelivered, Event, Fill
-from penstock._contracts.storage import RAW
+from penstock._contracts.storage import RAW, write_all
 from penstock._system.text import redacted
 from penstock.errors import PlanError
 from penstock.formats.features import varint
@@ -84,10 +84,9 @@ class EventFile:
     def _put(self, event: bytes) -> None:
         if self._descriptor < 0 or os.getpid() != self._pid:
             return
-        data = memoryview(frame(event))
+        data = frame(event)
         self.num_bytes += len(data)
-        while data:
-            data = data[os.write(self._descriptor, data) :]
+        write_all(self._descriptor, data)
 
 
 def _event(wall_time: float, step: int, content: bytes) -> bytes:
@@ -149,34 +148,35 @@ class Curve:
         return point
 
 
-@runtime_checkable
-class _Feed(Protocol):
-    step: int
-
-    def fills(self) -> list[Fill]:
-        """Return how full its buffers are; empty while nothing runs."""
-
-    def is_closed(self) -> bool:
-        """Tell whether nothing will run any more."""
-
-
-class _Watched(NamedTuple):
-    """A queue or a feed, which is not kept alive."""
+class Watched(NamedTuple):
+    """A queue, a feed or an enqueuer, which is not kept alive, and what its figures are called."""
 
     target: weakref.ref[Any]
     name: str
 
-    def fills(self) -> list[Fill] | None:
-        """Return how full its buffers are, or None when it has come to its end."""
+    def has_ended(self) -> bool:
+        """Tell whether it is closed and empty, or gone."""
         target = self.target()
-        if target is None:
-            return None
+        return target is None or bool(target.is_closed() and not (isinstance(target, Queue) and target.size()))
+
+    def fills(self) -> list[Fill]:
+        """Return how full its buffers are."""
+        target = self.target()
         if isinstance(target, Queue):
-            fill = target.fill()
-            return None if target.is_closed() and not fill.size else [fill._replace(name=self.name)]
-        if target.is_closed():
-            return None
-        return [fill._replace(name=f"{self.name}/{fill.name}") for fill in target.fills()]
+            return [target.fill()._replace(name=self.name)]
+        return [] if target is None else [fill._replace(name=f"{self.name}/{fill.name}") for fill in target.fills()]
+
+
+def watched_of(target: Any, members: Sequence[str], refusal: PlanError, name: str | None = None) -> list[tuple[Watched, Any]]:
+    """Return the queues, and others with some members, that were given, one or a list, each with a name.
+
+    Raises:
+        PlanError: the refusal, where there is another thing among them, or none.
+    """
+    targets = list(target) if isinstance(target, (list, tuple)) else [target]
+    if not targets or not all(isinstance(one, Queue) or all(hasattr(one, member) for member in members) for one in targets):
+        raise refusal
+    return [(Watched(weakref.ref(one), its_name), one) for one, its_name in zip(targets, names_of(targets, name), strict=True)]
 
 
 class Curves(Ticked):
@@ -186,7 +186,7 @@ class Curves(Ticked):
     the points that are missing.
     """
 
-    def __init__(self, watched: Sequence[_Watched], file: EventFile, step: Callable[[], int], system: System | None = None) -> None:
+    def __init__(self, watched: Sequence[Watched], file: EventFile, step: Callable[[], int], system: System | None = None) -> None:
         """Begin; samples of the process come from `system`, by default from this process."""
         self._watched = list(watched)
         self._file = file
@@ -230,12 +230,9 @@ class Curves(Ticked):
             self._file.close()
 
     def _sample(self, elapsed_s: float) -> None:
-        for watched in list(self._watched):
-            fills = watched.fills()
-            if fills is None:
-                self._watched.remove(watched)
-                continue
-            for fill in fills:
+        self._watched = [one for one in self._watched if not one.has_ended()]
+        for one in self._watched:
+            for fill in one.fills():
                 curve = self._curves.get(fill.name)
                 if curve is None or curve.tag != fill.tag:
                     curve = self._curves[fill.name] = Curve(fill)
@@ -245,7 +242,7 @@ class Curves(Ticked):
         now_s = time.monotonic()
         if now_s - self._weighed_s >= _MEMORY_S:
             self._weighed_s = now_s
-            for name, size in parts_of((watched.name, watched.target()) for watched in self._watched).items():
+            for name, size in parts_of((one.name, one.target()) for one in self._watched).items():
                 self._parts[name] = max(size, self._parts.get(name, 0))
 
     def _step_now(self) -> int:
@@ -311,14 +308,11 @@ def tensorboard(target: Any, logdir: str | Path, *, step: Callable[[], int] | No
         PlanError: a target is no queue or feed.
         OSError: the file cannot be made.
     """
-    targets = list(target) if isinstance(target, (list, tuple)) else [target]
-    if not targets or not all(isinstance(one, (Queue, _Feed)) for one in targets):
-        raise PlanError(
-            f"curves of {target!r}: it is no queue or feed", where="observe.tensorboard()", fix="give a penstock queue, a feed, or a list"
-        )
-    names = names_of(targets, name)
-    watched = [_Watched(weakref.ref(one), its_name) for one, its_name in zip(targets, names, strict=True)]
-    return Curves(watched, EventFile(logdir), step or _Axis(targets))
+    refusal = PlanError(
+        f"curves of {target!r}: it is no queue or feed", where="observe.tensorboard()", fix="give a penstock queue, a feed, or a list"
+    )
+    found = watched_of(target, ("step", "fills", "is_closed"), refusal, name)
+    return Curves([one for one, _ in found], EventFile(logdir), step or _Axis([given for _, given in found]))
 
 
 def names_of(targets: Sequence[Any], name: str | None = None) -> list[str]:

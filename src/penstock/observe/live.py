@@ -15,7 +15,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, NamedTuple, Protocol, Self, TextIO
+from typing import Any, NamedTuple, Self, TextIO
 
 from penstock._contracts.event import Fill
 from penstock._system.process import call_in_forked
@@ -93,21 +93,6 @@ def lasting(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-class LineTarget(Protocol):
-    """Where a line is drawn: a terminal, a file or a notebook."""
-
-    on_terminal: bool
-
-    def columns(self) -> int | None:
-        """Return how many columns it has; None where that does not matter."""
-
-    def draw(self, text: str) -> None:
-        """Show a text in place of the one before it."""
-
-    def end(self, text: str) -> None:
-        """Show the last text."""
-
-
 class NotebookLine:
     """A text below a cell of a notebook."""
 
@@ -135,7 +120,7 @@ def notebook_line() -> NotebookLine | None:
     return NotebookLine(importlib.import_module("IPython.display").display)
 
 
-def _line_on(stream: TextIO | None) -> LineTarget | None:
+def _line_on(stream: TextIO | None) -> StatusLine | NotebookLine | None:
     """Return where to draw: in the notebook that this runs in, unless a stream is given; None in a program without stderr."""
     if stream is not None or sys.stderr is None:
         return None if stream is None else StatusLine(stream)
@@ -247,17 +232,6 @@ _JOIN_S = 2.0
 """A signal handler that closes the feed may have interrupted a `print`, which the thread that draws waits for."""
 
 
-class _Feed(Protocol):
-    def fills(self) -> list[Fill]:
-        """Return how full its buffers are."""
-
-    def stats(self) -> Snapshot:
-        """Return its figures."""
-
-    def is_closed(self) -> bool:
-        """Return whether nothing will run any more."""
-
-
 class FeedLook(NamedTuple):
     """What is seen of a feed at one time."""
 
@@ -275,7 +249,7 @@ class Show:
     training goes on.
     """
 
-    def __init__(self, feed: _Feed, place: Any, stream: TextIO | None) -> None:
+    def __init__(self, feed: Any, place: Any, stream: TextIO | None) -> None:
         """Begin to draw. `place` is the bound method of the feed that says where it is; the feed is not kept alive."""
         self._drawing = _Drawing(weakref.ref(feed), weakref.WeakMethod(place), _live(stream))
         self._at_exit = weakref.finalize(self, self._drawing.stop)
@@ -294,7 +268,7 @@ class Show:
 class _Drawing:
     """The thread that draws, and what it draws with."""
 
-    def __init__(self, feed: weakref.ref[_Feed], place: weakref.WeakMethod[Any], live: Any) -> None:
+    def __init__(self, feed: weakref.ref[Any], place: weakref.WeakMethod[Any], live: Any) -> None:
         self._feed, self._place, self._live = feed, place, live
         self._looks: deque[FeedLook] = deque()
         self._stopped, self._pid = threading.Event(), os.getpid()

@@ -15,7 +15,7 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol
 
 from penstock._contracts.event import Listener, Notice
 from penstock._system.frames import level_of_caller
@@ -174,20 +174,12 @@ def parts_of(targets: Iterable[tuple[str, Any]]) -> dict[str, int]:
     for name, target in targets:
         if isinstance(target, Queue):
             parts[f"queue_{name}"] += target.num_bytes()
-        elif isinstance(target, _Holder):
+        elif hasattr(target, "memory"):
             held = target.memory()
             parts.update({"slots": held.slots_bytes, "kept": held.kept_bytes})
             for stage, size in held.held:
                 parts[redacted(f"held_{stage.replace(' ', '_')}")] += size
     return parts
-
-
-@runtime_checkable
-class _Holder(Protocol):
-    """A feed."""
-
-    def memory(self) -> FeedMemory:
-        """Return where its memory is now."""
 
 
 class RunMemory:

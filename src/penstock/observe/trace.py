@@ -7,11 +7,10 @@ import os
 import threading
 import time
 import warnings
-import weakref
 from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 from penstock._contracts.event import (
     BatchDelivered,
@@ -25,13 +24,13 @@ from penstock._contracts.event import (
     Notice,
     SlowElement,
 )
-from penstock._contracts.storage import RAW
+from penstock._contracts.storage import RAW, write_all
 from penstock._system.failing import words_of
 from penstock._system.memory import resident_memory
 from penstock._system.process import call_in_forked
 from penstock._system.text import redacted
 from penstock.errors import PlanError
-from penstock.observe.curves import names_of
+from penstock.observe.curves import Watched, watched_of
 from penstock.observe.memory import parts_of
 from penstock.observe.ticker import Ticked, Ticker
 from penstock.queues.base import Queue
@@ -71,20 +70,6 @@ class _Step(NamedTuple):
     num_batches: int
 
 
-@runtime_checkable
-class _Feeding(Protocol):
-    """A feed, or a GeneratorEnqueuer."""
-
-    def fills(self) -> list[Fill]:
-        """Return how full its buffers are."""
-
-    def add_listener(self, listener: Listener) -> None:
-        """Announce to one more listener."""
-
-    def is_closed(self) -> bool:
-        """Tell whether nothing more comes."""
-
-
 class _File:
     """A JSON array that is strict JSON after each write: what follows is written over the closing bracket."""
 
@@ -107,10 +92,8 @@ class _File:
         os.close(self._descriptor)
 
     def _put(self, data: bytes, at: int) -> None:
-        view = memoryview(data)
         os.lseek(self._descriptor, at, os.SEEK_SET)
-        while view:
-            view = view[os.write(self._descriptor, view) :]
+        write_all(self._descriptor, data)
 
 
 class _Drawing:
@@ -283,7 +266,7 @@ class Trace(Ticked):
     """
 
     def __init__(
-        self, path: str | Path, targets: Sequence[tuple[str, Any]] = (), *, last_s: float | None = None, most_bytes: int = _MOST_BYTES
+        self, path: str | Path, targets: Sequence[tuple[Watched, Any]] = (), *, last_s: float | None = None, most_bytes: int = _MOST_BYTES
     ) -> None:
         self.path = Path(path)
         self.num_dropped = 0
@@ -294,11 +277,10 @@ class Trace(Ticked):
         self._drawing = _Drawing()
         self._written_s = time.monotonic()
         self._waiting: list[str] = []
-        self._targets = [weakref.ref(target) for _, target in targets]
-        self._names = [name for name, _ in targets]
+        self._watched = [watched for watched, _ in targets]
         self._closed = self._failed = False
-        for name, target in targets:
-            source = f"queue {name}" if isinstance(target, Queue) else name
+        for watched, target in targets:
+            source = f"queue {watched.name}" if isinstance(target, Queue) else watched.name
             target.add_listener(self.listener(source, by_worker=not isinstance(target, Queue) and not hasattr(target, "step")))
         call_in_forked(self, Trace._leave_to_parent)
         self._ticker = Ticker("penstock-trace", _EVERY_S, self._tick, self._end)
@@ -328,12 +310,12 @@ class Trace(Ticked):
         self._count(time.perf_counter_ns())
         if time.monotonic() - self._written_s >= _WRITE_S:
             self._write()
-        return not self._targets or any(target is not None and not _has_ended(target) for target in [target() for target in self._targets])
+        return not self._watched or not all(watched.has_ended() for watched in self._watched)
 
     def _count(self, now_ns: int) -> None:
-        targets = [(name, target()) for name, target in zip(self._names, self._targets, strict=True)]
-        fills = [fill for name, target in targets if target is not None for fill in _fills_of(name, target)]
-        self._add(now_ns, self._drawing.counters(now_ns, fills, resident_memory(), parts_of(targets)))
+        fills = [fill for watched in self._watched for fill in watched.fills()]
+        parts = parts_of((watched.name, watched.target()) for watched in self._watched)
+        self._add(now_ns, self._drawing.counters(now_ns, fills, resident_memory(), parts))
 
     def _end(self) -> None:
         self._closed = True
@@ -383,16 +365,6 @@ class Trace(Ticked):
                 warnings.warn(f"the timeline {self.path} is cut: {error}; training goes on without it", RuntimeWarning, stacklevel=1)
 
 
-def _fills_of(name: str, target: Any) -> list[Fill]:
-    if isinstance(target, Queue):
-        return [target.fill()._replace(name=name)]
-    return [fill._replace(name=f"{name}/{fill.name}") for fill in target.fills()]
-
-
-def _has_ended(target: Any) -> bool:
-    return bool(target.is_closed() and not (isinstance(target, Queue) and target.size()))
-
-
 def trace(path: str | Path, target: Any, *, last_s: float | None = None, most_bytes: int = _MOST_BYTES) -> Trace:
     """Write a timeline of feeds, enqueuers and queues while they are used: open it in Perfetto (ui.perfetto.dev) or chrome://tracing.
 
@@ -419,11 +391,9 @@ def trace(path: str | Path, target: Any, *, last_s: float | None = None, most_by
         raise PlanError(
             f"last_s is {last_s!r}", where="observe.trace()", fix="give a number of seconds above 0, or None for all of the run"
         )
-    targets = list(target) if isinstance(target, (list, tuple)) else [target]
-    if not targets or not all(isinstance(one, (Queue, _Feeding)) for one in targets):
-        raise PlanError(
-            f"a trace of {target!r}: it is no queue, feed or enqueuer",
-            where="observe.trace()",
-            fix="give a penstock queue, a feed, a GeneratorEnqueuer, or a list; parallel_jobs and pack have an argument trace=",
-        )
-    return Trace(path, list(zip(names_of(targets), targets, strict=True)), last_s=last_s, most_bytes=most_bytes)
+    refusal = PlanError(
+        f"a trace of {target!r}: it is no queue, feed or enqueuer",
+        where="observe.trace()",
+        fix="give a penstock queue, a feed, a GeneratorEnqueuer, or a list; parallel_jobs and pack have an argument trace=",
+    )
+    return Trace(path, watched_of(target, ("fills", "add_listener", "is_closed"), refusal), last_s=last_s, most_bytes=most_bytes)

@@ -5,14 +5,15 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from penstock.formats.arrow import pyarrow
+from penstock.formats.compression import Writable
 from penstock.formats.example import encode_example
 from penstock.formats.tar import TarWriter
-from penstock.formats.tfrecord import RecordWriter, Writable
+from penstock.formats.tfrecord import RecordWriter
 from penstock.packing.schema import Field, npy, raw
 
 FORMATS = ("tfrecord", "tar", "parquet")
@@ -24,26 +25,7 @@ _GROUP_ROWS = 4096
 _GROUP_BYTES = 16 << 20
 
 
-class Encoder(Protocol):
-    """Writes elements to a file. Used from one thread."""
-
-    def add(self, values: Sequence[Any]) -> None:
-        """Write one element, given as `Schema.values` returns it.
-
-        Raises:
-            SpecError: it is too large for the format.
-            OSError: the file cannot be written.
-        """
-
-    def finish(self) -> None:
-        """Write what comes last; the file stays open.
-
-        Raises:
-            OSError: the file cannot be written.
-        """
-
-
-def open_encoder(fmt: str, fields: Sequence[Field], compression: str | None, out: Writable, shard: int) -> Encoder:
+def open_encoder(fmt: str, fields: Sequence[Field], compression: str | None, out: Writable, shard: int) -> _Records | _Tar | _Parquet:
     """Return what writes the elements of a shard to `out`.
 
     Raises:

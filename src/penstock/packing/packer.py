@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Any, Literal
 
@@ -30,7 +30,7 @@ from penstock.packing.encoders import open_encoder
 from penstock.packing.manifest import Manifest, found_in, lost_record, read_manifest, record_of, sealed, with_notes
 from penstock.packing.options import PackOptions, destination, options_of, workers_of
 from penstock.packing.schema import Schema
-from penstock.packing.split import MOST, Sample, Split, check_ends, has_positions, leaving_out, opened, sample_of, split, take_sample
+from penstock.packing.split import MOST, Estimate, Split, check_ends, has_positions, leaving_out, opened, sample_of, split, take_sample
 
 _WHERE = "pack()"
 _LARGEST_TASK_BYTES = 64 << 20
@@ -114,27 +114,6 @@ def pack(
         os.close(lock)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Estimate:
-    """What `pack` would write, in proportion to a sample.
-
-    Attributes:
-        count: elements; None of a stream that goes on after the sample.
-        size: bytes; None likewise.
-        num_shards: files; None likewise.
-        mean_bytes: of an element.
-        num_sampled: elements that were looked at.
-        fields: how they would be written, a line each.
-    """
-
-    count: int | None
-    size: int | None
-    num_shards: int | None
-    mean_bytes: float
-    num_sampled: int
-    fields: tuple[str, ...]
-
-
 def estimate(dataset: Any, *, on_error: Policy | None = None, **options: Any) -> Estimate:
     """Say what `pack` with these arguments would write. Makes at most 64 elements, and writes nothing.
 
@@ -145,14 +124,7 @@ def estimate(dataset: Any, *, on_error: Policy | None = None, **options: Any) ->
     packing = _packing_of(dataset, chosen, on_error)
     sample = packing.sample()
     num_positions = packing.split.num_positions if isinstance(packing, _Positions) else sample.num_sampled
-    return Estimate(
-        count=sample.count,
-        size=sample.size,
-        num_shards=None if sample.size is None else chosen.count_of(sample.size, num_positions),
-        mean_bytes=sample.mean_bytes,
-        num_sampled=sample.num_sampled,
-        fields=tuple(field.words() for field in sample.schema.fields),
-    )
+    return replace(sample, num_shards=None if sample.size is None else chosen.count_of(sample.size, num_positions))
 
 
 def _packing_of(dataset: Any, options: PackOptions, on_error: Policy | None) -> _Positions | _Stream:
@@ -208,11 +180,9 @@ def _check_losses(policy: Policy, lost: Sequence[dict[str, Any]], num_written: i
     if not num_written:
         raise SourceError("no element is left to write", where=_WHERE, fix="look at the filter, and at what on_error leaves out")
     last = final(policy)
-    limit = last.limit if isinstance(last, Skip) else None
-    most = None if limit is None else limit if isinstance(limit, int) else limit * num_read
-    if most is not None and len(lost) > most:
+    if isinstance(last, Skip) and len(lost) > last.most(num_read, fewest=0):
         raise TooManySkipped(
-            f"{len(lost)} of {num_read} elements failed, limit {limit!r}; first: {lost[0]['error']}: {lost[0]['text']}",
+            f"{len(lost)} of {num_read} elements failed, limit {last.limit!r}; first: {lost[0]['error']}: {lost[0]['text']}",
             where=f"pack(), {lost[0]['where']}",
             fix="mend the input, or allow more: ps.Skip(limit)",
         )
@@ -234,7 +204,7 @@ class _Positions:
         self.split = split(dataset, options.shuffle)
         self.root = self.split.whole()
 
-    def sample(self) -> Sample:
+    def sample(self) -> Estimate:
         """Look at some elements; see `take_sample`."""
         return take_sample(self.split, self.options, self.policy)
 
@@ -417,7 +387,7 @@ class _Stream:
                 fix="give shard_bytes=, or pack what was packed again with num_shards=",
             )
 
-    def sample(self) -> Sample:
+    def sample(self) -> Estimate:
         """Look at the first elements, 64 at most, in the caller's thread."""
         with self._opened(0) as elements:
             first = list(islice(elements, MOST + 1))
@@ -492,7 +462,7 @@ class _Stream:
         with opened(self._dataset, self.policy, listeners=[_Noting(self._lost)], **workers) as elements:
             yield elements
 
-    def _sample_of(self, first: list[Any], count: int | None) -> Sample:
+    def _sample_of(self, first: list[Any], count: int | None) -> Estimate:
         if not first:
             raise SourceError("no element is left to write", where=_WHERE, fix="look at the filter, and at what on_error leaves out")
         return sample_of(first, self.root, self.options, count)

@@ -126,7 +126,7 @@ MOST = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
+class Estimate:
     """What a sample says of the whole.
 
     Attributes:
@@ -135,6 +135,7 @@ class Sample:
         size: what all will take, in proportion; None likewise.
         mean_bytes: of an element.
         num_sampled: how many elements were looked at.
+        num_shards: files; None where that is not known.
     """
 
     schema: Schema
@@ -142,9 +143,15 @@ class Sample:
     size: int | None
     mean_bytes: float
     num_sampled: int
+    num_shards: int | None = None
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Say how each field would be written, in a line."""
+        return tuple(field.words() for field in self.schema.fields)
 
 
-def take_sample(split: Split, options: PackOptions, policy: Policy) -> Sample:
+def take_sample(split: Split, options: PackOptions, policy: Policy) -> Estimate:
     """Make the elements of up to 64 positions that are evenly spaced over all, in this thread.
 
     Where a filter or the policy leaves none of them, the first element of all is the sample. It is the same in every run.
@@ -181,7 +188,7 @@ def take_sample(split: Split, options: PackOptions, policy: Policy) -> Sample:
     return sample_of(elements, split.whole(), options, round(num_found * share))
 
 
-def sample_of(elements: Sequence[Any], root: Node, options: PackOptions, count: int | None) -> Sample:
+def sample_of(elements: Sequence[Any], root: Node, options: PackOptions, count: int | None) -> Estimate:
     """Find the fields of some elements, and their size in a file.
 
     Args:
@@ -205,7 +212,7 @@ def sample_of(elements: Sequence[Any], root: Node, options: PackOptions, count: 
         encoder.add(row)
     encoder.finish()
     mean_bytes = file.tell() / len(rows)
-    return Sample(
+    return Estimate(
         schema=schema,
         count=count,
         size=None if count is None else round(mean_bytes * count),

@@ -27,7 +27,16 @@ from penstock.kernels.library import Ints
 from penstock.sources.compressed import RecordStream, is_compressed, pieces_of
 from penstock.sources.indexing import open_all
 from penstock.sources.records import RecordTable, moved
-from penstock.sources.text import LineSource, bad_line, checked_encoding, declared_dtype, decoded, encoding_option, number_of
+from penstock.sources.text import (
+    LineSource,
+    bad_line,
+    checked_encoding,
+    declared_dtype,
+    declared_pairs,
+    decoded,
+    encoding_option,
+    number_of,
+)
 
 _CALLER = "read_csv"
 _SHOWN = 20
@@ -195,7 +204,10 @@ class CsvColumns(LineSource):
     def __init__(self, storage: Storage, format: CsvRecords, caller: str, **options: Any) -> None:
         super().__init__(storage, format, caller, **options)
         self._csv, self._columns = format, format.columns or ()
-        self._hidden = [frozenset(word for word in column.nulls if _is_number(word, column)) for column in self._columns]
+        # Texts that mean nothing and would be numbers of their column otherwise.
+        self._hidden = [
+            frozenset(word for word in column.nulls if numbers_into([word], np.empty(1, column.dtype))) for column in self._columns
+        ]
 
     def structure(self) -> Structure:
         """Return the structure that `element.unflatten` needs."""
@@ -235,11 +247,6 @@ class CsvColumns(LineSource):
             if (hidden and not hidden.isdisjoint(texts)) or not numbers_into(texts, array):
                 return False
         return True
-
-
-def _is_number(word: str, column: CsvColumn) -> bool:
-    """Tell whether a text that means nothing would be a number of the column otherwise."""
-    return numbers_into([word], np.empty(1, column.dtype))
 
 
 def csv_source(
@@ -333,16 +340,8 @@ def _first_header(storage: Storage, format: CsvRecords) -> list[str]:
 
 def _columns(declared: Any, names: list[str], missing: dict[str, Any], null_values: Sequence[str] | None) -> tuple[CsvColumn, ...]:
     """Return what an element has."""
-    if declared is None:
-        pairs: list[tuple[str, Any]] = [(name, None) for name in names]
-    elif isinstance(declared, Mapping):
-        pairs = list(declared.items())
-    else:
-        pairs = [(name, None) for name in ([] if isinstance(declared, str) else declared)]
-    if not pairs or len({name for name, _ in pairs}) < len(pairs):
-        raise PlanError(
-            f"columns={declared!r} declares nothing", where=_CALLER, fix='give names, ["x"], or names and dtypes, {"x": np.float32}'
-        )
+    fix = 'give names, ["x"], or names and dtypes, {"x": np.float32}'
+    pairs = declared_pairs(names if declared is None else declared, "columns", _CALLER, fix)
     for name in [*dict(pairs), *missing]:
         if name not in names:
             known = ", ".join(map(repr, names[:_SHOWN])) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")

@@ -12,7 +12,7 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,30 +33,13 @@ from penstock.sources.paths import beyond, crc_of_value, spread, words_of_files
 _SAMPLED = 64
 
 
-class Groups(Protocol):
-    """Row groups by number: those of files, or the batches of a table."""
-
-    columns: tuple[ColumnForm, ...]
-    group_starts: Ints
-    group_bytes: int
-    crc32: int
-
-    def __len__(self) -> int: ...
-
-    def describe(self, number: int) -> str:
-        """Name one."""
-
-    def load(self, number: int) -> RowGroup:
-        """Decode one."""
-
-
 class ParquetSource:
     """Serve rows of Parquet files as dicts, any row at any time, from any thread. See `penstock.read_parquet`.
 
     A row costs its row group, unless that is at hand: ask for rows of few groups at a time (`group_starts`).
     """
 
-    def __init__(self, names: list[str], files: Groups, cache_bytes: int) -> None:
+    def __init__(self, names: list[str], files: ParquetFiles | _Batches, cache_bytes: int) -> None:
         self._names = names
         self._files, self._cache_bytes = files, cache_bytes
         self.chunks = Chunks(files.load, len(files), cache_bytes)
@@ -586,18 +569,7 @@ _MOST_FAILURES = 1024
 _NUM_ORDERED = 3  # so many in a row are an order
 
 
-class HeldPart(Protocol):
-    """A part that is kept."""
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of memory."""
-
-
-Kept = TypeVar("Kept", bound=HeldPart)
-
-
-class Chunks(Generic[Kept]):
+class Chunks:
     """Chunks by number. The one used longest ago goes first; the newest stays even when it alone is too large.
 
     A chunk whose bytes are not what they should be (RecordError) is remembered as bad and not decoded again, which would be once for each
@@ -610,10 +582,10 @@ class Chunks(Generic[Kept]):
         max_bytes: of the chunks that are kept.
     """
 
-    def __init__(self, load: Callable[[int], Kept], count: int, max_bytes: int) -> None:
+    def __init__(self, load: Callable[[int], RowGroup], count: int, max_bytes: int) -> None:
         self._load, self._count, self._max_bytes = load, count, max_bytes
         self._locks = OwnLocks()
-        self._kept: dict[int, Kept] = {}  # the one used longest ago first
+        self._kept: dict[int, RowGroup] = {}  # the one used longest ago first
         self._num_bytes = 0
         self._flights: dict[int, threading.Event] = {}
         self._failures: dict[int, RecordError] = {}
@@ -627,7 +599,7 @@ class Chunks(Generic[Kept]):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]
 
-    def get(self, number: int) -> Kept:
+    def get(self, number: int) -> RowGroup:
         """Return a chunk; decode it, or wait for the thread that does.
 
         Raises:
@@ -685,7 +657,7 @@ class Chunks(Generic[Kept]):
             self._flights.clear()
             self._num_bytes = sum(chunk.nbytes for chunk in self._kept.values())
 
-    def _loaded(self, number: int, flight: threading.Event) -> Kept:
+    def _loaded(self, number: int, flight: threading.Event) -> RowGroup:
         chunk = failure = None
         try:
             chunk = self._load(number)
@@ -702,7 +674,7 @@ class Chunks(Generic[Kept]):
             flight.set()
         return chunk
 
-    def _keep(self, number: int, chunk: Kept) -> None:
+    def _keep(self, number: int, chunk: RowGroup) -> None:
         self.num_loaded += 1
         self._kept[number] = chunk
         self._num_bytes += chunk.nbytes

@@ -366,7 +366,8 @@ class IteratorStates:
 
     def state_dict(self) -> Any:
         """Return where the last iterator is: behind the element that it gave last."""
-        return None if self._last is None else _encoded(self._last.get_state())
+        state = None if self._last is None else self._last.get_state()
+        return {_BYTES: base64.b64encode(state).decode()} if isinstance(state, bytes) else state
 
     def load_state_dict(self, state: Any) -> None:
         """Let the next `iter` begin where `state` was taken."""
@@ -381,10 +382,6 @@ def _closed_at_end(elements: Any) -> Iterator[Any]:
         close = getattr(elements, "close", None)
         if callable(close):
             close()
-
-
-def _encoded(state: Any) -> Any:
-    return {_BYTES: base64.b64encode(state).decode()} if isinstance(state, bytes) else state
 
 
 def _decoded(state: Any) -> Any:

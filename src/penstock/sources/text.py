@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import codecs
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 
+from penstock._contracts.arguments import listed
 from penstock._contracts.element import ArraySpec
 from penstock._contracts.storage import Storage
 from penstock._storage import Patterns, open_storage
@@ -369,17 +370,20 @@ def jsonl_source(
 def _declared(fields: Any) -> tuple[tuple[str, np.dtype[Any] | None], ...] | None:
     if fields is None:
         return None
-    if isinstance(fields, Mapping):
-        pairs = tuple(fields.items())
-    elif isinstance(fields, Sequence) and not isinstance(fields, str):
-        pairs = tuple((name, None) for name in fields)
-    else:
-        pairs = ()
-    if not pairs or not all(isinstance(name, str) for name, _ in pairs) or len({name for name, _ in pairs}) < len(pairs):
-        raise PlanError(
-            f"fields={fields!r} declares nothing", where="read_jsonl", fix='give names, ["text"], or names and dtypes, {"label": np.int64}'
-        )
+    pairs = declared_pairs(fields, "fields", "read_jsonl", 'give names, ["text"], or names and dtypes, {"label": np.int64}')
     return tuple((name, None if dtype is None else declared_dtype(dtype, name, "read_jsonl")) for name, dtype in pairs)
+
+
+def declared_pairs(given: Any, argument: str, caller: str, fix: str) -> list[tuple[str, Any]]:
+    """Return declared names with their dtypes, None for names alone.
+
+    Raises:
+        PlanError: there is none, one is no text, or one stands twice.
+    """
+    pairs = list(given.items()) if isinstance(given, Mapping) else [(name, None) for name in listed(given) or ()]
+    if not pairs or not all(isinstance(name, str) for name, _ in pairs) or len(dict(pairs)) < len(pairs):
+        raise PlanError(f"{argument}={given!r} declares nothing", where=caller, fix=fix)
+    return pairs
 
 
 def _shown(value: Any) -> str:

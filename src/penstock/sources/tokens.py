@@ -10,7 +10,7 @@ import sys
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.lib import format as npy
@@ -68,7 +68,7 @@ class TokenSource:
                 where=self.label(),
                 fix="ask for shorter windows; length=1024 needs 1025 tokens, for inputs and targets",
             )
-        self._reader: TokenReader = token_reader(storage, files.dtype)
+        self._reader = token_reader(storage, files.dtype)
 
     def __len__(self) -> int:
         return self._length
@@ -240,17 +240,6 @@ class Outside(NamedTuple):
 
 _Told: TypeAlias = tuple["np.dtype[Any]", int, int]
 """The dtype of a file's tokens, where the first begins, and how many there are."""
-
-
-class TokenReader(Protocol):
-    """Reads windows; from any thread."""
-
-    def read(self, files: Ints, offsets: Ints, bound: int, out: Ints) -> Outside | None:
-        """Fill the rows of `out` with the tokens from byte offsets[i] of files[i] on; tell the first token outside the bound.
-
-        Raises:
-            SourceError, OSError: as `Storage.read_spans`; which row it was is not known.
-        """
 
 
 def find_tokens(storage: Storage, dtype: Any, offset: int | None = None) -> TokenFiles:
@@ -454,7 +443,7 @@ def _whole(dtype: np.dtype[Any], name: str, size: int, begin: int) -> int:
     return count
 
 
-def token_reader(storage: Storage, dtype: np.dtype[Any]) -> TokenReader:
+def token_reader(storage: Storage, dtype: np.dtype[Any]) -> _StoredTokens | _LocalTokens:
     """Return what reads windows from these files: local ones without a copy between the system and the batch."""
     stored = _StoredTokens(storage, dtype)
     return _LocalTokens(storage, dtype, stored) if isinstance(storage, LocalStorage) else stored
@@ -482,7 +471,7 @@ class _StoredTokens:
 class _LocalTokens:
     """Reads windows of local files with one C call for a block; what does not go well is left to the storage, which knows the words."""
 
-    def __init__(self, storage: LocalStorage, dtype: np.dtype[Any], stored: TokenReader) -> None:
+    def __init__(self, storage: LocalStorage, dtype: np.dtype[Any], stored: _StoredTokens) -> None:
         self._storage, self._dtype, self._stored = storage, dtype, stored
 
     def read(self, files: Ints, offsets: Ints, bound: int, out: Ints) -> Outside | None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Literal, NamedTuple
+from functools import partial
+from typing import Any, Literal
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from penstock.dataset.opening import from_arrays, from_generator, from_source
 from penstock.errors import LawBroken, PlanError
 from penstock.sources.paths import spread
 from penstock.testing.leaks import check_no_leaks
-from penstock.testing.runs import WAYS, FeedRun, alike, as_dataset, attempt, exact, quiet, require_same, run, shown, words
+from penstock.testing.runs import WAYS, Case, FeedRun, alike, as_dataset, attempt, exact, quiet, require_same, run, shown, words
 
 Build = Callable[[Dataset], Dataset]
 Places = Literal["every"] | Iterable[int]
@@ -63,7 +64,7 @@ def check_operator(
                     raise
                 refusal = error
                 continue
-            _check(name, below, build, reference, resume_at if resume_at == "every" else list(resume_at), faults)
+            _check(f"check_operator on {name}", below, build, reference, resume_at if resume_at == "every" else list(resume_at), faults)
             num_checked += 1
     if not num_checked:
         raise LawBroken(
@@ -77,34 +78,13 @@ class InjectedError(Exception):
     """The error of an element below the operator that fails on purpose."""
 
 
-class _Case(NamedTuple):
-    """A pipeline, which is built for each run, and its name."""
-
-    name: str
-    make: Callable[[], Dataset]
-
-    def where(self, more: str) -> str:
-        return f"check_operator on {self.name}, {more}"
-
-    def run(self, way: Mapping[str, Any], more: str = "", *, most: int | None = None, state: str | None = None) -> FeedRun:
-        return run(self.make().feed(**way), self.where(_words_of(way, more)), most=most, state=state)
-
-    def whole(self) -> FeedRun:
-        """Return the reference answer: inline, with a state behind every element."""
-        whole = self.run(WAYS[0], most=_MOST_ITEMS)
-        if whole.error is not None:
-            what, where = f"the operator failed: {words(whole.error)}", self.where(_words_of(WAYS[0]))
-            raise LawBroken(what, where=where, fix="mend it, or give datasets whose elements it can take with on=") from whole.error
-        return whole
-
-    def require(self, got: FeedRun, wanted: list[Any], law: str, where: str, fix: str = _PURE) -> None:
-        if got.error is not None:
-            raise LawBroken(f"only this run failed: {words(got.error)}", where=self.where(where), fix=fix) from got.error
-        require_same(got.items, wanted, law, where=self.where(where), fix=fix)
-
-
-def _words_of(way: Mapping[str, Any], more: str = "") -> str:
-    return f"feed({', '.join(f'{key}={value!r}' for key, value in way.items())}){more}"
+def _whole(case: Case) -> FeedRun:
+    """Return the reference answer: inline, with a state behind every element."""
+    whole = case.run(WAYS[0], most=_MOST_ITEMS)
+    if whole.error is not None:
+        what, fix = f"the operator failed: {words(whole.error)}", "mend it, or give datasets whose elements it can take with on="
+        raise LawBroken(what, where=case.where(WAYS[0]), fix=fix) from whole.error
+    return whole
 
 
 def _check(
@@ -115,59 +95,43 @@ def _check(
     resume_at: Places,
     faults: bool,
 ) -> None:
-    case = _Case(name, lambda: build(below))
-    whole = case.whole()
-    _runs_alike(case, whole)
+    case = Case(name, lambda: build(below), _PURE)
+    whole = _whole(case)
+    case.runs_alike(whole)
     if reference is not None:
         inputs = run(below.feed(**WAYS[0]), name, most=_MOST_ITEMS).items
         wanted = list(reference(inputs))
         got = whole.items if whole.ended else whole.items[: len(wanted)]
-        law, where = "the operator differs from its reference", case.where(_words_of(WAYS[0]))
-        require_same(got, wanted, law, where=where, fix="correct the one that is wrong", by=alike)
+        law = "the operator differs from its reference"
+        require_same(got, wanted, law, where=case.where(WAYS[0]), fix="correct the one that is wrong", by=alike)
     _indexed(case, whole)
-    _resumed(case, whole, resume_at)
+    count = len(whole.items)
+    every = spread(count + 1, _EVERY_UP_TO + 1 if count <= _EVERY_UP_TO else _NUM_PLACES)
+    case.resumes(whole, every if resume_at == "every" else resume_at)
     if whole.ended:
-        twice = _Case(f"{name}, repeat(2) above", lambda: build(below).repeat(2))
-        both = twice.whole()
+        twice = Case(f"{name}, repeat(2) above", lambda: build(below).repeat(2), _PURE)
+        both = _whole(twice)
         law = "the first of two passes is not the pass alone"
-        twice.require(both._replace(items=both.items[: len(whole.items)]), whole.items, law, _words_of(WAYS[0]))
-        _runs_alike(twice, both)
-        _resumed(twice, both, spread(len(both.items) + 1, _NUM_PLACES))
+        require_same(both.items[:count], whole.items, law, where=twice.where(WAYS[0]), fix=_PURE)
+        twice.runs_alike(both)
+        twice.resumes(both, spread(len(both.items) + 1, _NUM_PLACES))
         if faults:
             _failed(name, below, build)
 
 
-def _runs_alike(case: _Case, whole: FeedRun) -> None:
-    for way in WAYS:
-        law = "a second run differs from the first" if way is WAYS[0] else "the elements depend on how the feed runs"
-        case.require(case.run(way, most=None if whole.ended else len(whole.items)), whole.items, law, _words_of(way))
-
-
-def _indexed(case: _Case, whole: FeedRun) -> None:
-    dataset, count, where = case.make(), len(whole.items), case.where("len(ds)")
+def _indexed(case: Case, whole: FeedRun) -> None:
+    dataset, count, where = case.make(), len(whole.items), f"{case.name}, len(ds)"
     length = length_of(dataset._root)
     if length is not None and (length != count if whole.ended else length <= count):
         what = f"the length is {length}, but a pass has {'' if whole.ended else 'more than '}{count} elements"
         raise LawBroken(what, where=where, fix="give the true length, or None when only reading can tell")
     if not is_indexable(dataset._root):
         return
-    where, fix = case.where("ds[i]"), "compute element i from its position alone, in the feed and by index alike"
+    where, fix = f"{case.name}, ds[i]", "compute element i from its position alone, in the feed and by index alike"
     for place in spread(count, 100):
         require_same([dataset[place]], [whole.items[place]], f"ds[{place}] is not what the feed delivers there", where=where, fix=fix)
     if whole.ended and not isinstance(attempt(lambda: dataset[count]), IndexError):
         raise LawBroken(f"ds[{count}] is beyond the end and no IndexError", where=where, fix="raise OutOfRange there")
-
-
-def _resumed(case: _Case, whole: FeedRun, places: Places) -> None:
-    """Stop at each place and resume with other options."""
-    count = len(whole.items)
-    if places == "every":
-        places = spread(count + 1, _EVERY_UP_TO + 1 if count <= _EVERY_UP_TO else _NUM_PLACES)
-    for number, place in enumerate(place for place in places if place < len(whole.states)):
-        way = WAYS[(number + 1) % len(WAYS)]
-        tail = case.run(way, state=whole.states[place], most=None if whole.ended else count - place)
-        law, fix = "a resumed run is not the run that never stopped", "keep in the state all that later elements depend on"
-        case.require(tail, whole.items[place:], law, _words_of(way, f", resumed behind element {place}"), fix)
 
 
 class _Fault:
@@ -189,18 +153,22 @@ def _failed(name: str, below: Dataset, build: Build) -> None:
     fix = "deliver what comes before the error, then the error; catch only what you can handle, or give faults=False"
     for place in spread(len(elements), 3):
         fault = _Fault(elements[place])
-        case = _Case(f"{name}, element {place} failing", lambda fault=fault: build(below.map(fault, name="injected fault")))  # type: ignore[misc]
-        clean = case.whole().items
+        case = Case(f"{name}, element {place} failing", partial(_with_fault, build, below, fault), fix)
+        clean = _whole(case).items
         fault.armed = True
         inline = case.run(WAYS[0])
         for way in WAYS[:3]:
-            got, where = case.run(way), case.where(_words_of(way))
+            got, where = case.run(way), case.where(way)
             if got.error is None:
                 require_same(got.items, clean, "an error became the end of the data", where=where, fix=fix)
             elif type(got.error) is not InjectedError:
                 raise LawBroken(f"the error below arrived as {words(got.error)}", where=where, fix=fix) from got.error
             law = "with a failing element below, other elements came"
             require_same(got.items, clean[: len(inline.items)], law, where=where, fix=fix)
+
+
+def _with_fault(build: Build, below: Dataset, fault: _Fault) -> Dataset:
+    return build(below.map(fault, name="injected fault"))
 
 
 def _small_datasets() -> dict[str, Dataset]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -116,6 +116,57 @@ class FeedRun(NamedTuple):
     error: Exception | None
     ended: bool
     states: list[str]
+
+    def most(self, begin: int) -> int | None:
+        """Return how many elements another run from `begin` on is to take: all where this one came to an end or an error."""
+        return None if self.ended or self.error is not None else len(self.items) - begin
+
+
+class Case(NamedTuple):
+    """A dataset, which is made for each run.
+
+    Attributes:
+        name: what errors call it.
+        make: makes it.
+        fix: of an element that differs between two runs.
+        again: makes the one on which saved states resume; None is the same.
+    """
+
+    name: str
+    make: Callable[[], Dataset]
+    fix: str
+    again: Callable[[], Dataset] | None = None
+
+    def where(self, way: Mapping[str, Any], more: str = "") -> str:
+        """Name a run by its options."""
+        return f"{self.name}, feed({', '.join(f'{key}={value!r}' for key, value in way.items())}){more}"
+
+    def run(self, way: Mapping[str, Any], *, most: int | None = None, state: str | None = None) -> FeedRun:
+        """Run it in one way, from a state."""
+        make = self.make if state is None else self.again or self.make
+        return run(make().feed(**way), self.where(way), most=most, state=state)
+
+    def require(self, got: FeedRun, whole: FeedRun, begin: int, law: str, where: str, fix: str | None = None) -> None:
+        """Raise LawBroken unless a run has the elements of the whole one from `begin` on, and the same error."""
+        fix = fix or self.fix
+        if type(got.error) is not type(whole.error):  # first: elements that are missing behind an error say less than the error
+            other = "" if whole.error is None else f", and not with {words(whole.error)}"
+            raise LawBroken(f"only this run failed: {words(got.error)}{other}", where=where, fix=fix) from got.error
+        require_same(got.items, whole.items[begin:], law, where=where, fix=fix)
+
+    def runs_alike(self, whole: FeedRun) -> None:
+        """Run it in every way."""
+        for way in WAYS:
+            law = "a second run differs from the first" if way is WAYS[0] else "the elements depend on how the feed runs"
+            self.require(self.run(way, most=whole.most(0)), whole, 0, law, self.where(way))
+
+    def resumes(self, whole: FeedRun, places: Iterable[int]) -> None:
+        """Stop behind each number of elements, and resume with other options."""
+        for number, place in enumerate(place for place in places if place < len(whole.states)):
+            way = WAYS[(number + 1) % len(WAYS)]
+            tail = self.run(way, state=whole.states[place], most=whole.most(place))
+            law, fix = "a resumed run is not the run that never stopped", f"keep in the state all that later elements depend on; {self.fix}"
+            self.require(tail, whole, place, law, self.where(way, f", resumed behind element {place}"), fix)
 
 
 def as_dataset(given: Any) -> Dataset:

@@ -18,7 +18,7 @@ from penstock.errors import LawBroken, PlanError, SourceError
 from penstock.sources import indexed_source
 from penstock.sources.paths import spread
 from penstock.testing.leaks import check_no_leaks
-from penstock.testing.runs import WAYS, alike, as_dataset, attempt, exact, quiet, require_same, run, shown, words
+from penstock.testing.runs import WAYS, Case, alike, as_dataset, attempt, exact, quiet, require_same, shown, words
 
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]{6,}")
 _NUM_THREADS = 8
@@ -97,22 +97,14 @@ def _source(given: Any) -> IndexedSource | StreamSource:
 def _feeds(source: Any, again: Callable[[], Any] | None, most: int, may_fail: bool, where: str) -> None:
     """Feed the source element by element and in batches, in every way; stop and resume on the source made again."""
     here, there = (as_dataset(one).take(most) for one in (source, source if again is None else again()))
-    for dataset, other, place in ((here, there, where), (here.batch(3), there.batch(3), f"{where}, batch(3)")):
-        whole = run(dataset.feed(**WAYS[0]), place)
-        if whole.error is not None and dataset is here and not may_fail:
-            raise LawBroken(f"a feed failed: {words(whole.error)}", where=place, fix="mend the source") from whole.error
-        runs = [(f"{place}, feed({way})", run(dataset.feed(**way), place), 0) for way in WAYS[1:]]
-        for number, begin in enumerate(spread(len(whole.states), 5)):
-            way = WAYS[number % len(WAYS)]
-            got = run(other.feed(**way), place, state=whole.states[begin])
-            runs.append((f"{place}, feed({way}) resumed behind element {begin}", got, begin))
-        fix = "let an element depend on its index alone, whichever thread reads it and when"
-        for words_of, got, begin in runs:
-            if type(got.error) is not type(whole.error):  # first: elements that are missing behind an error say less than the error
-                what = f"{words(got.error)} came instead of {words(whole.error)}"
-                raise LawBroken(what, where=words_of, fix=fix) from got.error
-            law = "the elements depend on how the feed runs"
-            require_same(got.items, whole.items[begin:], law, where=words_of, fix=fix)
+    fix = "let an element depend on its index alone, whichever thread reads it and when"
+    single = Case(where, lambda: here, fix, lambda: there)
+    for case in (single, Case(f"{where}, batch(3)", lambda: here.batch(3), fix, lambda: there.batch(3))):
+        whole = case.run(WAYS[0])
+        if whole.error is not None and case is single and not may_fail:
+            raise LawBroken(f"a feed failed: {words(whole.error)}", where=where, fix="mend the source") from whole.error
+        case.runs_alike(whole)
+        case.resumes(whole, spread(len(whole.states), 5))
 
 
 # -- streams ----------------------------------------------------------------------------------------------------------------------
