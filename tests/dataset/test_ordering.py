@@ -86,7 +86,7 @@ WRONG: list[Row] = [
     ),
     ("shard of 0", lambda: numbers(3).shard(0, 0), "num_shards=0 is not a whole number >= 1", "shard()", "num_shards"),
     ("shard -1", lambda: numbers(3).shard(2, -1), "index=-1 is not a whole number >= 0", "shard()", "index"),
-    ("shard 2 of 2", lambda: numbers(3).shard(2, 2), "index=2 of num_shards=2", "shard()", "an index in 0..1"),
+    ("shard 2 of 2", lambda: numbers(3).shard(2, 2), "index=2 of num_shards=2", "shard()", "index as 0..1"),
     ("take -1", lambda: numbers(3).take(-1), "count=-1 is not a whole number >= 0", "take()", "count"),
     ("take True", lambda: numbers(3).take(True), "count=True is not a whole number >= 0", "take()", "count"),
     ("skip a word", lambda: numbers(3).skip("1"), "count='1' is not a whole number >= 0", "skip()", "count"),  # type: ignore[arg-type]

@@ -229,7 +229,7 @@ def two_elements_kill_at_once(way: Way, folder: Path) -> None:
 def a_function_does_not_stop_inside_the_grace_period(way: Way, folder: Path) -> None:
     """A process can be killed, so nothing is left of it, and no error."""
     os.mkfifo(folder / "never")
-    feed = ps.from_source(range(1000)).map(jobs.Hangs(folder, "a call of C", 100, 1)).feed(**way, grace_period_s=0.1)
+    feed = ps.from_source(range(1000)).map(jobs.Hangs(folder, "a call of C", 10, 1)).feed(**way, grace_period_s=0.1)
     with feed:
         next(feed)
         while not list(folder.glob("hangs-*")):  # a next() might wait for the element that hangs

@@ -134,7 +134,9 @@ def test_a_state_that_cannot_move_to_other_ranks_is_refused_before_the_first_ele
     assert "shard(2, 0)" in refused.value.what
     assert words in refused.value.what
     assert refused.value.where == "load_state_dict()"
-    assert refused.value.fix.startswith("resume with the same shards, or put shard() after shuffle and filter; with ordered=False")
+    assert refused.value.fix.startswith(
+        "resume with the same shards, or put shard() after shuffle and filter; states of ordered=False never"
+    )
     assert feed.step == 0
 
 

@@ -9,6 +9,7 @@ from testing.breaking import assert_broken
 
 import penstock as ps
 from penstock.feed import Feed
+from penstock.feed.compiled import Compiled
 from penstock.testing import check_operator
 from penstock.testing import operator as laws
 from penstock.testing.operator import InjectedError
@@ -127,7 +128,7 @@ class Wrong(ps.Dataset):
     make_feed: type[Feed] = Feed
 
     def feed(self, *, listeners: Any = (), **options: Any) -> Feed:
-        return self.make_feed(self._root, ps.Options(**options))
+        return self.make_feed(Compiled(self._root, ps.Options(**options)))
 
 
 def wrong(kind: type[Wrong]) -> Any:

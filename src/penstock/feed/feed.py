@@ -485,7 +485,7 @@ class Feed(Observed):
             self._run.open(self._parts[0], self._delivery.epoch, self.step)
             if self._condition == "new":
                 self._condition = "running"
-            elif self._run.is_open:  # close() came meanwhile, before there was an engine to stop
+            elif self._run.is_open and not self._run.stopping:  # close() came meanwhile, before there was an engine to stop
                 self._shut(self._condition)
         except BaseException as error:
             interrupt = signal_in(error)

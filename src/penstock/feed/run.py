@@ -38,6 +38,7 @@ class Run:
 
     Attributes:
         is_open: whether there is an engine: from `open` to `close`.
+        stopping: whether `stop` or `close` was called since it was opened.
     """
 
     def __init__(self, compiled: Compiled, num_cpus: int, listeners: list[Listener], tuning_cache: TuningCache | None = None) -> None:
@@ -50,7 +51,7 @@ class Run:
         self._engine: Engine | None = None
         self._executor: Executor | None = None
         self._finalizer: Any = None
-        self._closing = self.is_open = False
+        self.stopping = self.is_open = False
 
     def open(self, at: ResumeStep, epoch: int, step: int) -> None:
         """Begin at a token of a part of the plan. What ran before is closed.
@@ -63,7 +64,7 @@ class Run:
         Raises:
             PlanError: it cannot run as the options say.
         """
-        self._closing = False
+        self.stopping = False
         executor = self._placement.executor(engine := self._new_engine(at, epoch, step))
         if executor is None:  # worker processes cannot run it: threads do
             executor = self._placement.executor(engine := self._new_engine(at, epoch, step))
@@ -117,7 +118,7 @@ class Run:
             keep: called with it first, to put it where its caller finds it whatever interrupts this call.
             begin_ns: when the training loop began to wait.
         """
-        while (engine := self._engine) is not None and (executor := self._executor) is not None and not self._closing:
+        while (engine := self._engine) is not None and (executor := self._executor) is not None and not self.stopping:
             ready = engine.poll(keep) if self._outgoing is None else self._outgoing.poll(engine, keep)
             if ready is not None:
                 now_ns = time.perf_counter_ns()
@@ -135,7 +136,7 @@ class Run:
 
     def stop(self) -> None:
         """Have the workers end; whoever waits in `poll` wakes up."""
-        self._closing = True
+        self.stopping = True
         if self._engine is not None:
             self._engine.stop()
 
