@@ -169,7 +169,7 @@ def read_text(pattern: Any, *, skip_blank: bool = False, encoding: str = "utf-8"
     """
     from penstock.sources.text import text_source
 
-    blank, limit = check.flag_argument(skip_blank, "skip_blank", "read_text"), _limit("read_text", max_line_bytes)
+    blank, limit = check.flag_argument(skip_blank, "skip_blank", "read_text"), _count("read_text", "max_line_bytes", max_line_bytes)
     return _read(text_source(pattern, skip_blank=blank, encoding=encoding, max_line_bytes=limit))
 
 
@@ -194,7 +194,7 @@ def read_jsonl(pattern: Any, *, fields: Any = None, allow_nan: bool = False, max
     """
     from penstock.sources.text import jsonl_source
 
-    nan, limit = check.flag_argument(allow_nan, "allow_nan", "read_jsonl"), _limit("read_jsonl", max_line_bytes)
+    nan, limit = check.flag_argument(allow_nan, "allow_nan", "read_jsonl"), _count("read_jsonl", "max_line_bytes", max_line_bytes)
     return _read(jsonl_source(pattern, fields=fields, allow_nan=nan, max_line_bytes=limit))
 
 
@@ -235,7 +235,7 @@ def read_csv(
     """
     from penstock.sources.csvrecords import csv_source
 
-    limit = _limit("read_csv", max_line_bytes)
+    limit = _count("read_csv", "max_line_bytes", max_line_bytes)
     columns, names = (check.names_argument(given, name, "read_csv") for given, name in ((columns, "columns"), (names, "names")))
     options: dict[str, Any] = {"columns": columns, "names": names, "delimiter": delimiter, "quote": quote}
     options["missing"] = check.mapping_argument(missing, "missing", "read_csv")
@@ -279,10 +279,6 @@ def read_tokens(
     storage = open_storage(pattern, "read_tokens")
     source = TokenSource(storage, find_tokens(storage, dtype, offset), length=length, stride=stride, vocab_size=vocab_size)
     return _read(source)
-
-
-def _limit(caller: str, max_line_bytes: Any) -> int:
-    return _count(caller, "max_line_bytes", max_line_bytes)
 
 
 def _count(caller: str, name: str, value: Any) -> int:

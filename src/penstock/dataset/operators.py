@@ -160,16 +160,12 @@ class ElementMethods(Chaining):
 
     def filter(self, fn: Callable[[Any], Any], *, name: str | None = None, on_error: Policy | None = None) -> Dataset:
         """Keep the elements for which `fn(element)` is true. `name` and `on_error` as for `map`."""
-        check.callable_argument(fn, "filter")
-        check.no_async(fn, "filter")
-        check.no_rng(fn, "filter")
+        _check_function(fn, "filter")
         return self._with(plan.Filter(child=self._root, fn=fn, name=name or function_name(fn), on_error=_policy(on_error, "filter")))
 
     def flat_map(self, fn: Callable[[Any], Any], *, name: str | None = None, on_error: Policy | None = None) -> Dataset:
         """Replace each element by all elements of `fn(element)`: a list or other iterable. `name` and `on_error` as for `map`."""
-        check.callable_argument(fn, "flat_map")
-        check.no_async(fn, "flat_map")
-        check.no_rng(fn, "flat_map")
+        _check_function(fn, "flat_map")
         return self._with(plan.FlatMap(child=self._root, fn=fn, name=name or function_name(fn), on_error=_policy(on_error, "flat_map")))
 
     def rejection_resample(
@@ -194,8 +190,7 @@ class ElementMethods(Chaining):
             seed: of the random numbers; each depends on the seed, the pass and the number of the element.
             name: of the stage in errors and figures; the function's name by default.
         """
-        check.callable_argument(class_fn, "rejection_resample")
-        check.no_rng(class_fn, "rejection_resample")
+        _check_function(class_fn, "rejection_resample")
         target = check.shares_argument(target_dist, "target_dist", "rejection_resample")
         initial = None if initial_dist is None else check.shares_argument(initial_dist, "initial_dist", "rejection_resample", len(target))
         node = plan.RejectionResample(
@@ -247,6 +242,13 @@ class ElementMethods(Chaining):
         _check_cache(self._root, folder, str(version))
         store = _store(self._root, folder, size, str(version))
         return self._with(plan.Cache(child=self._root, store=store, path=folder, max_bytes=size, version=str(version)))
+
+
+def _check_function(fn: Any, operator: str) -> None:
+    """Refuse what cannot be called, or has to be awaited or given a generator."""
+    check.callable_argument(fn, operator)
+    check.no_async(fn, operator)
+    check.no_rng(fn, operator)
 
 
 def _policy(on_error: Any, operator: str) -> Policy | None:
@@ -625,8 +627,7 @@ class GroupMethods(Chaining):
             drop_remainder: whether to leave out the batches of a pass that are not full.
             name: of the stage in errors and figures; the function's name by default.
         """
-        check.callable_argument(length_fn, "bucket_by_length")
-        check.no_rng(length_fn, "bucket_by_length")
+        _check_function(length_fn, "bucket_by_length")
         boundaries = check.counts_argument(bucket_boundaries, "bucket_boundaries", "bucket_by_length", least=1)
         sizes = check.counts_argument(bucket_batch_sizes, "bucket_batch_sizes", "bucket_by_length", least=1)
         check_padding("bucket_by_length", padded_shapes, padding_values)

@@ -73,7 +73,7 @@ class Writable(Protocol):
         """Take all of them."""
 
 
-class Writer:
+class FileWriter:
     """Writes to a file object, which it leaves open; `with` closes the writer.
 
     Attributes:
@@ -98,7 +98,8 @@ class Writer:
         self.close()
 
     def _end(self) -> bytes:
-        raise NotImplementedError
+        """Return what ends the file."""
+        return b""
 
     def _put(self, data: Any) -> None:
         if len(data):

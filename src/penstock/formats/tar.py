@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import RecordError, SpecError
-from penstock.formats.compression import STREAM_FIX, PlainPart, Writable, Writer, compression_of_head
+from penstock.formats.compression import STREAM_FIX, FileWriter, PlainPart, Writable, compression_of_head
 from penstock.formats.values import integer_in, json_decoder, text_in
 from penstock.kernels.tar import (
     MAX_BYTES,
@@ -402,7 +402,7 @@ _NAME_BYTES, _PREFIX_BYTES = 100, 155
 _RESERVED = ("__key__", "__url__", "__local_path__")
 
 
-class TarWriter(Writer):
+class TarWriter(FileWriter):
     """Write samples to a binary file object. Not thread-safe.
 
     Headers have no time, no owner and mode 0444, and are plain ustar; a PAX header stands before a member only where its name asks for one.

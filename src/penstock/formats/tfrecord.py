@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from penstock._contracts.element import is_masked
 from penstock._system.text import size_words
 from penstock.errors import PlanError, RecordError, SpecError
-from penstock.formats.compression import READ_BYTES, Compressor, Decompressed, Readable, Writable, Writer, check_compression, looks_like
+from penstock.formats.compression import READ_BYTES, Compressor, Decompressed, FileWriter, Readable, Writable, check_compression, looks_like
 from penstock.kernels.framing import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, UNKNOWN, FrameStatus, crc32c, find_frame, masked, scan_frames
 
 Record: TypeAlias = bytes | bytearray | memoryview | NDArray[Any]
@@ -68,7 +68,7 @@ def _no_record(record: Any, reason: str) -> SpecError:
     )
 
 
-class RecordWriter(Writer):
+class RecordWriter(FileWriter):
     """Write records to a binary file object. The same records give the same bytes: no time stamp, no name. Not thread-safe.
 
     Each uncompressed record is one `write`; give a buffered file. `close` ends a compressed stream and leaves the file open: until then a

@@ -12,7 +12,6 @@ import weakref
 from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from penstock._contracts.element import bytes_of
@@ -306,7 +305,7 @@ class Queue:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close(cancel_pending_enqueues=True)
 
     # -- inside -------------------------------------------------------------------------------------------------------------------

@@ -16,7 +16,6 @@ import threading
 import time
 import warnings
 import weakref
-from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from penstock._system.frames import call_and_place, level_of_caller, where_stand
@@ -147,7 +146,7 @@ class WaitWatch:
         _waits[own] = self._wait
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._outer is None:
             _waits.pop(threading.get_ident(), None)
         else:

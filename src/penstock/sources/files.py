@@ -133,6 +133,9 @@ class ImageFolderSource(WholeFiles):
     Args:
         folder: the folder above the class folders.
 
+    Attributes:
+        folder: as given.
+
     Raises:
         OSError: the folder cannot be read.
         PlanError: a URL in place of a path.
@@ -140,19 +143,19 @@ class ImageFolderSource(WholeFiles):
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self._folder = os.fspath(folder)
-        if not os.path.exists(self._folder):
-            refuse_url(self._folder, "read_images")
-        base = os.path.join(os.path.abspath(self._folder), "")
+        self.folder = os.fspath(folder)
+        if not os.path.exists(self.folder):
+            refuse_url(self.folder, "read_images")
+        base = os.path.join(os.path.abspath(self.folder), "")
         self._ignored = Counter[str]()
         try:
             names = sorted(self._class_folders(base), key=os.fsencode)
         except (FileNotFoundError, NotADirectoryError) as error:
-            raise _missing(self._folder, "read_images", "folder") from error
+            raise _missing(self.folder, "read_images", "folder") from error
         if not names:
             raise SourceError(
-                f"no sub-folder in {shown(self._folder)}",
-                where=f"read_images({shown(self._folder)}), which is {shown(base)}",
+                f"no sub-folder in {shown(self.folder)}",
+                where=f"read_images({shown(self.folder)}), which is {shown(base)}",
                 fix="put the images of each class into a sub-folder with its name, or use read_files or read_list",
             )
         self.class_names = names
@@ -163,7 +166,7 @@ class ImageFolderSource(WholeFiles):
             if len(found) == before:
                 raise SourceError(
                     f"class folder {shown(name)} holds no image",
-                    where=f"read_images({shown(self._folder)}), which is {shown(base)}",
+                    where=f"read_images({shown(self.folder)}), which is {shown(base)}",
                     fix=f"remove the folder, or put files ending in {', '.join(sorted(_EXTENSIONS))} into it",
                 )
         table = pack_paths(found, base)
@@ -172,15 +175,10 @@ class ImageFolderSource(WholeFiles):
         super().__init__(table, np.fromiter(labels, np.int64, len(table)))
 
     @property
-    def folder(self) -> str:
-        """Return the folder above the class folders, as it was given."""
-        return self._folder
-
-    @property
     def notice(self) -> str:
         """What was left out, by suffix; empty where nothing was."""
         counts = ", ".join(f"{count} {suffix or 'without a suffix'}" for suffix, count in self._ignored.most_common())
-        return f"read_images({shown(self._folder)}) left out files that are no images by their suffix: {counts}" if counts else ""
+        return f"read_images({shown(self.folder)}) left out files that are no images by their suffix: {counts}" if counts else ""
 
     def _entries(self, folder: str) -> Iterator[tuple[os.DirEntry[str], str]]:
         """Yield what lies in a folder and is not hidden, with its suffix."""
@@ -208,7 +206,7 @@ class ImageFolderSource(WholeFiles):
 
     def describe(self, index: int) -> str:
         """Name the file and its folder."""
-        return f"image {shown(self._table.path(index))} of {shown(self._folder)}"
+        return f"image {shown(self._table.path(index))} of {shown(self.folder)}"
 
     def fingerprint(self) -> dict[str, Any]:
         """Return class names' and paths' check sums, the count, and sizes and a check sum of both ends of up to 64 files."""
@@ -217,7 +215,7 @@ class ImageFolderSource(WholeFiles):
     def label(self) -> str:
         """Return the call with the numbers of images, classes and ignored files."""
         ignored = f", {self._ignored.total()} other files ignored" if self._ignored else ""
-        return f"read_images({shown(self._folder)}, {len(self)} elements, {len(self.class_names)} classes{ignored})"
+        return f"read_images({shown(self.folder)}, {len(self)} elements, {len(self.class_names)} classes{ignored})"
 
 
 _POLICIES = ("keep", "drop", "error")
