@@ -3,12 +3,16 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import os
 import pickle
 import signal
+import sys
 import threading
 import weakref
 from collections import ChainMap, UserDict
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -18,6 +22,7 @@ from laws.plans import plain
 
 import penstock as ps
 from penstock._contracts.event import BatchDelivered, BlockDone, Event
+from penstock._engine.engine import Engine
 from penstock.errors import FeedClosed, PlanError, SpecError, StateDamaged, StateMismatch, StateUnavailable, StillRunning, StopRaised
 
 WAYS: list[dict[str, Any]] = [
@@ -817,3 +822,57 @@ def test_any_mapping_that_a_function_returns_is_a_dict_in_a_batch(kind: Any, opt
     assert type(batch) is type(batch["inner"]) is dict
     assert batch["ids"].tolist() == [[0, 2], [1, 2], [2, 2], [3, 2]]
     assert batch["inner"]["text"].tolist() == ["0", "1", "2", "3"]
+
+
+def test_a_close_at_any_point_of_a_start_or_a_hand_over_ends_the_feed_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    for options in ({"num_workers": 0}, {"executor": "threads", "num_workers": 2}):
+        feed = numbers(100).batch(4).feed(**options)
+        make = feed._run._placement.executor
+
+        def closed_behind(call: Callable[..., Any], feed: ps.Feed, *given: Any) -> Any:
+            made = call(*given)
+            feed.close()  # as a signal handler or another thread may
+            return made
+
+        monkeypatch.setattr(feed._run._placement, "executor", partial(closed_behind, make, feed))
+        with pytest.raises(FeedClosed):
+            next(feed)
+        assert "closed" in repr(feed)
+        feed = numbers(100).batch(4).feed(**options)
+        next(feed)
+        engine = feed._run._engine
+        assert engine is not None
+        monkeypatch.setattr(engine, "poll", partial(closed_behind, engine.poll, feed))
+        with suppress(FeedClosed):
+            for _ in range(30):
+                next(feed)
+        assert "closed" in repr(feed)
+
+
+def test_an_interrupt_behind_a_claim_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    unpark, left = Engine._unpark_consumer, [signal.SIGINT]
+
+    def interrupted(engine: Engine) -> None:
+        if left and sys._getframe(1).f_locals.get("task") is not None:
+            signal.raise_signal(left.pop())
+        unpark(engine)
+
+    monkeypatch.setattr(Engine, "_unpark_consumer", interrupted)
+    feed = numbers(8).batch(4).feed(num_workers=0)
+    with pytest.raises(KeyboardInterrupt):
+        next(feed)
+    assert [batch.tolist() for batch in feed] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+
+
+def test_a_feed_between_two_epochs_stays_with_the_process_that_made_it() -> None:
+    feed = numbers(8).feed(num_workers=0)
+    list(feed)
+    pid = os.fork()
+    if pid == 0:
+        try:
+            list(feed)
+            os._exit(1)
+        except FeedClosed:
+            os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert len(list(feed)) == 8

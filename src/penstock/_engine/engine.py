@@ -205,18 +205,25 @@ class Engine:
 
     def try_claim(self) -> Claim | None:
         """Return the next task of any pool, or None; never block. For the inline executor."""
-        with self._mutex:
-            if self._scheduler.poisoned:  # by an interrupt that reached the consumer: its last state still holds
+        scheduler, version = self._scheduler, self._scheduler.version
+        try:
+            with self._mutex:
+                if scheduler.poisoned:  # by an interrupt that reached the consumer: its last state still holds
+                    self.is_torn = True
+                    self.stop()
+                scheduler.waiting += 1  # the consumer itself asks, so it may have one more batch even when it keeps all others
+                try:
+                    for pool in reversed(scheduler.pools):
+                        task = self._next_task(pool, 0)
+                        if task is not None:
+                            return task
+                finally:
+                    scheduler.waiting -= 1
+        except BaseException:
+            if scheduler.version != version or scheduler.is_reading:  # a task may have been claimed, and be lost
                 self.is_torn = True
                 self.stop()
-            self._scheduler.waiting += 1  # the consumer itself asks, so it may have one more batch even when it keeps all others
-            try:
-                for pool in reversed(self._scheduler.pools):
-                    task = self._next_task(pool, 0)
-                    if task is not None:
-                        return task
-            finally:
-                self._scheduler.waiting -= 1
+            raise
         return None
 
     def run(self, task: Claim, worker: WorkerContext, computer: Computer = HERE) -> None:

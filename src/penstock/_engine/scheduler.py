@@ -215,6 +215,11 @@ class Scheduler:
                 return task
         return self._next_read() if pool == self._reads and self._may_read() else None
 
+    @property
+    def is_reading(self) -> bool:
+        """Whether a read of the stream is claimed."""
+        return self.reader is not None and self.reader.busy
+
     def _may_read(self) -> bool:
         """Tell whether the thread that reads the stream has nothing else to do with what it has read: it may wait long for the next."""
         behind = self.segments[: self._last_of_users + 1]

@@ -14,7 +14,7 @@ from penstock._engine.placing import apart, functions_in, names_of_users, seeds_
 from penstock._engine.program import Program
 from penstock._plan.base import Node
 from penstock._system.memory import available_cpus
-from penstock._system.process import why_no_processes
+from penstock._system.process import uninterrupted, why_no_processes
 from penstock._workers.inline import Executor, InlineExecutor
 from penstock._workers.sharing import Sharing, Survey
 from penstock._workers.threads import Stopped, ThreadsExecutor
@@ -176,12 +176,15 @@ class Placement:
     def _new_processes(self) -> WorkerProcesses:
         if why := why_no_processes():
             raise PlanError(f"no worker processes can be started: {why}", where='executor="processes"', fix='give executor="threads"')
-        from penstock._workers.processes import WorkerProcesses, no_system_resources  # 20 ms, which `import penstock` does not pay
+        return uninterrupted(self._make_processes)  # Ctrl-C amid an import can leave Python's import lock taken, for ever
+
+    def _make_processes(self) -> WorkerProcesses:
+        from penstock._workers import elsewhere, processes  # noqa: F401 - 20 ms, which `import penstock` does not pay
 
         try:
-            return WorkerProcesses(self._owner(), self._pin)
+            return processes.WorkerProcesses(self._owner(), self._pin)
         except OSError as error:
-            raise no_system_resources(error) from error
+            raise processes.no_system_resources(error) from error
 
     def _decided(self, program: Program) -> Place:
         self.hindrance = self.hindrance or why_no_processes()

@@ -466,7 +466,7 @@ class Feed(Observed):
         self._run.leave()
         leak(self._delivery.ready)
         self._lock = threading.Lock()
-        if self._condition in ("new", "running"):
+        if self._condition in ("new", "running", "ended"):
             self._condition = "inherited"
 
     def _check_and_start(self) -> None:

@@ -51,7 +51,8 @@ class Run:
         self._engine: Engine | None = None
         self._executor: Executor | None = None
         self._finalizer: Any = None
-        self.stopping = self.is_open = False
+        self._closed_meanwhile: Engine | None = None
+        self.stopping = self.is_open = self._busy = False
 
     def open(self, at: ResumeStep, epoch: int, step: int) -> None:
         """Begin at a token of a part of the plan. What ran before is closed.
@@ -64,20 +65,22 @@ class Run:
         Raises:
             PlanError: it cannot run as the options say.
         """
-        self.stopping = False
-        executor = self._placement.executor(engine := self._new_engine(at, epoch, step))
-        if executor is None:  # worker processes cannot run it: threads do
+        self._busy, self.stopping = True, False
+        try:
             executor = self._placement.executor(engine := self._new_engine(at, epoch, step))
-        assert executor is not None
-        if self._engine is not engine:  # `close` came meanwhile
-            return
-        placement = self._placement
-        plan = engine.memory_bytes, engine.concurrency, engine.in_program, engine.reads_stream, not engine.plans[0].unordered
-        self.announce(RunBegun(time.perf_counter_ns(), *plan, placement.hindrance))
-        while placement.notices:
-            self.announce(Notice(time.perf_counter_ns(), "executor", placement.notices.pop(0)))
-        if not self._run_with(executor):
-            self._run_with(InlineExecutor(engine))
+            if executor is None:  # worker processes cannot run it: threads do
+                executor = self._placement.executor(engine := self._new_engine(at, epoch, step))
+            assert executor is not None
+            if self._engine is not engine:  # `close` came meanwhile
+                return
+            plan = engine.memory_bytes, engine.concurrency, engine.in_program, engine.reads_stream, not engine.plans[0].unordered
+            self.announce(RunBegun(time.perf_counter_ns(), *plan, self._placement.hindrance))
+            while self._placement.notices:
+                self.announce(Notice(time.perf_counter_ns(), "executor", self._placement.notices.pop(0)))
+            if not self._run_with(executor):
+                self._run_with(InlineExecutor(engine))
+        finally:
+            self._leave_engine()
 
     def _new_engine(self, at: ResumeStep, epoch: int, step: int) -> Engine:
         """Make the engine of what runs next, in the place of one that did not begin."""
@@ -118,17 +121,30 @@ class Run:
             keep: called with it first, to put it where its caller finds it whatever interrupts this call.
             begin_ns: when the training loop began to wait.
         """
-        while (engine := self._engine) is not None and (executor := self._executor) is not None and not self.stopping:
-            ready = engine.poll(keep) if self._outgoing is None else self._outgoing.poll(engine, keep)
-            if ready is not None:
-                now_ns = time.perf_counter_ns()
-                found = len(ready.items), ready.chunk_id, *engine.room()
-                self.announce(BatchDelivered(now_ns, now_ns - begin_ns, engine.num_ready, *found))
-                return ready
-            if engine.stopping:
-                break
-            executor.wait()
-        return None
+        self._busy = True
+        try:
+            while (engine := self._engine) is not None and (executor := self._executor) is not None and not self.stopping:
+                ready = engine.poll(keep) if self._outgoing is None else self._outgoing.poll(engine, keep)
+                if ready is not None:
+                    now_ns = time.perf_counter_ns()
+                    found = len(ready.items), ready.chunk_id, *engine.room()
+                    self.announce(BatchDelivered(now_ns, now_ns - begin_ns, engine.num_ready, *found))
+                    return ready
+                if engine.stopping:
+                    break
+                executor.wait()
+            return None
+        finally:
+            self._busy = False
+            if self._closed_meanwhile is not None:
+                self._leave_engine()
+
+    def _leave_engine(self) -> None:
+        """End a call of the consumer's: free what a `close` amid it, from a signal handler or another thread, has left to it."""
+        self._busy = False
+        engine, self._closed_meanwhile = self._closed_meanwhile, None
+        if engine is not None:
+            engine.dispose()
 
     def converted(self, items: list[Any], *, more: bool) -> Any:
         """Return the last of `items` as the loop gets it; `more` tells whether the engine has others behind them."""
@@ -136,9 +152,9 @@ class Run:
 
     def stop(self) -> None:
         """Have the workers end; whoever waits in `poll` wakes up."""
-        self.stopping = True
-        if self._engine is not None:
-            self._engine.stop()
+        self.stopping, engine = True, self._engine
+        if engine is not None:
+            engine.stop()
 
     def close(self) -> list[str]:
         """Stop, and wait for the workers as long as `grace_period_s` says; return the names of those still alive."""
@@ -153,7 +169,10 @@ class Run:
             finalizer.detach()
         alive = [] if engine is None or executor is None else executor.join(self._compiled.options.grace_period_s)
         if engine is not None and not alive:
-            engine.dispose()
+            if self._busy:  # in `open` or `poll`, which look at what this would drop
+                self._closed_meanwhile = engine
+            else:
+                engine.dispose()
         return alive
 
     def end(self) -> None:
@@ -175,20 +194,24 @@ class Run:
     @property
     def is_torn(self) -> bool:
         """Whether an interrupt in the consumer's thread left a change half done: nothing comes any more."""
-        return self._engine is not None and self._engine.is_torn
+        engine = self._engine
+        return engine is not None and engine.is_torn
 
     @property
     def failures(self) -> list[Failure]:
         """All errors so far."""
-        return [] if self._engine is None else self._engine.failures
+        engine = self._engine
+        return [] if engine is None else engine.failures
 
     def loss_counts(self) -> LossCounts | None:
         """Return what was skipped and replaced up to now; None where nothing runs."""
-        return None if self._engine is None else self._engine.loss_counts()
+        engine = self._engine
+        return None if engine is None else engine.loss_counts()
 
     def fills(self) -> list[Fill]:
         """Return how full its buffers are; empty where nothing runs."""
-        return [] if self._engine is None else self._engine.fills()
+        engine = self._engine
+        return [] if engine is None else engine.fills()
 
     def memory(self, step: int) -> FeedMemory:
         """Return where its memory is, when `step` elements were delivered."""
