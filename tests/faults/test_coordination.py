@@ -147,16 +147,14 @@ UNORDERED_LOOPS["mix and pack"] = """
 @pytest.mark.parametrize("loop", UNORDERED_LOOPS)
 def test_ctrl_c_in_completion_order_is_one_keyboard_interrupt_and_one_traceback(loop: str) -> None:
     delays = random.Random(loop)
-    for _ in range(2):
-        interrupted(UNORDERED_LOOPS[loop], delays.random() * 0.08)
+    interrupted(UNORDERED_LOOPS[loop], [delays.random() * 0.08 for _ in range(2)])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("loop", UNORDERED_LOOPS)
 def test_ctrl_c_at_60_random_times_in_completion_order_is_always_one_keyboard_interrupt(loop: str) -> None:
     delays = random.Random(f"{loop}, many")
-    for _ in range(60 // len(UNORDERED_LOOPS)):
-        interrupted(UNORDERED_LOOPS[loop], delays.random() ** 2 * 0.2)
+    interrupted(UNORDERED_LOOPS[loop], [delays.random() ** 2 * 0.2 for _ in range(60 // len(UNORDERED_LOOPS))])
 
 
 SAVING = """

@@ -14,7 +14,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,11 +22,13 @@ from typing import Any
 import pytest
 from core import core
 from faults.ways import drained, engine_threads
+from forked import Program, forks
 
 import penstock as ps
 
 EXIT_S = 20.0  # a limit for what takes 0.1 s on a quiet machine and would last for ever if it hung
 SOURCE = str(Path(ps.__file__).parents[1])
+ENVIRONMENT = {"PYTHONWARNINGS": "error", "PYTHONUNBUFFERED": "1"}
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and process groups of POSIX")
 
@@ -51,14 +53,13 @@ def import_all():
 @contextmanager
 def program(body: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     """Run a script in its own process group; kill it when the block is left."""
-    environment = {**os.environ, "PYTHONPATH": SOURCE, "PYTHONWARNINGS": "error", "PYTHONUNBUFFERED": "1"}
     child = subprocess.Popen(
         [sys.executable, "-c", BEGIN + textwrap.dedent(body), *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=environment,
+        env={**os.environ, "PYTHONPATH": SOURCE, **ENVIRONMENT},
         start_new_session=True,
     )
     try:
@@ -233,21 +234,26 @@ LOOPS = {
 }
 
 
-def interrupted(body: str, delay_s: float) -> None:
-    """Send Ctrl-C to a script so long after it printed 'ready', and check how it ends."""
-    with program(body) as child:
-        assert child.stdout is not None
-        assert child.stdout.readline() == "ready\n"
-        threading.Event().wait(delay_s)
-        os.killpg(child.pid, signal.SIGINT)
-        try:
-            _, errors = child.communicate(timeout=EXIT_S)
-        except subprocess.TimeoutExpired as late:
-            # Python loses an interrupt that comes in a callback of its own, here that of the set in which threading keeps its threads.
-            if b"_weakrefset.py" in (late.stderr or b""):
-                return
-            raise
-    assert child.returncode == -signal.SIGINT, errors
+def interrupted(body: str, delays_s: Iterable[float]) -> None:
+    """Send Ctrl-C to a script so long after it printed 'ready', once for each delay, and check how it ends."""
+    with forks(f"{BEGIN}\nimport_all()", **ENVIRONMENT) as warm:
+        for delay_s in delays_s:
+            with warm.program(BEGIN + textwrap.dedent(body)) as child:
+                _interrupt(child, delay_s)
+
+
+def _interrupt(child: Program, delay_s: float) -> None:
+    assert child.stdout.readline() == "ready\n"
+    threading.Event().wait(delay_s)
+    os.killpg(child.pid, signal.SIGINT)
+    try:
+        status, errors = child.wait(EXIT_S), child.errors()
+    except subprocess.TimeoutExpired as late:
+        # Python loses an interrupt that comes in a callback of its own, here that of the set in which threading keeps its threads.
+        if b"_weakrefset.py" in (late.stderr or b""):
+            return
+        raise
+    assert status == -signal.SIGINT, errors
     # One exception, with the one that was being handled when it came: `os.environ.get` raises a KeyError inside, say.
     links = errors.count("\nDuring handling of the above exception, another exception occurred:\n")
     assert errors.count("Traceback (most recent call last)") == 1 + links, errors
@@ -259,15 +265,14 @@ def interrupted(body: str, delay_s: float) -> None:
 @pytest.mark.parametrize("loop", core(LOOPS, ["threads", "inline", "waiting for a slow source"]))
 def test_ctrl_c_at_any_time_is_one_keyboard_interrupt_and_one_traceback(loop: str) -> None:
     delays = random.Random(loop)
-    interrupted(LOOPS[loop], delays.random() * 0.08)
+    interrupted(LOOPS[loop], [delays.random() * 0.08])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("loop", LOOPS)
 def test_ctrl_c_at_200_random_times_is_always_one_keyboard_interrupt(loop: str) -> None:
     delays = random.Random(f"{loop}, many")
-    for _ in range(200 // len(LOOPS)):
-        interrupted(LOOPS[loop], delays.random() ** 2 * 0.2)
+    interrupted(LOOPS[loop], [delays.random() ** 2 * 0.2 for _ in range(200 // len(LOOPS))])
 
 
 def test_a_second_ctrl_c_does_not_wait_for_the_grace_period() -> None:
