@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import select
@@ -84,13 +85,16 @@ def forks(begin: str, **environment: str) -> Iterator[Forks]:
     """Start a program that runs `begin`, which may leave no thread, and then forks others."""
     ours, theirs = socket.socketpair()
     code = f"{begin}\nimport forked\nexec(forked.next_program({theirs.fileno()}))"
-    with ours, subprocess.Popen(
-        [sys.executable, "-c", code],
-        stdin=subprocess.DEVNULL,
-        env={**os.environ, "PYTHONPATH": _PATH, **environment},
-        pass_fds=[theirs.fileno()],
-        start_new_session=True,
-    ) as warm:
+    with (
+        ours,
+        subprocess.Popen(
+            [sys.executable, "-c", code],
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": _PATH, **environment},
+            pass_fds=[theirs.fileno()],
+            start_new_session=True,
+        ) as warm,
+    ):
         theirs.close()
         try:
             yield Forks(ours)
@@ -101,6 +105,8 @@ def forks(begin: str, **environment: str) -> Iterator[Forks]:
 
 def next_program(fd: int) -> str:
     """Serve requests in the warm program; return the code of one in its fork."""
+    gc.collect()
+    gc.freeze()  # else the end of each program collects what the imports made: 0.1 s
     requests = socket.socket(fileno=fd)
     lines = requests.makefile("rb", 0)
     while True:

@@ -125,19 +125,13 @@ UNORDERED_LOOPS = {
     if name != "a plain loop"
 }
 UNORDERED_LOOPS["an async map"] = """
-        import asyncio
-        async def fetch(x):
-            await asyncio.sleep(0)
-            return x
-        list(ps.from_source(range(9)).map(fetch).feed(ordered=False)); import_all(); print("ready")
+        print("ready")
         with ps.from_source(range(10**7)).map(fetch, concurrency=9).batch(4).feed(executor="threads", num_workers=2, ordered=False) as feed:
             for batch in feed:
                 batch.sum()
 """
 UNORDERED_LOOPS["mix and pack"] = """
-        def tokens(x): return np.full(x % 5 + 1, x, np.int32)
-        def packed(): return ps.from_source(range(10**7)).mix(ps.from_source(range(10**7))).map(tokens).pack_sequences(16)
-        list(packed().take(3).feed(executor="threads", num_workers=2)); import_all(); print("ready")
+        print("ready")
         with packed().feed(executor="threads", num_workers=2, ordered=False) as feed:
             for row in feed:
                 row["tokens"].sum()

@@ -33,7 +33,7 @@ ENVIRONMENT = {"PYTHONWARNINGS": "error", "PYTHONUNBUFFERED": "1"}
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and process groups of POSIX")
 
 BEGIN = """
-import atexit, json, os, signal, sys, threading, time
+import asyncio, atexit, json, os, signal, sys, threading, time
 import numpy as np
 import penstock as ps
 
@@ -43,10 +43,21 @@ def work(x):
 def numbers(count=10**9):
     return ps.from_source(range(count)).map(work).batch(4)
 
+def tokens(x):
+    return np.full(x % 5 + 1, x, np.int32)
+
+def packed():
+    return ps.from_source(range(10**7)).mix(ps.from_source(range(10**7))).map(tokens).pack_sequences(16)
+
+async def fetch(x):
+    await asyncio.sleep(0)
+    return x
+
 def import_all():
     # Modules are imported when they are first needed. Ctrl-C inside an import makes Python itself warn of the source file it left open.
-    for way in ({"executor": "inline"}, {"num_workers": 1}):
-        list(numbers(8).feed(**way))
+    for way in ({"executor": "inline"}, {"executor": "threads", "num_workers": 1}):
+        for ds in (numbers(8), packed().take(3), ps.from_source(range(9)).map(fetch, concurrency=9).batch(4)):
+            list(ds.feed(**way))
 """
 
 
@@ -200,18 +211,18 @@ def test_an_uncaught_error_of_a_users_function_prints_its_stage_and_element() ->
 
 LOOPS = {
     "threads": """
-        import_all(); print("ready")
+        print("ready")
         with numbers().feed(executor="threads", num_workers=2) as feed:
             for batch in feed:
                 batch.sum()
     """,
     "a plain loop": """
-        import_all(); print("ready")
+        list(numbers(8).feed(num_workers=1)); print("ready")  # with worker processes
         for batch in numbers():
             batch.sum()
     """,
     "inline": """
-        import_all(); print("ready")
+        print("ready")
         with numbers().feed(executor="inline") as feed:
             for batch in feed:
                 batch.sum()
@@ -220,13 +231,13 @@ LOOPS = {
         def slow(x):
             threading.Event().wait(0.2)
             return x
-        import_all(); print("ready")
+        print("ready")
         with ps.from_source(range(10**6)).map(slow).feed(executor="threads", num_workers=2) as feed:
             for item in feed:
                 pass
     """,
     "starting and closing": """
-        import_all(); print("ready")
+        print("ready")
         while True:
             with numbers().feed(executor="threads", num_workers=2) as feed:
                 next(feed)
@@ -238,7 +249,7 @@ def interrupted(body: str, delays_s: Iterable[float]) -> None:
     """Send Ctrl-C to a script so long after it printed 'ready', once for each delay, and check how it ends."""
     with forks(f"{BEGIN}\nimport_all()", **ENVIRONMENT) as warm:
         for delay_s in delays_s:
-            with warm.program(BEGIN + textwrap.dedent(body)) as child:
+            with warm.program(textwrap.dedent(body)) as child:
                 _interrupt(child, delay_s)
 
 
