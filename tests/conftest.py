@@ -56,7 +56,9 @@ def fork_server() -> None:
     """
     if sys.platform == "win32":
         return
-    multiprocessing.set_forkserver_preload(["pytest", "numpy", "penstock", "penstock._workers.child", "penstock._workers.remote"])
+    multiprocessing.set_forkserver_preload(
+        ["pytest", "hypothesis", "asyncio", "numpy", "penstock", "penstock._workers.child", "penstock._workers.remote"]
+    )
     # Its socket stands in a folder that Python removes at exit, after the folder of this run is gone.
     own, tempfile.tempdir = tempfile.tempdir, os.environ["PYTEST_DEBUG_TEMPROOT"]
     try:

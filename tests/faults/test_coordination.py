@@ -125,19 +125,13 @@ UNORDERED_LOOPS = {
     if name != "a plain loop"
 }
 UNORDERED_LOOPS["an async map"] = """
-        import asyncio
-        async def fetch(x):
-            await asyncio.sleep(0)
-            return x
-        list(ps.from_source(range(9)).map(fetch).feed(ordered=False)); import_all(); print("ready")
+        print("ready")
         with ps.from_source(range(10**7)).map(fetch, concurrency=9).batch(4).feed(executor="threads", num_workers=2, ordered=False) as feed:
             for batch in feed:
                 batch.sum()
 """
 UNORDERED_LOOPS["mix and pack"] = """
-        def tokens(x): return np.full(x % 5 + 1, x, np.int32)
-        def packed(): return ps.from_source(range(10**7)).mix(ps.from_source(range(10**7))).map(tokens).pack_sequences(16)
-        list(packed().take(3).feed(executor="threads", num_workers=2)); import_all(); print("ready")
+        print("ready")
         with packed().feed(executor="threads", num_workers=2, ordered=False) as feed:
             for row in feed:
                 row["tokens"].sum()
@@ -147,16 +141,14 @@ UNORDERED_LOOPS["mix and pack"] = """
 @pytest.mark.parametrize("loop", UNORDERED_LOOPS)
 def test_ctrl_c_in_completion_order_is_one_keyboard_interrupt_and_one_traceback(loop: str) -> None:
     delays = random.Random(loop)
-    for _ in range(2):
-        interrupted(UNORDERED_LOOPS[loop], delays.random() * 0.08)
+    interrupted(UNORDERED_LOOPS[loop], [delays.random() * 0.08 for _ in range(2)])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("loop", UNORDERED_LOOPS)
 def test_ctrl_c_at_60_random_times_in_completion_order_is_always_one_keyboard_interrupt(loop: str) -> None:
     delays = random.Random(f"{loop}, many")
-    for _ in range(60 // len(UNORDERED_LOOPS)):
-        interrupted(UNORDERED_LOOPS[loop], delays.random() ** 2 * 0.2)
+    interrupted(UNORDERED_LOOPS[loop], [delays.random() ** 2 * 0.2 for _ in range(60 // len(UNORDERED_LOOPS))])
 
 
 SAVING = """

@@ -359,8 +359,7 @@ LOOPS = {
 @pytest.mark.parametrize("loop", core(LOOPS))
 def test_ctrl_c_with_queues_and_a_coordinator_is_one_keyboard_interrupt_and_one_traceback(loop: str) -> None:
     delays = random.Random(loop)
-    for _ in range(2):
-        interrupted(QUEUES + textwrap.dedent(LOOPS[loop]), delays.random() * 0.08)
+    interrupted(QUEUES + textwrap.dedent(LOOPS[loop]), [delays.random() * 0.08 for _ in range(2)])
 
 
 @POSIX
@@ -368,8 +367,7 @@ def test_ctrl_c_with_queues_and_a_coordinator_is_one_keyboard_interrupt_and_one_
 @pytest.mark.parametrize("loop", LOOPS)
 def test_ctrl_c_at_100_random_times_with_queues_is_always_one_keyboard_interrupt(loop: str) -> None:
     delays = random.Random(f"{loop}, many")
-    for _ in range(100 // len(LOOPS)):
-        interrupted(QUEUES + textwrap.dedent(LOOPS[loop]), delays.random() ** 2 * 0.2)
+    interrupted(QUEUES + textwrap.dedent(LOOPS[loop]), [delays.random() ** 2 * 0.2 for _ in range(100 // len(LOOPS))])
 
 
 @POSIX

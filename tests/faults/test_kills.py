@@ -10,17 +10,15 @@ import json
 import os
 import random
 import signal
-import subprocess
 import sys
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
+from forked import forks
 
 import penstock as ps
-
-SOURCE = str(Path(ps.__file__).parents[1])
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL")
 
@@ -58,6 +56,12 @@ if __name__ == "__main__":
     train(sys.argv[1], json.loads(sys.argv[2]), int(sys.argv[3]))
 """
 
+BEGIN = """
+import penstock as ps
+for way in ({"executor": "inline"}, {"num_workers": 1}):  # modules are imported when they are first needed
+    list(ps.from_source(range(8)).feed(**way))
+"""
+
 WAYS: list[dict[str, Any]] = [
     {"executor": "inline"},
     {"executor": "threads", "num_workers": 1},
@@ -69,30 +73,20 @@ WAYS: list[dict[str, Any]] = [
 def run_with_kills(folder: Path, seed: int, num_kills: int, program: str = TRAIN) -> int:
     """Run the program to its end, killed `num_kills` times at random lines of its log; return how many kills hit it."""
     chance = random.Random(seed)
-    script = folder / "train.py"
-    script.write_text(program)
     every = chance.choice([1, 2, 7])
     hit = 0
-    for number in range(num_kills + 1):
-        way = chance.choice(WAYS)
-        child = subprocess.Popen(
-            [sys.executable, str(script), str(folder), json.dumps(way), str(every)],
-            env={**os.environ, "PYTHONPATH": SOURCE},
-            stderr=subprocess.PIPE,
-        )
-        try:
-            if number < num_kills:
-                begun = _log_bytes(folder)
-                while child.poll() is None and _log_bytes(folder) <= begun:  # until it has begun
-                    threading.Event().wait(0.002)
-                threading.Event().wait(chance.random() ** 2 * 0.3)
-                child.send_signal(signal.SIGKILL)
-            _, errors = child.communicate(timeout=60)
-        finally:
-            child.kill()
-            child.wait()
-        assert errors == b""
-        hit += child.returncode == -signal.SIGKILL
+    with forks(BEGIN) as warm:
+        for number in range(num_kills + 1):
+            way = chance.choice(WAYS)
+            begun = _log_bytes(folder)
+            with warm.program(program, str(folder), json.dumps(way), str(every)) as child:
+                if number < num_kills:
+                    while child.poll() is None and _log_bytes(folder) <= begun:  # until it has begun
+                        threading.Event().wait(0.002)
+                    threading.Event().wait(chance.random() ** 2 * 0.3)
+                    os.killpg(child.pid, signal.SIGKILL)
+                hit += child.wait(60) == -signal.SIGKILL
+                assert child.errors() == ""
     return hit
 
 

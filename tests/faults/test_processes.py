@@ -14,7 +14,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,16 +22,18 @@ from typing import Any
 import pytest
 from core import core
 from faults.ways import drained, engine_threads
+from forked import Program, forks
 
 import penstock as ps
 
 EXIT_S = 20.0  # a limit for what takes 0.1 s on a quiet machine and would last for ever if it hung
 SOURCE = str(Path(ps.__file__).parents[1])
+ENVIRONMENT = {"PYTHONWARNINGS": "error", "PYTHONUNBUFFERED": "1"}
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and process groups of POSIX")
 
 BEGIN = """
-import atexit, json, os, signal, sys, threading, time
+import asyncio, atexit, json, os, signal, sys, threading, time
 import numpy as np
 import penstock as ps
 
@@ -41,24 +43,34 @@ def work(x):
 def numbers(count=10**9):
     return ps.from_source(range(count)).map(work).batch(4)
 
+def tokens(x):
+    return np.full(x % 5 + 1, x, np.int32)
+
+def packed():
+    return ps.from_source(range(10**7)).mix(ps.from_source(range(10**7))).map(tokens).pack_sequences(16)
+
+async def fetch(x):
+    await asyncio.sleep(0)
+    return x
+
 def import_all():
     # Modules are imported when they are first needed. Ctrl-C inside an import makes Python itself warn of the source file it left open.
-    for way in ({"executor": "inline"}, {"num_workers": 1}):
-        list(numbers(8).feed(**way))
+    for way in ({"executor": "inline"}, {"executor": "threads", "num_workers": 1}):
+        for ds in (numbers(8), packed().take(3), ps.from_source(range(9)).map(fetch, concurrency=9).batch(4)):
+            list(ds.feed(**way))
 """
 
 
 @contextmanager
 def program(body: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     """Run a script in its own process group; kill it when the block is left."""
-    environment = {**os.environ, "PYTHONPATH": SOURCE, "PYTHONWARNINGS": "error", "PYTHONUNBUFFERED": "1"}
     child = subprocess.Popen(
         [sys.executable, "-c", BEGIN + textwrap.dedent(body), *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=environment,
+        env={**os.environ, "PYTHONPATH": SOURCE, **ENVIRONMENT},
         start_new_session=True,
     )
     try:
@@ -199,18 +211,18 @@ def test_an_uncaught_error_of_a_users_function_prints_its_stage_and_element() ->
 
 LOOPS = {
     "threads": """
-        import_all(); print("ready")
+        print("ready")
         with numbers().feed(executor="threads", num_workers=2) as feed:
             for batch in feed:
                 batch.sum()
     """,
     "a plain loop": """
-        import_all(); print("ready")
+        list(numbers(8).feed(num_workers=1)); print("ready")  # with worker processes
         for batch in numbers():
             batch.sum()
     """,
     "inline": """
-        import_all(); print("ready")
+        print("ready")
         with numbers().feed(executor="inline") as feed:
             for batch in feed:
                 batch.sum()
@@ -219,13 +231,13 @@ LOOPS = {
         def slow(x):
             threading.Event().wait(0.2)
             return x
-        import_all(); print("ready")
+        print("ready")
         with ps.from_source(range(10**6)).map(slow).feed(executor="threads", num_workers=2) as feed:
             for item in feed:
                 pass
     """,
     "starting and closing": """
-        import_all(); print("ready")
+        print("ready")
         while True:
             with numbers().feed(executor="threads", num_workers=2) as feed:
                 next(feed)
@@ -233,21 +245,26 @@ LOOPS = {
 }
 
 
-def interrupted(body: str, delay_s: float) -> None:
-    """Send Ctrl-C to a script so long after it printed 'ready', and check how it ends."""
-    with program(body) as child:
-        assert child.stdout is not None
-        assert child.stdout.readline() == "ready\n"
-        threading.Event().wait(delay_s)
-        os.killpg(child.pid, signal.SIGINT)
-        try:
-            _, errors = child.communicate(timeout=EXIT_S)
-        except subprocess.TimeoutExpired as late:
-            # Python loses an interrupt that comes in a callback of its own, here that of the set in which threading keeps its threads.
-            if b"_weakrefset.py" in (late.stderr or b""):
-                return
-            raise
-    assert child.returncode == -signal.SIGINT, errors
+def interrupted(body: str, delays_s: Iterable[float]) -> None:
+    """Send Ctrl-C to a script so long after it printed 'ready', once for each delay, and check how it ends."""
+    with forks(f"{BEGIN}\nimport_all()", **ENVIRONMENT) as warm:
+        for delay_s in delays_s:
+            with warm.program(textwrap.dedent(body)) as child:
+                _interrupt(child, delay_s)
+
+
+def _interrupt(child: Program, delay_s: float) -> None:
+    assert child.stdout.readline() == "ready\n"
+    threading.Event().wait(delay_s)
+    os.killpg(child.pid, signal.SIGINT)
+    try:
+        status, errors = child.wait(EXIT_S), child.errors()
+    except subprocess.TimeoutExpired as late:
+        # Python loses an interrupt that comes in a callback of its own, here that of the set in which threading keeps its threads.
+        if b"_weakrefset.py" in (late.stderr or b""):
+            return
+        raise
+    assert status == -signal.SIGINT, errors
     # One exception, with the one that was being handled when it came: `os.environ.get` raises a KeyError inside, say.
     links = errors.count("\nDuring handling of the above exception, another exception occurred:\n")
     assert errors.count("Traceback (most recent call last)") == 1 + links, errors
@@ -259,15 +276,14 @@ def interrupted(body: str, delay_s: float) -> None:
 @pytest.mark.parametrize("loop", core(LOOPS, ["threads", "inline", "waiting for a slow source"]))
 def test_ctrl_c_at_any_time_is_one_keyboard_interrupt_and_one_traceback(loop: str) -> None:
     delays = random.Random(loop)
-    interrupted(LOOPS[loop], delays.random() * 0.08)
+    interrupted(LOOPS[loop], [delays.random() * 0.08])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("loop", LOOPS)
 def test_ctrl_c_at_200_random_times_is_always_one_keyboard_interrupt(loop: str) -> None:
     delays = random.Random(f"{loop}, many")
-    for _ in range(200 // len(LOOPS)):
-        interrupted(LOOPS[loop], delays.random() ** 2 * 0.2)
+    interrupted(LOOPS[loop], [delays.random() ** 2 * 0.2 for _ in range(200 // len(LOOPS))])
 
 
 def test_a_second_ctrl_c_does_not_wait_for_the_grace_period() -> None:
