@@ -283,6 +283,9 @@ class Feed(Observed):
         self._begin_epoch(delivery.epoch + 1)
 
     def _begin_epoch(self, epoch: int) -> None:
+        if self._pid != os.getpid():  # forked between two epochs
+            self._condition = "inherited"
+            self._refuse("Feed.__iter__")
         over = self._is_over()
         if over and self._condition == "running":
             self._refill()  # comes to the end, or raises what closing a generator raises
@@ -357,7 +360,8 @@ class Feed(Observed):
             StateMismatch: when it belongs to another plan, dataset or version; the text names the first difference.
             FeedClosed: in a process forked from the one that made the feed.
         """
-        if self._condition == "inherited":
+        if self._pid != os.getpid():
+            self._condition = "inherited"
             self._refuse("Feed.load_state_dict")
         at = self._restored(state, strict=strict)
         parts = at.parts
@@ -466,7 +470,7 @@ class Feed(Observed):
         self._run.leave()
         leak(self._delivery.ready)
         self._lock = threading.Lock()
-        if self._condition in ("new", "running", "ended"):
+        if self._condition in ("new", "running"):
             self._condition = "inherited"
 
     def _check_and_start(self) -> None:
