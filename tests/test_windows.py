@@ -23,7 +23,7 @@ FAST = (
 )  # fmt: skip
 ALL = (
     "_workers/test_inline.py", "_workers/test_threads.py", "_storage/test_opening.py", "_storage/test_publish.py", "image",
-    "queues", "sources", "test_feed.py",
+    "queues", "sources", "feed/test_feed.py",
 )  # fmt: skip
 ON_PURPOSE = {
     # Free memory is not known.
