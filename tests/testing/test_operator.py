@@ -172,7 +172,7 @@ class Forgetful(Wrong):
     [
         (WrongIndex, "ds[3] is not what the feed delivers there: element 0 is 4, not 3", "a list, ds[i]", "position alone"),
         (NoEnd, "ds[23] is beyond the end and no IndexError", "a list, ds[i]", "OutOfRange"),
-        (SkippingRepeat, "the first of two passes is not the pass alone: element 0 is 1, not 0", "a list, repeat(2) above", PURE),
+        (SkippingRepeat, "the first of two passes is not the pass alone: element 0 is 1, not 0", "a list, repeat(2) after", PURE),
         (Forgetful, "a resumed run is not the run that never stopped", "resumed behind element 0", "keep in the state"),
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else "",
@@ -211,7 +211,7 @@ def test_an_operator_that_hides_errors_or_replaces_them_is_named() -> None:
     )
     assert_broken(
         lambda: check_operator(lambda ds: rebuilt(ds, KeyError("mine"))),
-        "the error below arrived as KeyError",
+        "the error before it arrived as KeyError",
         "element 0 failing",
         "catch only",
     )

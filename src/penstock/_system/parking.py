@@ -12,7 +12,7 @@ SIGNALS_S = 0.5
 
 
 class ParkingLot:
-    """Threads park until somebody rings; a ring wakes one of them.
+    """Threads park until a ring; it wakes one of them.
 
     Rings are tokens in a SimpleQueue, whose `put` is C and may run in a finaliser while the same thread is inside any other method. No ring
     is lost: who parks looks again after it has enrolled, who rings changes the world before it rings, and a ring that a leaving thread did
@@ -55,9 +55,9 @@ class ParkingLot:
 
     @property
     def bell(self) -> Callable[[Any], None]:
-        """A C function of one argument that rings whether or not somebody is parked: for finalisers, where Python code must not run.
+        """A C function of one argument that rings, also when no thread is parked: for finalisers, where Python code must not run.
 
-        An exception there, and Ctrl-C is one, would be lost. Who uses it calls `silence` for the rings that nobody needed.
+        An exception there, and Ctrl-C is one, would be lost. Its users call `silence` for the rings that no thread needed.
         """
         return self._bells.put
 
@@ -90,7 +90,7 @@ class ParkingLot:
 
 
 class WaitBell(SimpleQueue[None]):
-    """A parking lot for one thread and one wait: whoever ends the wait calls `put(None)`, before or while the thread sits there.
+    """A parking lot for one thread and one wait, which another thread ends with `put(None)`, before or while the thread sits there.
 
     It costs a third of a lot with its line: a queue makes one for each wait.
     """

@@ -23,7 +23,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 class ChildSetup(NamedTuple):
-    """What a child is told about its place.
+    """What a child gets from its parent at the start.
 
     Attributes:
         end: its end of the pipe.

@@ -151,7 +151,7 @@ class Run:
         return items[-1] if self._outgoing is None else self._outgoing.next_batch(items, self._engine if more else None)
 
     def stop(self) -> None:
-        """Have the workers end; whoever waits in `poll` wakes up."""
+        """Have the workers end, and wake the thread that waits in `poll`."""
         self.stopping, engine = True, self._engine
         if engine is not None:
             engine.stop()

@@ -109,7 +109,7 @@ def _check(
     every = spread(count + 1, _EVERY_UP_TO + 1 if count <= _EVERY_UP_TO else _NUM_PLACES)
     case.resumes(whole, every if resume_at == "every" else resume_at)
     if whole.ended:
-        twice = Case(f"{name}, repeat(2) above", lambda: build(below).repeat(2), _PURE)
+        twice = Case(f"{name}, repeat(2) after", lambda: build(below).repeat(2), _PURE)
         both = _whole(twice)
         law = "the first of two passes is not the pass alone"
         require_same(both.items[:count], whole.items, law, where=twice.where(WAYS[0]), fix=_PURE)
@@ -162,8 +162,8 @@ def _failed(name: str, below: Dataset, build: Build) -> None:
             if got.error is None:
                 require_same(got.items, clean, "an error became the end of the data", where=where, fix=fix)
             elif type(got.error) is not InjectedError:
-                raise LawBroken(f"the error below arrived as {words(got.error)}", where=where, fix=fix) from got.error
-            law = "with a failing element below, other elements came"
+                raise LawBroken(f"the error before it arrived as {words(got.error)}", where=where, fix=fix) from got.error
+            law = "with a failing element before it, other elements came"
             require_same(got.items, clean[: len(inline.items)], law, where=where, fix=fix)
 
 
