@@ -232,12 +232,27 @@ def test_an_element_that_hangs_is_skipped_and_its_stack_told(tmp_path: Path) -> 
 
     lines: list[str] = []
     ds = ps.from_source(range(20)).map(hangs, on_error=ps.Skip())
-    with ds.feed(**RAY, stall_timeout_s=6.0, on_stall="skip", listeners=[lambda event: lines.append(str(event))]) as feed:
+    with ds.feed(**RAY, stall_timeout_s=10.0, on_stall="skip", listeners=[lambda event: lines.append(str(event))]) as feed:
         assert list(feed) == [x for x in range(20) if x != 5]
-    with ps.from_source(range(20)).map(hangs).feed(**RAY, stall_timeout_s=6.0) as feed, pytest.raises(ps.errors.FeedStalled) as caught:
+    with ps.from_source(range(20)).map(hangs).feed(**RAY, stall_timeout_s=10.0) as feed, pytest.raises(ps.errors.FeedStalled) as caught:
         list(feed)
     assert "in hangs" in str(caught.value)
     assert "index 5" in str(caught.value)
+
+
+def test_an_element_behind_one_that_hangs_in_the_only_actor_waits_its_turn(nodes: Nodes) -> None:
+    only = nodes.add(num_cpus=1, resources={"slot": 1})
+
+    def hangs(x: int) -> int:
+        if x in (5, 6):
+            time.sleep(1000)
+        return x
+
+    ds = ps.from_source(range(20)).map(hangs, on_error=ps.Skip())
+    ray = ps.Ray(resources={"slot": 1})
+    with ds.feed(executor=ray, num_workers=3, stall_timeout_s=15.0, on_stall="skip") as feed:
+        assert list(feed) == [x for x in range(20) if x not in (5, 6)]
+    nodes.kill(only)
 
 
 @pytest.mark.parametrize("run", range(3))

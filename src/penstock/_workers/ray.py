@@ -99,10 +99,10 @@ class RayWorkers(RemoteWorkers):
             self.ray,
         )
 
-    def placed(self) -> Actor | None:
-        """Return an actor that runs, of the worker that has the least to do."""
-        running = [worker.actor for worker in list(self._workers.values()) if worker.actor is not None and worker.actor.about is not None]
-        return min(running, key=lambda actor: actor.num_asked, default=None)
+    def running(self) -> list[Actor]:
+        """List the actors that run."""
+        actors = [worker.actor for worker in list(self._workers.values())]
+        return [actor for actor in actors if actor is not None and actor.about is not None and not actor.lost]
 
     def kill(self) -> None:
         """Kill the actors that still compute for a run that was ended."""
@@ -123,13 +123,14 @@ class Actor:
 
     Attributes:
         about: what it said of itself; None until Ray has placed it.
-        num_asked: items that it has to compute.
+        turn: held by the worker whose item it computes.
+        lost: whether it has died or was killed.
     """
 
     def __init__(self, handle: Any, ray: Any) -> None:
         self.handle, self._ray = handle, ray
         self.about: About | None = None
-        self.num_asked = 0
+        self.turn, self.lost = threading.Lock(), False
         self._hello = handle.about.remote()
         self._sent: SentToRay | None = None
         self._lock = threading.Lock()
@@ -203,22 +204,7 @@ class RayWorker(RemoteWorker):
             data = ray.cloudpickle.dumps(request)
         except Exception as error:
             raise not_sendable(request, error, f"an item for {self._name}") from error
-        self._used, self._began = None, False
-        try:
-            self._starts = True
-            try:
-                actor = self._used = self._running()
-                self._began = True
-                actor.begin(sent, self._patience_s)
-            finally:
-                self._starts = False
-            actor.num_asked += 1
-            try:
-                parcel = self._announced(actor, data, at) if item.fatal is not None else ray.get(actor.handle.compute.remote(data))
-            finally:
-                actor.num_asked -= 1
-        except ray.exceptions.RayError as error:
-            raise self._translated(error) from error
+        parcel = self._computed(sent, data, at if item.fatal is not None else None)
         # Copied: what is delivered must not hold memory of the object store.
         found = pickle.loads(parcel.stream, buffers=[bytearray(buffer) for buffer in parcel.buffers])
         if isinstance(found, Failure):
@@ -228,6 +214,26 @@ class RayWorker(RemoteWorker):
             error_handler.retrying(*pickle.loads(what))
         return reply._replace(columns=[parcel.columns.get(number, array) for number, array in enumerate(reply.columns)])
 
+    def _computed(self, sent: SentToRay, data: bytes, at: list[int] | None) -> Packed:
+        """Have an actor compute a request; `at` gets the rows that it comes to."""
+        ray = self._workers.ray
+        self._used, self._began, self._starts = None, False, True
+        try:
+            actor = self._used = self._free_actor()
+            self._began = True
+            actor.begin(sent, self._patience_s)
+            self._starts = False
+            return ray.get(actor.handle.compute.remote(data)) if at is None else self._announced(actor, data, at)
+        except ray.exceptions.RayError as error:
+            translated = self._translated(error)
+            if self._used is not None and isinstance(translated, WorkerDied):
+                self._used.lost = True  # before another one has its turn
+            raise translated from error
+        finally:
+            self._starts = False
+            if self._used is not None:
+                self._used.turn.release()
+
     def _announced(self, actor: Actor, data: bytes, at: list[int]) -> Packed:
         method = actor.handle.announce.options(num_returns="streaming", _generator_backpressure_num_objects=1)
         answers = iter(method.remote(data))
@@ -235,26 +241,32 @@ class RayWorker(RemoteWorker):
             at.append(row)
         return row
 
-    def _running(self) -> Actor:
-        """Return an actor that runs. Blocks until Ray has placed one.
+    def _free_actor(self) -> Actor:
+        """Return an actor that runs and computes nothing, with its turn taken. Blocks until there is one.
+
+        An item never waits behind another one in an actor: it would seem to hang where that one does.
 
         Raises:
             WorkerDied: its own actor could not begin.
             PlanError: Ray has placed none in the time of a stall.
             Stopped: the engine was stopped.
         """
-        if self.actor is None:
-            self.actor = self._workers.create(self._name, self._index)
         begin_s = time.monotonic()
-        while not self.actor.wait(_LOOK_S):
-            other = self._workers.placed()
-            if other is not None:
-                return other
-            if self.engine.stopping:
-                raise Stopped
-            if time.monotonic() - begin_s > (self._patience_s or float("inf")):
+        while not self.engine.stopping:
+            own = self.actor
+            if own is None or own.lost:
+                own = self.actor = self._workers.create(self._name, self._index)
+            if own.wait(_LOOK_S) and own.turn.acquire(timeout=_LOOK_S):
+                if not own.lost:
+                    return own
+                own.turn.release()
+            running = self._workers.running()
+            for other in running:
+                if other.turn.acquire(blocking=False):
+                    return other
+            if not running and time.monotonic() - begin_s > (self._patience_s or float("inf")):
                 raise self._not_placed()
-        return self.actor
+        raise Stopped
 
     @property
     def _patience_s(self) -> float | None:
@@ -309,8 +321,6 @@ class RayWorker(RemoteWorker):
 
     def _lose(self) -> bool:
         used, self._given_up = self._used, None
-        if used is not None:
-            used.about = None  # nobody else is sent to it
         if used is self.actor or used is None:
             self.stop()
         return self._began  # another worker may have used it too, and have let go of it before
