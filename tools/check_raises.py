@@ -31,6 +31,7 @@ BROAD_HANDLERS = (
     "cli/doctor.py",
     "_engine/turns.py",
     "queues/runner.py",
+    "feed/engine_process.py",
     "jobs/pool.py",
     "jobs/processes.py",
     "enqueuer/batches.py",

@@ -203,9 +203,9 @@ def import_and_compute(module: str, descriptor: int) -> None:
 
 def compute_with(pipe: Pipe, module: str) -> None:
     """Compute with the libraries that were loaded, each with two threads."""
-    from penstock._workers.remote import _limit_pools
+    from penstock._workers.remote import limit_pools
 
-    _limit_pools(2)
+    limit_pools(2)
     _multiply()
     if module == "pyarrow.dataset":
         import pyarrow

@@ -28,6 +28,7 @@ from penstock._workers.remote import serve
 from penstock.errors import PlanError
 from penstock.feed.compiled import Compiled
 from penstock.feed.feed import Feed
+from penstock.feed.isolated import EngineProcess
 
 pytestmark = [
     pytest.mark.usefixtures("fork_server"),
@@ -125,17 +126,22 @@ class Sized:
         return self.size + element
 
 
-def test_what_a_loop_changes_between_two_epochs_is_sent_and_nothing_else() -> None:
+def test_what_a_loop_changes_between_two_epochs_is_sent_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, ask = [], EngineProcess.ask
+
+    def noted(process: EngineProcess, name: str, *arguments: Any, **options: Any) -> Any:
+        asked.append(name)
+        return ask(process, name, *arguments, **options)
+
+    monkeypatch.setattr(EngineProcess, "ask", noted)
     function = Sized(100)
     with ps.from_source(range(20)).map(function).feed(executor="processes", num_workers=2) as feed:
         assert list(feed) == list(range(100, 120))
-        workers = feed._run._placement._processes
-        assert workers is not None
         assert list(feed) == list(range(100, 120))
-        assert workers.sent.serial == 1
+        assert asked.count("renew") == 0
         function.size = 200
         assert list(feed) == list(range(200, 220))
-        assert workers.sent.serial == 2
+        assert asked.count("renew") == 1
 
 
 def test_a_function_that_cannot_be_sent_any_more_stays_as_it_was_with_one_notice() -> None:

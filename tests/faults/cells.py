@@ -9,7 +9,7 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -158,17 +158,26 @@ def when_waiting(folder: Path, act: Callable[[int], None]) -> Iterator[None]:
 
 
 def pids(feed: ps.Feed) -> list[int]:
-    """Return the worker processes of a feed."""
-    processes = feed._run._placement._processes
-    assert processes is not None
-    return processes.pids
+    """Return the worker processes of a feed: what is forked from them is a child of the engine process."""
+    process = getattr(feed._run, "_process", None)
+    return [] if process is None else [pid for nursery in _children_of(process.pid) for pid in _children_of(nursery)]
 
 
 def begun(feed: ps.Feed) -> list[int]:
-    """Return those that have begun: three in a row that die before are an error, as they should be."""
-    processes = feed._run._placement._processes
-    assert processes is not None
-    return [worker.child.pid for worker in list(processes._workers.values()) if worker.child is not None and worker.child.began]
+    """Return those that have begun, and have their threads: three in a row that die before are an error, as they should be."""
+    found = []
+    for pid in pids(feed):
+        with suppress(OSError):
+            found += [pid] if len(list(Path(f"/proc/{pid}/task").iterdir())) >= 3 else []
+    return found
+
+
+def _children_of(pid: int) -> list[int]:
+    found: list[int] = []
+    with suppress(OSError):  # it has ended
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            found += map(int, (task / "children").read_text().split())
+    return found
 
 
 def processes_in(items: list[Any]) -> set[int]:

@@ -136,8 +136,6 @@ class FeedMachine(RuleBasedStateMachine):
 
     def _workers(self) -> list[int]:
         """Return those that run: not reaped, so that their numbers are theirs."""
-        if self.feed._run._placement._processes is None:
-            return []
         found = []
         for pid in pids(self.feed):
             try:

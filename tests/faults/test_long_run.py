@@ -63,7 +63,7 @@ def test_a_run_of_some_seconds_holds_no_more_at_its_end(tmp_path: Path) -> None:
     done = long_run(f"from faults.long_run import main; raise SystemExit(main(['0.05', {str(tmp_path / 'run.json')!r}]))")
     assert done.returncode == 0, done.stdout + done.stderr
     samples = [Sample(**sample) for sample in json.loads((tmp_path / "run.json").read_text())]
-    assert len(samples[-1].memory) == 4  # the program, the process that workers are forked from, and two workers
+    assert len(samples[-1].memory) == 5  # the program, the engine process, the process that workers are forked from, and two workers
     assert "nothing grew" in done.stdout
 
 

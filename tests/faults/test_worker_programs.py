@@ -32,6 +32,7 @@ SOURCE = str(Path(ps.__file__).parents[1])
 
 BEGIN = """
 import atexit, ctypes, os, resource, signal, sys, threading, time
+from pathlib import Path
 import numpy as np
 import penstock as ps
 
@@ -45,6 +46,12 @@ def computing(x):
     while x >= 50:
         pass
     return x
+
+def children(pid):
+    return [int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()]
+
+def workers_of(feed):
+    return [worker for nursery in children(feed._run._process.pid) for worker in children(nursery)]
 
 def numbers(function=work, count=10**9):
     return ps.from_source(range(count)).map(function).batch(4).with_options(executor="processes", num_workers=2)
@@ -195,7 +202,7 @@ DOINGS = {
 def test_workers_end_with_a_program_that_is_killed_whatever_they_do(doing: str, tmp_path: Path) -> None:
     with program(DOINGS[doing] + "\nsys.stdin.readline()" * ("C" not in doing), tmp_path) as child:
         assert line_of(child) == "ready"
-        assert len(processes_of(child.pid)) == 4  # with the process that the workers are forked from
+        assert len(processes_of(child.pid)) == 5  # with the process that the workers are forked from
         child.send_signal(signal.SIGKILL)
         assert ended(child) == (-signal.SIGKILL, "")
 
@@ -273,7 +280,7 @@ def test_a_program_that_reaps_all_children_and_handles_sigchld_itself_is_no_hind
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     feed = numbers(count=4000).feed()
     got = [next(feed)]
-    os.kill(feed._run._placement._processes.pids[0], signal.SIGKILL)
+    os.kill(workers_of(feed)[0], signal.SIGKILL)
     got += list(feed)
     print(sum(int(batch.sum()) for batch in got) == 1000 * sum(range(4000)))
     feed.close()
@@ -308,17 +315,16 @@ def test_the_memory_of_workers_has_no_name_that_another_run_could_take_or_find_l
 @pytest.mark.parametrize("end", core(["the feed is closed", "the program is killed"]))
 def test_the_process_that_workers_are_forked_from_may_be_killed_and_a_worker_behind_it(end: str, tmp_path: Path) -> None:
     body = """
-    from pathlib import Path
     parent_of = lambda pid: int(Path(f"/proc/{pid}/stat").read_text().split()[3])
     feed = numbers(count=4000).feed()
     got = [next(feed)]
-    while len(feed._run._placement._processes.pids) < 2: got.append(next(feed))
-    workers = feed._run._placement._processes.pids
+    while len(workers_of(feed)) < 2: got.append(next(feed))
+    workers = workers_of(feed)
     (nursery,) = {parent_of(worker) for worker in workers}
-    assert parent_of(nursery) == os.getpid()
+    assert parent_of(parent_of(nursery)) == os.getpid()
     os.kill(nursery, signal.SIGKILL)
     got += [next(feed) for _ in range(100)]  # those that live go on
-    assert feed._run._placement._processes.pids == workers
+    for worker in workers: os.kill(worker, 0)
     os.kill(workers[0], signal.SIGKILL)
     while not feed.stats().notices: got.append(next(feed))
     print(*feed.stats().notices)

@@ -48,35 +48,52 @@ class Ray:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Verified:
+class _OfThisMachine:
     """What `Threads` and `Processes` have in common."""
 
     verify: float = 0.0
+    isolate: bool = False
 
     def __post_init__(self) -> None:
-        share = real_number(self.verify)
+        share, isolate = real_number(self.verify), flag(self.isolate)
         if share is None or not 0 <= share <= 1:
             raise _refused("verify", self.verify, "is no share", "give a number from 0 to 1, such as 0.01", where=type(self).__name__)
+        if isolate is None:
+            raise _refused("isolate", self.isolate, "is neither True nor False", "give True or False", where=type(self).__name__)
+        object.__setattr__(self, "isolate", isolate)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Threads(_Verified):
+class Threads(_OfThisMachine):
     """The executor "threads": your functions are called several at a time, and must be thread-safe.
 
     Attributes:
         verify: the share of elements, from 0 to 1, that are computed a second time, while no other function of yours runs in the feed, and
             compared; the same elements in each run. Where the two differ, the feed raises `errors.NotRepeatable`, which names the function,
             the element and the field. Async functions are left out, and so are the elements of a generator themselves.
+        isolate: whether the feed runs in a process of its own, the engine process, and its threads there: the training loop has its
+            interpreter lock for itself, and a crash of native code ends no program. Your functions have a copy of what they hold there, as
+            with `Processes`. It changes nothing where a part of the plan has threads of its own: a generator, an iterator, `concurrency=`.
+
+    Raises:
+        PlanError: `verify` is no share, or `isolate` is neither True nor False.
     """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Processes(_Verified):
+class Processes(_OfThisMachine):
     """The executor "processes": each worker process has a copy of your functions.
 
     Attributes:
         verify: as that of `Threads`; the second time is in the same process, which makes one call at a time.
+        isolate: as that of `Threads`: what deals elements to the worker processes, and collects them, runs in a process of its own. The
+            program does that where something cannot be sent there.
+
+    Raises:
+        PlanError: `verify` is no share, or `isolate` is neither True nor False.
     """
+
+    isolate: bool = True
 
 
 class OwnExecutor(Protocol):
@@ -245,7 +262,7 @@ class Options:
     @property
     def verify(self) -> float:
         """The share of elements that are computed a second time."""
-        return float(self.executor.verify) if isinstance(self.executor, _Verified) else 0.0
+        return float(self.executor.verify) if isinstance(self.executor, _OfThisMachine) else 0.0
 
     @property
     def output_name(self) -> str:

@@ -12,7 +12,7 @@ from penstock._ops.operator import Leaf, Operator
 from penstock._ops.reading import ReadLeaf
 from penstock._system.ownership import users_of
 
-__all__ = ["apart", "functions_in", "names_of_users", "seeds_generators", "together"]
+__all__ = ["apart", "functions_in", "names_of_users", "seeds_generators", "stays", "together"]
 
 _INNER = ("leaf", "child", "branches", "operators", "filter_steps", "batch_ops", "batch", "collation", "steps", "transform", "stages")
 
@@ -47,6 +47,13 @@ class _Flagged(NamedTuple):
     kind: str
     step: Any
     users: bool | None
+
+
+def stays(program: Program) -> bool:
+    """Tell whether a part of a program can run nowhere else: a generator, an iterator, or a stage with threads of the program."""
+    stages = (stage for segment in program.segments for stage in segment.stages)
+    in_threads = any(stage.workers is not None and stage.workers.executor == "threads" for stage in stages)
+    return in_threads or any(segment.stream is not None for segment in program.segments)
 
 
 def together(program: Program) -> Program:

@@ -556,6 +556,7 @@ class Watch:
         clock: the time in which the process was seen running.
         slice_s: how long to wait between two looks; None without looks.
         on_stall: what the engine does about a stall.
+        awaited: whether the training loop waits; it may not where another thread takes ahead of it.
         posts: all workers, in the order in which they started.
         loops: the event loops, at most one.
     """
@@ -563,7 +564,7 @@ class Watch:
     def __init__(self, timeout_s: float | None, on_stall: OnStall = "raise") -> None:
         """Watch for elements and waits of more than `timeout_s`; None never looks."""
         self.timeout_s = None if timeout_s is None or timeout_s == float("inf") else timeout_s
-        self.on_stall = on_stall
+        self.on_stall, self.awaited = on_stall, True
         self.slice_s = slice_of(self.timeout_s)
         self.clock = RunClock(int(1e9 * (self.slice_s or 0.5)))
         self.monitors: list[WorkerMonitor] = []
@@ -622,7 +623,7 @@ class Watch:
         works = any(monitor.task is not None for monitor in self.monitors) or any(loop.busy for loop in self.loops)
         self._idle_ns = 0 if moves or works else self._idle_ns + waited_ns
         kind = self._verdict()
-        if kind is not None and self._is_debugged():
+        if kind is not None and (not self.awaited or self._is_debugged()):
             for monitor in self.monitors:
                 monitor.restart()
             for loop in self.loops:

@@ -32,12 +32,12 @@ _HUGE_PAGE = 2 << 20
 
 
 class Arena:
-    """The parent's side: allocates buffers, from any thread. A buffer is free again when nothing refers to it.
+    """The parent's side: allocates buffers, from any thread. A buffer is free again when nothing refers to it. It begins at address `base`.
 
     Nothing is left of it when all processes are killed, for the file has no name. It does not lie in /dev/shm.
     """
 
-    __slots__ = ("_base", "_buffers", "_end", "_free", "_lock", "_memory", "_pin", "_returned", "_unpin", "_warm_bytes", "fd", "num_bytes")
+    __slots__ = ("_buffers", "_end", "_free", "_lock", "_memory", "_pin", "_returned", "_unpin", "_warm_bytes", "base", "fd", "num_bytes")
 
     def __init__(self, pin: Pin | None = None) -> None:
         """Make an empty one; it takes a descriptor and addresses, and no memory. Buffers are pinned with `pin` while they have their pages.
@@ -51,7 +51,7 @@ class Arena:
         except BaseException:
             os.close(self.fd)
             raise
-        self._base = _address_of(np.frombuffer(self._memory, np.uint8, 1))
+        self.base = _address_of(np.frombuffer(self._memory, np.uint8, 1))
         self._lock = threading.Lock()
         self._end = 0
         self._free: defaultdict[int, list[tuple[int, bool]]] = defaultdict(list)  # by size: offsets, and whether they have their pages
@@ -100,7 +100,7 @@ class Arena:
             )
             raise
         if self._pin:
-            self._unpin[offset] = self._pin(self._base + offset, size)
+            self._unpin[offset] = self._pin(self.base + offset, size)
 
     def _take_returned(self) -> None:
         while self._returned:
@@ -116,7 +116,7 @@ class Arena:
 
     def offset_of(self, array: NDArray[Any]) -> int | None:
         """Return where an array begins in the file, or None for one that lies elsewhere."""
-        offset = _address_of(array) - self._base
+        offset = _address_of(array) - self.base
         return offset if 0 <= offset < self.num_bytes else None
 
     def dumps(self, value: object) -> bytes:

@@ -105,7 +105,7 @@ class Child:
             name: what errors call the child.
             method: "forkserver", which is "exec" where there can be no such server; "spawn"; "exec", a fresh interpreter; or "fork", which
                 copies this process as it is and warns when other threads run, because whatever lock they hold stays locked in the copy.
-            forks: whether the child forks processes itself, with "exec"; see `ChildSetup`.
+            forks: whether the child forks processes itself, with "exec" or "fork"; see `ChildSetup`.
 
         Raises:
             PlanError: there is no such method here, `target` or `args` cannot be pickled, or this process is such a child itself.
@@ -127,10 +127,11 @@ class Child:
                 parent=os.getpid(),
                 dies_with_thread=method != "forkserver" and threading.current_thread() is threading.main_thread(),
                 others=(ends.ours, ends.lifeline) if forked else (),
+                forks=forks,
             )
             process = context.Process(target=serve, args=(setup, Parcel(target, args)), name=name, daemon=True)  # type: ignore[attr-defined]
             try:
-                if forked:
+                if forked and not forks:
                     _warn_of_threads(name)
                 if method == "forkserver":
                     _preload(target.__module__)
@@ -210,6 +211,20 @@ class Child:
             failure: Failure = pickle.loads(payload)
             raise failure.error(f"{self.name}, process {self.pid}")
         return pickle.loads(payload)
+
+    def speaks(self, timeout_s: float, *others: int) -> bool:
+        """Wait until there is something to read, or on other descriptors, so long at most; tell whether there is. Reads nothing."""
+        return bool(_poll([*self._descriptors, *others], timeout_s))
+
+    def looks(self) -> bool:
+        """Read what has arrived; tell whether `receive` would return at once. Never blocks."""
+        if not self._ended:
+            self._take_in(_poll(self._descriptors, 0.0))
+        return bool(self._arrived or self._ended)
+
+    @property
+    def _descriptors(self) -> list[int]:
+        return [number for number in (self._pipe.fileno(), self._pidfd) if number is not None]
 
     @property
     def has_message(self) -> bool:

@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock._contracts.frameworks import Pin
-from penstock._contracts.options import Options, OwnExecutor, Ray
+from penstock._contracts.options import Options, OwnExecutor, Processes, Ray, Threads
 from penstock._engine.engine import Engine
-from penstock._engine.placing import apart, functions_in, names_of_users, seeds_generators, together
+from penstock._engine.placing import apart, functions_in, names_of_users, seeds_generators, stays, together
 from penstock._engine.program import Program
 from penstock._plan.base import Node
 from penstock._system.memory import available_cpus
@@ -21,6 +21,8 @@ from penstock._workers.threads import Stopped, ThreadsExecutor
 from penstock.errors import PlanError
 
 if TYPE_CHECKING:
+    from penstock._workers.arena import Arena
+    from penstock._workers.nursery import Nursery
     from penstock._workers.processes import WorkerProcesses
     from penstock._workers.ray import RayWorkers
 
@@ -71,6 +73,17 @@ def place_of(options: Options, *, has_functions: bool, num_cpus: int, hindrance:
     return Place("processes" if options.num_workers > _MOST_IN_THREADS and not hindrance else "threads")
 
 
+def is_isolated(program: Program, options: Options, num_cpus: int) -> bool:
+    """Tell whether a feed runs in a process of its own: with worker processes, or where the options say so, unless a part of it stays."""
+    if isinstance(options.executor, (Threads, Processes)):
+        wanted = options.executor.isolate and options.num_workers != 0
+    elif options.executor != "auto" or options.num_workers in (0, "auto"):
+        return False
+    else:
+        wanted = place_of(options, has_functions=_has_functions(program), num_cpus=num_cpus).executor == "processes"
+    return wanted and not stays(program) and not why_no_processes()
+
+
 def placed(program: Program, options: Options) -> tuple[Program, str]:
     """Return a program with the place of each stage, as far as the options tell, and what the shared workers are, in words."""
     place = place_of(options, has_functions=_has_functions(program), num_cpus=available_cpus())
@@ -103,6 +116,18 @@ def _checked_executor(made: object, own: OwnExecutor) -> Executor:
     raise PlanError(what, where="feed(executor=...)", fix="return an object with start(), wait() and join(grace_period_s)")
 
 
+class Apart(NamedTuple):
+    """What a feed that runs in a process of its own has there.
+
+    Attributes:
+        arena: the memory of batches, which the program maps too.
+        nursery: what worker processes are forked from; None where that cannot be a fork of this process.
+    """
+
+    arena: Arena
+    nursery: Nursery | None
+
+
 class Placement:
     """Where a feed runs, and the worker processes or actors, which are kept over its epochs.
 
@@ -111,14 +136,17 @@ class Placement:
         hindrance: why no worker process can be started, or given what it needs; empty where it can, or that was not tried.
     """
 
-    def __init__(self, owner: object, options: Options, num_cpus: int, pin: Pin | None = None) -> None:
-        """Decide nothing yet. Memory of worker processes is pinned with `pin`."""
+    def __init__(
+        self, owner: object, options: Options, num_cpus: int, pin: Pin | None = None, apart: Apart | None = None, hindrance: str = ""
+    ) -> None:
+        """Decide nothing yet. Memory of worker processes is pinned with `pin`; `apart` is what there is in an engine process."""
         self._owner, self._options, self._num_cpus, self._pin = weakref.ref(owner), options, num_cpus, pin
+        self._apart = apart
         self._processes: WorkerProcesses | None = None
         self._ray: RayWorkers | None = None
         self._root: Node | None = None
         self._place: Place | None = None
-        self.hindrance = ""
+        self.hindrance = hindrance
         self._own_pools = False
         self._sharing = Sharing()
         self.notices: list[str] = []
@@ -182,7 +210,7 @@ class Placement:
         from penstock._workers import elsewhere, processes  # noqa: F401 - 20 ms, which `import penstock` does not pay
 
         try:
-            return processes.WorkerProcesses(self._owner(), self._pin)
+            return processes.WorkerProcesses(self._owner(), self._pin, *(self._apart or ()))
         except OSError as error:
             raise processes.no_system_resources(error) from error
 

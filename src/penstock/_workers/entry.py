@@ -18,6 +18,8 @@ from penstock._workers.failure import Failure
 from penstock._workers.pipe import FAILURE, READY, Pipe, PipeEnded
 from penstock._workers.sending import SendingPickler
 
+GUARD = "penstock-guard"
+"""The thread of a child that waits for the end of its parent, and holds no lock."""
 _ORPHANED = 70
 _PR_SET_PDEATHSIG = 1
 
@@ -135,7 +137,7 @@ def _guard(setup: ChildSetup) -> None:
     if poll.poll(0):  # it ended before the kernel was asked to tell
         os._exit(_ORPHANED)
     if not setup.forks:
-        threading.Thread(target=_watch, args=(poll,), name="penstock-guard", daemon=True).start()
+        threading.Thread(target=_watch, args=(poll,), name=GUARD, daemon=True).start()
 
 
 def pidfd_of(parent: int) -> int | None:

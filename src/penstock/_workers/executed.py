@@ -38,6 +38,18 @@ def set_sizes_of_pools(sizes: Mapping[str, str]) -> None:
     os.environ.update(sizes)
 
 
+def pools_here() -> dict[str, str | None]:
+    """Return the variables as they are here; None for one that is not set."""
+    return {name: os.environ.get(name) for name in POOLS}
+
+
+def set_pools(values: Mapping[str, str | None]) -> None:
+    """Set the variables as they are elsewhere."""
+    for name, value in values.items():
+        os.environ.pop(name, None)
+        os.environ.update({} if value is None else {name: value})
+
+
 class Executed:
     """An interpreter that was started, as `Child` sees a process.
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from penstock._ops.block import ElementFailed
-from penstock._system.failing import add_note, argument_of, text_of, traceback_of, traceback_text_of, would_end
+from penstock._system.failing import add_note, argument_of, notes_of, text_of, traceback_of, traceback_text_of, would_end
 from penstock._workers.sending import dumps_to_program, reduced
 from penstock.errors import StopRaised, WorkerFailed
 
@@ -29,23 +29,33 @@ class Failure:
         kind: module and name of its type.
         text: its text.
         traceback: the traceback as Python prints it, causes included.
+        notes: that were added to it, where it can be pickled; else they are in the traceback.
+        cause: that of a `StopRaised`.
         pickle: the exception, or None where it cannot be pickled and read again.
     """
 
     kind: str
     text: str
     traceback: str
+    notes: tuple[str, ...]
+    cause: Failure | None
     pickle: bytes | None
 
     @classmethod
     def of(cls, error: BaseException, pickler: type[Pickler] | None = None) -> Failure:
         """Pack an exception that was caught."""
         kind = f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")
-        return cls(kind=kind, text=text_of(error), traceback=traceback_text_of(error).rstrip(), pickle=_pickle_of(error, pickler))
+        data, notes, traceback = _pickle_of(error, pickler), notes_of(error), traceback_text_of(error).rstrip()
+        if data is None:
+            notes = ()
+        elif notes:  # they are added again, to the exception itself
+            traceback = traceback.removesuffix("\n".join(notes)).rstrip()
+        cause = cls.of(error.__cause__, pickler) if isinstance(error, StopRaised) and error.__cause__ is not None else None
+        return cls(kind=kind, text=text_of(error), traceback=traceback, notes=notes, cause=cause, pickle=data)
 
     def error(self, where: str) -> BaseException:
         """Return the exception to raise: the original with the child's traceback as a note, or a `WorkerFailed` that tells both."""
-        error = None if self.pickle is None else _read(self.pickle)
+        error = self.read()
         if error is None:
             return WorkerFailed(
                 f"{self.kind}: {self.text}",
@@ -53,6 +63,17 @@ class Failure:
                 fix="mend what raised it; the exception itself could not be pickled, so only its type and text came here",
             )
         return fit_to_raise(error, f"{where}; there it was\n{self.traceback}")
+
+    def read(self) -> BaseException | None:
+        """Return the original; None where it could not be pickled."""
+        error = None if self.pickle is None else _read(self.pickle)
+        if error is not None:
+            for note in self.notes:
+                if note not in notes_of(error):
+                    add_note(error, note)
+            if self.cause is not None:
+                error.__cause__ = self.cause.read()
+        return error
 
 
 def fit_to_raise(error: BaseException, where: str) -> BaseException:
@@ -111,7 +132,7 @@ def _error_pickler(pickler: type[Pickler]) -> Any:
 
 
 def _arrived(failure: Failure, where: str) -> BaseException:
-    error = None if failure.pickle is None else _read(failure.pickle)
+    error = failure.read()
     if error is None:
         error = WorkerFailed(
             f"{failure.kind}: {failure.text}", where=where, fix="the exception could not be pickled, so only its type and text came here"

@@ -40,6 +40,35 @@ class _Watch(weakref.ref[_Lease]):
     number: int
 
 
+class Leases:
+    """Arrays over memory of another process, each with a number, which is told when no view of it is left. Arrays may die in any thread."""
+
+    def __init__(self) -> None:
+        self._out: dict[int, _Watch] = {}
+        self._returned: deque[_Watch] = deque()
+
+    def __len__(self) -> int:
+        """Return how many are out."""
+        return len(self._out)
+
+    def lease(self, memory: mmap.mmap, number: int) -> NDArray[Any]:
+        """Return all bytes of a memory."""
+        lease = _Lease(memory)
+        watch = _Watch(lease, self._returned.append)
+        watch.number = number
+        self._out[id(watch)] = watch
+        return np.asarray(lease)
+
+    def take_returned(self) -> list[int]:
+        """Return the numbers of those that nobody has views of since the last call."""
+        numbers = []
+        while self._returned:
+            watch = self._returned.popleft()
+            self._out.pop(id(watch), None)
+            numbers.append(watch.number)
+        return numbers
+
+
 class Inbox:
     """Opens what one child's `Outbox` sent. One thread at a time; arrays may die in any thread.
 
@@ -51,8 +80,7 @@ class Inbox:
     def __init__(self, max_leased: int) -> None:
         self._max_leased = max_leased
         self._memories: dict[int, mmap.mmap] = {}
-        self._leased: dict[int, _Watch] = {}
-        self._returned: deque[_Watch] = deque()
+        self._leases = Leases()
 
     def open(self, parcelled: Parcelled, take_fd: Callable[[], int]) -> Any:
         """Return the object. Its arrays are writable views of the slot, 64-byte aligned, which goes back when the last one is gone.
@@ -72,27 +100,15 @@ class Inbox:
         if parcelled.new_bytes:
             self._memories[parcelled.slot] = _mapped(take_fd(), parcelled.new_bytes)
         assert isinstance(parcelled.stream, int)
-        whole = self._lease(parcelled.slot)
+        whole = self._leases.lease(self._memories[parcelled.slot], parcelled.slot)
         buffers = [whole[start : start + size] for start, size in parcelled.buffers]
-        if len(self._leased) > self._max_leased:
+        if len(self._leases) > self._max_leased:
             buffers = [_copied(buffer) for buffer in buffers]
         return pickle.loads(whole[: parcelled.stream].data, buffers=buffers)
 
     def take_returned(self) -> list[int]:
         """Return the numbers of the slots that nobody has views of since the last call: for `Outbox.given_back`."""
-        numbers = []
-        while self._returned:
-            watch = self._returned.popleft()
-            self._leased.pop(id(watch), None)
-            numbers.append(watch.number)
-        return numbers
-
-    def _lease(self, number: int) -> NDArray[Any]:
-        lease = _Lease(self._memories[number])
-        watch = _Watch(lease, self._returned.append)
-        watch.number = number
-        self._leased[id(watch)] = watch
-        return np.asarray(lease)
+        return self._leases.take_returned()
 
 
 def _mapped(descriptor: int, size: int) -> mmap.mmap:

@@ -23,11 +23,11 @@ import warnings
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from penstock._system.memory import private_memory
 from penstock._workers.child import Child, Ends, wait_any
-from penstock._workers.entry import ChildSetup, Parcel, pidfd_of, run_as_child
+from penstock._workers.entry import GUARD, ChildSetup, Parcel, pidfd_of, run_as_child
 from penstock._workers.executed import UNKNOWN
 from penstock._workers.failure import Failure
 from penstock._workers.pipe import Pipe, PipeEnded
@@ -83,15 +83,20 @@ class Nursery:
         loads: whether it starts, or loads, which may take a minute.
     """
 
-    def __init__(self) -> None:
-        """Start the process.
+    def __init__(self, method: Literal["exec", "fork"] = "exec") -> None:
+        """Start the process: by "fork" a copy of this one, for one that runs no thread that such a copy would miss.
 
         Raises:
             OSError: it cannot be started.
         """
         self.loads = True
         self._asking = threading.Lock()
-        self._child = Child.start(_tend, name=_NAME, method="exec", forks=True)
+        self._child = Child.start(_tend, name=_NAME, method=method, forks=True)
+
+    @classmethod
+    def forked(cls) -> Nursery | None:
+        """Return one that is a fork of this process; None where this has threads that a fork would lack."""
+        return cls("fork") if FORKS and not set(_other_threads()) - {GUARD} else None
 
     def load(self, load: Callable[..., object], args: tuple[Any, ...], descriptor: int) -> Loaded:
         """Have the forks from now on get what `load(*args, descriptor)` returns there.

@@ -70,15 +70,17 @@ class Sent(NamedTuple):
 class WorkerProcesses(RemoteWorkers):
     """The worker processes of one feed."""
 
-    def __init__(self, owner: object, pin: Pin | None = None) -> None:
+    def __init__(self, owner: object, pin: Pin | None = None, arena: Arena | None = None, nursery: Nursery | None = None) -> None:
         """Make the memory of batches, pinned with `pin`. The processes end with `end()`, and when `owner` is no longer referred to.
+
+        `arena` and `nursery` are there already in an engine process.
 
         Raises:
             OSError: the system has no descriptor left.
         """
         super().__init__()
         self._workers: dict[tuple[str, int], WorkerProcess]
-        self.arena = Arena(pin)
+        self.arena = arena or Arena(pin)
         self._sent: Sent | None = None
         self._digest, self._told_kept, self._num_processes = b"", False, 0
         self.warned: dict[Any, Any] = {}
@@ -86,7 +88,7 @@ class WorkerProcesses(RemoteWorkers):
         self.closed = False
         self._forking = threading.RLock()
         self._forks = FORKS
-        self._nursery: Nursery | None = None
+        self._nursery, self._is_apart = nursery, arena is not None
         self._loaded = 0  # the serial of what the nursery has
         self._failure: Exception | None = None
         self.end = weakref.finalize(owner, self._close)
@@ -98,22 +100,16 @@ class WorkerProcesses(RemoteWorkers):
         return self._sent
 
     def _has_changed(self, stages: Stages, engine: Engine) -> bool:
-        try:
-            return self._digest != digest(stages)
-        except Exception as error:  # also what `__getstate__` of a user's class raises
-            if (interrupt := signal_in(error)) is not None:
-                raise interrupt from None
-            if not self._told_kept:
-                self._told_kept = True
-                what = not_sendable(stages, error, "", dumps_to_worker).what
-                text = f"{what}; worker processes go on with what the functions and objects of the dataset held before"
-                announce(engine, text)
-            return False
+        found, notice = digest_of(stages, self._digest)
+        if notice and not self._told_kept:
+            self._told_kept = True
+            announce(engine, notice)
+        return found != self._digest
 
     def _send(self, stages: Stages, root: Node, num_workers: int) -> None:
-        unsent, self._num_processes = _pickled(stages, num_workers), num_workers
+        unsent, self._num_processes = pickled_once(stages, num_workers), num_workers
         self._digest = digest(stages)
-        if self._sent is None and num_workers > 1:
+        if self._sent is None and num_workers > 1 and not self._is_apart:  # then the program has warned
             warn_of_generators(stages, level_of_caller() + 1)
         with self.starting:
             if self.closed:
@@ -260,6 +256,17 @@ class WorkerProcesses(RemoteWorkers):
     def pids(self) -> list[int]:
         """The processes that run."""
         return [worker.child.pid for worker in self._workers.values() if worker.child is not None]
+
+
+def digest_of(what: object, before: bytes) -> tuple[bytes, str]:
+    """Return the digest of what is run; or that of before, and what is to be announced, where it cannot be sent any more."""
+    try:
+        return digest(what), ""
+    except Exception as error:  # also what `__getstate__` of a user's class raises
+        if (interrupt := signal_in(error)) is not None:
+            raise interrupt from None
+        words = not_sendable(what, error, "", dumps_to_worker).what
+        return before, f"{words}; worker processes go on with what the functions and objects of the dataset held before"
 
 
 def announce(engine: Engine, text: str) -> None:
@@ -443,7 +450,7 @@ def _is_plain(item: WorkItem | BatchItem | bytes) -> bool:
     return not isinstance(item, WorkItem) or (item.block is None and item.given is None and not (item.known or item.fatal))
 
 
-def _pickled(stages: object, num_workers: int) -> Unsent:
+def pickled_once(stages: object, num_workers: int) -> Unsent:
     """Pickle what is run.
 
     Raises:

@@ -232,7 +232,7 @@ class RemoteComputer:
         place.index = self.context.index
         self._segments, policies, place.num_workers, _ = _read(load, self.words, self.fix)
         self._handler = ErrorHandler(policies=policies, pause=pause, retrying=retrying)
-        _limit_pools(num_threads)
+        limit_pools(num_threads)
         _keep_freed_memory()
 
     def compute(self, request: Request) -> Reply:
@@ -427,7 +427,7 @@ def _keep_freed_memory() -> None:
         mallopt(_M_TRIM_THRESHOLD, 128 << 20)
 
 
-def _limit_pools(num_threads: int) -> None:
+def limit_pools(num_threads: int) -> None:
     """Let libraries that are loaded compute with so many threads each."""
     set_of_cv2: Callable[[int], Any] | None = getattr(sys.modules.get("cv2"), "setNumThreads", None)
     set_of_torch: Callable[[int], Any] | None = getattr(sys.modules.get("torch"), "set_num_threads", None)

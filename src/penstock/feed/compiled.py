@@ -9,9 +9,10 @@ from functools import cached_property
 from typing import Any
 
 from penstock._contracts.frameworks import Output
-from penstock._contracts.options import Options
+from penstock._contracts.options import Options, Threads
 from penstock._contracts.policy import Policy, Replace, Skip, final
 from penstock._engine.lowering import chain_of, lower
+from penstock._engine.placing import stays
 from penstock._engine.program import Policies, Program, SegmentPlan, in_completion_order
 from penstock._order.arithmetic import INFINITE
 from penstock._plan import check
@@ -163,6 +164,9 @@ class Compiled:
             )
             out.append(("shard", text))
         out += [("plan", text) for text in check.notices(self._nodes, self.options.output_name)]
+        if isinstance(self.options.executor, Threads) and self.options.executor.isolate and stays(self.program):
+            words = "a generator, an iterator or a stage with threads of its own runs in the program, and all else with it"
+            out.append(("executor", f"isolate=True changes nothing here: {words}"))
         if not self.options.ordered and not any(segment.unordered for segment in self.program.segments):
             text = (
                 "ordered=False changes nothing here: an operator counts elements in their order behind a filter, flat_map or generator, so "

@@ -10,7 +10,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from penstock._contracts.event import Fill, Listener, Notice
 from penstock._contracts.frameworks import refuse_loader_around, refuse_loader_worker
@@ -37,19 +37,23 @@ from penstock._system.failing import add_note, cause_of, words_of
 from penstock._system.frames import level_of_caller
 from penstock._system.memory import FeedMemory, available_cpus
 from penstock._system.process import call_in_forked, leak, refuse_while_imported
+from penstock._workers.choice import is_isolated
 from penstock.errors import FeedClosed, PlanError, SpecError, StateUnavailable, StillRunning
 from penstock.feed.compiled import Compiled
 from penstock.feed.run import Run
-from penstock.formats.quarantine import keep
 from penstock.observe.advice import Advice
 from penstock.observe.curves import Curves
 from penstock.observe.live import FeedPlace, Show
 from penstock.observe.losses import Losses
 from penstock.observe.observed import Observed
-from penstock.observe.stats import Stats, note_running, watchers
+from penstock.observe.stats import Snapshot, note_running, watchers
+from penstock.observe.ticker import Guarded
 from penstock.observe.trace import Trace
 
 __all__ = ["Feed"]
+
+if TYPE_CHECKING:
+    from penstock.feed.isolated import IsolatedRun
 
 _SHARED_EPOCH = (
     "two iterators share one epoch of this feed, and each element goes to one of them: zip(feed, feed) gives pairs of neighbours, and "
@@ -107,13 +111,18 @@ class Feed(Observed):
         """
         self._compiled, self._agree, self._has_agreed = compiled, agree, False
         root, options, self._converts = compiled.root, compiled.options, compiled.output is not None
-        self._stats = Stats(num_cpus := available_cpus())
-        watching = [watcher(tuple(lines(root)), self._stats) for watcher in watchers()]
         self._losses = Losses(finds_texts=options.output_name == "torch")
-        keeping = [keep] if compiled.policies.quarantines else []
-        self._listeners: list[Listener] = [*keeping, self._stats, self._losses, *watching, *listeners]
+        self._run: Run | IsolatedRun
+        if is_isolated(compiled.program, options, num_cpus := available_cpus()):
+            from penstock.feed.isolated import IsolatedRun  # 20 ms, which other feeds do not pay
+
+            self._run = IsolatedRun(compiled, num_cpus, [self._losses])
+        else:
+            self._run = Run(compiled, num_cpus, [self._losses], tuning_cache)
+        for watcher in watchers():
+            self._run.listeners.append(watcher(tuple(lines(root)), self._run.stats))
+        self._run.listeners += listeners
         self._lock = threading.Lock()
-        self._run = Run(compiled, num_cpus, self._listeners, tuning_cache)
         self._advice = Advice(wanted=options.executor == options.num_workers == "auto")
         self._notices = [*compiled.notices, ("shard", notice)] if notice else list(compiled.notices)
         self._part = PlanPart(root)
@@ -369,9 +378,20 @@ class Feed(Observed):
             self._left.add(self._serial)
         self._closed = self._has_agreed = False
         self._go_to(parts, Delivery.begin(at.step, parts[0].token, parts[0].part, at.epoch, at.first_step), "state", self._serial + 1)
-        self._stats.begin_from(*lost_before(parts[0].token))
+        self._run.stats.begin_from(*lost_before(parts[0].token))
 
     # -- figures ------------------------------------------------------------------------------------------------------------------
+
+    def stats(self) -> Snapshot:
+        """Return what was measured so far: work per stage, waiting of the consumer, notices."""
+        return self._run.stats.snapshot()
+
+    def add_listener(self, listener: Listener) -> None:
+        """Announce every event to one more listener, in the thread where it happens.
+
+        A listener that raises is switched off, with one warning; training goes on.
+        """
+        self._run.listeners.append(Guarded(listener))
 
     def fills(self) -> list[Fill]:
         """Return how full its buffers are now: batches that are ready, and blocks that wait for a stage. Empty while nothing runs."""
@@ -458,7 +478,6 @@ class Feed(Observed):
         alive: list[str] = []
         if self._run.is_open:
             self._run.stop()
-            self._stats.memory.end()
             alive = self._run.close()
             self._losses.end(self._delivery.epoch, self._run.announce)
         if self._closed or condition == "failed":
@@ -483,10 +502,13 @@ class Feed(Observed):
             if self._run.is_open:  # interrupts, the second while the first was raised
                 self._shut("new")
             note_running(self)
-            self._stats.memory.begin(self.memory, self._run.announce)
             while self._notices:
                 self._run.announce(Notice(time.perf_counter_ns(), *self._notices.pop(0)))
-            self._run.open(self._parts[0], self._delivery.epoch, self.step)
+            try:
+                self._run.open(self._parts[0], self._delivery.epoch, self.step, self.memory)
+            except PlanError as error:
+                self._run = self._run.instead(error)
+                self._run.open(self._parts[0], self._delivery.epoch, self.step, self.memory)
             if self._condition == "new":
                 self._condition = "running"
             elif self._run.is_open and not self._run.stopping:  # close() came meanwhile, before there was an engine to stop

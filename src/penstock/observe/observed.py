@@ -12,8 +12,7 @@ from penstock.observe.curves import Curves
 from penstock.observe.curves import tensorboard as curves_of
 from penstock.observe.diagnose import explain
 from penstock.observe.live import FeedPlace, Show, followed
-from penstock.observe.stats import Snapshot, Stats
-from penstock.observe.ticker import Guarded
+from penstock.observe.stats import Snapshot
 from penstock.observe.trace import Trace
 from penstock.observe.trace import trace as trace_of
 
@@ -21,8 +20,6 @@ from penstock.observe.trace import trace as trace_of
 class Observed:
     """A feed as its figures show it. What draws or writes them goes on until it, or the feed, is closed."""
 
-    _stats: Stats
-    _listeners: list[Listener]
     _observers: list[Curves | Show | Trace]
 
     @abstractmethod
@@ -41,9 +38,13 @@ class Observed:
     def _place(self) -> FeedPlace:
         """Say where it is."""
 
+    @abstractmethod
     def stats(self) -> Snapshot:
         """Return what was measured so far: work per stage, waiting of the consumer, notices."""
-        return self._stats.snapshot()
+
+    @abstractmethod
+    def add_listener(self, listener: Listener) -> None:
+        """Announce every event to one more listener."""
 
     def report(self) -> str:
         """Say in words what limited the run so far, by how much, and what to change."""
@@ -109,10 +110,3 @@ class Observed:
         timeline = trace_of(path, self, last_s=last_s)
         self._observers.append(timeline)
         return timeline
-
-    def add_listener(self, listener: Listener) -> None:
-        """Announce every event to one more listener, in the thread where it happens.
-
-        A listener that raises is switched off, with one warning; training goes on.
-        """
-        self._listeners.append(Guarded(listener))
