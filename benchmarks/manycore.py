@@ -3,8 +3,8 @@
 A worker's native work is a sleep, which needs neither a CPU nor the interpreter lock; its Python between two sleeps is real. A training
 step launches: a little Python, then a call that lets go of the lock, many times; then it waits for its device. Each work is fed to steps
 of 50 ms and of 2 ms, in batches that sixteen workers make one and a half times as fast as the step takes them. The ceiling is the loop with
-a batch that is there. `feed` is a feed as it is; "threads" and "processes" have `num_workers=16`; "threads_8" has the number of active
-threads held at 8.
+a batch that is there. `feed` is a feed as it is; "threads" and "processes" have `num_workers=16`, "processes_in_program" without an engine
+process, "isolated" with threads in one, "isolated_8" with 8 there; "threads_8" has the number of active threads held at 8.
 """
 
 from __future__ import annotations
@@ -158,11 +158,16 @@ def _ceiling(work: Work, step: str) -> Iterator[Iterator[Any]]:
     yield iter(int, 1)
 
 
-def _feed(**options: Any) -> Callable[[Work, str], Any]:
+def _feed(executor: Any = None, **options: Any) -> Callable[[Work, str], Any]:
+    """Return a way to run; `executor` is a short form, or a function of the package."""
+
     @contextmanager
     def fed(work: Work, step: str) -> Iterator[Iterator[Any]]:
         _say_cpus()
-        with _pipeline(work, step).feed(**(options or work.options)) as feed:
+        import penstock as ps
+
+        made = {} if executor is None else {"executor": executor(ps) if callable(executor) else executor}
+        with _pipeline(work, step).feed(**(made | options or work.options)) as feed:
             yield iter(feed)
 
     return fed
@@ -186,6 +191,9 @@ WAYS: dict[str, Callable[[Work, str], Any]] = {
     "feed": _feed(),
     "threads": _feed(executor="threads", num_workers=_CPUS),
     "processes": _feed(executor="processes", num_workers=_CPUS),
+    "processes_in_program": _feed(executor=lambda ps: ps.Processes(isolate=False), num_workers=_CPUS),
+    "isolated": _feed(executor=lambda ps: ps.Threads(isolate=True), num_workers=_CPUS),
+    "isolated_8": _feed(executor=lambda ps: ps.Threads(isolate=True), num_workers=8),
     **{f"threads_{count}": _held(count) for count in _HELD},
 }
 
@@ -238,6 +246,11 @@ CLAIM = rounds.Claim(
         rounds.Target(contestant=f"{name}_{step}_feed", metric="ratio", sense=">=", bound=bound)
         for step, bound in (("50ms", 0.97), ("2ms", 0.75))
         for name in WORKS
+    )
+    + tuple(
+        rounds.Target(contestant=f"photos_{step}_{way}", metric="ratio", sense=">=", bound=bound)
+        for step, bound in (("50ms", 0.99), ("2ms", 0.95))
+        for way in ("processes", "isolated")
     ),
 )
 
