@@ -62,9 +62,10 @@ def busy_s() -> float:
     return (user + nice + system + irq + softirq) / _TICKS_PER_S
 
 
-def children() -> set[str]:
-    """Return the processes whose parent is the main thread of this one."""
-    return set(_read(f"/proc/self/task/{os.getpid()}/children").split())
+def children(pid: int | str | None = None) -> set[str]:
+    """Return the processes whose parent is the main thread of a process, by default of this one."""
+    pid = pid or os.getpid()
+    return set(_read(f"/proc/{pid}/task/{pid}/children").split())
 
 
 def session_pids(session: int) -> list[int]:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import machine
 import rounds
 from data import Size
 
@@ -56,8 +57,8 @@ def _penstock(num_workers: int, needs_torch: bool = False) -> Callable[[rounds.R
             first_s = time.perf_counter() - start
             for _ in feed:
                 pass
-            assert feed._run._placement._processes is not None
-            idle = [_private_mb(pid) for pid in feed._run._placement._processes.pids]
+            nurseries = [nursery for engine in machine.children() for nursery in machine.children(engine)]
+            idle = [_private_mb(int(pid)) for nursery in nurseries for pid in machine.children(nursery)]
         return {**_figures(first_s, needs_torch), "idle_mb": sum(idle) / len(idle)}
 
     return measure

@@ -96,7 +96,7 @@ class Nursery:
     @classmethod
     def forked(cls) -> Nursery | None:
         """Return one that is a fork of this process; None where this has threads that a fork would lack."""
-        return cls("fork") if FORKS and not set(_other_threads()) - {GUARD} else None
+        return cls("fork") if FORKS and not _other_threads() else None
 
     def load(self, load: Callable[..., object], args: tuple[Any, ...], descriptor: int) -> Loaded:
         """Have the forks from now on get what `load(*args, descriptor)` returns there.
@@ -239,7 +239,7 @@ def _other_threads() -> list[str]:
     for _ in range(_LOOKS):
         names = {int(task): _comm(task) for task in os.listdir("/proc/self/task")}
         names.update((thread.native_id or 0, thread.name) for thread in threading.enumerate())
-        others = sorted(name for number, name in names.items() if name not in _SAFE and number != os.getpid())
+        others = sorted(name for number, name in names.items() if name not in (*_SAFE, GUARD) and number != os.getpid())
         if not others:
             break
         time.sleep(_ENDING_S)  # one that has been joined may be there for a moment still
