@@ -58,7 +58,7 @@ class SendingPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle 
         if kind is CodeType:
             make, arguments = self.dispatch_table[CodeType](value)
             return _code, (value.co_filename, make, arguments)  # cloudpickle leaves the name out, which tracebacks and stacks tell
-        if kind in _NAMED and self._copied(value) is not None:
+        if kind in _NAMED and (self._copied(value) is not None or not _has_its_name(value)):  # one that was made here has none
             return _NAMED[kind](value)
         if kind is functools.cached_property:  # in Python 3.11 it holds a lock
             return _cached_property, (value.func, value.attrname)
@@ -343,7 +343,7 @@ def _as_usual(pickler: Any, value: Any) -> Any:
     return cloudpickle.Pickler.reducer_override(pickler, value)
 
 
-def _has_its_name(value: type | FunctionType) -> bool:
+def _has_its_name(value: Any) -> bool:
     if value.__module__ == "__main__":
         return False
     found: Any = sys.modules.get(value.__module__)
