@@ -17,7 +17,7 @@ _NOOP_BATCH = 256
 
 
 def _silent(feed: Any, folder: Path) -> None:
-    feed._listeners.clear()  # before the run begins: nothing is announced to anything
+    feed._run.listeners.clear()  # before the run begins: nothing is announced to anything
 
 
 def _events(feed: Any, folder: Path) -> None:

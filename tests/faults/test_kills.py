@@ -12,6 +12,7 @@ import random
 import signal
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +85,8 @@ def run_with_kills(folder: Path, seed: int, num_kills: int, program: str = TRAIN
                     while child.poll() is None and _log_bytes(folder) <= begun:  # until it has begun
                         threading.Event().wait(0.002)
                     threading.Event().wait(chance.random() ** 2 * 0.3)
-                    os.killpg(child.pid, signal.SIGKILL)
+                    with suppress(ProcessLookupError):  # it has come to its end
+                        os.killpg(child.pid, signal.SIGKILL)
                 hit += child.wait(60) == -signal.SIGKILL
                 assert child.errors() == ""
     return hit
