@@ -58,13 +58,17 @@ class SendingPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle 
         if kind is CodeType:
             make, arguments = self.dispatch_table[CodeType](value)
             return _code, (value.co_filename, make, arguments)  # cloudpickle leaves the name out, which tracebacks and stacks tell
-        if kind in _NAMED and (self._copied(value) is not None or not _has_its_name(value)):  # one that was made here has none
+        if kind in _NAMED and self._has_no_name(value):
             return _NAMED[kind](value)
         if kind is functools.cached_property:  # in Python 3.11 it holds a lock
             return _cached_property, (value.func, value.attrname)
         if kind in (random.Random, np.random.RandomState) and value is _generator_of_process(kind):
             return _generator_of_process, (kind,)
         return _as_usual(self, value)
+
+    def _has_no_name(self, value: Any) -> bool:
+        """Tell whether a worker would not find it by its name: one of the program's, or one that was made here out of what was sent."""
+        return self._copied(value) is not None or not _has_its_name(value)
 
     def _copied(self, value: Any) -> ModuleType | None:
         """Return the module of what would be another thing, or nothing, in a worker; None for what is left to cloudpickle."""
