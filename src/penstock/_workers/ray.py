@@ -100,9 +100,13 @@ class RayWorkers(RemoteWorkers):
         )
 
     def running(self) -> list[Actor]:
-        """List the actors that run."""
-        actors = [worker.actor for worker in list(self._workers.values())]
-        return [actor for actor in actors if actor is not None and actor.about is not None and not actor.lost]
+        """List the actors that run, those of workers that have nothing to do included."""
+        found = []
+        for actor in [worker.actor for worker in list(self._workers.values())]:
+            if actor is not None and not actor.lost:
+                with suppress(self.ray.exceptions.RayError):  # its own worker is told
+                    found += [actor] if actor.wait(0.0) else []
+        return found
 
     def kill(self) -> None:
         """Kill the actors that still compute for a run that was ended."""
