@@ -18,7 +18,7 @@ def test_all_names_are_there_and_no_others() -> None:
 
 def test_a_feed_loads_the_parking_and_not_the_runners() -> None:
     program = (
-        "import sys, penstock.feed\n"
+        "import sys, penstock.feed.feed\n"
         "assert 'penstock.queues.stopping' in sys.modules\n"
         "assert 'penstock.queues.runner' not in sys.modules\n"
         "import penstock\n"
