@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -79,10 +80,15 @@ def test_functions_run_in_one_other_process_that_stays_over_epochs() -> None:
     assert gone(first.pop(), 2.0)
 
 
-def test_the_program_has_no_thread_of_the_feed() -> None:
+@pytest.mark.parametrize("executor", [ps.Threads(isolate=True), ps.Processes()], ids=repr)
+def test_the_program_has_no_thread_of_the_feed(executor: Any) -> None:
+    before = set(os.listdir("/proc/self/task"))
     for name in list(PLANS)[:2]:
-        with PLANS[name](unhurt).feed(**ISOLATED) as feed:
+        with PLANS[name](unhurt).feed(executor=executor, num_workers=2) as feed:
             next(feed)
+            deadline = time.monotonic() + 5  # one that asked a question has ended, and the system lists it for a moment
+            while more := set(os.listdir("/proc/self/task")) - before:
+                assert time.monotonic() < deadline, more
             assert all(not thread.name.startswith("penstock") for thread in threading.enumerate())
 
 
@@ -438,6 +444,51 @@ def test_a_signal_handler_asks_for_figures_amid_each_start() -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     assert len(asked) > 20
+
+
+class Late(Exception):
+    """What a signal handler raises."""
+
+
+def test_an_error_of_a_signal_handler_at_any_time_loses_nothing() -> None:
+    def late(*_: object) -> None:
+        raise Late
+
+    ds = ps.from_source(range(1200)).map(lambda x: np.full(20_000, x)).batch(3)
+    items: list[Any] = []
+    num_raised, chance = 0, random.Random(3)
+    before = signal.signal(signal.SIGALRM, late)
+    try:
+        with ds.feed(**ISOLATED) as feed:
+            items.append(exact(next(feed)))
+            while len(items) < 400:
+                item = None
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, chance.uniform(1e-5, 4e-4))
+                    item = next(feed)
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+                except Late:
+                    num_raised += 1
+                if feed.step > len(items):  # else it came before one was delivered
+                    items.append(None if item is None else exact(item))  # or when next() had it, and its name was not bound yet
+                if len(items) < 400:
+                    items.append(exact(next(feed)))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert all(item in (None, one) for item, one in zip(items, in_line(ds), strict=True))
+    assert num_raised > 20
+
+
+def test_epochs_that_are_left_at_once_are_not_mixed_up() -> None:
+    with (
+        ps.from_source(range(400)).shuffle(seed=2).batch(4).feed(**ISOLATED) as feed,
+        ps.from_source(range(400)).shuffle(seed=2).batch(4).feed(num_workers=0) as other,
+    ):
+        for epoch in (5, 3, 8, 1):
+            for one in (feed, other):
+                one.set_epoch(epoch)
+            assert [exact(next(feed)) for _ in range(20)] == [exact(next(other)) for _ in range(20)]
 
 
 def test_another_thread_closes_while_the_loop_waits() -> None:

@@ -8,6 +8,7 @@ import pickle
 import weakref
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -62,10 +63,11 @@ class Leases:
     def take_returned(self) -> list[int]:
         """Return the numbers of those that nobody has views of since the last call."""
         numbers = []
-        while self._returned:
-            watch = self._returned.popleft()
-            self._out.pop(id(watch), None)
-            numbers.append(watch.number)
+        with suppress(IndexError):  # another thread takes them, too
+            while True:
+                watch = self._returned.popleft()
+                self._out.pop(id(watch), None)
+                numbers.append(watch.number)
         return numbers
 
 

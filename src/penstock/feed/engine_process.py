@@ -144,7 +144,7 @@ class RunEnded(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """The message of the program when it has a hand-over.
+    """The message of the program when it has a hand-over, or begins to wait for one.
 
     Attributes:
         run: the number of the run.
@@ -152,6 +152,7 @@ class Taken(NamedTuple):
         returned: serials of memory that nobody has views of any more.
         delivered: (time, wait, items, chunk) of each hand-over that the training loop got since the last message.
         listens: whether somebody wants all events.
+        waits: whether it waits now.
     """
 
     run: int
@@ -159,12 +160,7 @@ class Taken(NamedTuple):
     returned: list[int]
     delivered: list[tuple[int, int, int, tuple[int, int] | None]]
     listens: bool
-
-
-class Waits(NamedTuple):
-    """The message of the program when it begins to wait."""
-
-    run: int
+    waits: bool
 
 
 class EngineProcess:
@@ -179,7 +175,8 @@ class EngineProcess:
         self._credits: SimpleQueue[bool] = SimpleQueue()
         self._number = self._num_received = self._num_sent = 0
         self._serial = self._step = self._num_heard = 0
-        self._heard = threading.Condition()
+        self._heard, self._idle = threading.Condition(), threading.Event()
+        self._idle.set()
         self._held: dict[int, Any] = {}
         self._failed: BaseException | None = None
         self._events: deque[Event] = deque()
@@ -193,6 +190,7 @@ class EngineProcess:
             threading.Thread(target=body, name=f"penstock{body.__name__}", daemon=True).start()
         while number := self._runs.get():
             self._send_all(number, self._credits)
+            self._idle.set()
 
     def _send_all(self, number: int, credits: SimpleQueue[bool]) -> None:
         """Send what a run gives, as far as there are credits."""
@@ -256,12 +254,7 @@ class EngineProcess:
         """Take in what the program says on the pipe."""
         with suppress(PipeEnded):
             while True:
-                message = self._pipe.receive()
-                if isinstance(message, Waits):
-                    if message.run == self._number:
-                        self._run.await_next(True)
-                    continue
-                self._take_in(message)
+                self._take_in(self._pipe.receive())
                 with self._heard:
                     self._num_heard += 1
                     self._heard.notify_all()
@@ -275,11 +268,12 @@ class EngineProcess:
         self._listens = taken.listens
         if taken.run != self._number:
             return
-        self._run.await_next(False)
+        self._run.await_next(taken.waits)
         for _ in range(taken.num_received - self._num_received):
             self._credits.put(True)
         self._num_received = taken.num_received
         for time_ns, wait_ns, num_items, chunk in taken.delivered:
+            self._step += num_items
             num_ready, *kept = self._run.room(self._num_sent - self._num_received)
             self._run.announce(BatchDelivered(time_ns, wait_ns, num_ready, num_items, chunk, *kept))
 
@@ -344,13 +338,15 @@ class EngineProcess:
         at, number = opening.at, opening.number
         if at.part.root is None:
             at = at._replace(part=at.part._replace(root=self._root))
+        self._idle.wait()  # what is sent of one run may not be taken for that of the next
         self._number, self._num_received, self._num_sent = number, 0, 0
-        self._listens = opening.listens
+        self._listens, self._step = opening.listens, opening.step
         self._credits = SimpleQueue()
         self._run.open(at, opening.epoch, opening.step, self._memory, opening.num_ahead)
         self._run.await_next(False)
         for _ in range(opening.num_ahead):
             self._credits.put(True)
+        self._idle.clear()
         self._runs.put(number)
 
     def close(self) -> tuple[list[str], list[Event]]:

@@ -35,12 +35,12 @@ from penstock._workers.failure import Logged, Warned, log_levels
 from penstock._workers.inbox import Leases
 from penstock._workers.parts import warn_of_generators
 from penstock._workers.pipe import MESSAGE, Pipe, PipeEnded, pickled
-from penstock._workers.processes import digest_of, pickled_once
+from penstock._workers.processes import digest_of, no_system_resources, pickled_once
 from penstock._workers.sending import digest, dumps_to_worker
 from penstock._workers.settings import settings_of
 from penstock.errors import PlanError, WorkerDied
 from penstock.feed.compiled import Compiled
-from penstock.feed.engine_process import DeliveryMessage, Hello, Job, Opening, Pages, Raised, RunEnded, Taken, Told, Waits, serve
+from penstock.feed.engine_process import DeliveryMessage, Hello, Job, Opening, Pages, Raised, RunEnded, Taken, Told, serve
 from penstock.feed.run import Outgoing, Run
 from penstock.observe.stats import Snapshot, Stats
 
@@ -69,7 +69,8 @@ class IsolatedRun:
         self._process: EngineProcess | None = None
         self._uncounted = deque[Event]()  # those that were announced while there was no process
         self._number = self._num_deaths = 0
-        self.is_open = self.stopping = self.is_torn = self._opens = False
+        self._ended_meanwhile: EngineProcess | None = None
+        self.is_open = self.stopping = self.is_torn = self._opens = self._busy = False
 
     def open(self, at: ResumeStep, epoch: int, step: int, memory: Callable[[], FeedMemory]) -> None:
         """Begin at a token of a part of the plan; see `Run.open`. What the feed holds is known there.
@@ -128,9 +129,12 @@ class IsolatedRun:
             if self._compiled.options.num_workers != 1 and not isinstance(self._compiled.options.executor, Threads):
                 warn_of_generators(self._compiled.root, level_of_caller() + 1)
             output = self._compiled.output
-            self._process = process = EngineProcess(self._job(), None if output is None else output.pin)
-            self._finalizer = weakref.finalize(self, process.stop)
-            process.greet()
+            try:
+                self._process = process = EngineProcess(self._job(), None if output is None else output.pin)
+                self._finalizer = weakref.finalize(self, process.stop)
+                process.greet()
+            except OSError as error:
+                raise no_system_resources(error) from error
         elif notice := process.renewed(self._job()):
             self.announce(Notice(time.perf_counter_ns(), "worker", notice))
         return process
@@ -163,6 +167,16 @@ class IsolatedRun:
 
     def poll(self, keep: Callable[[Ready], Any], begin_ns: int) -> Ready | None:
         """Return what comes next; block until it is there. None where it was stopped, or the process is gone. See `Run.poll`."""
+        self._busy = True
+        try:
+            return self._polled(keep, begin_ns)
+        finally:
+            self._busy = False
+            ended, self._ended_meanwhile = self._ended_meanwhile, None
+            if ended is not None:
+                ended.stop()
+
+    def _polled(self, keep: Callable[[Ready], Any], begin_ns: int) -> Ready | None:
         waits = False
         while (process := self._process) is not None and not self.stopping and not self.is_torn:
             arrivals = _Arrivals(self, process)
@@ -171,12 +185,15 @@ class IsolatedRun:
                 if ready is not None:
                     self._num_deaths = 0
                     now_ns = time.perf_counter_ns()
-                    process.tell_taken((now_ns, now_ns - begin_ns, len(ready.items), ready.chunk_id), listens=self._listens)
+                    process.tell((now_ns, now_ns - begin_ns, len(ready.items), ready.chunk_id), listens=self._listens)
                     return ready
+                process.raise_what_came()
                 if self.stopping or process.ended == self._number:
                     return None
-                process.wait(tells=not waits)
+                if not waits:
+                    process.tell(None, listens=self._listens, waits=True)
                 waits = True
+                process.wait()
             except WorkerDied as died:
                 return self._died(died, keep)
         return None
@@ -234,7 +251,11 @@ class IsolatedRun:
             self.stats.snapshot()  # the last figures
         self._process = None
         self._finalizer.detach()
-        process.stop()
+        if self._busy:  # another thread, or what a signal handler interrupted, reads from it still
+            self._ended_meanwhile = process
+            process.kill()
+        else:
+            process.stop()
 
     def leave(self) -> None:
         """Let go of all that runs, in a process that was just forked."""
@@ -316,11 +337,12 @@ class _Figures:
 
 
 class EngineProcess:
-    """The process, and what joins it to this one. `receive`, `wait` and `tell_taken` are for one thread at a time, `ask` for any.
+    """The process, and what joins it to this one. `receive`, `wait` and `tell` are for one thread at a time, `ask` for any.
 
     Attributes:
         pid: of the process.
         ended: the number of the last run of which nothing more comes.
+        raised: the error that a wait there ended with.
     """
 
     def __init__(self, job: Job, pin: Pin | None) -> None:
@@ -360,6 +382,7 @@ class EngineProcess:
         self._run = self._num_received = self._num_told = 0
         self._was_stopped = False
         self.ended = 0
+        self.raised: BaseException | None = None
 
     def greet(self) -> None:
         """Wait until it has read its job, with all that its functions import.
@@ -395,7 +418,6 @@ class EngineProcess:
 
         Raises:
             WorkerDied: the process is gone.
-            BaseException: what a wait there ended with.
         """
         while (message := self._next_message()) is not None:
             if type(message) is tuple:
@@ -404,16 +426,23 @@ class EngineProcess:
                 if given.run == self._run:
                     self._num_received += 1
                     return found
-            elif isinstance(message, Raised) and message.run == self._run:
-                self._num_received += 1
-                self.tell_taken(None, listens=False)
-                raise pickle.loads(message.error)
+            elif isinstance(message, Raised):
+                if message.run == self._run:
+                    self._num_received += 1
+                    self.raised = pickle.loads(message.error)
+                    return None
             elif isinstance(message, RunEnded):
                 self.ended = message.run
                 return None
             else:
                 self._heed(message, heard)
         return None
+
+    def raise_what_came(self) -> None:
+        """Raise the error that a wait there ended with, such as a stall; do nothing where there is none."""
+        error, self.raised = self.raised, None
+        if error is not None:
+            raise error
 
     def _next_message(self) -> Any:
         with self._reading:
@@ -440,14 +469,12 @@ class EngineProcess:
         *buffers, stream = (whole[place[0] : sum(place)] if isinstance(place, tuple) else place for place in places)  # type: ignore[index]
         return Ready(*pickle.loads(memoryview(stream), buffers=buffers))  # type: ignore[arg-type]  # an array is a buffer
 
-    def wait(self, *, tells: bool) -> None:
-        """Wait until something comes, some time at most; the process is told if `tells`.
+    def wait(self) -> None:
+        """Wait until something comes, some time at most.
 
         Raises:
             WorkerDied: it is gone, or was stopped.
         """
-        if tells:
-            self._child.send(Waits(self._run))
         if self._child.has_message or self._child.speaks(_LOOK_S):
             self._was_stopped = False
         else:
@@ -459,12 +486,16 @@ class EngineProcess:
         if was_stopped and self._was_stopped:
             self._child.kill()
 
-    def tell_taken(self, delivered: tuple[int, int, int, tuple[int, int] | None] | None, *, listens: bool) -> None:
-        """Say what has arrived, what the training loop got, and which memory is free."""
+    def tell(self, delivered: tuple[int, int, int, tuple[int, int] | None] | None, *, listens: bool, waits: bool = False) -> None:
+        """Say what has arrived, what the training loop got, which memory is free, and whether the loop waits now.
+
+        Each message says all that has arrived: one that an interrupt has prevented is made up for by the next.
+        """
         self._unreturned += self._leases.take_returned()
         if delivered is not None:
             self._unsaid.append(delivered)
-        self._child.send(Taken(self._run, self._num_received, self._unreturned, self._unsaid, listens))
+        taken = Taken(self._run, self._num_received, self._unreturned, self._unsaid, listens, waits)
+        self._child.send_bytes(pickle.dumps(taken, protocol=5))  # `send` would take the error of a signal handler for one of the message
         self._unreturned, self._unsaid = [], []
         self._num_told += 1
 
@@ -529,17 +560,16 @@ class _Arrivals:
 
     def poll(self, keep: Callable[[Ready], Any]) -> Ready | None:
         """Return what comes next if it is there, after `keep` has it; never block."""
-        run = self._run
-        torn, run.is_torn = run.is_torn, True  # until it is known that no interrupt came amid a message
         try:
-            ready = self._process.receive(run.heard)
+            ready = self._process.receive(self._run.heard)
             if ready is not None:
                 keep(ready)
-        except Exception:
-            run.is_torn = torn
+            return ready
+        except WorkerDied:
             raise
-        run.is_torn = torn
-        return ready
+        except BaseException:  # of a signal handler, amid a message perhaps
+            self._run.is_torn = True
+            raise
 
 
 def _is_stopped(pid: int) -> bool:
