@@ -42,7 +42,7 @@ class _Watch(weakref.ref[_Lease]):
 
 
 class Leases:
-    """Arrays over memory of another process, each with a number, which is told when no view of it is left. Arrays may die in any thread."""
+    """Arrays over memory of another process. Each has a number, which `take_returned` gives when no view of it is left. From any thread."""
 
     def __init__(self) -> None:
         self._out: dict[int, _Watch] = {}
@@ -61,7 +61,7 @@ class Leases:
         return np.asarray(lease)
 
     def take_returned(self) -> list[int]:
-        """Return the numbers of those that nobody has views of since the last call."""
+        """Return the numbers of those without a view, once each."""
         numbers = []
         with suppress(IndexError):  # another thread takes them, too
             while True:

@@ -142,7 +142,8 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods, metaclass=_DatasetKind
         The options are those of `ps.Options`, which says what each does; what is not given is as `with_options` set it.
 
         Args:
-            listeners: callables that are given every event of the engine, from its threads; they must be quick.
+            listeners: callables that are given every event of the engine, from its threads, or from `next()` where worker processes
+                compute; they must be quick.
             num_workers: threads; "auto" is one per available CPU, 0 does everything in the caller's thread.
             executor: "auto", "inline", "threads", "processes", "ray"; `ps.Threads`, `ps.Processes`, `ps.Ray`; or one of your own.
             memory_bytes: bound on what is held, in bytes; "auto" is 256 MB.

@@ -47,7 +47,7 @@ _INLINE_BYTES = 1024
 """Buffers of so many bytes, and pickles, go in the message itself."""
 _MOST_EVENTS, _HEARD_S = 64, 1.0
 _OFTEN = (BlockDone, BatchDelivered, RowsPacked)
-"""Events of each block or batch: they are sent only while somebody listens."""
+"""Events of each block or batch: they are sent only where the program has listeners."""
 
 
 class Job(NamedTuple):
@@ -85,7 +85,7 @@ class Opening(NamedTuple):
         epoch: the number of the epoch.
         step: how many elements were delivered before.
         num_ahead: hand-overs that are sent before the training loop takes them.
-        listens: whether somebody wants all events.
+        listens: whether the program has listeners, which get all events.
         lost: what was skipped and replaced before a saved state; None to count on.
         log_levels: those of the program.
     """
@@ -149,9 +149,9 @@ class Taken(NamedTuple):
     Attributes:
         run: the number of the run.
         num_received: hand-overs of it that have arrived.
-        returned: serials of memory that nobody has views of any more.
+        returned: serials of memory that is free.
         delivered: (time, wait, items, chunk) of each hand-over that the training loop got since the last message.
-        listens: whether somebody wants all events.
+        listens: whether the program has listeners, which get all events.
         waits: whether it waits now.
     """
 
