@@ -112,8 +112,8 @@ class FeedMachine(RuleBasedStateMachine):
     def close_and_begin_again(self) -> None:
         self.feed.close()
         self.feed.close()
-        with pytest.raises(FeedClosed):
-            next(self.feed)
+        with pytest.raises((FeedClosed, StopIteration) if self.position == NUM_BATCHES else FeedClosed):
+            next(self.feed)  # an end that was seen stays an end
         self.begin({"num_workers": 2})
 
     @rule(number=st.integers(0, 2), what=st.sampled_from([signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM]))

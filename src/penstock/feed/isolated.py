@@ -38,6 +38,7 @@ from penstock._workers.pipe import MESSAGE, Pipe, PipeEnded, pickled
 from penstock._workers.processes import digest_of, no_system_resources, pickled_once
 from penstock._workers.sending import digest, dumps_to_worker
 from penstock._workers.settings import settings_of
+from penstock._workers.shared_pickle import Unsent
 from penstock.errors import PlanError, WorkerDied
 from penstock.feed.compiled import Compiled
 from penstock.feed.engine_process import DeliveryMessage, Hello, Job, Opening, Pages, Raised, RunEnded, Taken, Told, serve
@@ -128,15 +129,21 @@ class IsolatedRun:
         if process is None:
             if self._compiled.options.num_workers != 1 and not isinstance(self._compiled.options.executor, Threads):
                 warn_of_generators(self._compiled.root, level_of_caller() + 1)
-            output = self._compiled.output
+            job, workers = self._job(), self._compiled.options.num_workers
+            unsent = pickled_once(job, job.num_cpus if workers == "auto" else workers)
             try:
-                self._process = process = EngineProcess(self._job(), None if output is None else output.pin)
-                self._finalizer = weakref.finalize(self, process.stop)
+                process = uninterrupted(partial(self._start, unsent, digest(job)))
                 process.greet()
             except OSError as error:
                 raise no_system_resources(error) from error
         elif notice := process.renewed(self._job()):
             self.announce(Notice(time.perf_counter_ns(), "worker", notice))
+        return process
+
+    def _start(self, unsent: Unsent, digest: bytes) -> EngineProcess:
+        output = self._compiled.output
+        self._process = process = EngineProcess(unsent, digest, None if output is None else output.pin)
+        self._finalizer = weakref.finalize(self, process.stop)
         return process
 
     def _job(self) -> Job:
@@ -345,15 +352,14 @@ class EngineProcess:
         raised: the error that a wait there ended with.
     """
 
-    def __init__(self, job: Job, pin: Pin | None) -> None:
-        """Start it. Memory of batches is pinned with `pin`.
+    def __init__(self, unsent: Unsent, digest: bytes, pin: Pin | None) -> None:
+        """Start it, and send it its job, of which `digest` is. Memory of batches is pinned with `pin`.
 
         Raises:
-            PlanError: it cannot be started, or something cannot be sent there.
+            OSError: it cannot be started.
+            WorkerDied: it has ended.
         """
-        workers = job.options.num_workers
-        unsent = pickled_once(job, job.num_cpus if workers == "auto" else workers)
-        self._digest, self._told_kept = digest(job), False
+        self._digest, self._told_kept = digest, False
         self._asking, self._reading = threading.Lock(), threading.Lock()
         ours, theirs = socket.socketpair()
         self._control = Pipe(ours)
