@@ -20,18 +20,32 @@ from penstock._engine.error_policy import prepare
 from penstock._engine.folding import size_of, unmeasured
 from penstock._engine.program import IN_PROGRAM, BatchPlan, FilterStep, Program, SegmentPlan, StagePlan, Workers
 from penstock._ops.block import ElementFailed
-from penstock._ops.collation import Collate, Collation, Pad, Ragged, Stack, pack_rows, places_in_use, sequence_length, whole_sequence_length
+from penstock._ops.collation import (
+    Collate,
+    Collation,
+    Pack,
+    Pad,
+    Ragged,
+    Stack,
+    pack_rows,
+    places_in_use,
+    sequence_length,
+    whole_sequence_length,
+)
 from penstock._ops.map import AwaitedOp, Expected, MapOp, Step, TransformsOp
 from penstock._ops.operator import ChainOp, Leaf, Operator
 from penstock._ops.reading import (
     BatchLeaf,
     CacheLeaf,
+    ChosenOp,
     ConcatenateLeaf,
     EnumerateOp,
     GroupShuffleOp,
     InterleaveLeaf,
     MixLeaf,
+    Neighbours,
     PickOp,
+    PlannedMembers,
     ReadLeaf,
     RepeatOp,
     ShardOp,
@@ -48,6 +62,7 @@ from penstock._order.arithmetic import INFINITE, GroupOrders, Length
 from penstock._order.folds import BatchFold, EnumerateFold, Fold, RankFold, RepeatFold, ResampleFold, ShardFold, SkipFold, TakeFold, marked
 from penstock._order.holding import BucketFold, ConcatenateFold, PackFold, ShuffleBufferFold, WindowFold
 from penstock._order.mixing import interleaving
+from penstock._plan import known
 from penstock._plan import node as plan
 from penstock._plan.base import Node, groups_of
 from penstock._plan.check import rank_notes, reading_notes
@@ -128,6 +143,10 @@ def _leaf(node: plan.Node, counter: Counter) -> Leaf:
             return _read_leaf(node.source)
         case plan.Cache():
             return _cache_leaf(node, counter)
+        case known.PackedRows():
+            return _planned_leaf(node, Pack(node.length, node.padding_value), counter)
+        case known.PlannedBatches():
+            return _planned_leaf(node, Pad(node.padded_shapes, node.padding_values, node.multiple), counter)
         case plan.Zip():
             return ZipLeaf(tuple(_branch(child, counter) for child in node.children))
         case plan.Mix():
@@ -151,6 +170,10 @@ def _cache_leaf(node: plan.Cache, counter: Counter) -> CacheLeaf:
     counter.fused = below.fused
     counter.random += below.random
     return CacheLeaf(child, node.store, passes_of(node))
+
+
+def _planned_leaf(node: known.PlannedNode, collation: Collation, counter: Counter) -> BatchLeaf:
+    return BatchLeaf(_branch(node.child, counter), length_of(node.child), PlannedMembers(node.order), collation)
 
 
 def _read_leaf(source: IndexedSource) -> ReadLeaf:
@@ -185,7 +208,8 @@ def operators_of(chain: list[plan.Node], counter: Counter) -> tuple[Leaf, list[I
         if node.groups_elements:
             inner = _chain(leaf, items, counter)
             batch = batch_plan(node, length_of(node.children[0]))
-            leaf, items = BatchLeaf(inner, batch.length, batch.batch_size, batch.collation, batch.shift, batch.stride), []
+            neighbours = Neighbours(batch.length, batch.batch_size, batch.shift, batch.stride)
+            leaf, items = BatchLeaf(inner, batch.length, neighbours, batch.collation), []
         else:
             items.extend(items_of(node, counter))
     return leaf, items
@@ -212,6 +236,8 @@ def items_of(node: plan.Node, counter: Counter) -> list[Item]:
             return [] if below in (INFINITE, 0) else [RepeatOp(int(below or 0), node.whole or node.count, node.first)]
         case plan.Enumerate():
             return [EnumerateOp(node.start)]
+        case known.Chosen():
+            return [ChosenOp(node.order)]
     if node.is_hint or isinstance(node, plan.Take):  # it is shorter, and its positions are those below
         return []
     raise _not_lowered(node)
@@ -403,7 +429,7 @@ class _Builder:
     def index(self, chain: list[plan.Node]) -> None:
         """Take the indexable part: its last batch is the one that workers write into, unless a cache keeps whole batches."""
         lowest = max(place for place, node in enumerate(chain) if node.groups_elements or node.starts_chain)
-        place = lowest if chain[lowest].groups_elements else None
+        place = None if chain[lowest].starts_chain else lowest
         leaf, items = operators_of(chain if place is None else chain[:place], self.counter)
         batch, batch_ops = None, []
         if place is not None:

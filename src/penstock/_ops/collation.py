@@ -89,12 +89,16 @@ class Pad:
 
     shapes: Any = None
     values: Any = None
+    multiple: int = 1
+    """To which the first dimension that is padded is rounded up, where no shape says it."""
 
     def collate(self, rows: list[Any], names: Names) -> Any:
         spec = BatchSpec(rows[0], lambda: names(0))
         shapes, values = shapes_of(self.shapes, spec.structure), values_of(self.values, spec.structure)
         columns = columns_of_rows(rows, spec, names, lambda number, found, leaf: len(found.shape) == len(leaf.shape), _ONLY_SIZES)
-        shaped = [_padded(number, column, spec, shapes[number], values[number], names) for number, column in enumerate(columns)]
+        shaped = [
+            _padded(number, column, spec, shapes[number], values[number], names, self.multiple) for number, column in enumerate(columns)
+        ]
         rows.clear()
         for column, (array, fill) in zip(columns, shaped, strict=True):
             _pad_into(array, column, fill)
@@ -174,6 +178,7 @@ def _padded(
     wanted: Sequence[int | None] | None,
     value: Any,
     names: Names,
+    multiple: int,
 ) -> tuple[NDArray[Any], Any]:
     """Return an array for a padded leaf, and what is to stand where no element does."""
     leaf = spec.leaves[number]
@@ -181,6 +186,8 @@ def _padded(
     longest = tuple(max(sizes) for sizes in zip(*found, strict=True)) if leaf.shape else ()
     if wanted is not None:
         longest = _fit(number, wanted, found, longest, spec, names)
+    elif longest:
+        longest = (-(-longest[0] // multiple) * multiple, *longest[1:])
     return np.empty((len(column), *longest), leaf.dtype), _fill(number, value, spec) if leaf.shape else None
 
 
@@ -441,6 +448,29 @@ def pack_rows(length: int, padding_value: Any) -> Callable[[tuple[Any, ...], Any
         return {**row, "segment_ids": segments, "positions": positions}
 
     return pack
+
+
+@dataclass(frozen=True, slots=True)
+class Pack:
+    """A packed row of (sequence, tokens that it is known to have, begin, end): its part from begin to end; all of it where end is -1."""
+
+    words: ClassVar[str] = "packed rows"
+    in_place: ClassVar[bool] = False
+
+    length: int
+    padding_value: Any
+
+    def collate(self, rows: list[Any], names: Names) -> Any:
+        for number, (sequence, known, _, _) in enumerate(rows):
+            found = sequence_length(sequence)
+            if found != known:
+                raise SpecError(
+                    f"{names(number)} has {found} tokens, and measure() has found {known}",
+                    where="pack_sequences(by=...)",
+                    fix="measure what is packed: put measure() behind the maps that change lengths, or measure again into a new folder",
+                )
+        layout = [(begin, known if end < 0 else end) for _, known, begin, end in rows]
+        return pack_rows(self.length, self.padding_value)(tuple(row[0] for row in rows), layout)
 
 
 def places_in_use(row: Row) -> tuple[int, int]:

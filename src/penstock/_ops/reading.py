@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from operator import getitem
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from penstock._contracts.element import bytes_of_all
 from penstock._contracts.source import ColumnSource, DistantSource, IndexedSource, SubscriptedSource, TransientSource
 from penstock._contracts.storage import RecordStore
 from penstock._ops.block import LEFT_OUT, UNLIMITED, Block, ElementFailed, EmptyBatch, Ints, Keys
-from penstock._ops.collation import Collation
+from penstock._ops.collation import Collation, Pack, places_in_use
 from penstock._ops.operator import ChainOp, Leaf, OneToOne
 from penstock._ops.worker import WorkerContext
 from penstock._order.arithmetic import (
@@ -33,6 +33,7 @@ from penstock._order.arithmetic import (
     window_shuffled,
 )
 from penstock._order.mixing import InterleaveFold, MixFold, interleaved, mixed_parts, mixed_turns
+from penstock._order.planned import PlannedOrder
 from penstock.formats.cache_stores import pack, unpack
 
 # -- operators on positions -------------------------------------------------------------------------------------------------------
@@ -99,6 +100,16 @@ class PickOp(Moves):
 
     def source_positions(self, epochs: Ints, positions: Ints) -> tuple[Ints, Ints]:
         return self.epochs[positions], self.places[positions]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChosenOp(Moves):
+    """The elements that known numbers choose, in the order that these say."""
+
+    order: PlannedOrder
+
+    def source_positions(self, epochs: Ints, positions: Ints) -> tuple[Ints, Ints]:
+        return epochs, self.order.below(positions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,19 +365,59 @@ def rows_at_once(leaf: Leaf) -> int:
     return max(map(rows_at_once, getattr(leaf, "branches", ())), default=1)
 
 
-@dataclass(frozen=True, slots=True)
-class BatchLeaf:
-    """Batches and windows computed whole, for `ds[i]`, for branches and for batches of batches."""
+class Members(NamedTuple):
+    """The elements of some batches: the (epoch, position) of each below, and how many each batch has.
 
-    child: ChainOp
+    `parts` says of each element how long it is known to be, and which part of it, (begin, end), is meant: int64 [elements, 3], or None.
+    """
+
+    epochs: Ints
+    positions: Ints
+    sizes: Sequence[int]
+    parts: NDArray[np.int64] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbours:
+    """Batches and windows of elements that stand at regular distances: see `batch_rows`."""
+
     length: Length
     batch_size: int
-    collation: Collation
     shift: int
     stride: int
 
+    def members(self, epochs: Ints, positions: Ints) -> Members:
+        return Members(*batch_rows(epochs, positions, self.length, self.batch_size, self.shift, self.stride))
+
+    def first(self, position: int) -> int:
+        return position * self.shift
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedMembers:
+    """Batches and rows of elements that known numbers put together."""
+
+    order: PlannedOrder
+
+    def members(self, epochs: Ints, positions: Ints) -> Members:
+        found = self.order.rows(positions)
+        return Members(np.repeat(epochs, found.sizes), *found)
+
+    def first(self, position: int) -> int:
+        return int(self.order.rows(np.array([position], np.int64)).positions[0])
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLeaf:
+    """Batches, windows and packed rows computed whole: for `ds[i]`, for branches, for batches of batches, and where numbers decide."""
+
+    child: ChainOp
+    length: Length
+    grouping: Neighbours | PlannedMembers
+    collation: Collation
+
     def run(self, epochs: Ints, positions: Ints, worker: WorkerContext) -> Block:
-        row_epochs, row_positions, sizes = batch_rows(epochs, positions, self.length, self.batch_size, self.shift, self.stride)
+        row_epochs, row_positions, sizes, parts = self.grouping.members(epochs, positions)
         try:
             rows = self._rows(row_epochs, row_positions, worker)
         except ElementFailed as failure:
@@ -379,6 +430,8 @@ class BatchLeaf:
                 with worker.given_room(UNLIMITED):
                     return self.run(epochs[:1], positions[:1], worker)
             epochs, positions, sizes = epochs[:count], positions[:count], sizes[:count]
+        if parts is not None:
+            rows = [row if row is LEFT_OUT else (row, *part) for row, part in zip(rows, parts.tolist(), strict=False)]
         out, start = [], 0
         for number, size in enumerate(sizes):
 
@@ -395,6 +448,9 @@ class BatchLeaf:
                 failed.final = True  # its elements are good, they only do not fit each other
                 raise failed from error
             start += size
+        if isinstance(self.collation, Pack):
+            for row in out:
+                worker.packed(*places_in_use(row))
         block = Block(epochs, positions, np.zeros(len(positions), np.uint64), rows=out)
         block.num_bytes = bytes_of_all(out)
         return block
@@ -409,8 +465,7 @@ class BatchLeaf:
             return worker.mend(self.child, self.length, epochs, positions)
 
     def where(self, epoch: int, position: int) -> str:
-        first = position * self.shift
-        return f"batch {position} (from {self.child.where(epoch, first)})"
+        return f"batch {position} (from {self.child.where(epoch, self.grouping.first(position))})"
 
     def key(self, epoch: int, position: int) -> tuple[int, int]:
         return epoch, position

@@ -26,6 +26,7 @@ __all__ = [
     "flag_argument",
     "index_argument",
     "indexable",
+    "instead_of_by",
     "listeners_argument",
     "no_async",
     "no_async_generator",
@@ -92,6 +93,14 @@ def index_argument(value: Any) -> int:
             fix="give one whole number; use ds.skip(a).take(b - a) for ds[a:b], and [ds[i] for i in several] for several",
         )
     return number
+
+
+def instead_of_by(fn: Any, name: str, operator: str) -> None:
+    """Refuse a function beside `by=`."""
+    if fn is not None:
+        raise PlanError(
+            f"{name} and by= are given, and both say the number of an element", where=f"{operator}()", fix="leave one of them out"
+        )
 
 
 def flag_argument(value: Any, name: str, operator: str) -> bool:

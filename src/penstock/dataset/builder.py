@@ -31,6 +31,7 @@ from penstock._plan.facts import (
     spec_of_plan,
 )
 from penstock.dataset.foreign import attribute_hint, moved_option, unknown_argument
+from penstock.dataset.known import KnownMethods
 from penstock.dataset.operators import ElementMethods, GroupMethods, OrderMethods
 from penstock.errors import OutOfRange, PlanError
 
@@ -62,7 +63,7 @@ class _DatasetKind(type):
             raise AttributeError(text, name=name, obj=cls)
 
 
-class Dataset(ElementMethods, OrderMethods, GroupMethods, metaclass=_DatasetKind):
+class Dataset(ElementMethods, OrderMethods, GroupMethods, KnownMethods, metaclass=_DatasetKind):
     """A description of elements in an order: a source and operators on it. Immutable and cheap; each method returns a new one.
 
     `for batch in ds` and `ds.feed()` run it. `len(ds)`, `ds[i]`, `ds.spec()`, `print(ds)` and `ds.explain()` look at it.

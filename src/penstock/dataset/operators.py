@@ -158,14 +158,34 @@ class ElementMethods(Chaining):
         """Make each element a tuple (number, element), counted from `start` in each pass."""
         return self._with(plan.Enumerate(child=self._root, start=check.count_argument(start, "start", "enumerate")))
 
-    def filter(self, fn: Callable[[Any], Any], *, name: str | None = None, on_error: Policy | None = None) -> Dataset:
-        """Keep the elements for which `fn(element)` is true. `name` and `on_error` as for `map`."""
-        _check_function(fn, "filter")
+    def filter(
+        self, fn: Callable[[Any], Any] | None = None, *, by: str | None = None, name: str | None = None, on_error: Policy | None = None
+    ) -> Dataset:
+        """Keep the elements for which `fn(element)` is true, or whose known number `by` is not 0.
+
+        With `by`, what is left has positions: `len`, `ds[i]`, `shuffle` and `shard` work behind it, and nothing is computed of the others.
+
+        Args:
+            fn: any callable.
+            by: the name of a number that `measure` has found below.
+            name: as for `map`.
+            on_error: as for `map`.
+
+        Raises:
+            PlanError: neither or both are given; no such number is known, or the elements have another order in each pass.
+        """
+        if by is not None:
+            from penstock.dataset.known import filtered
+
+            check.instead_of_by(fn, "fn", "filter")
+            return self._with(filtered(self._root, by))
+        check_function(fn, "filter")
+        assert fn is not None
         return self._with(plan.Filter(child=self._root, fn=fn, name=name or function_name(fn), on_error=_policy(on_error, "filter")))
 
     def flat_map(self, fn: Callable[[Any], Any], *, name: str | None = None, on_error: Policy | None = None) -> Dataset:
         """Replace each element by all elements of `fn(element)`: a list or other iterable. `name` and `on_error` as for `map`."""
-        _check_function(fn, "flat_map")
+        check_function(fn, "flat_map")
         return self._with(plan.FlatMap(child=self._root, fn=fn, name=name or function_name(fn), on_error=_policy(on_error, "flat_map")))
 
     def rejection_resample(
@@ -190,7 +210,7 @@ class ElementMethods(Chaining):
             seed: of the random numbers; each depends on the seed, the pass and the number of the element.
             name: of the stage in errors and figures; the function's name by default.
         """
-        _check_function(class_fn, "rejection_resample")
+        check_function(class_fn, "rejection_resample")
         target = check.shares_argument(target_dist, "target_dist", "rejection_resample")
         initial = None if initial_dist is None else check.shares_argument(initial_dist, "initial_dist", "rejection_resample", len(target))
         node = plan.RejectionResample(
@@ -244,7 +264,7 @@ class ElementMethods(Chaining):
         return self._with(plan.Cache(child=self._root, store=store, path=folder, max_bytes=size, version=str(version)))
 
 
-def _check_function(fn: Any, operator: str) -> None:
+def check_function(fn: Any, operator: str) -> None:
     """Refuse what cannot be called, or has to be awaited or given a generator."""
     check.callable_argument(fn, operator)
     check.no_async(fn, operator)
@@ -599,78 +619,6 @@ class GroupMethods(Chaining):
             drop_remainder=check.drop_remainder_argument(drop_remainder, "padded_batch", self._root),
             padded_shapes=padded_shapes,
             padding_values=padding_values,
-        )
-        return self._with(node)
-
-    def bucket_by_length(
-        self,
-        length_fn: Callable[[Any], int],
-        bucket_boundaries: Sequence[int],
-        bucket_batch_sizes: Sequence[int],
-        padded_shapes: Any = None,
-        padding_values: Any = None,
-        *,
-        drop_remainder: bool = False,
-        name: str | None = None,
-    ) -> Dataset:
-        """Make padded batches of elements of like lengths: less padding than in a `padded_batch` of whatever comes.
-
-        A batch comes as soon as its bucket is full; at the end of a pass what is left comes bucket by bucket. A saved state holds the
-        numbers of the waiting elements, and a resume reads them again. tf.data calls it bucket_by_sequence_length.
-
-        Args:
-            length_fn: returns an element's length.
-            bucket_boundaries: ascending; bucket b takes lengths from boundary b-1 up to, not including, boundary b.
-            bucket_batch_sizes: batch size of each bucket, one more than boundaries.
-            padded_shapes: as in `padded_batch`.
-            padding_values: as in `padded_batch`.
-            drop_remainder: whether to leave out the batches of a pass that are not full.
-            name: of the stage in errors and figures; the function's name by default.
-        """
-        _check_function(length_fn, "bucket_by_length")
-        boundaries = check.counts_argument(bucket_boundaries, "bucket_boundaries", "bucket_by_length", least=1)
-        sizes = check.counts_argument(bucket_batch_sizes, "bucket_batch_sizes", "bucket_by_length", least=1)
-        check_padding("bucket_by_length", padded_shapes, padding_values)
-        if list(boundaries) != sorted(set(boundaries)) or len(sizes) != len(boundaries) + 1:
-            raise PlanError(
-                f"bucket_boundaries={list(boundaries)} with bucket_batch_sizes={list(sizes)}",
-                where="bucket_by_length()",
-                fix="give ascending boundaries, and one batch size more than boundaries",
-            )
-        node = plan.BucketByLength(
-            child=self._root,
-            fn=length_fn,
-            name=name or function_name(length_fn),
-            boundaries=boundaries,
-            batch_sizes=sizes,
-            drop_remainder=check.drop_remainder_argument(drop_remainder, "bucket_by_length", self._root),
-            padded_shapes=padded_shapes,
-            padding_values=padding_values,
-        )
-        return self._with(node)
-
-    def pack_sequences(self, length: int, *, num_bins: int = 64, split: bool = False, padding_value: Any = 0) -> Dataset:
-        """Put several sequences side by side in rows of `length` tokens, so that little padding is trained on.
-
-        A sequence is an array of one dimension, or a dict of such arrays of equal lengths (tokens, labels, masks). A row is a dict of the
-        same fields ("tokens" for a bare array), each [length], with `segment_ids` int32 [length] (1, 2, ... for each sequence, 0 for
-        padding) and `positions` int32 [length] (counted from 0 in each sequence). `feed.stats()` says what share is padding.
-
-        Args:
-            length: tokens per row.
-            num_bins: open rows: a sequence goes whole into the first that has room; when none has, the fullest one is delivered (first
-                fit). A longer sequence than `length` is an error, one of no tokens is left out.
-            split: put the sequences one after the other instead, and cut them where a row is full: no padding but in the last row of
-                a pass. The parts of a cut sequence are segments of their own.
-            padding_value: of the fields behind the last token; each field's dtype must hold it as it is, and 0 is the empty value of texts.
-        """
-        check_padding_value("pack_sequences", padding_value)
-        bins = check.count_argument(num_bins, "num_bins", "pack_sequences", least=1)
-        node = plan.PackSequences(
-            child=self._root,
-            length=check.count_argument(length, "length", "pack_sequences", least=1),
-            num_bins=None if check.flag_argument(split, "split", "pack_sequences") else bins,
-            padding_value=padding_value,
         )
         return self._with(node)
 

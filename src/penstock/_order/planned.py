@@ -1,0 +1,379 @@
+"""Orders that known numbers decide: which elements are kept, and which of them become one row or batch. Pure.
+
+An order is planned window by window: a sum for each window says where its rows begin, and one window's plan has its rows. Windows are
+planned when they are asked for, and as many are kept as a fixed number of bytes holds.
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from bisect import bisect_left, insort
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock._order.arithmetic import grouped
+from penstock.errors import SpecError
+
+__all__ = ["BucketedOrder", "BudgetOrder", "CutOrder", "FilteredOrder", "PackedOrder", "PlannedOrder", "PlannedRows", "SortedOrder"]
+
+Ints = NDArray[np.int64]
+Numbers = Callable[[Ints], Ints]
+"""Returns the known number of each element at some positions."""
+
+_WINDOW = 65_536
+_MOST_BYTES = 64 << 20
+
+
+class PlannedRows(NamedTuple):
+    """Rows: the positions of their elements, one row behind the other, and how many each has.
+
+    Attributes:
+        parts: int64 [elements, 3]: the number of each, and the part of it, (begin, end), that stands in its row, or (0, -1) for all of
+            it. None where the elements need not agree with their numbers.
+    """
+
+    positions: Ints
+    sizes: Sequence[int]
+    parts: Ints | None = None
+
+
+class _Window(NamedTuple):
+    """One window: the elements of its rows, counted from `first`, and where each row ends among them; `ends` is None for rows of one."""
+
+    first: int
+    members: NDArray[Any]
+    ends: NDArray[Any] | None
+
+    @property
+    def num_rows(self) -> int:
+        return len(self.members if self.ends is None else self.ends)
+
+    @property
+    def num_bytes(self) -> int:
+        return self.members.nbytes + (0 if self.ends is None else self.ends.nbytes)
+
+
+class PlannedOrder(ABC):
+    """Rows by their number. Thread-safe. Pickled with its sums, and without its windows.
+
+    Args:
+        numbers: of the elements below.
+        num_elements: how many there are below.
+        window: elements of a window.
+    """
+
+    def __init__(self, numbers: Numbers, num_elements: int, window: int = _WINDOW) -> None:
+        self._numbers, self._num_elements, self._window = numbers, num_elements, window
+        self._sums: Ints | None = None
+        self._kept, self._num_bytes, self._lock = OrderedDict[int, _Window](), 0, threading.Lock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what another process needs: it does not go through all windows again."""
+        _ = self.starts
+        return {name: value for name, value in vars(self).items() if name not in ("_kept", "_num_bytes", "_lock")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._kept, self._num_bytes, self._lock = OrderedDict(), 0, threading.Lock()
+
+    def __len__(self) -> int:
+        return int(self.starts[-1])
+
+    @property
+    def starts(self) -> Ints:
+        """The first row of each window, then the number of rows: int64 [windows + 1]. Found by going through all numbers, once."""
+        if self._sums is None:
+            sums = np.zeros(self._num_windows + 1, np.int64)
+            np.cumsum([self._count(window) for window in range(self._num_windows)], out=sums[1:])
+            self._sums = sums
+        return self._sums
+
+    def rows(self, positions: Ints) -> PlannedRows:
+        """Return the elements of some rows; each position is in 0..len-1."""
+        windows = np.searchsorted(self.starts, positions, side="right") - 1
+        parts: list[Ints] = [np.empty(0, np.int64)] * len(positions)
+        for number, offsets in grouped(windows):
+            window, first = self._of(number), int(self.starts[number])
+            for offset, row in zip(offsets.tolist(), (positions[offsets] - first).tolist(), strict=True):
+                begin, end = (row, row + 1) if window.ends is None else (int(window.ends[row - 1]) if row else 0, int(window.ends[row]))
+                parts[offset] = window.members[begin:end].astype(np.int64) + window.first
+        members = np.concatenate([*parts, np.empty(0, np.int64)])
+        return PlannedRows(members, list(map(len, parts)))
+
+    def below(self, positions: Ints) -> Ints:
+        """Return where the elements of rows of one stand below."""
+        windows = np.searchsorted(self.starts, positions, side="right") - 1
+        out = np.empty(len(positions), np.int64)
+        for number, offsets in grouped(windows):
+            window = self._of(number)
+            out[offsets] = window.members[positions[offsets] - self.starts[number]].astype(np.int64) + window.first
+        return out
+
+    @property
+    def _num_windows(self) -> int:
+        return -(-self._num_elements // self._window)
+
+    def _borders(self, window: int) -> tuple[int, int]:
+        return window * self._window, min((window + 1) * self._window, self._num_elements)
+
+    def _in_window(self, window: int) -> Ints:
+        """Return the numbers of the elements of a window."""
+        return self._numbers(np.arange(*self._borders(window), dtype=np.int64))
+
+    def _count(self, window: int) -> int:
+        """Return how many rows a window has."""
+        return self._of(window).num_rows
+
+    def _of(self, window: int) -> _Window:
+        with self._lock:
+            if (found := self._kept.get(window)) is not None:
+                self._kept.move_to_end(window)
+                return found
+        found = self._planned(window)  # two threads may plan one at the same time, and plan the same
+        with self._lock:
+            if window not in self._kept:
+                self._kept[window] = found
+                self._num_bytes += found.num_bytes
+                while self._num_bytes > _MOST_BYTES and len(self._kept) > 1:
+                    self._num_bytes -= self._kept.popitem(last=False)[1].num_bytes
+        return found
+
+    @abstractmethod
+    def _planned(self, window: int) -> _Window:
+        """Plan a window."""
+
+
+class FilteredOrder(PlannedOrder):
+    """The elements whose number is not 0, in their order."""
+
+    def _count(self, window: int) -> int:
+        return int(np.count_nonzero(self._in_window(window)))
+
+    def _planned(self, window: int) -> _Window:
+        return _Window(self._borders(window)[0], np.flatnonzero(self._in_window(window)).astype(np.uint16), None)
+
+
+class SortedOrder(PlannedOrder):
+    """All elements; each `window` of them by their numbers, equal ones in their order."""
+
+    def _count(self, window: int) -> int:
+        begin, end = self._borders(window)
+        return end - begin
+
+    def _planned(self, window: int) -> _Window:
+        return _Window(self._borders(window)[0], np.argsort(self._in_window(window), kind="stable").astype(np.uint32), None)
+
+
+class PackedOrder(PlannedOrder):
+    """Rows of whole elements of at most `capacity` in all, by best fit, the largest element of a window first.
+
+    The rows of a window come in the order of their first elements, and the elements of a row in their order. An element of no size is left
+    out.
+    """
+
+    def __init__(self, numbers: Numbers, num_elements: int, capacity: int) -> None:
+        super().__init__(numbers, num_elements)
+        self._capacity = capacity
+
+    def rows(self, positions: Ints) -> PlannedRows:
+        found = super().rows(positions)
+        numbers = self._numbers(found.positions)
+        return found._replace(parts=np.stack([numbers, np.zeros_like(numbers), np.full_like(numbers, -1)], axis=1))
+
+    def _planned(self, window: int) -> _Window:
+        first, sizes = self._borders(window)[0], self._in_window(window)
+        _check_most(sizes, self._capacity, first, "pack_sequences(by=...)", "give longer rows, or split=True")
+        places = np.flatnonzero(sizes)
+        return _by_row(first, places, _best_fit(sizes[places], self._capacity))
+
+
+class BudgetOrder(PlannedOrder):
+    """Batches that cost at most `most` when they are padded: their largest number, rounded up to `multiple`, for each element.
+
+    Each `pool` of elements is sorted, and cut where a batch is full. The batches of a pool come in the order of their first elements.
+    """
+
+    def __init__(self, numbers: Numbers, num_elements: int, most: int, pool: int, multiple: int) -> None:
+        super().__init__(numbers, num_elements, pool * max(1, _WINDOW // pool))
+        self._most, self._pool, self._multiple = most, pool, multiple
+
+    def _planned(self, window: int) -> _Window:
+        first, costs = self._borders(window)[0], self._in_window(window)
+        costs = -(-costs // self._multiple) * self._multiple
+        _check_most(costs, self._most, first, "batch_by_cost()", "raise max_cost, or leave the element out with a filter")
+        rows, num_rows = np.empty(len(costs), np.int64), 0
+        for begin in range(0, len(costs), self._pool):
+            part = costs[begin : begin + self._pool]
+            order = np.argsort(part, kind="stable")
+            batches = budget_batches(part[order].tolist(), self._most)
+            rows[begin + order] = num_rows + np.repeat(np.arange(len(batches)), batches)
+            num_rows += len(batches)
+        return _by_row(first, np.arange(len(costs)), rows)
+
+
+class BucketedOrder(PlannedOrder):
+    """Batches of `batch_sizes[b]` elements of bucket b, each where its last element stands: the order of `BucketFold`.
+
+    The bucket is the number of `boundaries` that an element's number has reached. What is left at the end comes bucket by bucket.
+    """
+
+    def __init__(self, numbers: Numbers, num_elements: int, boundaries: Sequence[int], batch_sizes: Sequence[int], *, drops: bool) -> None:
+        super().__init__(numbers, num_elements)
+        self._boundaries, self._batch_sizes = np.array(boundaries, np.int64), np.array(batch_sizes, np.int64)
+        self._drops = drops
+        self._counts: Ints | None = None
+
+    @property
+    def _num_windows(self) -> int:
+        return super()._num_windows + 1  # the last one has what is left
+
+    def _bucket_counts(self) -> Ints:
+        """Return how many elements of each bucket stand before each window: int64 [windows, buckets]."""
+        if self._counts is None:
+            counts = np.zeros((self._num_windows, len(self._batch_sizes)), np.int64)
+            for window in range(self._num_windows - 1):
+                counts[window + 1] = np.bincount(self._buckets(window), minlength=len(self._batch_sizes))
+            self._counts = np.cumsum(counts, axis=0)
+        return self._counts
+
+    def _buckets(self, window: int) -> Ints:
+        return np.searchsorted(self._boundaries, self._in_window(window), side="right")
+
+    def _count(self, window: int) -> int:
+        counts = self._bucket_counts()
+        if window == self._num_windows - 1:
+            return 0 if self._drops else int(np.count_nonzero(counts[-1] % self._batch_sizes))
+        return int((counts[window + 1] // self._batch_sizes - counts[window] // self._batch_sizes).sum())
+
+    def _planned(self, window: int) -> _Window:
+        counts, sizes, batches = self._bucket_counts(), self._batch_sizes.tolist(), list[tuple[int, Ints]]()
+        here = counts[min(window, len(counts) - 1)]
+        if window == self._num_windows - 1:
+            for bucket, (count, size) in enumerate(zip(here.tolist(), sizes, strict=True)):
+                if count % size and not self._drops:
+                    batches.append((bucket, self._members(bucket, count - count % size, count)))
+        else:
+            for bucket, size in enumerate(sizes):
+                begin, end = int(here[bucket]) // size, int(counts[window + 1, bucket]) // size
+                found = self._members(bucket, begin * size, end * size) if begin < end else np.empty(0, np.int64)
+                batches += [(int(batch[-1]), batch) for batch in found.reshape(-1, size)]
+            batches.sort(key=lambda batch: batch[0])
+        members = np.concatenate([*(batch for _, batch in batches), np.empty(0, np.int64)])
+        return _Window(0, members, np.cumsum([len(batch) for _, batch in batches], dtype=np.int64))
+
+    def _members(self, bucket: int, begin: int, end: int) -> Ints:
+        """Return the positions of the elements number `begin` to `end` - 1 of a bucket."""
+        counts = self._bucket_counts()[:, bucket]
+        first, last = (int(place) for place in np.searchsorted(counts, (begin, end - 1), side="right") - 1)
+        windows = [window * self._window + np.flatnonzero(self._buckets(window) == bucket) for window in range(first, last + 1)]
+        return np.concatenate(windows)[begin - int(counts[first]) : end - int(counts[first])]
+
+
+class CutOrder(PlannedOrder):
+    """Rows of exactly `capacity`: elements one after the other, cut where a row is full, as `ConcatenateFold` has them."""
+
+    def __init__(self, numbers: Numbers, num_elements: int, capacity: int) -> None:
+        super().__init__(numbers, num_elements)
+        self._capacity = capacity
+        self._totals: Ints | None = None
+
+    def _planned(self, window: int) -> _Window:
+        """Return the elements that have a size, with the sum of sizes up to each."""
+        sizes = self._in_window(window)
+        places = np.flatnonzero(sizes)
+        return _Window(self._borders(window)[0], places.astype(np.uint16), np.cumsum(sizes[places]))
+
+    def _sizes(self) -> Ints:
+        """Return the sum of all sizes before each window, and of all."""
+        if self._totals is None:
+            sums = [int(self._in_window(window).sum()) for window in range(self._num_windows)]
+            self._totals = np.cumsum([0, *sums], dtype=np.int64)
+        return self._totals
+
+    @property
+    def starts(self) -> Ints:
+        return -(-self._sizes() // self._capacity)
+
+    def rows(self, positions: Ints) -> PlannedRows:
+        places, parts, counts = list[Ints](), list[Ints](), list[int]()
+        totals = self._sizes()
+        for row in positions.tolist():
+            begin, end, count = row * self._capacity, min((row + 1) * self._capacity, int(totals[-1])), 0
+            first, last = (int(window) for window in np.searchsorted(totals, (begin, end - 1), side="right") - 1)
+            for number in range(first, last + 1):
+                window, low, high = self._of(number), begin - int(totals[number]), end - int(totals[number])
+                assert window.ends is not None
+                begins, stops = np.searchsorted(window.ends, (max(0, low), high - 1), side="right").tolist()
+                chosen = slice(begins, stops + 1)
+                ends = window.ends[chosen]
+                starts = np.concatenate([window.ends[chosen.start - 1 : chosen.start] if chosen.start else [0], ends[:-1]])
+                places.append(window.members[chosen].astype(np.int64) + window.first)
+                parts.append(np.stack([ends - starts, np.maximum(low - starts, 0), np.minimum(high, ends) - starts], axis=1))
+                count += len(ends)
+            counts.append(count)
+        none = np.empty((0, 3), np.int64)
+        return PlannedRows(np.concatenate([*places, none[:, 0]]), counts, np.concatenate([*parts, none]))
+
+
+def budget_batches(costs: Sequence[int], most: int) -> list[int]:
+    """Return how many of ascending costs each batch takes, so that its last cost for each of its elements is at most `most` in all."""
+    out, count = list[int](), 0
+    for cost in costs:
+        if count and (count + 1) * cost > most:
+            out.append(count)
+            count = 0
+        count += 1
+    return [*out, count] if count else out
+
+
+def _check_most(numbers: Ints, most: int, first: int, where: str, fix: str) -> None:
+    over = np.flatnonzero(numbers > most)
+    if len(over):
+        place = int(over[0])
+        raise SpecError(f"element {first + place} has {int(numbers[place])}, and {most} is the most", where=where, fix=fix)
+
+
+def _by_row(first: int, places: Ints, rows: Ints) -> _Window:
+    """Return a window of `places` that stand in `rows`, the rows in the order of their first places."""
+    _, firsts, rows = np.unique(rows, return_index=True, return_inverse=True)
+    ranks = np.empty(len(firsts), np.int64)
+    ranks[np.argsort(firsts, kind="stable")] = np.arange(len(firsts))
+    rows = ranks[rows]
+    members = places[np.argsort(rows, kind="stable")].astype(np.uint16 if first or not len(places) or places[-1] < _WINDOW else np.int64)
+    return _Window(first, members, np.cumsum(np.bincount(rows, minlength=len(firsts))).astype(np.int32))
+
+
+def _best_fit(sizes: Ints, capacity: int) -> Ints:
+    """Return a row for each size, 1 or more: the largest goes first, each into the fullest row that has room."""
+    rooms, rows_with = list[int](), dict[int, list[int]]()  # the rooms that some row has, ascending
+    num_rows, rows, counts = 0, list[int](), list[int]()
+    found, numbers = np.unique(-sizes, return_counts=True)
+    for size, left in zip((-found).tolist(), numbers.tolist(), strict=True):
+        while left:
+            at = bisect_left(rooms, size)
+            if at == len(rooms):
+                row, room = num_rows, capacity
+                num_rows += 1
+            else:
+                room = rooms[at]
+                with_room = rows_with[room]
+                row = with_room.pop()
+                if not with_room:
+                    del rooms[at]
+            count = min(left, room // size)  # behind the first of a size, this row is the fullest that has room for the next one
+            rows.append(row)
+            counts.append(count)
+            left -= count
+            if room := room - count * size:
+                with_room = rows_with.setdefault(room, [])
+                if not with_room:
+                    insort(rooms, room)
+                with_room.append(row)
+    out = np.empty(len(sizes), np.int64)
+    out[np.argsort(-sizes, kind="stable")] = np.repeat(rows, counts)
+    return out

@@ -1,0 +1,96 @@
+"""The kinds of nodes that known numbers decide: what is measured, what is chosen of it, and what becomes one row or batch.
+
+Their positions are arithmetic, as those of a source are. What stands below must be the same in every pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from penstock._contracts.source import ColumnSource
+from penstock._order.arithmetic import Length
+from penstock._order.planned import PlannedOrder
+from penstock._plan.base import Ints, SelectingNode, UnaryNode, length_of
+
+__all__ = ["Chosen", "Measured", "PackedRows", "PlannedBatches", "PlannedNode"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Measured(SelectingNode):
+    """The same elements, of which some numbers are known: a column for each name."""
+
+    aligned: ClassVar[bool] = True
+    is_hint: ClassVar[bool] = True
+    moves_as: ClassVar[str] = "same"
+
+    columns: Mapping[str, ColumnSource] = field()
+
+    def line(self, *, saved: bool = False) -> str:
+        return f"measure({', '.join(self.columns)})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PlannedNode(UnaryNode):
+    """A node of an order that numbers decide: `words` say how, and `mark` is a check sum of the numbers."""
+
+    order: PlannedOrder
+    words: str
+    mark: str
+
+    def line(self, *, saved: bool = False) -> str:
+        return f"{self.words}{f' of {self.mark}' if saved else ''}"
+
+    def values(self) -> tuple[Any, ...]:
+        return type(self).__name__, 1, self.words, self.mark
+
+    def num_elements(self, below: Sequence[Length]) -> Length:
+        return len(self.order)
+
+    def reached(self, position: int) -> tuple[int, int]:
+        return position, max(0, int(length_of(self.child) or 0) - 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Chosen(PlannedNode):
+    """Some elements, in their order or in another."""
+
+    selects: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PackedRows(PlannedNode):
+    """Rows of `length` tokens of several sequences."""
+
+    groups_elements: ClassVar[bool] = True
+    starts_chain: ClassVar[bool] = True
+
+    length: int
+    padding_value: Any
+
+    def group_starts(self) -> Ints | None:
+        return np.unique(self.order.starts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PlannedBatches(PlannedNode):
+    """Padded batches of elements of like numbers."""
+
+    groups_elements: ClassVar[bool] = True
+    makes_batches: ClassVar[bool] = True
+    starts_chain: ClassVar[bool] = True
+    may_be_short: ClassVar[bool] = True
+    any_shape: ClassVar[bool] = True
+
+    padded_shapes: Any
+    padding_values: Any
+    multiple: int
+
+    def values(self) -> tuple[Any, ...]:
+        return (*PlannedNode.values(self), self.padded_shapes, self.padding_values)
+
+    def group_starts(self) -> Ints | None:
+        return np.unique(self.order.starts)
