@@ -60,7 +60,7 @@ from penstock._ops.streams import FilterOp, FlatMapOp, GatherOp, UnbatchOp, Weig
 from penstock._ops.worker import WorkerContext
 from penstock._order.arithmetic import INFINITE, GroupOrders, Length
 from penstock._order.folds import BatchFold, EnumerateFold, Fold, RankFold, RepeatFold, ResampleFold, ShardFold, SkipFold, TakeFold, marked
-from penstock._order.holding import BucketFold, ConcatenateFold, PackFold, ShuffleBufferFold, WindowFold
+from penstock._order.holding import BucketFold, BudgetFold, ConcatenateFold, PackFold, ShuffleBufferFold, WindowFold
 from penstock._order.mixing import interleaving
 from penstock._plan import known
 from penstock._plan import node as plan
@@ -481,6 +481,8 @@ class _Builder:
                     self._shuffle(node)
                 case plan.BucketByLength():
                     self._bucket(node)
+                case known.BatchByCost():
+                    self._batch_by_cost(node)
                 case plan.Window():
                     self._window(node)
                 case plan.PackSequences():
@@ -551,9 +553,16 @@ class _Builder:
     def _bucket(self, node: plan.BucketByLength) -> None:
         length = partial(_checked, node.fn, "a length", None, f"bucket_by_length({node.name})")
         self._hold(length, node.name, BucketFold(node.boundaries, node.batch_sizes, node.drop_remainder, size_of))
+        self._pad(Pad(node.padded_shapes, node.padding_values), max(node.batch_sizes))
+
+    def _batch_by_cost(self, node: known.BatchByCost) -> None:
+        most = node.most // node.multiple * node.multiple
+        cost = partial(_checked, node.fn, "a cost that fits max_cost", most + 1, f"batch_by_cost({node.name})")
+        self._hold(cost, node.name, BudgetFold(node.most, node.pool, node.multiple, size_of))
+        self._pad(Pad(node.padded_shapes, node.padding_values, node.multiple), node.pool)
+
+    def _pad(self, collation: Pad, size: int) -> None:
         self._close()
-        collation = Pad(node.padded_shapes, node.padding_values)
-        size = max(node.batch_sizes)
         self.segment = SegmentPlan(batch=BatchPlan(batch_size=size, length=None, collation=collation, shift=size))
 
     def _window(self, node: plan.Window) -> None:

@@ -13,7 +13,7 @@ from penstock import kernels
 from penstock._order.chain import BufferedElement
 from penstock.errors import StateDamaged
 
-__all__ = ["BucketFold", "ConcatenateFold", "Group", "PackFold", "ShuffleBufferFold", "WindowFold"]
+__all__ = ["BucketFold", "BudgetFold", "ConcatenateFold", "Group", "PackFold", "ShuffleBufferFold", "WindowFold", "budget_batches"]
 
 Weight = Callable[[BufferedElement], Any]
 Find = Callable[[int], BufferedElement]
@@ -80,6 +80,57 @@ class BucketFold(_Holding):
 
     def load(self, saved: list[list[int]], found: Find) -> list[list[BufferedElement]]:
         return [[found(number) for number in bucket] for bucket in saved]
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetFold(_Holding):
+    """Lists of the items of a pool of `pool`, as `budget_batches` has them. State: the items of the open pool."""
+
+    most: int
+    pool: int
+    multiple: int
+    weight: Weight
+
+    def initial(self) -> list[BufferedElement]:
+        return []
+
+    def restart(self, state: list[BufferedElement]) -> list[BufferedElement]:
+        return []
+
+    def push(self, state: list[BufferedElement], item: BufferedElement) -> tuple[list[BufferedElement], Sequence[list[BufferedElement]]]:
+        state.append(item)
+        return (state, ()) if len(state) < self.pool else ([], self._batches(state))
+
+    def end(self, state: list[BufferedElement]) -> tuple[list[BufferedElement], Sequence[list[BufferedElement]], bool]:
+        return [], self._batches(state), True
+
+    def _batches(self, state: list[BufferedElement]) -> list[list[BufferedElement]]:
+        return [[state[place] for place in batch] for batch in budget_batches(list(map(self.weight, state)), self.most, self.multiple)]
+
+    def held(self, state: list[BufferedElement]) -> Sequence[BufferedElement]:
+        return state
+
+    def save(self, state: list[BufferedElement], first: int) -> list[int]:
+        return _numbers(state, first)
+
+    def numbers(self, saved: list[int]) -> Sequence[int]:
+        return _whole(saved)
+
+    def load(self, saved: list[int], found: Find) -> list[BufferedElement]:
+        return [found(number) for number in saved]
+
+
+def budget_batches(costs: Sequence[int], most: int, multiple: int) -> list[list[int]]:
+    """Put places of `costs` together whose largest cost, rounded up to `multiple`, for each of them is at most `most` in all.
+
+    Costs are sorted, and cut where a batch is full. Batches come in the order of their first places, and so do the places of each.
+    """
+    batches = [list[int]()]
+    for place in sorted(range(len(costs)), key=costs.__getitem__):
+        if batches[-1] and (len(batches[-1]) + 1) * (-(-costs[place] // multiple) * multiple) > most:
+            batches.append([])
+        batches[-1].append(place)
+    return sorted(sorted(batch) for batch in batches if batch)
 
 
 @dataclass(slots=True, eq=False)

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._order.arithmetic import grouped
+from penstock._order.holding import budget_batches
 from penstock.errors import SpecError
 
 __all__ = ["BucketedOrder", "BudgetOrder", "CutOrder", "FilteredOrder", "PackedOrder", "PlannedOrder", "PlannedRows", "SortedOrder"]
@@ -64,11 +65,11 @@ class PlannedOrder(ABC):
     Args:
         numbers: of the elements below.
         num_elements: how many there are below.
-        window: elements of a window.
+        window: elements of a window; 65,536 by default.
     """
 
-    def __init__(self, numbers: Numbers, num_elements: int, window: int = _WINDOW) -> None:
-        self._numbers, self._num_elements, self._window = numbers, num_elements, window
+    def __init__(self, numbers: Numbers, num_elements: int, window: int | None = None) -> None:
+        self._numbers, self._num_elements, self._window = numbers, num_elements, window or _WINDOW
         self._sums: Ints | None = None
         self._kept, self._num_bytes, self._lock = OrderedDict[int, _Window](), 0, threading.Lock()
 
@@ -193,10 +194,7 @@ class PackedOrder(PlannedOrder):
 
 
 class BudgetOrder(PlannedOrder):
-    """Batches that cost at most `most` when they are padded: their largest number, rounded up to `multiple`, for each element.
-
-    Each `pool` of elements is sorted, and cut where a batch is full. The batches of a pool come in the order of their first elements.
-    """
+    """Batches that cost at most `most` when they are padded: `budget_batches` of each `pool` of elements."""
 
     def __init__(self, numbers: Numbers, num_elements: int, most: int, pool: int, multiple: int) -> None:
         super().__init__(numbers, num_elements, pool * max(1, _WINDOW // pool))
@@ -204,16 +202,13 @@ class BudgetOrder(PlannedOrder):
 
     def _planned(self, window: int) -> _Window:
         first, costs = self._borders(window)[0], self._in_window(window)
-        costs = -(-costs // self._multiple) * self._multiple
-        _check_most(costs, self._most, first, "batch_by_cost()", "raise max_cost, or leave the element out with a filter")
-        rows, num_rows = np.empty(len(costs), np.int64), 0
+        _check_most(-(-costs // self._multiple) * self._multiple, self._most, first, "batch_by_cost()", "raise max_cost, or filter it out")
+        members, sizes = list[int](), list[int]()
         for begin in range(0, len(costs), self._pool):
-            part = costs[begin : begin + self._pool]
-            order = np.argsort(part, kind="stable")
-            batches = budget_batches(part[order].tolist(), self._most)
-            rows[begin + order] = num_rows + np.repeat(np.arange(len(batches)), batches)
-            num_rows += len(batches)
-        return _by_row(first, np.arange(len(costs)), rows)
+            for batch in budget_batches(costs[begin : begin + self._pool].tolist(), self._most, self._multiple):
+                members += [begin + place for place in batch]
+                sizes.append(len(batch))
+        return _Window(first, np.array(members, np.uint32), np.cumsum(sizes, dtype=np.int64))
 
 
 class BucketedOrder(PlannedOrder):
@@ -320,17 +315,6 @@ class CutOrder(PlannedOrder):
         return PlannedRows(np.concatenate([*places, none[:, 0]]), counts, np.concatenate([*parts, none]))
 
 
-def budget_batches(costs: Sequence[int], most: int) -> list[int]:
-    """Return how many of ascending costs each batch takes, so that its last cost for each of its elements is at most `most` in all."""
-    out, count = list[int](), 0
-    for cost in costs:
-        if count and (count + 1) * cost > most:
-            out.append(count)
-            count = 0
-        count += 1
-    return [*out, count] if count else out
-
-
 def _check_most(numbers: Ints, most: int, first: int, where: str, fix: str) -> None:
     over = np.flatnonzero(numbers > most)
     if len(over):
@@ -344,7 +328,7 @@ def _by_row(first: int, places: Ints, rows: Ints) -> _Window:
     ranks = np.empty(len(firsts), np.int64)
     ranks[np.argsort(firsts, kind="stable")] = np.arange(len(firsts))
     rows = ranks[rows]
-    members = places[np.argsort(rows, kind="stable")].astype(np.uint16 if first or not len(places) or places[-1] < _WINDOW else np.int64)
+    members = places[np.argsort(rows, kind="stable")].astype(np.uint16)
     return _Window(first, members, np.cumsum(np.bincount(rows, minlength=len(firsts))).astype(np.int32))
 
 

@@ -5,7 +5,7 @@ Their positions are arithmetic, as those of a source are. What stands below must
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -14,9 +14,9 @@ import numpy as np
 from penstock._contracts.source import ColumnSource
 from penstock._order.arithmetic import Length
 from penstock._order.planned import PlannedOrder
-from penstock._plan.base import Ints, SelectingNode, UnaryNode, length_of
+from penstock._plan.base import GroupNode, Ints, SelectingNode, UnaryNode, function_name, length_of
 
-__all__ = ["Chosen", "Measured", "PackedRows", "PlannedBatches", "PlannedNode"]
+__all__ = ["BatchByCost", "Chosen", "Measured", "PackedRows", "PlannedBatches", "PlannedNode"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -94,3 +94,23 @@ class PlannedBatches(PlannedNode):
 
     def group_starts(self) -> Ints | None:
         return np.unique(self.order.starts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class BatchByCost(GroupNode):
+    """Padded batches of a stream's elements by a budget: `fn(element)` says what one costs."""
+
+    streams: ClassVar[bool] = True
+
+    fn: Callable[[Any], Any]
+    name: str
+    most: int
+    pool: int
+    multiple: int
+    padded_shapes: Any
+    padding_values: Any
+
+    def line(self, *, saved: bool = False) -> str:
+        fn = self.name if saved else function_name(self.fn)
+        padding = self._padding_words(self.padded_shapes, self.padding_values)
+        return f"batch_by_cost({fn}, {self.most}, pool={self.pool}, pad_to_multiple_of={self.multiple}{padding})"

@@ -106,30 +106,33 @@ class KnownMethods(Chaining):
 
     def batch_by_cost(
         self,
-        cost: str,
+        cost: str | Callable[[Any], int],
         max_cost: int,
         *,
         pool: int = 512,
         pad_to_multiple_of: int = 1,
         padded_shapes: Any = None,
         padding_values: Any = None,
+        name: str | None = None,
     ) -> Dataset:
         """Make padded batches by a budget: as many elements of like costs as `max_cost` allows, each as dear as the dearest of its batch.
 
         Each `pool` of neighbours is sorted, cut into batches, and these come in the order of their first elements. With tokens as costs, a
-        batch has at most `max_cost` tokens with its padding.
+        batch has at most `max_cost` tokens, its padding included.
 
         Args:
-            cost: the name of a known number: tokens, samples of sound, pixels.
+            cost: a function that returns what an element costs, such as tokens, samples of sound or pixels; or the name of a number that
+                `measure` has found below. By name the batches are the same, and their positions are arithmetic.
             max_cost: of a batch: its largest cost times its elements.
             pool: elements that are sorted together: more means less padding, and batches of elements that stood further apart.
             pad_to_multiple_of: a cost is rounded up to a multiple of it, and so is the first dimension of each padded array.
             padded_shapes: as in `padded_batch`.
             padding_values: as in `padded_batch`.
+            name: of the stage in errors and figures; the function's name by default.
 
         Raises:
             PlanError: no such number is known, or the elements have another order in each pass.
-            SpecError: an element costs more than `max_cost`.
+            SpecError: an element costs more than `max_cost`, by name; a function's is raised where the element comes.
         """
         from penstock._order.planned import BudgetOrder
 
@@ -137,20 +140,15 @@ class KnownMethods(Chaining):
         multiple = check.count_argument(pad_to_multiple_of, "pad_to_multiple_of", "batch_by_cost", least=1)
         size = check.count_argument(pool, "pool", "batch_by_cost", least=1)
         check_padding("batch_by_cost", padded_shapes, padding_values)
+        given = {"child": self._root, "padded_shapes": padded_shapes, "padding_values": padding_values, "multiple": multiple}
+        if not isinstance(cost, str):
+            check_function(cost, "batch_by_cost")
+            return self._with(known.BatchByCost(fn=cost, name=name or function_name(cost), most=most, pool=size, **given))
+        check.shared_workers(self._root, "batch_by_cost")
         numbers, mark = numbers_of(self._root, cost, "batch_by_cost")
         order = BudgetOrder(numbers, int(length_of(self._root) or 0), most, size, multiple)
         words = f"batch_by_cost({cost!r}, {most}, pool={size}, pad_to_multiple_of={multiple})"
-        return self._with(
-            known.PlannedBatches(
-                child=self._root,
-                order=order,
-                words=words,
-                mark=mark,
-                padded_shapes=padded_shapes,
-                padding_values=padding_values,
-                multiple=multiple,
-            )
-        )
+        return self._with(known.PlannedBatches(order=order, words=words, mark=mark, **given))
 
     def bucket_by_length(
         self,
@@ -290,7 +288,10 @@ class _Numbers:
     def __call__(self, positions: Ints) -> Ints:
         from penstock._ops.worker import WorkerContext
 
-        numbers = self.chain.run(np.zeros(len(positions), np.int64), positions, WorkerContext(0)).columns()[0]
+        if not len(positions):
+            return positions
+        block = self.chain.run(np.zeros(len(positions), np.int64), positions, WorkerContext(0))
+        numbers = block.columns()[0]
         return 1 - numbers if self.inverted else numbers
 
 
@@ -336,7 +337,7 @@ def _over_columns(node: Node, name: str, operator: str, told: str) -> Node:
     """Return the plan over a column in the place of what was measured, without the maps between: its elements are the numbers."""
     if isinstance(node, known.Measured) and name in node.columns:
         return plan.Read(source=node.columns[name])
-    if node.children and (node.is_hint or (node.aligned and node.per_element)):
+    if node.children and node.aligned:
         return _over_columns(node.children[0], name, operator, told)
     if not node.children or isinstance(node, plan.Zip) or not (node.selects or len(node.children) > 1):
         raise PlanError(

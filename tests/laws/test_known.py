@@ -1,0 +1,195 @@
+"""Operators that go by measured numbers: what the stream operators give, in positions; on any executor and any number of ranks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import penstock as ps
+from penstock.errors import PlanError, SpecError
+
+COUNT, ROW = 900, 64
+LENGTHS = np.minimum(np.random.default_rng(0).lognormal(2.5, 1.0, COUNT).astype(int) + 1, ROW).tolist()
+
+
+def document(number: int) -> dict[str, Any]:
+    return {"tokens": np.full(LENGTHS[number], number, np.int32)}
+
+
+def length(element: dict[str, Any]) -> int:
+    return len(element["tokens"])
+
+
+def is_kept(element: dict[str, Any]) -> bool:
+    return length(element) % 3 != 0
+
+
+def fails_at_times(element: dict[str, Any]) -> dict[str, Any]:
+    if element["tokens"][0] % 50 == 7:
+        raise ValueError("a bad document")
+    return element
+
+
+def longer(element: dict[str, Any]) -> dict[str, Any]:
+    return {"tokens": np.append(element["tokens"], 0)} if element["tokens"][0] == 5 else element
+
+
+def documents() -> ps.Dataset:
+    return ps.from_source(range(COUNT)).map(document)
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> ps.Dataset:
+    folder = tmp_path_factory.mktemp("measured")
+    return documents().measure(folder / "numbers", num_workers=0, length=length, keep=is_kept)
+
+
+def contents(elements: Any) -> list[Any]:
+    return [{name: array.tolist() for name, array in element.items()} for element in elements]
+
+
+EQUAL: dict[str, tuple[Callable[[ps.Dataset], ps.Dataset], Callable[[ps.Dataset], ps.Dataset]]] = {
+    "filter": (lambda ds: ds.filter(by="keep"), lambda ds: ds.filter(is_kept)),
+    "bucket": (
+        lambda ds: ds.bucket_by_length(by="length", bucket_boundaries=[8, 16], bucket_batch_sizes=[8, 4, 2]),
+        lambda ds: ds.bucket_by_length(length, [8, 16], [8, 4, 2]),
+    ),
+    "cost": (
+        lambda ds: ds.batch_by_cost("length", 256, pool=50, pad_to_multiple_of=8),
+        lambda ds: ds.batch_by_cost(length, 256, pool=50, pad_to_multiple_of=8),
+    ),
+    "cut": (lambda ds: ds.pack_sequences(ROW, by="length", split=True), lambda ds: ds.pack_sequences(ROW, split=True)),
+}
+
+BELOW: dict[str, Callable[[ps.Dataset], ps.Dataset]] = {
+    "nothing": lambda ds: ds,
+    "a shuffle": lambda ds: ds.shuffle(seed=3, reshuffle_each_epoch=False),
+    "parts": lambda ds: ds.take(100).concatenate(ds.skip(500)).shard(2, 1),
+    "a mix": lambda ds: ds.mix(ds.skip(10), weights=[1, 2]),
+    "maps": lambda ds: ds.map(dict).cache().prefetch(2),
+}
+
+
+@pytest.mark.parametrize("below", BELOW)
+@pytest.mark.parametrize("operator", EQUAL)
+def test_by_numbers_comes_what_the_stream_operator_gives(measured: ps.Dataset, operator: str, below: str) -> None:
+    by_numbers, of_stream = EQUAL[operator]
+    wanted = contents(of_stream(BELOW[below](measured)))
+    ds = by_numbers(BELOW[below](measured))
+    assert contents(ds) == wanted
+    assert len(ds) == len(wanted)
+    assert contents([ds[len(ds) - 1], ds[0]]) == [wanted[-1], wanted[0]]
+
+
+def test_packed_rows_have_each_token_once_and_little_padding(measured: ps.Dataset) -> None:
+    rows = list(measured.pack_sequences(ROW, by="length"))
+    tokens = Counter(int(token) for row in rows for token, segment in zip(row["tokens"], row["segment_ids"], strict=True) if segment)
+    assert tokens == {number: count for number, count in enumerate(LENGTHS)}
+    assert len(rows) < len(list(measured.pack_sequences(ROW)))
+
+
+def test_a_window_is_sorted_by_numbers(measured: ps.Dataset) -> None:
+    found = [length(element) for element in measured.sort_window("length", 100)]
+    assert found == [one for begin in range(0, COUNT, 100) for one in sorted(LENGTHS[begin : begin + 100])]
+
+
+def plan(measured: ps.Dataset) -> ps.Dataset:
+    kept = measured.shuffle(seed=3, reshuffle_each_epoch=False).filter(by="keep")
+    return kept.pack_sequences(ROW, by="length").shuffle(seed=1)
+
+
+@pytest.mark.parametrize("options", [{"executor": "threads", "num_workers": 3}, {"executor": "processes", "num_workers": 2}])
+def test_any_executor_gives_the_same_rows(measured: ps.Dataset, options: dict[str, Any]) -> None:
+    ds = plan(measured).batch(4)
+    with ds.feed(**options) as feed, ds.feed(executor="inline") as inline:
+        assert contents(feed) == contents(inline)
+        assert contents(feed) == contents(inline)  # another epoch: the rows in another order
+
+
+@pytest.mark.parametrize("num_ranks", [1, 3, 7])
+def test_a_run_of_four_ranks_goes_on_on_others_and_each_rank_computes_its_own_rows(measured: ps.Dataset, num_ranks: int) -> None:
+    ds, calls = plan(measured), list[int]()
+    wanted = Counter(str(row) for row in contents(ds))
+    before = [ds.shard_by_rank(rank=rank, num_ranks=4).feed(executor="inline") for rank in range(4)]
+    seen = [str(row) for feed in before for row in contents(next(feed) for _ in range(9))]
+    state = before[0].state_dict()
+    assert all(feed.state_dict() == state for feed in before)
+
+    def counted(element: dict[str, Any]) -> dict[str, Any]:
+        calls.append(int(element["tokens"][0]))
+        return element
+
+    counting = documents().map(counted)._with(measured._root.with_children([documents().map(counted)._root]))
+    steps = []
+    for rank in range(num_ranks):
+        with plan(counting).shard_by_rank(rank=rank, num_ranks=num_ranks).feed(executor="inline") as feed:
+            feed.load_state_dict(state, strict=False)
+            rows = contents(feed)
+        seen += [str(row) for row in rows]
+        steps.append(len(rows))
+    assert max(steps) == min(steps)
+    left = wanted - Counter(seen)
+    assert not Counter(seen) - wanted
+    assert left.total() < num_ranks  # even="drop"
+    assert len(calls) == len(set(calls))  # no document was computed twice
+
+
+def test_an_element_that_fails_leaves_its_room_empty_and_the_other_rows_as_planned(measured: ps.Dataset) -> None:
+    ds = measured.map(fails_at_times).pack_sequences(ROW, by="length")
+    with ds.feed(executor="inline", on_error=ps.Skip()) as feed, pytest.warns(RuntimeWarning, match="skipped"):
+        found = {tuple(sorted(set(row["tokens"][row["segment_ids"] > 0].tolist()))) for row in feed}
+    whole = [set(row["tokens"][row["segment_ids"] > 0].tolist()) for row in measured.pack_sequences(ROW, by="length")]
+    assert found == {tuple(sorted(one for one in row if one % 50 != 7)) for row in whole} - {()}
+
+
+def test_a_row_whose_element_has_another_length_is_an_error(measured: ps.Dataset) -> None:
+    with pytest.raises(SpecError, match=rf"element 5 of range has {LENGTHS[5] + 1} tokens, and measure\(\) has found {LENGTHS[5]}"):
+        list(measured.map(longer).pack_sequences(ROW, by="length"))
+
+
+def test_elements_that_could_not_be_measured_are_left_out(tmp_path: Path) -> None:
+    ds = documents().map(fails_at_times)
+    with pytest.warns(RuntimeWarning, match="skipped"):
+        measured = ds.measure(tmp_path / "numbers", num_workers=0, on_error=ps.Skip(), length=length)
+    assert [int(element["tokens"][0]) for element in measured] == [number for number in range(COUNT) if number % 50 != 7]
+    again = ds.measure(tmp_path / "numbers")
+    assert again.pack_sequences(ROW, by="length")[3].keys() == measured.pack_sequences(ROW, by="length")[3].keys()
+
+
+def test_a_state_of_other_numbers_is_refused(measured: ps.Dataset, tmp_path: Path) -> None:
+    other = documents().measure(tmp_path / "other", num_workers=0, length=lambda element: length(element) + 1, keep=is_kept)
+    with measured.filter(by="keep").pack_sequences(2 * ROW, by="length").feed(executor="inline") as feed:
+        next(feed)
+        state = feed.state_dict()
+    with (
+        other.filter(by="keep").pack_sequences(2 * ROW, by="length").feed(executor="inline") as feed,
+        pytest.raises(ps.errors.StateMismatch, match="pack_sequences"),
+    ):
+        feed.load_state_dict(state)
+
+
+REFUSED: dict[str, tuple[Callable[[ps.Dataset], Any], str]] = {
+    "a shuffle of each pass": (lambda ds: ds.shuffle(seed=1).pack_sequences(ROW, by="length"), r"put shuffle\(\) after"),
+    "passes": (lambda ds: ds.repeat(2).filter(by="keep"), r"put repeat\(\) after"),
+    "a name of nothing": (lambda ds: ds.filter(by="nothing"), "known below it: keep, length"),
+    "nothing measured": (lambda ds: documents().filter(by="keep"), "nothing was measured below it"),
+    "batches between": (lambda ds: ds.batch(2).filter(by="keep"), r"of the elements of batch\(2\)"),
+    "a stream": (lambda ds: ds.filter(is_kept).pack_sequences(ROW, by="length"), "positions that are known"),
+    "a function too": (lambda ds: ds.filter(is_kept, by="keep"), "leave one of them out"),
+    "neither": (lambda ds: ds.filter(), "filter"),
+    "a row that is too short": (lambda ds: len(ds.pack_sequences(2, by="length")), "and 2 is the most"),
+    "a budget that is too small": (lambda ds: len(ds.batch_by_cost("length", 2)), "and 2 is the most"),
+    "a budget of a stream": (lambda ds: list(documents().batch_by_cost(length, 2)), r"return a whole number in 0\.\.2"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_planned_is_refused_with_what_to_do(measured: ps.Dataset, case: str) -> None:
+    given, words = REFUSED[case]
+    with pytest.raises((PlanError, SpecError), match=words):
+        given(measured)
