@@ -258,6 +258,23 @@ def deal(library: Any, rng: np.random.Generator) -> None:
         same(starts, same_arrays[1], (positions, shares, sides))
 
 
+def best_fit(library: Any, rng: np.random.Generator) -> None:
+    """Compare rows of elements of few or many sizes, around the numbers of rooms that fill a word of bits, and of words that fill one."""
+    from penstock.kernels import checked
+
+    capacity = max(1, int(rng.choice([1, 62, 4096, 2**18, 2**20, 2**24 - 4])) + int(rng.integers(-3, 4)))
+    length = int(rng.integers(0, 300))
+    sizes = rng.integers(1, int(rng.choice([capacity, -(-capacity // 7), min(capacity, 3)])), length, endpoint=True)
+    if length and rng.random() < 0.3:
+        sizes[rng.integers(0, length)] = rng.choice([capacity, capacity, 0, capacity + 1, -1, 2**63 - 1, -(2**63)])
+    ours, other = np.zeros(length, np.int64), np.zeros(length, np.int64)
+    row = library.best_fit(sizes, capacity, ours)
+    if row != checked.best_fit_twin(sizes, capacity, other):
+        raise AssertionError(f"C and NumPy name different elements: {row}, {capacity}")
+    if row < 0:
+        same(ours, other, (capacity, sizes.tolist()))
+
+
 CASES: list[Callable[[Any, np.random.Generator], None]] = [
     permute,
     philox_uniform,
@@ -266,6 +283,7 @@ CASES: list[Callable[[Any, np.random.Generator], None]] = [
     write_images,
     crop_images,
     deal,
+    best_fit,
     fuzz_examples.parse_examples,
     *fuzz_framing.CASES,
     *fuzz_spans.CASES,

@@ -72,6 +72,13 @@ def test_a_position_out_of_range_is_an_error_that_names_row_and_range(num_elemen
     assert "0..num_elements-1" in caught.value.fix
 
 
+@pytest.mark.parametrize(("bad", "capacity"), [(0, 9), (10, 9), (-1, 2**40), (2**40 + 1, 2**40)])
+def test_a_size_that_no_row_can_have_is_an_error_that_names_it(bad: int, capacity: int) -> None:
+    with pytest.raises(SpecError, match=rf"element 1 has size {bad}, outside 1\.\.{capacity}") as caught:
+        kernels.best_fit(np.array([9, bad, bad]), capacity)
+    assert "best_fit, sizes[1]" in caught.value.where
+
+
 def test_no_positions_and_no_rows_are_fine() -> None:
     none = np.zeros(0, np.int64)
     assert kernels.permute(none, 2**63, 0).shape == (0,)
@@ -126,6 +133,8 @@ WRONG: dict[str, tuple[Callable[[], object], str, str]] = {
         "copy_images",
     ),
     "a negative key": (lambda: kernels.permute(PAIR, 9, -1), "key=-1 is outside 0..18446744073709551615", "permute"),
+    "no capacity": (lambda: kernels.best_fit(PAIR, 0), "capacity=0 is outside 1..", "best_fit"),
+    "sizes of floats": (lambda: kernels.best_fit(np.ones(2), 9), "sizes is 1-d float64", "best_fit"),  # type: ignore[arg-type]
     "no children": (lambda: kernels.deal(PAIR, HALF, SIDES, 0), "num_children=0 is outside 1..", "deal"),
     "one side only": (lambda: kernels.deal(PAIR, HALF, SIDES[:, :1], 2), "sides has shape (1, 1), not (1, 2)", "deal"),
     "indices too short": (

@@ -222,3 +222,33 @@ def test_deal_equals_its_twin(tree: Any, first: int, length: int, running: bool,
         guards += [memory, other_memory]
     assert results[0] == results[1]
     assert all(map(untouched, guards))
+
+
+@needs_library
+@given(st.one_of(st.integers(1, 300), st.sampled_from([4095, 4096, 4097, 10**6, 2**24 - 1])), st.data())
+def test_best_fit_equals_its_twin(capacity: int, data: st.DataObject) -> None:
+    most = data.draw(st.sampled_from([1, max(1, capacity // 5), capacity]))
+    sizes = np.array(data.draw(st.lists(st.one_of(st.integers(1, most), st.just(capacity)), max_size=80)), np.int64)
+    memory, ours = guarded(sizes.shape, np.int64)
+    other = np.empty(len(sizes), np.int64)
+    assert library().best_fit(sizes, capacity, ours) == checked.best_fit_twin(sizes, capacity, other) == -1
+    assert ours.tobytes() == other.tobytes()
+    assert untouched(memory)
+
+
+@needs_library
+@pytest.mark.parametrize("capacity", [512, 2048, 10**6])
+def test_best_fit_equals_its_twin_on_many_elements(capacity: int) -> None:
+    sizes = np.random.default_rng(capacity).lognormal(5.5, 1, 20_000).astype(np.int64).clip(1, capacity)
+    ours, other = np.empty(20_000, np.int64), np.empty(20_000, np.int64)
+    assert library().best_fit(sizes, capacity, ours) == checked.best_fit_twin(sizes, capacity, other) == -1
+    assert np.array_equal(ours, other)
+
+
+@needs_library
+@given(st.integers(0, 99), st.one_of(st.integers(-(2**63), 0), st.integers(8, 2**63 - 1)))
+def test_best_fit_finds_the_same_first_bad_element_as_its_twin(row: int, bad: int) -> None:
+    sizes = np.full(100, 7)
+    sizes[row::3] = bad
+    out = np.empty(100, np.int64)
+    assert library().best_fit(sizes, 7, out) == checked.best_fit_twin(sizes, 7, out) == row

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from penstock import kernels
 from penstock.kernels import checked
 
 
@@ -85,3 +86,17 @@ def test_the_first_node_that_is_none_and_the_first_negative_position_are_returne
         assert checked.deal_twin(np.arange(3), half, np.array(sides), 2, out, starts) == -3
     assert checked.deal_twin(np.arange(3), half * np.uint64(2), np.array([[1, ~0], [~1, ~0]]), 2, out, starts) == -2
     assert checked.deal_twin(np.array([4, -1, -1]), half, np.array([[1, ~0], [~1, ~0]]), 2, out, starts) == 1
+
+
+@pytest.mark.parametrize("capacity", [4096, 2**25])
+def test_each_element_goes_to_the_fullest_row_that_has_room(capacity: int) -> None:
+    def rows(*parts: float) -> list[int]:
+        return kernels.best_fit((np.array(parts) * capacity).astype(np.int64), capacity).tolist()
+
+    assert rows() == []
+    assert rows(0.5) == [0]
+    assert rows(1, 1, 1) == [0, 1, 2]
+    assert rows(0.25, 0.25, 0.25, 0.25, 0.25) == [0, 0, 0, 0, 1]
+    assert rows(0.125, 0.5, 0.75, 0.25, 0.625) == [1, 2, 0, 0, 1]
+    assert rows(0.25, 0.75, 0.75, 0.125) == [1, 0, 1, 0]  # of two rows with as much room the one that came to it last
+    assert rows(*([1 / 64] * 128)) == [0] * 64 + [1] * 64

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from bisect import bisect_left, insort
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -16,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock import kernels
 from penstock._order.arithmetic import grouped
 from penstock._order.holding import budget_batches
 from penstock.errors import SpecError
@@ -190,7 +190,7 @@ class PackedOrder(PlannedOrder):
         first, sizes = self._borders(window)[0], self._in_window(window)
         _check_most(sizes, self._capacity, first, "pack_sequences(by=...)", "give longer rows, or split=True")
         places = np.flatnonzero(sizes)
-        return _by_row(first, places, _best_fit(sizes[places], self._capacity))
+        return _by_row(first, places, kernels.best_fit(sizes[places], self._capacity))
 
 
 class BudgetOrder(PlannedOrder):
@@ -330,34 +330,3 @@ def _by_row(first: int, places: Ints, rows: Ints) -> _Window:
     rows = ranks[rows]
     members = places[np.argsort(rows, kind="stable")].astype(np.uint16)
     return _Window(first, members, np.cumsum(np.bincount(rows, minlength=len(firsts))).astype(np.int32))
-
-
-def _best_fit(sizes: Ints, capacity: int) -> Ints:
-    """Return a row for each size, 1 or more: the largest goes first, each into the fullest row that has room."""
-    rooms, rows_with = list[int](), dict[int, list[int]]()  # the rooms that some row has, ascending
-    num_rows, rows, counts = 0, list[int](), list[int]()
-    found, numbers = np.unique(-sizes, return_counts=True)
-    for size, left in zip((-found).tolist(), numbers.tolist(), strict=True):
-        while left:
-            at = bisect_left(rooms, size)
-            if at == len(rooms):
-                row, room = num_rows, capacity
-                num_rows += 1
-            else:
-                room = rooms[at]
-                with_room = rows_with[room]
-                row = with_room.pop()
-                if not with_room:
-                    del rooms[at]
-            count = min(left, room // size)  # behind the first of a size, this row is the fullest that has room for the next one
-            rows.append(row)
-            counts.append(count)
-            left -= count
-            if room := room - count * size:
-                with_room = rows_with.setdefault(room, [])
-                if not with_room:
-                    insort(rooms, room)
-                with_room.append(row)
-    out = np.empty(len(sizes), np.int64)
-    out[np.argsort(-sizes, kind="stable")] = np.repeat(rows, counts)
-    return out

@@ -6,6 +6,7 @@ Private to Penstock. `backend()` says which version this process uses.
 from __future__ import annotations
 
 from penstock.kernels.checked import (
+    best_fit,
     copy_images,
     crop_images,
     deal,
@@ -22,6 +23,7 @@ from penstock.kernels.library import WITHOUT_LIBRARY, backend, slow_twins
 __all__ = [
     "WITHOUT_LIBRARY",
     "backend",
+    "best_fit",
     "copy_images",
     "crop_images",
     "deal",

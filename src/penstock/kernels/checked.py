@@ -1,4 +1,4 @@
-"""Order, random numbers and images: the checked functions and their twins in NumPy.
+"""Order, random numbers, packing and images: the checked functions and their twins in NumPy.
 
 The functions check their arguments, about 1 us per call, and call the C library or the twin; the checks are what makes the C safe. A twin
 takes arguments as its function left them: right dtypes and shapes, outputs C-contiguous and not overlapping inputs. It gives the same
@@ -7,6 +7,7 @@ bytes as the C function of its name. From any thread. Keys made of several integ
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Sequence
 from operator import index
 from typing import Any
@@ -334,9 +335,43 @@ def _all_before(places: NDArray[np.uint64], share: int) -> NDArray[np.uint64]:
     return before
 
 
+def best_fit_twin(sizes: Ints, capacity: int, out: Ints) -> int:
+    """Write the row of each size; return -1, or the first element whose size is not in 1..capacity."""
+    bad = (sizes < 1) | (sizes > capacity)
+    if bad.any():
+        return int(bad.argmax())
+    rooms, rows_with = list[int](), dict[int, list[int]]()  # the rooms that some row has, ascending
+    num_rows, rows, counts = 0, list[int](), list[int]()
+    found, numbers = np.unique(-sizes, return_counts=True)
+    for size, left in zip((-found).tolist(), numbers.tolist(), strict=True):
+        while left:
+            at = bisect_left(rooms, size)
+            if at == len(rooms):
+                row, room = num_rows, capacity
+                num_rows += 1
+            else:
+                room = rooms[at]
+                with_room = rows_with[room]
+                row = with_room.pop()
+                if not with_room:
+                    del rooms[at]
+            count = min(left, room // size)  # behind the first of a size, this row is the fullest that has room for the next one
+            rows.append(row)
+            counts.append(count)
+            left -= count
+            if room := room - count * size:
+                with_room = rows_with.setdefault(room, [])
+                if not with_room:
+                    insort(rooms, room)
+                with_room.append(row)
+    out[np.argsort(-sizes, kind="stable")] = np.repeat(rows, counts)
+    return -1
+
+
 _UINT8, _INT64, _UINT64 = np.dtype(np.uint8), np.dtype(np.int64), np.dtype(np.uint64)
 _FLOAT32, _BOOL = np.dtype(np.float32), np.dtype(np.bool_)
 _LIMIT = 1 << 63
+_FIT_LIMIT = 1 << 24  # the C function sorts by two digits of 12 bits
 _MASK64 = (1 << 64) - 1
 
 
@@ -588,3 +623,33 @@ def deal(positions: Ints, shares: NDArray[np.uint64], sides: Ints, num_children:
             fix=f"let each side be the number of a later node or ~child, of {num_children} children, and each share less than 2**63",
         )
     return out, starts
+
+
+def best_fit(sizes: Ints, capacity: int) -> Ints:
+    """Pack elements into rows by best fit decreasing. From any thread.
+
+    The largest goes first, equal ones in their order, each into the fullest row that has room: of several the one that came to this room
+    last. The C function takes memory for `capacity` rooms, and the twin does it where these are 2**24 or more.
+
+    Args:
+        sizes: int64 [n], each in 1..capacity.
+        capacity: of a row, 1 or more.
+
+    Returns:
+        int64 [n]: the row of each element; rows are numbered as they are opened.
+
+    Raises:
+        SpecError: wrong dtype or shape, or a number out of range.
+    """
+    sizes = block("best_fit", "sizes", sizes, _INT64)
+    capacity = integer("best_fit", "capacity", capacity, 1, _LIMIT - 1)
+    out = np.empty(sizes.shape[0], np.int64)
+    small = capacity < _FIT_LIMIT and sizes.shape[0] < _LIMIT >> 32
+    row = (chosen("best_fit", best_fit_twin) if small else best_fit_twin)(sizes, capacity, out)
+    if row >= 0:
+        raise SpecError(
+            f"element {row} has size {sizes[row]}, outside 1..{capacity}",
+            where=f"penstock.kernels.best_fit, sizes[{row}]",
+            fix="leave out what has no size, and cut what is larger than a row",
+        )
+    return out

@@ -31,7 +31,7 @@ LIBRARY: Final = os.path.join(os.path.dirname(__file__), _NAME)  # pathlib would
 _OF_POSIX: Final = ("read_spans", "read_windows") if sys.platform == "win32" else ()
 """Functions that read nothing there; what else reads files in C has its callers read them when it has read none."""
 # Raised with every change of an argument list, so that an old library beside new Python code is not called.
-_INTERFACE: Final = 9
+_INTERFACE: Final = 10
 
 _LITTLE_NS: Final = 100_000_000
 _FEW_DRAWS: Final = 2048  # about 15 us: letting go of the GIL and taking it back costs more among many threads
@@ -157,6 +157,16 @@ def _spread_examples(function: Any) -> Callable[..., int]:
     return call
 
 
+def _spread_fit(function: Any) -> Callable[..., int]:
+    def call(sizes: Any, capacity: int, out: Any) -> int:
+        num = sizes.size
+        work = np.empty(num, np.int64), np.empty(num + capacity + 1, np.int32), np.zeros(capacity // 63 + 6, np.uint64)
+        row: int = function(sizes, num, capacity, *work, out)
+        return row
+
+    return call
+
+
 def _spread_spans(function: Any) -> Callable[..., int]:
     def call(files: Any, block: Any, gap: int, out: Any, begins: Any, kept: Any, facts: Any, *pieces: Any) -> int:
         tables = (files.paths, files.path_starts, files.known, len(files.known))
@@ -182,6 +192,7 @@ SIGNATURES: Final[dict[str, Signature]] = {
         (UINT64, UINT64, IN, IN, IN, INT64, INT64, OUT),
         _spread_draws,
     ),
+    "best_fit": Signature(INT64, (IN, INT64, INT64, OUT, OUT, OUT, OUT), _spread_fit),
     "normalize": Signature(
         None,
         (*_IMAGES, IN, IN, OUT, INT),

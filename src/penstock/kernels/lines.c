@@ -7,16 +7,6 @@
 /* Where a piece of CSV begins or ends: before a field, inside one without quotes, inside quotes, or behind a quote that may close them. */
 enum { BEFORE = 0, PLAIN = 1, QUOTED = 2, BEHIND = 3 };
 
-INLINE int lowest(uint64_t mask) {
-#if defined(__GNUC__) || defined(__clang__)
-    return __builtin_ctzll(mask);
-#else
-    int bit = 0;
-    while (!(mask >> bit & 1)) bit++;
-    return bit;
-#endif
-}
-
 INLINE uint64_t mask_plain(const uint8_t *data, uint8_t wanted) {
     uint64_t mask = 0;
     for (int place = 0; place < 64; place++) mask |= (uint64_t)(data[place] == wanted) << place;

@@ -1,4 +1,5 @@
-/* What stands where: the keyed permutation, the random numbers of an element, and which child of a mix an element comes from.
+/* What stands where: the keyed permutation, the random numbers of an element, which child of a mix an element comes from, and which row of a
+ * packing it goes to.
  *
  * The twins are in checked.py.
  */
@@ -250,5 +251,102 @@ API int64_t penstock_deal(const int64_t *positions, int64_t num, const uint64_t 
     }
     memmove(starts + 1, starts, (size_t)num_children * sizeof(int64_t)); /* each has moved on to where the next one begins */
     starts[0] = 0;
+    return -1;
+}
+
+/* ---- which row of a packing an element goes to: the fullest that has room, the largest element first ---------------------- */
+
+enum { DIGIT = 12, DIGITS = 1 << DIGIT, MOST_LEVELS = 5 };
+
+/* Sorts what has a size in its upper 32 bits by one digit of these, the largest first, equal ones in their order. */
+static void sort_by_digit(const int64_t *from, int64_t num, int shift, int64_t *to) {
+    uint32_t starts[DIGITS] = {0}, sum = 0;
+    for (int64_t row = 0; row < num; row++) starts[from[row] >> shift & (DIGITS - 1)]++;
+    for (int digit = DIGITS - 1; digit >= 0; digit--) {
+        const uint32_t count = starts[digit];
+        starts[digit] = sum;
+        sum += count;
+    }
+    for (int64_t row = 0; row < num; row++) to[starts[from[row] >> shift & (DIGITS - 1)]++] = from[row];
+}
+
+/* The rooms that some row has: a bit for each room, above these a bit for each word that is not 0, and so on up to a single word. */
+typedef struct {
+    uint64_t *words[MOST_LEVELS];
+    int num_levels;
+} room_set;
+
+/* The smallest room in the set from this one on, or -1. A level has one word more than those below it fill: its last bits are never set. */
+INLINE int64_t next_room(const room_set *set, int64_t room) {
+    for (int level = 0; level < set->num_levels; level++) {
+        const uint64_t rest = set->words[level][room >> 6] >> (room & 63);
+        if (rest) {
+            room += lowest(rest);
+            while (level-- > 0) room = room << 6 | lowest(set->words[level][room]);
+            return room;
+        }
+        room = (room >> 6) + 1;
+    }
+    return -1;
+}
+
+/* Returns whether the room was in the set before. */
+INLINE int add_room(const room_set *set, int64_t room) {
+    const int there = set->words[0][room >> 6] >> (room & 63) & 1;
+    for (int level = 0, filled = 0; level < set->num_levels && !filled; level++, room >>= 6) {
+        uint64_t *word = set->words[level] + (room >> 6);
+        filled = *word != 0;
+        *word |= UINT64_C(1) << (room & 63);
+    }
+    return there;
+}
+
+INLINE void drop_room(const room_set *set, int64_t room) {
+    for (int level = 0; level < set->num_levels; level++, room >>= 6)
+        if (set->words[level][room >> 6] &= ~(UINT64_C(1) << (room & 63))) return;
+}
+
+/* Says for each size, 1..capacity, which row it goes to: the largest goes first, equal ones in their order, each to the row with the least
+ * room that is enough; of several the one that came to this room last. out: [num].
+ *
+ * num is below 2^31, capacity in 1..2^24-1. sorted: [num], rows: int32 [num + capacity + 1], both to work in. bits: zeros, of
+ * capacity / 63 + 6 words.
+ * Returns -1, or the first element whose size is out of range: nothing is of use then. */
+API int64_t penstock_best_fit(const int64_t *sizes, int64_t num, int64_t capacity, int64_t *sorted, int32_t *rows, uint64_t *bits,
+                              int64_t *out) {
+    int32_t *below = rows, *tops = rows + num; /* of each row the next one with its room; of each room in the set its last row */
+    int32_t num_rows = 0;
+    room_set set = {.num_levels = 0};
+    for (int64_t words = capacity + 1; set.num_levels == 0 || words > 1; bits += words) {
+        words = words / 64 + 1;
+        set.words[set.num_levels++] = bits;
+    }
+    for (int64_t place = 0; place < num; place++) {
+        if ((uint64_t)sizes[place] - 1 >= (uint64_t)capacity) return place;
+        sorted[place] = (int64_t)((uint64_t)sizes[place] << 32) | place;
+    }
+    sort_by_digit(sorted, num, 32, out);
+    sort_by_digit(out, num, 32 + DIGIT, sorted);
+    for (int64_t place = 0; place < num;) {
+        const int64_t size = sorted[place] >> 32;
+        int64_t room = next_room(&set, size);
+        int32_t row;
+        if (room < 0) {
+            row = num_rows++;
+            room = capacity;
+        } else {
+            row = tops[room];
+            tops[room] = below[row];
+            if (below[row] < 0) drop_room(&set, room);
+        }
+        do { /* behind the first of a size, this row is the fullest that has room for the next one */
+            out[(uint32_t)sorted[place++]] = row;
+            room -= size;
+        } while (room >= size && place < num && sorted[place] >> 32 == size);
+        if (room > 0) {
+            below[row] = add_room(&set, room) ? tops[room] : -1;
+            tops[room] = row;
+        }
+    }
     return -1;
 }

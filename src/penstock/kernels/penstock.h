@@ -48,6 +48,17 @@ INLINE int has_avx512(void) {
 #define WITH_X86 0
 #endif
 
+/* The lowest bit that is set; one must be. */
+INLINE int lowest(uint64_t mask) {
+#if defined(__GNUC__) || defined(__clang__)
+    return __builtin_ctzll(mask);
+#else
+    int bit = 0;
+    while (!(mask >> bit & 1)) bit++;
+    return bit;
+#endif
+}
+
 /* ---- frames and check sums: framing.c ---- */
 
 /* TFRecord framing: length (uint64), masked CRC32C of the length, data, masked CRC32C of the data; all little-endian. */
