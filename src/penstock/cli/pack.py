@@ -109,16 +109,26 @@ def _open(source: str, root: str | None) -> tuple[Any, str]:
     module, colon, name = source.partition(":")
     if not (colon and name and module.replace(".", "").isidentifier()) or Path(source).exists():
         return open_plain(source, root, "pack")
-    found = imported(source, f"{_COMMAND} {source}")
+    return dataset_at(source, _COMMAND), "a dataset"
+
+
+def dataset_at(reference: str, command: str) -> Dataset:
+    """Import a dataset, or a function that returns one, by "module:name".
+
+    Raises:
+        PlanError: there is no such module or name.
+        SourceError: it is something else.
+    """
+    found = imported(reference, f"{command} {reference}")
     if not isinstance(found, Dataset) and callable(found):
         found = found()
     if not isinstance(found, Dataset):
         raise SourceError(
-            f"{source!r} is a {type(found).__name__}, not a dataset",
-            where=f"{_COMMAND} SOURCE",
+            f"{reference!r} is a {type(found).__name__}, not a dataset",
+            where=f"{command} SOURCE",
             fix="name a ps.Dataset, or a function that returns one",
         )
-    return found, "a dataset"
+    return found
 
 
 def _predict(source: str, found: Estimate, kind: str, screen: Screen) -> None:
