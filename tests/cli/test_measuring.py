@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from packing.measured import is_even, numbers, tripled
 
 from penstock.cli import main
 from penstock.packing.measuring import measure
@@ -21,8 +22,6 @@ COMMAND = ("packing.measured:numbers", "--length=packing.measured:tripled", "--n
 
 
 def test_the_program_finds_what_the_command_has_measured(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    from packing.measured import is_even, numbers, tripled
-
     dest = str(tmp_path / "out")
     code, out, err = run(capsys, *COMMAND, "--column", "even=packing.measured:is_even", "--dest", dest)
     assert (code, err) == (0, "")

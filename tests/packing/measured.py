@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 import penstock as ps
-from penstock.packing.measuring import measure
+from penstock.packing import measuring
 from penstock.sources.measures import Column, Measures
 
 COUNT = 300
@@ -45,10 +45,15 @@ def numbers(count: int = COUNT) -> ps.Dataset:
     return ps.from_source(range(count))
 
 
-def inline(folder: str | Path, ds: ps.Dataset | None = None, functions: dict[str, Any] | None = None, **options: Any) -> Measures:
-    """Measure in the caller's thread."""
-    ds = numbers() if ds is None else ds
-    return measure(ds, folder, functions or {"length": tripled}, **{"num_workers": 0, "chunk_size": 64, **options})
+def inline(
+    folder: str | Path, ds: ps.Dataset | None = None, functions: dict[str, Any] | None = None, *, chunk_size: int = 64, **options: Any
+) -> Measures:
+    """Measure in chunks of a few elements, by default in the caller's thread."""
+    measuring.CHUNK_SIZE, before = chunk_size, measuring.CHUNK_SIZE
+    try:
+        return measuring.measure(numbers() if ds is None else ds, folder, functions or {"length": tripled}, **{"num_workers": 0, **options})
+    finally:
+        measuring.CHUNK_SIZE = before
 
 
 def noting(element: int, calls: str) -> int:

@@ -38,7 +38,7 @@ from penstock.sources.measures import RECORD, WORK
 @pytest.mark.parametrize("executor", ["threads", "processes"])
 def test_any_workers_measure_the_same(tmp_path: Path, executor: Any) -> None:
     functions = {"length": tripled, "even": is_even, "mixed": is_even_or_number}
-    found = measure(numbers(), tmp_path / executor, functions, num_workers=2, executor=executor, chunk_size=64)
+    found = inline(tmp_path / executor, functions=functions, num_workers=2, executor=executor)
     assert values(found.columns["length"]) == [3 * number for number in range(COUNT)]
     assert values(found.columns["even"]) == [number % 2 == 0 for number in range(COUNT)]
     assert values(found.columns["mixed"])[18:22] == [1, 0, 20, 0]
@@ -83,7 +83,7 @@ def test_a_job_that_was_killed_goes_on_behind_its_last_finished_chunk(tmp_path: 
     if not options:
         assert finished >= 2  # of five: the fourth batch shows that the third chunk is complete
     found = inline(tmp_path / "out", functions={"length": partial(noting, calls=calls)}, chunk_size=1024, **options)
-    assert noted(calls) == list(range(finished * 64, COUNT))
+    assert sorted(set(noted(calls))) == list(range(finished * 64, COUNT))  # workers of the first may have ended after it
     assert values(found.columns["length"]) == [3 * number for number in range(COUNT)]
     assert not (tmp_path / "out" / WORK).exists()
 
@@ -189,10 +189,10 @@ def test_a_lambda_is_known_again_by_its_source_text(tmp_path: Path) -> None:
 
 
 def longer(element: dict[str, Any], path: Path) -> int:
-    if element["record"] == b"3":
+    if element["text"] == "19":
         with path.open("a") as file:
             file.write("more\n")
-    return len(element["record"])
+    return len(element["text"])
 
 
 def test_a_file_that_changes_meanwhile_is_an_error(tmp_path: Path) -> None:
@@ -222,7 +222,6 @@ async def waiting(element: int) -> int:
         (None, None, {"on_error": ps.Replace()}, "Replace() would give an element the numbers of another"),
         (numbers().map(same, on_error=ps.Replace()), None, {}, "Replace() would give an element the numbers of another"),
         (None, None, {"quarantine": "bad.jsonl"}, "quarantine= is for elements that are left out"),
-        (None, None, {"chunk_size": 12}, "chunk_size=12 is no multiple of 8"),
         (None, None, {"executor": "magic", "num_workers": 2}, "executor='magic'"),
     ],
 )

@@ -46,18 +46,14 @@ def _run(arguments: argparse.Namespace) -> int:
         if arguments.command == "demo":
             print(_DEMO, file=sys.stderr)
             return _EXIT_ERROR
-        if arguments.command in ("pack", "inspect"):
+        if arguments.command in ("pack", "inspect", "measure"):
             from penstock.cli import pack
 
-            return pack.run(arguments) if arguments.command == "pack" else pack.look(arguments)
+            return {"pack": pack.run, "inspect": pack.look, "measure": pack.numbers}[arguments.command](arguments)
         if arguments.command == "index":
             from penstock.cli import indexing
 
             return indexing.run(arguments)
-        if arguments.command == "measure":
-            from penstock.cli import measuring
-
-            return measuring.run(arguments)
         if arguments.command == "doctor":
             from penstock.cli import doctor
 

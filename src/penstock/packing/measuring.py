@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 
 from penstock._contracts.policy import Policy, Replace, Retry, Skip, checked_policy, final
 from penstock._plan import check
-from penstock._plan import node as plan
 from penstock._plan.base import function_name, has_name, walk
 from penstock._plan.facts import identity, identity_with_files, known_length
 from penstock._storage.cache import held
@@ -35,10 +34,12 @@ from penstock.jobs.digest import Untold, digest_of
 from penstock.kernels.library import Ints
 from penstock.observe.progress import Progress
 from penstock.packing.disk import make_folder, sync_folder
-from penstock.packing.split import leaving_out, opened
+from penstock.packing.split import is_of_rank, leaving_out, opened
 from penstock.sources.measures import FAILED, FORM, RECORD, WORK, Kind, Measures, different, digests, read_measures, read_record
 
 _WHERE = "measure()"
+CHUNK_SIZE = 65_536
+"""So many elements are computed again after a kill, at most, and those of a batch. A multiple of 8, as bits of a column lie in bytes."""
 _BATCH = 1024
 _RUN = "run.json"
 _LOCK = ".lock"
@@ -60,7 +61,6 @@ def measure(
     on_error: Policy | None = None,
     quarantine: str | os.PathLike[str] | None = None,
     progress: bool | Literal["always"] = False,
-    chunk_size: int = 65_536,
 ) -> Measures:
     """Compute numbers of each element of a dataset, in its first pass, and keep them in a folder.
 
@@ -78,7 +78,6 @@ def measure(
             are 0, and the column of the failed marks it. A limit is for all of the dataset, a rate is judged at the end.
         quarantine: a file that gets a line for each element that is left out, in place of the policy's own.
         progress: True draws a bar on stderr if that is a terminal; "always" writes elsewhere too.
-        chunk_size: after a kill so many elements, at most, are computed again; a multiple of 8.
 
     Returns:
         The columns, mapped.
@@ -95,7 +94,7 @@ def measure(
     """
     refuse_on_windows(_WHERE, "measure on another machine, whose files this one can read")
     policy = _policy_of(dataset, on_error, quarantine)
-    told = _checked(dataset, functions, chunk_size)
+    told = _checked(dataset, functions)
     length, path = known_length(dataset._root, _WHERE), _path_of(folder)
     known = identity(dataset._root, "")
     if os.path.exists(os.path.join(path, RECORD)):
@@ -104,7 +103,7 @@ def measure(
     with held(os.path.join(path, _LOCK)):
         if not os.path.exists(os.path.join(path, RECORD)):  # another job had the lock, and has made it
             job = _Job(path, dataset, dict(functions), length, policy)
-            job.prepare(told, chunk_size)
+            job.prepare(told)
             workers = {
                 "num_workers": "auto" if num_workers is None else num_workers,
                 "executor": executor if num_workers != 0 else "inline",
@@ -130,26 +129,24 @@ def _policy_of(dataset: Any, on_error: Policy | None, quarantine: Any) -> Policy
     if quarantine is None:
         return policy
     if not isinstance(last, Skip):
-        raise PlanError("quarantine= is for elements that are left out", where=_WHERE, fix="give on_error=ps.Skip() too, or leave it out")
+        raise PlanError("quarantine= is for elements that are left out", where=_WHERE, fix="give on_error=ps.Skip()")
     last = replace(last, quarantine=quarantine)
     return replace(policy, then=last) if isinstance(policy, Retry) else last
 
 
-def _checked(dataset: Dataset, functions: Mapping[str, Number], chunk_size: int) -> dict[str, str]:
+def _checked(dataset: Dataset, functions: Mapping[str, Number]) -> dict[str, str]:
     """Check what is measured, and return what identifies each function.
 
     Raises:
         PlanError: an argument cannot be used.
     """
     check.indexable(dataset._root, "measure", "measure before the filter")
-    if any(shard.found for shard in plan.shards_of(dataset._root)):
+    if is_of_rank(dataset._root):
         raise PlanError(
             "each rank would measure its own part, into the same folder",
             where=_WHERE,
             fix="measure first, and call shard_by_rank() behind it",
         )
-    if not isinstance(chunk_size, int) or chunk_size < 8 or chunk_size % 8:
-        raise PlanError(f"chunk_size={chunk_size!r} is no multiple of 8", where=_WHERE, fix="give one, such as 65_536")
     if not functions:
         raise PlanError("no function is given", where=_WHERE, fix="name what is computed, such as length=fn")
     told = {}
@@ -218,14 +215,14 @@ class _Job:
         self._path, self._work = path, os.path.join(path, WORK)
         self._dataset, self._functions, self._length, self._policy = dataset, functions, length, policy
 
-    def prepare(self, told: dict[str, str], chunk_size: int) -> None:
+    def prepare(self, told: dict[str, str]) -> None:
         """Begin, or go on with what an earlier job has left; the size of a chunk is then its own.
 
         Raises:
             PlanError: it was of another dataset or other functions.
         """
         self._inputs = digests(identity_with_files(self._dataset._root, ""))
-        run: dict[str, Any] = {**self._inputs, "form": FORM, "length": self._length, "functions": told, "chunk_size": chunk_size}
+        run: dict[str, Any] = {**self._inputs, "form": FORM, "length": self._length, "functions": told, "chunk_size": CHUNK_SIZE}
         path = os.path.join(self._work, _RUN)
         if os.path.exists(path):
             found = read_record(path)
