@@ -76,6 +76,21 @@ def life(folder: str, calls: str, dies_at: int, options: dict[str, Any]) -> None
     inline(folder, functions={"length": partial(noting, calls=calls)}, **options)
 
 
+def life_of_names(folder: str, at: int) -> None:
+    """Measure, and be killed when the file number `at` is about to get its name."""
+    given, count = os.replace, 0
+
+    def replace(source: str, target: str) -> None:
+        nonlocal count
+        count += 1
+        if count == at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        given(source, target)
+
+    os.replace = replace  # type: ignore[assignment]
+    inline(folder, numbers(20), {"length": tripled, "even": is_even}, chunk_size=8)
+
+
 def noted(calls: str | Path) -> list[int]:
     """Return the elements that were measured since the last call, sorted."""
     found = sorted(map(int, Path(calls).read_text().split()))

@@ -21,6 +21,7 @@ from packing.measured import (
     is_even,
     is_even_or_number,
     life,
+    life_of_names,
     noted,
     noting,
     numbers,
@@ -32,7 +33,7 @@ from packing.small import exit_code_of
 import penstock as ps
 from penstock.errors import LengthUnknown, PlanError, SourceError, SpecError, TooManySkipped
 from penstock.packing.measuring import measure
-from penstock.sources.measures import RECORD, WORK
+from penstock.sources.measures import RECORD, WORK, read_measures
 
 
 @pytest.mark.parametrize("executor", ["threads", "processes"])
@@ -86,6 +87,20 @@ def test_a_job_that_was_killed_goes_on_behind_its_last_finished_chunk(tmp_path: 
     assert sorted(set(noted(calls))) == list(range(finished * 64, COUNT))  # workers of the first may have ended after it
     assert values(found.columns["length"]) == [3 * number for number in range(COUNT)]
     assert not (tmp_path / "out" / WORK).exists()
+
+
+def test_a_job_that_is_killed_at_any_file_leaves_a_folder_that_the_next_completes(tmp_path: Path) -> None:
+    ds, functions = numbers(20), {"length": tripled, "even": is_even}
+    names = ["run", "chunk", "chunk", "chunk", "length", "even", "record"]
+    for at in range(1, len(names) + 1):
+        folder = tmp_path / str(at)
+        assert exit_code_of(life_of_names, str(folder), at) == -9
+        with pytest.raises(SourceError, match="not complete: measuring was begun"):
+            read_measures(folder, {}, 20)
+        found = inline(folder, ds, functions, chunk_size=8)
+        assert values(found.columns["length"]) == [3 * number for number in range(20)]
+        assert sorted(os.listdir(folder)) == [".lock", "even.bits", "length.i4", RECORD]
+    assert exit_code_of(life_of_names, str(tmp_path / "all"), len(names) + 1) == 0
 
 
 _INSIDE, _GO_ON, _COUNTED = threading.Event(), threading.Event(), list[int]()
