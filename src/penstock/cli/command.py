@@ -46,10 +46,10 @@ def _run(arguments: argparse.Namespace) -> int:
         if arguments.command == "demo":
             print(_DEMO, file=sys.stderr)
             return _EXIT_ERROR
-        if arguments.command in ("pack", "inspect"):
+        if arguments.command in ("pack", "inspect", "measure"):
             from penstock.cli import pack
 
-            return pack.run(arguments) if arguments.command == "pack" else pack.look(arguments)
+            return {"pack": pack.run, "inspect": pack.look, "measure": pack.numbers}[arguments.command](arguments)
         if arguments.command == "index":
             from penstock.cli import indexing
 
@@ -82,6 +82,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_pack(commands.add_parser("pack", help="write a dataset, through its preprocessing, to files that need no more work"))
     _add_inspect(commands.add_parser("inspect", help="show what is in a file of records, and verify it"))
     _add_index(commands.add_parser("index", help="build the indices of record files, so that any record can be read at any time"))
+    _add_measure(commands.add_parser("measure", help="compute numbers of each element of a dataset once, such as its length"))
     _add_doctor(commands.add_parser("doctor", help="run a script and report on its feeds; or describe this machine"))
     return parser
 
@@ -102,6 +103,23 @@ def _add_index(parser: argparse.ArgumentParser) -> None:
     from penstock.cli import indexing
 
     indexing.add_arguments(parser)
+
+
+def _add_measure(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Compute numbers of each element of a dataset, such as its length, once, and keep them in a folder, where ds.measure() finds them. "
+        "After a kill, the same command goes on."
+    )
+    parser.add_argument("source", metavar="MODULE:DATASET", help="a ps.Dataset, or a function that returns one")
+    parser.add_argument("--dest", required=True, metavar="FOLDER", help="the folder to write to")
+    parser.add_argument("--length", metavar="MODULE:FUNCTION", help="the same as --column length=MODULE:FUNCTION")
+    parser.add_argument(
+        "--column", action="append", default=[], metavar="NAME=MODULE:FUNCTION", help="a number or boolean of each element; may be repeated"
+    )
+    parser.add_argument("--num-workers", type=_workers, default="auto", metavar="N", help='processes, or "auto" (default): one per CPU')
+    parser.add_argument(
+        "--on-error", choices=("raise", "skip"), default="raise", help="what becomes of a bad element (default: %(default)s)"
+    )
 
 
 def _add_bench(parser: argparse.ArgumentParser) -> None:

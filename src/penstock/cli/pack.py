@@ -1,4 +1,7 @@
-"""`penstock pack`: a source through its operators into shards, once. `penstock inspect`: what is in files of records."""
+"""`penstock pack`: a source through its operators into shards, once. `penstock inspect`: what is in files of records.
+
+`penstock measure`: numbers of each element of a dataset into a folder, in which `ds.measure` of a training program finds them.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +21,12 @@ from penstock.dataset.builder import Dataset
 from penstock.errors import PlanError, SourceError
 from penstock.packing.inspect import Inspection, inspect, shown
 from penstock.packing.manifest import Manifest
+from penstock.packing.measuring import measure
 from penstock.packing.packer import estimate, pack
 from penstock.packing.reencode import reencoded
 from penstock.packing.split import Estimate
 
-_COMMAND = "penstock pack"
+_COMMAND, _MEASURE = "penstock pack", "penstock measure"
 _MOST_SHOWN = 5
 _ELEMENT = ", element "
 """Stands in the note of an error that one element had."""
@@ -109,16 +113,26 @@ def _open(source: str, root: str | None) -> tuple[Any, str]:
     module, colon, name = source.partition(":")
     if not (colon and name and module.replace(".", "").isidentifier()) or Path(source).exists():
         return open_plain(source, root, "pack")
-    found = imported(source, f"{_COMMAND} {source}")
+    return _dataset_at(source, _COMMAND), "a dataset"
+
+
+def _dataset_at(reference: str, command: str) -> Dataset:
+    """Import a dataset, or a function that returns one, by "module:name".
+
+    Raises:
+        PlanError: there is no such module or name.
+        SourceError: it is something else.
+    """
+    found = imported(reference, f"{command} {reference}")
     if not isinstance(found, Dataset) and callable(found):
         found = found()
     if not isinstance(found, Dataset):
         raise SourceError(
-            f"{source!r} is a {type(found).__name__}, not a dataset",
-            where=f"{_COMMAND} SOURCE",
+            f"{reference!r} is a {type(found).__name__}, not a dataset",
+            where=f"{command} SOURCE",
             fix="name a ps.Dataset, or a function that returns one",
         )
-    return found, "a dataset"
+    return found
 
 
 def _predict(source: str, found: Estimate, kind: str, screen: Screen) -> None:
@@ -181,6 +195,48 @@ def _print(report: Inspection, screen: Screen) -> None:
         screen.fact("", line)
     for line in report.problems:
         screen.fact("WRONG", _escaped(line))
+
+
+def numbers(arguments: argparse.Namespace) -> int:
+    """Measure, and print what is in the folder. Returns 0.
+
+    Raises:
+        PenstockError, OSError, BaseException: as `penstock.packing.measuring.measure`.
+    """
+    measured = measure(
+        _dataset_at(arguments.source, _MEASURE),
+        arguments.dest,
+        _columns(arguments),
+        num_workers=arguments.num_workers,
+        on_error=Skip() if arguments.on_error == "skip" else Raise(),
+        progress=True,
+    )
+    screen = Screen(sys.stdout, name_columns=14)
+    screen.line(f"{_MEASURE} {arguments.source}")
+    for column in measured.columns.values():
+        screen.fact("column", f"{column.name}: {len(column):,} {'booleans' if column.is_bool else 'numbers'} in {column.path}")
+    if measured.failed is not None:
+        screen.fact("left out", f"{measured.num_failed:,} elements, marked in {measured.failed.path}")
+    return 0
+
+
+def _columns(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Import the functions, by name of a column.
+
+    Raises:
+        PlanError: one is not written as NAME=MODULE:FUNCTION, is given twice, or is not there.
+    """
+    functions: dict[str, Any] = {}
+    for given in ([f"length={arguments.length}"] if arguments.length else []) + arguments.column:
+        name, _, reference = given.partition("=")
+        if not reference or name in functions:
+            raise PlanError(
+                f"{given!r} is no column" if not reference else f"column {name!r} is given twice",
+                where=f"{_MEASURE} --column",
+                fix="write it as NAME=MODULE:FUNCTION, each name once, such as length=mycode:num_tokens",
+            )
+        functions[name] = imported(reference, f"{_MEASURE} --column {given}")
+    return functions
 
 
 def _escaped(text: str) -> str:

@@ -104,6 +104,11 @@ def leaving_out(root: plan.Node) -> plan.Node:
     return substituted(root, others)
 
 
+def is_of_rank(root: plan.Node) -> bool:
+    """Tell whether a plan is the part of this process alone."""
+    return any(node.found for node in plan.shards_of(root))
+
+
 def for_part(policy: Policy) -> Policy:
     """Return the policy for a part of a dataset: a share of all is judged when all is known, a number now, too."""
     last = final(policy)

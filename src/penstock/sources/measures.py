@@ -1,0 +1,235 @@
+"""Known numbers: a folder of columns, one number for each element of a dataset, which `penstock.packing.measuring` wrote.
+
+FOLDER/measures.json     form, what was measured, length, dtype and CRC32 of each column, how many elements failed; written last
+FOLDER/NAME.i4           int32, little-endian; NAME.i8: int64, where a number needs it
+FOLDER/NAME.bits         one bit for each element, the lowest first, where all values are booleans
+FOLDER/failed.bits       which elements failed, where any did; their numbers are 0 and False
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock._contracts.element import LEAF, Structure
+from penstock.errors import PlanError, SourceError
+from penstock.kernels.library import Ints
+from penstock.sources.paths import beyond
+
+FORM = 1
+"""Of the folder; raised when an older reader would read it wrong."""
+RECORD = "measures.json"
+WORK = ".measuring"
+"""The folder inside for what is not finished; it is removed at the end."""
+FAILED = "failed"
+_AGAIN = "compute it with ds.measure(folder, ...) or `penstock measure`"
+_REMOVE = "give another folder, or remove this one and measure again"
+
+Kind = Literal["i4", "i8", "bits"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One number for each element, as a source of int64 scalars. The file is mapped where it is first read, in each process.
+
+    Attributes:
+        path: of the file, absolute.
+        name: of the column.
+        kind: how a number is stored, which is the ending of the file.
+        length: how many numbers there are.
+        crc: CRC32 of the file when it was written.
+    """
+
+    path: str
+    name: str
+    kind: Kind
+    length: int
+    crc: int
+    _mapped: list[NDArray[Any]] = field(default_factory=list, init=False, repr=False, compare=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _column, (self.path, self.name, self.kind, self.length, self.crc)
+
+    def __len__(self) -> int:
+        return self.length
+
+    @property
+    def is_bool(self) -> bool:
+        """Whether all values are booleans; they are read as 0 and 1."""
+        return self.kind == "bits"
+
+    def structure(self) -> Structure:
+        """Return the structure that `element.unflatten` needs."""
+        return LEAF
+
+    def leaves(self) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
+        """Return shape and dtype of a number."""
+        return [((), np.dtype(np.int64))]
+
+    def gather_columns(self, indices: Ints, out: list[NDArray[Any]] | None) -> list[NDArray[Any]]:
+        """Read numbers: into `out` (one int64 array of shape (n,)) or into a new array.
+
+        Raises:
+            LengthMismatch: an index is not in 0..len-1.
+            SourceError: the file is lost or was cut.
+            OSError: it cannot be read.
+        """
+        # Seen as unsigned, a negative index is a huge one.
+        if indices.size and int(indices.view(np.uint64).max()) >= self.length:
+            raise beyond(indices, self.length, "numbers", self.label())
+        stored = self._map()
+        values = (stored[indices >> 3] >> (indices & 7)) & 1 if self.is_bool else stored[indices]
+        if out is None:
+            return [values.astype(np.int64, copy=False)]
+        out[0][...] = values
+        return out
+
+    def gather(self, indices: Sequence[int], rows: list[Any]) -> None:
+        """Append one NumPy scalar per index.
+
+        Raises:
+            as `gather_columns`.
+        """
+        rows.extend(self.gather_columns(np.asarray(indices, np.int64), None)[0])
+
+    def describe(self, index: int) -> str:
+        """Name the number."""
+        return f"number {index} of column {self.name!r}"
+
+    def input_files(self) -> Iterator[str]:
+        """Give the path of the file."""
+        yield self.path
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return name, form, length and the check sum that was taken when the file was written; nothing is read."""
+        return {"kind": "column", "name": self.name, "dtype": self.kind, "count": self.length, "crc32": self.crc}
+
+    def label(self) -> str:
+        """Return the name and the number of elements."""
+        return f"column({self.name!r}, {self.length} elements)"
+
+    def check(self) -> None:
+        """Make sure that the file is there in its full length.
+
+        Raises:
+            SourceError: it is lost or was cut.
+            OSError: it cannot be looked at.
+        """
+        wanted = -(-self.length // 8) if self.is_bool else self.length * np.dtype(self.kind).itemsize
+        try:
+            size = os.path.getsize(self.path)
+        except FileNotFoundError:
+            size = -1
+        if size != wanted:
+            what = "is lost" if size < 0 else f"has {size} bytes, not {wanted}"
+            raise SourceError(f"the file of column {self.name!r} {what}", where=self.path, fix=f"remove the folder, and {_AGAIN}")
+
+    def _map(self) -> NDArray[Any]:
+        if not self._mapped:
+            self.check()
+            dtype = np.dtype(np.uint8 if self.is_bool else f"<{self.kind}")
+            self._mapped.append(np.asarray(np.memmap(self.path, dtype, "r")) if self.length else np.empty(0, dtype))
+        return self._mapped[0]
+
+
+def _column(path: str, name: str, kind: Kind, length: int, crc: int) -> Column:
+    return Column(path=path, name=name, kind=kind, length=length, crc=crc)
+
+
+class Measures(NamedTuple):
+    """The numbers of a dataset.
+
+    Attributes:
+        columns: by name, in the order in which they were asked for.
+        num_failed: how many elements could not be measured and were left out.
+        failed: 1 for each of these; None when there is none.
+    """
+
+    columns: dict[str, Column]
+    num_failed: int
+    failed: Column | None
+
+
+def read_measures(
+    folder: str | os.PathLike[str], identity: Mapping[str, Any], length: int, functions: Mapping[str, str] | None = None
+) -> Measures:
+    """Open a folder of numbers. Looks at the length of each file and reads none.
+
+    Args:
+        folder: as `measure` wrote it.
+        identity: what `penstock._plan.facts.identity` says of the dataset.
+        length: elements of the dataset.
+        functions: columns that must be there, and what identifies the function of each; None: any.
+
+    Raises:
+        SourceError: nothing was measured here, or not all; a file is lost, was cut, or cannot be understood.
+        PlanError: it was measured for another dataset, another length or with other functions.
+        OSError: a file cannot be read.
+    """
+    path = os.path.abspath(os.fsdecode(folder))
+    if not os.path.exists(os.path.join(path, RECORD)):
+        begun = os.path.isdir(os.path.join(path, WORK))
+        raise SourceError(
+            "the numbers here are not complete: measuring was begun, and has not ended" if begun else "no numbers of a dataset are here",
+            where=path,
+            fix=f"{_AGAIN}; it goes on where it ended" if begun else _AGAIN,
+        )
+    record = read_record(os.path.join(path, RECORD))
+    others = different(record["identity"], digests(identity))
+    if others:
+        raise PlanError(f"the numbers were measured for another dataset: its {' and '.join(others)} differ", where=path, fix=_REMOVE)
+    if record["length"] != length:
+        raise PlanError(f"numbers of {record['length']} elements are here, and the dataset has {length}", where=path, fix=_REMOVE)
+    for name, function in (functions or {}).items():
+        if name not in record["columns"]:
+            raise PlanError(f"there is no column {name!r}, only {', '.join(record['columns'])}", where=path, fix=_REMOVE)
+        if record["columns"][name]["function"] != function:
+            was = record["columns"][name]["function"]
+            raise PlanError(f"column {name!r} was measured with another function: {was}, now {function}", where=path, fix=_REMOVE)
+    every = {
+        name: _column(os.path.join(path, f"{name}.{stored['dtype']}"), name, stored["dtype"], length, stored["crc32"])
+        for name, stored in {**record["columns"], **record["failed"]}.items()
+    }
+    for column in every.values():
+        column.check()
+    failed = every.pop(FAILED, None)
+    return Measures(every, record["num_failed"], failed)
+
+
+def digests(identity: Mapping[str, Any]) -> dict[str, str]:
+    """Return a digest for each part of a JSON-able record, so that an error can say which part differs."""
+    return {key: hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:32] for key, value in identity.items()}
+
+
+def different(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
+    """Return the keys that do not have the same value in both."""
+    return [key for key in {**found, **wanted} if found.get(key) != wanted.get(key)]
+
+
+def read_record(path: str) -> dict[str, Any]:
+    """Read one of the small files of the folder.
+
+    Raises:
+        SourceError: it is none of this form.
+        OSError: it cannot be read.
+    """
+    with open(path, "rb") as file:
+        data = file.read()
+    try:
+        record = json.loads(data)
+    except ValueError:
+        record = None
+    if not isinstance(record, dict) or record.get("form") != FORM:
+        raise SourceError(
+            f"the file is no record of numbers in form {FORM}, the one that this release reads",
+            where=path,
+            fix=f"remove the folder, and {_AGAIN}",
+        )
+    return record
