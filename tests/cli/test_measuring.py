@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from packing.measured import is_even, numbers, tripled
+from dataset.measured import is_even, numbers, tripled
 
 from penstock.cli import main
-from penstock.packing.measuring import measure
+from penstock.dataset.measuring import measure
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -18,12 +18,12 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
     return code, " ".join(captured.out.split()), captured.err
 
 
-COMMAND = ("packing.measured:numbers", "--length=packing.measured:tripled", "--num-workers=1")
+COMMAND = ("dataset.measured:numbers", "--length=dataset.measured:tripled", "--num-workers=1")
 
 
 def test_the_program_finds_what_the_command_has_measured(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     dest = str(tmp_path / "out")
-    code, out, err = run(capsys, *COMMAND, "--column", "even=packing.measured:is_even", "--dest", dest)
+    code, out, err = run(capsys, *COMMAND, "--column", "even=dataset.measured:is_even", "--dest", dest)
     assert (code, err) == (0, "")
     assert "column length: 300 numbers in" in out
     assert "column even: 300 booleans in" in out
@@ -34,7 +34,7 @@ def test_the_program_finds_what_the_command_has_measured(capsys: pytest.CaptureF
 
 
 def test_bad_elements_are_left_out_if_it_is_said(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    command = ("packing.measured:numbers", "--column=n=packing.measured:bad_tens", "--num-workers=1", "--dest", str(tmp_path / "out"))
+    command = ("dataset.measured:numbers", "--column=n=dataset.measured:bad_tens", "--num-workers=1", "--dest", str(tmp_path / "out"))
     code, _, err = run(capsys, *command)
     assert code == 1
     assert "0 is bad" in err
@@ -44,9 +44,9 @@ def test_bad_elements_are_left_out_if_it_is_said(capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        (["--column=packing.measured:tripled"], "is no column"),
-        (["--column=length=packing.measured:tripled"], "column 'length' is given twice"),
-        (["--column=n=packing.measured:none"], "has no function 'none'"),
+        (["--column=dataset.measured:tripled"], "is no column"),
+        (["--column=length=dataset.measured:tripled"], "column 'length' is given twice"),
+        (["--column=n=dataset.measured:none"], "has no function 'none'"),
     ],
 )
 def test_columns_have_a_name_and_a_function(capsys: pytest.CaptureFixture[str], tmp_path: Path, more: list[str], words: str) -> None:
@@ -56,6 +56,6 @@ def test_columns_have_a_name_and_a_function(capsys: pytest.CaptureFixture[str], 
 
 
 def test_what_is_no_dataset_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    code, _, err = run(capsys, "packing.measured:COUNT", "--length=packing.measured:tripled", "--dest", str(tmp_path))
+    code, _, err = run(capsys, "dataset.measured:COUNT", "--length=dataset.measured:tripled", "--dest", str(tmp_path))
     assert code == 1
     assert "is a int, not a dataset" in err

@@ -46,7 +46,9 @@ def documents() -> ps.Dataset:
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> ps.Dataset:
     folder = tmp_path_factory.mktemp("measured")
-    return documents().measure(folder / "numbers", num_workers=0, length=length, keep=is_kept)
+    ds = documents().measure(folder / "numbers", num_workers=0, length=length, keep=is_kept)
+    assert len(ds.filter(by="keep").pack_sequences(ROW, by="length"))  # both files are mapped before the tests
+    return ds
 
 
 def contents(elements: Any) -> list[Any]:
@@ -89,7 +91,7 @@ def test_by_numbers_comes_what_the_stream_operator_gives(measured: ps.Dataset, o
 def test_packed_rows_have_each_token_once_and_little_padding(measured: ps.Dataset) -> None:
     rows = list(measured.pack_sequences(ROW, by="length"))
     tokens = Counter(int(token) for row in rows for token, segment in zip(row["tokens"], row["segment_ids"], strict=True) if segment)
-    assert tokens == {number: count for number, count in enumerate(LENGTHS)}
+    assert tokens == dict(enumerate(LENGTHS))
     assert len(rows) < len(list(measured.pack_sequences(ROW)))
 
 
@@ -118,7 +120,6 @@ def test_a_run_of_four_ranks_goes_on_on_others_and_each_rank_computes_its_own_ro
     before = [ds.shard_by_rank(rank=rank, num_ranks=4).feed(executor="inline") for rank in range(4)]
     seen = [str(row) for feed in before for row in contents(next(feed) for _ in range(9))]
     state = before[0].state_dict()
-    assert all(feed.state_dict() == state for feed in before)
 
     def counted(element: dict[str, Any]) -> dict[str, Any]:
         calls.append(int(element["tokens"][0]))

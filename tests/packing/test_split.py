@@ -14,9 +14,10 @@ from packing.small import bad_at_7, dataset, odd, twice
 
 import penstock as ps
 from penstock.dataset.builder import Dataset
+from penstock.dataset.measuring import for_part
 from penstock.errors import PlanError, SourceError, SpecError
 from penstock.packing.options import PackOptions
-from penstock.packing.split import Estimate, for_part, has_positions, split, take_sample
+from penstock.packing.split import Estimate, has_positions, split, take_sample
 
 DATASETS = {
     "plain": dataset,

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from packing.measured import inline, is_even, numbers, tripled
+from dataset.measured import inline, is_even, numbers, tripled
 
 from penstock._contracts.source import ColumnSource, FileSource
 from penstock._plan.facts import identity

@@ -324,9 +324,9 @@ def _check_most(numbers: Ints, most: int, first: int, where: str, fix: str) -> N
 
 def _by_row(first: int, places: Ints, rows: Ints) -> _Window:
     """Return a window of `places` that stand in `rows`, the rows in the order of their first places."""
-    _, firsts, rows = np.unique(rows, return_index=True, return_inverse=True)
-    ranks = np.empty(len(firsts), np.int64)
-    ranks[np.argsort(firsts, kind="stable")] = np.arange(len(firsts))
-    rows = ranks[rows]
-    members = places[np.argsort(rows, kind="stable")].astype(np.uint16)
-    return _Window(first, members, np.cumsum(np.bincount(rows, minlength=len(firsts))).astype(np.int32))
+    num_rows = int(rows.max(initial=-1)) + 1
+    firsts, ranks = np.empty(num_rows, np.int64), np.empty(num_rows, np.uint16)
+    firsts[rows[::-1]] = np.arange(len(rows))[::-1]
+    ranks[np.argsort(firsts)] = np.arange(num_rows)
+    members = places[np.argsort(ranks[rows], kind="stable")].astype(np.uint16)  # short numbers are sorted in linear time
+    return _Window(first, members, np.cumsum(np.bincount(ranks[rows], minlength=num_rows)).astype(np.int32))

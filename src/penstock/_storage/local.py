@@ -71,7 +71,7 @@ def publish(path: str, contents: Parts | Callable[[BinaryIO], None], *, sync: bo
                 os.unlink(part)
             raise
     if sync:
-        _sync_folder(folder)
+        sync_folder(folder)
 
 
 def _part(stem: str) -> tuple[str, int]:
@@ -108,11 +108,15 @@ def _locked(part: str) -> int | None:
     return None
 
 
-def _sync_folder(folder: str) -> None:
-    """Make a rename last through a loss of power; where folders cannot be opened, the system has no such call."""
+def sync_folder(path: str) -> None:
+    """Return when the names in a folder are on the disk; where folders cannot be opened, the system has no such call.
+
+    Raises:
+        OSError: as the system says it.
+    """
     if sys.platform == "win32":
         return
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
     finally:

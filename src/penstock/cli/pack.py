@@ -18,10 +18,10 @@ from penstock._system.text import size_words
 from penstock.cli.bench_source import TFRECORD, imported, open_plain, open_records, write_a_module
 from penstock.cli.screen import Screen
 from penstock.dataset.builder import Dataset
+from penstock.dataset.measuring import measure
 from penstock.errors import PlanError, SourceError
 from penstock.packing.inspect import Inspection, inspect, shown
 from penstock.packing.manifest import Manifest
-from penstock.packing.measuring import measure
 from penstock.packing.packer import estimate, pack
 from penstock.packing.reencode import reencoded
 from penstock.packing.split import Estimate
@@ -201,7 +201,7 @@ def numbers(arguments: argparse.Namespace) -> int:
     """Measure, and print what is in the folder. Returns 0.
 
     Raises:
-        PenstockError, OSError, BaseException: as `penstock.packing.measuring.measure`.
+        PenstockError, OSError, BaseException: as `penstock.dataset.measuring.measure`.
     """
     measured = measure(
         _dataset_at(arguments.source, _MEASURE),

@@ -14,6 +14,7 @@ from penstock._order.arithmetic import INFINITE
 from penstock._plan import check, known
 from penstock._plan import node as plan
 from penstock._plan.base import Ints, Node, function_name, length_of, walk
+from penstock._plan.facts import identity, known_length
 from penstock.dataset.operators import Chaining, check_function, check_padding, check_padding_value
 from penstock.errors import PlanError
 
@@ -64,24 +65,16 @@ class KnownMethods(Chaining):
             SourceError: the folder holds the numbers of another dataset, or is damaged.
             SpecError: a function returns something else.
         """
-        from penstock.packing.measuring import measure
+        from penstock.dataset.measuring import measure
+        from penstock.sources.measures import read_measures
 
-        for name, function in functions.items():
-            check.callable_argument(function, f"measure({name}=...)")
         check.indexable(self._root, "measure", "measure before the filter, flat_map or generator")
         _one_order(self._root, "measure")
-        path = check.path_argument(folder, "folder", "measure")
-        dataset = cast("Dataset", self)
-        found = measure(
-            dataset,
-            path,
-            functions,
-            num_workers=num_workers,
-            executor=executor,
-            on_error=on_error,
-            quarantine=quarantine,
-            progress=progress,
-        )
+        if functions:
+            options: dict[str, Any] = {"executor": executor, "on_error": on_error, "quarantine": quarantine, "progress": progress}
+            found = measure(cast("Dataset", self), folder, functions, num_workers=num_workers, **options)
+        else:
+            found = read_measures(folder, identity(self._root, ""), known_length(self._root, "measure()"))
         measured = self._with(known.Measured(child=self._root, columns=found.columns))
         if found.failed is None:
             return measured

@@ -22,6 +22,7 @@ from penstock._system.failing import add_note, text_of
 from penstock._system.process import refuse_on_windows
 from penstock._system.text import size_words
 from penstock.dataset.builder import Dataset
+from penstock.dataset.measuring import leaving_out, opened
 from penstock.errors import PackError, PenstockError, PlanError, SourceError, SpecError, TooManySkipped
 from penstock.jobs import parallel_jobs
 from penstock.observe.progress import Progress
@@ -30,7 +31,7 @@ from penstock.packing.encoders import open_encoder
 from penstock.packing.manifest import Manifest, found_in, lost_record, read_manifest, record_of, sealed, with_notes
 from penstock.packing.options import PackOptions, destination, options_of, workers_of
 from penstock.packing.schema import Schema
-from penstock.packing.split import MOST, Estimate, Split, check_ends, has_positions, leaving_out, opened, sample_of, split, take_sample
+from penstock.packing.split import MOST, Estimate, Split, check_ends, has_positions, sample_of, split, take_sample
 
 _WHERE = "pack()"
 _LARGEST_TASK_BYTES = 64 << 20

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 from penstock._contracts.options import Options
-from penstock._contracts.policy import Policy, Retry, Skip, final
+from penstock._contracts.policy import Policy, Skip, final
 from penstock._plan import node as plan
-from penstock._plan.base import Node, length_of, never_ends, substituted, walk
+from penstock._plan.base import Node, length_of, never_ends, walk
 from penstock._plan.facts import is_indexable, spec_of_plan
 from penstock.dataset.builder import Dataset
+from penstock.dataset.measuring import opened
 from penstock.errors import PlanError, SourceError, SpecError
 from penstock.packing.encoders import open_encoder
 from penstock.packing.options import PackOptions
@@ -94,36 +95,6 @@ def check_ends(root: plan.Node) -> None:
     """
     if never_ends(root):
         raise PlanError("an endless dataset cannot be packed", where="pack()", fix="give repeat a count, or use take(n)")
-
-
-def leaving_out(root: plan.Node) -> plan.Node:
-    """Return a plan whose shards have what they have: what is skipped is left out, not replaced by another element of the shard."""
-    others: dict[plan.Node, plan.Node] = {}
-    for node in plan.shards_of(root):
-        others[node] = replace(node, child=substituted(node.child, others), equal_steps=False)
-    return substituted(root, others)
-
-
-def is_of_rank(root: plan.Node) -> bool:
-    """Tell whether a plan is the part of this process alone."""
-    return any(node.found for node in plan.shards_of(root))
-
-
-def for_part(policy: Policy) -> Policy:
-    """Return the policy for a part of a dataset: a share of all is judged when all is known, a number now, too."""
-    last = final(policy)
-    if not isinstance(last, Skip) or not isinstance(last.limit, float):
-        return policy
-    free = replace(last, limit=None)
-    return replace(policy, then=free) if isinstance(policy, Retry) else free
-
-
-@contextmanager
-def opened(dataset: Dataset, policy: Policy, **options: Any) -> Iterator[Iterator[Any]]:
-    """Give the elements of a part of a dataset, in order."""
-    with dataset.feed(ordered=True, on_error=for_part(policy), **options) as feed:
-        feed._warns_when_empty = False
-        yield iter(feed)
 
 
 MOST = 64

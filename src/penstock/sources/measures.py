@@ -1,4 +1,4 @@
-"""Known numbers: a folder of columns, one number for each element of a dataset, which `penstock.packing.measuring` wrote.
+"""Known numbers: a folder of columns, one number for each element of a dataset, which `penstock.dataset.measuring` wrote.
 
 FOLDER/measures.json     form, what was measured, length, dtype and CRC32 of each column, how many elements failed; written last
 FOLDER/NAME.i4           int32, little-endian; NAME.i8: int64, where a number needs it

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 import penstock as ps
-from penstock.packing import measuring
+from penstock.dataset import measuring
 from penstock.sources.measures import Column, Measures
 
 COUNT = 300

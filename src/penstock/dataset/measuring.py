@@ -12,7 +12,7 @@ import os
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, BinaryIO, Literal
@@ -22,10 +22,11 @@ from numpy.typing import NDArray
 
 from penstock._contracts.policy import Policy, Replace, Retry, Skip, checked_policy, final
 from penstock._plan import check
-from penstock._plan.base import function_name, has_name, walk
+from penstock._plan import node as plan
+from penstock._plan.base import function_name, has_name, substituted, walk
 from penstock._plan.facts import identity, identity_with_files, known_length
 from penstock._storage.cache import held
-from penstock._storage.local import publish
+from penstock._storage.local import publish, sync_folder
 from penstock._system.failing import add_note
 from penstock._system.process import refuse_on_windows
 from penstock.dataset.builder import Dataset
@@ -33,8 +34,6 @@ from penstock.errors import PlanError, SourceError, SpecError, TooManySkipped
 from penstock.jobs.digest import Untold, digest_of
 from penstock.kernels.library import Ints
 from penstock.observe.progress import Progress
-from penstock.packing.disk import make_folder, sync_folder
-from penstock.packing.split import is_of_rank, leaving_out, opened
 from penstock.sources.measures import FAILED, FORM, RECORD, WORK, Kind, Measures, different, digests, read_measures, read_record
 
 _WHERE = "measure()"
@@ -99,7 +98,8 @@ def measure(
     known = identity(dataset._root, "")
     if os.path.exists(os.path.join(path, RECORD)):
         return read_measures(path, known, length, told)
-    make_folder(path)
+    os.makedirs(path, exist_ok=True)
+    sync_folder(os.path.dirname(path))
     with held(os.path.join(path, _LOCK)):
         if not os.path.exists(os.path.join(path, RECORD)):  # another job had the lock, and has made it
             job = _Job(path, dataset, dict(functions), length, policy)
@@ -235,7 +235,8 @@ class _Job:
                     fix=f"give what it was begun with, or another folder; or remove {self._work!r}",
                 )
         else:
-            make_folder(self._work)
+            os.makedirs(self._work, exist_ok=True)
+            sync_folder(self._path)
             publish(path, json.dumps(run).encode())
         self._size: int = run["chunk_size"]
         self._parts = [os.path.join(self._work, f"{begin:015d}.npz") for begin in range(0, self._length, self._size)]
@@ -348,3 +349,36 @@ class _Job:
 
 def _save(chunk: dict[str, NDArray[Any]], file: BinaryIO) -> None:
     np.savez(file, **{_PREFIX + name: array for name, array in chunk.items()})  # type: ignore[arg-type]
+
+
+# -- running a part of a dataset for a job ------------------------------------------------------------------------------------------
+
+
+def leaving_out(root: plan.Node) -> plan.Node:
+    """Return a plan whose shards have what they have: what is skipped is left out, not replaced by another element of the shard."""
+    others: dict[plan.Node, plan.Node] = {}
+    for node in plan.shards_of(root):
+        others[node] = replace(node, child=substituted(node.child, others), equal_steps=False)
+    return substituted(root, others)
+
+
+def is_of_rank(root: plan.Node) -> bool:
+    """Tell whether a plan is the part of this process alone."""
+    return any(node.found for node in plan.shards_of(root))
+
+
+def for_part(policy: Policy) -> Policy:
+    """Return the policy for a part of a dataset: a share of all is judged when all is known, a number now, too."""
+    last = final(policy)
+    if not isinstance(last, Skip) or not isinstance(last.limit, float):
+        return policy
+    free = replace(last, limit=None)
+    return replace(policy, then=free) if isinstance(policy, Retry) else free
+
+
+@contextmanager
+def opened(dataset: Dataset, policy: Policy, **options: Any) -> Iterator[Iterator[Any]]:
+    """Give the elements of a part of a dataset, in order."""
+    with dataset.feed(ordered=True, on_error=for_part(policy), **options) as feed:
+        feed._warns_when_empty = False
+        yield iter(feed)

@@ -12,9 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from packing.measured import (
+from dataset.measured import (
     COUNT,
     bad_tens,
     inline,
@@ -28,11 +26,13 @@ from packing.measured import (
     tripled,
     values,
 )
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from packing.small import exit_code_of
 
 import penstock as ps
+from penstock.dataset.measuring import measure
 from penstock.errors import LengthUnknown, PlanError, SourceError, SpecError, TooManySkipped
-from penstock.packing.measuring import measure
 from penstock.sources.measures import RECORD, WORK, read_measures
 
 
@@ -185,7 +185,7 @@ def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
         inline(tmp_path / "begun", functions={"length": bad_tens})
     for folder, ds, functions, words in (
         ("done", numbers(10), {"length": tripled}, "measured for another dataset: its dataset differ"),
-        ("done", None, {"length": is_even}, "measured with another function: packing.measured.tripled, now packing.measured.is_even"),
+        ("done", None, {"length": is_even}, "measured with another function: dataset.measured.tripled, now dataset.measured.is_even"),
         ("done", None, {"even": is_even}, "there is no column 'even', only length"),
         ("begun", None, {"length": tripled}, "unfinished measuring of something else: its functions differ"),
     ):
