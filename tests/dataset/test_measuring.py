@@ -131,7 +131,7 @@ def test_of_two_jobs_in_a_folder_the_second_uses_what_the_first_has_made(tmp_pat
 def test_elements_that_fail_are_left_out_marked_counted_and_in_the_quarantine(tmp_path: Path, workers: dict[str, Any]) -> None:
     file = tmp_path / "bad.jsonl"
     found = inline(
-        tmp_path / "out", numbers(100), {"more": bad_tens, "even": is_even}, on_error=ps.Skip(10), quarantine=file, chunk_size=8, **workers
+        tmp_path / "out", numbers(100), {"more": bad_tens, "even": is_even}, on_error=ps.Skip(10, quarantine=file), chunk_size=8, **workers
     )
     assert found.num_failed == 10
     assert values(found.failed) == [number % 10 == 0 for number in range(100)]
@@ -236,7 +236,6 @@ async def waiting(element: int) -> int:
         (None, {"n": waiting}, {}, "waiting"),
         (None, None, {"on_error": ps.Replace()}, "Replace() would give an element the numbers of another"),
         (numbers().map(same, on_error=ps.Replace()), None, {}, "Replace() would give an element the numbers of another"),
-        (None, None, {"quarantine": "bad.jsonl"}, "quarantine= is for elements that are left out"),
         (None, None, {"executor": "magic", "num_workers": 2}, "executor='magic'"),
     ],
 )

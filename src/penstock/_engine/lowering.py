@@ -66,15 +66,13 @@ from penstock._plan import known
 from penstock._plan import node as plan
 from penstock._plan.base import Node, groups_of
 from penstock._plan.check import rank_notes, reading_notes
-from penstock._plan.facts import is_indexable, length_of, lines, passes_of, walk
+from penstock._plan.facts import chain_of, is_indexable, length_of, lines, num_indexed, passes_of, period_of, walk
 from penstock.errors import PlanError
 
 __all__ = [
     "Counter",
     "Evaluator",
     "Item",
-    "chain_of",
-    "counted_node",
     "evaluator",
     "explain",
     "fuse",
@@ -86,16 +84,6 @@ __all__ = [
 def evaluator(root: plan.Node) -> ChainOp:
     """Return the whole of an indexable plan as one function of positions, for `ds[i]` and branches."""
     return _branch(root, Counter())
-
-
-def chain_of(root: plan.Node) -> list[plan.Node]:
-    """List the nodes from the last branching (or the source) up to the root."""
-    out = [root]
-    while True:
-        below = out[-1].children
-        if len(below) != 1:
-            return out[::-1]
-        out.append(below[0])
 
 
 @dataclass(slots=True)
@@ -220,11 +208,12 @@ def items_of(node: plan.Node, counter: Counter) -> list[Item]:
     match node:
         case plan.Map():
             return [map_item(node, counter)]
-        case plan.Shuffle() if node.window_groups is not None:
-            orders = GroupOrders(groups_of(node.child), node.window_groups, seed=node.seed, reshuffle=node.reshuffle_each_epoch)
-            return [GroupShuffleOp(orders)]
         case plan.Shuffle():
-            return [ShuffleOp(int(below or 0), node.buffer_size, node.seed, node.reshuffle_each_epoch)]
+            if node.window_groups is None:
+                return [ShuffleOp(int(below or 0), node.buffer_size, node.seed, node.reshuffle_each_epoch)]
+            return [
+                GroupShuffleOp(GroupOrders(groups_of(node.child), node.window_groups, seed=node.seed, reshuffle=node.reshuffle_each_epoch))
+            ]
         case plan.Pick():
             places = np.array(node.places, np.int64).reshape(-1, 2)
             return [PickOp(places[:, 0].copy(), places[:, 1].copy())]
@@ -232,13 +221,13 @@ def items_of(node: plan.Node, counter: Counter) -> list[Item]:
             return _shard_items(node, below)
         case plan.Skip():
             return [SkipOp(node.count)]
-        case plan.Repeat():
-            return [] if below in (INFINITE, 0) else [RepeatOp(int(below or 0), node.whole or node.count, node.first)]
+        case plan.Repeat() if below not in (INFINITE, 0):
+            return [RepeatOp(int(below or 0), node.whole or node.count, node.first)]
         case plan.Enumerate():
             return [EnumerateOp(node.start)]
         case known.Chosen():
             return [ChosenOp(node.order)]
-    if node.is_hint or isinstance(node, plan.Take):  # it is shorter, and its positions are those below
+    if node.is_hint or isinstance(node, (plan.Take, plan.Repeat)):  # its positions are those below
         return []
     raise _not_lowered(node)
 
@@ -367,7 +356,7 @@ def lower(root: plan.Node) -> Program:
     chain = chain_of(root)
     prefetch = max((node.buffer_size for node in chain if isinstance(node, plan.Prefetch)), default=0)
     chain = [node for node in chain if not node.is_hint]
-    first = _num_indexed(chain)
+    first = num_indexed(chain)
     builder = _Builder(counter=Counter())
     if isinstance(chain[0], plan.ReadStream):
         builder.segment = SegmentPlan(stream=chain[0].source)
@@ -403,19 +392,6 @@ def _check_takes(segments: Sequence[SegmentPlan]) -> None:
         endless_below = endless_below or endless_here
 
 
-def _num_indexed(chain: Sequence[plan.Node]) -> int:
-    """Count the nodes of the first segment whose positions are arithmetic."""
-    start = max(place for place, node in enumerate(chain) if node.starts_chain)  # what a cache keeps is made at once
-    cuts = [place for place, node in enumerate(chain) if node.streams]
-    return next((place for place in cuts if place >= start), len(chain))
-
-
-def counted_node(root: plan.Node) -> plan.Node:
-    """Return the node whose elements the positions of a state count: the top of the first segment, or the stream itself."""
-    chain = [node for node in chain_of(root) if not node.is_hint]
-    return chain[max(0, _num_indexed(chain) - 1)]
-
-
 @dataclass(slots=True)
 class _Builder:
     """Segments under construction, from the source up."""
@@ -437,7 +413,7 @@ class _Builder:
             batch_ops = [item for above in chain[place + 1 :] for item in items_of(above, self.counter)]
         stages = stages_of(items, self.counter)
         stages[0] = replace(stages[0], name="+".join(filter(None, ("cache" if isinstance(leaf, CacheLeaf) else "read", stages[0].name))))
-        self.segment = SegmentPlan(leaf=leaf, length=length_of(chain[-1]), period=_period(chain[-1]), stages=tuple(stages), batch=batch)
+        self.segment = SegmentPlan(leaf=leaf, length=length_of(chain[-1]), period=period_of(chain[-1]), stages=tuple(stages), batch=batch)
         plain = [item for item in batch_ops if getattr(item, "workers", None) is None]
         if len(plain) == len(batch_ops):
             self.segment = replace(self.segment, batch_ops=tuple(fuse(batch_ops, self.counter)))
@@ -608,14 +584,6 @@ def _holds(folds: Sequence[Fold]) -> bool:
     So the fold of a rank needs a fold runner of its own: on another number of ranks another number comes out.
     """
     return any(hasattr(fold, "held") for fold in folds)
-
-
-def _period(root: plan.Node) -> int:
-    """Return the elements of one pass below an endless repeat, the longest of all such passes; 0 for a plan that ends."""
-    if length_of(root) != INFINITE:
-        return 0
-    passes = [length_of(node.children[0]) for node in walk(root) if node.num_passes is None]
-    return max((int(length) for length in passes if length and length != INFINITE), default=0)
 
 
 def _checked(fn: Callable[[Any], Any], what: str, limit: int | None, where: str, element: Any) -> int:

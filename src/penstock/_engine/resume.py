@@ -12,7 +12,7 @@ from penstock._contracts.source import StatefulStream
 from penstock._engine.chunk import Completed, CompletedRun, Counted, Entry, FoldState, KnownLoss, LossCounts, Reached, StreamState, Token
 from penstock._engine.error_policy import MOST_REPLACEMENTS
 from penstock._engine.folding import DROP_END, OPEN, PASS_END
-from penstock._engine.lowering import chain_of, counted_node, lower
+from penstock._engine.lowering import lower
 from penstock._engine.program import Program
 from penstock._engine.scheduler import NOTHING_READY, Ready
 from penstock._order.arithmetic import INFINITE, shard_resume
@@ -20,7 +20,7 @@ from penstock._order.chain import HoldingFold
 from penstock._order.folds import Fold, RepeatFold
 from penstock._order.runs import Runs
 from penstock._plan.base import Descent, Node, sources
-from penstock._plan.facts import ROOM, components, highest_number, is_indexable, length_of, lines, passes_of
+from penstock._plan.facts import ROOM, chain_of, components, counted_node, highest_number, is_indexable, length_of, lines, passes_of
 from penstock._plan.node import Pick, Repeat, Shard, Skip, shards_of
 from penstock._plan.saved import (
     FORMAT,

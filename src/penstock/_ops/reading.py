@@ -376,6 +376,12 @@ class Members(NamedTuple):
     sizes: Sequence[int]
     parts: NDArray[np.int64] | None = None
 
+    def with_parts(self, rows: list[Any]) -> list[Any]:
+        """Return the elements as (element, *part) where parts are known; LEFT_OUT stays."""
+        if self.parts is None:
+            return rows
+        return [row if row is LEFT_OUT else (row, *part) for row, part in zip(rows, self.parts.tolist(), strict=False)]
+
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
@@ -417,7 +423,8 @@ class BatchLeaf:
     collation: Collation
 
     def run(self, epochs: Ints, positions: Ints, worker: WorkerContext) -> Block:
-        row_epochs, row_positions, sizes, parts = self.grouping.members(epochs, positions)
+        members = self.grouping.members(epochs, positions)
+        row_epochs, row_positions, sizes, _ = members
         try:
             rows = self._rows(row_epochs, row_positions, worker)
         except ElementFailed as failure:
@@ -430,9 +437,7 @@ class BatchLeaf:
                 with worker.given_room(UNLIMITED):
                     return self.run(epochs[:1], positions[:1], worker)
             epochs, positions, sizes = epochs[:count], positions[:count], sizes[:count]
-        if parts is not None:
-            rows = [row if row is LEFT_OUT else (row, *part) for row, part in zip(rows, parts.tolist(), strict=False)]
-        out, start = [], 0
+        rows, out, start = members.with_parts(rows), [], 0
         for number, size in enumerate(sizes):
 
             def names(row: int, start: int = start) -> str:
@@ -448,12 +453,15 @@ class BatchLeaf:
                 failed.final = True  # its elements are good, they only do not fit each other
                 raise failed from error
             start += size
-        if isinstance(self.collation, Pack):
-            for row in out:
-                worker.packed(*places_in_use(row))
+        self._count_places(out, worker)
         block = Block(epochs, positions, np.zeros(len(positions), np.uint64), rows=out)
         block.num_bytes = bytes_of_all(out)
         return block
+
+    def _count_places(self, rows: list[Any], worker: WorkerContext) -> None:
+        if isinstance(self.collation, Pack):
+            for row in rows:
+                worker.packed(*places_in_use(row))
 
     def _rows(self, epochs: Ints, positions: Ints, worker: WorkerContext) -> list[Any]:
         """Compute the elements of all batches; where the worker can, policies act on those that fail: LEFT_OUT stands for some then."""

@@ -6,9 +6,7 @@ planned when they are asked for, and as many are kept as a fixed number of bytes
 
 from __future__ import annotations
 
-import threading
 from abc import ABC, abstractmethod
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -71,16 +69,12 @@ class PlannedOrder(ABC):
     def __init__(self, numbers: Numbers, num_elements: int, window: int | None = None) -> None:
         self._numbers, self._num_elements, self._window = numbers, num_elements, window or _WINDOW
         self._sums: Ints | None = None
-        self._kept, self._num_bytes, self._lock = OrderedDict[int, _Window](), 0, threading.Lock()
+        self._kept = dict[int, _Window]()
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what another process needs: it does not go through all windows again."""
         _ = self.starts
-        return {name: value for name, value in vars(self).items() if name not in ("_kept", "_num_bytes", "_lock")}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        self._kept, self._num_bytes, self._lock = OrderedDict(), 0, threading.Lock()
+        return {**vars(self), "_kept": {}}
 
     def __len__(self) -> int:
         return int(self.starts[-1])
@@ -131,17 +125,12 @@ class PlannedOrder(ABC):
         return self._of(window).num_rows
 
     def _of(self, window: int) -> _Window:
-        with self._lock:
-            if (found := self._kept.get(window)) is not None:
-                self._kept.move_to_end(window)
-                return found
-        found = self._planned(window)  # two threads may plan one at the same time, and plan the same
-        with self._lock:
-            if window not in self._kept:
-                self._kept[window] = found
-                self._num_bytes += found.num_bytes
-                while self._num_bytes > _MOST_BYTES and len(self._kept) > 1:
-                    self._num_bytes -= self._kept.popitem(last=False)[1].num_bytes
+        # Threads share `_kept` without a lock: two that miss a window plan it twice, and plan the same.
+        kept = self._kept
+        if (found := kept.get(window)) is None:
+            found = kept[window] = self._planned(window)
+            for oldest in list(kept)[: max(0, len(kept) - max(1, _MOST_BYTES // max(1, found.num_bytes)))]:
+                kept.pop(oldest, None)
         return found
 
     @abstractmethod

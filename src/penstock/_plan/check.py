@@ -27,6 +27,8 @@ __all__ = [
     "index_argument",
     "indexable",
     "instead_of_by",
+    "is_of_rank",
+    "leaving_out",
     "listeners_argument",
     "no_async",
     "no_async_generator",
@@ -489,3 +491,16 @@ def _above(node: Node, wanted: Sequence[Node]) -> list[Node] | None:
 def _with_shard(root: Node, *, last: bool) -> Node:
     """Return the plan of the first or the last rank."""
     return substituted(root, {node: replace(node, index=node.num_shards - 1 if last else 0) for node in shards_of(root)})
+
+
+def leaving_out(root: Node) -> Node:
+    """Return a plan whose shards have what they have: what is skipped is left out, not replaced by another element of the shard."""
+    others: dict[Node, Node] = {}
+    for node in shards_of(root):
+        others[node] = replace(node, child=substituted(node.child, others), equal_steps=False)
+    return substituted(root, others)
+
+
+def is_of_rank(root: Node) -> bool:
+    """Tell whether a plan is the part of this process alone."""
+    return any(node.found for node in shards_of(root))

@@ -16,11 +16,11 @@ from penstock._order.arithmetic import Length
 from penstock._order.planned import PlannedOrder
 from penstock._plan.base import GroupNode, Ints, SelectingNode, UnaryNode, function_name, length_of
 
-__all__ = ["BatchByCost", "Chosen", "Measured", "PackedRows", "PlannedBatches", "PlannedNode"]
+__all__ = ["BatchByCost", "Chosen", "Measure", "PackedRows", "PlannedBatches", "PlannedNode"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Measured(SelectingNode):
+class Measure(SelectingNode):
     """The same elements, of which some numbers are known: a column for each name."""
 
     aligned: ClassVar[bool] = True

@@ -233,7 +233,7 @@ def _columns(arguments: argparse.Namespace) -> dict[str, Any]:
             raise PlanError(
                 f"{given!r} is no column" if not reference else f"column {name!r} is given twice",
                 where=f"{_MEASURE} --column",
-                fix="write it as NAME=MODULE:FUNCTION, each name once, such as length=mycode:num_tokens",
+                fix="write a name, an equals sign and MODULE:FUNCTION, each name once: length=mycode:num_tokens",
             )
         functions[name] = imported(reference, f"{_MEASURE} --column {given}")
     return functions

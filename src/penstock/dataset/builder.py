@@ -17,8 +17,7 @@ from penstock._contracts.policy import Policy
 from penstock._ops.stack import refuse_leaf
 from penstock._order.arithmetic import INFINITE
 from penstock._plan import check
-from penstock._plan import node as plan
-from penstock._plan.base import sources, walk
+from penstock._plan.base import Node, sources, walk
 from penstock._plan.facts import (
     ROOM,
     free_dimensions,
@@ -80,31 +79,6 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods, KnownMethods, metaclas
             raise AttributeError(text, name=name, obj=self)
 
     # -- running ------------------------------------------------------------------------------------------------------------------
-
-    def as_completed(self) -> Dataset:
-        """Go on with the elements in the order in which they are finished: a slow one does not hold up those behind it.
-
-        For elements that wait: simulations, requests to a slow server. Give `feed(executor="threads", num_workers=...)` or an async
-        function, for otherwise one call is made at a time. What follows takes them as an ordinary stream, so a batch is full
-        as soon as enough of them are finished. Each element comes exactly once, and a saved state resumes exactly; which elements stand
-        together in a batch differs from run to run. The end of a pass waits for all of its elements.
-
-        Raises:
-            PlanError: after a batch, after an operator that counts elements behind a filter, flat_map or generator, in a branch, or twice.
-        """
-        check.as_completed(self._root)
-        return self._with(plan.AsCompleted(child=self._root))
-
-    def prefetch(self, buffer_size: int) -> Dataset:
-        """Keep at least `buffer_size` finished batches ahead of the consumer, if the byte budget allows it."""
-        if isinstance(buffer_size, int) and buffer_size == -1:
-            raise PlanError(
-                "buffer_size=-1 is not a whole number >= 0",
-                where="prefetch()",
-                fix="leave prefetch() out where tf.data has AUTOTUNE: a feed reads ahead by itself; or give buffer_size a number",
-            )
-        size = check.count_argument(buffer_size, "buffer_size", "prefetch")
-        return self._with(plan.Prefetch(child=self._root, buffer_size=size))
 
     def with_options(
         self,
@@ -355,12 +329,12 @@ def _part(batch: Any, wanted: Any) -> Any:
     return {key: batch[key] for key in wanted} if isinstance(wanted, list) else batch[wanted]
 
 
-def _count_words(node: plan.Node) -> str:
+def _count_words(node: Node) -> str:
     length = length_of(node)
     return "unknown length" if length is None else "endless" if length == INFINITE else f"{length} elements"
 
 
-def _html_rows(node: plan.Node, escape: Callable[[str], str], depth: int = 0) -> Iterator[str]:
+def _html_rows(node: Node, escape: Callable[[str], str], depth: int = 0) -> Iterator[str]:
     """Give a table's row for each node, from the sources up; branches are indented, as in `lines`."""
     for child in node.children:
         yield from _html_rows(child, escape, depth + (len(node.children) > 1))

@@ -35,7 +35,6 @@ class KnownMethods(Chaining):
         num_workers: int | None = None,
         executor: Literal["processes", "threads"] = "processes",
         on_error: Policy | None = None,
-        quarantine: str | None = None,
         progress: bool = False,
         **functions: Callable[[Any], int | bool],
     ) -> Dataset:
@@ -56,7 +55,6 @@ class KnownMethods(Chaining):
             num_workers: how many workers compute; as many as there are CPUs by default.
             executor: "processes", or "threads" for functions that let go of the interpreter lock.
             on_error: what happens to an element that fails; `ps.Skip()` leaves it out of what this returns.
-            quarantine: the path of a file for the elements that are left out.
             progress: whether to print how far it is.
             **functions: each returns a whole number >= 0 of an element, or a bool.
 
@@ -71,11 +69,11 @@ class KnownMethods(Chaining):
         check.indexable(self._root, "measure", "measure before the filter, flat_map or generator")
         _one_order(self._root, "measure")
         if functions:
-            options: dict[str, Any] = {"executor": executor, "on_error": on_error, "quarantine": quarantine, "progress": progress}
+            options: dict[str, Any] = {"executor": executor, "on_error": on_error, "progress": progress}
             found = measure(cast("Dataset", self), folder, functions, num_workers=num_workers, **options)
         else:
             found = read_measures(folder, identity(self._root, ""), known_length(self._root, "measure()"))
-        measured = self._with(known.Measured(child=self._root, columns=found.columns))
+        measured = self._with(known.Measure(child=self._root, columns=found.columns))
         if found.failed is None:
             return measured
         from penstock._order.planned import FilteredOrder
@@ -302,7 +300,7 @@ def numbers_of(root: Node, name: str, operator: str) -> tuple[Callable[[Ints], I
             where=f"{operator}(by=...)",
             fix="put repeat() after it",
         )
-    names = sorted({one for part in walk(root) if isinstance(part, known.Measured) for one in part.columns})
+    names = sorted({one for part in walk(root) if isinstance(part, known.Measure) for one in part.columns})
     told = f"known below it: {', '.join(names)}" if names else "nothing was measured below it"
     over = _over_columns(root, name, operator, told)
     marks = [str(node.source.fingerprint()) for node in walk(over) if isinstance(node, plan.Read)]
@@ -320,15 +318,15 @@ def _one_order(root: Node, operator: str) -> None:
     if changing is not None:
         again = changing.line().partition("(")[0]
         raise PlanError(
-            f"{changing.line()} gives another order, or the elements again, in each pass, and {operator} goes by the order of one",
+            f"{changing.line()} gives another order, or the elements again, in each pass, and {operator} goes by the order of one pass",
             where=f"{operator}()",
-            fix=f"put {again}() after {operator}()" + (", or give it reshuffle_each_epoch=False" if again == "shuffle" else ""),
+            fix=f"put {again}() behind {operator}()" + (", or give it one order: reshuffle_each_epoch=False" if again == "shuffle" else ""),
         )
 
 
 def _over_columns(node: Node, name: str, operator: str, told: str) -> Node:
     """Return the plan over a column in the place of what was measured, without the maps between: its elements are the numbers."""
-    if isinstance(node, known.Measured) and name in node.columns:
+    if isinstance(node, known.Measure) and name in node.columns:
         return plan.Read(source=node.columns[name])
     if node.children and node.aligned:
         return _over_columns(node.children[0], name, operator, told)
@@ -336,6 +334,6 @@ def _over_columns(node: Node, name: str, operator: str, told: str) -> Node:
         raise PlanError(
             f"no number {name!r} is known of the elements of {node.line()}; {told}",
             where=f"{operator}(by={name!r})",
-            fix=f"call measure(folder, {name}=fn) before, with nothing but map, shuffle, shard, take, skip, concatenate and mix between",
+            fix="measure it below, with nothing but map, cache, shuffle, shard, take, skip, concatenate and mix between",
         )
     return node.with_children([_over_columns(child, name, operator, told) for child in node.children])

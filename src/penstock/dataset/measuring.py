@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 
 from penstock._contracts.policy import Policy, Replace, Retry, Skip, checked_policy, final
 from penstock._plan import check
-from penstock._plan import node as plan
-from penstock._plan.base import function_name, has_name, substituted, walk
+from penstock._plan.base import function_name, has_name, walk
 from penstock._plan.facts import identity, identity_with_files, known_length
 from penstock._storage.cache import held
 from penstock._storage.local import publish, sync_folder
@@ -58,7 +57,6 @@ def measure(
     num_workers: int | Literal["auto"] | None = None,
     executor: Literal["processes", "threads"] = "processes",
     on_error: Policy | None = None,
-    quarantine: str | os.PathLike[str] | None = None,
     progress: bool | Literal["always"] = False,
 ) -> Measures:
     """Compute numbers of each element of a dataset, in its first pass, and keep them in a folder.
@@ -75,7 +73,6 @@ def measure(
         executor: "processes", or "threads", for functions that cannot be sent to others.
         on_error: what is done about an element that fails: the dataset's own policy by default. `ps.Skip(...)` leaves it out: its numbers
             are 0, and the column of the failed marks it. A limit is for all of the dataset, a rate is judged at the end.
-        quarantine: a file that gets a line for each element that is left out, in place of the policy's own.
         progress: True draws a bar on stderr if that is a terminal; "always" writes elsewhere too.
 
     Returns:
@@ -92,7 +89,7 @@ def measure(
         BaseException: what a function raised, with a note that names it and the element; KeyboardInterrupt.
     """
     refuse_on_windows(_WHERE, "measure on another machine, whose files this one can read")
-    policy = _policy_of(dataset, on_error, quarantine)
+    policy = _policy_of(dataset, on_error)
     told = _checked(dataset, functions)
     length, path = known_length(dataset._root, _WHERE), _path_of(folder)
     known = identity(dataset._root, "")
@@ -113,11 +110,11 @@ def measure(
     return read_measures(path, known, length, told)
 
 
-def _policy_of(dataset: Any, on_error: Policy | None, quarantine: Any) -> Policy:
+def _policy_of(dataset: Any, on_error: Policy | None) -> Policy:
     """Return what is done about an element that fails.
 
     Raises:
-        PlanError: it is no policy, or one that puts another element in place of a failing one; a quarantine of one that skips nothing.
+        PlanError: it is no policy, or one that puts another element in place of a failing one.
     """
     if not isinstance(dataset, Dataset):
         raise PlanError(f"{dataset!r} is not a Dataset", where=_WHERE, fix="wrap it with ps.from_source or ps.from_arrays")
@@ -126,12 +123,7 @@ def _policy_of(dataset: Any, on_error: Policy | None, quarantine: Any) -> Policy
     for given in (last, *(final(own) for own in (getattr(node, "on_error", None) for node in walk(dataset._root)) if own is not None)):
         if isinstance(given, Replace):
             raise PlanError("Replace() would give an element the numbers of another", where=_WHERE, fix="use ps.Skip() or ps.Retry()")
-    if quarantine is None:
-        return policy
-    if not isinstance(last, Skip):
-        raise PlanError("quarantine= is for elements that are left out", where=_WHERE, fix="give on_error=ps.Skip()")
-    last = replace(last, quarantine=quarantine)
-    return replace(policy, then=last) if isinstance(policy, Retry) else last
+    return policy
 
 
 def _checked(dataset: Dataset, functions: Mapping[str, Number]) -> dict[str, str]:
@@ -141,7 +133,7 @@ def _checked(dataset: Dataset, functions: Mapping[str, Number]) -> dict[str, str
         PlanError: an argument cannot be used.
     """
     check.indexable(dataset._root, "measure", "measure before the filter")
-    if is_of_rank(dataset._root):
+    if check.is_of_rank(dataset._root):
         raise PlanError(
             "each rank would measure its own part, into the same folder",
             where=_WHERE,
@@ -253,7 +245,7 @@ class _Job:
         num_failed = sum(int(self._stored(part, FAILED).sum()) for part in self._parts[:done])
         if done < len(self._parts):
             begin = done * self._size
-            root = Dataset(leaving_out(self._dataset._root), self._dataset._options).skip(begin).enumerate(begin)
+            root = Dataset(check.leaving_out(self._dataset._root), self._dataset._options).skip(begin).enumerate(begin)
             ds = root.map(_Numbers(self._functions), name="measure").batch(math.gcd(self._size, _BATCH))
             shown = progress == "always" or (progress and sys.stderr and sys.stderr.isatty())
             bar = Progress("measuring", self._length - begin, unit="elements") if shown else nullcontext()
@@ -349,22 +341,6 @@ class _Job:
 
 def _save(chunk: dict[str, NDArray[Any]], file: BinaryIO) -> None:
     np.savez(file, **{_PREFIX + name: array for name, array in chunk.items()})  # type: ignore[arg-type]
-
-
-# -- running a part of a dataset for a job ------------------------------------------------------------------------------------------
-
-
-def leaving_out(root: plan.Node) -> plan.Node:
-    """Return a plan whose shards have what they have: what is skipped is left out, not replaced by another element of the shard."""
-    others: dict[plan.Node, plan.Node] = {}
-    for node in plan.shards_of(root):
-        others[node] = replace(node, child=substituted(node.child, others), equal_steps=False)
-    return substituted(root, others)
-
-
-def is_of_rank(root: plan.Node) -> bool:
-    """Tell whether a plan is the part of this process alone."""
-    return any(node.found for node in plan.shards_of(root))
 
 
 def for_part(policy: Policy) -> Policy:

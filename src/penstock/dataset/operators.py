@@ -543,6 +543,31 @@ class OrderMethods(Chaining):
             return self._with(self._root)  # which is as empty, and has a source
         return self._with(plan.Interleave(children=roots, name=function_name(fn), cycle_length=cycle or len(roots), block_length=block))
 
+    def as_completed(self) -> Dataset:
+        """Go on with the elements in the order in which they are finished: a slow one does not hold up those behind it.
+
+        For elements that wait: simulations, requests to a slow server. Give `feed(executor="threads", num_workers=...)` or an async
+        function, for otherwise one call is made at a time. What follows takes them as an ordinary stream, so a batch is full
+        as soon as enough of them are finished. Each element comes exactly once, and a saved state resumes exactly; which elements stand
+        together in a batch differs from run to run. The end of a pass waits for all of its elements.
+
+        Raises:
+            PlanError: after a batch, after an operator that counts elements behind a filter, flat_map or generator, in a branch, or twice.
+        """
+        check.as_completed(self._root)
+        return self._with(plan.AsCompleted(child=self._root))
+
+    def prefetch(self, buffer_size: int) -> Dataset:
+        """Keep at least `buffer_size` finished batches ahead of the consumer, if the byte budget allows it."""
+        if isinstance(buffer_size, int) and buffer_size == -1:
+            raise PlanError(
+                "buffer_size=-1 is not a whole number >= 0",
+                where="prefetch()",
+                fix="leave prefetch() out where tf.data has AUTOTUNE: a feed reads ahead by itself; or give buffer_size a number",
+            )
+        size = check.count_argument(buffer_size, "buffer_size", "prefetch")
+        return self._with(plan.Prefetch(child=self._root, buffer_size=size))
+
 
 def _ends(fractions: tuple[Any, ...], length: int) -> list[int]:
     """Return where each part of a split ends."""
@@ -569,8 +594,7 @@ def _ends(fractions: tuple[Any, ...], length: int) -> list[int]:
         )
     return ends
 
-
-# -- groups -----------------------------------------------------------------------------------------------------------------------
+    # -- groups -----------------------------------------------------------------------------------------------------------------------
 
 
 class GroupMethods(Chaining):

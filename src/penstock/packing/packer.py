@@ -17,12 +17,13 @@ from typing import Any, Literal
 
 from penstock._contracts.event import ElementLost, Event
 from penstock._contracts.policy import Policy, Replace, Skip, checked_policy, final
+from penstock._plan import check
 from penstock._plan.base import length_of
 from penstock._system.failing import add_note, text_of
 from penstock._system.process import refuse_on_windows
 from penstock._system.text import size_words
 from penstock.dataset.builder import Dataset
-from penstock.dataset.measuring import leaving_out, opened
+from penstock.dataset.measuring import opened
 from penstock.errors import PackError, PenstockError, PlanError, SourceError, SpecError, TooManySkipped
 from penstock.jobs import parallel_jobs
 from penstock.observe.progress import Progress
@@ -143,7 +144,7 @@ def _packing_of(dataset: Any, options: PackOptions, on_error: Policy | None) -> 
             where="pack(on_error=...)",
             fix="use ps.Skip() or ps.Retry()",
         )
-    root = leaving_out(dataset._root)
+    root = check.leaving_out(dataset._root)
     kind = _Positions if has_positions(root) else _Stream
     return kind(Dataset(root, dataset._options), options, policy)
 
