@@ -30,6 +30,7 @@ CALLS: dict[str, Any] = {
     "window": (2,),
     "prefetch": (2,),
     "bucket_by_length": (len, [2], [2, 2]),
+    "batch_by_cost": (int, 8),
     "pack_sequences": (8,),
     "rejection_resample": (int, [1, 1]),
     "interleave": (lambda number: ps.from_arrays(np.arange(2)),),
@@ -37,6 +38,7 @@ CALLS: dict[str, Any] = {
 OTHER_NAMES = {
     "mix": "sample_from_datasets",
     "bucket_by_length": "bucket_by_sequence_length",
+    "batch_by_cost": "none",
     "pack_sequences": "none",
     "shard_by_rank": "none",
     "as_completed": "none",
@@ -56,7 +58,7 @@ def test_each_row_is_a_method_with_exactly_these_arguments(signature: str) -> No
 
 def test_there_is_a_row_for_every_operator() -> None:
     nodes = {re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower() for kind in get_args(plan.AnyNode)} - {"pick", "read", "read_stream"}
-    assert nodes | {"shard_by_rank"} == set(NAMES)  # of the same node as shard
+    assert nodes | {"shard_by_rank", "batch_by_cost"} == set(NAMES)  # one of the same node as shard, one of known numbers
     assert len(NAMES) == len(set(NAMES))
 
 

@@ -64,9 +64,9 @@ from penstock._order.holding import BucketFold, BudgetFold, ConcatenateFold, Pac
 from penstock._order.mixing import interleaving
 from penstock._plan import known
 from penstock._plan import node as plan
-from penstock._plan.base import Node, groups_of
+from penstock._plan.base import Node, chain_of, groups_of, num_indexed, period_of
 from penstock._plan.check import rank_notes, reading_notes
-from penstock._plan.facts import chain_of, is_indexable, length_of, lines, num_indexed, passes_of, period_of, walk
+from penstock._plan.facts import is_indexable, length_of, lines, passes_of, walk
 from penstock.errors import PlanError
 
 __all__ = [

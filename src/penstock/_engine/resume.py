@@ -19,8 +19,8 @@ from penstock._order.arithmetic import INFINITE, shard_resume
 from penstock._order.chain import HoldingFold
 from penstock._order.folds import Fold, RepeatFold
 from penstock._order.runs import Runs
-from penstock._plan.base import Descent, Node, sources
-from penstock._plan.facts import ROOM, chain_of, components, counted_node, highest_number, is_indexable, length_of, lines, passes_of
+from penstock._plan.base import Descent, Node, chain_of, counted_node, sources
+from penstock._plan.facts import ROOM, components, highest_number, is_indexable, length_of, lines, passes_of
 from penstock._plan.node import Pick, Repeat, Shard, Skip, shards_of
 from penstock._plan.saved import (
     FORMAT,

@@ -1,7 +1,7 @@
 """Orders that known numbers decide: which elements are kept, and which of them become one row or batch. Pure.
 
-An order is planned window by window: a sum for each window says where its rows begin, and one window's plan has its rows. Windows are
-planned when they are asked for, and as many are kept as a fixed number of bytes holds.
+An order is worked out window by window: a sum for each window says where its rows begin, and the window says which elements they have.
+That is done when a window is asked for, and as many are kept as a fixed number of bytes holds.
 """
 
 from __future__ import annotations

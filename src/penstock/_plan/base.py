@@ -397,6 +397,37 @@ def length_of(node: Node) -> Length:
     return node.num_elements([length_of(child) for child in node.children])
 
 
+def chain_of(root: Node) -> list[Node]:
+    """List the nodes from the last branching (or the source) up to the root."""
+    out = [root]
+    while True:
+        below = out[-1].children
+        if len(below) != 1:
+            return out[::-1]
+        out.append(below[0])
+
+
+def num_indexed(chain: Sequence[Node]) -> int:
+    """Count the nodes of the first segment whose positions are arithmetic."""
+    start = max(place for place, node in enumerate(chain) if node.starts_chain)  # what a cache keeps is made at once
+    cuts = [place for place, node in enumerate(chain) if node.streams]
+    return next((place for place in cuts if place >= start), len(chain))
+
+
+def counted_node(root: Node) -> Node:
+    """Return the node whose elements the positions of a state count: the top of the first segment, or the stream itself."""
+    chain = [node for node in chain_of(root) if not node.is_hint]
+    return chain[max(0, num_indexed(chain) - 1)]
+
+
+def period_of(root: Node) -> int:
+    """Return the elements of one pass below an endless repeat, the longest of all such passes; 0 for a plan that ends."""
+    if length_of(root) != INFINITE:
+        return 0
+    passes = [length_of(node.children[0]) for node in walk(root) if node.num_passes is None]
+    return max((int(length) for length in passes if length and length != INFINITE), default=0)
+
+
 def never_ends(node: Node) -> bool:
     """Tell whether a pass of the plan has no end, also where its length is not known. A stream is taken to end."""
     return node.endless([never_ends(child) for child in node.children])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -18,9 +18,7 @@ from penstock.errors import LengthUnknown, PlanError
 __all__ = [
     "INFINITE",
     "ROOM",
-    "chain_of",
     "components",
-    "counted_node",
     "declared",
     "free_dimensions",
     "highest_number",
@@ -33,9 +31,7 @@ __all__ = [
     "length_of",
     "lines",
     "never_ends",
-    "num_indexed",
     "passes_of",
-    "period_of",
     "spec_of_plan",
     "unnamed",
     "walk",
@@ -97,40 +93,6 @@ def _highest(node: Node, epoch: int, position: int) -> int:
             found = (node.pass_below(epoch, below) + 1) * passes_of(child) - 1
         highest = max(highest, found)
     return max(highest, epoch)
-
-
-# -- positions --------------------------------------------------------------------------------------------------------------------
-
-
-def chain_of(root: Node) -> list[Node]:
-    """List the nodes from the last branching (or the source) up to the root."""
-    out = [root]
-    while True:
-        below = out[-1].children
-        if len(below) != 1:
-            return out[::-1]
-        out.append(below[0])
-
-
-def num_indexed(chain: Sequence[Node]) -> int:
-    """Count the nodes of the first segment whose positions are arithmetic."""
-    start = max(place for place, node in enumerate(chain) if node.starts_chain)  # what a cache keeps is made at once
-    cuts = [place for place, node in enumerate(chain) if node.streams]
-    return next((place for place in cuts if place >= start), len(chain))
-
-
-def counted_node(root: Node) -> Node:
-    """Return the node whose elements the positions of a state count: the top of the first segment, or the stream itself."""
-    chain = [node for node in chain_of(root) if not node.is_hint]
-    return chain[max(0, num_indexed(chain) - 1)]
-
-
-def period_of(root: Node) -> int:
-    """Return the elements of one pass below an endless repeat, the longest of all such passes; 0 for a plan that ends."""
-    if length_of(root) != INFINITE:
-        return 0
-    passes = [length_of(node.children[0]) for node in walk(root) if node.num_passes is None]
-    return max((int(length) for length in passes if length and length != INFINITE), default=0)
 
 
 # -- words ------------------------------------------------------------------------------------------------------------------------

@@ -208,7 +208,7 @@ class KnownMethods(Chaining):
             length: tokens per row.
             by: the name of the number of tokens that `measure` has found below. Rows then have positions. Each 65,536 sequences are
                 packed by best fit, which fills rows better than the open rows of `num_bins`. A row is short by a sequence that a policy
-                leaves out, and the others are as planned.
+                leaves out, and all others stay as they are.
             num_bins: open rows: a sequence goes whole into the first that has room; when none has, the fullest one is delivered (first
                 fit). A longer sequence than `length` is an error, one of no tokens is left out.
             split: put the sequences one after the other instead, and cut them where a row is full: no padding but in the last row of

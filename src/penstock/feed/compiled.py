@@ -16,8 +16,8 @@ from penstock._engine.placing import stays
 from penstock._engine.program import Policies, Program, SegmentPlan, in_completion_order
 from penstock._order.arithmetic import INFINITE
 from penstock._plan import check
-from penstock._plan.base import Node, SourceNode, length_of, walk
-from penstock._plan.facts import chain_of, lines
+from penstock._plan.base import Node, SourceNode, chain_of, length_of, walk
+from penstock._plan.facts import lines
 from penstock._plan.node import AsCompleted, Map, Shard
 from penstock.errors import PlanError
 
