@@ -29,6 +29,7 @@ SCRIPTS = (
     ("pack.py",),
     ("engine_cost.py",),
     ("mix.py",),
+    ("known.py",),
     ("policies.py",),
     ("state.py",),
     ("finalize_step.py",),

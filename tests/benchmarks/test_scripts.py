@@ -38,6 +38,7 @@ CLAIMS = {
     "pack": ["pack.py"],
     "engine_cost": ["engine_cost.py"],
     "mix": ["mix.py"],
+    "known": ["known.py"],
     "policies": ["policies.py", "--only", *POLICIES],
     "state": ["state.py"],
     "finalize_step": ["finalize_step.py"],
