@@ -57,20 +57,21 @@ def _known(run: rounds.Run) -> Any:
     import penstock as ps
 
     count = _count(run.size)
-    return ps.from_source(_Documents(count)).measure(_folder(count, run.root)).pack_sequences(_ROW, by="length")
+    return ps.from_source(_Documents(count)).measure(_folder(count, run.root))
 
 
 def _stream(run: rounds.Run) -> Any:
     import penstock as ps
 
-    return ps.from_source(_Documents(_count(run.size))).pack_sequences(_ROW)
+    return ps.from_source(_Documents(_count(run.size)))
 
 
-def _rank(rows: Callable[[rounds.Run], Any], num_ranks: int) -> Callable[[rounds.Run], dict[str, Any]]:
+def _rank(documents: Callable[[rounds.Run], Any], num_ranks: int) -> Callable[[rounds.Run], dict[str, Any]]:
     def measure(run: rounds.Run) -> dict[str, Any]:
-        dataset = rows(run)
+        given, is_known = documents(run), documents is _known
         begin = time.perf_counter()
-        most = min(1024, (len(dataset) if rows is _known else _count(run.size) // 6) // num_ranks - _WARM)
+        dataset = given.pack_sequences(_ROW, by="length" if is_known else None)
+        most = min(1024, (len(dataset) if is_known else _count(run.size) // 6) // num_ranks - _WARM)
         plan_ns = (time.perf_counter() - begin) / _count(run.size) * 1e9
         taken, seconds = 0, 0.0
         for rank in range(0, num_ranks, max(1, num_ranks // 8)):  # several, as one of many has few rows
@@ -80,7 +81,7 @@ def _rank(rows: Callable[[rounds.Run], Any], num_ranks: int) -> Callable[[rounds
                 start = time.perf_counter()
                 taken += sum(1 for _, _ in zip(range(most), feed, strict=False))
                 seconds += time.perf_counter() - start
-        return {"rate": taken / seconds, "row_us": seconds / taken * 1e6, **({"plan_ns": plan_ns} if rows is _known else {})}
+        return {"rate": taken / seconds, "row_us": seconds / taken * 1e6, **({"plan_ns": plan_ns} if is_known else {})}
 
     return measure
 
