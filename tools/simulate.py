@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -204,6 +205,54 @@ def run_with_failures(cluster: Cluster, worlds: list[int], steps: int) -> list[i
     return seen
 
 
+def document(number: int) -> dict[str, Any]:
+    """Return a document whose length depends on its number."""
+    return {"tokens": np.full(1 + number * 2654435761 % 61, number, np.int64)}
+
+
+def document_length(element: dict[str, Any]) -> int:
+    """Count the tokens of a document."""
+    return len(element["tokens"])
+
+
+def packed_runs(num_trials: int, most_ranks: int, documents: int) -> Table:
+    """Run packed rows on changing numbers of ranks, all of which are killed between and go on from the state of rank 0."""
+    chance, lost, repeated, uneven, moved = random.Random(1), 0, 0, 0, 0
+    with TemporaryDirectory() as folder:
+        measured = numbers(documents).map(document).measure(folder, num_workers=0, length=document_length)
+        rows = measured.pack_sequences(64, by="length").shuffle(seed=7)
+        for _ in range(num_trials):
+            worlds = [round(2 ** chance.uniform(0, math.log2(most_ranks))) for _ in range(chance.randint(1, 3))] + [1]
+            seen, state = list[int](), None
+            for place, ranks in enumerate(worlds):
+                steps = None if place == len(worlds) - 1 else chance.randint(0, max(1, len(rows) // (3 * ranks)))
+                counts, states = set[int](), list[dict[str, Any]]()
+                for rank in range(ranks):
+                    with rows.shard_by_rank(rank=rank, num_ranks=ranks).feed(executor="inline") as feed:
+                        if state is not None:
+                            feed.load_state_dict(state)
+                        found = [int(row["tokens"][0]) for row in itertools.islice(feed, steps)]
+                        states.append(feed.state_dict())
+                    counts.add(len(found))
+                    seen += found
+                uneven += len(counts) > 1
+                state = states[0]
+                moved += 1
+            repeated += len(seen) - len(set(seen))
+            lost += len(rows) - len(set(seen))
+    return [
+        {
+            "trials": num_trials,
+            "most ranks": most_ranks,
+            "rows": len(rows),
+            "runs that were killed": moved - num_trials,
+            "rows lost": lost,
+            "rows repeated": repeated,
+            "runs with unequal steps": uneven,
+        }
+    ]
+
+
 def slow_nodes(cluster: Cluster, steps: int = 100) -> Table:
     """Virtual seconds of synchronous steps: each step waits for the slowest node, whose time varies by 5 %."""
     rows: Table = []
@@ -355,6 +404,7 @@ def report(cluster: Cluster) -> dict[str, Table]:
         "Size of a saved state (measured)": states([10**4, 10**5] if small else [10**6, 10**9, 10**12]),
         "Plan and start (measured, ranks sampled)": starts(cluster),
         "Failure and move (work counted in states, seconds on the virtual clock)": moves(cluster, 7 if small else 150),
+        "Packed rows on changing numbers of ranks (measured)": packed_runs(*((5, 16, 300) if small else (1000, 1024, 4_000))),
         "Slowest node (simulated)": slow_nodes(cluster),
         "Uneven workers of one feed (real scheduler, virtual clock)": uneven_workers(
             [4] if small else [16, 256], 40.0 if small else 5000.0
