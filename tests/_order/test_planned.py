@@ -36,6 +36,9 @@ class Known:
         found: Ints = self.numbers[positions]
         return found
 
+    def describe(self, position: int) -> str:
+        return f"element {position}"
+
 
 def rows_of(order: PlannedOrder) -> list[list[int]]:
     """List the elements of all rows, asked for at once; each row alone has the same."""
@@ -165,8 +168,8 @@ def test_a_window_that_is_not_kept_is_planned_again(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     ("order", "words"),
     [
-        (lambda known: PackedOrder(known, 40, 8), r"element 33 has 9, and 8 is the most"),
-        (lambda known: BudgetOrder(known, 40, 10, 8, 4), r"element 33 has 12, and 10 is the most"),
+        (lambda known: PackedOrder(known, 40, 8), r"element 33 is 9, and 8 is the most"),
+        (lambda known: BudgetOrder(known, 40, 10, 8, 4), r"element 33 is 12, and 10 is the most"),
     ],
 )
 def test_an_element_that_fits_no_row_is_named(order: Callable[[Known], PlannedOrder], words: str) -> None:

@@ -162,6 +162,30 @@ def test_elements_that_could_not_be_measured_are_left_out(tmp_path: Path) -> Non
     assert again.pack_sequences(ROW, by="length")[3].keys() == measured.pack_sequences(ROW, by="length")[3].keys()
 
 
+def test_what_is_kept_of_other_numbers_or_another_padding_is_not_used(measured: ps.Dataset, tmp_path: Path) -> None:
+    other = documents().measure(tmp_path / "other", num_workers=0, keep=lambda element: not is_kept(element))
+    list(measured.filter(by="keep").cache(tmp_path / "kept"))
+    found = contents(other.filter(by="keep").cache(tmp_path / "kept"))
+    assert found == contents(documents().filter(lambda element: not is_kept(element)))
+    for value in (1, 9):
+        ds = measured.bucket_by_length(by="length", bucket_boundaries=[8], bucket_batch_sizes=[4, 2], padding_values=value)
+        assert f"padding_values={value}" in ds._root.line(saved=True)
+        assert ds._root.identity() == ds._root.line(saved=True)
+
+
+def test_an_element_that_fits_no_row_is_named_as_it_was_measured(measured: ps.Dataset) -> None:
+    with pytest.raises(SpecError, match=r"number \d+ of column 'length' is"):
+        len(measured.sort_window("length", 50).filter(by="length").batch_by_cost("length", max(LENGTHS) - 1))
+
+
+def test_a_lost_column_is_an_error_of_the_source_in_worker_processes_too(tmp_path: Path) -> None:
+    ds = documents().measure(tmp_path / "numbers", num_workers=0, length=length).pack_sequences(ROW, by="length")
+    assert len(ds)
+    (tmp_path / "numbers" / "length.i4").unlink()
+    with ds.feed(num_workers=1, executor="processes") as feed, pytest.raises(ps.errors.SourceError, match="is lost"):
+        list(feed)
+
+
 def test_a_state_of_other_numbers_is_refused(measured: ps.Dataset, tmp_path: Path) -> None:
     other = documents().measure(tmp_path / "other", num_workers=0, length=lambda element: length(element) + 1, keep=is_kept)
     with measured.filter(by="keep").pack_sequences(2 * ROW, by="length").feed(executor="inline") as feed:
@@ -181,7 +205,12 @@ REFUSED: dict[str, tuple[Callable[[ps.Dataset], Any], str]] = {
     "nothing measured": (lambda ds: documents().filter(by="keep"), "nothing was measured below it"),
     "batches between": (lambda ds: ds.batch(2).filter(by="keep"), r"of the elements of batch\(2\)"),
     "a stream": (lambda ds: ds.filter(is_kept).pack_sequences(ROW, by="length"), "positions that are known"),
-    "a function too": (lambda ds: ds.filter(is_kept, by="keep"), "leave one of them out"),
+    "a function too": (lambda ds: ds.filter(is_kept, by="keep"), "leave one out"),
+    "a policy of no function": (lambda ds: ds.filter(by="keep", on_error=ps.Skip()), "on_error and by="),
+    "ranks below": (lambda ds: ds.shard_by_rank(rank=0, num_ranks=2).filter(by="keep"), r"put shard_by_rank\(\) behind filter"),
+    "ranks that measure": (lambda ds: ds.shard_by_rank(rank=0, num_ranks=2).measure("x", n=length), "each rank would measure its own part"),
+    "an option that is none": (lambda ds: ds.measure("x", workers=2), "takes any other name as that of a function, workers="),
+    "a lambda below": (lambda ds: documents().map(lambda e: e).measure("x", n=length), "give version="),
     "neither": (lambda ds: ds.filter(), "filter"),
     "a row that is too short": (lambda ds: len(ds.pack_sequences(2, by="length")), "and 2 is the most"),
     "a budget that is too small": (lambda ds: len(ds.batch_by_cost("length", 2)), "and 2 is the most"),

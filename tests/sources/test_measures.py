@@ -97,7 +97,7 @@ def test_numbers_of_something_else_are_refused(folder: Path, tmp_path: Path) -> 
     cases: list[tuple[Any, type[PenstockError], str]] = [
         (lambda: read(tmp_path / "none"), SourceError, "no numbers of a dataset are here"),
         (lambda: read(tmp_path / "begun"), SourceError, "not complete: measuring was begun, and has not ended"),
-        (lambda: read(folder, count=46), PlanError, "measured for another dataset: its dataset differ"),
+        (lambda: read(folder, count=46), PlanError, "measured for another dataset: other dataset"),
         (lambda: read(folder, length=46), PlanError, "numbers of 45 elements are here, and the dataset has 46"),
     ]
     for call, kind, words in cases:

@@ -7,8 +7,8 @@ That is done when a window is asked for, and as many are kept as a fixed number 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,11 +21,21 @@ from penstock.errors import SpecError
 __all__ = ["BucketedOrder", "BudgetOrder", "CutOrder", "FilteredOrder", "PackedOrder", "PlannedOrder", "PlannedRows", "SortedOrder"]
 
 Ints = NDArray[np.int64]
-Numbers = Callable[[Ints], Ints]
-"""Returns the known number of each element at some positions."""
+
+
+class Numbers(Protocol):
+    """The known number of each element, by position."""
+
+    def __call__(self, positions: Ints) -> Ints:
+        """Return the numbers of the elements at some positions."""
+
+    def describe(self, position: int) -> str:
+        """Say which element stands at a position."""
+
 
 _WINDOW = 65_536
 _MOST_BYTES = 64 << 20
+_MOST_IN_ALL = 1 << 62
 
 
 class PlannedRows(NamedTuple):
@@ -129,9 +139,16 @@ class PlannedOrder(ABC):
         kept = self._kept
         if (found := kept.get(window)) is None:
             found = kept[window] = self._planned(window)
-            for oldest in list(kept)[: max(0, len(kept) - max(1, _MOST_BYTES // max(1, found.num_bytes)))]:
-                kept.pop(oldest, None)
+            if len(kept) > max(1, _MOST_BYTES // max(1, found.num_bytes)):
+                for oldest in list(kept)[: -(-len(kept) // 2)]:
+                    kept.pop(oldest, None)
         return found
+
+    def _check_most(self, window: int, numbers: Ints, most: int, where: str, fix: str) -> None:
+        over = np.flatnonzero(numbers > most)
+        if len(over):
+            what = self._numbers.describe(self._borders(window)[0] + int(over[0]))
+            raise SpecError(f"{what} is {int(numbers[over[0]])}, and {most} is the most", where=where, fix=fix)
 
     @abstractmethod
     def _planned(self, window: int) -> _Window:
@@ -149,14 +166,19 @@ class FilteredOrder(PlannedOrder):
 
 
 class SortedOrder(PlannedOrder):
-    """All elements; each `window` of them by their numbers, equal ones in their order."""
+    """All elements; each `size` of them by their numbers, equal ones in their order."""
+
+    def __init__(self, numbers: Numbers, num_elements: int, size: int) -> None:
+        super().__init__(numbers, num_elements, size * max(1, _WINDOW // size))
+        self._size = size
 
     def _count(self, window: int) -> int:
         begin, end = self._borders(window)
         return end - begin
 
     def _planned(self, window: int) -> _Window:
-        return _Window(self._borders(window)[0], np.argsort(self._in_window(window), kind="stable").astype(np.uint32), None)
+        numbers = self._in_window(window)
+        return _Window(self._borders(window)[0], np.lexsort((numbers, np.arange(len(numbers)) // self._size)).astype(np.uint32), None)
 
 
 class PackedOrder(PlannedOrder):
@@ -177,7 +199,7 @@ class PackedOrder(PlannedOrder):
 
     def _planned(self, window: int) -> _Window:
         first, sizes = self._borders(window)[0], self._in_window(window)
-        _check_most(sizes, self._capacity, first, "pack_sequences(by=...)", "give longer rows, or split=True")
+        self._check_most(window, sizes, self._capacity, "pack_sequences(by=...)", "give longer rows, or split=True")
         places = np.flatnonzero(sizes)
         return _by_row(first, places, kernels.best_fit(sizes[places], self._capacity))
 
@@ -191,7 +213,8 @@ class BudgetOrder(PlannedOrder):
 
     def _planned(self, window: int) -> _Window:
         first, costs = self._borders(window)[0], self._in_window(window)
-        _check_most(-(-costs // self._multiple) * self._multiple, self._most, first, "batch_by_cost()", "raise max_cost, or filter it out")
+        rounded = -(-costs // self._multiple) * self._multiple
+        self._check_most(window, rounded, self._most, "batch_by_cost()", "raise max_cost, or filter it out")
         members, sizes = list[int](), list[int]()
         for begin in range(0, len(costs), self._pool):
             for batch in budget_batches(costs[begin : begin + self._pool].tolist(), self._most, self._multiple):
@@ -276,6 +299,8 @@ class CutOrder(PlannedOrder):
         """Return the sum of all sizes before each window, and of all."""
         if self._totals is None:
             sums = [int(self._in_window(window).sum()) for window in range(self._num_windows)]
+            if sum(sums) > _MOST_IN_ALL:
+                raise SpecError(f"the elements have {sum(sums)} in all", where="pack_sequences(by=...)", fix="measure numbers of tokens")
             self._totals = np.cumsum([0, *sums], dtype=np.int64)
         return self._totals
 
@@ -302,13 +327,6 @@ class CutOrder(PlannedOrder):
             counts.append(count)
         none = np.empty((0, 3), np.int64)
         return PlannedRows(np.concatenate([*places, none[:, 0]]), counts, np.concatenate([*parts, none]))
-
-
-def _check_most(numbers: Ints, most: int, first: int, where: str, fix: str) -> None:
-    over = np.flatnonzero(numbers > most)
-    if len(over):
-        place = int(over[0])
-        raise SpecError(f"element {first + place} has {int(numbers[place])}, and {most} is the most", where=where, fix=fix)
 
 
 def _by_row(first: int, places: Ints, rows: Ints) -> _Window:

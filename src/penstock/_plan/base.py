@@ -346,8 +346,7 @@ class GroupNode(UnaryNode):
         return ", drop_remainder=True" if self.drop_remainder else ""
 
     def _padding_words(self, padded_shapes: Any, padding_values: Any) -> str:
-        given = (("padded_shapes", padded_shapes), ("padding_values", padding_values))
-        return self._drop_words() + "".join(f", {name}={value!r}" for name, value in given if value is not None)
+        return self._drop_words() + padding_words(padded_shapes, padding_values)
 
     def stacked_spec(self, of: Callable[[Node], Any], size: int, stride: int) -> Any:
         """Return the spec of `size` elements, each `stride` behind the last: their number is that of the first group, None for unknown."""
@@ -357,6 +356,12 @@ class GroupNode(UnaryNode):
         elif length is not None:
             rows = min(size, -(-int(length) // stride))
         return map_leaves(lambda leaf: ArraySpec((rows, *leaf.shape), leaf.dtype), of(self.child))
+
+
+def padding_words(padded_shapes: Any, padding_values: Any) -> str:
+    """Return the arguments that say how arrays are padded, as they stand in a line; nothing for those that are not given."""
+    given = (("padded_shapes", padded_shapes), ("padding_values", padding_values))
+    return "".join(f", {name}={value!r}" for name, value in given if value is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

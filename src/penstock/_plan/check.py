@@ -101,7 +101,7 @@ def instead_of_by(fn: Any, name: str, operator: str) -> None:
     """Refuse a function beside `by=`."""
     if fn is not None:
         raise PlanError(
-            f"{name} and by= are given, and both say the number of an element", where=f"{operator}()", fix="leave one of them out"
+            f"{name} and by= are given, and {name} is for elements whose numbers are not known", where=f"{operator}()", fix="leave one out"
         )
 
 
@@ -182,10 +182,11 @@ def shares_argument(values: Any, name: str, operator: str, count: int | None = N
     return tuple(share / sum(shares) for share in shares)
 
 
-def callable_argument(fn: Any, operator: str) -> None:
+def callable_argument(fn: Any, operator: str, *, where: str = "") -> None:
     """Refuse what cannot be called."""
     if not callable(fn):
-        raise PlanError(f"{fn!r} is not callable", where=f"{operator}()", fix=f"give {operator} a function that takes one element")
+        where = where or f"{operator}()"
+        raise PlanError(f"{fn!r} is not callable", where=where, fix=f"give {operator} a function that takes one element")
 
 
 def no_rng(fn: Any, operator: str) -> None:

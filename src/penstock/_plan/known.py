@@ -44,8 +44,11 @@ class PlannedNode(UnaryNode):
     def line(self, *, saved: bool = False) -> str:
         return f"{self.words}{f' of {self.mark}' if saved else ''}"
 
+    def identity(self) -> str:
+        return self.line(saved=True)
+
     def values(self) -> tuple[Any, ...]:
-        return type(self).__name__, 1, self.words, self.mark
+        return type(self).__name__, 1, self.line(saved=True)
 
     def num_elements(self, below: Sequence[Length]) -> Length:
         return len(self.order)
@@ -88,9 +91,6 @@ class PlannedBatches(PlannedNode):
     padded_shapes: Any
     padding_values: Any
     multiple: int
-
-    def values(self) -> tuple[Any, ...]:
-        return (*PlannedNode.values(self), self.padded_shapes, self.padding_values)
 
     def group_starts(self) -> Ints | None:
         return np.unique(self.order.starts)

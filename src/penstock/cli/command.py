@@ -116,6 +116,7 @@ def _add_measure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--column", action="append", default=[], metavar="NAME=MODULE:FUNCTION", help="a number or boolean of each element; may be repeated"
     )
+    parser.add_argument("--version", default="", help="of the functions: another one after a change of what one does")
     parser.add_argument("--num-workers", type=_workers, default="auto", metavar="N", help='processes, or "auto" (default): one per CPU')
     parser.add_argument(
         "--on-error", choices=("raise", "skip"), default="raise", help="what becomes of a bad element (default: %(default)s)"

@@ -210,6 +210,7 @@ def numbers(arguments: argparse.Namespace) -> int:
         num_workers=arguments.num_workers,
         on_error=Skip() if arguments.on_error == "skip" else Raise(),
         progress=True,
+        version=arguments.version,
     )
     screen = Screen(sys.stdout, name_columns=14)
     screen.line(f"{_MEASURE} {arguments.source}")

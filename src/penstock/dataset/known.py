@@ -13,8 +13,8 @@ from penstock._contracts.policy import Policy
 from penstock._order.arithmetic import INFINITE
 from penstock._plan import check, known
 from penstock._plan import node as plan
-from penstock._plan.base import Ints, Node, function_name, length_of, walk
-from penstock._plan.facts import identity, known_length
+from penstock._plan.base import Ints, Node, function_name, length_of, padding_words, walk
+from penstock._plan.facts import known_length
 from penstock.dataset.operators import Chaining, check_function, check_padding, check_padding_value
 from penstock.errors import PlanError
 
@@ -36,6 +36,7 @@ class KnownMethods(Chaining):
         executor: Literal["processes", "threads"] = "processes",
         on_error: Policy | None = None,
         progress: bool = False,
+        version: str = "",
         **functions: Callable[[Any], int | bool],
     ) -> Dataset:
         """Compute named numbers of each element once, keep them in a folder, and return the same dataset, which knows them.
@@ -56,23 +57,27 @@ class KnownMethods(Chaining):
             executor: "processes", or "threads" for functions that let go of the interpreter lock.
             on_error: what happens to an element that fails; `ps.Skip()` leaves it out of what this returns.
             progress: whether to print how far it is.
+            version: of the functions, which are known by their names: give another one, and another folder, after a change of what one
+                does. A folder of another version is refused.
             **functions: each returns a whole number >= 0 of an element, or a bool.
 
         Raises:
-            PlanError: the elements have no positions, or another order in each pass.
-            SourceError: the folder holds the numbers of another dataset, or is damaged.
+            PlanError: the elements have no positions, or another order in each pass; the folder holds the numbers of another dataset,
+                function or version.
+            SourceError: the folder is not complete, or damaged.
             SpecError: a function returns something else.
         """
-        from penstock.dataset.measuring import measure
+        from penstock.dataset.measuring import measure, sameness
         from penstock.sources.measures import read_measures
 
         check.indexable(self._root, "measure", "measure before the filter, flat_map or generator")
         _one_order(self._root, "measure")
+        _no_ranks(self._root, "measure", "each rank would measure its own part, into the same folder")
         if functions:
-            options: dict[str, Any] = {"executor": executor, "on_error": on_error, "progress": progress}
+            options: dict[str, Any] = {"executor": executor, "on_error": on_error, "progress": progress, "version": version}
             found = measure(cast("Dataset", self), folder, functions, num_workers=num_workers, **options)
         else:
-            found = read_measures(folder, identity(self._root, ""), known_length(self._root, "measure()"))
+            found = read_measures(folder, sameness(self._root, version), known_length(self._root, "measure()"))
         measured = self._with(known.Measure(child=self._root, columns=found.columns))
         if found.failed is None:
             return measured
@@ -138,7 +143,8 @@ class KnownMethods(Chaining):
         check.shared_workers(self._root, "batch_by_cost")
         numbers, mark = numbers_of(self._root, cost, "batch_by_cost")
         order = BudgetOrder(numbers, int(length_of(self._root) or 0), most, size, multiple)
-        words = f"batch_by_cost({cost!r}, {most}, pool={size}, pad_to_multiple_of={multiple})"
+        padding = padding_words(padded_shapes, padding_values)
+        words = f"batch_by_cost({cost!r}, {most}, pool={size}, pad_to_multiple_of={multiple}{padding})"
         return self._with(known.PlannedBatches(order=order, words=words, mark=mark, **given))
 
     def bucket_by_length(
@@ -257,7 +263,8 @@ def _bucketed(node: plan.BucketByLength, by: str) -> Node:
     numbers, mark = numbers_of(node.child, by, "bucket_by_length")
     num_elements = int(length_of(node.child) or 0)
     order = BucketedOrder(numbers, num_elements, node.boundaries, node.batch_sizes, drops=node.drop_remainder)
-    words = f"bucket_by_length(by={by!r}, {list(node.boundaries)}, {list(node.batch_sizes)}{', drop_remainder=True' * node.drop_remainder})"
+    padding = ", drop_remainder=True" * node.drop_remainder + padding_words(node.padded_shapes, node.padding_values)
+    words = f"bucket_by_length(by={by!r}, {list(node.boundaries)}, {list(node.batch_sizes)}{padding})"
     return known.PlannedBatches(
         child=node.child,
         order=order,
@@ -276,17 +283,24 @@ class _Numbers:
     chain: ChainOp
     inverted: bool = False
 
+    def describe(self, position: int) -> str:
+        """Say where a number comes from."""
+        return self.chain.where(0, position)
+
     def __call__(self, positions: Ints) -> Ints:
+        from penstock._ops.block import ElementFailed
         from penstock._ops.worker import WorkerContext
 
         if not len(positions):
             return positions
-        block = self.chain.run(np.zeros(len(positions), np.int64), positions, WorkerContext(0))
-        numbers = block.columns()[0]
+        try:
+            numbers = self.chain.run(np.zeros(len(positions), np.int64), positions, WorkerContext(0)).columns()[0]
+        except ElementFailed as failed:
+            raise failed.error from None
         return 1 - numbers if self.inverted else numbers
 
 
-def numbers_of(root: Node, name: str, operator: str) -> tuple[Callable[[Ints], Ints], str]:
+def numbers_of(root: Node, name: str, operator: str) -> tuple[_Numbers, str]:
     """Return what gives the number `name` of elements by position, and a check sum of all numbers that it looks at.
 
     Raises:
@@ -294,6 +308,7 @@ def numbers_of(root: Node, name: str, operator: str) -> tuple[Callable[[Ints], I
     """
     check.indexable(root, operator, "measure it, and go by what was measured: ds.measure(folder, name=fn)")
     _one_order(root, operator)
+    _no_ranks(root, operator, "each rank would then make its own number of steps, and wait for the others for ever")
     if length_of(root) == INFINITE:
         raise PlanError(
             "the dataset has no end, so what comes behind its last element is not known",
@@ -321,6 +336,15 @@ def _one_order(root: Node, operator: str) -> None:
             f"{changing.line()} gives another order, or the elements again, in each pass, and {operator} goes by the order of one pass",
             where=f"{operator}()",
             fix=f"put {again}() behind {operator}()" + (", or give it one order: reshuffle_each_epoch=False" if again == "shuffle" else ""),
+        )
+
+
+def _no_ranks(root: Node, operator: str, why: str) -> None:
+    if any(shard.even is not None for shard in plan.shards_of(root)):
+        raise PlanError(
+            f"{operator} stands after shard_by_rank: {why}",
+            where=f"{operator}() after shard_by_rank()",
+            fix=f"put shard_by_rank() behind {operator}(): each rank then computes its own elements only",
         )
 
 

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from penstock._contracts.policy import Policy, Replace, Retry, Skip, checked_policy, final
 from penstock._plan import check
-from penstock._plan.base import function_name, has_name, walk
-from penstock._plan.facts import identity, identity_with_files, known_length
+from penstock._plan.base import Node, function_name, has_name, walk
+from penstock._plan.facts import identity, identity_with_files, known_length, lines, unnamed
 from penstock._storage.cache import held
 from penstock._storage.local import publish, sync_folder
 from penstock._system.failing import add_note
@@ -58,6 +58,7 @@ def measure(
     executor: Literal["processes", "threads"] = "processes",
     on_error: Policy | None = None,
     progress: bool | Literal["always"] = False,
+    version: str = "",
 ) -> Measures:
     """Compute numbers of each element of a dataset, in its first pass, and keep them in a folder.
 
@@ -67,12 +68,13 @@ def measure(
     Args:
         dataset: its positions are known before reading, and it has an end.
         folder: it is made when it is not there.
-        functions: by name of a column. Each takes an element and returns a whole number in 0..2**63-1 or a boolean. Functions, here and
+        functions: by name of a column. Each takes an element and returns a whole number in 0..2**46-1 or a boolean. Functions, here and
             in the dataset, are known again by their names; lambdas and the like, here, by source text and values too.
         num_workers: how many at once; None or "auto" is one per available CPU, 0 computes in the caller's thread.
         executor: "processes", or "threads", for functions that cannot be sent to others.
         on_error: what is done about an element that fails: the dataset's own policy by default. `ps.Skip(...)` leaves it out: its numbers
             are 0, and the column of the failed marks it. A limit is for all of the dataset, a rate is judged at the end.
+        version: of the functions, as `cache(version=)` has it: give another one after a change of what one does.
         progress: True draws a bar on stderr if that is a terminal; "always" writes elsewhere too.
 
     Returns:
@@ -92,7 +94,7 @@ def measure(
     policy = _policy_of(dataset, on_error)
     told = _checked(dataset, functions)
     length, path = known_length(dataset._root, _WHERE), _path_of(folder)
-    known = identity(dataset._root, "")
+    known = sameness(dataset._root, version)
     if os.path.exists(os.path.join(path, RECORD)):
         return read_measures(path, known, length, told)
     os.makedirs(path, exist_ok=True)
@@ -100,7 +102,7 @@ def measure(
     with held(os.path.join(path, _LOCK)):
         if not os.path.exists(os.path.join(path, RECORD)):  # another job had the lock, and has made it
             job = _Job(path, dataset, dict(functions), length, policy)
-            job.prepare(told)
+            job.prepare(told, version)
             workers = {
                 "num_workers": "auto" if num_workers is None else num_workers,
                 "executor": executor if num_workers != 0 else "inline",
@@ -145,9 +147,9 @@ def _checked(dataset: Dataset, functions: Mapping[str, Number]) -> dict[str, str
     for name, function in functions.items():
         if not isinstance(name, str) or not name.isidentifier() or name == FAILED:
             raise PlanError(f"{name!r} is no name of a column", where=_WHERE, fix=f"give an identifier other than {FAILED!r}")
-        check.callable_argument(function, _WHERE)
+        check.callable_argument(function, f"measure, which takes any other name as that of a function, {name}=", where=_WHERE)
         check.no_async(function, _WHERE)
-        told[name] = f"{getattr(function, '__module__', '')}.{function_name(function)}"
+        told[name] = function_name(function)
         if not has_name(function):
             try:
                 told[name] += f" {digest_of(function, sources=True)}"
@@ -158,6 +160,27 @@ def _checked(dataset: Dataset, functions: Mapping[str, Number]) -> dict[str, str
                     fix="use a plain function with a name",
                 ) from error
     return told
+
+
+def sameness(root: Node, version: str) -> dict[str, Any]:
+    """Return a JSON-able record of what was measured: the lines of the plan as a saved state has them, and the fingerprints of the data.
+
+    Raises:
+        PlanError: a function of the dataset has no name that could tell it from another one.
+    """
+    nameless = None if version else unnamed(root)
+    if nameless is not None:
+        raise PlanError(
+            f"numbers are found again by the names of functions, and {function_name(nameless[0])} says too little: a lambda, a partial "
+            "and a function or method with values of its own look the same whatever they do",
+            where=f"{_WHERE} behind map({nameless[1]})",
+            fix="use a plain function with a name, or give version=, and another one after each change",
+        )
+    return {**identity(root, version), "plan": lines(root, saved=True)}
+
+
+def _with_files(root: Node, version: str) -> dict[str, Any]:
+    return {**identity_with_files(root, version), **sameness(root, version)}
 
 
 def _path_of(folder: str | os.PathLike[str]) -> str:
@@ -190,11 +213,11 @@ class _Numbers:
             except Exception as error:
                 add_note(error, f"penstock: measuring {name!r} of element {number}, with {function_name(function)}")
                 raise
-            if not isinstance(value, (bool, np.bool_, int, np.integer)) or not 0 <= int(value) < 2**63:
+            if not isinstance(value, (bool, np.bool_, int, np.integer)) or not 0 <= int(value) < 2**46:
                 raise SpecError(
                     f"{function_name(function)} returned {value!r}, of type {type(value).__name__}",
                     where=f"measure({name}=...), element {number}",
-                    fix="return a whole number in 0..2**63-1, or a boolean",
+                    fix="return a whole number in 0..2**46-1, or a boolean",
                 )
             values.append(value)
         return np.array((number, *values, *(isinstance(value, (bool, np.bool_)) for value in values)), np.int64)
@@ -207,13 +230,13 @@ class _Job:
         self._path, self._work = path, os.path.join(path, WORK)
         self._dataset, self._functions, self._length, self._policy = dataset, functions, length, policy
 
-    def prepare(self, told: dict[str, str]) -> None:
+    def prepare(self, told: dict[str, str], version: str) -> None:
         """Begin, or go on with what an earlier job has left; the size of a chunk is then its own.
 
         Raises:
             PlanError: it was of another dataset or other functions.
         """
-        self._inputs = digests(identity_with_files(self._dataset._root, ""))
+        self._inputs, self._version = digests(_with_files(self._dataset._root, version)), version
         run: dict[str, Any] = {**self._inputs, "form": FORM, "length": self._length, "functions": told, "chunk_size": CHUNK_SIZE}
         path = os.path.join(self._work, _RUN)
         if os.path.exists(path):
@@ -222,7 +245,7 @@ class _Job:
             others = different(found, run)
             if others:
                 raise PlanError(
-                    f"the folder holds an unfinished measuring of something else: its {' and '.join(others)} differ",
+                    f"the folder holds an unfinished measuring of something else: other {' and '.join(others)}",
                     where=f"measure() into {self._path!r}",
                     fix=f"give what it was begun with, or another folder; or remove {self._work!r}",
                 )
@@ -257,7 +280,7 @@ class _Job:
                     if drawn is not None:
                         drawn.advance(len(chunk[FAILED]))
         self._check_losses(num_failed, at_end=True)
-        if digests(identity_with_files(self._dataset._root, "")) != self._inputs:
+        if digests(_with_files(self._dataset._root, self._version)) != self._inputs:
             raise SourceError(
                 "an input file changed while it was measured: it has another size, time or inode than at the beginning",
                 where=f"measure() into {self._path!r}",

@@ -177,7 +177,8 @@ class ElementMethods(Chaining):
         if by is not None:
             from penstock.dataset.known import filtered
 
-            check.instead_of_by(fn, "fn", "filter")
+            for argument, given in (("fn", fn), ("name", name), ("on_error", on_error)):
+                check.instead_of_by(given, argument, "filter")
             return self._with(filtered(self._root, by))
         check_function(fn, "filter")
         assert fn is not None

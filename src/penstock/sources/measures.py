@@ -184,12 +184,16 @@ def read_measures(
     record = read_record(os.path.join(path, RECORD))
     others = different(record["identity"], digests(identity))
     if others:
-        raise PlanError(f"the numbers were measured for another dataset: its {' and '.join(others)} differ", where=path, fix=_REMOVE)
+        raise PlanError(f"the numbers were measured for another dataset: other {' and '.join(others)}", where=path, fix=_REMOVE)
     if record["length"] != length:
         raise PlanError(f"numbers of {record['length']} elements are here, and the dataset has {length}", where=path, fix=_REMOVE)
     for name, function in (functions or {}).items():
         if name not in record["columns"]:
-            raise PlanError(f"there is no column {name!r}, only {', '.join(record['columns'])}", where=path, fix=_REMOVE)
+            raise PlanError(
+                f"there is no column {name!r}, only {', '.join(record['columns'])}",
+                where=path,
+                fix="measure it into another folder: call measure() twice, one behind the other",
+            )
         if record["columns"][name]["function"] != function:
             was = record["columns"][name]["function"]
             raise PlanError(f"column {name!r} was measured with another function: {was}, now {function}", where=path, fix=_REMOVE)
