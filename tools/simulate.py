@@ -225,7 +225,7 @@ def packed_runs(num_trials: int, most_ranks: int, documents: int) -> Table:
             worlds = [round(2 ** chance.uniform(0, math.log2(most_ranks))) for _ in range(chance.randint(1, 3))] + [1]
             seen, state = list[int](), None
             for place, ranks in enumerate(worlds):
-                steps = None if place == len(worlds) - 1 else chance.randint(0, max(1, len(rows) // (3 * ranks)))
+                steps = None if place == len(worlds) - 1 else chance.randint(0, (len(rows) - len(seen)) // (2 * ranks))
                 counts, states = set[int](), list[dict[str, Any]]()
                 for rank in range(ranks):
                     with rows.shard_by_rank(rank=rank, num_ranks=ranks).feed(executor="inline") as feed:
