@@ -225,6 +225,8 @@ def packed_runs(num_trials: int, most_ranks: int, documents: int) -> Table:
             worlds = [round(2 ** chance.uniform(0, math.log2(most_ranks))) for _ in range(chance.randint(1, 3))] + [1]
             seen, state = list[int](), None
             for place, ranks in enumerate(worlds):
+                if len(rows) - len(seen) < ranks:  # for so many ranks the pass is over
+                    continue
                 steps = None if place == len(worlds) - 1 else chance.randint(0, (len(rows) - len(seen)) // (2 * ranks))
                 counts, states = set[int](), list[dict[str, Any]]()
                 for rank in range(ranks):

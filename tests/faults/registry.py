@@ -1096,6 +1096,7 @@ _ALSO = {
             "faults/test_interrupted_loops.py",
             "a_loop_goes_on_behind_each_of_fifty_interrupts",
             "a_feed_whose_start_was_interrupted_starts_again",
+            "a_start_that_is_interrupted_anywhere_leaves_no_process",
             "an_interrupted_generator_that_cannot_be_read_again_is_named",
             "a_time_limit_that_a_function_sets_itself_fails_its_element_where_a_policy_cares",
             "an_error_of_a_function_is_raised_as_it_is_whatever_it_was_made_of_and_wherever_the_loop_runs",

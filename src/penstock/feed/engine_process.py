@@ -294,7 +294,8 @@ class EngineProcess:
     def _tell(self) -> None:
         events = self._untold()
         if events:
-            self._pipe.send(Told(self._dumps(events, None)))
+            with suppress(PipeEnded):  # what is announced while all ends, after the program, reaches nobody
+                self._pipe.send(Told(self._dumps(events, None)))
 
     def _untold(self) -> list[Event]:
         events = []
