@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from penstock.errors import LengthMismatch, PenstockError, PlanError, SourceErro
 from penstock.sources.measures import RECORD, WORK, Column, read_measures
 from penstock.testing import check_source
 
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="measure() needs locks of files between processes")
 COUNT = 45
 
 

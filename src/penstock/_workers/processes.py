@@ -46,7 +46,7 @@ _MOST_LEASED = 16
 _STACK_S, _QUIET_S = 0.5, 0.05
 _CALL = re.compile(r'  File "(.*)", line (\d+) in (.*)')
 _SPOT = re.compile(SPOT + rb"([0-9a-f]+)\n")
-_RELEASE_BYTES = 32 << 20  # the pickles of a longer list, 60 bytes per path, are worth giving back
+RELEASE_BYTES = 32 << 20  # the pickles of a longer list, 60 bytes per path, are worth giving back
 _SHARE_OF_FREE = 4  # copies may take this part of the free memory
 _GRACE_S = 1.0  # an idle process ends in 2 ms
 _START_S = 60.0
@@ -119,7 +119,7 @@ class WorkerProcesses(RemoteWorkers):
                 os.close(self._sent.descriptor)
             self._sent = sent
         del unsent
-        if sent.stages.num_bytes > _RELEASE_BYTES:
+        if sent.stages.num_bytes > RELEASE_BYTES:
             release_freed_memory()
 
     def run(self, engine: Engine, root: Node, default: str, num_workers: int) -> None:

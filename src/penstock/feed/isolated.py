@@ -26,7 +26,7 @@ from penstock._engine.chunk import Failure, LossCounts
 from penstock._engine.resume import ResumeStep, lost_before
 from penstock._engine.scheduler import Ready
 from penstock._system.frames import level_of_caller
-from penstock._system.memory import FeedMemory
+from penstock._system.memory import FeedMemory, release_freed_memory
 from penstock._system.process import leak, uninterrupted
 from penstock._workers import failure
 from penstock._workers.child import Child
@@ -35,7 +35,7 @@ from penstock._workers.failure import Logged, Warned, log_levels
 from penstock._workers.inbox import Leases
 from penstock._workers.parts import warn_of_generators
 from penstock._workers.pipe import MESSAGE, Pipe, PipeEnded, pickled
-from penstock._workers.processes import digest_of, no_system_resources, pickled_once
+from penstock._workers.processes import RELEASE_BYTES, digest_of, no_system_resources, pickled_once
 from penstock._workers.sending import digest, dumps_to_worker
 from penstock._workers.settings import settings_of
 from penstock._workers.shared_pickle import Unsent
@@ -133,6 +133,9 @@ class IsolatedRun:
             unsent = pickled_once(job, job.num_cpus if workers == "auto" else workers)
             try:
                 process = uninterrupted(partial(self._start, unsent, digest(job)))
+                del unsent
+                if process.job_bytes > RELEASE_BYTES:
+                    release_freed_memory()
                 process.greet()
             except OSError as error:
                 raise no_system_resources(error) from error
@@ -348,6 +351,7 @@ class EngineProcess:
 
     Attributes:
         pid: of the process.
+        job_bytes: of what it runs, pickled.
         ended: the number of the last run of which nothing more comes.
         raised: the error that a wait there ended with.
     """
@@ -368,6 +372,7 @@ class EngineProcess:
                 self._child = Child.start(serve, (_NAME,), name=_NAME, method="exec")
                 try:
                     place, descriptor = unsent.write()
+                    self.job_bytes = place.num_bytes
                     try:
                         self._child.send(place, fds=[descriptor, theirs.fileno()])
                     finally:
