@@ -174,8 +174,9 @@ def test_what_is_kept_of_other_numbers_or_another_padding_is_not_used(measured: 
 
 
 def test_an_element_that_fits_no_row_is_named_as_it_was_measured(measured: ps.Dataset) -> None:
-    with pytest.raises(SpecError, match=r"number \d+ of column 'length' is"):
+    with pytest.raises(SpecError, match=f" of column 'length' is {max(LENGTHS)}, and {max(LENGTHS) - 1} is the most") as caught:
         len(measured.sort_window("length", 50).filter(by="length").batch_by_cost("length", max(LENGTHS) - 1))
+    assert LENGTHS[int(caught.value.what.split()[1])] == max(LENGTHS)
 
 
 def test_a_lost_column_is_an_error_of_the_source_in_worker_processes_too(tmp_path: Path) -> None:
@@ -211,6 +212,7 @@ REFUSED: dict[str, tuple[Callable[[ps.Dataset], Any], str]] = {
     "ranks that measure": (lambda ds: ds.shard_by_rank(rank=0, num_ranks=2).measure("x", n=length), "each rank would measure its own part"),
     "an option that is none": (lambda ds: ds.measure("x", workers=2), "takes any other name as that of a function, workers="),
     "a lambda below": (lambda ds: documents().map(lambda e: e).measure("x", n=length), "give version="),
+    "a name of no function": (lambda ds: ds.bucket_by_length(by="length", bucket_batch_sizes=[2], name="x"), "name and by="),
     "neither": (lambda ds: ds.filter(), "filter"),
     "a row that is too short": (lambda ds: len(ds.pack_sequences(2, by="length")), "and 2 is the most"),
     "a budget that is too small": (lambda ds: len(ds.batch_by_cost("length", 2)), "and 2 is the most"),

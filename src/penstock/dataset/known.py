@@ -180,6 +180,7 @@ class KnownMethods(Chaining):
             check_function(length_fn, "bucket_by_length")
         else:
             check.instead_of_by(length_fn, "length_fn", "bucket_by_length")
+            check.instead_of_by(name, "name", "bucket_by_length")
         boundaries = check.counts_argument(bucket_boundaries, "bucket_boundaries", "bucket_by_length", least=1)
         sizes = check.counts_argument(bucket_batch_sizes, "bucket_batch_sizes", "bucket_by_length", least=1)
         check_padding("bucket_by_length", padded_shapes, padding_values)

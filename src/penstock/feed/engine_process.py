@@ -294,7 +294,7 @@ class EngineProcess:
     def _tell(self) -> None:
         events = self._untold()
         if events:
-            with suppress(PipeEnded):  # what is announced while all ends, after the program, reaches nobody
+            with suppress(PipeEnded):  # the program has ended: nobody is left to be told
                 self._pipe.send(Told(self._dumps(events, None)))
 
     def _untold(self) -> list[Event]:
