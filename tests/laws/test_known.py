@@ -105,9 +105,38 @@ def plan(measured: ps.Dataset) -> ps.Dataset:
     return kept.pack_sequences(ROW, by="length").shuffle(seed=1)
 
 
+CHOSEN: dict[str, Callable[[ps.Dataset], ps.Dataset]] = {
+    "balance": lambda ds: ds.shuffle(seed=4).balance("length", num_ranks=4),
+    "sort": lambda ds: ds.shuffle(seed=4).sort_window("length", 40),
+    "sample": lambda ds: ds.sample(700, "length", seed=2),
+    "distinct": lambda ds: ds.sample(300, "length", replacement=False, seed=2),
+}
+
+
+@pytest.mark.parametrize("case", CHOSEN)
+def test_each_pass_has_an_order_of_its_own_and_goes_on_on_other_ranks(measured: ps.Dataset, case: str) -> None:
+    ds = CHOSEN[case](measured)
+    with ds.feed(executor="inline") as feed:
+        passes = [contents(feed) for _ in range(2)]
+    assert passes[0] != passes[1]
+    assert contents([ds[5], ds[0]]) == [passes[0][5], passes[0][0]]
+    before = [ds.repeat(2).shard_by_rank(rank=rank, num_ranks=4).feed(executor="inline") for rank in range(4)]
+    wanted = passes[0] + passes[1]
+    steps = len(passes[0]) // 4 + 3  # into the second pass
+    assert [element for step in zip(*(contents(next(feed) for _ in range(steps)) for feed in before), strict=True) for element in step] == (
+        wanted[: 4 * steps]
+    )
+    state = before[0].state_dict()
+    for rank in range(2):
+        with ds.repeat(2).shard_by_rank(rank=rank, num_ranks=2).feed(executor="inline") as feed:
+            feed.load_state_dict(state)
+            assert contents(feed) == wanted[4 * steps + rank :: 2]
+
+
+@pytest.mark.parametrize("case", ["pack", *CHOSEN])
 @pytest.mark.parametrize("options", [{"executor": "threads", "num_workers": 3}, {"executor": "processes", "num_workers": 2}])
-def test_any_executor_gives_the_same_rows(measured: ps.Dataset, options: dict[str, Any]) -> None:
-    ds = plan(measured).batch(4)
+def test_any_executor_gives_the_same_rows(measured: ps.Dataset, options: dict[str, Any], case: str) -> None:
+    ds = plan(measured).batch(4) if case == "pack" else CHOSEN[case](measured)
     with ds.feed(**options) as feed, ds.feed(executor="inline") as inline:
         assert contents(feed) == contents(inline)
         assert contents(feed) == contents(inline)  # another epoch: the rows in another order
@@ -213,6 +242,12 @@ REFUSED: dict[str, tuple[Callable[[ps.Dataset], Any], str]] = {
     "an option that is none": (lambda ds: ds.measure("x", workers=2), "takes any other name as that of a function, workers="),
     "a lambda below": (lambda ds: documents().map(lambda e: e).measure("x", n=length), "give version="),
     "a name of no function": (lambda ds: ds.bucket_by_length(by="length", bucket_batch_sizes=[2], name="x"), "name and by="),
+    "weights of others": (lambda ds: ds.sample(5, [1.0, 2.0]), rf"weights are float64\[2\], for {COUNT} elements"),
+    "a weight below 0": (lambda ds: ds.sample(5, np.arange(COUNT) - 1), "one finite number >= 0"),
+    "too few weights": (lambda ds: ds.sample(2, np.arange(COUNT) == 7, replacement=False), "and 1 elements have a weight that is not 0"),
+    "no weight": (lambda ds: ds.sample(2, np.zeros(COUNT)), "no elements have a weight"),
+    "a sample of a shuffle": (lambda ds: ds.shuffle(seed=1).sample(5, "length"), r"put shuffle\(\) behind sample"),
+    "balance in ranks": (lambda ds: ds.shard_by_rank(rank=0, num_ranks=2).balance("length"), r"put shard_by_rank\(\) behind balance"),
     "neither": (lambda ds: ds.filter(), "filter"),
     "a row that is too short": (lambda ds: len(ds.pack_sequences(2, by="length")), "and 2 is the most"),
     "a budget that is too small": (lambda ds: len(ds.batch_by_cost("length", 2)), "and 2 is the most"),

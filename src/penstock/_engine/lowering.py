@@ -160,7 +160,7 @@ def _cache_leaf(node: plan.Cache, counter: Counter) -> CacheLeaf:
     return CacheLeaf(child, node.store, passes_of(node))
 
 
-def _planned_leaf(node: known.PlannedNode, collation: Collation, counter: Counter) -> BatchLeaf:
+def _planned_leaf(node: known.PackedRows | known.PlannedBatches, collation: Collation, counter: Counter) -> BatchLeaf:
     return BatchLeaf(_branch(node.child, counter), length_of(node.child), PlannedMembers(node.order), collation)
 
 

@@ -33,7 +33,7 @@ from penstock._order.arithmetic import (
     window_shuffled,
 )
 from penstock._order.mixing import InterleaveFold, MixFold, interleaved, mixed_parts, mixed_turns
-from penstock._order.planned import PlannedOrder
+from penstock._order.planned import PlannedOrder, SampledOrder
 from penstock.formats.cache_stores import pack, unpack
 
 # -- operators on positions -------------------------------------------------------------------------------------------------------
@@ -106,10 +106,10 @@ class PickOp(Moves):
 class ChosenOp(Moves):
     """The elements that known numbers choose, in the order that these say."""
 
-    order: PlannedOrder
+    order: PlannedOrder | SampledOrder
 
     def source_positions(self, epochs: Ints, positions: Ints) -> tuple[Ints, Ints]:
-        return epochs, self.order.below(positions)
+        return epochs, self.order.below(epochs, positions)
 
 
 @dataclass(frozen=True, slots=True)

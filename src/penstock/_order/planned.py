@@ -18,7 +18,20 @@ from penstock._order.arithmetic import grouped
 from penstock._order.holding import budget_batches
 from penstock.errors import SpecError
 
-__all__ = ["BucketedOrder", "BudgetOrder", "CutOrder", "FilteredOrder", "PackedOrder", "PlannedOrder", "PlannedRows", "SortedOrder"]
+__all__ = [
+    "WIDE_WINDOW",
+    "BalancedOrder",
+    "BucketedOrder",
+    "BudgetOrder",
+    "CutOrder",
+    "DistinctOrder",
+    "FilteredOrder",
+    "PackedOrder",
+    "PlannedOrder",
+    "PlannedRows",
+    "SampledOrder",
+    "SortedOrder",
+]
 
 Ints = NDArray[np.int64]
 
@@ -26,14 +39,17 @@ Ints = NDArray[np.int64]
 class Numbers(Protocol):
     """The known number of each element, by position."""
 
-    def __call__(self, positions: Ints) -> Ints:
-        """Return the numbers of the elements at some positions."""
+    def __call__(self, positions: Ints, epoch: int = 0) -> Ints:
+        """Return the numbers of the elements at some positions of a pass."""
 
     def describe(self, position: int) -> str:
         """Say which element stands at a position."""
 
 
 _WINDOW = 65_536
+WIDE_WINDOW = 1 << 20
+_BLOCK = 256
+_SAMPLING = 0x73616D706C65  # the key of the draws of `sample`, beside its seed
 _MOST_BYTES = 64 << 20
 _MOST_IN_ALL = 1 << 62
 
@@ -70,14 +86,18 @@ class _Window(NamedTuple):
 class PlannedOrder(ABC):
     """Rows by their number. Thread-safe. Pickled with its sums, and without its windows.
 
+    All passes have the same number of rows. They have the same rows too, unless `varies`. Windows are numbered through all passes.
+
     Args:
         numbers: of the elements below.
         num_elements: how many there are below.
         window: elements of a window; 65,536 by default.
+        varies: whether each pass has a plan of its own.
     """
 
-    def __init__(self, numbers: Numbers, num_elements: int, window: int | None = None) -> None:
+    def __init__(self, numbers: Numbers, num_elements: int, window: int | None = None, *, varies: bool = False) -> None:
         self._numbers, self._num_elements, self._window = numbers, num_elements, window or _WINDOW
+        self.varies = varies
         self._sums: Ints | None = None
         self._kept = dict[int, _Window]()
 
@@ -110,13 +130,14 @@ class PlannedOrder(ABC):
         members = np.concatenate([*parts, np.empty(0, np.int64)])
         return PlannedRows(members, list(map(len, parts)))
 
-    def below(self, positions: Ints) -> Ints:
+    def below(self, epochs: Ints, positions: Ints) -> Ints:
         """Return where the elements of rows of one stand below."""
         windows = np.searchsorted(self.starts, positions, side="right") - 1
+        passes = epochs * self._num_windows if self.varies else 0
         out = np.empty(len(positions), np.int64)
-        for number, offsets in grouped(windows):
+        for number, offsets in grouped(windows + passes):
             window = self._of(number)
-            out[offsets] = window.members[positions[offsets] - self.starts[number]].astype(np.int64) + window.first
+            out[offsets] = window.members[positions[offsets] - self.starts[windows[offsets]]].astype(np.int64) + window.first
         return out
 
     @property
@@ -124,11 +145,12 @@ class PlannedOrder(ABC):
         return -(-self._num_elements // self._window)
 
     def _borders(self, window: int) -> tuple[int, int]:
+        window %= self._num_windows
         return window * self._window, min((window + 1) * self._window, self._num_elements)
 
     def _in_window(self, window: int) -> Ints:
         """Return the numbers of the elements of a window."""
-        return self._numbers(np.arange(*self._borders(window), dtype=np.int64))
+        return self._numbers(np.arange(*self._borders(window), dtype=np.int64), window // self._num_windows)
 
     def _count(self, window: int) -> int:
         """Return how many rows a window has."""
@@ -165,20 +187,115 @@ class FilteredOrder(PlannedOrder):
         return _Window(self._borders(window)[0], np.flatnonzero(self._in_window(window)).astype(np.uint16), None)
 
 
-class SortedOrder(PlannedOrder):
-    """All elements; each `size` of them by their numbers, equal ones in their order."""
+class _Reordered(PlannedOrder):
+    """All elements, each `size` of them in another order.
 
-    def __init__(self, numbers: Numbers, num_elements: int, size: int) -> None:
-        super().__init__(numbers, num_elements, size * max(1, _WINDOW // size))
+    Args:
+        size: of what is put in order at a time; a window has a whole number of them.
+        window: elements of a window, about.
+    """
+
+    def __init__(self, numbers: Numbers, num_elements: int, size: int, *, window: int | None = None, varies: bool) -> None:
+        super().__init__(numbers, num_elements, size * max(1, (window or _WINDOW) // size), varies=varies)
         self._size = size
 
     def _count(self, window: int) -> int:
         begin, end = self._borders(window)
         return end - begin
 
+
+class SortedOrder(_Reordered):
+    """All elements; each `size` of them by their numbers, equal ones in their order."""
+
     def _planned(self, window: int) -> _Window:
         numbers = self._in_window(window)
         return _Window(self._borders(window)[0], np.lexsort((numbers, np.arange(len(numbers)) // self._size)).astype(np.uint32), None)
+
+
+class BalancedOrder(_Reordered):
+    """All elements, in rounds of `size` that have nearly equal numbers.
+
+    A window of about 2**20 elements is sorted and cut into rounds, which come in the order of their first elements, as the elements of
+    each do. The last elements, which make no whole round, stay where they are.
+    """
+
+    def _planned(self, window: int) -> _Window:
+        numbers = self._in_window(window)
+        whole = len(numbers) - len(numbers) % self._size
+        rounds = np.sort(np.argsort(numbers[:whole], kind="stable").reshape(-1, self._size), axis=1)
+        members = np.concatenate([rounds[np.argsort(rounds[:, 0])].ravel(), np.arange(whole, len(numbers))])
+        return _Window(self._borders(window)[0], members.astype(np.uint32), None)
+
+
+class SampledOrder:
+    """`num_samples` elements, each drawn from all of them: how often one comes is in proportion to its number. Thread-safe.
+
+    A draw is a point in the sum of all numbers. The sum before each block of 256 elements is kept, so a draw looks at the numbers of one
+    block. Making the order goes through all numbers, once.
+
+    Args:
+        seed: of the draws.
+        varies: whether each pass has draws of its own.
+    """
+
+    def __init__(self, numbers: Numbers, num_elements: int, num_samples: int, seed: int, *, varies: bool) -> None:
+        self._numbers, self._num_elements, self._num_samples = numbers, num_elements, num_samples
+        self._seed, self.varies = seed, varies
+        sums = [np.zeros(1, np.int64)]
+        for begin in range(0, num_elements, 256 * _BLOCK):
+            window = numbers(np.arange(begin, min(begin + 256 * _BLOCK, num_elements), dtype=np.int64))
+            sums.append(np.add.reduceat(window, np.arange(0, len(window), _BLOCK)))
+        _check_sum(sum(int(some.sum()) for some in sums), "sample()", "give smaller weights")
+        self._totals = np.cumsum(np.concatenate(sums))
+
+    def __len__(self) -> int:
+        return self._num_samples
+
+    @property
+    def total(self) -> int:
+        """The sum of all numbers."""
+        return int(self._totals[-1])
+
+    def below(self, epochs: Ints, positions: Ints) -> Ints:
+        """Return the elements that are drawn."""
+        totals = self._totals
+        drawn = _uniform(self._seed, epochs if self.varies else np.zeros_like(epochs), positions)
+        points = np.minimum((drawn * float(totals[-1])).astype(np.int64), totals[-1] - 1)
+        blocks = np.searchsorted(totals, points, side="right") - 1
+        members = blocks[:, None] * _BLOCK + np.arange(_BLOCK)
+        numbers = self._numbers(np.minimum(members, self._num_elements - 1).ravel()).reshape(members.shape) * (members < self._num_elements)
+        places = np.count_nonzero(np.cumsum(numbers, axis=1) <= (points - totals[blocks])[:, None], axis=1)
+        found: Ints = blocks * _BLOCK + places
+        return found
+
+
+class DistinctOrder(PlannedOrder):
+    """`num_samples` elements, each drawn from those that are left, in proportion to its number, and in the order of the draws.
+
+    Element i gets the key -log(u) / number, with u uniform, and those of the smallest keys come in their order (Efraimidis and Spirakis,
+    Weighted random sampling with a reservoir, 2006).
+    """
+
+    def __init__(self, numbers: Numbers, num_elements: int, num_samples: int, seed: int, *, varies: bool) -> None:
+        super().__init__(numbers, num_elements, max(1, num_elements), varies=varies)
+        self._num_samples, self._seed = num_samples, seed
+
+    def _count(self, window: int) -> int:
+        return self._num_samples
+
+    def _planned(self, window: int) -> _Window:
+        keys, members = np.empty(0), np.empty(0, np.int64)
+        size = max(_WINDOW, self._num_samples)  # so each sample is looked at a few times only
+        for begin in range(0, self._num_elements, size):
+            positions = np.arange(begin, min(begin + size, self._num_elements), dtype=np.int64)
+            numbers = self._numbers(positions)
+            drawn = _uniform(self._seed, np.full(len(positions), window, np.int64), positions)
+            chosen = np.flatnonzero(numbers)
+            keys = np.append(keys, -np.log1p(-drawn[chosen]) / numbers[chosen])
+            members = np.append(members, positions[chosen])
+            best = np.lexsort((members, keys))[: self._num_samples]
+            keys, members = keys[best], members[best]
+        return _Window(0, members.astype(np.min_scalar_type(self._num_elements)), None)
 
 
 class PackedOrder(PlannedOrder):
@@ -299,8 +416,7 @@ class CutOrder(PlannedOrder):
         """Return the sum of all sizes before each window, and of all."""
         if self._totals is None:
             sums = [int(self._in_window(window).sum()) for window in range(self._num_windows)]
-            if sum(sums) > _MOST_IN_ALL:
-                raise SpecError(f"the elements have {sum(sums)} in all", where="pack_sequences(by=...)", fix="measure numbers of tokens")
+            _check_sum(sum(sums), "pack_sequences(by=...)", "measure numbers of tokens")
             self._totals = np.cumsum([0, *sums], dtype=np.int64)
         return self._totals
 
@@ -327,6 +443,17 @@ class CutOrder(PlannedOrder):
             counts.append(count)
         none = np.empty((0, 3), np.int64)
         return PlannedRows(np.concatenate([*places, none[:, 0]]), counts, np.concatenate([*parts, none]))
+
+
+def _uniform(seed: int, epochs: Ints, positions: Ints) -> NDArray[np.float64]:
+    """Return a uniform number in [0, 1) for each position of a pass."""
+    draws = kernels.philox_uniform(seed % 2**64, _SAMPLING, epochs, positions, np.zeros(len(positions), np.uint64), 1)
+    return draws[:, 0]
+
+
+def _check_sum(total: int, where: str, fix: str) -> None:
+    if total > _MOST_IN_ALL:
+        raise SpecError(f"the elements have {total} in all", where=where, fix=fix)
 
 
 def _by_row(first: int, places: Ints, rows: Ints) -> _Window:

@@ -13,7 +13,7 @@ import numpy as np
 
 from penstock._contracts.source import ColumnSource
 from penstock._order.arithmetic import Length
-from penstock._order.planned import PlannedOrder
+from penstock._order.planned import PlannedOrder, SampledOrder
 from penstock._plan.base import GroupNode, Ints, SelectingNode, UnaryNode, function_name, length_of
 
 __all__ = ["BatchByCost", "Chosen", "Measure", "PackedRows", "PlannedBatches", "PlannedNode"]
@@ -37,7 +37,7 @@ class Measure(SelectingNode):
 class PlannedNode(UnaryNode):
     """A node of an order that numbers decide: `words` say how, and `mark` is a check sum of the numbers."""
 
-    order: PlannedOrder
+    order: PlannedOrder | SampledOrder
     words: str
     mark: str
 
@@ -63,6 +63,14 @@ class Chosen(PlannedNode):
 
     selects: ClassVar[bool] = True
 
+    @property
+    def changes_order(self) -> bool:
+        return self.order.varies or isinstance(self.order, SampledOrder)
+
+    @property
+    def varies(self) -> bool:
+        return self.order.varies
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PackedRows(PlannedNode):
@@ -71,6 +79,7 @@ class PackedRows(PlannedNode):
     groups_elements: ClassVar[bool] = True
     starts_chain: ClassVar[bool] = True
 
+    order: PlannedOrder
     length: int
     padding_value: Any
 
@@ -88,6 +97,7 @@ class PlannedBatches(PlannedNode):
     may_be_short: ClassVar[bool] = True
     any_shape: ClassVar[bool] = True
 
+    order: PlannedOrder
     padded_shapes: Any
     padding_values: Any
     multiple: int

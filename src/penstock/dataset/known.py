@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -96,9 +97,82 @@ class KnownMethods(Chaining):
         size = check.count_argument(window, "window", "sort_window", least=1)
         from penstock._order.planned import SortedOrder
 
-        numbers, mark = numbers_of(self._root, by, "sort_window")
-        order = SortedOrder(numbers, int(length_of(self._root) or 0), size)
+        numbers, mark = numbers_of(self._root, by, "sort_window", each_pass=True)
+        order = SortedOrder(numbers, int(length_of(self._root) or 0), size, varies=_changes(self._root))
         return self._with(known.Chosen(child=self._root, order=order, words=f"sort_window(by={by!r}, window={size})", mark=mark))
+
+    def balance(self, by: str, num_ranks: int | None = None) -> Dataset:
+        """Deal the elements so that each rank has the same work in each step: of each round of `num_ranks` all cost nearly the same.
+
+            ds.measure("lengths").shuffle(seed=1).balance("length").shard_by_rank().batch(8)
+
+        Each 2**20 elements are sorted by a number that is known of them and cut into rounds, which come in the order of their first
+        elements. So it goes by the order below, also by that of a `shuffle` in each pass, for any batch size. The last elements, which
+        make no whole round, stay where they are.
+
+        Args:
+            by: the name of the number that `measure` has found below.
+            num_ranks: elements of a round; by default that of `shard_by_rank`. To go on with a saved state on another number of ranks,
+                give the number of before: steps stay balanced where the new one divides it.
+
+        Raises:
+            PlanError: no such number is known.
+        """
+        from penstock._order.planned import WIDE_WINDOW, BalancedOrder
+        from penstock.adapters.ranks import current_rank
+
+        size = check.count_argument(current_rank()[1] if num_ranks is None else num_ranks, "num_ranks", "balance", least=1)
+        numbers, mark = numbers_of(self._root, by, "balance", each_pass=True)
+        num_elements, varies = int(length_of(self._root) or 0), _changes(self._root)
+        order = BalancedOrder(numbers, num_elements, size, window=WIDE_WINDOW, varies=varies)
+        return self._with(known.Chosen(child=self._root, order=order, words=f"balance(by={by!r}, num_ranks={size})", mark=mark))
+
+    def sample(
+        self, num_samples: int, weights: Any, *, replacement: bool = True, seed: int = 0, reshuffle_each_epoch: bool = True
+    ) -> Dataset:
+        """Draw elements at random: how often one comes is in proportion to its weight.
+
+            ds.measure("weights", weight=rarity).sample(100_000, "weight", seed=1)
+
+        A draw depends on the seed, the pass and its position only, so `len`, `ds[i]`, a resume and ranks work as on any dataset.
+
+        Args:
+            num_samples: elements of a pass.
+            weights: the name of a number that `measure` has found below, or an array [len(ds)] of numbers >= 0.
+            replacement: whether an element can come several times in a pass. Without, it comes once at most, in the order of the draws,
+                and each draw is of those that are left; a pass then holds 4 bytes for each sample, 8 beyond 2**32 elements.
+            seed: equal seeds give equal draws.
+            reshuffle_each_epoch: whether each pass has draws of its own.
+
+        Raises:
+            PlanError: no such number is known, or there are not as many weights as elements, or too few that are not 0; the elements
+                have another order in each pass.
+        """
+        from penstock._order.planned import DistinctOrder, FilteredOrder, SampledOrder
+
+        count = check.count_argument(num_samples, "num_samples", "sample")
+        replacement = check.flag_argument(replacement, "replacement", "sample")
+        seed = check.seed_argument(seed, "sample")
+        varies = check.flag_argument(reshuffle_each_epoch, "reshuffle_each_epoch", "sample")
+        numbers: _Numbers | _Given
+        numbers, mark = numbers_of(self._root, weights, "sample") if isinstance(weights, str) else _weights(self._root, weights)
+        num_elements = int(length_of(self._root) or 0)
+        order: SampledOrder | DistinctOrder
+        if replacement:
+            order = SampledOrder(numbers, num_elements, count, seed, varies=varies)
+            least, found = min(count, 1), min(order.total, 1)
+        else:
+            order = DistinctOrder(numbers, num_elements, count, seed, varies=varies)
+            least, found = count, len(FilteredOrder(numbers, num_elements))
+        if found < least:
+            raise PlanError(
+                f"{count} samples are to be drawn, and {found or 'no'} elements have a weight that is not 0",
+                where="sample()",
+                fix="ask for fewer, or give replacement=True" if found else "give elements a weight",
+            )
+        options = ", replacement=False" * (not replacement) + f", seed={seed}" + ", reshuffle_each_epoch=False" * (not varies)
+        words = f"sample({count}, {repr(weights) if isinstance(weights, str) else 'weights'}{options})"
+        return self._with(known.Chosen(child=self._root, order=order, words=words, mark=mark))
 
     def batch_by_cost(
         self,
@@ -288,27 +362,64 @@ class _Numbers:
         """Say where a number comes from."""
         return self.chain.where(0, position)
 
-    def __call__(self, positions: Ints) -> Ints:
+    def __call__(self, positions: Ints, epoch: int = 0) -> Ints:
         from penstock._ops.block import ElementFailed
         from penstock._ops.worker import WorkerContext
 
         if not len(positions):
             return positions
         try:
-            numbers = self.chain.run(np.zeros(len(positions), np.int64), positions, WorkerContext(0)).columns()[0]
+            numbers = self.chain.run(np.full(len(positions), epoch, np.int64), positions, WorkerContext(0)).columns()[0]
         except ElementFailed as failed:
             raise failed.error from None
         return 1 - numbers if self.inverted else numbers
 
 
-def numbers_of(root: Node, name: str, operator: str) -> tuple[_Numbers, str]:
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """The numbers that a program has given, by position."""
+
+    numbers: Ints
+
+    def describe(self, position: int) -> str:
+        return f"weight {position}"
+
+    def __call__(self, positions: Ints, epoch: int = 0) -> Ints:
+        return self.numbers[positions]
+
+
+def _weights(root: Node, given: Any) -> tuple[_Given, str]:
+    """Return weights as whole numbers, to 1/2**60 of their sum, and a check sum.
+
+    Raises:
+        PlanError: they are no weights of the elements.
+    """
+    check.indexable(root, "sample", "sample before the filter, flat_map or generator")
+    _one_order(root, "sample")
+    _no_ranks(root, "sample", "each rank would draw from its own part")
+    found, length = np.asarray(given), known_length(root, "sample()")
+    total = float(found.sum(dtype=np.float64)) if found.dtype.kind in "biuf" else math.nan
+    if found.shape != (length,) or not math.isfinite(total) or (found < 0).any():
+        raise PlanError(
+            f"weights are {found.dtype}{list(found.shape)}, for {length} elements",
+            where="sample(weights=...)",
+            fix=f"give one finite number >= 0 for each of the {length} elements, or the name of a measured number",
+        )
+    numbers = np.where(found > 0, np.maximum(found / (total or 1.0) * 2.0**60, 1), 0).astype(np.int64)
+    return _Given(numbers), f"{zlib.crc32(numbers.tobytes()):08x}"
+
+
+def numbers_of(root: Node, name: str, operator: str, *, each_pass: bool = False) -> tuple[_Numbers, str]:
     """Return what gives the number `name` of elements by position, and a check sum of all numbers that it looks at.
+
+    `each_pass` allows another order in each pass.
 
     Raises:
         PlanError: no such number is known of each element, or the elements have another order in each pass, or no end.
     """
     check.indexable(root, operator, "measure it, and go by what was measured: ds.measure(folder, name=fn)")
-    _one_order(root, operator)
+    if not each_pass:
+        _one_order(root, operator)
     _no_ranks(root, operator, "each rank would then make its own number of steps, and wait for the others for ever")
     if length_of(root) == INFINITE:
         raise PlanError(
@@ -327,6 +438,10 @@ def _chain_over(root: Node) -> ChainOp:
     from penstock._engine.lowering import evaluator
 
     return evaluator(root)
+
+
+def _changes(root: Node) -> bool:
+    return any(node.changes_order for node in walk(root))
 
 
 def _one_order(root: Node, operator: str) -> None:
@@ -358,7 +473,7 @@ def _over_columns(node: Node, name: str, operator: str, told: str) -> Node:
     if not node.children or isinstance(node, plan.Zip) or not (node.selects or len(node.children) > 1):
         raise PlanError(
             f"no number {name!r} is known of the elements of {node.line()}; {told}",
-            where=f"{operator}(by={name!r})",
+            where=f"{operator}(), by {name!r}",
             fix="measure it below, with nothing but map, cache, shuffle, shard, take, skip, concatenate and mix between",
         )
     return node.with_children([_over_columns(child, name, operator, told) for child in node.children])
