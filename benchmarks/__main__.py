@@ -30,6 +30,7 @@ SCRIPTS = (
     ("engine_cost.py",),
     ("mix.py",),
     ("known.py",),
+    ("balance.py",),
     ("policies.py",),
     ("state.py",),
     ("finalize_step.py",),
