@@ -314,11 +314,18 @@ class PackedOrder(PlannedOrder):
         numbers = self._numbers(found.positions)
         return found._replace(parts=np.stack([numbers, np.zeros_like(numbers), np.full_like(numbers, -1)], axis=1))
 
-    def _planned(self, window: int) -> _Window:
-        first, sizes = self._borders(window)[0], self._in_window(window)
+    def _count(self, window: int) -> int:
+        return int(self._fitted(window)[1].max(initial=-1)) + 1  # where they stand in their order takes longer
+
+    def _fitted(self, window: int) -> tuple[Ints, Ints]:
+        """Return the elements of a window that have a size, and the row of each."""
+        sizes = self._in_window(window)
         self._check_most(window, sizes, self._capacity, "pack_sequences(by=...)", "give longer rows, or split=True")
         places = np.flatnonzero(sizes)
-        return _by_row(first, places, kernels.best_fit(sizes[places], self._capacity))
+        return places, kernels.best_fit(sizes[places], self._capacity)
+
+    def _planned(self, window: int) -> _Window:
+        return _by_row(self._borders(window)[0], *self._fitted(window))
 
 
 class BudgetOrder(PlannedOrder):
