@@ -39,6 +39,7 @@ CLAIMS = {
     "engine_cost": ["engine_cost.py"],
     "mix": ["mix.py"],
     "known": ["known.py"],
+    "balance": ["balance.py"],
     "policies": ["policies.py", "--only", *POLICIES],
     "state": ["state.py"],
     "finalize_step": ["finalize_step.py"],
