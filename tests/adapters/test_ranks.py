@@ -145,12 +145,13 @@ def _reading(ds: ps.Dataset, num_ranks: int) -> tuple[list[str], list[str]]:
 def test_more_than_eight_ranks_that_read_everything_are_a_notice_that_names_the_remedy(tmp_path: Path) -> None:
     ds = ps.from_arrays(np.arange(1000)).measure(str(tmp_path / "numbers"), length=_length, num_workers=0)
     rows = ds.filter(_length).map(np.atleast_1d).pack_sequences(4)
-    known, told = _reading(rows, 8)
-    assert (known, len(told)) == ([], 1)
-    assert _reading(rows, 9)[0] == [
+    notices, explained = _reading(rows, 8)
+    assert (notices, len(explained)) == ([], 1)
+    words = (
         "shard_by_rank: each of 9 ranks reads and computes all elements up to pack_sequences, and keeps one in 9; known: measure(length); "
         "for each to read only its own, measure() the numbers of filter and pack_sequences once, and give by="
-    ]
+    )
+    assert _reading(rows, 9) == ([words], [words])
     (told_once,) = _reading(ds.flat_map(lambda n: [n, n]).filter(bool), 64)[0]
     assert told_once.endswith("for each to read only its own, pack() the output of filter once")
     assert _reading(ds.filter(by="length"), 9) == (
