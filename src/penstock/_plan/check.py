@@ -274,7 +274,8 @@ def indexable(node: Node, operator: str, fix: str) -> None:
     """Refuse a child whose positions are only known by reading it."""
     if not is_indexable(node):
         raise PlanError(
-            f"{operator} needs positions that are known before reading, but a filter, flat_map, unbatch or generator stands before it",
+            f"{operator} needs positions that are known before reading, but a filter, flat_map, unbatch, generator or compressed file "
+            "stands before it",
             where=f"{operator}()",
             fix=fix,
         )
