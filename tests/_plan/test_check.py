@@ -89,7 +89,7 @@ def test_positions_that_only_reading_can_tell_are_refused_with_the_fix_of_the_ca
     check.indexable(read(), "shuffle", "shuffle first")
     error = refused(lambda: check.indexable(Repeat(child=node, count=2), "shuffle", "shuffle first"))
     assert error.what.startswith("shuffle needs positions that are known before reading")
-    assert "filter, flat_map, unbatch or generator stands before it" in error.what
+    assert "filter, flat_map, unbatch, generator or compressed file stands before it" in error.what
     assert (error.where, error.fix) == ("shuffle()", "shuffle first")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -119,14 +120,44 @@ def test_one_of_rank_and_num_ranks_is_refused() -> None:
         ds.shard_by_rank("keep", rank=0, num_ranks=2)  # type: ignore[arg-type]
 
 
-def test_explain_says_what_is_left_out_and_what_is_read_for_nothing() -> None:
+def test_explain_says_what_is_left_out_and_what_a_rank_reads() -> None:
     ds = ps.from_arrays(np.arange(10))
     dropped = ds.shard_by_rank(rank=0, num_ranks=3).explain()
     assert "the last 1 of 10 elements of each pass are left out, so that 3 ranks have equally many" in dropped
     padded = ds.shard_by_rank("pad", rank=0, num_ranks=3).explain()
     assert "the last round of each pass has 1 elements, and repeats some for 2 of the ranks" in padded
-    filtered = ds.filter(bool).shard_by_rank(rank=0, num_ranks=3).explain()
-    assert "each of 3 ranks reads and computes all elements up to filter, and keeps one in 3" in filtered
+    assert "each of 3 ranks reads only its own elements" in padded
+
+
+def _length(element: Any) -> int:
+    return int(element) % 5
+
+
+def _reading(ds: ps.Dataset, num_ranks: int) -> tuple[list[str], list[str]]:
+    """Return what a feed and what `explain` say of the elements that a rank reads."""
+    sharded = ds.shard_by_rank(rank=0, num_ranks=num_ranks)
+    with sharded.feed() as feed:
+        next(feed)
+        told = [text for text in feed.stats().notices if "ranks reads" in text]
+    return told, [line.removeprefix("  note: ") for line in sharded.explain().splitlines() if "ranks reads" in line]
+
+
+def test_more_than_eight_ranks_that_read_everything_are_a_notice_that_names_the_remedy(tmp_path: Path) -> None:
+    ds = ps.from_arrays(np.arange(1000)).measure(str(tmp_path / "numbers"), length=_length, num_workers=0)
+    rows = ds.filter(_length).map(np.atleast_1d).pack_sequences(4)
+    notices, explained = _reading(rows, 8)
+    assert (notices, len(explained)) == ([], 1)
+    words = (
+        "shard_by_rank: each of 9 ranks reads and computes all elements up to pack_sequences, and keeps one in 9; known: measure(length); "
+        "for each to read only its own, measure() the numbers of filter and pack_sequences once, and give by="
+    )
+    assert _reading(rows, 9) == ([words], [words])
+    (told_once,) = _reading(ds.flat_map(lambda n: [n, n]).filter(bool), 64)[0]
+    assert told_once.endswith("for each to read only its own, pack() the output of filter once")
+    assert _reading(ds.filter(by="length"), 9) == (
+        [],
+        ["shard_by_rank: each of 9 ranks reads only its own elements; known: measure(length)"],
+    )
 
 
 @pytest.mark.parametrize(("output", "package"), [("torch", "pytorch"), ("jax", "jax")])

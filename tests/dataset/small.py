@@ -14,7 +14,7 @@ from penstock.errors import PenstockError, PlanError, SourceError
 Row = tuple[str, Callable[[], Any], str, str, str]
 
 LATER = "put it before the filter, flat_map or generator"
-POSITIONS = "needs positions that are known before reading, but a filter, flat_map, unbatch or generator stands before it"
+POSITIONS = "needs positions that are known before reading, but a filter, flat_map, unbatch, generator or compressed file stands before it"
 
 
 def numbers(count: int) -> ps.Dataset:

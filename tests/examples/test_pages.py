@@ -25,6 +25,7 @@ PAGES = [
     "docs/ranks.md",
     "docs/enqueuer.md",
     "docs/jobs.md",
+    "docs/language-models.md",
     "docs/classic.md",
     "docs/testing.md",
 ]

@@ -17,7 +17,7 @@ import pytest
 import simplejpeg
 
 MISSING = [
-    name for name in ("torch", "jax", "keras", "albumentations") if importlib.util.find_spec(name) is None
+    name for name in ("torch", "jax", "keras", "albumentations", "orbax") if importlib.util.find_spec(name) is None
 ]  # imported in programs alone
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}")]
 
@@ -43,7 +43,7 @@ def has_torchvision(folder: Path) -> bool:
     return subprocess.run([sys.executable, "-c", "import torchvision"], capture_output=True, check=False, env=environment).returncode == 0
 
 
-PAGES = ["pytorch", "jax", "tensorflow", "augmentations", "augmentations, torchvision", "index, torchvision", "why"]
+PAGES = ["pytorch", "jax", "tensorflow", "augmentations", "augmentations, torchvision", "index, torchvision", "why", "language-models"]
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -635,7 +635,7 @@ def explain(root: Node, program: Program, shared: str) -> str:
     for number, segment in enumerate(program.segments):
         out.extend(_segment(number, segment, shared, last=number == len(program.segments) - 1))
     nodes = walk(root)
-    out.extend(f"  note: {words}" for words in (*reading_notes(nodes), *rank_notes(nodes)))
+    out.extend(f"  note: {words}" for words in (*reading_notes(nodes), *rank_notes(nodes, explaining=True)))
     out.extend(f"  cache {node.store.label()}" for node in nodes if node.store is not None)
     return "\n".join(out)
 

@@ -12,6 +12,7 @@ from penstock._contracts.transform import NoticingTransform, Transform
 from penstock._order.folds import Even, uneven
 from penstock._plan.base import Node, function_name, is_async, is_async_generator, length_of, never_ends, substituted, walk, wants_rng
 from penstock._plan.facts import INFINITE, ROOM, highest_number, is_indexable, known_spec
+from penstock._plan.known import Measure
 from penstock._plan.node import AsCompleted, RaggedBatch, Shard, shards_of
 from penstock.errors import PlanError
 
@@ -49,6 +50,10 @@ __all__ = [
 ]
 
 _LARGEST = 2**63 - 1
+_FEW_RANKS = 8
+"""So many may each read everything without a notice: a job on one machine."""
+_BY_NUMBER = frozenset(("filter", "pack_sequences", "bucket_by_length", "batch_by_cost"))
+"""The stream operators that also go by a number that `measure` has found."""
 
 
 def weights_argument(value: Any, count: int, operator: str) -> tuple[float, ...]:
@@ -269,7 +274,8 @@ def indexable(node: Node, operator: str, fix: str) -> None:
     """Refuse a child whose positions are only known by reading it."""
     if not is_indexable(node):
         raise PlanError(
-            f"{operator} needs positions that are known before reading, but a filter, flat_map, unbatch or generator stands before it",
+            f"{operator} needs positions that are known before reading, but a filter, flat_map, unbatch, generator or compressed file "
+            "stands before it",
             where=f"{operator}()",
             fix=fix,
         )
@@ -422,9 +428,15 @@ def steps_of_ranks(root: Node, shards: Sequence[Shard]) -> None:
             )
 
 
-def rank_notes(nodes: Sequence[Node]) -> list[str]:
-    """List what the shards by rank among them leave out, repeat, or read for nothing."""
-    return [words for node in nodes if isinstance(node, Shard) and (words := _rank_note(node))]
+def rank_notes(nodes: Sequence[Node], *, explaining: bool = False) -> list[str]:
+    """List what the shards by rank among them leave out, repeat, or make each of many ranks read; `explaining`, of any number of ranks."""
+    return [
+        f"shard_by_rank: {words}"
+        for node in nodes
+        if isinstance(node, Shard) and node.even is not None and node.num_shards > 1
+        for words in (_last_round(node), _reading(node, explaining))
+        if words
+    ]
 
 
 def reading_notes(nodes: Sequence[Node]) -> list[str]:
@@ -432,27 +444,32 @@ def reading_notes(nodes: Sequence[Node]) -> list[str]:
     return [words for node in nodes for words in node.reading_notes()]
 
 
-def _rank_note(node: Shard) -> str:
-    """Say what a shard by rank leaves out, repeats, or reads for nothing."""
-    if node.even is None or node.num_shards == 1:
-        return ""
-    length, notes = length_of(node.child), []
+def _last_round(node: Shard) -> str:
+    """Say what a shard by rank leaves out or repeats."""
+    length = length_of(node.child)
     num_left = 0 if length in (None, INFINITE) else int(length or 0) % node.num_shards
-    if num_left and node.even == "drop":
-        notes.append(
-            f"the last {num_left} of {length} elements of each pass are left out, so that {node.num_shards} ranks have equally many"
-        )
-    elif num_left:
-        mark = ", marked as not valid" if node.even == "mask" else ""
-        repeats = f"repeats some for {node.num_shards - num_left} of the ranks{mark}"
-        notes.append(f"the last round of each pass has {num_left} elements, and {repeats}")
-    costly = next((part for part in walk(node.child) if part.streams), None)
-    if costly is not None:
-        notes.append(
-            f"each of {node.num_shards} ranks reads and computes all elements up to {costly.line(saved=True).partition('(')[0]}, and "
-            f"keeps one in {node.num_shards}"
-        )
-    return f"shard_by_rank: {'; '.join(notes)}" if notes else ""
+    if not num_left:
+        return ""
+    if node.even == "drop":
+        return f"the last {num_left} of {length} elements of each pass are left out, so that {node.num_shards} ranks have equally many"
+    mark = ", marked as not valid" if node.even == "mask" else ""
+    repeats = f"repeats some for {node.num_shards - num_left} of the ranks{mark}"
+    return f"the last round of each pass has {num_left} elements, and {repeats}"
+
+
+def _reading(node: Shard, explaining: bool) -> str:
+    """Say whether each rank reads all elements or its own, which numbers are known of them, and what would spare it."""
+    below, ranks = walk(node.child), f"each of {node.num_shards} ranks reads"
+    streaming = list(dict.fromkeys(part.line(saved=True).partition("(")[0] for part in below if part.streams))
+    if not explaining and (not streaming or node.num_shards <= _FEW_RANKS):
+        return ""
+    known = "".join(f"; known: {part.line()}" for part in below if isinstance(part, Measure))
+    if not streaming:
+        return f"{ranks} only its own elements{known}"
+    by_number = f"measure() the numbers of {' and '.join(streaming)} once, and give by="
+    once = by_number if _BY_NUMBER.issuperset(streaming) else f"pack() the output of {streaming[-1]} once"
+    reads = f"{ranks} and computes all elements up to {streaming[-1]}, and keeps one in {node.num_shards}{known}"
+    return f"{reads}; for each to read only its own, {once}"
 
 
 def shard_notice(root: Node, shards: Sequence[Shard]) -> str:

@@ -57,7 +57,7 @@ def known_length(root: Node, where: str) -> int:
     """
     length = length_of(root)
     if length is None or length == INFINITE:
-        what = "endless" if length == INFINITE else "only known after reading (a filter, flat_map, unbatch or generator)"
+        what = "endless" if length == INFINITE else "only known after reading (a filter, flat_map, unbatch, generator or compressed file)"
         raise LengthUnknown(f"the length of this dataset is {what}", where=where, fix="count while you iterate, or use take(n)")
     return int(length)
 

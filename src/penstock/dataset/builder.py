@@ -233,7 +233,7 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods, KnownMethods, metaclas
 
         Raises:
             IndexError: when it is out of range. Negative indices count from the end.
-            PlanError: behind a filter, flat_map, unbatch or generator; or it is no whole number, such as a slice.
+            PlanError: behind a filter, flat_map, unbatch, generator or compressed file; or it is no whole number, such as a slice.
         """
         check.indexable(self._root, "ds[i]", "iterate, or index the dataset before the filter")
         length = length_of(self._root)
