@@ -96,6 +96,10 @@ def test_each_field_is_padded_with_what_its_dtype_holds() -> None:
         with pytest.raises(SpecError) as caught:
             pack_rows(2, value, "segment")((given,), None)
         assert caught.value.what == f"padding_value={value!r} does not fit {field}"
+    row = pack_rows(2, {"ids": -100}, "segment")((values,), None)
+    assert (row["ids"].tolist(), row["more"].tolist()) == ([1, -100], [1, 0])
+    with pytest.raises(SpecError, match="padding_value names 'id', and the sequences have ids int8, words"):
+        pack_rows(2, {"id": -100}, "segment")((values,), None)
     full = pack_rows(2, -1, "segment")((np.ones(2, np.uint16),), None)
     assert full["tokens"].tolist() == [1, 1]
 

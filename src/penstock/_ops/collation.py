@@ -431,7 +431,7 @@ def pack_rows(length: int, padding_value: Any, positions: str) -> Callable[[tupl
     or with "document" from the beginning of the sequence).
     """
     counted = np.arange(length, dtype=np.int32)
-    fills: dict[np.dtype[Any], NDArray[Any]] = {}
+    fills: dict[tuple[str, np.dtype[Any]], NDArray[Any]] = {}
 
     def pack(values: tuple[Any, ...], layout: list[tuple[int, int]] | None) -> Row:
         sequences = [_fields(value) for value in values]
@@ -452,9 +452,9 @@ def pack_rows(length: int, padding_value: Any, positions: str) -> Callable[[tupl
             start = stop
         if start < length:
             for name, dtype in spec.items():
-                if dtype not in fills:
-                    fills[dtype] = _fill_row(name, dtype, padding_value)
-                row[name][start:] = fills[dtype]
+                if (name, dtype) not in fills:
+                    fills[name, dtype] = _fill_row(name, dtype, _padding_of(name, padding_value, spec))
+                row[name][start:] = fills[name, dtype]
         return {**row, "segment_ids": segments, "positions": places}
 
     return pack
@@ -504,6 +504,18 @@ def _dtype_of(name: str, sequences: list[dict[str, NDArray[Any]]]) -> np.dtype[A
     """Return the dtype of the first sequence's field, or of the first that is no empty list."""
     arrays = [fields[name] for fields in sequences if name in fields]
     return next((array for array in arrays if type(array) is not EmptyList), arrays[0]).dtype
+
+
+def _padding_of(name: str, given: Any, spec: dict[str, np.dtype[Any]]) -> Any:
+    if not isinstance(given, dict):
+        return given
+    if unknown := [other for other in given if other not in spec]:
+        raise SpecError(
+            f"padding_value names {unknown[0]!r}, and the sequences have {_words(spec)}",
+            where="pack_sequences()",
+            fix="name the fields of the sequences",
+        )
+    return given.get(name, 0)
 
 
 def _fill_row(name: str, dtype: np.dtype[Any], padding_value: Any) -> NDArray[Any]:

@@ -302,7 +302,8 @@ class KnownMethods(Chaining):
                 fit). A longer sequence than `length` is an error, one of no tokens is left out.
             split: put the sequences one after the other instead, and cut them where a row is full: no padding but in the last row of
                 a pass. The parts of a cut sequence are segments of their own.
-            padding_value: of the fields behind the last token; each field's dtype must hold it as it is, and 0 is the empty value of texts.
+            padding_value: of the fields behind the last token, such as 0 or {"labels": -100}; a dict leaves all others at 0. The dtype of
+                a field must hold its value as it is, and 0 is the empty value of texts.
             positions: "document" lets the positions of a cut sequence go on in the next row: they are counted from its first token.
         """
         check_padding_value("pack_sequences", padding_value)

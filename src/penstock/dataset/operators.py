@@ -724,12 +724,13 @@ def check_padding(operator: str, shapes: Any, values: Any) -> None:
 
 
 def check_padding_value(operator: str, value: Any) -> None:
-    """Let pass one single value.
+    """Let pass one single value, or a dict of such values.
 
     Raises:
-        PlanError: it is an array, dict, tuple or list.
+        PlanError: one is an array, dict, tuple or list.
     """
-    _check_value(value, operator, "padding_value")
+    for name, one in value.items() if isinstance(value, dict) else [("", value)]:
+        _check_value(one, operator, f"padding_value[{name!r}]" if isinstance(value, dict) else "padding_value")
 
 
 def _check_shapes(given: Any, operator: str, path: str) -> None:
