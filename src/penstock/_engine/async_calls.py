@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     import contextvars
     import selectors
 
-__all__ = ["AsyncCalls", "Call", "PrivateLoop", "begun", "ended", "failed_call", "gather_alone", "new_event_loop"]
 
 _MOST_DESCRIPTORS = 1024  # select() takes no higher ones
 

@@ -17,38 +17,6 @@ from penstock._ops.rows import Rows
 from penstock._order.runs import Run
 from penstock.errors import StateUnavailable
 
-__all__ = [
-    "IN_ORDER",
-    "NO_BUFFER",
-    "NO_POSITIONS",
-    "BatchItem",
-    "Buffer",
-    "Chunk",
-    "Claim",
-    "Collected",
-    "Completed",
-    "Counted",
-    "Entry",
-    "Failure",
-    "FoldState",
-    "KeyedElement",
-    "KnownLoss",
-    "LossCounts",
-    "LostElement",
-    "Memory",
-    "Outcome",
-    "Positions",
-    "PositionsPerOp",
-    "Reached",
-    "Replayed",
-    "Result",
-    "StreamState",
-    "Token",
-    "WorkItem",
-    "merged",
-    "num_lost",
-]
-
 _T = TypeVar("_T")
 
 PositionsPerOp = list[tuple[Ints, Ints]]

@@ -17,8 +17,6 @@ from penstock._order.folds import RepeatFold, TakeFold
 from penstock._order.runs import Run, Runs
 from penstock.errors import LengthMismatch, SourceError
 
-__all__ = ["CompletionOrder", "LeftOut", "ReadCount", "chunks_of", "empty_pass", "given_chunk", "left_out_of", "passed_on"]
-
 
 def empty_pass() -> SourceError:
     """Return the error of a pass without elements that would be repeated for ever."""

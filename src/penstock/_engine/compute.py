@@ -34,18 +34,6 @@ from penstock._ops.worker import WorkerContext
 from penstock._order.arithmetic import INFINITE, Length
 from penstock.errors import StateMismatch
 
-__all__ = [
-    "HERE",
-    "Computer",
-    "compute",
-    "compute_batches",
-    "concatenated",
-    "filter_step",
-    "joined",
-    "keys_of",
-]
-
-
 T = TypeVar("T")
 
 

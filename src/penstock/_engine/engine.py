@@ -17,9 +17,9 @@ from penstock._engine.chunk import Buffer, Chunk, Claim, Failure, LossCounts, Ou
 from penstock._engine.compute import HERE, Computer
 from penstock._engine.error_policy import ErrorHandler, LossAnnouncer, prepare, signal_in, tell_retry
 from penstock._engine.folding import finish_chunk
-from penstock._engine.program import IN_PROGRAM, Program, SegmentPlan
+from penstock._engine.program import IN_PROGRAM, SHARED, Program, SegmentPlan
 from penstock._engine.scheduler import Ready, Scheduler
-from penstock._engine.segment import SHARED, Segment, awaited_in, pool_of
+from penstock._engine.segment import Segment, awaited_in, pool_of
 from penstock._engine.slots import SlotPool, anonymous_memory
 from penstock._engine.stall_report import Kind, report
 from penstock._engine.tuning import TuningCache, awaited_ns
@@ -35,9 +35,6 @@ from penstock._system.parking import ParkingLot
 from penstock._system.process import Breaker
 from penstock.errors import FeedStalled
 from penstock.kernels import slow_twins
-
-__all__ = ["Engine"]
-
 
 _IN_HAND = 2  # what is being delivered, and what the name in a `for` stands for until then
 

@@ -18,29 +18,6 @@ from penstock._ops.block import ElementFailed, EmptyBatch
 from penstock._system.failing import add_note, argument_of, cause_of, notes_of, traceback_of, words_of, would_end
 from penstock.errors import PenstockError, StopRaised, TooManySkipped
 
-__all__ = [
-    "EMPTY",
-    "MOST_REPLACEMENTS",
-    "RAISING",
-    "SKIPPED",
-    "Around",
-    "Before",
-    "ErrorHandler",
-    "FailedElement",
-    "LossAnnouncer",
-    "LossLedger",
-    "Partial",
-    "attach_others",
-    "handled",
-    "hear",
-    "in_pieces",
-    "is_interrupt",
-    "let_go",
-    "prepare",
-    "signal_in",
-    "tell_retry",
-]
-
 MOST_REPLACEMENTS = 100
 """So many elements in a row are tried in the place of one: more are no accident."""
 

@@ -35,25 +35,6 @@ from penstock._order.folds import Fold
 from penstock._order.holding import Group
 from penstock.errors import PlanError, StateMismatch, TooManySkipped
 
-__all__ = [
-    "DROP_END",
-    "OPEN",
-    "PASS_END",
-    "FoldRules",
-    "FoldRunner",
-    "Sequenced",
-    "bytes_in",
-    "check_results",
-    "finish_chunk",
-    "fold_runners_of",
-    "pieces_by_input",
-    "pieces_of",
-    "records_of",
-    "size_of",
-    "unmeasured",
-    "unwrapped",
-]
-
 
 def pieces_by_input(chunk: Chunk) -> list[list[KeyedElement]]:
     """Return the pieces that each good item of the chunk gave."""

@@ -69,17 +69,6 @@ from penstock._plan.check import rank_notes, reading_notes
 from penstock._plan.facts import is_indexable, length_of, lines, passes_of, walk
 from penstock.errors import PlanError
 
-__all__ = [
-    "Counter",
-    "Evaluator",
-    "Item",
-    "evaluator",
-    "explain",
-    "fuse",
-    "items_of",
-    "lower",
-]
-
 
 def evaluator(root: plan.Node) -> ChainOp:
     """Return the whole of an indexable plan as one function of positions, for `ds[i]` and branches."""

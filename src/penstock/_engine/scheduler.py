@@ -17,14 +17,12 @@ from penstock._engine.chunk import IN_ORDER, Chunk, Claim, Counted, Failure, Los
 from penstock._engine.committing import CompletionOrder, ReadCount, chunks_of, empty_pass, left_out_of
 from penstock._engine.error_policy import LossLedger
 from penstock._engine.folding import FoldRunner, Sequenced, bytes_in, fold_runners_of, records_of
-from penstock._engine.program import IN_PROGRAM, Program
-from penstock._engine.segment import READER, SHARED, Segment, finisher_of, last_with, pool_of, pools_of, result_bytes
+from penstock._engine.program import IN_PROGRAM, SHARED, Program
+from penstock._engine.segment import READER, Segment, finisher_of, last_with, pool_of, pools_of, result_bytes
 from penstock._engine.slots import HandedOver, Lease, bytes_beside
 from penstock._engine.stream_reader import Reader
 from penstock._engine.tuning import ActiveWorkers, followed
 from penstock._ops.block import UNLIMITED
-
-__all__ = ["NOTHING_READY", "Ready", "Scheduler", "poison_on_interrupt"]
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -31,20 +31,6 @@ from penstock._ops.stack import BatchSpec
 from penstock._order.arithmetic import batch_rows
 from penstock._order.runs import Runs
 
-__all__ = [
-    "READER",
-    "RETRY_WORKER",
-    "SHARED",
-    "Segment",
-    "awaited_in",
-    "block_sizes",
-    "finisher_of",
-    "last_with",
-    "pool_of",
-    "pools_of",
-    "result_bytes",
-]
-
 
 def block_sizes(plan: SegmentPlan, *, at_once: bool = False, elsewhere: bool = False) -> tuple[list[BlockSize], int]:
     """Return how many rows a task of each stage has, and how many are asked of the leaf at least.

@@ -14,8 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["KEEP_BYTES", "HandedOver", "Kept", "Lease", "SlotPool", "anonymous_memory", "bytes_beside"]
-
 _ALIGNMENT = 64  # one cache line; also what device_put needs to take memory as it is
 _PAGE = 4096
 _SMALL = 1 << 16  # bytes that are allocated in 4 us

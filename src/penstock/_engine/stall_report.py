@@ -6,8 +6,6 @@ import re
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-__all__ = ["Frame", "Kind", "RunClock", "Situation", "StallReport", "WorkerFacts", "counted_ns", "report", "slice_of"]
-
 Kind = Literal["stuck", "idle", "slow"]
 """One element runs too long; no worker has anything to do; or work goes on and nothing has arrived all the same."""
 

@@ -10,8 +10,6 @@ from typing import Any, NamedTuple, Protocol
 from penstock._engine.program import SHARED
 from penstock._engine.slots import KEEP_BYTES
 
-__all__ = ["ELSEWHERE", "ActiveWorkers", "BlockSize", "ChunkSize", "TuningCache", "awaited_ns", "followed", "largest_block"]
-
 _TARGET_NS = 8_000_000  # booking a task costs 0.17 ms where decoding has emptied the caches
 _STEADY_TARGET_NS = 24_000_000  # of elements that all cost about the same, or in one thread: none keeps others waiting that are done
 _STEADY_TASKS = 100  # so many in a row, none of them dear

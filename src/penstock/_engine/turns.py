@@ -17,8 +17,6 @@ from penstock._system.ownership import users_of
 from penstock._system.parking import ParkingLot
 from penstock._system.process import call_in_forked
 
-__all__ = ["Errands", "Gate", "Stopped", "Turns"]
-
 T = TypeVar("T")
 _READ = (-1, -1)
 

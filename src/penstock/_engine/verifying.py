@@ -19,8 +19,6 @@ from penstock._ops.worker import WorkerContext
 from penstock._system.failing import attempt, words_of
 from penstock.errors import NotRepeatable
 
-__all__ = ["StepLog", "Where", "chosen", "computed_twice", "copied", "rows_twice"]
-
 T = TypeVar("T")
 
 _SEED = 0x7E91F1

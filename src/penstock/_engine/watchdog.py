@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from penstock._engine.async_calls import AsyncCalls, Call
 from penstock._engine.chunk import Claim
-from penstock._engine.program import IN_PROGRAM
+from penstock._engine.program import IN_PROGRAM, SHARED
 from penstock._engine.scheduler import Scheduler
-from penstock._engine.segment import READER, SHARED, Segment
+from penstock._engine.segment import READER, Segment
 from penstock._engine.stall_report import Frame, WorkerFacts, counted_ns
 from penstock._ops.block import Block
 from penstock._ops.worker import WorkerContext
@@ -33,23 +33,6 @@ from typing import Literal
 from penstock._contracts.event import SlowElement
 from penstock._engine.segment import RETRY_WORKER
 from penstock._engine.stall_report import Kind, RunClock, Situation, slice_of
-
-__all__ = [
-    "Glances",
-    "LoopWatch",
-    "Watch",
-    "WorkerMonitor",
-    "awaits_of",
-    "call_of",
-    "element_of",
-    "frames_of",
-    "place_of",
-    "pool_words",
-    "stack_of",
-    "stacks_of",
-    "stage_of",
-    "waits_of",
-]
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 

@@ -16,15 +16,16 @@ from penstock._engine.chunk import BatchItem, Outcome, WorkItem
 from penstock._engine.compute import HERE, Computer
 from penstock._engine.engine import Engine
 from penstock._engine.error_policy import ErrorHandler
-from penstock._engine.program import IN_PROGRAM, SegmentPlan
-from penstock._engine.segment import READER, RETRY_WORKER, SHARED
+from penstock._engine.program import IN_PROGRAM, SHARED, SegmentPlan
+from penstock._engine.segment import READER, RETRY_WORKER
+from penstock._engine.turns import Stopped
 from penstock._ops.reading import ReadLeaf
 from penstock._ops.rows import Rows
 from penstock._ops.worker import WorkerContext
 from penstock._plan.base import Node
 from penstock._workers.remote import Reply, Spot, Stages
 from penstock._workers.settings import settings_of
-from penstock._workers.threads import Stopped, ThreadsExecutor, work
+from penstock._workers.threads import ThreadsExecutor, work
 from penstock.errors import WorkerDied
 
 if TYPE_CHECKING:

@@ -19,6 +19,7 @@ from penstock._contracts.frameworks import Pin
 from penstock._engine.chunk import BatchItem, WorkItem
 from penstock._engine.engine import Engine
 from penstock._engine.error_policy import ErrorHandler, signal_in
+from penstock._engine.turns import Stopped
 from penstock._ops.rows import Rows
 from penstock._ops.stack import BatchSpec
 from penstock._plan.base import Node
@@ -38,7 +39,6 @@ from penstock._workers.pipe import NO_SIGNAL, not_sendable, pickled
 from penstock._workers.remote import SPOT, AtRow, Begun, Place, Reply, Request, Retrying, Spot, Stages, load, serve
 from penstock._workers.sending import digest, dumps_to_worker
 from penstock._workers.shared_pickle import PickledOnce, TooLarge, Unsent, pickle_apart
-from penstock._workers.threads import Stopped
 from penstock.errors import PlanError, WorkerDied
 
 _MOST_LEASED = 16

@@ -21,6 +21,7 @@ from penstock._contracts.source import FileSource
 from penstock._contracts.version import VERSION
 from penstock._engine.chunk import BatchItem, WorkItem
 from penstock._engine.error_policy import ErrorHandler
+from penstock._engine.turns import Stopped
 from penstock._ops.rows import Rows
 from penstock._plan.base import Node, sources
 from penstock._workers.elsewhere import RemoteWorker, RemoteWorkers
@@ -28,7 +29,6 @@ from penstock._workers.failure import Failure
 from penstock._workers.pipe import not_sendable
 from penstock._workers.ray_actor import About, Packed, RayActor, size_of
 from penstock._workers.remote import Place, Reply, Request, Spot, Stages
-from penstock._workers.threads import Stopped
 from penstock.errors import MissingExtra, PlanError, WorkerDied, WorkerFailed
 
 _WHERE = 'executor="ray"'

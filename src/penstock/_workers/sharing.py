@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 from penstock._contracts.element import with_parts
 from penstock._engine.compute import HERE, Computer
 from penstock._engine.engine import Engine
-from penstock._engine.program import SegmentPlan, Workers
-from penstock._engine.segment import SHARED
+from penstock._engine.program import SHARED, SegmentPlan, Workers
 from penstock._ops.reading import ReadLeaf
 from penstock._system.failing import attempt
 from penstock._system.ownership import users_of

@@ -16,8 +16,6 @@ from penstock._engine.turns import Stopped
 from penstock._ops.worker import WorkerContext
 from penstock._workers.event_loop import EventLoop
 
-__all__ = ["Stopped", "ThreadsExecutor", "work"]
-
 _EVENT_LOOP, _RETRY_WORKER = "penstock-event-loop", f"penstock-{RETRY_WORKER}-0"
 
 

@@ -50,8 +50,6 @@ from penstock.observe.stats import Snapshot, note_running, watchers
 from penstock.observe.ticker import Guarded
 from penstock.observe.trace import Trace
 
-__all__ = ["Feed"]
-
 if TYPE_CHECKING:
     from penstock.feed.isolated import IsolatedRun
 

@@ -28,8 +28,6 @@ from penstock.feed.compiled import Compiled
 from penstock.formats.quarantine import keep as keep_lost
 from penstock.observe.stats import Stats
 
-__all__ = ["Run"]
-
 _AUTO_MEMORY_BYTES = 256 << 20
 
 
