@@ -254,7 +254,6 @@ class AsyncCalls:
 def begun(task: Claim) -> Block | None:
     """Return the elements of a task, or None when a row before them failed meanwhile: they are no longer wanted."""
     chunk = task.chunk
-    assert chunk is not None
     given = chunk.given  # before looking at `finishing`: who finishes the chunk takes it away
     if chunk.progress.finishing or task.begin >= chunk.progress.limit:
         return None

@@ -586,6 +586,10 @@ def _part_of(positions_per_op: PositionsPerOp, part: slice) -> PositionsPerOp:
     return [(epochs[part], positions[part]) for epochs, positions in positions_per_op]
 
 
+NO_CHUNK = Chunk(seq=-1, pass_number=0, first=0, sizes=None, num_rows=0)
+"""That of a claim to read from a generator."""
+
+
 class Claim(NamedTuple):
     """A range of rows of a chunk for one stage; or, with `read`, the next elements of a generator.
 
@@ -594,7 +598,7 @@ class Claim(NamedTuple):
 
     segment: int
     stage: int
-    chunk: Chunk | None
+    chunk: Chunk
     begin: int
     end: int
     block: Block | None
@@ -605,9 +609,8 @@ class Claim(NamedTuple):
     @property
     def item(self) -> WorkItem:
         """What a worker gets of it. Without the mutex: only one worker has these rows."""
-        chunk = self.chunk
-        assert chunk is not None
-        begin, end, given = self.begin, self.end, chunk.given
+        chunk, begin, end = self.chunk, self.begin, self.end
+        given = chunk.given
         positions_per_op, replayed = chunk.positions.rows, chunk.replayed
         here = None if (begin, end) == (0, chunk.num_rows) else slice(begin, end)
         if given is not None:

@@ -158,22 +158,15 @@ def _name(segment: Segment, task: Claim, row: int) -> str:
 
 def place_of(segment: Segment, task: Claim, row: int) -> tuple[str, tuple[int, int]] | None:
     """Return as `Segment.where`; None where the chunk was finished or cut meanwhile, without this row. Without the mutex."""
-    chunk = task.chunk
-    given = None if chunk is None else chunk.given  # once: the worker that finishes the chunk takes it away
-    try:
-        if given is not None:
-            return "", (int(given.epochs[row]), int(given.indices[row]))
-        return None if chunk is None or not chunk.positions.rows else attempt(segment.where, chunk, row)  # it asks the user's source
-    except IndexError:
-        return None
+    return attempt(segment.where, task.chunk, row)  # it asks the user's source
 
 
 def row_of(worker: WorkerContext, task: Claim) -> int | None:
     """Return the row of the chunk that a worker is with, of a batch its first."""
-    row, chunk = worker.row(), task.chunk
-    if row is None or chunk is None:
+    row = worker.row()
+    if row is None:
         return task.begin if task.end - task.begin == 1 and not worker.finishing else None
-    return sum(chunk.sizes[:row]) if worker.finishing and chunk.sizes is not None else row
+    return task.chunk.first_row(row) if worker.finishing else row
 
 
 def pool_words(scheduler: Scheduler, pool: str) -> str:

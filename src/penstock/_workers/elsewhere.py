@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import weakref
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -11,7 +10,7 @@ from dataclasses import is_dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from penstock._contracts.element import bytes_of_all
-from penstock._contracts.event import Notice
+from penstock._contracts.event import noted
 from penstock._engine.chunk import BatchItem, Outcome, WorkItem
 from penstock._engine.compute import HERE, Computer
 from penstock._engine.engine import Engine
@@ -113,7 +112,7 @@ class RemoteWorker(ABC):
         self._num_failed_starts = 0 if began else self._num_failed_starts + 1
         if self._num_failed_starts == _MOST_STARTS:
             raise died
-        self.engine.announce(Notice(time.perf_counter_ns(), "worker", f"{died.what}; another one computes its elements again"))
+        self.engine.announce(noted("worker", f"{died.what}; another one computes its elements again"))
 
     @abstractmethod
     def _exchange(self, segment: int, item: WorkItem | BatchItem, slot: Rows | None, error_handler: ErrorHandler, at: list[int]) -> Reply:

@@ -14,7 +14,7 @@ import weakref
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from penstock._contracts.event import Notice
+from penstock._contracts.event import noted
 from penstock._contracts.frameworks import Pin
 from penstock._engine.chunk import BatchItem, WorkItem
 from penstock._engine.engine import Engine
@@ -271,7 +271,7 @@ def digest_of(what: object, before: bytes) -> tuple[bytes, str]:
 
 def announce(engine: Engine, text: str) -> None:
     """Say something to the user of the feed."""
-    engine.announce(Notice(time.perf_counter_ns(), "worker", text))
+    engine.announce(noted("worker", text))
 
 
 def no_system_resources(error: OSError) -> PlanError:

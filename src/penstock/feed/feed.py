@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from penstock._contracts.event import Fill, Listener, Notice
+from penstock._contracts.event import Fill, Listener, noted
 from penstock._contracts.frameworks import refuse_loader_around, refuse_loader_worker
 from penstock._contracts.version import VERSION
 from penstock._engine.chunk import Failure, LossCounts, Token
@@ -190,7 +190,7 @@ class Feed(Observed):
                 self._begin_epoch(delivery.epoch + 1)
             elif self._begun == "for" and self._last_iterator() is not None and not self._told_shared:
                 self._told_shared = True
-                self._run.announce(Notice(time.perf_counter_ns(), "epoch", _SHARED_EPOCH))
+                self._run.announce(noted("epoch", _SHARED_EPOCH))
             self._begun = "for"
             iterator = _Epoch(self, self._serial)
             self._last_iterator = weakref.ref(iterator)
@@ -286,7 +286,7 @@ class Feed(Observed):
                 f"begins epoch {delivery.epoch + 1}, as with a DataLoader; use next(feed) or one `it = iter(feed)` to "
                 "go on in the same epoch"
             )
-            self._run.announce(Notice(time.perf_counter_ns(), "epoch", text))
+            self._run.announce(noted("epoch", text))
         self._begin_epoch(delivery.epoch + 1)
 
     def _begin_epoch(self, epoch: int) -> None:
@@ -501,7 +501,7 @@ class Feed(Observed):
                 self._shut("new")
             note_running(self)
             while self._notices:
-                self._run.announce(Notice(time.perf_counter_ns(), *self._notices.pop(0)))
+                self._run.announce(noted(*self._notices.pop(0)))
             try:
                 self._run.open(self._parts[0], self._delivery.epoch, self.step, self.memory)
             except PlanError as error:
@@ -541,7 +541,7 @@ class Feed(Observed):
                 continue
             now_ns = time.perf_counter_ns()
             if now_ns >= self._advice.due_ns and ready.items and (text := self._advice.text(now_ns, self.stats(), ready.items[0])):
-                self._run.announce(Notice(now_ns, "advice", text))
+                self._run.announce(noted("advice", text))
             self._losses.look(ready.items, self._run.announce)  # last: a program may have turned warnings into errors
             if ready.items:
                 return True

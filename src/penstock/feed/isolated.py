@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock._contracts.event import Event, Fill, Listener, Notice
+from penstock._contracts.event import Event, Fill, Listener, noted
 from penstock._contracts.frameworks import Pin
 from penstock._contracts.options import Threads
 from penstock._engine.chunk import Failure, LossCounts
@@ -116,7 +116,7 @@ class IsolatedRun:
         """Count a death in a row; announce it, and return True, where another process is started."""
         self._num_deaths += 1
         if self._num_deaths < _MOST_DEATHS:
-            self.announce(Notice(time.perf_counter_ns(), "worker", f"{died.what}; another one goes on behind the last batch"))
+            self.announce(noted("worker", f"{died.what}; another one goes on behind the last batch"))
         return self._num_deaths < _MOST_DEATHS
 
     def _break_off(self) -> None:
@@ -140,7 +140,7 @@ class IsolatedRun:
             except OSError as error:
                 raise no_system_resources(error) from error
         elif notice := process.renewed(self._job()):
-            self.announce(Notice(time.perf_counter_ns(), "worker", notice))
+            self.announce(noted("worker", notice))
         return process
 
     def _start(self, unsent: Unsent, digest: bytes) -> EngineProcess:
@@ -168,7 +168,7 @@ class IsolatedRun:
         self.stats.instead = (run := Run(compiled, self._num_cpus, self.listeners, hindrance=hindrance)).stats
         if not hindrance:
             text = f"the program deals elements to the worker processes, and no process of its own does: {error.what}"
-            run.announce(Notice(time.perf_counter_ns(), "executor", text))
+            run.announce(noted("executor", text))
         return run
 
     @property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections import Counter
 from collections.abc import Sequence
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from penstock._contracts.element import flatten, leaf_paths, structure_of
-from penstock._contracts.event import ElementLost, Event, Listener, Notice
+from penstock._contracts.event import ElementLost, Event, Listener, noted
 from penstock._system.frames import level_of_caller
 
 _MOST_PATHS = 5
@@ -55,10 +54,10 @@ class Losses:
         if self._finds_texts and items:
             self._finds_texts = False
             if text := texts_in(items[-1]):
-                announce(Notice(time.perf_counter_ns(), "plan", text))
+                announce(noted("plan", text))
         if self._first:
             text, self._first = self._first, ""
-            announce(Notice(time.perf_counter_ns(), "policy", text))
+            announce(noted("policy", text))
             warnings.warn(text, RuntimeWarning, stacklevel=level_of_caller())
 
     def end(self, epoch: int, announce: Listener) -> None:
@@ -71,7 +70,7 @@ class Losses:
             stages = {stage: count for (one, stage), count in sorted(counts.items()) if one == action}
             total, parts = sum(stages.values()), ", ".join(f"{count} by stage {stage!r}" for stage, count in stages.items())
             elements = "1 element was" if total == 1 else f"{total} elements were"
-            announce(Notice(time.perf_counter_ns(), "policy", f"epoch {epoch}: {elements} {action}, {parts}"))
+            announce(noted("policy", f"epoch {epoch}: {elements} {action}, {parts}"))
 
 
 def texts_in(batch: Any) -> str:
