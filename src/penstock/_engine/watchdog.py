@@ -22,7 +22,7 @@ from penstock._engine.stall_report import Frame, WorkerFacts, counted_ns
 from penstock._ops.block import Block
 from penstock._ops.worker import WorkerContext
 from penstock._system.failing import attempt
-from penstock._system.process import current_frames
+from penstock._system.process import current_frames, thread_times
 
 if TYPE_CHECKING:
     import asyncio
@@ -298,11 +298,8 @@ class WorkerMonitor:
     def _queued_now(self) -> int:
         """Return how long the thread was ready to run and got no CPU; 0 where the system does not tell."""
         pid = self.worker.pid
-        try:
-            with open(f"/proc/self/task/{self._native_id}/schedstat" if pid is None else f"/proc/{pid}/schedstat", "rb") as figures:
-                return int(figures.read().split()[1])
-        except (OSError, IndexError, ValueError):
-            return 0
+        times = thread_times(f"/proc/self/task/{self._native_id}/schedstat" if pid is None else f"/proc/{pid}/schedstat")
+        return 0 if times is None else times[1]
 
 
 _MOST_FACTS = 4  # calls that a report lists: a thousand may be in flight

@@ -11,9 +11,9 @@ import struct
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Any
 
+from penstock._system.failing import attempt
 from penstock._workers.parts import culprit, path_of, words_of
 from penstock.errors import SpecError, WorkerFailed
 
@@ -177,15 +177,8 @@ def _dumps_by_name(message: object) -> bytes:
 
 def not_sendable(message: object, error: Exception, where: str, dumps: Callable[[object], bytes] | None = None) -> SpecError:
     """Return the error that names what in a message cannot be pickled by `dumps`, or else by name."""
-
-    def is_good(part: object) -> bool:
-        # What a user's __reduce__ raises may be anything, and it is told as the error of the whole message.
-        with suppress(Exception):
-            (dumps or _dumps_by_name)(part)
-            return True
-        return False
-
-    steps = culprit(message, is_good, into_code=dumps is not None)
+    # What a user's __reduce__ raises may be anything, and it is told as the error of the whole message.
+    steps = culprit(message, lambda part: attempt(dumps or _dumps_by_name, part) is not None, into_code=dumps is not None)
     part, place = steps[-1].part if steps else message, words_of(steps) or path_of(steps)
     kind = f"{type(part).__module__}.{type(part).__qualname__}".removeprefix("builtins.")
     return SpecError(

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from penstock._contracts.version import VERSION
+from penstock._system.failing import attempt
 from penstock._system.process import current_frames
 from penstock._workers.failure import Failure, dump_with_errors
 from penstock._workers.pipe import not_sendable
@@ -83,7 +84,7 @@ class RayActor:
         """
         import ray
 
-        missing = [path for path, num_bytes in files if size_of(path) != num_bytes]
+        missing = [path for path, num_bytes in files if attempt(os.path.getsize, path) != num_bytes]
         if missing:
             return missing
         try:
@@ -161,11 +162,3 @@ def _nobody(row: int) -> None:
 def _pause(seconds: float) -> bool:
     time.sleep(seconds)  # a feed that ends kills the actor
     return False
-
-
-def size_of(path: str) -> int:
-    """Return the bytes of a file; -1 where there is none."""
-    try:
-        return os.stat(path).st_size
-    except OSError:
-        return -1

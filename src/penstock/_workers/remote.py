@@ -31,7 +31,7 @@ from penstock._ops.rows import RowsElsewhere
 from penstock._ops.stack import BatchSpec
 from penstock._ops.worker import WorkerContext
 from penstock._system.failing import attempt
-from penstock._system.process import worker_place
+from penstock._system.process import thread_times, worker_place
 from penstock._workers.arena import ArenaView
 from penstock._workers.executed import set_sizes_of_pools
 from penstock._workers.failure import dump_with_errors, send_records
@@ -42,7 +42,6 @@ from penstock._workers.settings import Settings, set_here
 from penstock._workers.shared_pickle import PickledOnce
 from penstock.errors import PlanError, SpecError
 from penstock.kernels import slow_twins
-from penstock.observe.stats import thread_times
 
 SPOT = b"spot "
 """What stands before a `Spot`, in hexadecimal digits up to the end of the line."""

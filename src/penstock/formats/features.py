@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._contracts.element import is_masked
+from penstock._system.failing import attempt
 from penstock.errors import PlanError, SpecError
 from penstock.kernels.wire import BYTES, FLOAT, INT64
 
@@ -131,7 +132,7 @@ def check_features(features: Any, caller: str, *, may_be_empty: bool = False) ->
             fix='give a dict such as {"label": ps.FixedLenFeature((), "int64")}',
         )
     for name, feature in features.items():
-        if not isinstance(name, str) or _surrogates(name):
+        if not isinstance(name, str) or attempt(name.encode) is None:
             raise PlanError(f"the name {name!r} is no text", where=f"{caller}, argument 'features'", fix="give names as str")
         if not isinstance(feature, Feature):
             raise PlanError(
@@ -237,14 +238,6 @@ def _tuples(value: Any) -> Any:
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
-def _surrogates(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return True
-    return False
-
-
 Message: TypeAlias = tuple[int, list[bytes]]
 """Size and pieces."""
 
@@ -290,7 +283,7 @@ def check_names(values: Any, features: Mapping[str, Feature] | None, caller: str
             raise SpecError(
                 f"features does not name {name!r}, which {argument} has", where=where, fix="leave it out, or name it in features"
             )
-        if _surrogates(name):
+        if attempt(name.encode) is None:
             raise SpecError(f"the name {name!r} is no UTF-8: it has a surrogate", where=where, fix="give names that are text")
 
 
