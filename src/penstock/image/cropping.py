@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from penstock import kernels
 from penstock._contracts.transform import Scratch
 from penstock.errors import PlanError, SpecError
-from penstock.image.operator import ImageOperator, as_size, check_image, hand_over, is_block, is_whole, names, place, run_now
+from penstock.image.operator import ImageOperator, as_called, as_size, check_image, hand_over, is_block, is_whole, names, place
 
 _UINT8 = np.dtype(np.uint8)
 
@@ -125,7 +125,7 @@ def center_crop(field: str | NDArray[Any], size: int | Sequence[int], *, out: st
         SpecError: (on an array) not an image, or smaller than `size`.
     """
     operator = CenterCrop(**names(field, out), size=as_size(size, "center_crop"))
-    return operator if isinstance(field, str) else run_now(operator, field)
+    return as_called(operator, field)
 
 
 @overload
@@ -169,4 +169,4 @@ def random_crop(
                 fix="give a whole number of at least 0" + ("" if highest is None else f" and at most {highest}"),
             )
     operator = RandomCrop(**names(field, out), size=as_size(size, "random_crop"), padding=padding, fill=fill)
-    return operator if isinstance(field, str) else run_now(operator, field, rng)
+    return as_called(operator, field, rng)

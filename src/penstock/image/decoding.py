@@ -32,6 +32,7 @@ from penstock.image.normalizing import Normalize
 from penstock.image.operator import (
     BEFORE_BATCH,
     ImageOperator,
+    as_called,
     by_opencv,
     hand_over,
     imdecode,
@@ -40,7 +41,6 @@ from penstock.image.operator import (
     load_simplejpeg,
     names,
     place,
-    run_now,
 )
 from penstock.image.resizing import INTERPOLATIONS, Box, RandomResizedCrop, Resize
 
@@ -385,7 +385,7 @@ def decode(
     if by_opencv():
         warnings.warn(_WITHOUT_SIMPLEJPEG, RuntimeWarning, stacklevel=2)
     operator = Decode(**names(field, out), mode=mode, max_pixels=max_pixels, crop_only=crop_only)
-    return operator if isinstance(field, str) else run_now(operator, field)
+    return as_called(operator, field)
 
 
 def _cmyk_to_rgb(cmyk: NDArray[np.uint8]) -> NDArray[np.uint8]:

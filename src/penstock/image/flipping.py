@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from penstock import kernels
 from penstock._contracts.transform import Scratch
 from penstock.errors import PlanError
-from penstock.image.operator import ImageOperator, check_image, hand_over, is_block, names, place, run_now
+from penstock.image.operator import ImageOperator, as_called, check_image, hand_over, is_block, names, place
 
 _UINT8 = np.dtype(np.uint8)
 
@@ -80,4 +80,4 @@ def random_flip(
     if not 0 <= probability <= 1:
         raise PlanError(f"probability={probability!r} is not in 0..1", where="image.random_flip", fix="give a number from 0 to 1")
     operator = RandomFlip(**names(field, out), probability=float(probability))
-    return operator if isinstance(field, str) else run_now(operator, field, rng)
+    return as_called(operator, field, rng)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from penstock import kernels
 from penstock._contracts.transform import Scratch
 from penstock.errors import PlanError, SpecError
-from penstock.image.operator import ImageOperator, check_image, hand_over, is_block, names, place, run_now
+from penstock.image.operator import ImageOperator, as_called, check_image, hand_over, is_block, names, place
 
 Layout = Literal["CHW", "HWC"]
 
@@ -154,7 +154,7 @@ def normalize(
             fix=f"divide numbers on the 0..255 scale by 255: mean={scaled[0]!r}, std={scaled[1]!r}",
         )
     operator = Normalize(**names(field, out), mean=means, std=stds, layout=_checked(layout, "normalize"))
-    return operator if isinstance(field, str) else run_now(operator, field)
+    return as_called(operator, field)
 
 
 @overload
@@ -178,7 +178,7 @@ def to_layout(field: str | NDArray[Any], layout: Layout = "CHW", *, out: str | N
         SpecError: (on an array) not an image.
     """
     operator = ToLayout(**names(field, out), layout=_checked(layout, "to_layout"))
-    return operator if isinstance(field, str) else run_now(operator, field)
+    return as_called(operator, field)
 
 
 def _checked(layout: Layout, operator: str) -> Layout:

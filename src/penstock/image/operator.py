@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -138,9 +138,12 @@ def names(value: object, out: str | None) -> dict[str, str]:
     return {"field": value, "out_field": value if out is None else out}
 
 
-def run_now(operator: ImageOperator, value: Any, rng: np.random.Generator | None = None) -> NDArray[Any]:
-    """Return what `operator` makes of `value`, in a new array."""
-    return operator.apply(value, operator.draw(rng), None, None)
+_Operator = TypeVar("_Operator", bound=ImageOperator)
+
+
+def as_called(operator: _Operator, field: object, rng: np.random.Generator | None = None) -> _Operator | NDArray[Any]:
+    """Return the operator for the name of a field, and for an array what the operator makes of it, in a new array."""
+    return operator if isinstance(field, str) else operator.apply(field, operator.draw(rng), None, None)
 
 
 def as_size(size: int | Sequence[int], operator: str) -> tuple[int, int]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from penstock._contracts.arguments import listed, real_number
 from penstock._contracts.transform import Scratch
 from penstock.errors import PlanError
-from penstock.image.operator import ImageOperator, as_size, check_image, hand_over, load_cv2, names, place, run_now
+from penstock.image.operator import ImageOperator, as_called, as_size, check_image, hand_over, load_cv2, names, place
 
 Interpolation = Literal["linear", "area", "nearest", "cubic"]
 
@@ -163,7 +163,7 @@ def resize(
     load_cv2()
     wanted = pair if isinstance(size, Sequence) else pair[0]
     operator = Resize(**names(field, out), size=wanted, interpolation=interpolation)
-    return operator if isinstance(field, str) else run_now(operator, field)
+    return as_called(operator, field)
 
 
 @overload
@@ -225,7 +225,7 @@ def random_resized_crop(
         ratio=_range(ratio, "ratio", math.inf),
         interpolation=interpolation,
     )
-    return operator if isinstance(field, str) else run_now(operator, field, rng)
+    return as_called(operator, field, rng)
 
 
 def _check_interpolation(interpolation: str, operator: str) -> None:
