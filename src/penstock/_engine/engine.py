@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import threading
 import time
-import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -29,7 +28,7 @@ from penstock._ops.block import Block
 from penstock._ops.draws import Draws
 from penstock._ops.map import AwaitedOp, CallResult
 from penstock._ops.worker import WorkerContext
-from penstock._system.frames import level_of_caller
+from penstock._system.frames import warn
 from penstock._system.memory import FeedMemory
 from penstock._system.parking import ParkingLot
 from penstock._system.process import Breaker
@@ -426,7 +425,7 @@ class Engine:
         if kind != "slow" and self.watch.on_stall != "warn":
             self.broke(error)
         else:
-            warnings.warn(str(error), RuntimeWarning, stacklevel=level_of_caller())  # the line of the loop that asked for the next element
+            warn(str(error))  # the line of the loop that asked for the next element
 
     def room(self) -> tuple[int, int]:
         """Return how many hand-overs the consumer keeps beside the two last ones, and how many may exist at once. Without the mutex."""

@@ -23,7 +23,6 @@ from penstock._engine.turns import Stopped
 from penstock._ops.rows import Rows
 from penstock._ops.stack import BatchSpec
 from penstock._plan.base import Node
-from penstock._system.frames import level_of_caller
 from penstock._system.memory import available_cpus, free_memory, release_freed_memory
 from penstock._system.process import uninterrupted
 from penstock._workers.arena import Arena
@@ -110,7 +109,7 @@ class WorkerProcesses(RemoteWorkers):
         unsent, self._num_processes = pickled_once(stages, num_workers), num_workers
         self._digest = digest(stages)
         if self._sent is None and num_workers > 1 and not self._is_apart:  # then the program has warned
-            warn_of_generators(stages, level_of_caller() + 1)
+            warn_of_generators(stages)
         with self.starting:
             if self.closed:
                 raise Stopped

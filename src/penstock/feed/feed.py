@@ -6,7 +6,6 @@ import os
 import sys
 import threading
 import time
-import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
@@ -34,7 +33,7 @@ from penstock._order.arithmetic import INFINITE
 from penstock._plan import check
 from penstock._plan.facts import known_length, lines
 from penstock._system.failing import add_note, cause_of, words_of
-from penstock._system.frames import level_of_caller
+from penstock._system.frames import warn
 from penstock._system.memory import FeedMemory, available_cpus
 from penstock._system.process import call_in_forked, leak, refuse_while_imported
 from penstock._workers.choice import is_isolated
@@ -609,7 +608,7 @@ class Feed(Observed):
         self._condition = "ended"
         if self.step == 0 and self._warns_when_empty:
             self._warns_when_empty = False  # once
-            warnings.warn("this dataset gave no elements: the source, a filter or a take left nothing", stacklevel=level_of_caller())
+            warn("this dataset gave no elements: the source, a filter or a take left nothing", UserWarning)
 
     def _raise_pending(self, failure: Failure) -> None:
         failures = self._run.failures

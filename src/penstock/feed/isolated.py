@@ -25,7 +25,6 @@ from penstock._contracts.options import Threads
 from penstock._engine.chunk import Failure, LossCounts
 from penstock._engine.resume import ResumeStep, lost_before
 from penstock._engine.scheduler import Ready
-from penstock._system.frames import level_of_caller
 from penstock._system.memory import FeedMemory, release_freed_memory
 from penstock._system.process import leak, uninterrupted
 from penstock._workers import failure
@@ -128,7 +127,7 @@ class IsolatedRun:
         process = self._process
         if process is None:
             if self._compiled.options.num_workers != 1 and not isinstance(self._compiled.options.executor, Threads):
-                warn_of_generators(self._compiled.root, level_of_caller() + 1)
+                warn_of_generators(self._compiled.root)
             job, workers = self._job(), self._compiled.options.num_workers
             unsent = pickled_once(job, job.num_cpus if workers == "auto" else workers)
             try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -11,7 +10,7 @@ import numpy as np
 
 from penstock._contracts.element import flatten, leaf_paths, structure_of
 from penstock._contracts.event import ElementLost, Event, Listener, noted
-from penstock._system.frames import level_of_caller
+from penstock._system.frames import warn
 
 _MOST_PATHS = 5
 
@@ -58,7 +57,7 @@ class Losses:
         if self._first:
             text, self._first = self._first, ""
             announce(noted("policy", text))
-            warnings.warn(text, RuntimeWarning, stacklevel=level_of_caller())
+            warn(text)
 
     def end(self, epoch: int, announce: Listener) -> None:
         """Say how many there were in an epoch, by stage, unless they were as many in the one before."""

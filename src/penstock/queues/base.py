@@ -7,7 +7,6 @@ import itertools
 import math
 import threading
 import time
-import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 from penstock._contracts.element import bytes_of
 from penstock._contracts.event import BatchDelivered, BatchEnqueued, Fill, Listener
 from penstock._system.failing import add_note, attempt
-from penstock._system.frames import call_and_place, level_of_caller
+from penstock._system.frames import call_and_place, warn
 from penstock._system.memory import free_memory
 from penstock._system.parking import SIGNALS_S, WaitBell
 from penstock.errors import PlanError, QueueError, SpecError
@@ -312,7 +311,7 @@ class Queue:
                 f"{self._made_label()} has room for {self.capacity:,} elements, and the first has {size:,} bytes: full, it takes "
                 f"{self.capacity * size / 1e9:,.1f} GB of the {free / 1e9:,.1f} GB of memory that are free; lower its capacity{less}"
             )
-            warnings.warn(text, RuntimeWarning, stacklevel=level_of_caller())
+            warn(text)
 
     def _entry(self, element: Any) -> Any:
         if self._components is not None:
