@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from penstock._contracts.element import parts_of
 from penstock.errors import MissingExtra, PlanError, RecordError
 from penstock.kernels.columns import ColumnTable
-from penstock.kernels.library import Ints
+from penstock.kernels.library import Array, Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +248,7 @@ class Fixed:
         lists: the values as lists, for those that hold a null.
     """
 
-    def __init__(self, array: NDArray[Any], nulls: NDArray[np.bool_] | None, fill: Any = None, lists: Stored | None = None) -> None:
+    def __init__(self, array: Array, nulls: NDArray[np.bool_] | None, fill: Any = None, lists: Stored | None = None) -> None:
         if fill is not None and nulls is not None:
             array = array.copy()
             array[nulls] = fill
@@ -449,7 +449,7 @@ def _arrays(array: Any, form: ColumnForm, fill: Any) -> Fixed:
     return Fixed(fixed, nulls, fill, Stored([_storage(array)], form) if form.shape and nulls is not None else None)
 
 
-def _fixed_as(array: Any, form: ColumnForm) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
+def _fixed_as(array: Any, form: ColumnForm) -> tuple[Array, NDArray[np.bool_] | None]:
     """Return the values of an array of a form, and which are null or hold one."""
     array = _storage(array)
     if pyarrow()[0].types.is_null(array.type):
@@ -530,7 +530,7 @@ def _some_lists(array: Any, form: ColumnForm, rows: Ints) -> list[Any]:
     return [items[begin:end] for begin, end in pairwise(cuts.tolist())]
 
 
-def _bounds(array: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+def _bounds(array: Any) -> tuple[Array, Array]:
     """Return where each list begins and ends among the items of all."""
     if pyarrow()[0].types.is_fixed_size_list(array.type):
         begins = (np.arange(len(array)) + array.offset) * array.type.list_size
@@ -582,7 +582,7 @@ def _nulls(array: Any) -> NDArray[np.bool_] | None:
     return found
 
 
-def _fixed(array: Any) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
+def _fixed(array: Any) -> tuple[Array, NDArray[np.bool_] | None]:
     """Return the values of a primitive or fixed-size list array, and which have a null."""
     pa, _ = pyarrow()
     array = _decoded(array)

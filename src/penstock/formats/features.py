@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from penstock._contracts.element import is_masked
 from penstock._system.failing import attempt
 from penstock.errors import PlanError, SpecError
+from penstock.kernels.library import Array, Uint8s
 from penstock.kernels.wire import BYTES, FLOAT, INT64
 
 _MOST_VALUES: Final = 1 << 31
@@ -361,7 +362,7 @@ def _feature(kind: int, items: Any) -> Message:
     return delimited(kind, delimited(1, (len(body), [body])) if body else (0, []))
 
 
-def _integers(array: NDArray[Any]) -> bytes:
+def _integers(array: Array) -> bytes:
     if array.size <= _MOST_LOOPED:
         return b"".join([varint(number & 0xFFFFFFFFFFFFFFFF) for number in array.astype(np.int64, copy=False).reshape(-1).tolist()])
     return _varints(array.reshape(-1).astype(np.int64).view(np.uint64))
@@ -388,7 +389,7 @@ def _varints(values: NDArray[np.uint64]) -> bytes:
     places = np.arange(10)
     more = places < (sizes - 1)[:, None]
     out = (groups & np.uint64(127)).astype(np.uint8) | (more.astype(np.uint8) << 7)
-    kept: NDArray[np.uint8] = out[places < sizes[:, None]]
+    kept: Uint8s = out[places < sizes[:, None]]
     return kept.tobytes()
 
 
@@ -401,7 +402,7 @@ _PLAIN: Final = frozenset({bytes, str, int, float, bool, np.int64, np.float64, n
 """Types that are surely not masked."""
 
 
-Values: TypeAlias = tuple[int, tuple[int, ...], NDArray[Any] | list[bytes]]
+Values: TypeAlias = tuple[int, tuple[int, ...], Array | list[bytes]]
 """Kind (BYTES, FLOAT or INT64; 0 for an empty list, which may become any), shape, and the items: an array of numbers, or each text."""
 
 
@@ -444,7 +445,7 @@ def _listed(value: Any, where: str) -> Values:
     return _of_array(array, where)
 
 
-def _of_array(array: NDArray[Any], where: str) -> Values:
+def _of_array(array: Array, where: str) -> Values:
     kind = array.dtype.kind
     if kind == "f":
         return (FLOAT, array.shape, array)

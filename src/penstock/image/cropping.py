@@ -13,6 +13,7 @@ from penstock import kernels
 from penstock._contracts.transform import Scratch
 from penstock.errors import PlanError, SpecError
 from penstock.image.operator import ImageOperator, as_called, as_size, check_image, hand_over, is_block, is_whole, names, place
+from penstock.kernels.library import Array
 
 _UINT8 = np.dtype(np.uint8)
 
@@ -25,7 +26,7 @@ class CenterCrop(ImageOperator):
 
     size: tuple[int, int]
 
-    def apply(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: NDArray[Any] | None) -> NDArray[Any]:
+    def apply(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: Array | None) -> Array:
         """Cut one image.
 
         Raises:
@@ -53,7 +54,7 @@ class RandomCrop(ImageOperator):
         """Return 2: top, left."""
         return 2
 
-    def apply(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: NDArray[Any] | None) -> NDArray[Any]:
+    def apply(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: Array | None) -> Array:
         """Cut one image; a window that lies inside is a view.
 
         Raises:
@@ -73,9 +74,7 @@ class RandomCrop(ImageOperator):
         target[max(-top, 0) : max(-top, 0) + part.shape[0], max(-left, 0) : max(-left, 0) + part.shape[1]] = part
         return target
 
-    def apply_block(
-        self, values: NDArray[Any], draws: NDArray[np.float64], scratch: Scratch | None, out: NDArray[Any] | None
-    ) -> NDArray[Any] | None:
+    def apply_block(self, values: Array, draws: NDArray[np.float64], scratch: Scratch | None, out: Array | None) -> Array | None:
         """Cut one window out of each of `values` (n, height, width, channels), uint8 and contiguous; None for others.
 
         Raises:

@@ -43,6 +43,7 @@ from penstock.image.operator import (
     place,
 )
 from penstock.image.resizing import INTERPOLATIONS, Box, RandomResizedCrop, Resize
+from penstock.kernels.library import Array, Uint8s
 
 _UINT8, _FLOAT32 = np.dtype(np.uint8), np.dtype(np.float32)
 _WITHOUT_SIMPLEJPEG = (
@@ -62,7 +63,7 @@ class Decoder(Transform, Protocol):
     def usual(self, value: Any) -> Header | None:
         """Return the header of the usual image, which `upper_rows` takes; None for every other, which `apply` looks at."""
 
-    def upper_rows(self, value: Any, header: Header, num_rows: int, scratch: Scratch) -> NDArray[np.uint8]:
+    def upper_rows(self, value: Any, header: Header, num_rows: int, scratch: Scratch) -> Uint8s:
         """Decode at least the first `num_rows` rows of it into scratch."""
 
 
@@ -83,7 +84,7 @@ class FusedImage:
     out_field: str
     num_draws: int
 
-    def apply(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: NDArray[Any] | None) -> NDArray[Any]:
+    def apply(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: Array | None) -> Array:
         """Do all steps on one image.
 
         Raises:
@@ -98,7 +99,7 @@ class FusedImage:
         """Return what does a block of images."""
         return FusedWriter(self)
 
-    def resized(self, value: Any, header: Header, box: Box, scratch: Scratch, target: NDArray[np.uint8] | None) -> NDArray[np.uint8]:
+    def resized(self, value: Any, header: Header, box: Box, scratch: Scratch, target: Uint8s | None) -> Uint8s:
         """Return the part `box` of a usual image in its new size: in `target`, or as a view in scratch where that is None."""
         top, left, rows, columns, size = box
         view = self.decode.upper_rows(value, header, top + rows, scratch)[top : top + rows, left : left + columns]
@@ -111,7 +112,7 @@ class FusedImage:
         np.copyto(target, view.reshape(target.shape))  # of the right size already, or OpenCV has refused a dst without telling
         return target
 
-    def one_by_one(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: NDArray[Any] | None) -> NDArray[Any]:
+    def one_by_one(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: Array | None) -> Array:
         """Do the steps one after the other."""
         used = 0
         for part in self.parts:
@@ -131,9 +132,9 @@ class FusedWriter:
         self._first = of.normalize is not None and of.normalize.layout == "CHW"
         self._smalls = np.empty((0, 0, 0, 3), np.uint8)
         self._flips: list[bool] = []
-        self._outs: list[NDArray[Any]] = []
+        self._outs: list[Array] = []
 
-    def apply(self, value: Any, draws: Sequence[float], scratch: Scratch, out: NDArray[Any] | None) -> NDArray[Any]:
+    def apply(self, value: Any, draws: Sequence[float], scratch: Scratch, out: Array | None) -> Array:
         """Do all steps on one image, but for what `finish` does.
 
         Raises:
@@ -230,7 +231,7 @@ class Decode(ImageOperator):
         modules = (load_cv2(),) if by_opencv() else (load_simplejpeg(), load_cv2())
         return ", ".join(f"{module.__name__} {module.__version__}" for module in modules)
 
-    def apply(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: NDArray[Any] | None) -> NDArray[Any]:
+    def apply(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: Array | None) -> Array:
         """Decode one image; a JPEG that needs no turning goes straight into `out` or scratch.
 
         Raises:
@@ -277,7 +278,7 @@ class Decode(ImageOperator):
         usual = header.kind == "JPEG" and header.orientation == 1 and header.channels != 4
         return header if usual and header.height * header.width <= self.max_pixels else None
 
-    def upper_rows(self, value: bytes | memoryview, header: Header, num_rows: int, scratch: Scratch) -> NDArray[np.uint8]:
+    def upper_rows(self, value: bytes | memoryview, header: Header, num_rows: int, scratch: Scratch) -> Uint8s:
         """Decode the first `num_rows` rows or more of a usual image, whose header this is, into scratch.
 
         Raises:
@@ -286,7 +287,7 @@ class Decode(ImageOperator):
         rows = upper_rows(value, header, num_rows, scratch, self.tag) if self.crop_only and not by_opencv() else None
         return self._jpeg(value, header, scratch, None) if rows is None else rows
 
-    def _jpeg(self, data: bytes | memoryview, header: Header, scratch: Scratch | None, out: NDArray[Any] | None) -> NDArray[Any]:
+    def _jpeg(self, data: bytes | memoryview, header: Header, scratch: Scratch | None, out: Array | None) -> Array:
         num_channels = 4 if header.channels == 4 else 3 if self.mode == "RGB" else 1
         direct = header.orientation == 1 and num_channels != 4
         buffer = place(self.tag, (header.height, header.width, num_channels), _UINT8, None, scratch, out if direct else None)
@@ -306,7 +307,7 @@ class Decode(ImageOperator):
             pixels = _luma(pixels)
         return hand_over(orient(pixels, header.orientation), scratch, out)
 
-    def _jpeg_again(self, data: bytes | memoryview, space: str, buffer: NDArray[np.uint8], error: ValueError) -> NDArray[np.uint8]:
+    def _jpeg_again(self, data: bytes | memoryview, space: str, buffer: Uint8s, error: ValueError) -> Uint8s:
         pixels = jpeg.take(data, buffer, space, error, self.place_name())
         if pixels is buffer:
             num = self.odd.num = self.odd.num + 1  # without a lock: two threads may count the same, and none leaves a number out
@@ -315,7 +316,7 @@ class Decode(ImageOperator):
                 warnings.warn(text, RuntimeWarning, stacklevel=2)
         return pixels
 
-    def _other(self, data: bytes | memoryview, header: Header, scratch: Scratch | None, out: NDArray[Any] | None) -> NDArray[Any]:
+    def _other(self, data: bytes | memoryview, header: Header, scratch: Scratch | None, out: Array | None) -> Array:
         orientation = verify_png(data, header, self.place_name()) if header.kind == "PNG" else header.orientation
         cv2, stored = load_cv2(), header.kind not in ("PNG", "WebP")
         if header.kind == "GIF":
@@ -388,7 +389,7 @@ def decode(
     return as_called(operator, field)
 
 
-def _cmyk_to_rgb(cmyk: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def _cmyk_to_rgb(cmyk: Uint8s) -> Uint8s:
     """Convert as Adobe writes it, which is inverted (255 = no ink): red = cyan * black / 255, and so on."""
     product = cmyk[..., :3].astype(np.uint16)
     product *= cmyk[..., 3:]
@@ -401,16 +402,16 @@ _OPAQUE = re.compile(rb"!\xf9\x04.", re.DOTALL)
 """What says, before a picture of a GIF, whether one of its colours is transparent, in the lowest bit: OpenCV gives another for it."""
 
 
-def _stored(pixels: NDArray[Any]) -> NDArray[np.uint8]:
+def _stored(pixels: Array) -> Uint8s:
     """Return what OpenCV read unchanged as RGB, without alpha."""
     if pixels.dtype == np.uint16:
         pixels = (pixels >> 8).astype(np.uint8)
     return pixels[..., None].repeat(3, 2) if pixels.ndim == 2 else pixels[..., 2::-1]
 
 
-def _luma(rgb: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def _luma(rgb: Uint8s) -> Uint8s:
     cv2 = load_cv2()
-    gray: NDArray[np.uint8] = cv2.cvtColor(rgb, cv2.COLOR_RGB2GRAY)
+    gray: Uint8s = cv2.cvtColor(rgb, cv2.COLOR_RGB2GRAY)
     return gray.reshape(*gray.shape[:2], 1)
 
 
@@ -420,7 +421,7 @@ _WORTH_IT = 16  # rows that are left out; fewer are not worth the copy of the fi
 _LEFT_OVER = re.compile(r"extraneous bytes before marker 0xd[0-79]$")
 
 
-def upper_rows(data: bytes | memoryview, header: Header, num_rows: int, scratch: Scratch, tag: str) -> NDArray[np.uint8] | None:
+def upper_rows(data: bytes | memoryview, header: Header, num_rows: int, scratch: Scratch, tag: str) -> Uint8s | None:
     """Return the first rows of a JPEG, RGB, at least `num_rows` of them, in scratch; None where the whole image has to be decoded.
 
     That is also so when the decoder complains of anything but the bytes left over: the whole image then shows what is wrong with it.
@@ -431,7 +432,7 @@ def upper_rows(data: bytes | memoryview, header: Header, num_rows: int, scratch:
     copy = scratch.take(f"{tag} upper part", (len(data),), np.uint8).data
     copy[:] = data
     copy[header.height_at], copy[header.height_at + 1] = divmod(wanted, 256)
-    pixels: NDArray[np.uint8] = scratch.take(tag, (wanted, header.width, 3), np.uint8)
+    pixels: Uint8s = scratch.take(tag, (wanted, header.width, 3), np.uint8)
     try:
         load_simplejpeg().decode_jpeg(copy, "RGB", buffer=pixels, strict=True)
     except ValueError as error:

@@ -16,6 +16,7 @@ from penstock import kernels
 from penstock._contracts.transform import Scratch
 from penstock.errors import PlanError
 from penstock.image.operator import ImageOperator, as_called, check_image, hand_over, is_block, names, place
+from penstock.kernels.library import Array
 
 _UINT8 = np.dtype(np.uint8)
 
@@ -33,7 +34,7 @@ class RandomFlip(ImageOperator):
         """Return 1."""
         return 1
 
-    def apply(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: NDArray[Any] | None) -> NDArray[Any]:
+    def apply(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: Array | None) -> Array:
         """Mirror one image, or not; with scratch and without `out` as a view.
 
         Raises:
@@ -42,9 +43,7 @@ class RandomFlip(ImageOperator):
         check_image(self, value)
         return hand_over(value[:, ::-1] if draws[0] < self.probability else value, scratch, out)
 
-    def apply_block(
-        self, values: NDArray[Any], draws: NDArray[np.float64], scratch: Scratch | None, out: NDArray[Any] | None
-    ) -> NDArray[Any] | None:
+    def apply_block(self, values: Array, draws: NDArray[np.float64], scratch: Scratch | None, out: Array | None) -> Array | None:
         """Mirror some of `values` (n, height, width, channels), uint8 and contiguous; None for others."""
         if not is_block(values):
             return None

@@ -14,6 +14,7 @@ from penstock import kernels
 from penstock._contracts.transform import Scratch
 from penstock.errors import PlanError, SpecError
 from penstock.image.operator import ImageOperator, as_called, check_image, hand_over, is_block, names, place
+from penstock.kernels.library import Array
 
 Layout = Literal["CHW", "HWC"]
 
@@ -42,7 +43,7 @@ class Normalize(ImageOperator):
         object.__setattr__(self, "scale", (1 / (255 * std)).astype(np.float32))
         object.__setattr__(self, "bias", (-mean / std).astype(np.float32))
 
-    def apply(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: NDArray[Any] | None) -> NDArray[Any]:
+    def apply(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: Array | None) -> Array:
         """Normalise one image, straight into `out` when it fits.
 
         Raises:
@@ -56,9 +57,7 @@ class Normalize(ImageOperator):
         kernels.normalize(value[None], self.scale, self.bias, target[None], first)
         return target
 
-    def apply_block(
-        self, values: NDArray[Any], draws: NDArray[np.float64], scratch: Scratch | None, out: NDArray[Any] | None
-    ) -> NDArray[Any] | None:
+    def apply_block(self, values: Array, draws: NDArray[np.float64], scratch: Scratch | None, out: Array | None) -> Array | None:
         """Normalise `values` (n, height, width, channels), uint8; None for others.
 
         Raises:
@@ -91,7 +90,7 @@ class ToLayout(ImageOperator):
 
     layout: Layout
 
-    def apply(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: NDArray[Any] | None) -> NDArray[Any]:
+    def apply(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: Array | None) -> Array:
         """Lay out one image.
 
         Raises:

@@ -12,12 +12,12 @@ from types import ModuleType
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from penstock import kernels
 from penstock._contracts.element import is_masked
 from penstock._contracts.transform import Scratch, Transform
 from penstock.errors import MissingExtra, PlanError, SpecError
+from penstock.kernels.library import Array
 
 BEFORE_BATCH = "put this map before batch(): image operators take one image at a time"
 
@@ -47,7 +47,7 @@ class ImageOperator(ABC):
         return 0
 
     @abstractmethod
-    def apply(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: NDArray[Any] | None) -> NDArray[Any]:
+    def apply(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: Array | None) -> Array:
         """Compute the field's new value as `Transform.apply` says."""
 
     def __call__(self, element: Mapping[str, Any], rng: np.random.Generator | None = None) -> dict[str, Any]:
@@ -141,7 +141,7 @@ def names(value: object, out: str | None) -> dict[str, str]:
 _Operator = TypeVar("_Operator", bound=ImageOperator)
 
 
-def as_called(operator: _Operator, field: object, rng: np.random.Generator | None = None) -> _Operator | NDArray[Any]:
+def as_called(operator: _Operator, field: object, rng: np.random.Generator | None = None) -> _Operator | Array:
     """Return the operator for the name of a field, and for an array what the operator makes of it, in a new array."""
     return operator if isinstance(field, str) else operator.apply(field, operator.draw(rng), None, None)
 
@@ -213,15 +213,13 @@ def is_channels_first(shape: tuple[int, ...]) -> bool:
     return len(shape) == 3 and shape[0] in _CHANNELS and min(shape[1:]) > max(_CHANNELS)
 
 
-def is_block(values: NDArray[Any]) -> bool:
+def is_block(values: Array) -> bool:
     """Tell whether these are uint8 images (n, height, width, channels), one behind the other in memory."""
     good = values.dtype == _UINT8 and values.ndim == 4 and values.size and values.flags.c_contiguous
     return bool(good) and not is_channels_first(values.shape[1:])
 
 
-def place(
-    tag: str, shape: tuple[int, ...], dtype: np.dtype[Any], value: NDArray[Any] | None, scratch: Scratch | None, out: NDArray[Any] | None
-) -> NDArray[Any]:
+def place(tag: str, shape: tuple[int, ...], dtype: np.dtype[Any], value: Array | None, scratch: Scratch | None, out: Array | None) -> Array:
     """Return the array that a result goes to: `out` when it fits, else scratch that `value` does not live in, else a new array."""
     if out is not None:
         return out if out.shape == shape and out.dtype == dtype else np.empty(shape, dtype)
@@ -233,7 +231,7 @@ def place(
     return buffer
 
 
-def hand_over(view: NDArray[Any], scratch: Scratch | None, out: NDArray[Any] | None) -> NDArray[Any]:
+def hand_over(view: Array, scratch: Scratch | None, out: Array | None) -> Array:
     """Return `view`, a part of the input or of scratch: as it is when the caller lends scratch, else copied, to `out` when it fits."""
     if out is None:
         return view if scratch is not None else view.copy()

@@ -10,13 +10,12 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Sequence
 from operator import index
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import SpecError
-from penstock.kernels.library import Ints, Uint8s, block, chosen, integer, place, require, require_out, require_shape
+from penstock.kernels.library import Array, Ints, Uint8s, block, chosen, integer, place, require, require_out, require_shape
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float32]
@@ -214,7 +213,7 @@ def copy_images_twin(values: Uint8s, out: Uint8s) -> None:
 
 
 def write_images_twin(
-    values: Uint8s, flips: Bools, scale: Floats | None, bias: Floats | None, channels_first: bool, outs: Sequence[NDArray[Any]]
+    values: Uint8s, flips: Bools, scale: Floats | None, bias: Floats | None, channels_first: bool, outs: Sequence[Array]
 ) -> None:
     """Mirror and normalise, or copy, one image after the other."""
     for value, flip, out in zip(values, flips, outs, strict=True):
@@ -463,7 +462,7 @@ def normalize(values: Uint8s, scale: Floats, bias: Floats, out: Floats, channels
 
 
 def write_images(
-    values: Uint8s, flips: Bools, scale: Floats | None, bias: Floats | None, channels_first: bool, outs: Sequence[NDArray[Any]]
+    values: Uint8s, flips: Bools, scale: Floats | None, bias: Floats | None, channels_first: bool, outs: Sequence[Array]
 ) -> None:
     """Write several images, each to an array of its own, with one call. From any thread.
 

@@ -9,10 +9,9 @@ from functools import cache
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from penstock.errors import LengthMismatch, SpecError
-from penstock.kernels.library import Ints, addresses, block, chosen, chosen_library, place
+from penstock.kernels.library import Array, Ints, addresses, block, chosen, chosen_library, place
 
 _INT64 = np.dtype(np.int64)
 
@@ -31,7 +30,7 @@ class ColumnTable:
 
     __slots__ = ("addresses", "columns", "dtypes", "num_rows", "shapes", "widths")
 
-    def __init__(self, columns: Sequence[NDArray[Any]]) -> None:
+    def __init__(self, columns: Sequence[Array]) -> None:
         """Look at the arrays, and copy one that is not one block.
 
         Raises:
@@ -52,7 +51,7 @@ class ColumnTable:
         self.addresses = addresses(self.columns)
 
 
-def gather(of: Sequence[ColumnTable], tables: Ints, rows: Ints, places: Ints | None, out: Sequence[NDArray[Any]]) -> None:
+def gather(of: Sequence[ColumnTable], tables: Ints, rows: Ints, places: Ints | None, out: Sequence[Array]) -> None:
     """Write row rows[i] of table tables[i] to row places[i] of `out`, column by column. From any thread; holds no GIL.
 
     Args:
@@ -90,7 +89,7 @@ def gather(of: Sequence[ColumnTable], tables: Ints, rows: Ints, places: Ints | N
         )
 
 
-def by_twin(of: Sequence[ColumnTable], tables: Ints, rows: Ints, places: Ints | None, out: Sequence[NDArray[Any]]) -> int:
+def by_twin(of: Sequence[ColumnTable], tables: Ints, rows: Ints, places: Ints | None, out: Sequence[Array]) -> int:
     """Do what the C function does, with NumPy; return what it returns."""
     counts = np.array([*(table.num_rows for table in of), 0], np.int64)
     to = np.arange(len(rows)) if places is None else places
@@ -106,7 +105,7 @@ def by_twin(of: Sequence[ColumnTable], tables: Ints, rows: Ints, places: Ints | 
     return -1
 
 
-def _words(arrays: Sequence[NDArray[Any]]) -> str:
+def _words(arrays: Sequence[Array]) -> str:
     return ", ".join(f"{array.dtype}{list(array.shape[1:])}" for array in arrays)
 
 

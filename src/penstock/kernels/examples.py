@@ -12,10 +12,9 @@ from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from penstock.errors import SpecError
-from penstock.kernels.library import Ints, Uint8s, block, chosen, chosen_library, place, require, require_shape, table_of_columns
+from penstock.kernels.library import Array, Ints, Uint8s, block, chosen, chosen_library, place, require, require_shape, table_of_columns
 from penstock.kernels.spans import Taker
 from penstock.kernels.wire import BYTES, FLOAT, INT64, Entry, WireFault, WireProblem, as_array, entries, lists_of, messages, values_of
 
@@ -139,7 +138,7 @@ def parse_examples_twin(
     lengths: Ints,
     plan: ExamplePlan,
     table: Ints,
-    outs: Sequence[NDArray[Any]],
+    outs: Sequence[Array],
     offsets: Sequence[Ints] | None,
     report: Ints,
 ) -> int:
@@ -178,7 +177,7 @@ def parse_examples_twin(
 
 
 def _put(
-    record: bytes, start: int, entry: Entry | None, feature: FeaturePlan, mode: int, row: int, out: NDArray[Any], offsets: Ints | None
+    record: bytes, start: int, entry: Entry | None, feature: FeaturePlan, mode: int, row: int, out: Array, offsets: Ints | None
 ) -> None:
     """Write one feature of one record."""
     at = 0 if entry is None else entry[0]
@@ -211,7 +210,7 @@ def _read(record: bytes, entry: Entry | None, feature: FeaturePlan, mode: int) -
     return kind, values
 
 
-def _put_default(feature: FeaturePlan, out: NDArray[Any]) -> None:
+def _put_default(feature: FeaturePlan, out: Array) -> None:
     if feature.kind == BYTES:
         out[:, 0] = -1 - np.arange(len(out))
         out[:, 1] = 0
@@ -241,7 +240,7 @@ class BadRecord(NamedTuple):
     found: int
 
 
-def parse_examples(buffer: Uint8s, starts: Ints, lengths: Ints, plan: ExamplePlan, outs: Sequence[NDArray[Any]]) -> BadRecord | None:
+def parse_examples(buffer: Uint8s, starts: Ints, lengths: Ints, plan: ExamplePlan, outs: Sequence[Array]) -> BadRecord | None:
     """Parse record i = buffer[starts[i] : starts[i] + lengths[i]] of a block into row i of every column, with one call. From any thread.
 
     Args:
@@ -268,7 +267,7 @@ def parse_examples(buffer: Uint8s, starts: Ints, lengths: Ints, plan: ExamplePla
 
 def fill_examples(
     buffer: Uint8s, starts: Ints, lengths: Ints, plan: ExamplePlan, counts: Sequence[Ints | None]
-) -> tuple[BadRecord | None, list[tuple[NDArray[Any], Ints] | None]]:
+) -> tuple[BadRecord | None, list[tuple[Array, Ints] | None]]:
     """Gather the values of the variable features of a block whose counts `parse_examples` gave. From any thread.
 
     Args:
@@ -286,7 +285,7 @@ def fill_examples(
         SpecError: an array of another dtype, shape or layout.
     """
     buffer, starts, lengths = _block(buffer, starts, lengths)
-    outs: list[NDArray[Any]] = []
+    outs: list[Array] = []
     offsets: list[Ints] = []
     for number, (feature, column) in enumerate(zip(plan.features, counts, strict=True)):
         where = np.zeros(1, np.int64)
@@ -307,7 +306,7 @@ def fill_examples(
     return bad, filled
 
 
-def framed_taker(plan: ExamplePlan, outs: Sequence[NDArray[Any]], num: int, *, check_data: bool) -> Taker | None:
+def framed_taker(plan: ExamplePlan, outs: Sequence[Array], num: int, *, check_data: bool) -> Taker | None:
     """Return what `stream_spans` is to do with frames of TFRecord: check them, and parse what is in them as `parse_examples` does.
 
     Args:
@@ -339,7 +338,7 @@ def _block(buffer: Uint8s, starts: Ints, lengths: Ints) -> tuple[Uint8s, Ints, I
     return (block("parse_examples", "buffer", buffer, _UINT8), starts, block("parse_examples", "lengths", lengths, _INT64, starts.shape[0]))
 
 
-def _require_column(argument: str, out: NDArray[Any], dtype: np.dtype[Any], size: int) -> None:
+def _require_column(argument: str, out: Array, dtype: np.dtype[Any], size: int) -> None:
     if type(out) is not np.ndarray or out.dtype != dtype:
         require("parse_examples", argument, out, dtype, 1)
     if out.size != size:
@@ -356,7 +355,7 @@ def _run(
     lengths: Ints,
     plan: ExamplePlan,
     table: Ints,
-    outs: Sequence[NDArray[Any]],
+    outs: Sequence[Array],
     offsets: Sequence[Ints] | None,
 ) -> BadRecord | None:
     report = np.zeros(4, np.int64)
@@ -367,7 +366,7 @@ def _run(
     return BadRecord(row, WireProblem(fault), feature, at, found)
 
 
-def taker_of(library: SimpleNamespace, plan: ExamplePlan, outs: Sequence[NDArray[Any]], *, check_data: bool) -> Taker:
+def taker_of(library: SimpleNamespace, plan: ExamplePlan, outs: Sequence[Array], *, check_data: bool) -> Taker:
     """Return what checks the frames that spans are, and parses them into the rows of columns, one after the other."""
     function = ctypes.cast(library.library.penstock_take_framed_examples, ctypes.c_void_p).value
     assert function is not None

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import SpecError
-from penstock.kernels.library import Ints, Uint8s, block, chosen, integer, place, require_out
+from penstock.kernels.library import Array, Ints, Uint8s, block, chosen, integer, place, require_out
 
 _HEADER = struct.Struct("<QI")
 _GOOD, _MORE, _FULL, _CUT, _LENGTH_CRC, _LIMIT, _DATA_CRC, _OTHER_LENGTH = range(8)
@@ -180,7 +180,7 @@ FRAME_BYTES: Final = HEADER_BYTES + FOOTER_BYTES
 UNKNOWN: Final = (1 << 63) - 1
 """For `left` of `scan_frames`: how many bytes follow is not known yet."""
 
-Bytes = bytes | bytearray | memoryview | NDArray[Any]
+Bytes = bytes | bytearray | memoryview | Array
 _UINT8, _INT64 = np.dtype(np.uint8), np.dtype(np.int64)
 
 

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from penstock.errors import SpecError
 
+Array = NDArray[Any]
 Ints = NDArray[np.int64]
 Uint8s = NDArray[np.uint8]
 P = ParamSpec("P")
@@ -56,12 +57,12 @@ def _bytes_or_array(data: Any) -> Any:
     return data if type(data) is bytes else _address(data)
 
 
-def addresses(arrays: Iterable[NDArray[Any]]) -> Ints:
+def addresses(arrays: Iterable[Array]) -> Ints:
     """Return where each of several arrays begins."""
     return np.array([_number(array) for array in arrays], np.int64)
 
 
-def _number(array: NDArray[Any]) -> int:
+def _number(array: Array) -> int:
     if array.flags.carray:
         try:
             return ctypes.addressof(_shared(array))
@@ -70,7 +71,7 @@ def _number(array: NDArray[Any]) -> int:
     return int(array.ctypes.data)
 
 
-def table_of_columns(outs: Sequence[NDArray[Any]], offsets: Sequence[Ints] | None) -> Ints:
+def table_of_columns(outs: Sequence[Array], offsets: Sequence[Ints] | None) -> Ints:
     """Return int64 [columns, 2]: the addresses of column and offsets, 0 for no offsets."""
     table = np.zeros((len(outs), 2), np.int64)
     table[:, 0] = addresses(outs)
@@ -392,7 +393,7 @@ def require(function: str, argument: str, array: object, dtype: np.dtype[Any], n
         )
 
 
-def require_shape(function: str, argument: str, array: NDArray[Any], shape: tuple[int, ...]) -> None:
+def require_shape(function: str, argument: str, array: Array, shape: tuple[int, ...]) -> None:
     """Refuse another shape."""
     if array.shape != shape:
         raise SpecError(
@@ -400,7 +401,7 @@ def require_shape(function: str, argument: str, array: NDArray[Any], shape: tupl
         )
 
 
-def require_out(function: str, out: NDArray[Any], dtype: np.dtype[Any], shape: tuple[int, ...], values: NDArray[Any]) -> None:
+def require_out(function: str, out: Array, dtype: np.dtype[Any], shape: tuple[int, ...], values: Array) -> None:
     """Refuse an output that is not one writeable block of this dtype and shape, or that overlaps `values`."""
     require(function, "out", out, dtype, len(shape))
     require_shape(function, "out", out, shape)
@@ -419,7 +420,7 @@ def require_out(function: str, out: NDArray[Any], dtype: np.dtype[Any], shape: t
         )
 
 
-def block(function: str, argument: str, array: NDArray[Any], dtype: np.dtype[Any], length: int | None = None) -> NDArray[Any]:
+def block(function: str, argument: str, array: Array, dtype: np.dtype[Any], length: int | None = None) -> Array:
     """Check a 1-d array and return it (or a copy) contiguous and aligned."""
     # Said twice, because this line costs 0.1 us and the call 0.3: a subclass or an equal dtype object still passes below.
     if type(array) is not np.ndarray or array.dtype is not dtype or array.ndim != 1:

@@ -8,10 +8,9 @@ import struct
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from penstock._contracts.storage import RAW, read_at
-from penstock.kernels.library import Ints, Uint8s, block, chosen, chosen_library, require, require_shape
+from penstock.kernels.library import Array, Ints, Uint8s, block, chosen, chosen_library, require, require_shape
 
 _INT64, _UINT32 = np.dtype(np.int64), np.dtype(np.uint32)
 
@@ -30,7 +29,7 @@ class Places:
 
     __slots__ = ("arguments", "lengths", "offsets", "starts")
 
-    def __init__(self, starts: Ints, offsets: NDArray[Any], lengths: NDArray[Any]) -> None:
+    def __init__(self, starts: Ints, offsets: Array, lengths: Array) -> None:
         self.starts = block("Places", "starts", starts, _INT64)
         count = int(self.starts[-1])
         self.offsets, self.lengths = _column("offsets", offsets, count), _column("lengths", lengths, count)
@@ -54,7 +53,7 @@ class Places:
         return out if chosen("look_up", by_twin)(self, rows, out) < 0 else None
 
 
-def _column(argument: str, column: NDArray[Any], count: int) -> NDArray[Any]:
+def _column(argument: str, column: Array, count: int) -> Array:
     if column.dtype != _UINT32:
         require("Places", argument, column, _INT64, 1)
     require_shape("Places", argument, column, (count,))
@@ -202,7 +201,7 @@ class _Block:
         return problem
 
 
-def _read_range(descriptor: int, out: Uint8s, offset: int, facts: NDArray[Any]) -> int:
+def _read_range(descriptor: int, out: Uint8s, offset: int, facts: Array) -> int:
     done = 0
     while done < out.size:
         try:
