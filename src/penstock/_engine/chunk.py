@@ -19,6 +19,9 @@ from penstock.errors import StateUnavailable
 
 _T = TypeVar("_T")
 
+Key = tuple[int, int, int]
+"""Epoch, index and lane: they name an element."""
+
 PositionsPerOp = list[tuple[Ints, Ints]]
 
 
@@ -46,9 +49,9 @@ class LostElement(NamedTuple):
     how: int
     site: str
     limit: int | float | None
-    key: tuple[int, int, int]
+    key: Key
     where: str
-    keys: tuple[tuple[int, int, int], ...]
+    keys: tuple[Key, ...]
     place: tuple[int, int] | None
     stage: str
     worker: int
@@ -167,7 +170,7 @@ class Reached(NamedTuple):
     step: CompletedRun
     num_taken: int
 
-    def up_to(self, end: Reached) -> tuple[tuple[int, int, int], ...]:
+    def up_to(self, end: Reached) -> tuple[Key, ...]:
         """Return (pass, begin, end) of what went on between two places, in its order."""
         step, begin = self.step, self.step.begin + self.num_taken
         out = []
@@ -191,12 +194,12 @@ class Completed(NamedTuple):
     """
 
     runs: tuple[Run, ...] = ()
-    again: tuple[tuple[int, int, int], ...] = ()
+    again: tuple[Key, ...] = ()
     at: Reached | None = None
     until: Reached | None = None
 
     @property
-    def taken(self) -> tuple[tuple[int, int, int], ...]:
+    def taken(self) -> tuple[Key, ...]:
         """What a resume at this place takes first."""
         return self.at.up_to(self.until) if self.at is not None and self.until is not None else self.again
 
@@ -251,7 +254,7 @@ class KeyedElement(NamedTuple):
     """An element behind a fold, with its key."""
 
     value: Any
-    key: tuple[int, int, int]
+    key: Key
 
 
 class Failure(NamedTuple):

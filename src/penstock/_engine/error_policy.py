@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from penstock._contracts.event import ElementRetried, Event
 from penstock._contracts.policy import Policy, Raise, Replace, Retry, Skip, decide
-from penstock._engine.chunk import Entry, Failure, KnownLoss, LossCounts, LostElement, merged
+from penstock._engine.chunk import Entry, Failure, Key, KnownLoss, LossCounts, LostElement, merged
 from penstock._engine.program import Policies
 from penstock._ops.block import ElementFailed, EmptyBatch
 from penstock._system.failing import add_note, argument_of, cause_of, notes_of, traceback_of, words_of, would_end
@@ -55,9 +55,9 @@ class FailedElement(NamedTuple):
     again: Callable[[], Any]
     others: Callable[[], Iterable[tuple[int, Callable[[], Any]]]] | None
     restore: Callable[[], None]
-    key: tuple[int, int, int]
+    key: Key
     where: str
-    keys: tuple[tuple[int, int, int], ...]
+    keys: tuple[Key, ...]
     place: tuple[int, int] | None
     replayed: bool
     fixed: bool = False
@@ -88,7 +88,7 @@ class ErrorHandler:
 
     policies: Policies
     pause: Callable[[float], bool]
-    retrying: Callable[[ElementFailed, tuple[int, int, int], int, int, float], None]
+    retrying: Callable[[ElementFailed, Key, int, int, float], None]
 
     def cares(self, failed: ElementFailed) -> bool:
         """Tell whether something is to be done about a failure but to raise it."""
@@ -375,9 +375,7 @@ def _excess(loss: LostElement, entry: Entry, num_read: int) -> TooManySkipped | 
     )
 
 
-def tell_retry(
-    announce: Callable[[Event], Any], failed: ElementFailed, key: tuple[int, int, int], worker: int, retry: int, wait_s: float
-) -> None:
+def tell_retry(announce: Callable[[Event], Any], failed: ElementFailed, key: Key, worker: int, retry: int, wait_s: float) -> None:
     """Announce that an element will be tried again."""
     announce(ElementRetried(time.perf_counter_ns(), failed.stage, worker, key, retry, wait_s, failed.error))
 

@@ -465,9 +465,6 @@ class _Builder:
         self.done[-1] = replace(self.done[-1], delivers=True)
         return self.done
 
-    def _filter_steps(self) -> bool:
-        return any(not hasattr(step, "apply") for _, step in self.steps)
-
     def _close(self) -> None:
         segment = self.segment
         if self.steps and segment.batch is not None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from penstock import kernels
 from penstock._contracts.element import array_of
-from penstock._engine.chunk import WorkItem
+from penstock._engine.chunk import Key, WorkItem
 from penstock._engine.program import SegmentPlan
 from penstock._ops.block import Block, ElementFailed, Ints, Keys
 from penstock._ops.worker import WorkerContext
@@ -135,7 +135,7 @@ def _cut(data: Any) -> str:
 class Where(NamedTuple):
     """Which element it is: its key, and where it comes from."""
 
-    key: tuple[int, int, int]
+    key: Key
     place: str
 
 

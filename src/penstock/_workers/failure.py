@@ -17,7 +17,7 @@ import numpy as np
 
 from penstock._ops.block import ElementFailed
 from penstock._system.failing import add_note, argument_of, attempt, notes_of, text_of, traceback_of, traceback_text_of, would_end
-from penstock._workers.sending import dumps_to_program, reduced
+from penstock._workers.sending import Keep, dumps_to_program, reduced
 from penstock.errors import StopRaised, WorkerFailed
 
 
@@ -95,7 +95,7 @@ def fit_to_raise(error: BaseException, where: str) -> BaseException:
 
 def dump_with_errors(
     value: object,
-    keep: Callable[[pickle.PickleBuffer], Any] | None,
+    keep: Keep | None,
     *,
     where: str,
     pickler: type[Pickler],

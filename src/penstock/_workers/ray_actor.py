@@ -8,7 +8,7 @@ import platform
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ from penstock._system.process import current_frames
 from penstock._workers.failure import Failure, dump_with_errors
 from penstock._workers.pipe import not_sendable
 from penstock._workers.remote import RemoteComputer, Reply, Request, Spot
+from penstock._workers.sending import Keep
 
 
 class About(NamedTuple):
@@ -151,7 +152,7 @@ class RayActor:
     def _note_retry(self, *what: Any) -> None:
         self._retries.append(self._dumps(what, None))
 
-    def _dumps(self, value: object, keep: Callable[[pickle.PickleBuffer], Any] | None) -> bytes:
+    def _dumps(self, value: object, keep: Keep | None) -> bytes:
         return dump_with_errors(value, keep, where=self._words, pickler=self._pickler)
 
 

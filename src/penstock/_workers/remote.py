@@ -37,7 +37,7 @@ from penstock._workers.executed import set_sizes_of_pools
 from penstock._workers.failure import dump_with_errors, send_records
 from penstock._workers.outbox import Outbox
 from penstock._workers.pipe import Pipe, not_sendable
-from penstock._workers.sending import dumps_to_program, pickler_to_program
+from penstock._workers.sending import Keep, dumps_to_program, pickler_to_program
 from penstock._workers.settings import Settings, set_here
 from penstock._workers.shared_pickle import PickledOnce
 from penstock.errors import PlanError, SpecError
@@ -372,7 +372,7 @@ class _Worker:
     def _tell_retry(self, failed: ElementFailed, *what: Any) -> None:
         self._pipe.send(Retrying(self._dumps((failed, *what), None)))
 
-    def _dumps(self, value: object, keep: Callable[[pickle.PickleBuffer], Any] | None) -> bytes:
+    def _dumps(self, value: object, keep: Keep | None) -> bytes:
         return dump_with_errors(value, keep, where=self._computer.words, pickler=pickler_to_program())
 
 
