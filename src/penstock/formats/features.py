@@ -18,11 +18,10 @@ from numpy.typing import NDArray
 from penstock._contracts.element import is_masked
 from penstock._system.failing import attempt
 from penstock.errors import PlanError, SpecError
-from penstock.kernels.library import Array, Uint8s
+from penstock.kernels.library import FLOAT32_DTYPE, INT64_DTYPE, Array, Uint8s
 from penstock.kernels.wire import BYTES, FLOAT, INT64
 
 _MOST_VALUES: Final = 1 << 31
-_FLOAT32, _INT64 = np.dtype(np.float32), np.dtype(np.int64)
 _BYTES_NAMES: Final = ("bytes", "string", "str")
 
 
@@ -195,8 +194,8 @@ def _dtype(dtype: Any, name: str) -> Any:
         kind = np.dtype(given)
     except TypeError:
         kind = None
-    if kind in (_FLOAT32, _INT64):
-        return _FLOAT32 if kind == _FLOAT32 else _INT64
+    if kind in (FLOAT32_DTYPE, INT64_DTYPE):
+        return FLOAT32_DTYPE if kind == FLOAT32_DTYPE else INT64_DTYPE
     shown = given if kind is None else kind.name
     raise PlanError(
         f"dtype={shown!r} is none that a record can hold",
@@ -211,7 +210,7 @@ def _dtype_name(dtype: Any) -> str:
 
 def kind_of(dtype: Any) -> int:
     """Return BYTES, FLOAT or INT64: the list of a record that a feature of this dtype stands in."""
-    return BYTES if dtype is bytes else FLOAT if dtype == _FLOAT32 else INT64
+    return BYTES if dtype is bytes else FLOAT if dtype == FLOAT32_DTYPE else INT64
 
 
 def _default(value: Any, shape: tuple[int, ...], dtype: Any, where: str) -> Any:

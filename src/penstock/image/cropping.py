@@ -10,12 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock import kernels
+from penstock._contracts.arguments import is_whole
 from penstock._contracts.transform import Scratch
 from penstock.errors import PlanError, SpecError
-from penstock.image.operator import ImageOperator, as_called, as_size, check_image, hand_over, is_block, is_whole, names, place
-from penstock.kernels.library import Array
-
-_UINT8 = np.dtype(np.uint8)
+from penstock.image.operator import ImageOperator, as_called, as_size, check_image, hand_over, is_block, names, place
+from penstock.kernels.library import UINT8_DTYPE, Array
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +86,7 @@ class RandomCrop(ImageOperator):
         _check_room(self, rows + 2 * self.padding, columns + 2 * self.padding, self.size)
         tops = (draws[:, 0] * (rows + 2 * self.padding - height + 1)).astype(np.int64) - self.padding
         lefts = (draws[:, 1] * (columns + 2 * self.padding - width + 1)).astype(np.int64) - self.padding
-        target = place(self.tag + " block", (num_images, height, width, num_channels), _UINT8, values, scratch, out)
+        target = place(self.tag + " block", (num_images, height, width, num_channels), UINT8_DTYPE, values, scratch, out)
         kernels.crop_images(values, tops, lefts, np.zeros(num_images, np.uint8), self.fill, target)
         return target
 

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock import kernels
+from penstock._contracts.arguments import is_whole
 from penstock._contracts.transform import FusedTransform, Scratch, Transform
 from penstock.errors import DecodeError, PlanError, SpecError
 from penstock.image import jpeg
@@ -36,16 +37,14 @@ from penstock.image.operator import (
     by_opencv,
     hand_over,
     imdecode,
-    is_whole,
     load_cv2,
     load_simplejpeg,
     names,
     place,
 )
 from penstock.image.resizing import INTERPOLATIONS, Box, RandomResizedCrop, Resize
-from penstock.kernels.library import Array, Uint8s
+from penstock.kernels.library import FLOAT32_DTYPE, UINT8_DTYPE, Array, Uint8s
 
-_UINT8, _FLOAT32 = np.dtype(np.uint8), np.dtype(np.float32)
 _WITHOUT_SIMPLEJPEG = (
     'simplejpeg is not installed: OpenCV decodes each JPEG twice, to find missing pixels. pip install "penstock[image]" makes it faster'
 )
@@ -105,7 +104,7 @@ class FusedImage:
         view = self.decode.upper_rows(value, header, top + rows, scratch)[top : top + rows, left : left + columns]
         if (rows, columns) != size:
             if target is None:
-                target = scratch.take("fused small", (*size, 3), _UINT8)
+                target = scratch.take("fused small", (*size, 3), UINT8_DTYPE)
             view = load_cv2().resize(view, (size[1], size[0]), dst=target, interpolation=INTERPOLATIONS[self.crop.interpolation])
         if target is None or view is target:
             return view
@@ -148,7 +147,7 @@ class FusedWriter:
         height, width = box[4]
         flipped = of.flip is not None and draws[of.crop.num_draws] < of.flip.probability
         shape = (3, height, width) if self._first else (height, width, 3)
-        dtype = _UINT8 if normalize is None else _FLOAT32
+        dtype = UINT8_DTYPE if normalize is None else FLOAT32_DTYPE
         if out is not None and (out.shape != shape or out.dtype != dtype):
             self.finish()  # the image by itself takes the place of one that is not written yet
             return of.apply(value, draws, scratch, None).copy()
@@ -156,7 +155,7 @@ class FusedWriter:
             return of.resized(value, header, box, scratch, out)
         if self._smalls.shape[1:3] != box[4]:
             self.finish()
-            self._smalls = scratch.take("fused smalls", (max(1, _SMALL_BYTES // (3 * height * width)), height, width, 3), _UINT8)
+            self._smalls = scratch.take("fused smalls", (max(1, _SMALL_BYTES // (3 * height * width)), height, width, 3), UINT8_DTYPE)
         of.resized(value, header, box, scratch, self._smalls[len(self._outs)])
         target = scratch.take("fused", shape, dtype) if out is None else out
         self._outs.append(target)
@@ -290,7 +289,7 @@ class Decode(ImageOperator):
     def _jpeg(self, data: bytes | memoryview, header: Header, scratch: Scratch | None, out: Array | None) -> Array:
         num_channels = 4 if header.channels == 4 else 3 if self.mode == "RGB" else 1
         direct = header.orientation == 1 and num_channels != 4
-        buffer = place(self.tag, (header.height, header.width, num_channels), _UINT8, None, scratch, out if direct else None)
+        buffer = place(self.tag, (header.height, header.width, num_channels), UINT8_DTYPE, None, scratch, out if direct else None)
         space = "CMYK" if num_channels == 4 else self.mode
         pixels = jpeg.take(data, buffer, space, None, self.place_name()) if by_opencv() else buffer
         try:
@@ -333,7 +332,7 @@ class Decode(ImageOperator):
             return value
         if isinstance(value, (bytearray, memoryview)):
             return memoryview(value).cast("B")
-        if isinstance(value, np.ndarray) and value.dtype == _UINT8 and value.ndim == 1:
+        if isinstance(value, np.ndarray) and value.dtype == UINT8_DTYPE and value.ndim == 1:
             return np.ascontiguousarray(value).data
         got = f"{value.dtype.name}{list(value.shape)}" if isinstance(value, np.ndarray) else type(value).__name__
         is_batch = isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and value.dtype == object)

@@ -16,9 +16,7 @@ from penstock import kernels
 from penstock._contracts.transform import Scratch
 from penstock.errors import PlanError
 from penstock.image.operator import ImageOperator, as_called, check_image, hand_over, is_block, names, place
-from penstock.kernels.library import Array
-
-_UINT8 = np.dtype(np.uint8)
+from penstock.kernels.library import UINT8_DTYPE, Array
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +45,7 @@ class RandomFlip(ImageOperator):
         """Mirror some of `values` (n, height, width, channels), uint8 and contiguous; None for others."""
         if not is_block(values):
             return None
-        target = place(self.tag + " block", values.shape, _UINT8, values, scratch, out)
+        target = place(self.tag + " block", values.shape, UINT8_DTYPE, values, scratch, out)
         zeros = np.zeros(len(values), np.int64)
         kernels.crop_images(values, zeros, zeros, (draws[:, 0] < self.probability).view(np.uint8), 0, target)
         return target

@@ -14,11 +14,9 @@ from penstock import kernels
 from penstock._contracts.transform import Scratch
 from penstock.errors import PlanError, SpecError
 from penstock.image.operator import ImageOperator, as_called, check_image, hand_over, is_block, names, place
-from penstock.kernels.library import Array
+from penstock.kernels.library import FLOAT32_DTYPE, UINT8_DTYPE, Array
 
 Layout = Literal["CHW", "HWC"]
-
-_UINT8, _FLOAT32 = np.dtype(np.uint8), np.dtype(np.float32)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,11 +47,11 @@ class Normalize(ImageOperator):
         Raises:
             SpecError: `value` is not a uint8 image with as many channels as there are means.
         """
-        check_image(self, value, (_UINT8,))
+        check_image(self, value, (UINT8_DTYPE,))
         height, width, num_channels = value.shape
         self._check_channels(num_channels)
         first = self.layout == "CHW"
-        target = place(self.tag, (num_channels, height, width) if first else value.shape, _FLOAT32, value, scratch, out)
+        target = place(self.tag, (num_channels, height, width) if first else value.shape, FLOAT32_DTYPE, value, scratch, out)
         kernels.normalize(value[None], self.scale, self.bias, target[None], first)
         return target
 
@@ -69,7 +67,7 @@ class Normalize(ImageOperator):
         self._check_channels(num_channels)
         first = self.layout == "CHW"
         shape = (num_images, num_channels, height, width) if first else values.shape
-        target = place(self.tag + " block", shape, _FLOAT32, values, scratch, out)
+        target = place(self.tag + " block", shape, FLOAT32_DTYPE, values, scratch, out)
         kernels.normalize(values, self.scale, self.bias, target, first)
         return target
 

@@ -14,10 +14,11 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from penstock import kernels
+from penstock._contracts.arguments import is_whole
 from penstock._contracts.element import is_masked
 from penstock._contracts.transform import Scratch, Transform
 from penstock.errors import MissingExtra, PlanError, SpecError
-from penstock.kernels.library import Array
+from penstock.kernels.library import UINT8_DTYPE, Array, DType
 
 BEFORE_BATCH = "put this map before batch(): image operators take one image at a time"
 
@@ -162,12 +163,7 @@ def as_size(size: int | Sequence[int], operator: str) -> tuple[int, int]:
     return int(pair[0]), int(pair[1])
 
 
-def is_whole(number: object, least: int) -> bool:
-    """Tell whether `number` is an integer (not a bool) of at least `least`."""
-    return isinstance(number, (int, np.integer)) and not isinstance(number, bool) and bool(number >= least)
-
-
-def check_image(operator: ImageOperator, value: Any, dtypes: tuple[np.dtype[Any], ...] | None = None) -> None:
+def check_image(operator: ImageOperator, value: Any, dtypes: tuple[DType, ...] | None = None) -> None:
     """Let `value` pass when it is an array (height, width, channels), not empty nor masked, of one of `dtypes` (None: of any).
 
     Raises:
@@ -215,11 +211,11 @@ def is_channels_first(shape: tuple[int, ...]) -> bool:
 
 def is_block(values: Array) -> bool:
     """Tell whether these are uint8 images (n, height, width, channels), one behind the other in memory."""
-    good = values.dtype == _UINT8 and values.ndim == 4 and values.size and values.flags.c_contiguous
+    good = values.dtype == UINT8_DTYPE and values.ndim == 4 and values.size and values.flags.c_contiguous
     return bool(good) and not is_channels_first(values.shape[1:])
 
 
-def place(tag: str, shape: tuple[int, ...], dtype: np.dtype[Any], value: Array | None, scratch: Scratch | None, out: Array | None) -> Array:
+def place(tag: str, shape: tuple[int, ...], dtype: DType, value: Array | None, scratch: Scratch | None, out: Array | None) -> Array:
     """Return the array that a result goes to: `out` when it fits, else scratch that `value` does not live in, else a new array."""
     if out is not None:
         return out if out.shape == shape and out.dtype == dtype else np.empty(shape, dtype)
@@ -237,7 +233,7 @@ def hand_over(view: Array, scratch: Scratch | None, out: Array | None) -> Array:
         return view if scratch is not None else view.copy()
     if out.shape != view.shape or out.dtype != view.dtype:
         return view.copy()
-    if view.dtype == _UINT8:
+    if view.dtype == UINT8_DTYPE:
         kernels.copy_images(view[None], out[None])
     else:
         np.copyto(out, view)
@@ -295,6 +291,3 @@ def _load(module: str, title: str) -> ModuleType:
         return import_module(module)
     except ImportError as error:
         raise MissingExtra(f"{title} cannot be imported: {error}", where="penstock.image", fix='pip install "penstock[image]"') from error
-
-
-_UINT8 = np.dtype(np.uint8)

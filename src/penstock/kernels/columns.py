@@ -11,9 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from penstock.errors import LengthMismatch, SpecError
-from penstock.kernels.library import Array, Ints, addresses, block, chosen, chosen_library, place
-
-_INT64 = np.dtype(np.int64)
+from penstock.kernels.library import INT64_DTYPE, Array, Ints, addresses, block, chosen, chosen_library, place
 
 
 class ColumnTable:
@@ -65,10 +63,10 @@ def gather(of: Sequence[ColumnTable], tables: Ints, rows: Ints, places: Ints | N
         LengthMismatch: a row is not there, or has no place in `out`; then nothing is written.
         SpecError: a table has other columns, or rows of another shape, than the first or than `out`; or numbers that are not int64 [n].
     """
-    tables = block("columns.gather", "tables", tables, _INT64)
-    rows = block("columns.gather", "rows", rows, _INT64, tables.shape[0])
+    tables = block("columns.gather", "tables", tables, INT64_DTYPE)
+    rows = block("columns.gather", "rows", rows, INT64_DTYPE, tables.shape[0])
     if places is not None:
-        places = block("columns.gather", "places", places, _INT64, tables.shape[0])
+        places = block("columns.gather", "places", places, INT64_DTYPE, tables.shape[0])
     shapes = [array.shape[1:] for array in out]
     for table in of:
         if table.dtypes != of[0].dtypes or table.shapes != shapes:

@@ -14,7 +14,21 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from penstock.errors import SpecError
-from penstock.kernels.library import Array, Ints, Uint8s, block, chosen, chosen_library, place, require, require_shape, table_of_columns
+from penstock.kernels.library import (
+    INT64_DTYPE,
+    UINT8_DTYPE,
+    Array,
+    DType,
+    Ints,
+    Uint8s,
+    block,
+    chosen,
+    chosen_library,
+    place,
+    require,
+    require_shape,
+    table_of_columns,
+)
 from penstock.kernels.spans import Taker
 from penstock.kernels.wire import BYTES, FLOAT, INT64, Entry, WireFault, WireProblem, as_array, entries, lists_of, messages, values_of
 
@@ -23,7 +37,7 @@ COUNT: Final = 1
 FILL: Final = 2
 SKIP: Final = 3
 
-_DTYPES: Final[dict[int, np.dtype[Any]]] = {BYTES: np.dtype(np.int64), FLOAT: np.dtype(np.float32), INT64: np.dtype(np.int64)}
+_DTYPES: Final[dict[int, DType]] = {BYTES: np.dtype(np.int64), FLOAT: np.dtype(np.float32), INT64: np.dtype(np.int64)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +60,7 @@ class FeaturePlan:
     default: bytes | None
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> DType:
         """Of the column."""
         return _DTYPES[self.kind]
 
@@ -219,9 +233,6 @@ def _put_default(feature: FeaturePlan, out: Array) -> None:
         out[:, 0] = np.frombuffer(feature.default, feature.dtype)
 
 
-_UINT8, _INT64 = np.dtype(np.uint8), np.dtype(np.int64)
-
-
 class BadRecord(NamedTuple):
     """The first record of a block that is no good.
 
@@ -260,7 +271,7 @@ def parse_examples(buffer: Uint8s, starts: Ints, lengths: Ints, plan: ExamplePla
     """
     buffer, starts, lengths = _block(buffer, starts, lengths)
     for number, (feature, out) in enumerate(zip(plan.features, outs, strict=True)):
-        dtype, values = (feature.dtype, feature.count * feature.width) if feature.mode == FIXED else (_INT64, 1)
+        dtype, values = (feature.dtype, feature.count * feature.width) if feature.mode == FIXED else (INT64_DTYPE, 1)
         _require_column(f"outs[{number}]", out, dtype, starts.shape[0] * values)
     return _run(buffer, starts, lengths, plan, plan.first, outs, None)
 
@@ -290,7 +301,7 @@ def fill_examples(
     for number, (feature, column) in enumerate(zip(plan.features, counts, strict=True)):
         where = np.zeros(1, np.int64)
         if feature.mode != FIXED:
-            own = block("fill_examples", f"counts[{number}]", column, _INT64, starts.shape[0])  # type: ignore[arg-type]
+            own = block("fill_examples", f"counts[{number}]", column, INT64_DTYPE, starts.shape[0])  # type: ignore[arg-type]
             if own.size and int(own.min()) < 0:
                 raise SpecError(
                     f"counts[{number}] has {int(own.min())}",
@@ -334,11 +345,12 @@ def framed_taker(plan: ExamplePlan, outs: Sequence[Array], num: int, *, check_da
 
 
 def _block(buffer: Uint8s, starts: Ints, lengths: Ints) -> tuple[Uint8s, Ints, Ints]:
-    starts = block("parse_examples", "starts", starts, _INT64)
-    return (block("parse_examples", "buffer", buffer, _UINT8), starts, block("parse_examples", "lengths", lengths, _INT64, starts.shape[0]))
+    starts = block("parse_examples", "starts", starts, INT64_DTYPE)
+    lengths = block("parse_examples", "lengths", lengths, INT64_DTYPE, starts.shape[0])
+    return block("parse_examples", "buffer", buffer, UINT8_DTYPE), starts, lengths
 
 
-def _require_column(argument: str, out: Array, dtype: np.dtype[Any], size: int) -> None:
+def _require_column(argument: str, out: Array, dtype: DType, size: int) -> None:
     if type(out) is not np.ndarray or out.dtype != dtype:
         require("parse_examples", argument, out, dtype, 1)
     if out.size != size:

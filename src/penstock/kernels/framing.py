@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import SpecError
-from penstock.kernels.library import Array, Ints, Uint8s, block, chosen, integer, place, require_out
+from penstock.kernels.library import INT64_DTYPE, UINT8_DTYPE, Array, Ints, Uint8s, block, chosen, integer, place, require_out
 
 _HEADER = struct.Struct("<QI")
 _GOOD, _MORE, _FULL, _CUT, _LENGTH_CRC, _LIMIT, _DATA_CRC, _OTHER_LENGTH = range(8)
@@ -181,7 +181,6 @@ UNKNOWN: Final = (1 << 63) - 1
 """For `left` of `scan_frames`: how many bytes follow is not known yet."""
 
 Bytes = bytes | bytearray | memoryview | Array
-_UINT8, _INT64 = np.dtype(np.uint8), np.dtype(np.int64)
 
 
 class FrameStatus(IntEnum):
@@ -274,7 +273,7 @@ def scan_frames(
     data = _bytes_of("scan_frames", "buffer", buffer)
     count = lengths.size if isinstance(lengths, np.ndarray) else 0
     for array in (offsets, lengths):
-        require_out("scan_frames", array, _INT64, (count,), data)
+        require_out("scan_frames", array, INT64_DTYPE, (count,), data)
     bounds = (
         integer("scan_frames", "left", left, data.size, UNKNOWN),
         integer("scan_frames", "limit", limit, 0, UNKNOWN),
@@ -325,19 +324,19 @@ def check_frames(buffer: Bytes, starts: Ints, lengths: Ints, *, check_data: bool
         SpecError: an array of another dtype, shape or layout.
     """
     data = _bytes_of("check_frames", "buffer", buffer)
-    starts = block("check_frames", "starts", starts, _INT64)
-    lengths = block("check_frames", "lengths", lengths, _INT64, starts.shape[0])
+    starts = block("check_frames", "starts", starts, INT64_DTYPE)
+    lengths = block("check_frames", "lengths", lengths, INT64_DTYPE, starts.shape[0])
     if out is None:
         out = np.empty(starts.shape[0], np.uint8)
     else:
-        require_out("check_frames", out, _UINT8, (starts.shape[0],), data)
+        require_out("check_frames", out, UINT8_DTYPE, (starts.shape[0],), data)
     num_bad = chosen("check_frames", check_frames_twin)(data, starts, lengths, bool(check_data), out)
     return out if num_bad else None
 
 
 def _bytes_of(function: str, argument: str, data: Any) -> Uint8s:
     """Return a flat view of anything with a contiguous buffer."""
-    if type(data) is np.ndarray and data.dtype is _UINT8 and data.ndim == 1 and data.flags.c_contiguous:
+    if type(data) is np.ndarray and data.dtype is UINT8_DTYPE and data.ndim == 1 and data.flags.c_contiguous:
         return data
     try:
         view = memoryview(data)

@@ -22,10 +22,12 @@ from numpy.typing import NDArray
 from penstock.errors import SpecError
 
 Array = NDArray[Any]
+DType = np.dtype[Any]
 Ints = NDArray[np.int64]
 Uint8s = NDArray[np.uint8]
 P = ParamSpec("P")
 R = TypeVar("R")
+UINT8_DTYPE, INT64_DTYPE, FLOAT32_DTYPE = np.dtype(np.uint8), np.dtype(np.int64), np.dtype(np.float32)
 
 _NAME: Final = "_penstock.dll" if sys.platform == "win32" else "_penstock.so"
 LIBRARY: Final = os.path.join(os.path.dirname(__file__), _NAME)  # pathlib would cost 5 ms of import time
@@ -122,7 +124,7 @@ class Signature(NamedTuple):
     spread: Callable[[Any], Callable[..., Any]] | None = None
 
 
-def _integer_kind(dtype: np.dtype[Any]) -> int:
+def _integer_kind(dtype: DType) -> int:
     """Return bytes per integer, negative when it is signed."""
     return dtype.itemsize if dtype.kind == "u" else -dtype.itemsize
 
@@ -382,7 +384,7 @@ def place(function: str, argument: str) -> str:
     return f"penstock.kernels.{function}, argument {argument!r}"
 
 
-def require(function: str, argument: str, array: object, dtype: np.dtype[Any], num_dims: int) -> None:
+def require(function: str, argument: str, array: object, dtype: DType, num_dims: int) -> None:
     """Refuse anything but an array of this dtype and number of dimensions."""
     if not isinstance(array, np.ndarray) or array.dtype != dtype or array.ndim != num_dims:
         got = f"{array.ndim}-d {array.dtype}" if isinstance(array, np.ndarray) else type(array).__name__
@@ -401,7 +403,7 @@ def require_shape(function: str, argument: str, array: Array, shape: tuple[int, 
         )
 
 
-def require_out(function: str, out: Array, dtype: np.dtype[Any], shape: tuple[int, ...], values: Array) -> None:
+def require_out(function: str, out: Array, dtype: DType, shape: tuple[int, ...], values: Array) -> None:
     """Refuse an output that is not one writeable block of this dtype and shape, or that overlaps `values`."""
     require(function, "out", out, dtype, len(shape))
     require_shape(function, "out", out, shape)
@@ -420,7 +422,7 @@ def require_out(function: str, out: Array, dtype: np.dtype[Any], shape: tuple[in
         )
 
 
-def block(function: str, argument: str, array: Array, dtype: np.dtype[Any], length: int | None = None) -> Array:
+def block(function: str, argument: str, array: Array, dtype: DType, length: int | None = None) -> Array:
     """Check a 1-d array and return it (or a copy) contiguous and aligned."""
     # Said twice, because this line costs 0.1 us and the call 0.3: a subclass or an equal dtype object still passes below.
     if type(array) is not np.ndarray or array.dtype is not dtype or array.ndim != 1:

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from penstock._contracts.storage import RAW, read_at
-from penstock.kernels.library import Array, Ints, Uint8s, block, chosen, chosen_library, require, require_shape
+from penstock.kernels.library import INT64_DTYPE, Array, Ints, Uint8s, block, chosen, chosen_library, require, require_shape
 
-_INT64, _UINT32 = np.dtype(np.int64), np.dtype(np.uint32)
+_UINT32 = np.dtype(np.uint32)
 
 
 class Places:
@@ -30,7 +30,7 @@ class Places:
     __slots__ = ("arguments", "lengths", "offsets", "starts")
 
     def __init__(self, starts: Ints, offsets: Array, lengths: Array) -> None:
-        self.starts = block("Places", "starts", starts, _INT64)
+        self.starts = block("Places", "starts", starts, INT64_DTYPE)
         count = int(self.starts[-1])
         self.offsets, self.lengths = _column("offsets", offsets, count), _column("lengths", lengths, count)
         columns = (part for column in (self.offsets, self.lengths) for part in (column.ctypes.data, column.itemsize))
@@ -48,14 +48,14 @@ class Places:
         Raises:
             SpecError: another dtype or number of dimensions.
         """
-        rows = block("find", "rows", rows, _INT64)
+        rows = block("find", "rows", rows, INT64_DTYPE)
         out = np.empty((3, rows.size), np.int64)
         return out if chosen("look_up", by_twin)(self, rows, out) < 0 else None
 
 
 def _column(argument: str, column: Array, count: int) -> Array:
     if column.dtype != _UINT32:
-        require("Places", argument, column, _INT64, 1)
+        require("Places", argument, column, INT64_DTYPE, 1)
     require_shape("Places", argument, column, (count,))
     return np.ascontiguousarray(column)
 
