@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -45,6 +45,7 @@ from penstock.feed.run import Outgoing, Run
 from penstock.observe.stats import Snapshot, Stats
 
 _NAME = "the engine process"
+_T = TypeVar("_T")
 _NUM_AHEAD = 2
 _MOST_DEATHS = 5
 """So many times in a row the process may die before it has delivered anything."""
@@ -276,32 +277,27 @@ class IsolatedRun:
     @property
     def failures(self) -> list[Failure]:
         """All errors so far."""
-        found: list[Failure] = self._asked("failures") or []
-        return found
+        return self._asked([], "failures")
 
     def loss_counts(self) -> LossCounts | None:
         """Return what was skipped and replaced up to now; None where nothing runs."""
-        counts: LossCounts | None = self._asked("loss_counts")
-        return counts
+        return self._asked(None, "loss_counts")
 
     def fills(self) -> list[Fill]:
         """Return how full its buffers are; empty where nothing runs."""
-        found: list[Fill] = self._asked("fills") or []
-        return found
+        return self._asked([], "fills")
 
     def memory(self, step: int) -> FeedMemory:
         """Return where its memory is, when `step` elements were delivered."""
-        found: FeedMemory = self._asked("memory", step) or FeedMemory()
-        return found
+        return self._asked(FeedMemory(), "memory", step)
 
-    def _asked(self, name: str, *arguments: Any) -> Any:
-        """Return the answer of the process; None where it is gone."""
+    def _asked(self, otherwise: _T, name: str, *arguments: Any) -> _T:
+        """Return the answer of the process, or something else where it is gone."""
         process = self._process
-        if process is None or self.is_torn or self._opens:  # a signal handler may ask amid `open`
-            return None
-        with suppress(WorkerDied):
-            return process.ask(name, *arguments)
-        return None
+        if process is not None and not self.is_torn and not self._opens:  # a signal handler may ask amid `open`
+            with suppress(WorkerDied):
+                return process.ask(name, *arguments)  # type: ignore[no-any-return]
+        return otherwise
 
     def announce(self, event: Event) -> None:
         """Call the listeners with an event of the program's, and have it counted."""
@@ -309,7 +305,7 @@ class IsolatedRun:
         if self._process is None or self.is_torn or self._opens:
             self._uncounted.append(event)
         else:
-            self._asked("announce", event)
+            self._asked(None, "announce", event)
 
     def heard(self, event: Event) -> None:
         """Call the listeners with an event."""
@@ -336,9 +332,9 @@ class _Figures:
         if self.instead is not None:
             return self.instead.snapshot()
         run = self._run()
-        found = None if run is None else run._asked("snapshot")
-        self._last = found or self._last or Stats().snapshot()
-        return self._last
+        if run is not None:
+            self._last = run._asked(self._last, "snapshot")
+        return self._last or Stats().snapshot()
 
     def begin_from(self, num_skipped: int, num_replaced: int) -> None:
         """Count on from what was skipped and replaced before a saved state."""
