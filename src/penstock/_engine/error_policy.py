@@ -7,7 +7,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 from penstock._contracts.event import ElementRetried, Event
@@ -76,8 +75,7 @@ SKIPPED, EMPTY = SkippedElement(), SkippedElement()
 """The second stands for a batch inside the leaf of which nothing is left."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ErrorHandler:
+class ErrorHandler(NamedTuple):
     """Applies policies for one engine.
 
     Attributes:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -87,16 +87,14 @@ class Counter:
         return self.random
 
 
-@dataclass(frozen=True, slots=True)
-class Fusible:
+class Fusible(NamedTuple):
     """A transform that waits for its neighbours."""
 
     step: Step
     workers: Workers | None
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(NamedTuple):
     """An operator with workers of its own."""
 
     operator: Operator

@@ -109,8 +109,7 @@ class WorkerFacts:
     blocks: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Situation:
+class Situation(NamedTuple):
     """The facts of a stall.
 
     Attributes:

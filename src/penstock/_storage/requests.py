@@ -12,10 +12,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from penstock._contracts.storage import StorageOptions
 from penstock._storage.urls import Address
@@ -38,8 +37,7 @@ _JITTER = 0.25
 _T = TypeVar("_T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RemoteObject:
+class RemoteObject(NamedTuple):
     """One object as it was when it was found.
 
     Attributes:

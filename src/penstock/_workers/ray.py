@@ -11,8 +11,7 @@ import threading
 import time
 import weakref
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -40,8 +39,7 @@ _CONNECT_S = 5.0
 _STACK_S = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class SentToRay:
+class SentToRay(NamedTuple):
     """What actors compute: a reference to it in the object store, and the local files that it reads, with their sizes."""
 
     reference: Any
