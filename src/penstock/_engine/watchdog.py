@@ -402,7 +402,7 @@ class LoopWatch:
             flying = [one for one in flying if one[2] is not blocking[1]]
         for lanes, task, call in flying[:_MOST_FACTS]:
             stuck = blocking is None and call.age_ns >= timeout_ns
-            facts.append(self._flown(scheduler, lanes, task, call, stuck=stuck))
+            facts.append(self._fact(scheduler, lanes, call, call.watched_ns / 1e9, stack=awaits_of(task), stuck=stuck))
         rest = flying[_MOST_FACTS:]
         return facts, len(rest), sum(call.age_ns >= timeout_ns for _, _, call in rest)
 
@@ -423,9 +423,6 @@ class LoopWatch:
             cpu_share=self._monitor.cpu_share, stack=stack, stuck=True, blocks=True,
         )  # fmt: skip
         return facts, None
-
-    def _flown(self, scheduler: Scheduler, lanes: AsyncCalls, task: asyncio.Task[Any], call: Call, *, stuck: bool) -> WorkerFacts:
-        return self._fact(scheduler, lanes, call, call.watched_ns / 1e9, stack=awaits_of(task), stuck=stuck)
 
     def _fact(self, scheduler: Scheduler, lanes: AsyncCalls, call: Call, lasted_s: float, **more: Any) -> WorkerFacts:
         return WorkerFacts(
@@ -644,7 +641,7 @@ class Watch:
             if elsewhere is not None:
                 frames = [Frame(file, line, name, linecache.getline(file, line).strip()) for file, line, name in elsewhere]
                 stacks[monitor.ident] = users_part(frames)
-        calls, more, more_stuck = self._calls(scheduler)
+        calls, more, more_stuck = self.loops[0].facts(scheduler, self._timeout_ns) if self.loops else ([], 0, 0)
         return Situation(
             kind=kind,
             waited_s=self._waited_ns / 1e9,
@@ -674,14 +671,6 @@ class Watch:
             stuck=self._is_stuck(monitor),
             reader=bool(task.read),
         )
-
-    def _calls(self, scheduler: Scheduler) -> tuple[list[WorkerFacts], int, int]:
-        found: list[WorkerFacts] = []
-        more = late = 0
-        for loop in self.loops:
-            facts, others, too_late = loop.facts(scheduler, self._timeout_ns)
-            found, more, late = found + facts, more + others, late + too_late
-        return found, more, late
 
     def give_up(self, error: BaseException) -> bool:
         """Let the elements that are stuck in worker processes fail with `error`; return whether there is one."""
