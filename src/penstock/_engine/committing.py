@@ -37,8 +37,6 @@ class LeftOut:
     takes more passes, for batches differ from pass to pass; and where a function draws random numbers, the next pass may always be another.
     """
 
-    __slots__ = ("_begin", "_num_inputs", "_num_skipped", "_passes", "_period", "_random")
-
     def __init__(self, period: int, passes: int, *, random: bool) -> None:
         """Begin; a pass of the repeat is `period` positions of the source, or so many `passes` of it."""
         self._period, self._passes, self._random = period, passes, random
@@ -87,8 +85,6 @@ def left_out_of(program: Program) -> list[LeftOut | None]:
 
 class ReadCount:
     """Checks that what was read and skipped in a pass adds up to what the source declares."""
-
-    __slots__ = ("_failed", "_num_read", "_num_skipped")
 
     def __init__(self, start: Token) -> None:
         """Count on from a place in a pass."""

@@ -323,8 +323,6 @@ class LossLedger:
         fresh: what has not been announced yet, shared by all segments.
     """
 
-    __slots__ = ("fresh", "loss_counts")
-
     def __init__(self, loss_counts: LossCounts = (), fresh: deque[LostElement] | None = None) -> None:
         self.loss_counts = loss_counts
         self.fresh: deque[LostElement] = deque() if fresh is None else fresh
@@ -385,8 +383,6 @@ class LossAnnouncer:
         waiting: what was booked and is not announced yet.
         broken: the error of a listener that could not write it down; nothing may be delivered after it.
     """
-
-    __slots__ = ("_announce", "_broke", "_telling", "broken", "waiting")
 
     def __init__(self, lost: deque[LostElement], announce: Callable[[Event], Any], broke: Callable[[BaseException], Any]) -> None:
         """Prepare.

@@ -113,8 +113,6 @@ class SlotPool:
     memory than was once leased at the same time.
     """
 
-    __slots__ = ("_allocate", "_free", "_out", "_returned", "_wake")
-
     def __init__(self, allocate: Callable[[int], Any], wake: Callable[[Any], object] | None = None) -> None:
         """Make an empty pool.
 

@@ -25,8 +25,6 @@ class RunClock:
     thread may look; a race costs microseconds.
     """
 
-    __slots__ = ("_most_ns", "_seen")
-
     def __init__(self, most_ns: int) -> None:
         """Start at 0. `most_ns` is the longest gap that counts whole."""
         self._most_ns = most_ns

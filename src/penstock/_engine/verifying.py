@@ -56,8 +56,6 @@ class StepLog:
         unknown: the types of objects that cannot be compared.
     """
 
-    __slots__ = ("steps", "unknown")
-
     def __init__(self) -> None:
         self.steps: list[tuple[str, dict[str, _Leaf]]] = []
         self.unknown: set[str] = set()

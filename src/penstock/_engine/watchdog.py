@@ -190,11 +190,6 @@ class WorkerMonitor:
         due_ns: the age at which that is reported next.
     """
 
-    __slots__ = (
-        "_clock_id", "_cpu_ns", "_cpu_used_ns", "_first_cpu_ns", "_first_queued_ns", "_marker", "_native_id", "_queued_for_ns",
-        "_queued_ns", "age_ns", "due_ns", "ident", "pool", "serial", "task", "thread", "watched_ns", "worker",
-    )  # fmt: skip
-
     def __init__(self, pool: str, worker: WorkerContext) -> None:
         """Enlist the calling thread."""
         thread = threading.current_thread()
@@ -313,8 +308,6 @@ class LoopWatch:
     At each look the loop is asked for a sign of life. A call that awaits something does not keep it from giving one, a call that blocks
     does.
     """
-
-    __slots__ = ("_answers", "_ask", "_asked", "_due_ns", "_lanes", "_marker", "_monitor", "_silence_due_ns")
 
     def __init__(self, lanes: Sequence[AsyncCalls], ask: Callable[[Callable[[], None]], None]) -> None:
         """Enlist the calling thread.
@@ -475,8 +468,6 @@ class Glances:
 
     A wait of less than 20 ms has no glance. A glance costs 1 us for each worker, and 20 us more for an element that is slow.
     """
-
-    __slots__ = ("_begin_ns", "_last_ns", "_monitors", "_scheduler", "_seen")
 
     def __init__(self, monitors: Sequence[WorkerMonitor], scheduler: Scheduler) -> None:
         """Begin a wait."""

@@ -140,8 +140,6 @@ class Turn:
         outcomes: an entry for each request that has ended, an error or None.
     """
 
-    __slots__ = ("_breaks", "_client", "_shown", "deadline", "is_ended", "last", "options", "outcomes")
-
     def __init__(self, client: Client, shown: str) -> None:
         self._client, self._shown = client, shown
         self.options = client.options

@@ -202,8 +202,6 @@ class RemoteWorkers(ABC):
 class RemoteExecutor(ThreadsExecutor):
     """A thread for each worker: it claims, sends the message, waits for the outcome and books it."""
 
-    __slots__ = ("_default", "_places", "_plans", "_workers")
-
     def __init__(self, engine: Engine, workers: RemoteWorkers, default: str, computer: Callable[[str, int], Computer]) -> None:
         """Prepare to run with `workers`, or in threads, what does not say itself where it runs."""
         super().__init__(engine, computer)
@@ -229,8 +227,6 @@ class RemoteExecutor(ThreadsExecutor):
 
 class _Elsewhere(WorkerContext):
     """The context of a thread whose items are computed elsewhere: it knows where its worker is."""
-
-    __slots__ = ("worker",)
 
     def __init__(self, index: int, worker: RemoteWorker) -> None:
         super().__init__(index)

@@ -40,8 +40,6 @@ class PipeEnded(Exception):
 class Pipe:
     """One end of a socket pair. `send` may be called from several threads; `receive`, `take` and `fill` from one at a time."""
 
-    __slots__ = ("_buffer", "_fds", "_sending", "_socket")
-
     def __init__(self, end: socket.socket) -> None:
         self._socket = end
         self._buffer = bytearray()

@@ -386,8 +386,6 @@ class WorkerProcess(RemoteWorker):
 class _Line:
     """A second line to a worker process, for questions while it computes. From any thread."""
 
-    __slots__ = ("_asked", "_buffer", "_end", "_lock", "_spot")
-
     def __init__(self, child: Child, arena: int) -> None:
         """Send the process its end, and the descriptor of the arena."""
         self._end, theirs = socket.socketpair()

@@ -335,8 +335,6 @@ def _not_here(call: Callable[[], Any]) -> Any:
 class _Worker:
     """What a worker process has."""
 
-    __slots__ = ("_computer", "_num_threads", "_outbox", "_pipe")
-
     def __init__(self, pipe: Pipe, name: str, index: int, arena: ArenaView, num_threads: int) -> None:
         self._pipe, self._num_threads = pipe, num_threads
         words = f"{name}, process {os.getpid()}"

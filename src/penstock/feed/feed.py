@@ -63,8 +63,6 @@ _ONE_PART_EACH = "ds.shard(num_shards, index) gives each process a part of its o
 class _Epoch:
     """Iterates over the rest of one epoch of a feed."""
 
-    __slots__ = ("__weakref__", "_feed", "_serial")
-
     def __init__(self, feed: Feed, serial: int) -> None:
         self._feed, self._serial = feed, serial
 

@@ -559,8 +559,6 @@ class EngineProcess:
 class _Arrivals:
     """The hand-overs of a run, as `Outgoing` takes them from an engine."""
 
-    __slots__ = ("_process", "_run")
-
     def __init__(self, run: IsolatedRun, process: EngineProcess) -> None:
         self._run, self._process = run, process
 

@@ -124,8 +124,6 @@ class FusedImage:
 class FusedWriter:
     """Does the images of a block; what is left to do on small ones, to mirror and normalise, it does for several with one call."""
 
-    __slots__ = ("_first", "_flips", "_of", "_outs", "_smalls")
-
     def __init__(self, of: FusedImage) -> None:
         self._of = of
         self._first = of.normalize is not None and of.normalize.layout == "CHW"

@@ -24,8 +24,6 @@ class Losses:
         finds_texts: whether to name the fields of the first delivery that no tensor is made of.
     """
 
-    __slots__ = ("_before", "_counts", "_finds_texts", "_first", "_warned")
-
     def __init__(self, *, finds_texts: bool) -> None:
         self._finds_texts = finds_texts
         self._before: Counter[tuple[str, str]] = Counter()

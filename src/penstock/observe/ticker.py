@@ -28,8 +28,6 @@ def guarded(what: str, function: Callable[..., Any], *arguments: Any) -> tuple[b
 class Guarded:
     """Calls a listener until it raises; then says so in one warning, and calls it no more."""
 
-    __slots__ = ("_listener",)
-
     def __init__(self, listener: Listener) -> None:
         self._listener: Listener | None = listener
 

@@ -264,8 +264,6 @@ class Component:
         shape: None takes any; a dimension that is None may vary.
     """
 
-    __slots__ = ("dtype", "path", "shape", "text")
-
     def __init__(self, path: str, dtype: Any, shape: tuple[int | None, ...] | None) -> None:
         given = None if dtype is None else np.dtype(dtype)
         self.path, self.shape = path or "the element", shape
@@ -310,8 +308,6 @@ class Component:
 
 class Priority(Component):
     """The first component of a PriorityQueue: any integer that fits int64."""
-
-    __slots__ = ()
 
     def __init__(self, path: str = "the priority, component 0,") -> None:
         super().__init__(path, np.int64, ())
