@@ -19,7 +19,8 @@ from penstock._contracts.element import flatten
 from penstock._plan.base import wants_rng
 from penstock._system.memory import available_cpus
 from penstock.cli.bench_source import Opened, open_source
-from penstock.cli.screen import Screen, file_of_figures, percent, seconds, write_figures
+from penstock.cli.doctor import file_of_figures, write_figures
+from penstock.cli.screen import Screen, percent, seconds
 from penstock.observe import Snapshot, Stats
 from penstock.observe.diagnose import judge
 from penstock.observe.progress import Progress

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import runpy
 import sys
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
-from penstock.cli.screen import file_of_figures, write_figures
 from penstock.errors import SourceError
 from penstock.observe.doctor import FeedWatch
 from penstock.observe.environment import environment
@@ -71,3 +73,22 @@ def _show(error: BaseException, script: str) -> None:
         trace = trace.tb_next
     sys.stdout.flush()
     sys.excepthook(type(error), error.with_traceback(trace), trace)
+
+
+def file_of_figures(arguments: argparse.Namespace) -> Path | None:
+    """Return the file of --json, wherever the working folder goes; None without one.
+
+    Raises:
+        SourceError: its folder does not exist.
+    """
+    path = None if arguments.json is None else Path(arguments.json).absolute()
+    if path is not None and not path.parent.is_dir():
+        where = f"penstock {arguments.command} --json"
+        raise SourceError(f"the folder of {str(path)!r} does not exist", where=where, fix="make the folder first")
+    return path
+
+
+def write_figures(path: Path | None, figures: dict[str, Any]) -> None:
+    """Write the file of --json, if there is one."""
+    if path is not None:
+        path.write_text(json.dumps(figures, indent=1) + "\n", "utf-8")

@@ -5,20 +5,17 @@ An error says what the user's own code did, and which element it was.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import re
 import sysconfig
 import textwrap
 from collections.abc import Iterator
-from pathlib import Path
 from traceback import TracebackException, extract_tb
-from typing import Any, TextIO
+from typing import TextIO
 
 import penstock
 from penstock._system.failing import attempt
-from penstock.errors import PenstockError, SourceError
+from penstock.errors import PenstockError
 
 COLUMNS = 100
 _INDENT = 3
@@ -78,25 +75,6 @@ def percent(share: float) -> str:
 def seconds(value: float) -> str:
     """Return a time in a unit that suits it."""
     return f"{value:.1f} s" if value >= 1 else f"{1000 * value:.0f} ms" if value >= 0.01 else f"{1000 * value:.1f} ms"
-
-
-def file_of_figures(arguments: argparse.Namespace) -> Path | None:
-    """Return the file of --json, wherever the working folder goes; None without one.
-
-    Raises:
-        SourceError: its folder does not exist.
-    """
-    path = None if arguments.json is None else Path(arguments.json).absolute()
-    if path is not None and not path.parent.is_dir():
-        where = f"penstock {arguments.command} --json"
-        raise SourceError(f"the folder of {str(path)!r} does not exist", where=where, fix="make the folder first")
-    return path
-
-
-def write_figures(path: Path | None, figures: dict[str, Any]) -> None:
-    """Write the file of --json, if there is one."""
-    if path is not None:
-        path.write_text(json.dumps(figures, indent=1) + "\n", "utf-8")
 
 
 SWITCH = "PENSTOCK_TRACEBACK"
