@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Sequence
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 
@@ -97,9 +97,9 @@ class ReadCount:
 
         One that was cut need not add up, nor one that failed: behind the failure nothing may be wanted of it.
         """
-        self._failed = self._failed or chunk.tail is not None
-        exact = chunk.result is not None and plan.one_to_one
-        count = len(chunk.result.items) if exact and chunk.result is not None else chunk.num_items
+        self._failed |= chunk.tail is not None
+        result = chunk.result if plan.one_to_one else None
+        count = chunk.num_items if result is None else len(result.items)
         self._num_read += count
         self._num_skipped += (chunk.num_items - count) if chunk.collected.lost else 0
         if not chunk.ends_pass:
@@ -207,12 +207,8 @@ class Tokens(Sequence[Token]):
         """Return how many items there are."""
         return self._num_items
 
-    @overload
-    def __getitem__(self, number: int) -> Token: ...
-    @overload
-    def __getitem__(self, number: slice) -> list[Token]: ...
-    def __getitem__(self, number: int | slice) -> Token | list[Token]:
-        """Return the place behind an item."""
+    def __getitem__(self, number: Any) -> Any:
+        """Return the place behind an item, or those behind several."""
         if isinstance(number, slice):
             return [self[one] for one in range(*number.indices(len(self)))]
         count = range(self._num_items)[number] + 1

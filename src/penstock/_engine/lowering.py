@@ -376,7 +376,7 @@ def _check_takes(segments: Sequence[SegmentPlan]) -> None:
             if isinstance(fold, TakeFold):
                 endless_below = endless_here = False
             endless_here = endless_here or (isinstance(fold, RepeatFold) and fold.count is None)
-        endless_below = endless_below or endless_here
+        endless_below |= endless_here
 
 
 @dataclass(slots=True)

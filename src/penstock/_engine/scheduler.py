@@ -720,7 +720,7 @@ class Scheduler:
             self._open(following)  # the next claim need not do it
 
     def _deliver(self, ready: Ready) -> None:
-        self.ended = self.ended or ready.end or ready.error is not None
+        self.ended |= ready.end or ready.error is not None
         self.active.num_items += len(ready.items)
         self.ready.append(ready)
 

@@ -173,7 +173,7 @@ class Gate:
             yield
         finally:
             with self._lock:
-                self._taken = self._taken and not held
+                self._taken &= not held
                 self._num_waiting -= 1
             self._change(1)
 
