@@ -29,9 +29,8 @@ from penstock._engine.compute import compute
 from penstock._engine.error_policy import RAISING
 from penstock._engine.folding import finish_chunk
 from penstock._engine.lowering import lower
-from penstock._engine.program import in_completion_order
+from penstock._engine.program import SHARED, in_completion_order
 from penstock._engine.scheduler import Scheduler
-from penstock._engine.segment import SHARED
 from penstock._ops.rows import Rows
 from penstock._ops.worker import WorkerContext
 from penstock.formats.index import Index, joined

@@ -26,7 +26,7 @@ def is_open(descriptor: int) -> bool:
 
 
 def test_what_a_read_opened_serves_the_next_and_the_longest_open_makes_room(path: str) -> None:
-    pool = Descriptors(4, 2)
+    pool = Descriptors(np.zeros(4, np.int64), 2)
     files = np.arange(4)
     ticket, found, _ = pool.enter(files)
     assert found.tolist() == [-1] * 4
@@ -41,7 +41,7 @@ def test_what_a_read_opened_serves_the_next_and_the_longest_open_makes_room(path
 
 
 def test_none_is_closed_while_a_read_that_may_use_it_goes_on(path: str) -> None:
-    pool = Descriptors(2, 1)
+    pool = Descriptors(np.zeros(2, np.int64), 1)
     ticket, _, _ = pool.enter(np.array([0]))
     first = os.open(path, os.O_RDONLY)
     pool.leave(ticket, [[0, first]])
@@ -58,7 +58,7 @@ def test_none_is_closed_while_a_read_that_may_use_it_goes_on(path: str) -> None:
 
 
 def test_of_two_that_opened_the_same_file_one_is_closed(path: str) -> None:
-    pool = Descriptors(1, 1)
+    pool = Descriptors(np.zeros(1, np.int64), 1)
     one, _, _ = pool.enter(np.array([0]))
     two, _, _ = pool.enter(np.array([0]))
     first, second = os.open(path, os.O_RDONLY), os.open(path, os.O_RDONLY)
@@ -70,7 +70,7 @@ def test_of_two_that_opened_the_same_file_one_is_closed(path: str) -> None:
 
 
 def test_forgetting_closes_one_or_all(path: str) -> None:
-    pool = Descriptors(3, 3)
+    pool = Descriptors(np.zeros(3, np.int64), 3)
     ticket, _, _ = pool.enter(np.arange(3))
     opened = [os.open(path, os.O_RDONLY) for _ in range(3)]
     pool.leave(ticket, [[file, descriptor] for file, descriptor in enumerate(opened)])
@@ -82,7 +82,7 @@ def test_forgetting_closes_one_or_all(path: str) -> None:
 
 
 def test_what_waits_for_a_slow_read_is_no_more_than_what_is_kept(path: str) -> None:
-    pool = Descriptors(100, 3)
+    pool = Descriptors(np.zeros(100, np.int64), 3)
     slow, _, _ = pool.enter(np.array([0]))
     opened = [os.open(path, os.O_RDONLY) for _ in range(100)]
     for file, descriptor in enumerate(opened):
@@ -99,7 +99,7 @@ def test_what_waits_for_a_slow_read_is_no_more_than_what_is_kept(path: str) -> N
 
 
 def test_behind_a_fork_the_files_that_were_open_are_read_and_no_read_of_the_parent_is_waited_for(path: str) -> None:
-    pool = Descriptors(3, 2, np.ones(3, np.int64))
+    pool = Descriptors(np.ones(3, np.int64), 2)
     first, second = (os.open(path, os.O_RDONLY) for _ in range(2))
     pool.leave(pool.enter(np.arange(3))[0], [[0, first], [1, second]])
     reader, _, _ = pool.enter(np.arange(3))
@@ -109,7 +109,6 @@ def test_behind_a_fork_the_files_that_were_open_are_read_and_no_read_of_the_pare
     def child() -> None:
         ticket, found, seen = pool.enter(np.arange(3))
         assert found.tolist() == [-1, second, -1]
-        assert seen is not None
         assert seen.tolist() == maps.tolist()
         assert not is_open(first), "the read that it waited for is the parent's"
         third = os.open(path, os.O_RDONLY)
@@ -147,13 +146,11 @@ def can_map() -> bool:
 
 @pytest.mark.skipif(not can_map(), reason="there are no maps of files here: no C library, or not Linux")
 def test_files_that_are_kept_are_mapped_until_nobody_can_be_reading(path: str) -> None:
-    pool = Descriptors(2, 1, np.array([1, 1]))
+    pool = Descriptors(np.array([1, 1]), 1)
     ticket, _, maps = pool.enter(np.array([0, 1]))
-    assert maps is not None
     assert maps.tolist() == [0, 0]
     pool.leave(ticket, [[0, os.open(path, os.O_RDONLY)]])
     reader, _, maps = pool.enter(np.array([0, 1]))
-    assert maps is not None
     first, other = maps.tolist()
     assert (first > 0, other) == (True, 0)
     pool.forget()

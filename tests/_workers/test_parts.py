@@ -101,7 +101,7 @@ def test_a_generator_that_an_object_holds_is_found_and_warned_of(holder: Any, pl
     ((steps, _),) = generators_in(Plan(holder))
     assert words_of(steps) == place
     with pytest.warns(UserWarning, match="it draws the same numbers in each worker process; take") as told:
-        warn_of_generators(Plan(holder), 1)
+        warn_of_generators(Plan(holder))
     assert str(told[0].message).startswith(f"{place} is a ")
     assert "a parameter `rng` of the function that map() gets" in str(told[0].message)
 
@@ -112,7 +112,7 @@ def test_a_generator_that_an_object_holds_is_found_and_warned_of(holder: Any, pl
 def test_what_each_process_seeds_for_itself_is_nothing_to_warn_of(holder: Any) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        warn_of_generators(Plan(holder), 1)
+        warn_of_generators(Plan(holder))
 
 
 def test_the_largest_part_is_found_by_a_look_at_some_elements() -> None:

@@ -38,7 +38,7 @@ def refused(source: object, **options: Any) -> PenstockError:
 def test_a_list_file_is_cropped_at_random_and_normalised(images: Path) -> None:
     found = opened(images / "train.txt", crop=16)
     assert (found.kind, found.side, len(found.dataset)) == ("a list of images", 16, 4)
-    assert [operator.name for operator in found.operators] == ["decode", "random_resized_crop", "random_flip", "normalize"]
+    assert list(found.operators) == ["decode", "random_resized_crop", "random_flip", "normalize"]
     assert found.pipeline()[0]["data"].shape == (3, 16, 16)
 
 
@@ -62,7 +62,7 @@ def test_array_files_are_read_as_they_are(tmp_path: Path) -> None:
     np.savez(tmp_path / "b.npz", x=np.arange(5), y=np.arange(5))
     assert opened(tmp_path / "a.npy").pipeline()[0]["data"].shape == (2,)
     found = opened(tmp_path / "b.npz")
-    assert (len(found.dataset), found.operators) == (5, ())
+    assert (len(found.dataset), found.operators) == (5, {})
     assert set(found.pipeline()[0]) == {"x", "y"}
 
 
@@ -73,7 +73,7 @@ def test_an_own_function_replaces_the_image_operators(tmp_path: Path, monkeypatc
     monkeypatch.setattr(sys, "path", [path for path in sys.path if path])
     monkeypatch.delitem(sys.modules, "my_steps_for_bench", raising=False)
     found = opened("a.npy", function="my_steps_for_bench:twice")
-    assert [operator.name for operator in found.operators] == ["twice"]
+    assert list(found.operators) == ["twice"]
     assert found.pipeline()[0]["data"].tolist() == [2.0, 2.0]
 
 

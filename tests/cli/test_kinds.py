@@ -25,9 +25,3 @@ def test_a_name_that_says_nothing_is_refused(path: str) -> None:
     with pytest.raises(PlanError) as caught:
         format_for(None, path, "penstock index")
     assert "--format" in caught.value.fix
-
-
-def test_a_format_that_is_none_is_refused_with_those_that_are() -> None:
-    with pytest.raises(PlanError) as caught:
-        format_for("txt", "a", "penstock index")
-    assert "text" in caught.value.fix

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import pytest
 
 import penstock as ps
 from penstock.cli.bench import Device, Figures, _calling, measure
-from penstock.cli.bench_source import BenchOperator, Opened
+from penstock.cli.bench_source import Opened
 
 
 def plain(element: Any) -> Any:
@@ -22,14 +22,14 @@ def noisy(element: Any, rng: np.random.Generator) -> Any:
     return {"data": element["data"] + rng.random()}
 
 
-def measured(*operators: BenchOperator, length: int = 40) -> Figures:
+def measured(length: int = 40, **operators: Callable[..., Any]) -> Figures:
     dataset = ps.from_arrays({"data": np.arange(length, dtype=np.float64)})
     opened = Opened(dataset=dataset, kind="arrays", operators=operators, side=None)
     return measure(opened, batch_size=8, num_workers=2, budget_s=0.05, steps_ms=(1.0,))
 
 
 def test_every_operator_reading_and_stacking_have_a_cost() -> None:
-    figures = measured(BenchOperator(name="plain", function=plain), BenchOperator(name="noisy", function=noisy))
+    figures = measured(plain=plain, noisy=noisy)
     assert [cost.name for cost in figures.costs] == ["read", "plain", "noisy", "stack"]
     assert all(cost.us > 0 for cost in figures.costs)
     assert figures.in_line_per_s == 1e6 / sum(cost.us for cost in figures.costs)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -56,7 +55,7 @@ def test_a_function_that_waits_is_worth_more_workers_than_cpus() -> None:
 
 @pytest.mark.parametrize("lock_share", [None, 0.0])
 def test_worker_processes_that_cannot_be_are_not_offered_and_threads_come_first(lock_share: float | None) -> None:
-    text = advice(replace(window(stage("sort", 9.5, 9.4), wait_s=9.9, num_cpus=4), no_processes="a lock cannot be sent"), lock_share)
+    text = advice(window(stage("sort", 9.5, 9.4), wait_s=9.9, num_cpus=4)._replace(no_processes="a lock cannot be sent"), lock_share)
     threads = (
         ' it lets go of the interpreter lock, so feed(executor="threads") would give about 4.0 times as many in this program, where it has'
         " to be safe to call in several threads at a time"

@@ -6,9 +6,10 @@ import queue
 import sys
 import threading
 
+import pytest
 from queues.hands import LIMIT_S, ended, hands, until
 
-from penstock._system.frames import call_and_place, level_of_caller, where_stand, words_of_threads
+from penstock._system.frames import call_and_place, warn, where_stand, words_of_threads
 from penstock.queues import FIFOQueue, QueueRunner
 
 
@@ -58,6 +59,8 @@ def test_a_thread_in_pythons_code_alone_is_in_no_code_of_a_user() -> None:
 
 def test_the_line_of_a_caller_is_the_innermost_outside_of_python_and_this_library() -> None:
     first = sys._getframe().f_lineno
-    assert level_of_caller() == 1  # this function is outside
-    assert call_and_place() == ("", f"test_standing.py:{first + 2}")
-    assert FIFOQueue(1)._made == f"test_standing.py:{first + 3}"
+    with pytest.warns(RuntimeWarning, match="a text") as caught:
+        warn("a text")  # this function is outside
+    assert (caught[0].filename, caught[0].lineno) == (__file__, first + 2)
+    assert call_and_place() == ("", f"test_standing.py:{first + 4}")
+    assert FIFOQueue(1)._made == f"test_standing.py:{first + 5}"

@@ -22,6 +22,11 @@ def whole_number(value: Any) -> int | None:
         return None
 
 
+def is_whole(value: Any, least: int) -> bool:
+    """Tell whether something is an integer, Python's or NumPy's, but no bool, and not less than `least`."""
+    return isinstance(value, _WHOLE) and not isinstance(value, bool) and bool(value >= least)
+
+
 def real_number(value: Any) -> float | None:
     """Return a number of any kind as a float; None for a bool and for text."""
     if isinstance(value, (*_FLAGS, *_TEXTS)):

@@ -151,6 +151,11 @@ class Notice(NamedTuple):
     text: str
 
 
+def noted(kind: str, text: str) -> Notice:
+    """Make a notice of this moment."""
+    return Notice(time.perf_counter_ns(), kind, text)
+
+
 Event = RunBegun | BlockDone | BatchDelivered | BatchEnqueued | ElementLost | ElementRetried | SlowElement | RowsPacked | Notice
 Listener = Callable[[Event], None]
 

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     import contextvars
     import selectors
 
-__all__ = ["AsyncCalls", "Call", "PrivateLoop", "begun", "ended", "failed_call", "gather_alone", "new_event_loop"]
 
 _MOST_DESCRIPTORS = 1024  # select() takes no higher ones
 
@@ -255,7 +254,6 @@ class AsyncCalls:
 def begun(task: Claim) -> Block | None:
     """Return the elements of a task, or None when a row before them failed meanwhile: they are no longer wanted."""
     chunk = task.chunk
-    assert chunk is not None
     given = chunk.given  # before looking at `finishing`: who finishes the chunk takes it away
     if chunk.progress.finishing or task.begin >= chunk.progress.limit:
         return None

@@ -17,39 +17,10 @@ from penstock._ops.rows import Rows
 from penstock._order.runs import Run
 from penstock.errors import StateUnavailable
 
-__all__ = [
-    "IN_ORDER",
-    "NO_BUFFER",
-    "NO_POSITIONS",
-    "BatchItem",
-    "Buffer",
-    "Chunk",
-    "Claim",
-    "Collected",
-    "Completed",
-    "Counted",
-    "Entry",
-    "Failure",
-    "FoldState",
-    "KeyedElement",
-    "KnownLoss",
-    "LossCounts",
-    "LostElement",
-    "Memory",
-    "Outcome",
-    "Positions",
-    "PositionsPerOp",
-    "Reached",
-    "Replayed",
-    "Result",
-    "StreamState",
-    "Token",
-    "WorkItem",
-    "merged",
-    "num_lost",
-]
-
 _T = TypeVar("_T")
+
+Key = tuple[int, int, int]
+"""Epoch, index and lane: they name an element."""
 
 PositionsPerOp = list[tuple[Ints, Ints]]
 
@@ -78,9 +49,9 @@ class LostElement(NamedTuple):
     how: int
     site: str
     limit: int | float | None
-    key: tuple[int, int, int]
+    key: Key
     where: str
-    keys: tuple[tuple[int, int, int], ...]
+    keys: tuple[Key, ...]
     place: tuple[int, int] | None
     stage: str
     worker: int
@@ -199,7 +170,7 @@ class Reached(NamedTuple):
     step: CompletedRun
     num_taken: int
 
-    def up_to(self, end: Reached) -> tuple[tuple[int, int, int], ...]:
+    def up_to(self, end: Reached) -> tuple[Key, ...]:
         """Return (pass, begin, end) of what went on between two places, in its order."""
         step, begin = self.step, self.step.begin + self.num_taken
         out = []
@@ -223,12 +194,12 @@ class Completed(NamedTuple):
     """
 
     runs: tuple[Run, ...] = ()
-    again: tuple[tuple[int, int, int], ...] = ()
+    again: tuple[Key, ...] = ()
     at: Reached | None = None
     until: Reached | None = None
 
     @property
-    def taken(self) -> tuple[tuple[int, int, int], ...]:
+    def taken(self) -> tuple[Key, ...]:
         """What a resume at this place takes first."""
         return self.at.up_to(self.until) if self.at is not None and self.until is not None else self.again
 
@@ -283,7 +254,7 @@ class KeyedElement(NamedTuple):
     """An element behind a fold, with its key."""
 
     value: Any
-    key: tuple[int, int, int]
+    key: Key
 
 
 class Failure(NamedTuple):
@@ -618,6 +589,10 @@ def _part_of(positions_per_op: PositionsPerOp, part: slice) -> PositionsPerOp:
     return [(epochs[part], positions[part]) for epochs, positions in positions_per_op]
 
 
+NO_CHUNK = Chunk(seq=-1, pass_number=0, first=0, sizes=None, num_rows=0)
+"""That of a claim to read from a generator."""
+
+
 class Claim(NamedTuple):
     """A range of rows of a chunk for one stage; or, with `read`, the next elements of a generator.
 
@@ -626,7 +601,7 @@ class Claim(NamedTuple):
 
     segment: int
     stage: int
-    chunk: Chunk | None
+    chunk: Chunk
     begin: int
     end: int
     block: Block | None
@@ -637,9 +612,8 @@ class Claim(NamedTuple):
     @property
     def item(self) -> WorkItem:
         """What a worker gets of it. Without the mutex: only one worker has these rows."""
-        chunk = self.chunk
-        assert chunk is not None
-        begin, end, given = self.begin, self.end, chunk.given
+        chunk, begin, end = self.chunk, self.begin, self.end
+        given = chunk.given
         positions_per_op, replayed = chunk.positions.rows, chunk.replayed
         here = None if (begin, end) == (0, chunk.num_rows) else slice(begin, end)
         if given is not None:

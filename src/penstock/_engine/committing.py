@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Sequence
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 
@@ -16,8 +16,6 @@ from penstock._order.arithmetic import INFINITE
 from penstock._order.folds import RepeatFold, TakeFold
 from penstock._order.runs import Run, Runs
 from penstock.errors import LengthMismatch, SourceError
-
-__all__ = ["CompletionOrder", "LeftOut", "ReadCount", "chunks_of", "empty_pass", "given_chunk", "left_out_of", "passed_on"]
 
 
 def empty_pass() -> SourceError:
@@ -38,8 +36,6 @@ class LeftOut:
     A pass may be short, and chance may decide what fails: so it takes many elements too. Where a filter or flat_map drops some of them it
     takes more passes, for batches differ from pass to pass; and where a function draws random numbers, the next pass may always be another.
     """
-
-    __slots__ = ("_begin", "_num_inputs", "_num_skipped", "_passes", "_period", "_random")
 
     def __init__(self, period: int, passes: int, *, random: bool) -> None:
         """Begin; a pass of the repeat is `period` positions of the source, or so many `passes` of it."""
@@ -90,8 +86,6 @@ def left_out_of(program: Program) -> list[LeftOut | None]:
 class ReadCount:
     """Checks that what was read and skipped in a pass adds up to what the source declares."""
 
-    __slots__ = ("_failed", "_num_read", "_num_skipped")
-
     def __init__(self, start: Token) -> None:
         """Count on from a place in a pass."""
         self._num_read = start.source[1] + sum(end - begin for begin, end in start.done.runs)
@@ -103,9 +97,9 @@ class ReadCount:
 
         One that was cut need not add up, nor one that failed: behind the failure nothing may be wanted of it.
         """
-        self._failed = self._failed or chunk.tail is not None
-        exact = chunk.result is not None and plan.one_to_one
-        count = len(chunk.result.items) if exact and chunk.result is not None else chunk.num_items
+        self._failed |= chunk.tail is not None
+        result = chunk.result if plan.one_to_one else None
+        count = chunk.num_items if result is None else len(result.items)
         self._num_read += count
         self._num_skipped += (chunk.num_items - count) if chunk.collected.lost else 0
         if not chunk.ends_pass:
@@ -213,12 +207,8 @@ class Tokens(Sequence[Token]):
         """Return how many items there are."""
         return self._num_items
 
-    @overload
-    def __getitem__(self, number: int) -> Token: ...
-    @overload
-    def __getitem__(self, number: slice) -> list[Token]: ...
-    def __getitem__(self, number: int | slice) -> Token | list[Token]:
-        """Return the place behind an item."""
+    def __getitem__(self, number: Any) -> Any:
+        """Return the place behind an item, or those behind several."""
         if isinstance(number, slice):
             return [self[one] for one in range(*number.indices(len(self)))]
         count = range(self._num_items)[number] + 1

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 import numpy as np
 
 from penstock._contracts.element import bytes_of_all
-from penstock._engine.chunk import BatchItem, Failure, KnownLoss, LostElement, Outcome, PositionsPerOp, WorkItem
+from penstock._engine.chunk import BatchItem, Failure, Key, KnownLoss, LostElement, Outcome, PositionsPerOp, WorkItem
 from penstock._engine.error_policy import (
     EMPTY,
     MOST_REPLACEMENTS,
@@ -33,18 +33,6 @@ from penstock._ops.streams import FilterOp
 from penstock._ops.worker import WorkerContext
 from penstock._order.arithmetic import INFINITE, Length
 from penstock.errors import StateMismatch
-
-__all__ = [
-    "HERE",
-    "Computer",
-    "compute",
-    "compute_batches",
-    "concatenated",
-    "filter_step",
-    "joined",
-    "keys_of",
-]
-
 
 T = TypeVar("T")
 
@@ -301,7 +289,7 @@ class _Job:
             failed.of_batch = failed.of_batch or isinstance(self.plan.leaf, BatchLeaf)
             raise
 
-    def _identity(self, row: int) -> tuple[tuple[int, int, int], str, tuple[int, int] | None]:
+    def _identity(self, row: int) -> tuple[Key, str, tuple[int, int] | None]:
         """Return the key of a row, where it comes from in words, and its place in the leaf."""
         plan, given, at = self.plan, self.item.given, row - self.item.begin
         if given is not None:
@@ -546,7 +534,7 @@ def _handed_over(some: list[T]) -> tuple[T, ...]:
 
 def _failed_batch(item: BatchItem, number: int, again: Callable[[], Any] = lambda: None) -> FailedElement:
     """Say which batch it is: it goes by its first element."""
-    keys: tuple[tuple[int, int, int], ...] = ()
+    keys: tuple[Key, ...] = ()
     if item.keys is not None and item.sizes is not None:
         first = sum(item.sizes[:number])
         here, given = slice(first, first + item.sizes[number]), item.keys

@@ -5,21 +5,20 @@ from __future__ import annotations
 import math
 import threading
 import time
-import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from penstock._contracts.event import BlockDone, Event, Fill, Listener, Notice, RowsPacked
+from penstock._contracts.event import BlockDone, Event, Fill, Listener, RowsPacked, noted
 from penstock._engine.async_calls import ended, failed_call
 from penstock._engine.chunk import Buffer, Chunk, Claim, Failure, LossCounts, Outcome, Token
 from penstock._engine.compute import HERE, Computer
 from penstock._engine.error_policy import ErrorHandler, LossAnnouncer, prepare, signal_in, tell_retry
 from penstock._engine.folding import finish_chunk
-from penstock._engine.program import IN_PROGRAM, Program, SegmentPlan
+from penstock._engine.program import IN_PROGRAM, SHARED, Program, SegmentPlan
 from penstock._engine.scheduler import Ready, Scheduler
-from penstock._engine.segment import SHARED, Segment, awaited_in, pool_of
+from penstock._engine.segment import Segment, awaited_in, pool_of
 from penstock._engine.slots import SlotPool, anonymous_memory
 from penstock._engine.stall_report import Kind, report
 from penstock._engine.tuning import TuningCache, awaited_ns
@@ -29,15 +28,12 @@ from penstock._ops.block import Block
 from penstock._ops.draws import Draws
 from penstock._ops.map import AwaitedOp, CallResult
 from penstock._ops.worker import WorkerContext
-from penstock._system.frames import level_of_caller
+from penstock._system.frames import warn
 from penstock._system.memory import FeedMemory
 from penstock._system.parking import ParkingLot
 from penstock._system.process import Breaker
 from penstock.errors import FeedStalled
 from penstock.kernels import slow_twins
-
-__all__ = ["Engine"]
-
 
 _IN_HAND = 2  # what is being delivered, and what the name in a `for` stands for until then
 
@@ -108,8 +104,9 @@ class Engine:
         tuning_cache.begin(self._scheduler)
         if self._plain_memory:
             self._slots.adopt(tuning_cache.take_spare())
-        if self._scheduler.active.notice:
-            self.announce(Notice(time.perf_counter_ns(), self._scheduler.active.subject, self._scheduler.active.notice))
+        active = self._scheduler.active
+        if active.notice:
+            self.announce(noted(active.subject, active.notice))
 
     @property
     def awaited(self) -> dict[str, AwaitedOp]:
@@ -251,7 +248,6 @@ class Engine:
             self._read(task, begin_ns, begin_cpu)
             return
         segment, chunk = self._scheduler.segments[task.segment], task.chunk
-        assert chunk is not None
         worker.cpu_ns, worker.busy_ns = 0, None
         made = [self._compute(segment, chunk, task, worker, computer)]
         _raise_signal(made[0].failure)
@@ -271,7 +267,7 @@ class Engine:
         fresh, self._unknown = types - self._unknown, self._unknown | types
         if fresh:
             text = f"verify= leaves out objects that cannot be copied or pickled, and so not be compared: {', '.join(sorted(fresh))}"
-            self.announce(Notice(time.perf_counter_ns(), "verify", text))
+            self.announce(noted("verify", text))
 
     def _compute(self, segment: Segment, chunk: Chunk, task: Claim, worker: WorkerContext, computer: Computer) -> Outcome:
         """Compute the rows of a task, unless they are there already or no longer wanted."""
@@ -318,23 +314,23 @@ class Engine:
     ) -> None:
         """Book the outcome in `made`, and take it out: its elements may then be delivered before this thread runs again."""
         segment, chunk = self._scheduler.segments[task.segment], task.chunk
-        assert chunk is not None
         failure = made[0].failure
         if failure is not None:
             made[0] = made[0]._replace(failure=prepare(failure, *segment.where(chunk, failure.row)))
         worker.rest()
+        active = self._scheduler.active
         with self._mutex:
-            notice = self._scheduler.active.notice
+            notice = active.notice
             complete = self._scheduler.complete(segment, task, made.pop(), wall_ns, 0 if event is None else event.cpu_ns, worker.beside_ns)
-        if self._scheduler.active.notice != notice:
+        if active.notice != notice:
             if self.grow is not None:
                 self.grow()
-            for waiters in self._idle[: self._scheduler.active.limit]:
+            for waiters in self._idle[: active.limit]:
                 waiters.ring()
-            self.announce(Notice(time.perf_counter_ns(), self._scheduler.active.subject, self._scheduler.active.notice))
+            self.announce(noted(active.subject, active.notice))
         self.draws.add("kernels", slow_twins())
         for kind, text in self.draws.take():
-            self.announce(Notice(time.perf_counter_ns(), kind, text))
+            self.announce(noted(kind, text))
         if event is not None:
             self.announce(event)
             used, places = worker.take_packed()
@@ -373,7 +369,7 @@ class Engine:
         if not self._scheduler.ready:
             return None
         while self._scheduler.notices:
-            self.announce(Notice(time.perf_counter_ns(), *self._scheduler.notices.pop(0)))
+            self.announce(noted(*self._scheduler.notices.pop(0)))
         if self._lost.waiting:
             self._lost.tell()  # before it is delivered: who saves a state behind it finds everything written
         if self._lost.broken is not None:  # in the place of what was next, which may be the end
@@ -423,13 +419,13 @@ class Engine:
             return  # it has gone on meanwhile
         what, where, fix = report(situation)
         error = FeedStalled(what, where=where, fix=fix)
-        self.announce(Notice(time.perf_counter_ns(), "stall", what))
+        self.announce(noted("stall", what))
         if kind == "stuck" and self.watch.on_stall == "skip" and self.watch.give_up(error):
             return
         if kind != "slow" and self.watch.on_stall != "warn":
             self.broke(error)
         else:
-            warnings.warn(str(error), RuntimeWarning, stacklevel=level_of_caller())  # the line of the loop that asked for the next element
+            warn(str(error))  # the line of the loop that asked for the next element
 
     def room(self) -> tuple[int, int]:
         """Return how many hand-overs the consumer keeps beside the two last ones, and how many may exist at once. Without the mutex."""
@@ -523,15 +519,14 @@ class Engine:
             self.announce(BlockDone(segment.plan.finishing, worker.index, *times, chunk.num_items, *where))
         worker.rest()  # of what it has just made
         if tail is not None and chunk.progress.failure is None:
-            row = sum(chunk.sizes[: tail.row]) if chunk.sizes is not None else tail.row
-            tail = prepare(tail, *segment.where(chunk, row))
+            tail = prepare(tail, *segment.where(chunk, chunk.first_row(tail.row)))
         with self._mutex:
             before = self._scheduler.oversize
             self._scheduler.finish(segment, chunk, tail)
             self._unpark_consumer()
         if self._scheduler.oversize > before == 0:
             sizes = f"{self._scheduler.oversize / 1e6:.1f} MB, more than memory_bytes ({self._scheduler.memory_bytes / 1e6:.1f} MB)"
-            self.announce(Notice(time.perf_counter_ns(), "memory", f"a batch takes {sizes}: one is made at a time"))
+            self.announce(noted("memory", f"a batch takes {sizes}: one is made at a time"))
         self._lost.tell()
 
     def _read(self, task: Claim, begin_ns: int, begin_cpu: int) -> None:

@@ -7,39 +7,15 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 from penstock._contracts.event import ElementRetried, Event
 from penstock._contracts.policy import Policy, Raise, Replace, Retry, Skip, decide
-from penstock._engine.chunk import Entry, Failure, KnownLoss, LossCounts, LostElement, merged
+from penstock._engine.chunk import Entry, Failure, Key, KnownLoss, LossCounts, LostElement, merged
 from penstock._engine.program import Policies
 from penstock._ops.block import ElementFailed, EmptyBatch
 from penstock._system.failing import add_note, argument_of, cause_of, notes_of, traceback_of, words_of, would_end
 from penstock.errors import PenstockError, StopRaised, TooManySkipped
-
-__all__ = [
-    "EMPTY",
-    "MOST_REPLACEMENTS",
-    "RAISING",
-    "SKIPPED",
-    "Around",
-    "Before",
-    "ErrorHandler",
-    "FailedElement",
-    "LossAnnouncer",
-    "LossLedger",
-    "Partial",
-    "attach_others",
-    "handled",
-    "hear",
-    "in_pieces",
-    "is_interrupt",
-    "let_go",
-    "prepare",
-    "signal_in",
-    "tell_retry",
-]
 
 MOST_REPLACEMENTS = 100
 """So many elements in a row are tried in the place of one: more are no accident."""
@@ -78,9 +54,9 @@ class FailedElement(NamedTuple):
     again: Callable[[], Any]
     others: Callable[[], Iterable[tuple[int, Callable[[], Any]]]] | None
     restore: Callable[[], None]
-    key: tuple[int, int, int]
+    key: Key
     where: str
-    keys: tuple[tuple[int, int, int], ...]
+    keys: tuple[Key, ...]
     place: tuple[int, int] | None
     replayed: bool
     fixed: bool = False
@@ -99,8 +75,7 @@ SKIPPED, EMPTY = SkippedElement(), SkippedElement()
 """The second stands for a batch inside the leaf of which nothing is left."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ErrorHandler:
+class ErrorHandler(NamedTuple):
     """Applies policies for one engine.
 
     Attributes:
@@ -111,7 +86,7 @@ class ErrorHandler:
 
     policies: Policies
     pause: Callable[[float], bool]
-    retrying: Callable[[ElementFailed, tuple[int, int, int], int, int, float], None]
+    retrying: Callable[[ElementFailed, Key, int, int, float], None]
 
     def cares(self, failed: ElementFailed) -> bool:
         """Tell whether something is to be done about a failure but to raise it."""
@@ -348,8 +323,6 @@ class LossLedger:
         fresh: what has not been announced yet, shared by all segments.
     """
 
-    __slots__ = ("fresh", "loss_counts")
-
     def __init__(self, loss_counts: LossCounts = (), fresh: deque[LostElement] | None = None) -> None:
         self.loss_counts = loss_counts
         self.fresh: deque[LostElement] = deque() if fresh is None else fresh
@@ -398,9 +371,7 @@ def _excess(loss: LostElement, entry: Entry, num_read: int) -> TooManySkipped | 
     )
 
 
-def tell_retry(
-    announce: Callable[[Event], Any], failed: ElementFailed, key: tuple[int, int, int], worker: int, retry: int, wait_s: float
-) -> None:
+def tell_retry(announce: Callable[[Event], Any], failed: ElementFailed, key: Key, worker: int, retry: int, wait_s: float) -> None:
     """Announce that an element will be tried again."""
     announce(ElementRetried(time.perf_counter_ns(), failed.stage, worker, key, retry, wait_s, failed.error))
 
@@ -412,8 +383,6 @@ class LossAnnouncer:
         waiting: what was booked and is not announced yet.
         broken: the error of a listener that could not write it down; nothing may be delivered after it.
     """
-
-    __slots__ = ("_announce", "_broke", "_telling", "broken", "waiting")
 
     def __init__(self, lost: deque[LostElement], announce: Callable[[Event], Any], broke: Callable[[BaseException], Any]) -> None:
         """Prepare.

@@ -35,25 +35,6 @@ from penstock._order.folds import Fold
 from penstock._order.holding import Group
 from penstock.errors import PlanError, StateMismatch, TooManySkipped
 
-__all__ = [
-    "DROP_END",
-    "OPEN",
-    "PASS_END",
-    "FoldRules",
-    "FoldRunner",
-    "Sequenced",
-    "bytes_in",
-    "check_results",
-    "finish_chunk",
-    "fold_runners_of",
-    "pieces_by_input",
-    "pieces_of",
-    "records_of",
-    "size_of",
-    "unmeasured",
-    "unwrapped",
-]
-
 
 def pieces_by_input(chunk: Chunk) -> list[list[KeyedElement]]:
     """Return the pieces that each good item of the chunk gave."""
@@ -146,6 +127,13 @@ class FoldRules(NamedTuple):
     """No input may be left out, because other ranks do not leave out theirs."""
 
 
+class _Emitted(NamedTuple):
+    """What folds let through, and the places behind."""
+
+    items: list[Any]
+    tokens: list[Token]
+
+
 class FoldRunner:
     """Numbers what passes it. Not thread-safe: it runs under the engine's mutex, in chunk order.
 
@@ -192,25 +180,24 @@ class FoldRunner:
         self._num_outs = 0
         self._entered, self._patience = 0, _CHECKPOINT_ITEMS
         self._started = False
-        self._goes_on, self._elements_per_item, self._equal_steps = rules
+        self._rules = rules
         self._dropping = False  # whether nothing more is wanted of the pass that goes on upwards
         self._transparent = transparent
 
     def take(self, chunk: Chunk) -> Sequenced:
         """Take one finished chunk, in order."""
-        tail_alone = chunk.tail is None or not (self._goes_on or chunk.tail.inside)
+        tail_alone = chunk.tail is None or not (self._rules.may_cut or chunk.tail.inside)
         if self._transparent and tail_alone and not self._changes(chunk) and not self._ledgers.loss_counts:
             whole, ends = [] if chunk.result is None else chunk.result.items, chunk.ends_pass and chunk.tail is None
             places = Counted(Token((chunk.pass_number, chunk.first))) if chunk.tokens is None else chunk.tokens
-            if self._goes_on:
+            if self._rules.may_cut:
                 self._before = self._pass_start(chunk) if ends else chunk.token_after(chunk.num_items - 1)
             return Sequenced(whole, places, ends, chunk.tail, cut=False, empty_pass=False, unchanged=bool(whole))
-        items: list[Any] = []
-        tokens: list[Token] = []
+        emitted = _Emitted([], [])
         try:
-            return self._take(chunk, items, tokens)
+            return self._take(chunk, emitted)
         except (StateMismatch, PlanError) as error:  # what was held when the state was saved did not come again; uneven ranks
-            return Sequenced(items, tokens, False, Failure(len(items), error, "resume", 0), False, False)
+            return Sequenced(*emitted, False, Failure(len(emitted.items), error, "resume", 0), False, False)
 
     def drop_pass(self) -> None:
         """Let nothing more come of the pass that goes on upwards, but its end."""
@@ -220,46 +207,53 @@ class FoldRunner:
         """List what the folds hold."""
         return self._chain.waiting()
 
-    def _take(self, chunk: Chunk, items: list[Any], tokens: list[Token]) -> Sequenced:
-        ends, excess = self._begin(items, tokens), None
-        counted = None if items else self._take_whole(chunk, items)
+    def _take(self, chunk: Chunk, emitted: _Emitted) -> Sequenced:
+        ends, excess = self._begin(emitted), None
+        counted = None if emitted.items else self._take_whole(chunk, emitted)
         if chunk.result is not None and counted is None:
-            goes_on, excess = self._take_inputs(chunk, items, tokens)
-            ends = ends or goes_on
-        ends, tail = self._take_end(chunk, self._failure_behind(chunk, excess), ends, items, tokens)
+            goes_on, excess = self._take_inputs(chunk, emitted)
+            ends |= goes_on
+        ends, tail = self._take_end(chunk, self._failure_behind(chunk, excess), ends, emitted)
         cut = self._mode != OPEN or self._dropping
-        self._dropping = self._dropping or (tail is not None and self._goes_on)
+        self._dropping = self._dropping or (tail is not None and self._rules.may_cut)
         unchanged = counted is not None
         notices, self._chain.notices = self._chain.notices, []
-        tokens_out = tokens if counted is None else counted
-        return Sequenced(items, tokens_out, ends, tail, cut, self._chain.empty_pass, excess, unchanged, notices)
+        return Sequenced(
+            emitted.items,
+            emitted.tokens if counted is None else counted,
+            ends,
+            tail,
+            cut,
+            self._chain.empty_pass,
+            excess,
+            unchanged,
+            notices,
+        )
 
-    def _begin(self, items: list[Any], tokens: list[Token]) -> bool:
+    def _begin(self, emitted: _Emitted) -> bool:
         """End the pass at once if nothing of it is wanted; return whether its end goes on upwards."""
         if self._started and not self._dropping:
             return False
         self._started = True
-        return not self._chain.recalling and self._close(items, tokens, self._before, 0)[0]
+        return not self._chain.recalling and self._close(emitted, self._before, 0)[0]
 
     def _failure_behind(self, chunk: Chunk, excess: Failure | None) -> Failure | None:
         """Return the failure behind a chunk: `excess`, that of a limit, or its tail, unless this is behind an early end of the pass."""
         tail = excess or chunk.tail
         return None if self._mode != OPEN and excess is None and tail is not None and not tail.of_close else tail
 
-    def _take_end(
-        self, chunk: Chunk, tail: Failure | None, ends: bool, items: list[Any], tokens: list[Token]
-    ) -> tuple[bool, Failure | None]:
+    def _take_end(self, chunk: Chunk, tail: Failure | None, ends: bool, emitted: _Emitted) -> tuple[bool, Failure | None]:
         """Take the end of a chunk, and of its pass if it has that; return whether the end of the pass goes on upwards, and the failure."""
         ended = chunk.ends_pass and tail is None
         if ended:
-            ends = self._end(chunk, items, tokens) or ends
+            ends = self._end(chunk, emitted) or ends
         if ends and self._num_outs < self._drop:
             raise _not_again(f"{self._drop} results were delivered behind the last checkpoint, and {self._num_outs} came again")
         if self._holds and (ends or ended):
             self._save(self._before, 0)
         return ends, tail
 
-    def _take_inputs(self, chunk: Chunk, items: list[Any], tokens: list[Token]) -> tuple[bool, Failure | None]:
+    def _take_inputs(self, chunk: Chunk, emitted: _Emitted) -> tuple[bool, Failure | None]:
         """Take the inputs of a chunk one by one; return whether the end of the pass goes on upwards, and the error of a limit."""
         ends = False
         lost = chunk.lost_by_item() if chunk.collected.lost else {}
@@ -272,10 +266,10 @@ class FoldRunner:
                 if excess is not None:
                     return ends, excess
             more = chunk.tail is not None and chunk.tail.inside and number == chunk.tail.row
-            ends = self._take_input(self._after(chunk, number), results, items, tokens, more=more) or ends
+            ends = self._take_input(self._after(chunk, number), results, emitted, more=more) or ends
         return ends, None
 
-    def _take_whole(self, chunk: Chunk, items: list[Any]) -> Sequence[Token] | Counted | None:
+    def _take_whole(self, chunk: Chunk, emitted: _Emitted) -> Sequence[Token] | Counted | None:
         """Take all of a chunk at once if it comes out as it went in, which changes no state but counts; return its tokens.
 
         None, and nothing is done, where the inputs must be looked at one by one.
@@ -288,7 +282,7 @@ class FoldRunner:
         pass_number, number = self._input
         self._input = chunk.pass_number, chunk.num_items + (number if pass_number == chunk.pass_number else -1)
         self._before = self._after(chunk, chunk.num_items - 1)
-        items.extend(result.items)
+        emitted.items.extend(result.items)
         return tokens
 
     def _changes(self, chunk: Chunk) -> bool:
@@ -321,7 +315,7 @@ class FoldRunner:
     def _book(self, lost: list[LostElement], chunk: Chunk, number: int, *, left: int) -> Failure | None:
         """Count what was left out or replaced at an input, of which so many elements are left; return the error when that is too much."""
         source = chunk.token_after(number)
-        num_read = (source.source[1] + sum(end - begin for begin, end in source.done.runs)) * self._elements_per_item
+        num_read = (source.source[1] + sum(end - begin for begin, end in source.done.runs)) * self._rules.elements_per_item
         if not self._holds:
             self._known.clear()
         for loss in lost:
@@ -331,7 +325,7 @@ class FoldRunner:
             error = self._ledgers.book(loss, source.loss_counts, source.source[0], num_read)
             if error is not None:
                 return Failure(number, error, loss.stage, loss.worker)
-        if self._equal_steps and not left and lost[-1].error is not None:
+        if self._rules.equal_steps and not left and lost[-1].error is not None:
             return Failure(number, _step_left_out(lost[-1]), lost[-1].stage, lost[-1].worker)
         return None
 
@@ -345,7 +339,7 @@ class FoldRunner:
         pass_number, number = _since(origin, self._input)
         return {"known": known, "replay": (pass_number, number + 1)}
 
-    def _take_input(self, after: Token, results: list[KeyedElement], items: list[Any], tokens: list[Token], *, more: bool = False) -> bool:
+    def _take_input(self, after: Token, results: list[KeyedElement], emitted: _Emitted, *, more: bool = False) -> bool:
         """Fold the results of an input, behind which `more` would come; return whether the end of the pass goes on upwards."""
         skip, self._skip = self._skip, 0
         check_results(skip, len(results))
@@ -357,8 +351,8 @@ class FoldRunner:
             place = (after, 0) if number == len(results) - 1 and not more else (self._before.read_up_to(after), number + 1)
             self._read_up_to = after
             if outs:
-                self._emit(outs, items, tokens, *place)
-            ends, cut = self._close(items, tokens, *place)
+                self._emit(outs, emitted, *place)
+            ends, cut = self._close(emitted, *place)
             if cut:
                 self._before = after
                 return ends
@@ -367,26 +361,26 @@ class FoldRunner:
         self._before = self._read_up_to = after
         return False
 
-    def _close(self, items: list[Any], tokens: list[Token], before: Token, skip: int) -> tuple[bool, bool]:
+    def _close(self, emitted: _Emitted, before: Token, skip: int) -> tuple[bool, bool]:
         """End the pass early if nothing more is wanted of it; return (whether its end goes on, whether the rest of the pass is cut)."""
         if self._mode != OPEN:
             return False, False
         outs, how = self._chain.close_early(wanted=not self._dropping)
         if how == "open":
             return False, False
-        self._emit(outs, items, tokens, before, skip, PASS_END if how == "end" else DROP_END)
+        self._emit(outs, emitted, before, skip, PASS_END if how == "end" else DROP_END)
         self._mode = FOLD_END if how == "rest" else DROP_END
-        self._dropping = self._dropping and how != "end"
+        self._dropping &= how != "end"
         return how == "end", True
 
-    def _end(self, chunk: Chunk, items: list[Any], tokens: list[Token]) -> bool:
+    def _end(self, chunk: Chunk, emitted: _Emitted) -> bool:
         """Take the end of the pass; return whether it goes on upwards."""
         mode, self._mode = self._mode, OPEN
         goes_on = mode == PASS_END
         if mode in (OPEN, FOLD_END):
             outs, goes_on = self._chain.end()
-            self._emit(outs, items, tokens, self._before, 0, PASS_END if goes_on else DROP_END)
-        self._dropping = self._dropping and not goes_on
+            self._emit(outs, emitted, self._before, 0, PASS_END if goes_on else DROP_END)
+        self._dropping &= not goes_on
         self._before, self._skip = self._pass_start(chunk), 0
         self._read_up_to = self._before
         self._started = False  # a take(0) is full before the next pass begins
@@ -400,18 +394,18 @@ class FoldRunner:
         token = chunk.pass_token
         return token._replace(loss_counts=merged(token.loss_counts, self._ledgers.loss_counts)) if self._ledgers.loss_counts else token
 
-    def _emit(self, outs: Sequence[Any], items: list[Any], tokens: list[Token], before: Token, skip: int, mode: int = OPEN) -> None:
+    def _emit(self, outs: Sequence[Any], emitted: _Emitted, before: Token, skip: int, mode: int = OPEN) -> None:
         if not outs or self._dropping:
             return
         if self._holds:
             below, record = self._checkpoint
             below = below.read_up_to(self._read_up_to)
             record = record._replace(**self._again(self._origin))
-            for out in outs:
+            for item in outs:
                 self._num_outs += 1
                 if self._num_outs > self._drop:
-                    items.append(out)
-                    tokens.append(_with(below, record._replace(drop=self._num_outs)))
+                    emitted.items.append(item)
+                    emitted.tokens.append(_with(below, record._replace(drop=self._num_outs)))
             return
         delivered = min(self._drop, len(outs))  # an older state drops them behind folds that hold nothing
         self._drop, outs = self._drop - delivered, outs[delivered:]
@@ -420,8 +414,8 @@ class FoldRunner:
         else:
             again = self._again(self._input) if skip else {}
             token = _with(before, FoldState(skip, mode, tuple(self._chain.snapshot()), **again))
-        items.extend(outs)
-        tokens.extend([token] * len(outs))
+        emitted.items.extend(outs)
+        emitted.tokens.extend([token] * len(outs))
 
     def _save(self, before: Token, skip: int) -> None:
         """Take a checkpoint at this place, unless it cannot be one."""

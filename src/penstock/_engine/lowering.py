@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -69,17 +69,6 @@ from penstock._plan.check import rank_notes, reading_notes
 from penstock._plan.facts import is_indexable, length_of, lines, passes_of, walk
 from penstock.errors import PlanError
 
-__all__ = [
-    "Counter",
-    "Evaluator",
-    "Item",
-    "evaluator",
-    "explain",
-    "fuse",
-    "items_of",
-    "lower",
-]
-
 
 def evaluator(root: plan.Node) -> ChainOp:
     """Return the whole of an indexable plan as one function of positions, for `ds[i]` and branches."""
@@ -98,16 +87,14 @@ class Counter:
         return self.random
 
 
-@dataclass(frozen=True, slots=True)
-class Fusible:
+class Fusible(NamedTuple):
     """A transform that waits for its neighbours."""
 
     step: Step
     workers: Workers | None
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(NamedTuple):
     """An operator with workers of its own."""
 
     operator: Operator
@@ -389,7 +376,7 @@ def _check_takes(segments: Sequence[SegmentPlan]) -> None:
             if isinstance(fold, TakeFold):
                 endless_below = endless_here = False
             endless_here = endless_here or (isinstance(fold, RepeatFold) and fold.count is None)
-        endless_below = endless_below or endless_here
+        endless_below |= endless_here
 
 
 @dataclass(slots=True)
@@ -475,9 +462,6 @@ class _Builder:
         self._close()
         self.done[-1] = replace(self.done[-1], delivers=True)
         return self.done
-
-    def _filter_steps(self) -> bool:
-        return any(not hasattr(step, "apply") for _, step in self.steps)
 
     def _close(self) -> None:
         segment = self.segment

@@ -12,8 +12,6 @@ from penstock._ops.operator import Leaf, Operator
 from penstock._ops.reading import ReadLeaf
 from penstock._system.ownership import users_of
 
-__all__ = ["apart", "functions_in", "names_of_users", "seeds_generators", "stays", "together"]
-
 _INNER = ("leaf", "child", "branches", "operators", "filter_steps", "batch_ops", "batch", "collation", "steps", "transform", "stages")
 
 

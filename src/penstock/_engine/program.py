@@ -16,19 +16,6 @@ from penstock._ops.rows import Rows
 from penstock._order.arithmetic import INFINITE, Length
 from penstock._order.folds import Fold, RepeatFold, TakeFold
 
-__all__ = [
-    "IN_PROGRAM",
-    "SHARED",
-    "BatchPlan",
-    "FilterStep",
-    "Policies",
-    "Program",
-    "SegmentPlan",
-    "StagePlan",
-    "Workers",
-    "in_completion_order",
-]
-
 
 class FilterStep(Protocol):
     """A step that keeps, drops or multiplies elements."""

@@ -40,23 +40,6 @@ from penstock._plan.saved import (
 )
 from penstock.errors import StateDamaged, StateMismatch, StateUnavailable
 
-__all__ = [
-    "Delivery",
-    "PlanPart",
-    "Restored",
-    "ResumeStep",
-    "count",
-    "is_end_of_all",
-    "known_of",
-    "listed",
-    "loss_counts_of",
-    "lost_before",
-    "parts_at",
-    "repeated",
-    "restored",
-    "saved",
-]
-
 
 def count(value: Any, name: str, most: float = INFINITE) -> int:
     most = min(most, LARGEST)

@@ -13,18 +13,29 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from penstock._contracts.element import bytes_of_all
 from penstock._contracts.event import Fill
-from penstock._engine.chunk import IN_ORDER, Chunk, Claim, Counted, Failure, LossCounts, LostElement, Memory, Outcome, Token, merged
+from penstock._engine.chunk import (
+    IN_ORDER,
+    NO_CHUNK,
+    Chunk,
+    Claim,
+    Counted,
+    Failure,
+    LossCounts,
+    LostElement,
+    Memory,
+    Outcome,
+    Token,
+    merged,
+)
 from penstock._engine.committing import CompletionOrder, ReadCount, chunks_of, empty_pass, left_out_of
 from penstock._engine.error_policy import LossLedger
 from penstock._engine.folding import FoldRunner, Sequenced, bytes_in, fold_runners_of, records_of
-from penstock._engine.program import IN_PROGRAM, Program
-from penstock._engine.segment import READER, SHARED, Segment, finisher_of, last_with, pool_of, pools_of, result_bytes
+from penstock._engine.program import IN_PROGRAM, SHARED, Program
+from penstock._engine.segment import READER, Segment, finisher_of, last_with, pool_of, pools_of, result_bytes
 from penstock._engine.slots import HandedOver, Lease, bytes_beside
 from penstock._engine.stream_reader import Reader
 from penstock._engine.tuning import ActiveWorkers, followed
 from penstock._ops.block import UNLIMITED
-
-__all__ = ["NOTHING_READY", "Ready", "Scheduler", "poison_on_interrupt"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -239,7 +250,7 @@ class Scheduler:
         """Claim what brings a chunk on that is begun: a batch to be made, or a block of a later stage."""
         if segment.unfinished and finisher_of(segment) == pool:
             task = segment.next_to_finish() if pool == self._in_order else segment.first_unfinished()
-            if task is not None and task.chunk is not None and self._may_finish(segment, task.chunk):
+            if task is not None and self._may_finish(segment, task.chunk):
                 return segment.unfinished.pop(0)
         for stage in range(len(segment.plan.stages) - 1, 0, -1):
             block = self._next_block(segment, stage) if pool_of(segment, stage) == pool else None
@@ -266,14 +277,14 @@ class Scheduler:
         """Claim the next block of a later stage."""
         in_order = self._in_order == pool_of(segment, stage)
         task = segment.next_in_order(stage) if in_order else segment.waiting_block(stage)
-        if task is None or task.chunk is None:
+        if task is None:
             return None
         row_bytes = segment.row_bytes[stage] * (task.end - task.begin)
         room = self._grant(segment, task.chunk, row_bytes)
         if room is None and not in_order:
             task = segment.first_block(stage)
-            room = None if task is None or task.chunk is None else self._grant(segment, task.chunk, row_bytes)
-        if room is None or task is None or task.chunk is None:
+            room = None if task is None else self._grant(segment, task.chunk, row_bytes)
+        if room is None or task is None:
             return None
         segment.queues[stage].remove(task)
         task.chunk.progress.begun[stage] = task.end
@@ -478,7 +489,6 @@ class Scheduler:
         """
         self.version += 1
         self._booked, chunk = True, task.chunk
-        assert chunk is not None
         progress, memory = chunk.progress, chunk.memory
         if not progress.finishing:
             chunk.take(outcome)
@@ -521,7 +531,6 @@ class Scheduler:
     def _take_rest(self, segment: Segment, task: Claim, outcome: Outcome) -> None:
         """Let the rows of a task wait that there was no room for."""
         chunk, queue = task.chunk, segment.queues[task.stage]
-        assert chunk is not None
         tail = segment.give_back(task, outcome.end)
         if tail is not None:
             self._live += segment is self.segments[-1]
@@ -711,7 +720,7 @@ class Scheduler:
             self._open(following)  # the next claim need not do it
 
     def _deliver(self, ready: Ready) -> None:
-        self.ended = self.ended or ready.end or ready.error is not None
+        self.ended |= ready.end or ready.error is not None
         self.active.num_items += len(ready.items)
         self.ready.append(ready)
 
@@ -744,7 +753,7 @@ class Scheduler:
         reader.busy, self._read_from = True, reader.num_read
         self._read_room = room
         self.held_bytes += room
-        return Claim(0, 0, None, 0, 0, None, read=min(reader.block_size(), first.most_rows, most_rows), room=room)
+        return Claim(0, 0, NO_CHUNK, 0, 0, None, read=min(reader.block_size(), first.most_rows, most_rows), room=room)
 
     @poison_on_interrupt
     def book_read(self, chunk: Chunk, failure: Failure | None, wall_ns: int) -> None:
@@ -770,10 +779,10 @@ class Scheduler:
 
     def put_back(self, task: Claim) -> bool:
         """Undo a claim whose run was interrupted; return False when it cannot be undone: it was booked, or what was read is gone."""
-        chunk, reader = task.chunk, self.reader
+        reader = self.reader
         if self.poisoned or self._booked:
             return False
-        if chunk is None:
+        if task.read:
             if reader is None or reader.done or reader.num_read != self._read_from:
                 return False
             reader.busy = False
@@ -781,7 +790,7 @@ class Scheduler:
             return True
         self.segments[task.segment].put_back(task)
         if task.room < UNLIMITED:
-            self.held_bytes += chunk.memory.grant(-task.room)
+            self.held_bytes += task.chunk.memory.grant(-task.room)
         return True
 
 

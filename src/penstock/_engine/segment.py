@@ -31,20 +31,6 @@ from penstock._ops.stack import BatchSpec
 from penstock._order.arithmetic import batch_rows
 from penstock._order.runs import Runs
 
-__all__ = [
-    "READER",
-    "RETRY_WORKER",
-    "SHARED",
-    "Segment",
-    "awaited_in",
-    "block_sizes",
-    "finisher_of",
-    "last_with",
-    "pool_of",
-    "pools_of",
-    "result_bytes",
-]
-
 
 def block_sizes(plan: SegmentPlan, *, at_once: bool = False, elsewhere: bool = False) -> tuple[list[BlockSize], int]:
     """Return how many rows a task of each stage has, and how many are asked of the leaf at least.
@@ -363,7 +349,6 @@ class Segment:
     def give_back(self, task: Claim, end: int) -> Chunk | None:
         """Take back the rows of a task that were not done, for want of room; return the chunk that they belong to now, if it is new."""
         chunk = task.chunk
-        assert chunk is not None
         count, border = chunk.whole_items(end, up=False)
         tail = None
         if (task.begin, task.end) == (0, chunk.num_rows) and not (border < end and chunk.collected.lost):
@@ -396,8 +381,8 @@ class Segment:
     def unclaimed(self) -> Iterator[Chunk]:
         """Yield the chunks with rows to claim for the first stage: given back, and then the one that was opened last."""
         if self._rests or self._tails:
-            self._rests = [task for task in self._rests if task.chunk is not None and task.begin < task.chunk.progress.limit]
-            waiting = [task.chunk for task in self._rests if task.chunk is not None] + self._tails
+            self._rests = [task for task in self._rests if task.begin < task.chunk.progress.limit]
+            waiting = [*(task.chunk for task in self._rests), *self._tails]
             yield from sorted((chunk for chunk in waiting if not self._is_behind_failure(chunk)), key=lambda chunk: chunk.seq)
         if self._current is not None and self._has_wanted_rows(self._current):
             yield self._current
@@ -411,7 +396,6 @@ class Segment:
     def pass_on(self, task: Claim, outcome: Outcome) -> None:
         """Queue what a task made for the next stage, or count the rows that it has ended."""
         chunk, begin = task.chunk, task.begin
-        assert chunk is not None
         end = min(outcome.end, chunk.num_rows)  # rows behind it are computed again in the chunk that was cut off
         if outcome.block is not None:
             block = part_of(outcome.block, 0, end - begin) if end < outcome.end else outcome.block
@@ -423,20 +407,19 @@ class Segment:
 
     def first_unfinished(self) -> Claim:
         """Return the first task, by its chunk, that waits to make a batch of complete rows: for room, or for the worker that makes it."""
-        self.unfinished.sort(key=lambda task: task.chunk.seq if task.chunk is not None else 0)
+        self.unfinished.sort(key=lambda task: task.chunk.seq)
         return self.unfinished[0]
 
     def next_to_finish(self) -> Claim | None:
         """Return the first such task if no chunk before its own is still to be finished."""
         task = self.first_unfinished()
-        assert task.chunk is not None
         seq = task.chunk.seq
         return None if any(one.seq < seq and not _is_ending(one) for one in self._open) else task
 
     def next_in_order(self, stage: int) -> Claim | None:
         """Return the block that is next for a stage that takes rows in the order of their positions; None while it is on its way."""
         task = self.first_block(stage) if self.waiting_block(stage) is not None else None
-        if task is None or task.chunk is None or task.begin > task.chunk.progress.begun.get(stage, 0):
+        if task is None or task.begin > task.chunk.progress.begun.get(stage, 0):
             return None
         seq = task.chunk.seq
         return None if any(one.seq < seq and not _has_passed(one, stage) for one in self._open) else task
@@ -451,7 +434,6 @@ class Segment:
         queue = self.queues[stage]
         while queue:
             task = queue[0]
-            assert task.chunk is not None
             if task.begin < task.chunk.progress.limit and not self._is_behind_failure(task.chunk):
                 return task
             queue.popleft()
@@ -459,12 +441,11 @@ class Segment:
 
     def first_block(self, stage: int) -> Claim | None:
         """Return the block that waits for a later stage and is wanted first."""
-        wanted = [task for task in self.queues[stage] if task.chunk is not None and task.begin < task.chunk.progress.limit]
-        return min(wanted, key=lambda task: (task.chunk.seq if task.chunk is not None else 0, task.begin), default=None)
+        wanted = [task for task in self.queues[stage] if task.begin < task.chunk.progress.limit]
+        return min(wanted, key=lambda task: (task.chunk.seq, task.begin), default=None)
 
     def put_back(self, task: Claim) -> None:
         """Undo a claim: the consumer's thread was interrupted in the middle of it."""
-        assert task.chunk is not None
         if task.begin == task.end:
             self.unfinished.append(task)
         elif task.stage == 0 and task.block is None:

@@ -14,8 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["KEEP_BYTES", "HandedOver", "Kept", "Lease", "SlotPool", "anonymous_memory", "bytes_beside"]
-
 _ALIGNMENT = 64  # one cache line; also what device_put needs to take memory as it is
 _PAGE = 4096
 _SMALL = 1 << 16  # bytes that are allocated in 4 us
@@ -76,13 +74,13 @@ class Lease:
     def arrays(self, leaves: Sequence[tuple[tuple[int, ...], np.dtype[Any]]]) -> list[NDArray[Any]]:
         """Return arrays of the given shapes and dtypes, one behind the other, aligned. Their base ends behind the last."""
         sizes = _sizes(leaves)
-        self._view = self._view[: sum(map(_aligned, sizes))]
+        self._view = self._view[: sum(map(aligned, sizes))]
         whole = np.asarray(self)
         self._base, self._num_arrays = weakref.ref(whole), len(leaves)
         out, start = [], 0
         for (shape, dtype), size in zip(leaves, sizes, strict=True):
             out.append(whole[start : start + size].view(dtype).reshape(shape))
-            start += _aligned(size)
+            start += aligned(size)
         return out
 
     def has_array_of(self, tree: Any) -> bool:
@@ -115,8 +113,6 @@ class SlotPool:
     memory than was once leased at the same time.
     """
 
-    __slots__ = ("_allocate", "_free", "_out", "_returned", "_wake")
-
     def __init__(self, allocate: Callable[[int], Any], wake: Callable[[Any], object] | None = None) -> None:
         """Make an empty pool.
 
@@ -132,7 +128,7 @@ class SlotPool:
 
     def lease(self, leaves: Sequence[tuple[tuple[int, ...], np.dtype[Any]]]) -> Lease:
         """Lease a buffer for arrays of the given shapes, the one that was given back last if it is large enough."""
-        num_bytes = max(1, sum(_aligned(size) for size in _sizes(leaves)))
+        num_bytes = max(1, sum(aligned(size) for size in _sizes(leaves)))
         buffer = self._fitting(num_bytes)
         if buffer is None:
             buffer = self._allocate(num_bytes)
@@ -318,5 +314,6 @@ def _sizes(leaves: Sequence[tuple[tuple[int, ...], np.dtype[Any]]]) -> list[int]
     return out
 
 
-def _aligned(size: int) -> int:
+def aligned(size: int) -> int:
+    """Return the next multiple of a cache line."""
     return -(-size // _ALIGNMENT) * _ALIGNMENT

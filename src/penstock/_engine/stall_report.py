@@ -6,8 +6,6 @@ import re
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-__all__ = ["Frame", "Kind", "RunClock", "Situation", "StallReport", "WorkerFacts", "counted_ns", "report", "slice_of"]
-
 Kind = Literal["stuck", "idle", "slow"]
 """One element runs too long; no worker has anything to do; or work goes on and nothing has arrived all the same."""
 
@@ -26,8 +24,6 @@ class RunClock:
     A process that is suspended, stopped by a signal or held by a debugger looks at nothing, so such a pause counts once, as the limit. Any
     thread may look; a race costs microseconds.
     """
-
-    __slots__ = ("_most_ns", "_seen")
 
     def __init__(self, most_ns: int) -> None:
         """Start at 0. `most_ns` is the longest gap that counts whole."""
@@ -111,8 +107,7 @@ class WorkerFacts:
     blocks: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Situation:
+class Situation(NamedTuple):
     """The facts of a stall.
 
     Attributes:

@@ -18,8 +18,6 @@ from penstock._order.runs import Runs
 from penstock._system.failing import add_note
 from penstock.errors import LengthMismatch, StateUnavailable
 
-__all__ = ["Reader"]
-
 _END = object()
 _SLICE_NS = 2_000_000  # a slow generator hands over what it has after this time
 

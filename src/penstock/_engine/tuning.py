@@ -10,8 +10,6 @@ from typing import Any, NamedTuple, Protocol
 from penstock._engine.program import SHARED
 from penstock._engine.slots import KEEP_BYTES
 
-__all__ = ["ELSEWHERE", "ActiveWorkers", "BlockSize", "ChunkSize", "TuningCache", "awaited_ns", "followed", "largest_block"]
-
 _TARGET_NS = 8_000_000  # booking a task costs 0.17 ms where decoding has emptied the caches
 _STEADY_TARGET_NS = 24_000_000  # of elements that all cost about the same, or in one thread: none keeps others waiting that are done
 _STEADY_TASKS = 100  # so many in a row, none of them dear
@@ -47,8 +45,6 @@ def awaited_ns(busy_ns: int, num_calls: int, concurrency: int, *, batched: bool)
 
 class BlockSize:
     """Rows per task of one stage: a task costs about 8 ms, 24 where all cost the same, more with many workers. Grows at most fourfold."""
-
-    __slots__ = ("_cost_ns", "_least_rows", "_most_rows", "_num_steady", "_one_thread", "_size", "growing", "num_workers", "scale")
 
     def __init__(self, most_rows: int = _LARGEST_BLOCK, least_rows: int = 1, *, one_thread: bool = False, scale: int = 1) -> None:
         """Start with `least_rows`, one unless many rows wait no longer than one; a task never has more than `most_rows`."""
@@ -103,8 +99,6 @@ class BlockSize:
 class ChunkSize:
     """Items per chunk: one batch when batches are dear, many when they are tiny."""
 
-    __slots__ = ("_least_items", "_most_bytes", "_scale", "_size", "_target_ns", "growing")
-
     def __init__(self, least_items: int = 1, *, one_thread: bool = False, scale: int = 1) -> None:
         """Start with `least_items`."""
         self._scale, self._target_ns = scale, _STEADY_TARGET_NS if one_thread else _UNIT_TARGET_NS
@@ -147,8 +141,6 @@ _MOST_STEPS = 256
 
 class _Window:
     """Tasks and steps while one number of threads works: what they cost, once there are enough of them."""
-
-    __slots__ = ("num_rows", "shares", "steps_ns", "wall_ns")
 
     _NUM_TASKS = 48  # of tasks that read rows out of groups, one decodes a whole group and the next none
     _LEAST_NS = 150_000_000  # of elapsed time
@@ -217,27 +209,6 @@ class ActiveWorkers:
         notice, subject: what is announced.
     """
 
-    __slots__ = (
-        "_at_rest",
-        "_before",
-        "_estimates",
-        "_held_ns",
-        "_most",
-        "_num_cold",
-        "_num_held",
-        "_patience",
-        "_warm",
-        "_window",
-        "ceiling",
-        "has_room",
-        "limit",
-        "notice",
-        "num_items",
-        "num_rows",
-        "steps",
-        "subject",
-    )
-
     _NUM_DROPPED, _SHORTEST_NS = 8, 200_000
     _FIRST_PATIENCE, _MOST_PATIENCE = 8, 512  # windows
     _BUSY, _OFF_CPU = 0.9, 0.5  # shares of its time that a thread is on a CPU
@@ -262,7 +233,7 @@ class ActiveWorkers:
     @property
     def found(self) -> dict[str, Any]:
         """What is known, and how far the search has come, for `begin`."""
-        return {name: copy(getattr(self, name)) for name in self.__slots__}
+        return {name: copy(value) for name, value in vars(self).items()}
 
     def begin(self, found: dict[str, Any]) -> None:
         """Go on from where another run of the same work ended: short runs, too, come to the end of a search."""
@@ -379,8 +350,6 @@ class TuningCache:
 
     Elements and their order do not depend on it. From any thread: what is kept is never changed, only replaced; a buffer is taken by one.
     """
-
-    __slots__ = ("_found", "_spare")
 
     def __init__(self) -> None:
         self._found: dict[Any, Any] = {}

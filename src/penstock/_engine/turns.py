@@ -17,8 +17,6 @@ from penstock._system.ownership import users_of
 from penstock._system.parking import ParkingLot
 from penstock._system.process import call_in_forked
 
-__all__ = ["Errands", "Gate", "Stopped", "Turns"]
-
 T = TypeVar("T")
 _READ = (-1, -1)
 
@@ -175,7 +173,7 @@ class Gate:
             yield
         finally:
             with self._lock:
-                self._taken = self._taken and not held
+                self._taken &= not held
                 self._num_waiting -= 1
             self._change(1)
 

@@ -12,14 +12,12 @@ import numpy as np
 
 from penstock import kernels
 from penstock._contracts.element import array_of
-from penstock._engine.chunk import WorkItem
+from penstock._engine.chunk import Key, WorkItem
 from penstock._engine.program import SegmentPlan
 from penstock._ops.block import Block, ElementFailed, Ints, Keys
 from penstock._ops.worker import WorkerContext
 from penstock._system.failing import attempt, words_of
 from penstock.errors import NotRepeatable
-
-__all__ = ["StepLog", "Where", "chosen", "computed_twice", "copied", "rows_twice"]
 
 T = TypeVar("T")
 
@@ -57,8 +55,6 @@ class StepLog:
         steps: of each step its name and what its elements hold, by field.
         unknown: the types of objects that cannot be compared.
     """
-
-    __slots__ = ("steps", "unknown")
 
     def __init__(self) -> None:
         self.steps: list[tuple[str, dict[str, _Leaf]]] = []
@@ -137,7 +133,7 @@ def _cut(data: Any) -> str:
 class Where(NamedTuple):
     """Which element it is: its key, and where it comes from."""
 
-    key: tuple[int, int, int]
+    key: Key
     place: str
 
 

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from penstock._engine.async_calls import AsyncCalls, Call
 from penstock._engine.chunk import Claim
-from penstock._engine.program import IN_PROGRAM
+from penstock._engine.program import IN_PROGRAM, SHARED
 from penstock._engine.scheduler import Scheduler
-from penstock._engine.segment import READER, SHARED, Segment
+from penstock._engine.segment import READER, Segment
 from penstock._engine.stall_report import Frame, WorkerFacts, counted_ns
 from penstock._ops.block import Block
 from penstock._ops.worker import WorkerContext
 from penstock._system.failing import attempt
-from penstock._system.process import current_frames
+from penstock._system.process import current_frames, thread_times
 
 if TYPE_CHECKING:
     import asyncio
@@ -33,23 +33,6 @@ from typing import Literal
 from penstock._contracts.event import SlowElement
 from penstock._engine.segment import RETRY_WORKER
 from penstock._engine.stall_report import Kind, RunClock, Situation, slice_of
-
-__all__ = [
-    "Glances",
-    "LoopWatch",
-    "Watch",
-    "WorkerMonitor",
-    "awaits_of",
-    "call_of",
-    "element_of",
-    "frames_of",
-    "place_of",
-    "pool_words",
-    "stack_of",
-    "stacks_of",
-    "stage_of",
-    "waits_of",
-]
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
@@ -175,22 +158,15 @@ def _name(segment: Segment, task: Claim, row: int) -> str:
 
 def place_of(segment: Segment, task: Claim, row: int) -> tuple[str, tuple[int, int]] | None:
     """Return as `Segment.where`; None where the chunk was finished or cut meanwhile, without this row. Without the mutex."""
-    chunk = task.chunk
-    given = None if chunk is None else chunk.given  # once: the worker that finishes the chunk takes it away
-    try:
-        if given is not None:
-            return "", (int(given.epochs[row]), int(given.indices[row]))
-        return None if chunk is None or not chunk.positions.rows else attempt(segment.where, chunk, row)  # it asks the user's source
-    except IndexError:
-        return None
+    return attempt(segment.where, task.chunk, row)  # it asks the user's source
 
 
 def row_of(worker: WorkerContext, task: Claim) -> int | None:
     """Return the row of the chunk that a worker is with, of a batch its first."""
-    row, chunk = worker.row(), task.chunk
-    if row is None or chunk is None:
+    row = worker.row()
+    if row is None:
         return task.begin if task.end - task.begin == 1 and not worker.finishing else None
-    return sum(chunk.sizes[:row]) if worker.finishing and chunk.sizes is not None else row
+    return task.chunk.first_row(row) if worker.finishing else row
 
 
 def pool_words(scheduler: Scheduler, pool: str) -> str:
@@ -213,11 +189,6 @@ class WorkerMonitor:
         age_ns: the counted time of the element that it runs.
         due_ns: the age at which that is reported next.
     """
-
-    __slots__ = (
-        "_clock_id", "_cpu_ns", "_cpu_used_ns", "_first_cpu_ns", "_first_queued_ns", "_marker", "_native_id", "_queued_for_ns",
-        "_queued_ns", "age_ns", "due_ns", "ident", "pool", "serial", "task", "thread", "watched_ns", "worker",
-    )  # fmt: skip
 
     def __init__(self, pool: str, worker: WorkerContext) -> None:
         """Enlist the calling thread."""
@@ -322,11 +293,8 @@ class WorkerMonitor:
     def _queued_now(self) -> int:
         """Return how long the thread was ready to run and got no CPU; 0 where the system does not tell."""
         pid = self.worker.pid
-        try:
-            with open(f"/proc/self/task/{self._native_id}/schedstat" if pid is None else f"/proc/{pid}/schedstat", "rb") as figures:
-                return int(figures.read().split()[1])
-        except (OSError, IndexError, ValueError):
-            return 0
+        times = thread_times(f"/proc/self/task/{self._native_id}/schedstat" if pid is None else f"/proc/{pid}/schedstat")
+        return 0 if times is None else times[1]
 
 
 _MOST_FACTS = 4  # calls that a report lists: a thousand may be in flight
@@ -340,8 +308,6 @@ class LoopWatch:
     At each look the loop is asked for a sign of life. A call that awaits something does not keep it from giving one, a call that blocks
     does.
     """
-
-    __slots__ = ("_answers", "_ask", "_asked", "_due_ns", "_lanes", "_marker", "_monitor", "_silence_due_ns")
 
     def __init__(self, lanes: Sequence[AsyncCalls], ask: Callable[[Callable[[], None]], None]) -> None:
         """Enlist the calling thread.
@@ -429,7 +395,7 @@ class LoopWatch:
             flying = [one for one in flying if one[2] is not blocking[1]]
         for lanes, task, call in flying[:_MOST_FACTS]:
             stuck = blocking is None and call.age_ns >= timeout_ns
-            facts.append(self._flown(scheduler, lanes, task, call, stuck=stuck))
+            facts.append(self._fact(scheduler, lanes, call, call.watched_ns / 1e9, stack=awaits_of(task), stuck=stuck))
         rest = flying[_MOST_FACTS:]
         return facts, len(rest), sum(call.age_ns >= timeout_ns for _, _, call in rest)
 
@@ -450,9 +416,6 @@ class LoopWatch:
             cpu_share=self._monitor.cpu_share, stack=stack, stuck=True, blocks=True,
         )  # fmt: skip
         return facts, None
-
-    def _flown(self, scheduler: Scheduler, lanes: AsyncCalls, task: asyncio.Task[Any], call: Call, *, stuck: bool) -> WorkerFacts:
-        return self._fact(scheduler, lanes, call, call.watched_ns / 1e9, stack=awaits_of(task), stuck=stuck)
 
     def _fact(self, scheduler: Scheduler, lanes: AsyncCalls, call: Call, lasted_s: float, **more: Any) -> WorkerFacts:
         return WorkerFacts(
@@ -505,8 +468,6 @@ class Glances:
 
     A wait of less than 20 ms has no glance. A glance costs 1 us for each worker, and 20 us more for an element that is slow.
     """
-
-    __slots__ = ("_begin_ns", "_last_ns", "_monitors", "_scheduler", "_seen")
 
     def __init__(self, monitors: Sequence[WorkerMonitor], scheduler: Scheduler) -> None:
         """Begin a wait."""
@@ -671,7 +632,7 @@ class Watch:
             if elsewhere is not None:
                 frames = [Frame(file, line, name, linecache.getline(file, line).strip()) for file, line, name in elsewhere]
                 stacks[monitor.ident] = users_part(frames)
-        calls, more, more_stuck = self._calls(scheduler)
+        calls, more, more_stuck = self.loops[0].facts(scheduler, self._timeout_ns) if self.loops else ([], 0, 0)
         return Situation(
             kind=kind,
             waited_s=self._waited_ns / 1e9,
@@ -701,14 +662,6 @@ class Watch:
             stuck=self._is_stuck(monitor),
             reader=bool(task.read),
         )
-
-    def _calls(self, scheduler: Scheduler) -> tuple[list[WorkerFacts], int, int]:
-        found: list[WorkerFacts] = []
-        more = late = 0
-        for loop in self.loops:
-            facts, others, too_late = loop.facts(scheduler, self._timeout_ns)
-            found, more, late = found + facts, more + others, late + too_late
-        return found, more, late
 
     def give_up(self, error: BaseException) -> bool:
         """Let the elements that are stuck in worker processes fail with `error`; return whether there is one."""

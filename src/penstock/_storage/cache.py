@@ -40,8 +40,6 @@ _POLL_S = 0.01
 class FileLock:
     """A lock that is held, on a file of that name; the file goes with it."""
 
-    __slots__ = ("_descriptor", "_path")
-
     def __init__(self, path: str, descriptor: int) -> None:
         self._path = path
         self._descriptor = descriptor

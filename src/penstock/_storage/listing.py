@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from penstock._storage.urls import expand, missing_shards
+from penstock._system.failing import attempt
 from penstock._system.text import redacted, shown
 from penstock.errors import PlanError, SourceError
 
@@ -126,17 +127,10 @@ def _in_folder(folder: str, pattern: str) -> list[str]:
     matches, prefix, hidden = re.compile(fnmatch.translate(pattern)).match, os.path.join(folder, ""), pattern.startswith(".")
     try:
         with os.scandir(folder or ".") as entries:
-            names = [(entry.name, _is_folder(entry)) for entry in entries if matches(entry.name)]
+            names = [(entry.name, attempt(entry.is_dir)) for entry in entries if matches(entry.name)]
     except OSError:  # as glob: the caller reports that nothing was found
         return []
     return [prefix + name for name, is_dir in names if not is_dir and (hidden or name[0] != ".") and not name.endswith(_SIDECAR)]
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:
-        return False  # a link that leads back to itself: opening it raises
 
 
 def _without_folders(paths: Iterable[str]) -> Iterator[str]:
@@ -147,7 +141,7 @@ def _without_folders(paths: Iterable[str]) -> Iterator[str]:
         head, name = path[:cut], path[cut:]
         if head not in inside:
             with os.scandir(head or ".") as entries:
-                inside[head] = {entry.name for entry in entries if _is_folder(entry)}
+                inside[head] = {entry.name for entry in entries if attempt(entry.is_dir)}  # a link that leads back to itself has no kind
         if name and name not in inside[head]:
             yield path
 

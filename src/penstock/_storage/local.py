@@ -187,7 +187,7 @@ class LocalStorage:
         self._marks: Ints | None = None
         self._samples, self._most_trusted = np.zeros(0, np.uint32), -1
         self._maps, self._every = can_sink(), _OFTEN
-        self._descriptors = Descriptors(len(paths), most_open(), known[:, 0] if self._maps else None)
+        self._descriptors = Descriptors(self.sizes, most_open())
 
     def __len__(self) -> int:
         return len(self._known)
@@ -204,8 +204,8 @@ class LocalStorage:
         return {key: value for key, value in self.__dict__.items() if key != "_descriptors"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        sizes = state["_known"][:, 0] if state["_maps"] else None
-        self.__dict__.update(state, _descriptors=Descriptors(len(state["_known"]), most_open(), sizes))
+        self.__dict__.update(state)
+        self._descriptors = Descriptors(self.sizes, most_open())
 
     def path(self, file: int) -> str:
         """Return where a file is, whatever the working directory is now."""
@@ -444,16 +444,13 @@ class Descriptors:
     is. From any thread; a forked process has the files that were open, and none of the reads.
 
     Args:
-        num_files: they are numbered from 0.
+        sizes: int64 [files], for maps of the files that are kept. Files are numbered from 0.
         capacity: how many are kept.
-        sizes: int64 [num_files], for maps of the files that are kept; None for no maps.
     """
 
-    def __init__(self, num_files: int, capacity: int, sizes: Ints | None = None) -> None:
+    def __init__(self, sizes: Ints, capacity: int) -> None:
         self.capacity = capacity
-        self._of_file = np.full(num_files, -1, np.int64)
-        self._map_of_file = np.zeros(0 if sizes is None else num_files, np.int64)
-        self._sizes = sizes
+        self._of_file, self._map_of_file, self._sizes = np.full_like(sizes, -1), np.zeros_like(sizes), sizes
         self._open: dict[int, int] = {}  # the longest open first
         self._retired: list[_Retired] = []
         self._tickets: set[int] = set()
@@ -462,15 +459,14 @@ class Descriptors:
         # No `__del__`: at the exit of the interpreter it may run behind the end of its module, whose names are all None by then.
         weakref.finalize(self, _close_all, self._open, self._retired, self._map_of_file, self._sizes).atexit = False
 
-    def enter(self, files: Ints) -> tuple[int, Ints, Ints | None]:
+    def enter(self, files: Ints) -> tuple[int, Ints, Ints]:
         """Begin to read files; return a ticket, the descriptor of each, -1 where it is not open, and the address of its map or 0."""
         with self._locks.own():
             self._settle()
             ticket = self._next
             self._next += 1
             self._tickets.add(ticket)
-            maps = None if self._sizes is None else self._map_of_file.take(files, mode="clip")
-            return ticket, self._of_file.take(files, mode="clip"), maps
+            return ticket, self._of_file.take(files, mode="clip"), self._map_of_file.take(files, mode="clip")
 
     def leave(self, ticket: int, opened: Iterable[list[int]] = ()) -> None:
         """End a read; keep the files that it opened, (file, descriptor) each, where there is room. The longest open ones make room."""
@@ -487,8 +483,7 @@ class Descriptors:
                     self._retire(next(iter(self._open)))
                 self._open[file] = descriptor
                 self._of_file[file] = descriptor
-                if self._sizes is not None:
-                    self._map_of_file[file] = map_file(descriptor, int(self._sizes[file]))
+                self._map_of_file[file] = map_file(descriptor, int(self._sizes[file]))
             self._close_retired()
 
     def forget(self, file: int | None = None) -> None:
@@ -505,19 +500,16 @@ class Descriptors:
             return
         self._tickets.clear()
         kept = np.fromiter(self._open, np.int64, len(self._open))
-        maps = self._map_of_file.take(kept) if self._sizes is not None else None
+        maps = self._map_of_file.take(kept)
         self._of_file.fill(-1)
         self._map_of_file.fill(0)
         self._of_file[kept] = np.fromiter(self._open.values(), np.int64, len(kept))
-        if maps is not None:
-            self._map_of_file[kept] = maps
+        self._map_of_file[kept] = maps
         self._close_retired()
 
     def _retire(self, file: int) -> None:
-        self._retired.append(_Retired(self._next, self._open.pop(file), *_map_of(file, self._map_of_file, self._sizes)))
-        self._of_file[file] = -1
-        if self._sizes is not None:
-            self._map_of_file[file] = 0
+        self._retired.append(_Retired(self._next, self._open.pop(file), int(self._map_of_file[file]), int(self._sizes[file])))
+        self._of_file[file], self._map_of_file[file] = -1, 0
 
     def _close_retired(self) -> None:
         if not self._retired:
@@ -533,13 +525,9 @@ class Descriptors:
         return len(self._open) + len(self._retired)
 
 
-def _map_of(file: int, maps: Ints, sizes: Ints | None) -> tuple[int, int]:
-    return (0, 0) if sizes is None else (int(maps[file]), int(sizes[file]))
-
-
-def _close_all(opened: dict[int, int], retired: list[_Retired], maps: Ints, sizes: Ints | None) -> None:
+def _close_all(opened: dict[int, int], retired: list[_Retired], maps: Ints, sizes: Ints) -> None:
     for file, descriptor in opened.items():
-        _Retired(0, descriptor, *_map_of(file, maps, sizes)).close()
+        _Retired(0, descriptor, int(maps[file]), int(sizes[file])).close()
     for one in retired:
         one.close()
 

@@ -115,8 +115,6 @@ class _Stream:
         took_s: how long the last piece took to come.
     """
 
-    __slots__ = ("first", "num_bytes", "num_reads", "position", "took_s", "window")
-
     def __init__(self, position: int) -> None:
         self.first = self.position = position
         self.num_reads = self.num_bytes = self.window = 0

@@ -12,10 +12,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from penstock._contracts.storage import StorageOptions
 from penstock._storage.urls import Address
@@ -38,8 +37,7 @@ _JITTER = 0.25
 _T = TypeVar("_T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RemoteObject:
+class RemoteObject(NamedTuple):
     """One object as it was when it was found.
 
     Attributes:
@@ -141,8 +139,6 @@ class Turn:
         is_ended: everything is broken off.
         outcomes: an entry for each request that has ended, an error or None.
     """
-
-    __slots__ = ("_breaks", "_client", "_shown", "deadline", "is_ended", "last", "options", "outcomes")
 
     def __init__(self, client: Client, shown: str) -> None:
         self._client, self._shown = client, shown

@@ -11,8 +11,7 @@ import itertools
 import math
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock._contracts.storage import StorageOptions
 from penstock._system.text import redacted, shown
@@ -31,8 +30,7 @@ _METADATA_ADDRESSES = frozenset({"100.100.100.200", "fd00:ec2::254", "168.63.129
 """Besides link-local addresses: where clouds keep credentials of the machine."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Address:
+class Address(NamedTuple):
     """A parsed URL.
 
     Attributes:

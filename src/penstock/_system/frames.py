@@ -6,6 +6,7 @@ import linecache
 import os
 import sys
 import threading
+import warnings
 from collections.abc import Iterable
 from functools import lru_cache
 from types import FrameType
@@ -49,12 +50,12 @@ def call_and_place() -> tuple[str, str]:
     return call, ""
 
 
-def level_of_caller() -> int:
-    """Return the `stacklevel` of the innermost call outside this library, seen from the function that asks."""
-    level, frame = 1, sys._getframe(1)
+def warn(text: str, category: type[Warning] = RuntimeWarning) -> None:
+    """Warn in the name of the innermost call outside this library."""
+    level, frame = 1, sys._getframe()
     while frame.f_back is not None and _is_ours(frame.f_code.co_filename):
         level, frame = level + 1, frame.f_back
-    return level
+    warnings.warn(text, category, stacklevel=level)
 
 
 def where_stand(threads: Iterable[threading.Thread]) -> dict[threading.Thread, str]:

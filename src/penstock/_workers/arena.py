@@ -37,8 +37,6 @@ class Arena:
     Nothing is left of it when all processes are killed, for the file has no name. It does not lie in /dev/shm.
     """
 
-    __slots__ = ("_buffers", "_end", "_free", "_lock", "_memory", "_pin", "_returned", "_unpin", "_warm_bytes", "base", "fd", "num_bytes")
-
     def __init__(self, pin: Pin | None = None) -> None:
         """Make an empty one; it takes a descriptor and addresses, and no memory. Buffers are pinned with `pin` while they have their pages.
 
@@ -142,8 +140,6 @@ class Arena:
 
 class ArenaView:
     """A child's side of an arena."""
-
-    __slots__ = ("_memory",)
 
     def __init__(self, fd: int, num_bytes: int) -> None:
         """Map the file and close its descriptor."""

@@ -12,12 +12,13 @@ from penstock._contracts.options import Options, OwnExecutor, Processes, Ray, Th
 from penstock._engine.engine import Engine
 from penstock._engine.placing import apart, functions_in, names_of_users, seeds_generators, stays, together
 from penstock._engine.program import Program
+from penstock._engine.turns import Stopped
 from penstock._plan.base import Node
 from penstock._system.memory import available_cpus
 from penstock._system.process import uninterrupted, why_no_processes
 from penstock._workers.inline import Executor, InlineExecutor
 from penstock._workers.sharing import Sharing, Survey
-from penstock._workers.threads import Stopped, ThreadsExecutor
+from penstock._workers.threads import ThreadsExecutor
 from penstock.errors import PlanError
 
 if TYPE_CHECKING:

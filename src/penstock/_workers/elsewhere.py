@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import weakref
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -11,20 +10,21 @@ from dataclasses import is_dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from penstock._contracts.element import bytes_of_all
-from penstock._contracts.event import Notice
+from penstock._contracts.event import noted
 from penstock._engine.chunk import BatchItem, Outcome, WorkItem
 from penstock._engine.compute import HERE, Computer
 from penstock._engine.engine import Engine
 from penstock._engine.error_policy import ErrorHandler
-from penstock._engine.program import IN_PROGRAM, SegmentPlan
-from penstock._engine.segment import READER, RETRY_WORKER, SHARED
+from penstock._engine.program import IN_PROGRAM, SHARED, SegmentPlan
+from penstock._engine.segment import READER, RETRY_WORKER
+from penstock._engine.turns import Stopped
 from penstock._ops.reading import ReadLeaf
 from penstock._ops.rows import Rows
 from penstock._ops.worker import WorkerContext
 from penstock._plan.base import Node
 from penstock._workers.remote import Reply, Spot, Stages
 from penstock._workers.settings import settings_of
-from penstock._workers.threads import Stopped, ThreadsExecutor, work
+from penstock._workers.threads import ThreadsExecutor, work
 from penstock.errors import WorkerDied
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class RemoteWorker(ABC):
         self._num_failed_starts = 0 if began else self._num_failed_starts + 1
         if self._num_failed_starts == _MOST_STARTS:
             raise died
-        self.engine.announce(Notice(time.perf_counter_ns(), "worker", f"{died.what}; another one computes its elements again"))
+        self.engine.announce(noted("worker", f"{died.what}; another one computes its elements again"))
 
     @abstractmethod
     def _exchange(self, segment: int, item: WorkItem | BatchItem, slot: Rows | None, error_handler: ErrorHandler, at: list[int]) -> Reply:
@@ -202,8 +202,6 @@ class RemoteWorkers(ABC):
 class RemoteExecutor(ThreadsExecutor):
     """A thread for each worker: it claims, sends the message, waits for the outcome and books it."""
 
-    __slots__ = ("_default", "_places", "_plans", "_workers")
-
     def __init__(self, engine: Engine, workers: RemoteWorkers, default: str, computer: Callable[[str, int], Computer]) -> None:
         """Prepare to run with `workers`, or in threads, what does not say itself where it runs."""
         super().__init__(engine, computer)
@@ -229,8 +227,6 @@ class RemoteExecutor(ThreadsExecutor):
 
 class _Elsewhere(WorkerContext):
     """The context of a thread whose items are computed elsewhere: it knows where its worker is."""
-
-    __slots__ = ("worker",)
 
     def __init__(self, index: int, worker: RemoteWorker) -> None:
         super().__init__(index)

@@ -159,8 +159,6 @@ class EventLoop:
 class _Pool:
     """The calls of one async function, and how far the claiming is ahead of them."""
 
-    __slots__ = ("_cpu_ns", "_engine", "_most_ahead", "_name", "_num_ended", "lanes", "num_claimed", "waiters")
-
     def __init__(self, engine: Engine, op: AwaitedOp) -> None:
         self._engine = engine
         self._name = op.name

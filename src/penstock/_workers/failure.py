@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from penstock._ops.block import ElementFailed
-from penstock._system.failing import add_note, argument_of, notes_of, text_of, traceback_of, traceback_text_of, would_end
-from penstock._workers.sending import dumps_to_program, reduced
+from penstock._system.failing import add_note, argument_of, attempt, notes_of, text_of, traceback_of, traceback_text_of, would_end
+from penstock._workers.sending import Keep, dumps_to_program, reduced
 from penstock.errors import StopRaised, WorkerFailed
 
 
@@ -95,7 +95,7 @@ def fit_to_raise(error: BaseException, where: str) -> BaseException:
 
 def dump_with_errors(
     value: object,
-    keep: Callable[[pickle.PickleBuffer], Any] | None,
+    keep: Keep | None,
     *,
     where: str,
     pickler: type[Pickler],
@@ -171,10 +171,8 @@ def _made_bare(kind: type[BaseException], args: tuple[Any, ...], state: dict[str
 
 
 def _read(data: bytes) -> BaseException | None:
-    with suppress(Exception):
-        error = pickle.loads(data)
-        return error if isinstance(error, BaseException) else None
-    return None
+    error = attempt(pickle.loads, data)
+    return error if isinstance(error, BaseException) else None
 
 
 class Logged(NamedTuple):
@@ -239,7 +237,7 @@ def send_records(levels: dict[str, int], send: Callable[[Any], None], dumps: Cal
             attributes = {**vars(record), "msg": record.getMessage(), "args": None, "exc_info": None}
             if record.exc_info and not record.exc_text:
                 attributes["exc_text"] = logging.Formatter().formatException(record.exc_info)
-            send(Logged({name: value for name, value in attributes.items() if _can_be_sent(value)}))
+            send(Logged({name: value for name, value in attributes.items() if attempt(pickle.dumps, value) is not None}))
 
     logging.disable(levels.get(_DISABLED, 0))
     for name, level in levels.items():
@@ -253,12 +251,3 @@ def send_records(levels: dict[str, int], send: Callable[[Any], None], dumps: Cal
         send(Warned(str(message), dumps(category), filename, lineno))
 
     warnings.showwarning = show
-
-
-def _can_be_sent(value: object) -> bool:
-    if value is None or isinstance(value, (str, int, float)):
-        return True
-    with suppress(Exception):
-        pickle.dumps(value)
-        return True
-    return False

@@ -14,26 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._engine.slots import Lease
 from penstock._workers.outbox import Parcelled
 
 
-class _Lease:
-    """The right to one slot: arrays over it hold it as their base, and the weak reference to it tells when the last one is gone.
-
-    As `Lease` of `_engine/slots.py`, and without `__del__` for the same reason.
-    """
-
-    __slots__ = ("__weakref__", "_view")
-
-    def __init__(self, memory: mmap.mmap) -> None:
-        self._view = np.frombuffer(memory, np.uint8)
-
-    @property
-    def __array_interface__(self) -> dict[str, Any]:
-        return {"shape": self._view.shape, "typestr": "|u1", "data": (self._view.ctypes.data, False), "version": 3}
-
-
-class _Watch(weakref.ref[_Lease]):
+class _Watch(weakref.ref[Lease]):
     """A weak reference that knows the number of its slot."""
 
     __slots__ = ("number",)
@@ -54,7 +39,7 @@ class Leases:
 
     def lease(self, memory: mmap.mmap, number: int) -> NDArray[Any]:
         """Return all bytes of a memory."""
-        lease = _Lease(memory)
+        lease = Lease(memory)
         watch = _Watch(lease, self._returned.append)
         watch.number = number
         self._out[id(watch)] = watch

@@ -53,8 +53,6 @@ def _end(engine: Engine, executor: Executor, grace_period_s: float) -> None:
 class InlineExecutor:
     """Runs one task at a time, when the consumer has nothing to take."""
 
-    __slots__ = ("_engine", "_loop", "_worker")
-
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._loop = PrivateLoop()

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._engine.slots import aligned
 from penstock._workers.pipe import Pipe, not_sendable
-from penstock._workers.sending import dumps_to_program
+from penstock._workers.sending import Keep, dumps_to_program
 
-ALIGNMENT = 64  # one cache line; also what device_put needs to take memory as it is
 _INLINE_BYTES = 2048  # a message with its header stays below 4096 bytes, what a pipe takes in one piece
 _PAGE = 4096
 
@@ -63,7 +63,7 @@ class Outbox:
         *,
         shared: bool | None = None,
         where: str = "a result of a child process",
-        dumps: Callable[[object, Callable[[pickle.PickleBuffer], Any]], bytes] | None = None,
+        dumps: Callable[[object, Keep], bytes] | None = None,
     ) -> None:
         self._pipe = pipe
         self._dumps = dumps or dumps_to_program
@@ -137,11 +137,6 @@ class Outbox:
 def has_shared_memory() -> bool:
     """Tell whether there are anonymous memory files here."""
     return hasattr(os, "memfd_create")
-
-
-def aligned(size: int) -> int:
-    """Return the next multiple of the alignment."""
-    return -(-size // ALIGNMENT) * ALIGNMENT
 
 
 def _ends(first: int, buffers: list[memoryview]) -> list[int]:

@@ -6,7 +6,6 @@ import dis
 import functools
 import random
 import sys
-import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -15,6 +14,8 @@ from types import BuiltinMethodType, CodeType, FunctionType, MethodType, ModuleT
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from penstock._system.frames import warn
 
 _MOST_OBJECTS, LONGEST, _DEPTH = 20_000, 1_000, 24
 """Limits of a search: 20 ms; a container with more entries is data."""
@@ -236,14 +237,14 @@ def _size_of(value: object, depth: int) -> int:
     return 64 + sum(_size_of(step.part, depth - 1) for step in steps_of(value) if step.name)
 
 
-def warn_of_generators(value: object, stacklevel: int) -> None:
+def warn_of_generators(value: object) -> None:
     """Warn of the first random generator that worker processes would each have a copy of, in the same state."""
     found = generators_in(value)
     if not found:
         return
     steps, generator = found[0]
-    warnings.warn(
+    warn(
         f"{words_of(steps) or path_of(steps)} is a {type(generator).__name__}: it draws the same numbers in each worker process; take "
         "them from a parameter `rng` of the function that map() gets, which is a generator keyed by the element",
-        stacklevel=stacklevel,
+        UserWarning,
     )

@@ -11,9 +11,9 @@ import struct
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Any
 
+from penstock._system.failing import attempt
 from penstock._workers.parts import culprit, path_of, words_of
 from penstock.errors import SpecError, WorkerFailed
 
@@ -39,8 +39,6 @@ class PipeEnded(Exception):
 
 class Pipe:
     """One end of a socket pair. `send` may be called from several threads; `receive`, `take` and `fill` from one at a time."""
-
-    __slots__ = ("_buffer", "_fds", "_sending", "_socket")
 
     def __init__(self, end: socket.socket) -> None:
         self._socket = end
@@ -177,15 +175,8 @@ def _dumps_by_name(message: object) -> bytes:
 
 def not_sendable(message: object, error: Exception, where: str, dumps: Callable[[object], bytes] | None = None) -> SpecError:
     """Return the error that names what in a message cannot be pickled by `dumps`, or else by name."""
-
-    def is_good(part: object) -> bool:
-        # What a user's __reduce__ raises may be anything, and it is told as the error of the whole message.
-        with suppress(Exception):
-            (dumps or _dumps_by_name)(part)
-            return True
-        return False
-
-    steps = culprit(message, is_good, into_code=dumps is not None)
+    # What a user's __reduce__ raises may be anything, and it is told as the error of the whole message.
+    steps = culprit(message, lambda part: attempt(dumps or _dumps_by_name, part) is not None, into_code=dumps is not None)
     part, place = steps[-1].part if steps else message, words_of(steps) or path_of(steps)
     kind = f"{type(part).__module__}.{type(part).__qualname__}".removeprefix("builtins.")
     return SpecError(

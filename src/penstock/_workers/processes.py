@@ -14,15 +14,15 @@ import weakref
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from penstock._contracts.event import Notice
+from penstock._contracts.event import noted
 from penstock._contracts.frameworks import Pin
 from penstock._engine.chunk import BatchItem, WorkItem
 from penstock._engine.engine import Engine
 from penstock._engine.error_policy import ErrorHandler, signal_in
+from penstock._engine.turns import Stopped
 from penstock._ops.rows import Rows
 from penstock._ops.stack import BatchSpec
 from penstock._plan.base import Node
-from penstock._system.frames import level_of_caller
 from penstock._system.memory import available_cpus, free_memory, release_freed_memory
 from penstock._system.process import uninterrupted
 from penstock._workers.arena import Arena
@@ -38,7 +38,6 @@ from penstock._workers.pipe import NO_SIGNAL, not_sendable, pickled
 from penstock._workers.remote import SPOT, AtRow, Begun, Place, Reply, Request, Retrying, Spot, Stages, load, serve
 from penstock._workers.sending import digest, dumps_to_worker
 from penstock._workers.shared_pickle import PickledOnce, TooLarge, Unsent, pickle_apart
-from penstock._workers.threads import Stopped
 from penstock.errors import PlanError, WorkerDied
 
 _MOST_LEASED = 16
@@ -110,7 +109,7 @@ class WorkerProcesses(RemoteWorkers):
         unsent, self._num_processes = pickled_once(stages, num_workers), num_workers
         self._digest = digest(stages)
         if self._sent is None and num_workers > 1 and not self._is_apart:  # then the program has warned
-            warn_of_generators(stages, level_of_caller() + 1)
+            warn_of_generators(stages)
         with self.starting:
             if self.closed:
                 raise Stopped
@@ -271,7 +270,7 @@ def digest_of(what: object, before: bytes) -> tuple[bytes, str]:
 
 def announce(engine: Engine, text: str) -> None:
     """Say something to the user of the feed."""
-    engine.announce(Notice(time.perf_counter_ns(), "worker", text))
+    engine.announce(noted("worker", text))
 
 
 def no_system_resources(error: OSError) -> PlanError:
@@ -386,8 +385,6 @@ class WorkerProcess(RemoteWorker):
 
 class _Line:
     """A second line to a worker process, for questions while it computes. From any thread."""
-
-    __slots__ = ("_asked", "_buffer", "_end", "_lock", "_spot")
 
     def __init__(self, child: Child, arena: int) -> None:
         """Send the process its end, and the descriptor of the arena."""

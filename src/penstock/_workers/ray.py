@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import platform
 import re
@@ -10,9 +11,7 @@ import threading
 import time
 import weakref
 from contextlib import suppress
-from dataclasses import dataclass
-from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,14 +20,15 @@ from penstock._contracts.source import FileSource
 from penstock._contracts.version import VERSION
 from penstock._engine.chunk import BatchItem, WorkItem
 from penstock._engine.error_policy import ErrorHandler
+from penstock._engine.turns import Stopped
 from penstock._ops.rows import Rows
 from penstock._plan.base import Node, sources
+from penstock._system.failing import attempt
 from penstock._workers.elsewhere import RemoteWorker, RemoteWorkers
 from penstock._workers.failure import Failure
 from penstock._workers.pipe import not_sendable
-from penstock._workers.ray_actor import About, Packed, RayActor, size_of
+from penstock._workers.ray_actor import About, Packed, RayActor
 from penstock._workers.remote import Place, Reply, Request, Spot, Stages
-from penstock._workers.threads import Stopped
 from penstock.errors import MissingExtra, PlanError, WorkerDied, WorkerFailed
 
 _WHERE = 'executor="ray"'
@@ -39,8 +39,7 @@ _CONNECT_S = 5.0
 _STACK_S = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class SentToRay:
+class SentToRay(NamedTuple):
     """What actors compute: a reference to it in the object store, and the local files that it reads, with their sizes."""
 
     reference: Any
@@ -409,7 +408,8 @@ def _local_files(root: Node) -> list[tuple[str, int]]:
     for node in sources(root):
         if isinstance(node.source, FileSource):
             paths = list(node.source.input_files())
-            found += [(path, size) for path in islice(paths, 0, None, max(1, -(-len(paths) // _FILES))) if (size := size_of(path)) >= 0]
+            some = paths[:: max(1, -(-len(paths) // _FILES))]
+            found += [(path, size) for path in some if (size := attempt(os.path.getsize, path)) is not None]
     return found
 
 

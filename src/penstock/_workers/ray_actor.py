@@ -8,17 +8,19 @@ import platform
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from penstock._contracts.version import VERSION
+from penstock._system.failing import attempt
 from penstock._system.process import current_frames
 from penstock._workers.failure import Failure, dump_with_errors
 from penstock._workers.pipe import not_sendable
 from penstock._workers.remote import RemoteComputer, Reply, Request, Spot
+from penstock._workers.sending import Keep
 
 
 class About(NamedTuple):
@@ -83,7 +85,7 @@ class RayActor:
         """
         import ray
 
-        missing = [path for path, num_bytes in files if size_of(path) != num_bytes]
+        missing = [path for path, num_bytes in files if attempt(os.path.getsize, path) != num_bytes]
         if missing:
             return missing
         try:
@@ -150,7 +152,7 @@ class RayActor:
     def _note_retry(self, *what: Any) -> None:
         self._retries.append(self._dumps(what, None))
 
-    def _dumps(self, value: object, keep: Callable[[pickle.PickleBuffer], Any] | None) -> bytes:
+    def _dumps(self, value: object, keep: Keep | None) -> bytes:
         return dump_with_errors(value, keep, where=self._words, pickler=self._pickler)
 
 
@@ -161,11 +163,3 @@ def _nobody(row: int) -> None:
 def _pause(seconds: float) -> bool:
     time.sleep(seconds)  # a feed that ends kills the actor
     return False
-
-
-def size_of(path: str) -> int:
-    """Return the bytes of a file; -1 where there is none."""
-    try:
-        return os.stat(path).st_size
-    except OSError:
-        return -1

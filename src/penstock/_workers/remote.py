@@ -31,18 +31,17 @@ from penstock._ops.rows import RowsElsewhere
 from penstock._ops.stack import BatchSpec
 from penstock._ops.worker import WorkerContext
 from penstock._system.failing import attempt
-from penstock._system.process import worker_place
+from penstock._system.process import thread_times, worker_place
 from penstock._workers.arena import ArenaView
 from penstock._workers.executed import set_sizes_of_pools
 from penstock._workers.failure import dump_with_errors, send_records
 from penstock._workers.outbox import Outbox
 from penstock._workers.pipe import Pipe, not_sendable
-from penstock._workers.sending import dumps_to_program, pickler_to_program
+from penstock._workers.sending import Keep, dumps_to_program, pickler_to_program
 from penstock._workers.settings import Settings, set_here
 from penstock._workers.shared_pickle import PickledOnce
 from penstock.errors import PlanError, SpecError
 from penstock.kernels import slow_twins
-from penstock.observe.stats import thread_times
 
 SPOT = b"spot "
 """What stands before a `Spot`, in hexadecimal digits up to the end of the line."""
@@ -336,8 +335,6 @@ def _not_here(call: Callable[[], Any]) -> Any:
 class _Worker:
     """What a worker process has."""
 
-    __slots__ = ("_computer", "_num_threads", "_outbox", "_pipe")
-
     def __init__(self, pipe: Pipe, name: str, index: int, arena: ArenaView, num_threads: int) -> None:
         self._pipe, self._num_threads = pipe, num_threads
         words = f"{name}, process {os.getpid()}"
@@ -373,7 +370,7 @@ class _Worker:
     def _tell_retry(self, failed: ElementFailed, *what: Any) -> None:
         self._pipe.send(Retrying(self._dumps((failed, *what), None)))
 
-    def _dumps(self, value: object, keep: Callable[[pickle.PickleBuffer], Any] | None) -> bytes:
+    def _dumps(self, value: object, keep: Keep | None) -> bytes:
         return dump_with_errors(value, keep, where=self._computer.words, pickler=pickler_to_program())
 
 

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from penstock._workers.outbox import aligned, memory_file
+from penstock._engine.slots import aligned
+from penstock._workers.outbox import memory_file
 from penstock._workers.sending import SendingPickler
 
 _LEAST_BYTES, _LEAST_TOTAL = 4096, 1 << 20

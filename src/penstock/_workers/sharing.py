@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 from penstock._contracts.element import with_parts
 from penstock._engine.compute import HERE, Computer
 from penstock._engine.engine import Engine
-from penstock._engine.program import SegmentPlan, Workers
-from penstock._engine.segment import SHARED
+from penstock._engine.program import SHARED, SegmentPlan, Workers
 from penstock._ops.reading import ReadLeaf
 from penstock._system.failing import attempt
 from penstock._system.ownership import users_of
@@ -65,15 +64,8 @@ def _known(thing: Any) -> UnsafeClass | None:
         module = str(kind.__module__).partition(".")[0]
         found = next((known for known in UNSAFE if known.module == module and kind.__name__ in known.names), None)
         if found is not None:
-            return found if module != "_io" or _is_read(thing) else None
+            return found if module != "_io" or attempt(thing.readable) else None  # a file that is closed raises
     return None
-
-
-def _is_read(file: Any) -> bool:
-    try:
-        return bool(file.readable())
-    except ValueError:  # it is closed
-        return False
 
 
 class Unsafe(NamedTuple):

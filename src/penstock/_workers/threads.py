@@ -16,15 +16,11 @@ from penstock._engine.turns import Stopped
 from penstock._ops.worker import WorkerContext
 from penstock._workers.event_loop import EventLoop
 
-__all__ = ["Stopped", "ThreadsExecutor", "work"]
-
 _EVENT_LOOP, _RETRY_WORKER = "penstock-event-loop", f"penstock-{RETRY_WORKER}-0"
 
 
 class ThreadsExecutor:
     """Daemon threads, so that an interpreter that exits does not wait for them before the feed's finaliser has stopped them."""
-
-    __slots__ = ("_computer", "_engine", "_loop", "_starting", "_threads")
 
     def __init__(self, engine: Engine, computer: Callable[[str, int], Computer] = lambda pool, index: HERE) -> None:
         """Prepare; `computer` gives what computes for each worker."""

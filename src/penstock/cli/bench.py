@@ -6,24 +6,21 @@ The figures: cost per operator, ceiling, time to the first batch, wait at severa
 from __future__ import annotations
 
 import argparse
-import inspect
-import json
 import sys
 import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from penstock._contracts.element import flatten
-from penstock._contracts.transform import Transform
+from penstock._plan.base import wants_rng
 from penstock._system.memory import available_cpus
 from penstock.cli.bench_source import Opened, open_source
+from penstock.cli.doctor import file_of_figures, write_figures
 from penstock.cli.screen import Screen, percent, seconds
-from penstock.errors import SourceError
 from penstock.observe import Snapshot, Stats
 from penstock.observe.diagnose import judge
 from penstock.observe.progress import Progress
@@ -109,7 +106,7 @@ def measure(opened: Opened, *, batch_size: int, num_workers: int, budget_s: floa
 def _costs(opened: Opened, budget_s: float, progress: Progress) -> tuple[tuple[Cost, ...], float | None]:
     """Run the operators one by one on elements spread over the whole source; the first element warms up and does not count."""
     dataset, length = opened.dataset, len(opened.dataset)
-    calls = [_calling(operator.function) for operator in opened.operators]
+    calls = [_calling(function) for function in opened.operators.values()]
     sums = np.zeros(1 + len(calls))
     last_elements: deque[Any] = deque(maxlen=_MAX_STACKED)
     pixels: list[int] = []
@@ -131,7 +128,7 @@ def _costs(opened: Opened, budget_s: float, progress: Progress) -> tuple[tuple[C
                     pixels.append(height * width)
         except Exception as error:
             name = element.get("path", "") if isinstance(element, dict) else ""
-            error.add_note(f"operator '{opened.operators[len(times) - 2].name}' on element {index} {name}".rstrip())
+            error.add_note(f"operator '{list(opened.operators)[len(times) - 2]}' on element {index} {name}".rstrip())
             raise
         last_elements.append(element)
         if number > 0:
@@ -141,7 +138,7 @@ def _costs(opened: Opened, budget_s: float, progress: Progress) -> tuple[tuple[C
         last_s = times[-1]
         if done and last_s > end_s:
             break
-    names = ["read", *(operator.name for operator in opened.operators)]
+    names = ["read", *opened.operators]
     costs = [Cost(name=name, us=float(total) * 1e6 / done) for name, total in zip(names, sums, strict=True)]
     costs.append(Cost(name="stack", us=_us_to_stack(list(last_elements))))
     return tuple(costs), float(np.mean(pixels)) if pixels else None
@@ -163,14 +160,7 @@ def _us_to_stack(elements: list[Any]) -> float:
 
 def _calling(function: Callable[..., Any]) -> Callable[[Any, np.random.Generator], Any]:
     """Return `function` as a call with an element and a generator; whether it wants the generator is decided once."""
-    if isinstance(function, Transform):
-        wants = function.num_draws > 0
-    else:
-        try:
-            wants = "rng" in inspect.signature(function).parameters
-        except ValueError:
-            wants = False
-    if wants:
+    if wants_rng(function):
         return lambda element, rng: function(element, rng=rng)
     return lambda element, _: function(element)
 
@@ -248,9 +238,7 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         PenstockError: the source, the function or an element cannot be used; the text names it.
     """
-    json_file = None if arguments.json is None else Path(arguments.json)
-    if json_file is not None and not json_file.absolute().parent.is_dir():
-        raise SourceError(f"the folder of {str(json_file)!r} does not exist", where="penstock bench --json", fix="make the folder first")
+    json_file = file_of_figures(arguments)
     opened = open_source(arguments.source, root=arguments.root, function=arguments.map, crop=arguments.crop, resize=arguments.resize)
     figures = measure(
         opened,
@@ -261,8 +249,7 @@ def run(arguments: argparse.Namespace) -> int:
     )
     advice = advise(figures)
     _print(arguments.source, opened, figures, advice)
-    if json_file is not None:
-        json_file.write_text(json.dumps({**figures.as_json(), "source": arguments.source, "advice": advice}, indent=1) + "\n", "utf-8")
+    write_figures(json_file, {**figures.as_json(), "source": arguments.source, "advice": advice})
     return 0
 
 

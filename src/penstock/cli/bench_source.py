@@ -7,9 +7,8 @@ import os
 import sys
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -67,28 +66,23 @@ _WHERE = "penstock bench SOURCE"
 _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BenchOperator:
-    """One step on an element, with the name it has in the report."""
-
-    name: str
-    function: Callable[..., Any]
+Operators = dict[str, Callable[..., Any]]
+"""The steps on an element, by the names that they have in the report."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Opened:
+class Opened(NamedTuple):
     """What will be measured: a dataset without operators, and the operators."""
 
     dataset: Any
     kind: str
-    operators: tuple[BenchOperator, ...]
+    operators: Operators
     side: int | None
 
     def pipeline(self) -> Any:
         """Return the dataset, shuffled, with all operators."""
         dataset = self.dataset.shuffle(seed=0)
-        for operator in self.operators:
-            dataset = dataset.map(operator.function, seed=0, name=operator.name)
+        for name, function in self.operators.items():
+            dataset = dataset.map(function, seed=0, name=name)
         return dataset
 
 
@@ -113,7 +107,7 @@ def open_source(source: str, *, root: str | None, function: str | None, crop: in
     if function is not None:
         if crop is not None or resize is not None:
             raise PlanError("--map replaces the image operators", where="penstock bench --map", fix="leave --crop and --resize out")
-        return Opened(dataset=dataset, kind=kind, operators=(_user_operator(function),), side=None)
+        return Opened(dataset=dataset, kind=kind, operators=_user_operator(function), side=None)
     if kind == "arrays":
         if crop is not None or resize is not None:
             raise PlanError(
@@ -121,7 +115,7 @@ def open_source(source: str, *, root: str | None, function: str | None, crop: in
                 where=_WHERE,
                 fix="leave them out, or give your own function with --map module:function",
             )
-        return Opened(dataset=dataset, kind=kind, operators=(), side=None)
+        return Opened(dataset=dataset, kind=kind, operators={}, side=None)
     return Opened(dataset=dataset, kind=kind, operators=_image_operators(crop, resize), side=crop or resize or 224)
 
 
@@ -188,23 +182,23 @@ def _arrays(path: Path) -> dict[str, Any]:
     return arrays
 
 
-def _image_operators(crop: int | None, resize: int | None) -> tuple[BenchOperator, ...]:
-    import penstock as ps
+def _image_operators(crop: int | None, resize: int | None) -> Operators:
+    from penstock import image
 
-    decode = BenchOperator(name="decode", function=ps.image.decode("data"))
-    normalize = BenchOperator(name="normalize", function=ps.image.normalize("data", mean=_MEAN, std=_STD, layout="CHW"))
-    if resize is not None:
-        shrink = BenchOperator(name="resize", function=ps.image.resize("data", resize))
-        return decode, shrink, BenchOperator(name="center_crop", function=ps.image.center_crop("data", resize)), normalize
-    cut = BenchOperator(name="random_resized_crop", function=ps.image.random_resized_crop("data", crop or 224))
-    return decode, cut, BenchOperator(name="random_flip", function=ps.image.random_flip("data")), normalize
+    steps: Operators
+    if resize is None:
+        steps = {"random_resized_crop": image.random_resized_crop("data", crop or 224), "random_flip": image.random_flip("data")}
+    else:
+        steps = {"resize": image.resize("data", resize), "center_crop": image.center_crop("data", resize)}
+    normalize = image.normalize("data", mean=_MEAN, std=_STD, layout="CHW")
+    return {"decode": image.decode("data"), **steps, "normalize": normalize}
 
 
-def _user_operator(reference: str) -> BenchOperator:
+def _user_operator(reference: str) -> Operators:
     function = imported(reference, f"penstock bench --map {reference}")
     if not callable(function):
         raise _no_function(reference, f"penstock bench --map {reference}")
-    return BenchOperator(name=reference.partition(":")[2], function=function)
+    return {reference.partition(":")[2]: function}
 
 
 def imported(reference: str, where: str) -> Any:

@@ -73,6 +73,8 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
+    from penstock.cli import indexing
+
     parser = argparse.ArgumentParser(prog="penstock", description="Feed training loops so that they never wait.")
     parser.add_argument("--version", action="version", version=f"penstock {VERSION}", help="print the version and leave")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -81,7 +83,9 @@ def _parser() -> argparse.ArgumentParser:
     _add_bench(commands.add_parser("bench", help="measure a pipeline over your own images or arrays on this machine"))
     _add_pack(commands.add_parser("pack", help="write a dataset, through its preprocessing, to files that need no more work"))
     _add_inspect(commands.add_parser("inspect", help="show what is in a file of records, and verify it"))
-    _add_index(commands.add_parser("index", help="build the indices of record files, so that any record can be read at any time"))
+    indexing.add_arguments(
+        commands.add_parser("index", help="build the indices of record files, so that any record can be read at any time")
+    )
     _add_measure(commands.add_parser("measure", help="compute numbers of each element of a dataset once, such as its length"))
     _add_doctor(commands.add_parser("doctor", help="run a script and report on its feeds; or describe this machine"))
     return parser
@@ -93,16 +97,8 @@ def _add_doctor(parser: argparse.ArgumentParser) -> None:
         " script, describe the environment for a bug report."
     )
     parser.add_argument("--json", metavar="FILE", help="also write the figures to FILE")
-    parser.add_argument(
-        "--steps", type=_at_least(1), metavar="N", help="interrupt the script, as Ctrl-C does, after N batches or a few more"
-    )
+    parser.add_argument("--steps", type=_positive, metavar="N", help="interrupt the script, as Ctrl-C does, after N batches or a few more")
     parser.add_argument("script", nargs=argparse.REMAINDER, metavar="SCRIPT [ARGUMENT ...]", help="a Python script and its arguments")
-
-
-def _add_index(parser: argparse.ArgumentParser) -> None:
-    from penstock.cli import indexing
-
-    indexing.add_arguments(parser)
 
 
 def _add_measure(parser: argparse.ArgumentParser) -> None:
@@ -131,15 +127,15 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
         "source", metavar="SOURCE", help="a list file of `path label` lines, a folder of images, a quoted glob, or .npy/.npz"
     )
     parser.add_argument("--root", metavar="DIR", help="the folder that the paths of a list file start from (default: the list's own)")
-    parser.add_argument("--batch", type=_at_least(1), default=64, metavar="B", help="elements per batch (default: %(default)s)")
-    parser.add_argument("--workers", type=_at_least(1), metavar="N", help="threads (default: one per CPU, and more for what waits)")
+    parser.add_argument("--batch", type=_positive, default=64, metavar="B", help="elements per batch (default: %(default)s)")
+    parser.add_argument("--workers", type=_positive, metavar="N", help="threads (default: one per CPU, and more for what waits)")
     parser.add_argument("--seconds", type=_seconds, default=3.0, metavar="S", help="length of each measurement (default: %(default)s)")
     parser.add_argument("--step-ms", type=_milliseconds, metavar="MS[,MS...]", help="step times to try (default: around the ceiling)")
     parser.add_argument("--map", metavar="MODULE:FUNCTION", help="your own function on each element, in place of the image operators")
     size = parser.add_mutually_exclusive_group()
-    size.add_argument("--crop", type=_at_least(1), metavar="N", help="random resized crops of N x N pixels (default: 224)")
+    size.add_argument("--crop", type=_positive, metavar="N", help="random resized crops of N x N pixels (default: 224)")
     size.add_argument(
-        "--resize", type=_at_least(1), metavar="N", help="resize the shorter side to N pixels and crop the centre, without randomness"
+        "--resize", type=_positive, metavar="N", help="resize the shorter side to N pixels and crop the centre, without randomness"
     )
     parser.add_argument("--json", metavar="FILE", help="also write the figures to FILE")
 
@@ -183,14 +179,10 @@ def _add_inspect(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--samples", type=int, default=3, metavar="N", help="elements to show (default: %(default)s)")
 
 
-class _at_least:  # noqa: N801 (argparse shows it as a function)
-    def __init__(self, lowest: int) -> None:
-        self._lowest = lowest
-
-    def __call__(self, text: str) -> int:
-        if not text.lstrip("-").isdecimal() or int(text) < self._lowest:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number >= {self._lowest}")
-        return int(text)
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number >= 1")
+    return int(text)
 
 
 def _seconds(text: str) -> float:

@@ -26,14 +26,12 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         SourceError: there is no such script, or no folder for the file.
     """
-    path = None if arguments.json is None else Path(arguments.json).absolute()  # the script may change the working folder
-    if path is not None and not path.parent.is_dir():
-        raise SourceError(f"the folder of {str(path)!r} does not exist", where="penstock doctor --json", fix="make the folder first")
+    path = file_of_figures(arguments)
     command = arguments.script[1:] if arguments.script[:1] == ["--"] else arguments.script
     if not command:
         facts = environment()
         print("\n".join(facts.lines()))
-        _write_json(path, facts.as_json())
+        write_figures(path, facts.as_json())
         return 0
     script, *rest = command
     if not os.path.exists(script):
@@ -42,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
         status = _run_script(script, rest, watch)
         report = watch.report(command, status)
     print("\n" + "\n".join(report.lines()), flush=True)
-    _write_json(path, report.as_json())
+    write_figures(path, report.as_json())
     return status
 
 
@@ -77,6 +75,20 @@ def _show(error: BaseException, script: str) -> None:
     sys.excepthook(type(error), error.with_traceback(trace), trace)
 
 
-def _write_json(path: Path | None, figures: dict[str, Any]) -> None:
+def file_of_figures(arguments: argparse.Namespace) -> Path | None:
+    """Return the file of --json, wherever the working folder goes; None without one.
+
+    Raises:
+        SourceError: its folder does not exist.
+    """
+    path = None if arguments.json is None else Path(arguments.json).absolute()
+    if path is not None and not path.parent.is_dir():
+        where = f"penstock {arguments.command} --json"
+        raise SourceError(f"the folder of {str(path)!r} does not exist", where=where, fix="make the folder first")
+    return path
+
+
+def write_figures(path: Path | None, figures: dict[str, Any]) -> None:
+    """Write the file of --json, if there is one."""
     if path is not None:
-        path.write_text(json.dumps(figures, indent=1, allow_nan=False) + "\n", "utf-8")
+        path.write_text(json.dumps(figures, indent=1) + "\n", "utf-8")

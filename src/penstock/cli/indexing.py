@@ -7,7 +7,7 @@ import time
 from argparse import ArgumentParser, Namespace
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from penstock._contracts.storage import Storage
 from penstock._storage import open_storage
@@ -25,8 +25,7 @@ from penstock.sources.tfrecord import TFRecordFormat
 _CALLER = "penstock index"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
+class Kind(NamedTuple):
     """One format with its default options.
 
     Attributes:
@@ -56,19 +55,16 @@ def format_for(name: str | None, path: str, caller: str) -> Kind:
     """Return the format of a name, or for None that of a file's name.
 
     Raises:
-        PlanError: there is none of this name, or the file's name says nothing.
+        PlanError: the file's name says nothing.
     """
-    names = ", ".join(kind.name for kind in KINDS)
     if name is not None:
-        for kind in KINDS:
-            if kind.name == name:
-                return kind
-        raise PlanError(f"{name!r} is no format", where=caller, fix=f"give one of {names}")
+        return next(kind for kind in KINDS if kind.name == name)
     lower = os.path.basename(path).lower()
     fitting = [
         (len(ending), kind) for kind in KINDS for ending in kind.endings if ending in (lower[-len(ending) :], _stem_end(lower, ending))
     ]
     if not fitting:
+        names = ", ".join(kind.name for kind in KINDS)
         raise PlanError(f"the name of {path!r} does not say which format it has", where=caller, fix=f"name it with --format: {names}")
     return max(fitting, key=lambda pair: pair[0])[1]
 

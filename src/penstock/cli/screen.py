@@ -14,6 +14,7 @@ from traceback import TracebackException, extract_tb
 from typing import TextIO
 
 import penstock
+from penstock._system.failing import attempt
 from penstock.errors import PenstockError
 
 COLUMNS = 100
@@ -31,7 +32,7 @@ class Screen:
     def __init__(self, stream: TextIO, *, name_columns: int = 15) -> None:
         self._stream = stream
         self._name_columns = name_columns
-        self._fancy = _can_print(stream, "█░")
+        self._fancy = attempt("█░".encode, stream.encoding or "ascii") is not None
 
     def heading(self, text: str) -> None:
         """Print an empty line and a heading, wrapped."""
@@ -74,14 +75,6 @@ def percent(share: float) -> str:
 def seconds(value: float) -> str:
     """Return a time in a unit that suits it."""
     return f"{value:.1f} s" if value >= 1 else f"{1000 * value:.0f} ms" if value >= 0.01 else f"{1000 * value:.1f} ms"
-
-
-def _can_print(stream: TextIO, text: str) -> bool:
-    try:
-        text.encode(stream.encoding or "ascii")
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 SWITCH = "PENSTOCK_TRACEBACK"

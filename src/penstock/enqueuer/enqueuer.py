@@ -7,7 +7,6 @@ import math
 import os
 import threading
 import time
-import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -19,7 +18,7 @@ from penstock._contracts.event import BatchDelivered, BlockDone, ElementLost, Ev
 from penstock._engine.error_policy import is_interrupt
 from penstock._plan.check import count_argument
 from penstock._system.failing import attempt
-from penstock._system.frames import call_and_place, level_of_caller, words_of_threads
+from penstock._system.frames import call_and_place, warn, words_of_threads
 from penstock._system.process import refuse_on_windows
 from penstock._workers.failure import fit_to_raise
 from penstock.errors import EnqueueCancelled, FeedClosed, PlanError, QueueClosed, QueueTimeout, SourceError, StillRunning
@@ -385,11 +384,9 @@ class ItemQueue(Iterator[Any]):
             if self._processes is not None:
                 pids = ", ".join(map(str, self._processes.pids))
                 doing = f"its generator in process {pids} has sent nothing; start(workers=0) makes the items here, where a stack shows it"
-            warnings.warn(
+            warn(
                 f"{self._name} has given nothing for {waited_s:.0f} s to get() at {call_and_place()[1]}: {doing}; "
-                "stop() from another thread ends the wait",
-                RuntimeWarning,
-                stacklevel=level_of_caller(),
+                "stop() from another thread ends the wait"
             )
 
 

@@ -21,8 +21,6 @@ from penstock._plan.facts import lines
 from penstock._plan.node import AsCompleted, Map, Shard
 from penstock.errors import PlanError
 
-__all__ = ["Compiled"]
-
 _BORDERS = re.compile(r"(window_groups=\d+) of [0-9a-f]{8}")
 """The check sum of borders of groups in the line of a shuffle: above a shard they are other ones on each rank."""
 

@@ -35,7 +35,7 @@ from penstock._workers.failure import Failure, dump_with_errors, send_records
 from penstock._workers.nursery import Nursery
 from penstock._workers.pipe import MESSAGE, Pipe, PipeEnded, not_sendable
 from penstock._workers.remote import limit_pools
-from penstock._workers.sending import dumps_to_program, pickler_to_program
+from penstock._workers.sending import Keep, dumps_to_program, pickler_to_program
 from penstock._workers.settings import Settings, set_here
 from penstock._workers.shared_pickle import PickledOnce
 from penstock.errors import PlanError
@@ -242,7 +242,7 @@ class EngineProcess:
             assert offset is not None
         return offset, len(array)
 
-    def _dumps(self, value: object, keep: Callable[[pickle.PickleBuffer], Any] | None) -> bytes:
+    def _dumps(self, value: object, keep: Keep | None) -> bytes:
         return dump_with_errors(value, keep, where="the engine process", pickler=pickler_to_program())
 
     def _pin(self, address: int, num_bytes: int) -> Callable[[], object]:

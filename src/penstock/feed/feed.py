@@ -6,13 +6,12 @@ import os
 import sys
 import threading
 import time
-import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from penstock._contracts.event import Fill, Listener, Notice
+from penstock._contracts.event import Fill, Listener, noted
 from penstock._contracts.frameworks import refuse_loader_around, refuse_loader_worker
 from penstock._contracts.version import VERSION
 from penstock._engine.chunk import Failure, LossCounts, Token
@@ -34,7 +33,7 @@ from penstock._order.arithmetic import INFINITE
 from penstock._plan import check
 from penstock._plan.facts import known_length, lines
 from penstock._system.failing import add_note, cause_of, words_of
-from penstock._system.frames import level_of_caller
+from penstock._system.frames import warn
 from penstock._system.memory import FeedMemory, available_cpus
 from penstock._system.process import call_in_forked, leak, refuse_while_imported
 from penstock._workers.choice import is_isolated
@@ -50,8 +49,6 @@ from penstock.observe.stats import Snapshot, note_running, watchers
 from penstock.observe.ticker import Guarded
 from penstock.observe.trace import Trace
 
-__all__ = ["Feed"]
-
 if TYPE_CHECKING:
     from penstock.feed.isolated import IsolatedRun
 
@@ -65,8 +62,6 @@ _ONE_PART_EACH = "ds.shard(num_shards, index) gives each process a part of its o
 
 class _Epoch:
     """Iterates over the rest of one epoch of a feed."""
-
-    __slots__ = ("__weakref__", "_feed", "_serial")
 
     def __init__(self, feed: Feed, serial: int) -> None:
         self._feed, self._serial = feed, serial
@@ -192,7 +187,7 @@ class Feed(Observed):
                 self._begin_epoch(delivery.epoch + 1)
             elif self._begun == "for" and self._last_iterator() is not None and not self._told_shared:
                 self._told_shared = True
-                self._run.announce(Notice(time.perf_counter_ns(), "epoch", _SHARED_EPOCH))
+                self._run.announce(noted("epoch", _SHARED_EPOCH))
             self._begun = "for"
             iterator = _Epoch(self, self._serial)
             self._last_iterator = weakref.ref(iterator)
@@ -288,7 +283,7 @@ class Feed(Observed):
                 f"begins epoch {delivery.epoch + 1}, as with a DataLoader; use next(feed) or one `it = iter(feed)` to "
                 "go on in the same epoch"
             )
-            self._run.announce(Notice(time.perf_counter_ns(), "epoch", text))
+            self._run.announce(noted("epoch", text))
         self._begin_epoch(delivery.epoch + 1)
 
     def _begin_epoch(self, epoch: int) -> None:
@@ -503,7 +498,7 @@ class Feed(Observed):
                 self._shut("new")
             note_running(self)
             while self._notices:
-                self._run.announce(Notice(time.perf_counter_ns(), *self._notices.pop(0)))
+                self._run.announce(noted(*self._notices.pop(0)))
             try:
                 self._run.open(self._parts[0], self._delivery.epoch, self.step, self.memory)
             except PlanError as error:
@@ -543,7 +538,7 @@ class Feed(Observed):
                 continue
             now_ns = time.perf_counter_ns()
             if now_ns >= self._advice.due_ns and ready.items and (text := self._advice.text(now_ns, self.stats(), ready.items[0])):
-                self._run.announce(Notice(now_ns, "advice", text))
+                self._run.announce(noted("advice", text))
             self._losses.look(ready.items, self._run.announce)  # last: a program may have turned warnings into errors
             if ready.items:
                 return True
@@ -611,7 +606,7 @@ class Feed(Observed):
         self._condition = "ended"
         if self.step == 0 and self._warns_when_empty:
             self._warns_when_empty = False  # once
-            warnings.warn("this dataset gave no elements: the source, a filter or a take left nothing", stacklevel=level_of_caller())
+            warn("this dataset gave no elements: the source, a filter or a take left nothing", UserWarning)
 
     def _raise_pending(self, failure: Failure) -> None:
         failures = self._run.failures

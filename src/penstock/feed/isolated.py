@@ -15,17 +15,16 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from penstock._contracts.event import Event, Fill, Listener, Notice
+from penstock._contracts.event import Event, Fill, Listener, noted
 from penstock._contracts.frameworks import Pin
 from penstock._contracts.options import Threads
 from penstock._engine.chunk import Failure, LossCounts
 from penstock._engine.resume import ResumeStep, lost_before
 from penstock._engine.scheduler import Ready
-from penstock._system.frames import level_of_caller
 from penstock._system.memory import FeedMemory, release_freed_memory
 from penstock._system.process import leak, uninterrupted
 from penstock._workers import failure
@@ -46,6 +45,7 @@ from penstock.feed.run import Outgoing, Run
 from penstock.observe.stats import Snapshot, Stats
 
 _NAME = "the engine process"
+_T = TypeVar("_T")
 _NUM_AHEAD = 2
 _MOST_DEATHS = 5
 """So many times in a row the process may die before it has delivered anything."""
@@ -116,7 +116,7 @@ class IsolatedRun:
         """Count a death in a row; announce it, and return True, where another process is started."""
         self._num_deaths += 1
         if self._num_deaths < _MOST_DEATHS:
-            self.announce(Notice(time.perf_counter_ns(), "worker", f"{died.what}; another one goes on behind the last batch"))
+            self.announce(noted("worker", f"{died.what}; another one goes on behind the last batch"))
         return self._num_deaths < _MOST_DEATHS
 
     def _break_off(self) -> None:
@@ -128,7 +128,7 @@ class IsolatedRun:
         process = self._process
         if process is None:
             if self._compiled.options.num_workers != 1 and not isinstance(self._compiled.options.executor, Threads):
-                warn_of_generators(self._compiled.root, level_of_caller() + 1)
+                warn_of_generators(self._compiled.root)
             job, workers = self._job(), self._compiled.options.num_workers
             unsent = pickled_once(job, job.num_cpus if workers == "auto" else workers)
             try:
@@ -140,7 +140,7 @@ class IsolatedRun:
             except OSError as error:
                 raise no_system_resources(error) from error
         elif notice := process.renewed(self._job()):
-            self.announce(Notice(time.perf_counter_ns(), "worker", notice))
+            self.announce(noted("worker", notice))
         return process
 
     def _start(self, unsent: Unsent, digest: bytes) -> EngineProcess:
@@ -168,7 +168,7 @@ class IsolatedRun:
         self.stats.instead = (run := Run(compiled, self._num_cpus, self.listeners, hindrance=hindrance)).stats
         if not hindrance:
             text = f"the program deals elements to the worker processes, and no process of its own does: {error.what}"
-            run.announce(Notice(time.perf_counter_ns(), "executor", text))
+            run.announce(noted("executor", text))
         return run
 
     @property
@@ -277,32 +277,27 @@ class IsolatedRun:
     @property
     def failures(self) -> list[Failure]:
         """All errors so far."""
-        found: list[Failure] = self._asked("failures") or []
-        return found
+        return self._asked([], "failures")
 
     def loss_counts(self) -> LossCounts | None:
         """Return what was skipped and replaced up to now; None where nothing runs."""
-        counts: LossCounts | None = self._asked("loss_counts")
-        return counts
+        return self._asked(None, "loss_counts")
 
     def fills(self) -> list[Fill]:
         """Return how full its buffers are; empty where nothing runs."""
-        found: list[Fill] = self._asked("fills") or []
-        return found
+        return self._asked([], "fills")
 
     def memory(self, step: int) -> FeedMemory:
         """Return where its memory is, when `step` elements were delivered."""
-        found: FeedMemory = self._asked("memory", step) or FeedMemory()
-        return found
+        return self._asked(FeedMemory(), "memory", step)
 
-    def _asked(self, name: str, *arguments: Any) -> Any:
-        """Return the answer of the process; None where it is gone."""
+    def _asked(self, otherwise: _T, name: str, *arguments: Any) -> _T:
+        """Return the answer of the process, or something else where it is gone."""
         process = self._process
-        if process is None or self.is_torn or self._opens:  # a signal handler may ask amid `open`
-            return None
-        with suppress(WorkerDied):
-            return process.ask(name, *arguments)
-        return None
+        if process is not None and not self.is_torn and not self._opens:  # a signal handler may ask amid `open`
+            with suppress(WorkerDied):
+                return process.ask(name, *arguments)  # type: ignore[no-any-return]
+        return otherwise
 
     def announce(self, event: Event) -> None:
         """Call the listeners with an event of the program's, and have it counted."""
@@ -310,7 +305,7 @@ class IsolatedRun:
         if self._process is None or self.is_torn or self._opens:
             self._uncounted.append(event)
         else:
-            self._asked("announce", event)
+            self._asked(None, "announce", event)
 
     def heard(self, event: Event) -> None:
         """Call the listeners with an event."""
@@ -337,9 +332,9 @@ class _Figures:
         if self.instead is not None:
             return self.instead.snapshot()
         run = self._run()
-        found = None if run is None else run._asked("snapshot")
-        self._last = found or self._last or Stats().snapshot()
-        return self._last
+        if run is not None:
+            self._last = run._asked(self._last, "snapshot")
+        return self._last or Stats().snapshot()
 
     def begin_from(self, num_skipped: int, num_replaced: int) -> None:
         """Count on from what was skipped and replaced before a saved state."""
@@ -563,8 +558,6 @@ class EngineProcess:
 
 class _Arrivals:
     """The hand-overs of a run, as `Outgoing` takes them from an engine."""
-
-    __slots__ = ("_process", "_run")
 
     def __init__(self, run: IsolatedRun, process: EngineProcess) -> None:
         self._run, self._process = run, process

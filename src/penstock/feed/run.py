@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, Protocol
 
-from penstock._contracts.event import BatchDelivered, Event, Fill, Listener, Notice, RunBegun
+from penstock._contracts.event import BatchDelivered, Event, Fill, Listener, RunBegun, noted
 from penstock._contracts.frameworks import Output
 from penstock._engine.chunk import Failure, LossCounts
 from penstock._engine.engine import Engine
@@ -27,8 +27,6 @@ from penstock.errors import PlanError
 from penstock.feed.compiled import Compiled
 from penstock.formats.quarantine import keep as keep_lost
 from penstock.observe.stats import Stats
-
-__all__ = ["Run"]
 
 _AUTO_MEMORY_BYTES = 256 << 20
 
@@ -96,7 +94,7 @@ class Run:
             plan = engine.memory_bytes, engine.concurrency, engine.in_program, engine.reads_stream, not engine.plans[0].unordered
             self.announce(RunBegun(time.perf_counter_ns(), *plan, self._placement.hindrance))
             while self._placement.notices:
-                self.announce(Notice(time.perf_counter_ns(), "executor", self._placement.notices.pop(0)))
+                self.announce(noted("executor", self._placement.notices.pop(0)))
             if not self._run_with(executor):
                 self._run_with(InlineExecutor(engine))
         finally:

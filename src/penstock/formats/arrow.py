@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from penstock._contracts.element import parts_of
 from penstock.errors import MissingExtra, PlanError, RecordError
 from penstock.kernels.columns import ColumnTable
-from penstock.kernels.library import Ints
+from penstock.kernels.library import Array, Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +92,10 @@ def pyarrow() -> tuple[Any, Any]:
     return pyarrow, pyarrow.parquet
 
 
+def _types() -> Any:
+    return pyarrow()[0].types
+
+
 def one_line(error: BaseException) -> str:
     """Return the first line of an error's text."""
     return str(error).partition("\n")[0]
@@ -125,7 +129,7 @@ def _path(fields: Iterable[Any], name: str) -> tuple[str, ...]:
         if field.name == name:
             return (field.name,)
         kind = storage_type(field.type)
-        if str(name).startswith(f"{field.name}.") and pyarrow()[0].types.is_struct(kind):
+        if str(name).startswith(f"{field.name}.") and _types().is_struct(kind):
             inner = _path(kind, name[len(field.name) + 1 :])
             if inner:
                 return (field.name, *inner)
@@ -156,7 +160,7 @@ def _column(schema: Any, path: tuple[str, ...], name: str, where: str) -> Column
 
 
 def _form(name: str, kind: Any) -> ColumnForm | None:
-    types = pyarrow()[0].types
+    types = _types()
     kind = storage_type(kind)
     if types.is_dictionary(kind):
         return _form(name, kind.value_type)
@@ -199,32 +203,32 @@ def storage_type(kind: Any) -> Any:
 
 def is_text(kind: Any) -> bool:
     """Tell whether values are str."""
-    types = pyarrow()[0].types
+    types = _types()
     return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
 
 
 def is_bytes(kind: Any) -> bool:
     """Tell whether values are bytes."""
-    types = pyarrow()[0].types
+    types = _types()
     fixed = types.is_fixed_size_binary(kind) and not types.is_decimal(kind)
     return bool(types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind) or fixed)
 
 
 def is_list(kind: Any) -> bool:
     """Tell whether values are lists of any length."""
-    types = pyarrow()[0].types
+    types = _types()
     return bool(types.is_list(kind) or types.is_large_list(kind) or is_list_view(kind))
 
 
 def is_list_view(kind: Any) -> bool:
     """Tell whether values are lists, each with a beginning and a size of its own."""
-    types = pyarrow()[0].types
+    types = _types()
     return bool(types.is_list_view(kind) or types.is_large_list_view(kind))
 
 
 def _dtype(kind: Any) -> str | None:
     """Return the dtype of a primitive type, None of any other."""
-    types = pyarrow()[0].types
+    types = _types()
     if types.is_boolean(kind):
         return "|b1"
     if types.is_date(kind):
@@ -248,7 +252,7 @@ class Fixed:
         lists: the values as lists, for those that hold a null.
     """
 
-    def __init__(self, array: NDArray[Any], nulls: NDArray[np.bool_] | None, fill: Any = None, lists: Stored | None = None) -> None:
+    def __init__(self, array: Array, nulls: NDArray[np.bool_] | None, fill: Any = None, lists: Stored | None = None) -> None:
         if fill is not None and nulls is not None:
             array = array.copy()
             array[nulls] = fill
@@ -315,7 +319,7 @@ Values: TypeAlias = Fixed | Stored
 
 def _holds_null(array: Any) -> bool:
     """Tell whether a value of an array is null, or may hold one: of a part of a table, those of the whole count."""
-    types = pyarrow()[0].types
+    types = _types()
     array = _storage(array)
     if array.null_count:
         return True
@@ -449,10 +453,10 @@ def _arrays(array: Any, form: ColumnForm, fill: Any) -> Fixed:
     return Fixed(fixed, nulls, fill, Stored([_storage(array)], form) if form.shape and nulls is not None else None)
 
 
-def _fixed_as(array: Any, form: ColumnForm) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
+def _fixed_as(array: Any, form: ColumnForm) -> tuple[Array, NDArray[np.bool_] | None]:
     """Return the values of an array of a form, and which are null or hold one."""
     array = _storage(array)
-    if pyarrow()[0].types.is_null(array.type):
+    if _types().is_null(array.type):
         return np.zeros((len(array), *form.shape), form.dtype), _nulls(array)
     fixed, nulls = _fixed(array)
     if fixed.shape[1:] != form.shape or _common_dtype(fixed.dtype.str, form.dtype) != form.dtype:
@@ -468,7 +472,7 @@ def _some(array: Any, form: ColumnForm, rows: Ints) -> list[Any]:
     """Return the values of some rows of an array; None for null."""
     array = _plain_text(_storage(array))
     nulls = _nulls(array)
-    if pyarrow()[0].types.is_dictionary(array.type) and form.form not in ("str", "bytes"):
+    if _types().is_dictionary(array.type) and form.form not in ("str", "bytes"):
         return _some(array.dictionary_decode(), form, rows)
     if form.form == "array":
         fixed, holding = _fixed_as(array, form)
@@ -530,9 +534,9 @@ def _some_lists(array: Any, form: ColumnForm, rows: Ints) -> list[Any]:
     return [items[begin:end] for begin, end in pairwise(cuts.tolist())]
 
 
-def _bounds(array: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+def _bounds(array: Any) -> tuple[Array, Array]:
     """Return where each list begins and ends among the items of all."""
-    if pyarrow()[0].types.is_fixed_size_list(array.type):
+    if _types().is_fixed_size_list(array.type):
         begins = (np.arange(len(array)) + array.offset) * array.type.list_size
         return begins, begins + array.type.list_size
     offsets = array.offsets.to_numpy()
@@ -563,7 +567,7 @@ def _storage(array: Any) -> Any:
 def _decoded(array: Any) -> Any:
     """Return what an extension array or one of a dictionary stands for."""
     array = _storage(array)
-    return _decoded(array.dictionary_decode()) if pyarrow()[0].types.is_dictionary(array.type) else array
+    return _decoded(array.dictionary_decode()) if _types().is_dictionary(array.type) else array
 
 
 def _plain_text(array: Any) -> Any:
@@ -582,7 +586,7 @@ def _nulls(array: Any) -> NDArray[np.bool_] | None:
     return found
 
 
-def _fixed(array: Any) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
+def _fixed(array: Any) -> tuple[Array, NDArray[np.bool_] | None]:
     """Return the values of a primitive or fixed-size list array, and which have a null."""
     pa, _ = pyarrow()
     array = _decoded(array)

@@ -8,10 +8,8 @@ import sys
 import zlib
 from typing import Any, Final, NamedTuple, Protocol, Self
 
-import numpy as np
-from numpy.typing import NDArray
-
 from penstock.errors import MissingExtra, PlanError, RecordError
+from penstock.kernels.library import Ints
 
 COMPRESSIONS: Final = (None, "GZIP", "ZLIB")
 """Of TFRecord files."""
@@ -54,9 +52,9 @@ class PlainPart(NamedTuple):
 
     base: int
     data: bytes
-    begins: NDArray[np.int64]
-    ends: NDArray[np.int64]
-    numbers: NDArray[np.int64]
+    begins: Ints
+    ends: Ints
+    numbers: Ints
 
 
 class Readable(Protocol):

@@ -8,7 +8,6 @@ from math import prod
 from typing import Any, Final, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from penstock._contracts.element import LEAF, Structure
 from penstock._contracts.source import RowFailed
@@ -29,7 +28,7 @@ from penstock.formats.features import (
     kind_of,
 )
 from penstock.kernels.examples import COUNT, FIXED, BadRecord, FeaturePlan, fill_examples, framed_taker, make_plan, parse_examples
-from penstock.kernels.library import Ints, Uint8s
+from penstock.kernels.library import Array, Ints, Uint8s
 from penstock.kernels.spans import Taker
 from penstock.kernels.wire import (
     BYTES,
@@ -210,7 +209,7 @@ class ExampleReader:
         """Return shape and dtype of each feature of an element; only of columnar features."""
         return [(feature.shape, feature.dtype) for feature in self.features.values() if isinstance(feature, FixedLenFeature)]
 
-    def columns(self, data: Uint8s, starts: Ints, lengths: Ints, out: list[NDArray[Any]]) -> None:
+    def columns(self, data: Uint8s, starts: Ints, lengths: Ints, out: list[Array]) -> None:
         """Parse a block into arrays (n, *shape), with one call; only of columnar features.
 
         Raises:
@@ -218,7 +217,7 @@ class ExampleReader:
         """
         self._check(data, starts, lengths, parse_examples(data, starts, lengths, self._plan, out))
 
-    def taker(self, out: list[NDArray[Any]], *, check_crc: bool) -> Taker | None:
+    def taker(self, out: list[Array], *, check_crc: bool) -> Taker | None:
         """Return what checks and parses TFRecord frames into `out`, arrays as for `columns`, where storage reads them; None: there is none.
 
         What it leaves is for `columns`, which says what is wrong; only of columnar features.
@@ -232,7 +231,7 @@ class ExampleReader:
             RowFailed: the first bad record.
         """
         num, features = len(starts), self._plan.features
-        outs: list[NDArray[Any]] = [
+        outs: list[Array] = [
             np.empty(num if one.mode == COUNT else num * one.count * one.width, np.int64 if one.mode == COUNT else one.dtype)
             for one in features
         ]
@@ -281,7 +280,7 @@ def _feature_plan(name: str, feature: Feature) -> FeaturePlan:
     return FeaturePlan(name.encode(), kind, COUNT, 1, b"")
 
 
-def _fixed(data: Uint8s, feature: FixedLenFeature, out: NDArray[Any], num: int, default: list[bytes] | None) -> list[Any]:
+def _fixed(data: Uint8s, feature: FixedLenFeature, out: Array, num: int, default: list[bytes] | None) -> list[Any]:
     """Return one leaf for each record."""
     if feature.dtype is not bytes:
         return list(out.reshape(num, *feature.shape))
@@ -289,7 +288,7 @@ def _fixed(data: Uint8s, feature: FixedLenFeature, out: NDArray[Any], num: int, 
     return values if not feature.shape else list(_objects(values).reshape(num, *feature.shape))
 
 
-def _variable(data: Uint8s, feature: Feature, values: NDArray[Any], offsets: Ints) -> list[Any]:
+def _variable(data: Uint8s, feature: Feature, values: Array, offsets: Ints) -> list[Any]:
     shape = feature.shape if isinstance(feature, FixedLenSequenceFeature) else ()
     flat = _objects(_bytes_of(data, values, None)) if feature.dtype is bytes else values
     ends = offsets.tolist()
@@ -304,7 +303,7 @@ def _bytes_of(data: Uint8s, spans: Ints, default: list[bytes] | None) -> list[by
     return [bytes(view[begin : begin + length]) if begin >= 0 else default[-1 - begin] for begin, length in pairs]
 
 
-def _objects(values: list[bytes]) -> NDArray[Any]:
+def _objects(values: list[bytes]) -> Array:
     out = np.empty(len(values), object)
     out[:] = values
     return out
@@ -492,9 +491,9 @@ def _decode_steps(record: bytes, steps: Steps | None, name: str, feature: Featur
     return _array(record, wanted, flat).reshape(len(steps), *feature.shape)
 
 
-def _array(record: bytes, kind: int, values: list[Any]) -> NDArray[Any]:
+def _array(record: bytes, kind: int, values: list[Any]) -> Array:
     if kind != BYTES:
-        array: NDArray[Any] = as_array(kind, values)
+        array: Array = as_array(kind, values)
         return array
     return _objects([record[begin : begin + length] for begin, length in values])
 

@@ -16,11 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._contracts.element import is_masked
+from penstock._system.failing import attempt
 from penstock.errors import PlanError, SpecError
+from penstock.kernels.library import FLOAT32_DTYPE, INT64_DTYPE, Array, Uint8s
 from penstock.kernels.wire import BYTES, FLOAT, INT64
 
 _MOST_VALUES: Final = 1 << 31
-_FLOAT32, _INT64 = np.dtype(np.float32), np.dtype(np.int64)
 _BYTES_NAMES: Final = ("bytes", "string", "str")
 
 
@@ -131,7 +132,7 @@ def check_features(features: Any, caller: str, *, may_be_empty: bool = False) ->
             fix='give a dict such as {"label": ps.FixedLenFeature((), "int64")}',
         )
     for name, feature in features.items():
-        if not isinstance(name, str) or _surrogates(name):
+        if not isinstance(name, str) or attempt(name.encode) is None:
             raise PlanError(f"the name {name!r} is no text", where=f"{caller}, argument 'features'", fix="give names as str")
         if not isinstance(feature, Feature):
             raise PlanError(
@@ -193,8 +194,8 @@ def _dtype(dtype: Any, name: str) -> Any:
         kind = np.dtype(given)
     except TypeError:
         kind = None
-    if kind in (_FLOAT32, _INT64):
-        return _FLOAT32 if kind == _FLOAT32 else _INT64
+    if kind in (FLOAT32_DTYPE, INT64_DTYPE):
+        return FLOAT32_DTYPE if kind == FLOAT32_DTYPE else INT64_DTYPE
     shown = given if kind is None else kind.name
     raise PlanError(
         f"dtype={shown!r} is none that a record can hold",
@@ -209,7 +210,7 @@ def _dtype_name(dtype: Any) -> str:
 
 def kind_of(dtype: Any) -> int:
     """Return BYTES, FLOAT or INT64: the list of a record that a feature of this dtype stands in."""
-    return BYTES if dtype is bytes else FLOAT if dtype == _FLOAT32 else INT64
+    return BYTES if dtype is bytes else FLOAT if dtype == FLOAT32_DTYPE else INT64
 
 
 def _default(value: Any, shape: tuple[int, ...], dtype: Any, where: str) -> Any:
@@ -235,14 +236,6 @@ def _default(value: Any, shape: tuple[int, ...], dtype: Any, where: str) -> Any:
 
 def _tuples(value: Any) -> Any:
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
-
-
-def _surrogates(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return True
-    return False
 
 
 Message: TypeAlias = tuple[int, list[bytes]]
@@ -290,7 +283,7 @@ def check_names(values: Any, features: Mapping[str, Feature] | None, caller: str
             raise SpecError(
                 f"features does not name {name!r}, which {argument} has", where=where, fix="leave it out, or name it in features"
             )
-        if _surrogates(name):
+        if attempt(name.encode) is None:
             raise SpecError(f"the name {name!r} is no UTF-8: it has a surrogate", where=where, fix="give names that are text")
 
 
@@ -368,7 +361,7 @@ def _feature(kind: int, items: Any) -> Message:
     return delimited(kind, delimited(1, (len(body), [body])) if body else (0, []))
 
 
-def _integers(array: NDArray[Any]) -> bytes:
+def _integers(array: Array) -> bytes:
     if array.size <= _MOST_LOOPED:
         return b"".join([varint(number & 0xFFFFFFFFFFFFFFFF) for number in array.astype(np.int64, copy=False).reshape(-1).tolist()])
     return _varints(array.reshape(-1).astype(np.int64).view(np.uint64))
@@ -395,7 +388,7 @@ def _varints(values: NDArray[np.uint64]) -> bytes:
     places = np.arange(10)
     more = places < (sizes - 1)[:, None]
     out = (groups & np.uint64(127)).astype(np.uint8) | (more.astype(np.uint8) << 7)
-    kept: NDArray[np.uint8] = out[places < sizes[:, None]]
+    kept: Uint8s = out[places < sizes[:, None]]
     return kept.tobytes()
 
 
@@ -408,7 +401,7 @@ _PLAIN: Final = frozenset({bytes, str, int, float, bool, np.int64, np.float64, n
 """Types that are surely not masked."""
 
 
-Values: TypeAlias = tuple[int, tuple[int, ...], NDArray[Any] | list[bytes]]
+Values: TypeAlias = tuple[int, tuple[int, ...], Array | list[bytes]]
 """Kind (BYTES, FLOAT or INT64; 0 for an empty list, which may become any), shape, and the items: an array of numbers, or each text."""
 
 
@@ -451,7 +444,7 @@ def _listed(value: Any, where: str) -> Values:
     return _of_array(array, where)
 
 
-def _of_array(array: NDArray[Any], where: str) -> Values:
+def _of_array(array: Array, where: str) -> Values:
     kind = array.dtype.kind
     if kind == "f":
         return (FLOAT, array.shape, array)

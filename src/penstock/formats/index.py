@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from penstock.errors import RecordError
 from penstock.kernels.framing import crc32c
-from penstock.kernels.library import Ints
+from penstock.kernels.library import Array, Ints
 
 SUFFIX = ".psidx"
 """Stands behind the name of the described file."""
@@ -57,7 +57,7 @@ class Index:
     samples: int = 0
     identity: Mapping[str, Any] = field(default_factory=dict)
     meta: Mapping[str, Any] = field(default_factory=dict)
-    columns: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    columns: Mapping[str, Array] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.columns["offsets"])
@@ -137,7 +137,7 @@ def decode(data: bytes | bytearray | memoryview, where: str) -> Index:
         raise _damaged(f"the index says that it has {total} bytes and has {len(view)}", where)
     if crc32c(view[_START:]) != body:
         raise _damaged("the check sum of the contents is wrong", where)
-    columns, start = dict[str, NDArray[Any]](), _START + num_text
+    columns, start = dict[str, Array](), _START + num_text
     try:
         record = json.loads(bytes(view[_START:start]))
         for name, dtype, length in record["columns"]:
@@ -213,8 +213,8 @@ class Indices:
     """
 
     starts: Ints
-    columns: Mapping[str, NDArray[Any]]
-    file_columns: Mapping[str, tuple[NDArray[Any], Ints]]
+    columns: Mapping[str, Array]
+    file_columns: Mapping[str, tuple[Array, Ints]]
     sizes: Ints
     crcs: NDArray[np.uint32]
     samples: NDArray[np.uint32]
@@ -229,7 +229,7 @@ class Indices:
         """Return what the format noted of a file."""
         return self.metas[int(self.meta_of[file])]
 
-    def columns_of_file(self, file: int) -> dict[str, NDArray[Any]]:
+    def columns_of_file(self, file: int) -> dict[str, Array]:
         """Return those columns of a file that are not one entry per record; empty ones are left out."""
         out = {}
         for name, (values, ends) in self.file_columns.items():
@@ -247,7 +247,7 @@ def joined(indices: Sequence[Index], names: Sequence[str]) -> Indices:
     """
     starts = np.zeros(len(indices) + 1, np.int64)
     np.cumsum([len(index) for index in indices], out=starts[1:])
-    columns: dict[str, NDArray[Any]] = {}
+    columns: dict[str, Array] = {}
     for key in indices[0].columns:
         if is_own_of_file(key):
             continue
@@ -273,7 +273,7 @@ def joined(indices: Sequence[Index], names: Sequence[str]) -> Indices:
     )
 
 
-def _file_columns(indices: Sequence[Index]) -> dict[str, tuple[NDArray[Any], Ints]]:
+def _file_columns(indices: Sequence[Index]) -> dict[str, tuple[Array, Ints]]:
     keys = {key: None for index in indices for key in index.columns if is_own_of_file(key)}
     out = {}
     for key in keys:
@@ -293,7 +293,7 @@ def catalogue_parts(indices: Indices, versions: Ints, kind: str, options: Mappin
         kind: of the format.
         options: of the format.
     """
-    columns: dict[str, NDArray[Any]] = dict(indices.columns)
+    columns: dict[str, Array] = dict(indices.columns)
     columns["file_starts"] = indices.starts
     columns |= {"file_sizes": indices.sizes, "file_versions": versions, "file_crcs": indices.crcs, "file_samples": indices.samples}
     columns["file_meta_of"] = indices.meta_of

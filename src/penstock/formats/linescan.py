@@ -91,8 +91,7 @@ _LAST_WHITE = max(_WHITE)
 _Lengths = NDArray[np.uint32] | Ints
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class Rules(NamedTuple):
     """The rules for records.
 
     Attributes:

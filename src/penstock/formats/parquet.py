@@ -5,8 +5,7 @@ from __future__ import annotations
 import zlib
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,8 +20,7 @@ _MIDDLE_BYTES = 32 << 10  # 15 us; the whole footer may be megabytes, and is loo
 MAX_FOOTER_BYTES = 512 << 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Footer:
+class Footer(NamedTuple):
     """The end of one file.
 
     Attributes:
@@ -159,8 +157,7 @@ _LARGE_BYTES = 1 << 30  # a column from here on is read in parts: pyarrow makes 
 _PART_BYTES = 256 << 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class Layout(NamedTuple):
     """The place of a row group in its file.
 
     Attributes:

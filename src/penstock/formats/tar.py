@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from penstock.errors import RecordError, SpecError
 from penstock.formats.compression import STREAM_FIX, FileWriter, PlainPart, Writable, compression_of_head
 from penstock.formats.values import integer_in, json_decoder, text_in
+from penstock.kernels.library import Ints, Uint8s
 from penstock.kernels.tar import (
     MAX_BYTES,
     MAX_EXTENDED,
@@ -49,7 +50,7 @@ _UNKNOWN = 1 << 62
 """The size of a file that is read as a stream, until it ends."""
 
 
-def find_samples(pieces: Iterator[NDArray[np.uint8]], size: int, name: str) -> dict[str, Any]:
+def find_samples(pieces: Iterator[Uint8s], size: int, name: str) -> dict[str, Any]:
     """Find the samples of one file.
 
     Args:
@@ -71,7 +72,7 @@ def find_samples(pieces: Iterator[NDArray[np.uint8]], size: int, name: str) -> d
     return scan.finish()
 
 
-def stream_samples(pieces: Iterator[NDArray[np.uint8]], name: str, check: Callable[[Mapping[str, Any]], None]) -> Iterator[PlainPart]:
+def stream_samples(pieces: Iterator[Uint8s], name: str, check: Callable[[Mapping[str, Any]], None]) -> Iterator[PlainPart]:
     """Find the samples of one file as `find_samples` does, and give them as they are found.
 
     Args:
@@ -112,10 +113,10 @@ class _Scan:
         self._tail = np.empty(0, np.uint8)  # bytes before `taken` that are needed once more
         self._head = b""
         self._ended = False
-        self._found: list[NDArray[np.int64]] = []
+        self._found: list[Ints] = []
         self._num_taken = 0
 
-    def take(self, piece: NDArray[np.uint8]) -> None:
+    def take(self, piece: Uint8s) -> None:
         """Go on with the next bytes."""
         self._head = (self._head + piece[:_HEAD_BYTES].tobytes())[:_HEAD_BYTES]
         base, data = self._taken - self._tail.size, piece
@@ -165,7 +166,7 @@ class _Scan:
         meta["first_odd"] = int(state[StatePlace.FIRST_ODD])
         return meta
 
-    def taken(self) -> NDArray[np.int64]:
+    def taken(self) -> Ints:
         """Return what was found since the last call, as `_collect` notes it."""
         found = self._found[self._num_taken :]
         self._num_taken = len(self._found)
@@ -194,7 +195,7 @@ class _Scan:
         )
         self._table.drop(num_rows)
 
-    def _check_zeros(self, data: NDArray[np.uint8], offset: int) -> None:
+    def _check_zeros(self, data: Uint8s, offset: int) -> None:
         """Refuse anything behind the end of the archive: what other readers would not see, or only they would."""
         if data.any():
             place = offset + int((data != 0).argmax())
@@ -205,7 +206,7 @@ class _Scan:
                 fix="if these are several archives in one file, take them apart (`tar --ignore-zeros`) and write one",
             )
 
-    def _check_keys(self, offsets: NDArray[np.int64], hashes: NDArray[np.int64]) -> None:
+    def _check_keys(self, offsets: Ints, hashes: Ints) -> None:
         """Refuse two samples of one key: parts of one that do not lie side by side, or a name that comes twice."""
         order = np.lexsort((offsets, hashes[:, 1], hashes[:, 0]))
         ordered = hashes[order]
@@ -251,9 +252,9 @@ def _field_of(name: bytes) -> str:
 
 
 def split_samples(
-    data: NDArray[np.uint8],
-    begins: NDArray[np.int64],
-    lengths: NDArray[np.int64],
+    data: Uint8s,
+    begins: Ints,
+    lengths: Ints,
     crcs: NDArray[np.uint32] | None,
     samples: list[TarSample],
     place: Callable[[int], tuple[str, int]],
@@ -293,7 +294,7 @@ def split_samples(
     return error
 
 
-def _append(data: NDArray[np.uint8], table: MemberTable, ends: NDArray[np.int64], samples: list[TarSample]) -> None:
+def _append(data: Uint8s, table: MemberTable, ends: Ints, samples: list[TarSample]) -> None:
     num_rows = int(ends[-1]) if ends.size else 0
     rows = table.rows[:num_rows, [MemberColumn.DATA, MemberColumn.SIZE, MemberColumn.NAME_END, MemberColumn.KEY_LENGTH]].tolist()
     letters = table.names[: rows[-1][2] if rows else 0].tobytes()

@@ -10,15 +10,15 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from penstock._contracts.element import is_masked
 from penstock._system.text import size_words
 from penstock.errors import PlanError, RecordError, SpecError
 from penstock.formats.compression import READ_BYTES, Compressor, Decompressed, FileWriter, Readable, Writable, check_compression, looks_like
 from penstock.kernels.framing import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, UNKNOWN, FrameStatus, crc32c, find_frame, masked, scan_frames
+from penstock.kernels.library import Array, Ints, Uint8s
 
-Record: TypeAlias = bytes | bytearray | memoryview | NDArray[Any]
+Record: TypeAlias = bytes | bytearray | memoryview | Array
 
 MAX_RECORD_BYTES: Final = 1 << 30
 """The most bytes of a record unless the user says otherwise."""
@@ -116,9 +116,9 @@ class RecordBlock(NamedTuple):
     offset: int
     """Where `data` begins in the decompressed file."""
     data: bytes
-    starts: NDArray[np.int64]
+    starts: Ints
     """Where each frame begins in `data`."""
-    lengths: NDArray[np.int64]
+    lengths: Ints
     """Whole lengths of the frames."""
 
     def records(self) -> Iterator[bytes]:
@@ -254,11 +254,11 @@ _CAPACITY = 1 << 16
 class FrameSpans(NamedTuple):
     """Frames of a file: header, data and check sums."""
 
-    offsets: NDArray[np.int64]
-    lengths: NDArray[np.int64]
+    offsets: Ints
+    lengths: Ints
 
 
-def scan_headers(pieces: Iterable[NDArray[np.uint8]], size: int, name: str, *, resync: bool = False) -> FrameSpans:
+def scan_headers(pieces: Iterable[Uint8s], size: int, name: str, *, resync: bool = False) -> FrameSpans:
     """Find the frames of a file. Of each, only the length and its check sum are looked at: data are checked when they are read.
 
     Args:
@@ -295,7 +295,7 @@ class _Headers:
         self._damaged_from = -1
         self._offsets, self._lengths = np.empty(_CAPACITY, np.int64), np.empty(_CAPACITY, np.int64)
 
-    def feed(self, data: NDArray[np.uint8], start: int) -> Iterator[FrameSpans]:
+    def feed(self, data: Uint8s, start: int) -> Iterator[FrameSpans]:
         """Go through the bytes of the file from `start` on, until it needs more."""
         while self.position < start + data.size:
             if self._damaged_from >= 0:

@@ -7,7 +7,8 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+
+from penstock.kernels.library import Array
 
 _ALWAYS_FITS = 65504.0
 """The largest float16: no float of at most this size is too large for any dtype."""
@@ -78,7 +79,7 @@ def number_in(text: str, dtype: np.dtype[Any]) -> Any:
     return dtype.type(whole)
 
 
-def numbers_into(texts: list[str], out: NDArray[Any]) -> bool:
+def numbers_into(texts: list[str], out: Array) -> bool:
     """Write what `number_in` gives for each text into `out`; False where one of them needs a closer look, or is no number."""
     joined = "".join(texts)
     if "_" in joined or not joined.isascii():

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock import kernels
+from penstock._contracts.arguments import is_whole
 from penstock._contracts.transform import Scratch
 from penstock.errors import PlanError, SpecError
-from penstock.image.operator import ImageOperator, as_size, check_image, hand_over, is_block, is_whole, names, place, run_now
-
-_UINT8 = np.dtype(np.uint8)
+from penstock.image.operator import ImageOperator, as_called, as_size, check_image, hand_over, is_block, names, place
+from penstock.kernels.library import UINT8_DTYPE, Array
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +25,7 @@ class CenterCrop(ImageOperator):
 
     size: tuple[int, int]
 
-    def apply(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: NDArray[Any] | None) -> NDArray[Any]:
+    def apply(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: Array | None) -> Array:
         """Cut one image.
 
         Raises:
@@ -53,7 +53,7 @@ class RandomCrop(ImageOperator):
         """Return 2: top, left."""
         return 2
 
-    def apply(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: NDArray[Any] | None) -> NDArray[Any]:
+    def apply(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: Array | None) -> Array:
         """Cut one image; a window that lies inside is a view.
 
         Raises:
@@ -73,9 +73,7 @@ class RandomCrop(ImageOperator):
         target[max(-top, 0) : max(-top, 0) + part.shape[0], max(-left, 0) : max(-left, 0) + part.shape[1]] = part
         return target
 
-    def apply_block(
-        self, values: NDArray[Any], draws: NDArray[np.float64], scratch: Scratch | None, out: NDArray[Any] | None
-    ) -> NDArray[Any] | None:
+    def apply_block(self, values: Array, draws: NDArray[np.float64], scratch: Scratch | None, out: Array | None) -> Array | None:
         """Cut one window out of each of `values` (n, height, width, channels), uint8 and contiguous; None for others.
 
         Raises:
@@ -88,7 +86,7 @@ class RandomCrop(ImageOperator):
         _check_room(self, rows + 2 * self.padding, columns + 2 * self.padding, self.size)
         tops = (draws[:, 0] * (rows + 2 * self.padding - height + 1)).astype(np.int64) - self.padding
         lefts = (draws[:, 1] * (columns + 2 * self.padding - width + 1)).astype(np.int64) - self.padding
-        target = place(self.tag + " block", (num_images, height, width, num_channels), _UINT8, values, scratch, out)
+        target = place(self.tag + " block", (num_images, height, width, num_channels), UINT8_DTYPE, values, scratch, out)
         kernels.crop_images(values, tops, lefts, np.zeros(num_images, np.uint8), self.fill, target)
         return target
 
@@ -125,7 +123,7 @@ def center_crop(field: str | NDArray[Any], size: int | Sequence[int], *, out: st
         SpecError: (on an array) not an image, or smaller than `size`.
     """
     operator = CenterCrop(**names(field, out), size=as_size(size, "center_crop"))
-    return operator if isinstance(field, str) else run_now(operator, field)
+    return as_called(operator, field)
 
 
 @overload
@@ -169,4 +167,4 @@ def random_crop(
                 fix="give a whole number of at least 0" + ("" if highest is None else f" and at most {highest}"),
             )
     operator = RandomCrop(**names(field, out), size=as_size(size, "random_crop"), padding=padding, fill=fill)
-    return operator if isinstance(field, str) else run_now(operator, field, rng)
+    return as_called(operator, field, rng)

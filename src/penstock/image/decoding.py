@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock import kernels
+from penstock._contracts.arguments import is_whole
 from penstock._contracts.transform import FusedTransform, Scratch, Transform
 from penstock.errors import DecodeError, PlanError, SpecError
 from penstock.image import jpeg
@@ -32,19 +33,18 @@ from penstock.image.normalizing import Normalize
 from penstock.image.operator import (
     BEFORE_BATCH,
     ImageOperator,
+    as_called,
     by_opencv,
     hand_over,
     imdecode,
-    is_whole,
     load_cv2,
     load_simplejpeg,
     names,
     place,
-    run_now,
 )
 from penstock.image.resizing import INTERPOLATIONS, Box, RandomResizedCrop, Resize
+from penstock.kernels.library import FLOAT32_DTYPE, UINT8_DTYPE, Array, Uint8s
 
-_UINT8, _FLOAT32 = np.dtype(np.uint8), np.dtype(np.float32)
 _WITHOUT_SIMPLEJPEG = (
     'simplejpeg is not installed: OpenCV decodes each JPEG twice, to find missing pixels. pip install "penstock[image]" makes it faster'
 )
@@ -62,7 +62,7 @@ class Decoder(Transform, Protocol):
     def usual(self, value: Any) -> Header | None:
         """Return the header of the usual image, which `upper_rows` takes; None for every other, which `apply` looks at."""
 
-    def upper_rows(self, value: Any, header: Header, num_rows: int, scratch: Scratch) -> NDArray[np.uint8]:
+    def upper_rows(self, value: Any, header: Header, num_rows: int, scratch: Scratch) -> Uint8s:
         """Decode at least the first `num_rows` rows of it into scratch."""
 
 
@@ -83,7 +83,7 @@ class FusedImage:
     out_field: str
     num_draws: int
 
-    def apply(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: NDArray[Any] | None) -> NDArray[Any]:
+    def apply(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: Array | None) -> Array:
         """Do all steps on one image.
 
         Raises:
@@ -98,20 +98,20 @@ class FusedImage:
         """Return what does a block of images."""
         return FusedWriter(self)
 
-    def resized(self, value: Any, header: Header, box: Box, scratch: Scratch, target: NDArray[np.uint8] | None) -> NDArray[np.uint8]:
+    def resized(self, value: Any, header: Header, box: Box, scratch: Scratch, target: Uint8s | None) -> Uint8s:
         """Return the part `box` of a usual image in its new size: in `target`, or as a view in scratch where that is None."""
         top, left, rows, columns, size = box
         view = self.decode.upper_rows(value, header, top + rows, scratch)[top : top + rows, left : left + columns]
         if (rows, columns) != size:
             if target is None:
-                target = scratch.take("fused small", (*size, 3), _UINT8)
+                target = scratch.take("fused small", (*size, 3), UINT8_DTYPE)
             view = load_cv2().resize(view, (size[1], size[0]), dst=target, interpolation=INTERPOLATIONS[self.crop.interpolation])
         if target is None or view is target:
             return view
         np.copyto(target, view.reshape(target.shape))  # of the right size already, or OpenCV has refused a dst without telling
         return target
 
-    def one_by_one(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: NDArray[Any] | None) -> NDArray[Any]:
+    def one_by_one(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: Array | None) -> Array:
         """Do the steps one after the other."""
         used = 0
         for part in self.parts:
@@ -124,16 +124,14 @@ class FusedImage:
 class FusedWriter:
     """Does the images of a block; what is left to do on small ones, to mirror and normalise, it does for several with one call."""
 
-    __slots__ = ("_first", "_flips", "_of", "_outs", "_smalls")
-
     def __init__(self, of: FusedImage) -> None:
         self._of = of
         self._first = of.normalize is not None and of.normalize.layout == "CHW"
         self._smalls = np.empty((0, 0, 0, 3), np.uint8)
         self._flips: list[bool] = []
-        self._outs: list[NDArray[Any]] = []
+        self._outs: list[Array] = []
 
-    def apply(self, value: Any, draws: Sequence[float], scratch: Scratch, out: NDArray[Any] | None) -> NDArray[Any]:
+    def apply(self, value: Any, draws: Sequence[float], scratch: Scratch, out: Array | None) -> Array:
         """Do all steps on one image, but for what `finish` does.
 
         Raises:
@@ -147,7 +145,7 @@ class FusedWriter:
         height, width = box[4]
         flipped = of.flip is not None and draws[of.crop.num_draws] < of.flip.probability
         shape = (3, height, width) if self._first else (height, width, 3)
-        dtype = _UINT8 if normalize is None else _FLOAT32
+        dtype = UINT8_DTYPE if normalize is None else FLOAT32_DTYPE
         if out is not None and (out.shape != shape or out.dtype != dtype):
             self.finish()  # the image by itself takes the place of one that is not written yet
             return of.apply(value, draws, scratch, None).copy()
@@ -155,7 +153,7 @@ class FusedWriter:
             return of.resized(value, header, box, scratch, out)
         if self._smalls.shape[1:3] != box[4]:
             self.finish()
-            self._smalls = scratch.take("fused smalls", (max(1, _SMALL_BYTES // (3 * height * width)), height, width, 3), _UINT8)
+            self._smalls = scratch.take("fused smalls", (max(1, _SMALL_BYTES // (3 * height * width)), height, width, 3), UINT8_DTYPE)
         of.resized(value, header, box, scratch, self._smalls[len(self._outs)])
         target = scratch.take("fused", shape, dtype) if out is None else out
         self._outs.append(target)
@@ -230,7 +228,7 @@ class Decode(ImageOperator):
         modules = (load_cv2(),) if by_opencv() else (load_simplejpeg(), load_cv2())
         return ", ".join(f"{module.__name__} {module.__version__}" for module in modules)
 
-    def apply(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: NDArray[Any] | None) -> NDArray[Any]:
+    def apply(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: Array | None) -> Array:
         """Decode one image; a JPEG that needs no turning goes straight into `out` or scratch.
 
         Raises:
@@ -277,7 +275,7 @@ class Decode(ImageOperator):
         usual = header.kind == "JPEG" and header.orientation == 1 and header.channels != 4
         return header if usual and header.height * header.width <= self.max_pixels else None
 
-    def upper_rows(self, value: bytes | memoryview, header: Header, num_rows: int, scratch: Scratch) -> NDArray[np.uint8]:
+    def upper_rows(self, value: bytes | memoryview, header: Header, num_rows: int, scratch: Scratch) -> Uint8s:
         """Decode the first `num_rows` rows or more of a usual image, whose header this is, into scratch.
 
         Raises:
@@ -286,10 +284,10 @@ class Decode(ImageOperator):
         rows = upper_rows(value, header, num_rows, scratch, self.tag) if self.crop_only and not by_opencv() else None
         return self._jpeg(value, header, scratch, None) if rows is None else rows
 
-    def _jpeg(self, data: bytes | memoryview, header: Header, scratch: Scratch | None, out: NDArray[Any] | None) -> NDArray[Any]:
+    def _jpeg(self, data: bytes | memoryview, header: Header, scratch: Scratch | None, out: Array | None) -> Array:
         num_channels = 4 if header.channels == 4 else 3 if self.mode == "RGB" else 1
         direct = header.orientation == 1 and num_channels != 4
-        buffer = place(self.tag, (header.height, header.width, num_channels), _UINT8, None, scratch, out if direct else None)
+        buffer = place(self.tag, (header.height, header.width, num_channels), UINT8_DTYPE, None, scratch, out if direct else None)
         space = "CMYK" if num_channels == 4 else self.mode
         pixels = jpeg.take(data, buffer, space, None, self.place_name()) if by_opencv() else buffer
         try:
@@ -306,7 +304,7 @@ class Decode(ImageOperator):
             pixels = _luma(pixels)
         return hand_over(orient(pixels, header.orientation), scratch, out)
 
-    def _jpeg_again(self, data: bytes | memoryview, space: str, buffer: NDArray[np.uint8], error: ValueError) -> NDArray[np.uint8]:
+    def _jpeg_again(self, data: bytes | memoryview, space: str, buffer: Uint8s, error: ValueError) -> Uint8s:
         pixels = jpeg.take(data, buffer, space, error, self.place_name())
         if pixels is buffer:
             num = self.odd.num = self.odd.num + 1  # without a lock: two threads may count the same, and none leaves a number out
@@ -315,7 +313,7 @@ class Decode(ImageOperator):
                 warnings.warn(text, RuntimeWarning, stacklevel=2)
         return pixels
 
-    def _other(self, data: bytes | memoryview, header: Header, scratch: Scratch | None, out: NDArray[Any] | None) -> NDArray[Any]:
+    def _other(self, data: bytes | memoryview, header: Header, scratch: Scratch | None, out: Array | None) -> Array:
         orientation = verify_png(data, header, self.place_name()) if header.kind == "PNG" else header.orientation
         cv2, stored = load_cv2(), header.kind not in ("PNG", "WebP")
         if header.kind == "GIF":
@@ -332,7 +330,7 @@ class Decode(ImageOperator):
             return value
         if isinstance(value, (bytearray, memoryview)):
             return memoryview(value).cast("B")
-        if isinstance(value, np.ndarray) and value.dtype == _UINT8 and value.ndim == 1:
+        if isinstance(value, np.ndarray) and value.dtype == UINT8_DTYPE and value.ndim == 1:
             return np.ascontiguousarray(value).data
         got = f"{value.dtype.name}{list(value.shape)}" if isinstance(value, np.ndarray) else type(value).__name__
         is_batch = isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and value.dtype == object)
@@ -385,10 +383,10 @@ def decode(
     if by_opencv():
         warnings.warn(_WITHOUT_SIMPLEJPEG, RuntimeWarning, stacklevel=2)
     operator = Decode(**names(field, out), mode=mode, max_pixels=max_pixels, crop_only=crop_only)
-    return operator if isinstance(field, str) else run_now(operator, field)
+    return as_called(operator, field)
 
 
-def _cmyk_to_rgb(cmyk: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def _cmyk_to_rgb(cmyk: Uint8s) -> Uint8s:
     """Convert as Adobe writes it, which is inverted (255 = no ink): red = cyan * black / 255, and so on."""
     product = cmyk[..., :3].astype(np.uint16)
     product *= cmyk[..., 3:]
@@ -401,16 +399,16 @@ _OPAQUE = re.compile(rb"!\xf9\x04.", re.DOTALL)
 """What says, before a picture of a GIF, whether one of its colours is transparent, in the lowest bit: OpenCV gives another for it."""
 
 
-def _stored(pixels: NDArray[Any]) -> NDArray[np.uint8]:
+def _stored(pixels: Array) -> Uint8s:
     """Return what OpenCV read unchanged as RGB, without alpha."""
     if pixels.dtype == np.uint16:
         pixels = (pixels >> 8).astype(np.uint8)
     return pixels[..., None].repeat(3, 2) if pixels.ndim == 2 else pixels[..., 2::-1]
 
 
-def _luma(rgb: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def _luma(rgb: Uint8s) -> Uint8s:
     cv2 = load_cv2()
-    gray: NDArray[np.uint8] = cv2.cvtColor(rgb, cv2.COLOR_RGB2GRAY)
+    gray: Uint8s = cv2.cvtColor(rgb, cv2.COLOR_RGB2GRAY)
     return gray.reshape(*gray.shape[:2], 1)
 
 
@@ -420,7 +418,7 @@ _WORTH_IT = 16  # rows that are left out; fewer are not worth the copy of the fi
 _LEFT_OVER = re.compile(r"extraneous bytes before marker 0xd[0-79]$")
 
 
-def upper_rows(data: bytes | memoryview, header: Header, num_rows: int, scratch: Scratch, tag: str) -> NDArray[np.uint8] | None:
+def upper_rows(data: bytes | memoryview, header: Header, num_rows: int, scratch: Scratch, tag: str) -> Uint8s | None:
     """Return the first rows of a JPEG, RGB, at least `num_rows` of them, in scratch; None where the whole image has to be decoded.
 
     That is also so when the decoder complains of anything but the bytes left over: the whole image then shows what is wrong with it.
@@ -431,7 +429,7 @@ def upper_rows(data: bytes | memoryview, header: Header, num_rows: int, scratch:
     copy = scratch.take(f"{tag} upper part", (len(data),), np.uint8).data
     copy[:] = data
     copy[header.height_at], copy[header.height_at + 1] = divmod(wanted, 256)
-    pixels: NDArray[np.uint8] = scratch.take(tag, (wanted, header.width, 3), np.uint8)
+    pixels: Uint8s = scratch.take(tag, (wanted, header.width, 3), np.uint8)
     try:
         load_simplejpeg().decode_jpeg(copy, "RGB", buffer=pixels, strict=True)
     except ValueError as error:

@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 from penstock import kernels
 from penstock._contracts.transform import Scratch
 from penstock.errors import PlanError
-from penstock.image.operator import ImageOperator, check_image, hand_over, is_block, names, place, run_now
-
-_UINT8 = np.dtype(np.uint8)
+from penstock.image.operator import ImageOperator, as_called, check_image, hand_over, is_block, names, place
+from penstock.kernels.library import UINT8_DTYPE, Array
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +32,7 @@ class RandomFlip(ImageOperator):
         """Return 1."""
         return 1
 
-    def apply(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: NDArray[Any] | None) -> NDArray[Any]:
+    def apply(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: Array | None) -> Array:
         """Mirror one image, or not; with scratch and without `out` as a view.
 
         Raises:
@@ -42,13 +41,11 @@ class RandomFlip(ImageOperator):
         check_image(self, value)
         return hand_over(value[:, ::-1] if draws[0] < self.probability else value, scratch, out)
 
-    def apply_block(
-        self, values: NDArray[Any], draws: NDArray[np.float64], scratch: Scratch | None, out: NDArray[Any] | None
-    ) -> NDArray[Any] | None:
+    def apply_block(self, values: Array, draws: NDArray[np.float64], scratch: Scratch | None, out: Array | None) -> Array | None:
         """Mirror some of `values` (n, height, width, channels), uint8 and contiguous; None for others."""
         if not is_block(values):
             return None
-        target = place(self.tag + " block", values.shape, _UINT8, values, scratch, out)
+        target = place(self.tag + " block", values.shape, UINT8_DTYPE, values, scratch, out)
         zeros = np.zeros(len(values), np.int64)
         kernels.crop_images(values, zeros, zeros, (draws[:, 0] < self.probability).view(np.uint8), 0, target)
         return target
@@ -80,4 +77,4 @@ def random_flip(
     if not 0 <= probability <= 1:
         raise PlanError(f"probability={probability!r} is not in 0..1", where="image.random_flip", fix="give a number from 0 to 1")
     operator = RandomFlip(**names(field, out), probability=float(probability))
-    return operator if isinstance(field, str) else run_now(operator, field, rng)
+    return as_called(operator, field, rng)

@@ -8,12 +8,12 @@ from __future__ import annotations
 import re
 import struct
 import zlib
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from penstock.errors import DecodeError
+from penstock.kernels.library import Array
 
 _ORIENTATION = 0x0112
 _TIFF_ORDERS = {b"II*\0": "<", b"MM\0*": ">"}
@@ -52,7 +52,7 @@ def _read_tags(tiff: Data) -> dict[int, int]:
     return tags
 
 
-def orient(pixels: NDArray[Any], orientation: int) -> NDArray[Any]:
+def orient(pixels: Array, orientation: int) -> Array:
     """Return a view of `pixels` (height, width, channels) as it is meant to be seen; 5 to 8 swap height and width."""
     if orientation >= 5:
         pixels = pixels.transpose(1, 0, 2)

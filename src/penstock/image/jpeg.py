@@ -21,10 +21,10 @@ import re
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from penstock.image.header import FRAMES, Data, damaged
 from penstock.image.operator import imdecode, load_cv2, load_simplejpeg
+from penstock.kernels.library import Uint8s
 
 _MARKER = re.compile(rb"\xff[\x02-\xcf\xd8-\xfe]")
 _BEHIND_SCAN = re.compile(rb"\xff[\x01-\xcf\xd8-\xfe]")
@@ -34,7 +34,7 @@ _ARITHMETIC = (0xC9, 0xCA)  # such a code may go on behind its data; libjpeg doe
 _FILLER = bytes(254 - number * 89 % 254 for number in range(64))  # it begins with ones: libjpeg takes zeros for what is missing
 
 
-def take(data: Data, buffer: NDArray[np.uint8], space: str, complaint: ValueError | None, where: str) -> NDArray[np.uint8]:
+def take(data: Data, buffer: Uint8s, space: str, complaint: ValueError | None, where: str) -> Uint8s:
     """Return the pixels of what TurboJPEG did not decode without a complaint.
 
     Args:

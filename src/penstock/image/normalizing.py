@@ -13,11 +13,10 @@ from numpy.typing import NDArray
 from penstock import kernels
 from penstock._contracts.transform import Scratch
 from penstock.errors import PlanError, SpecError
-from penstock.image.operator import ImageOperator, check_image, hand_over, is_block, names, place, run_now
+from penstock.image.operator import ImageOperator, as_called, check_image, hand_over, is_block, names, place
+from penstock.kernels.library import FLOAT32_DTYPE, UINT8_DTYPE, Array
 
 Layout = Literal["CHW", "HWC"]
-
-_UINT8, _FLOAT32 = np.dtype(np.uint8), np.dtype(np.float32)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,23 +41,21 @@ class Normalize(ImageOperator):
         object.__setattr__(self, "scale", (1 / (255 * std)).astype(np.float32))
         object.__setattr__(self, "bias", (-mean / std).astype(np.float32))
 
-    def apply(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: NDArray[Any] | None) -> NDArray[Any]:
+    def apply(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: Array | None) -> Array:
         """Normalise one image, straight into `out` when it fits.
 
         Raises:
             SpecError: `value` is not a uint8 image with as many channels as there are means.
         """
-        check_image(self, value, (_UINT8,))
+        check_image(self, value, (UINT8_DTYPE,))
         height, width, num_channels = value.shape
         self._check_channels(num_channels)
         first = self.layout == "CHW"
-        target = place(self.tag, (num_channels, height, width) if first else value.shape, _FLOAT32, value, scratch, out)
+        target = place(self.tag, (num_channels, height, width) if first else value.shape, FLOAT32_DTYPE, value, scratch, out)
         kernels.normalize(value[None], self.scale, self.bias, target[None], first)
         return target
 
-    def apply_block(
-        self, values: NDArray[Any], draws: NDArray[np.float64], scratch: Scratch | None, out: NDArray[Any] | None
-    ) -> NDArray[Any] | None:
+    def apply_block(self, values: Array, draws: NDArray[np.float64], scratch: Scratch | None, out: Array | None) -> Array | None:
         """Normalise `values` (n, height, width, channels), uint8; None for others.
 
         Raises:
@@ -70,7 +67,7 @@ class Normalize(ImageOperator):
         self._check_channels(num_channels)
         first = self.layout == "CHW"
         shape = (num_images, num_channels, height, width) if first else values.shape
-        target = place(self.tag + " block", shape, _FLOAT32, values, scratch, out)
+        target = place(self.tag + " block", shape, FLOAT32_DTYPE, values, scratch, out)
         kernels.normalize(values, self.scale, self.bias, target, first)
         return target
 
@@ -91,7 +88,7 @@ class ToLayout(ImageOperator):
 
     layout: Layout
 
-    def apply(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: NDArray[Any] | None) -> NDArray[Any]:
+    def apply(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: Array | None) -> Array:
         """Lay out one image.
 
         Raises:
@@ -154,7 +151,7 @@ def normalize(
             fix=f"divide numbers on the 0..255 scale by 255: mean={scaled[0]!r}, std={scaled[1]!r}",
         )
     operator = Normalize(**names(field, out), mean=means, std=stds, layout=_checked(layout, "normalize"))
-    return operator if isinstance(field, str) else run_now(operator, field)
+    return as_called(operator, field)
 
 
 @overload
@@ -178,7 +175,7 @@ def to_layout(field: str | NDArray[Any], layout: Layout = "CHW", *, out: str | N
         SpecError: (on an array) not an image.
     """
     operator = ToLayout(**names(field, out), layout=_checked(layout, "to_layout"))
-    return operator if isinstance(field, str) else run_now(operator, field)
+    return as_called(operator, field)
 
 
 def _checked(layout: Layout, operator: str) -> Layout:

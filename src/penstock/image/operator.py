@@ -9,15 +9,16 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from penstock import kernels
+from penstock._contracts.arguments import is_whole
 from penstock._contracts.element import is_masked
 from penstock._contracts.transform import Scratch, Transform
 from penstock.errors import MissingExtra, PlanError, SpecError
+from penstock.kernels.library import UINT8_DTYPE, Array, DType
 
 BEFORE_BATCH = "put this map before batch(): image operators take one image at a time"
 
@@ -47,7 +48,7 @@ class ImageOperator(ABC):
         return 0
 
     @abstractmethod
-    def apply(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: NDArray[Any] | None) -> NDArray[Any]:
+    def apply(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: Array | None) -> Array:
         """Compute the field's new value as `Transform.apply` says."""
 
     def __call__(self, element: Mapping[str, Any], rng: np.random.Generator | None = None) -> dict[str, Any]:
@@ -138,9 +139,12 @@ def names(value: object, out: str | None) -> dict[str, str]:
     return {"field": value, "out_field": value if out is None else out}
 
 
-def run_now(operator: ImageOperator, value: Any, rng: np.random.Generator | None = None) -> NDArray[Any]:
-    """Return what `operator` makes of `value`, in a new array."""
-    return operator.apply(value, operator.draw(rng), None, None)
+_Operator = TypeVar("_Operator", bound=ImageOperator)
+
+
+def as_called(operator: _Operator, field: object, rng: np.random.Generator | None = None) -> _Operator | Array:
+    """Return the operator for the name of a field, and for an array what the operator makes of it, in a new array."""
+    return operator if isinstance(field, str) else operator.apply(field, operator.draw(rng), None, None)
 
 
 def as_size(size: int | Sequence[int], operator: str) -> tuple[int, int]:
@@ -159,12 +163,7 @@ def as_size(size: int | Sequence[int], operator: str) -> tuple[int, int]:
     return int(pair[0]), int(pair[1])
 
 
-def is_whole(number: object, least: int) -> bool:
-    """Tell whether `number` is an integer (not a bool) of at least `least`."""
-    return isinstance(number, (int, np.integer)) and not isinstance(number, bool) and bool(number >= least)
-
-
-def check_image(operator: ImageOperator, value: Any, dtypes: tuple[np.dtype[Any], ...] | None = None) -> None:
+def check_image(operator: ImageOperator, value: Any, dtypes: tuple[DType, ...] | None = None) -> None:
     """Let `value` pass when it is an array (height, width, channels), not empty nor masked, of one of `dtypes` (None: of any).
 
     Raises:
@@ -210,15 +209,13 @@ def is_channels_first(shape: tuple[int, ...]) -> bool:
     return len(shape) == 3 and shape[0] in _CHANNELS and min(shape[1:]) > max(_CHANNELS)
 
 
-def is_block(values: NDArray[Any]) -> bool:
+def is_block(values: Array) -> bool:
     """Tell whether these are uint8 images (n, height, width, channels), one behind the other in memory."""
-    good = values.dtype == _UINT8 and values.ndim == 4 and values.size and values.flags.c_contiguous
+    good = values.dtype == UINT8_DTYPE and values.ndim == 4 and values.size and values.flags.c_contiguous
     return bool(good) and not is_channels_first(values.shape[1:])
 
 
-def place(
-    tag: str, shape: tuple[int, ...], dtype: np.dtype[Any], value: NDArray[Any] | None, scratch: Scratch | None, out: NDArray[Any] | None
-) -> NDArray[Any]:
+def place(tag: str, shape: tuple[int, ...], dtype: DType, value: Array | None, scratch: Scratch | None, out: Array | None) -> Array:
     """Return the array that a result goes to: `out` when it fits, else scratch that `value` does not live in, else a new array."""
     if out is not None:
         return out if out.shape == shape and out.dtype == dtype else np.empty(shape, dtype)
@@ -230,13 +227,13 @@ def place(
     return buffer
 
 
-def hand_over(view: NDArray[Any], scratch: Scratch | None, out: NDArray[Any] | None) -> NDArray[Any]:
+def hand_over(view: Array, scratch: Scratch | None, out: Array | None) -> Array:
     """Return `view`, a part of the input or of scratch: as it is when the caller lends scratch, else copied, to `out` when it fits."""
     if out is None:
         return view if scratch is not None else view.copy()
     if out.shape != view.shape or out.dtype != view.dtype:
         return view.copy()
-    if view.dtype == _UINT8:
+    if view.dtype == UINT8_DTYPE:
         kernels.copy_images(view[None], out[None])
     else:
         np.copyto(out, view)
@@ -294,6 +291,3 @@ def _load(module: str, title: str) -> ModuleType:
         return import_module(module)
     except ImportError as error:
         raise MissingExtra(f"{title} cannot be imported: {error}", where="penstock.image", fix='pip install "penstock[image]"') from error
-
-
-_UINT8 = np.dtype(np.uint8)

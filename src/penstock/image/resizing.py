@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from penstock._contracts.arguments import listed, real_number
 from penstock._contracts.transform import Scratch
 from penstock.errors import PlanError
-from penstock.image.operator import ImageOperator, as_size, check_image, hand_over, load_cv2, names, place, run_now
+from penstock.image.operator import ImageOperator, as_called, as_size, check_image, hand_over, load_cv2, names, place
+from penstock.kernels.library import Array
 
 Interpolation = Literal["linear", "area", "nearest", "cubic"]
 
@@ -41,7 +42,7 @@ class Resize(ImageOperator):
     size: int | tuple[int, int]
     interpolation: Interpolation
 
-    def apply(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: NDArray[Any] | None) -> NDArray[Any]:
+    def apply(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: Array | None) -> Array:
         """Resize one image.
 
         Raises:
@@ -74,7 +75,7 @@ class RandomResizedCrop(ImageOperator):
         """Return 22: top, left, then area and ratio of each of ten tries."""
         return 2 + 2 * _TRIES
 
-    def apply(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: NDArray[Any] | None) -> NDArray[Any]:
+    def apply(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: Array | None) -> Array:
         """Cut and resize one image; the box is a view, so only the resize touches pixels.
 
         Raises:
@@ -117,12 +118,12 @@ def crop_box(
 
 def _resized(
     operator: Resize | RandomResizedCrop,
-    value: NDArray[Any],
-    view: NDArray[Any],
+    value: Array,
+    view: Array,
     size: tuple[int, int],
     scratch: Scratch | None,
-    out: NDArray[Any] | None,
-) -> NDArray[Any]:
+    out: Array | None,
+) -> Array:
     height, width, num_channels = view.shape
     if (height, width) == size:
         return hand_over(view, scratch, out)
@@ -163,7 +164,7 @@ def resize(
     load_cv2()
     wanted = pair if isinstance(size, Sequence) else pair[0]
     operator = Resize(**names(field, out), size=wanted, interpolation=interpolation)
-    return operator if isinstance(field, str) else run_now(operator, field)
+    return as_called(operator, field)
 
 
 @overload
@@ -225,7 +226,7 @@ def random_resized_crop(
         ratio=_range(ratio, "ratio", math.inf),
         interpolation=interpolation,
     )
-    return operator if isinstance(field, str) else run_now(operator, field, rng)
+    return as_called(operator, field, rng)
 
 
 def _check_interpolation(interpolation: str, operator: str) -> None:

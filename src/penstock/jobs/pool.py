@@ -10,7 +10,6 @@ import heapq
 import signal
 import threading
 import time
-import warnings
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -18,7 +17,7 @@ from typing import Any
 from penstock._contracts.event import clocks, times_since
 from penstock._engine.error_policy import is_interrupt
 from penstock._system.failing import add_note
-from penstock._system.frames import call_and_place, level_of_caller, where_stand
+from penstock._system.frames import call_and_place, warn, where_stand
 from penstock._workers.child import Child
 from penstock._workers.failure import fit_to_raise
 from penstock.errors import WorkerDied
@@ -213,11 +212,9 @@ class _Pool:
         more = f" and {len(words) - _MOST_NAMED} more" if len(words) > _MOST_NAMED else ""
         remedy = "look at that line" if self._processes is None else 'find its line with executor="threads", where this warning names it'
         call, place = call_and_place()
-        warnings.warn(
+        warn(
             f"no job of {call}() at {place} has ended for {lasted_s:.0f} s; in work: {'; '.join(words[:_MOST_NAMED])}{more}: "
-            f"give what the job waits for a time limit, or {remedy}",
-            RuntimeWarning,
-            stacklevel=level_of_caller(),
+            f"give what the job waits for a time limit, or {remedy}"
         )
 
     def _place(self, number: int) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from penstock._contracts.element import bytes_of
-from penstock._contracts.event import BlockDone, ElementLost, ElementRetried, Listener, Notice, Times
+from penstock._contracts.event import BlockDone, ElementLost, ElementRetried, Listener, Times, noted
 from penstock._contracts.policy import Policy, Retry, Skip, decide
 from penstock._system.failing import add_note, attempt, words_of
 from penstock.errors import StopRaised, TooManySkipped, WorkerDied
@@ -142,7 +142,7 @@ class Results:
     def notice(self, kind: str, text: str) -> None:
         """Announce something that is of no job."""
         if self._listener is not None:
-            self._listener(Notice(time.perf_counter_ns(), kind, text))
+            self._listener(noted(kind, text))
 
     def _finish(self, job: int, value: Any) -> None:
         if self._done is not None:

@@ -10,13 +10,26 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Sequence
 from operator import index
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import SpecError
-from penstock.kernels.library import Ints, Uint8s, block, chosen, integer, place, require, require_out, require_shape
+from penstock.kernels.library import (
+    FLOAT32_DTYPE,
+    INT64_DTYPE,
+    UINT8_DTYPE,
+    Array,
+    Ints,
+    Uint8s,
+    block,
+    chosen,
+    integer,
+    place,
+    require,
+    require_out,
+    require_shape,
+)
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float32]
@@ -214,7 +227,7 @@ def copy_images_twin(values: Uint8s, out: Uint8s) -> None:
 
 
 def write_images_twin(
-    values: Uint8s, flips: Bools, scale: Floats | None, bias: Floats | None, channels_first: bool, outs: Sequence[NDArray[Any]]
+    values: Uint8s, flips: Bools, scale: Floats | None, bias: Floats | None, channels_first: bool, outs: Sequence[Array]
 ) -> None:
     """Mirror and normalise, or copy, one image after the other."""
     for value, flip, out in zip(values, flips, outs, strict=True):
@@ -368,8 +381,8 @@ def best_fit_twin(sizes: Ints, capacity: int, out: Ints) -> int:
     return -1
 
 
-_UINT8, _INT64, _UINT64 = np.dtype(np.uint8), np.dtype(np.int64), np.dtype(np.uint64)
-_FLOAT32, _BOOL = np.dtype(np.float32), np.dtype(np.bool_)
+_UINT64 = np.dtype(np.uint64)
+_BOOL = np.dtype(np.bool_)
 _LIMIT = 1 << 63
 _FIT_LIMIT = 1 << 24  # the C function sorts by two digits of 12 bits
 _MASK64 = (1 << 64) - 1
@@ -391,7 +404,7 @@ def permute(positions: Ints, num_elements: int, key: int) -> Ints:
     Raises:
         SpecError: wrong dtype or shape, num_elements or key out of range, or a position outside 0..num_elements-1.
     """
-    positions = block("permute", "positions", positions, _INT64)
+    positions = block("permute", "positions", positions, INT64_DTYPE)
     num_elements = integer("permute", "num_elements", num_elements, 1, _LIMIT)
     key = integer("permute", "key", key, 0, _MASK64)
     out = np.empty(positions.shape[0], np.int64)
@@ -425,9 +438,9 @@ def philox_uniform(key0: int, key1: int, epochs: Ints, indices: Ints, lanes: NDA
     Raises:
         SpecError: wrong dtypes, lengths that differ, or a number out of range.
     """
-    epochs = block("philox_uniform", "epochs", epochs, _INT64)
+    epochs = block("philox_uniform", "epochs", epochs, INT64_DTYPE)
     length = epochs.shape[0]
-    indices = block("philox_uniform", "indices", indices, _INT64, length)
+    indices = block("philox_uniform", "indices", indices, INT64_DTYPE, length)
     lanes = block("philox_uniform", "lanes", lanes, _UINT64, length)
     key0 = integer("philox_uniform", "key0", key0, 0, _MASK64)
     key1 = integer("philox_uniform", "key1", key1, 0, _MASK64)
@@ -452,18 +465,18 @@ def normalize(values: Uint8s, scale: Floats, bias: Floats, out: Floats, channels
     Raises:
         SpecError: an array of another dtype, shape or layout.
     """
-    require("normalize", "values", values, _UINT8, 4)
+    require("normalize", "values", values, UINT8_DTYPE, 4)
     length, height, width, channels = values.shape
     integer("normalize", "number of channels of values", channels, 1, 4)
-    scale = block("normalize", "scale", scale, _FLOAT32, channels)
-    bias = block("normalize", "bias", bias, _FLOAT32, channels)
+    scale = block("normalize", "scale", scale, FLOAT32_DTYPE, channels)
+    bias = block("normalize", "bias", bias, FLOAT32_DTYPE, channels)
     shape = (length, channels, height, width) if channels_first else (length, height, width, channels)
-    require_out("normalize", out, _FLOAT32, shape, values)
+    require_out("normalize", out, FLOAT32_DTYPE, shape, values)
     chosen("normalize", normalize_twin)(values, scale, bias, out, channels_first)
 
 
 def write_images(
-    values: Uint8s, flips: Bools, scale: Floats | None, bias: Floats | None, channels_first: bool, outs: Sequence[NDArray[Any]]
+    values: Uint8s, flips: Bools, scale: Floats | None, bias: Floats | None, channels_first: bool, outs: Sequence[Array]
 ) -> None:
     """Write several images, each to an array of its own, with one call. From any thread.
 
@@ -479,16 +492,16 @@ def write_images(
     Raises:
         SpecError: an array of another dtype, shape or layout.
     """
-    require("write_images", "values", values, _UINT8, 4)
+    require("write_images", "values", values, UINT8_DTYPE, 4)
     values = np.ascontiguousarray(values)
     length, height, width, channels = values.shape
     integer("write_images", "number of channels of values", channels, 1, 4)
     flips = block("write_images", "flips", flips, _BOOL, length)
     if scale is not None:
-        scale = block("write_images", "scale", scale, _FLOAT32, channels)
-        bias = block("write_images", "bias", bias, _FLOAT32, channels)  # type: ignore[arg-type]  # None is refused
+        scale = block("write_images", "scale", scale, FLOAT32_DTYPE, channels)
+        bias = block("write_images", "bias", bias, FLOAT32_DTYPE, channels)  # type: ignore[arg-type]  # None is refused
     shape = (channels, height, width) if channels_first else (height, width, channels)
-    dtype = _UINT8 if scale is None else _FLOAT32
+    dtype = UINT8_DTYPE if scale is None else FLOAT32_DTYPE
     integer("write_images", "number of outs", len(outs), length, length)
     for out in outs:
         if out.shape != shape or out.dtype is not dtype or not out.flags.carray:
@@ -510,7 +523,7 @@ def read_file(path: bytes, buffer: Uint8s) -> int:
     Raises:
         SpecError: the buffer is not a block of bytes.
     """
-    require("read_file", "buffer", buffer, _UINT8, 1)
+    require("read_file", "buffer", buffer, UINT8_DTYPE, 1)
     if not buffer.flags.carray or b"\0" in path:
         return -1
     return chosen("read_file", read_file_twin)(path, buffer)
@@ -532,9 +545,9 @@ def read_files(paths: bytes, buffer: Uint8s, most_ns: int, ends: Ints, at: Ints)
     Raises:
         SpecError: an array of another dtype or shape.
     """
-    require("read_files", "buffer", buffer, _UINT8, 1)
-    ends = block("read_files", "ends", ends, _INT64, paths.count(b"\0"))
-    at = block("read_files", "at", at, _INT64, 1)
+    require("read_files", "buffer", buffer, UINT8_DTYPE, 1)
+    ends = block("read_files", "ends", ends, INT64_DTYPE, paths.count(b"\0"))
+    at = block("read_files", "at", at, INT64_DTYPE, 1)
     return chosen("read_files", read_files_twin)(paths, buffer, most_ns, ends, at)
 
 
@@ -548,8 +561,8 @@ def copy_images(values: Uint8s, out: Uint8s) -> None:
     Raises:
         SpecError: an array of another dtype, shape or layout.
     """
-    require("copy_images", "values", values, _UINT8, 4)
-    require_out("copy_images", out, _UINT8, values.shape, values)
+    require("copy_images", "values", values, UINT8_DTYPE, 4)
+    require_out("copy_images", out, UINT8_DTYPE, values.shape, values)
     chosen("copy_images", copy_images_twin)(values, out)
 
 
@@ -567,8 +580,8 @@ def crop_images(values: Uint8s, tops: Ints, lefts: Ints, flips: Uint8s, fill: in
     Raises:
         SpecError: an array of another dtype, shape or layout, or fill out of range.
     """
-    require("crop_images", "values", values, _UINT8, 4)
-    require("crop_images", "out", out, _UINT8, 4)
+    require("crop_images", "values", values, UINT8_DTYPE, 4)
+    require("crop_images", "out", out, UINT8_DTYPE, 4)
     length, _, _, channels = values.shape
     if not values.flags.c_contiguous:
         raise SpecError(
@@ -576,11 +589,11 @@ def crop_images(values: Uint8s, tops: Ints, lefts: Ints, flips: Uint8s, fill: in
             where=place("crop_images", "values"),
             fix="pass np.ascontiguousarray(values), or take the view's crop with copy_images",
         )
-    tops = block("crop_images", "tops", tops, _INT64, length)
-    lefts = block("crop_images", "lefts", lefts, _INT64, length)
-    flips = block("crop_images", "flips", flips, _UINT8, length)
+    tops = block("crop_images", "tops", tops, INT64_DTYPE, length)
+    lefts = block("crop_images", "lefts", lefts, INT64_DTYPE, length)
+    flips = block("crop_images", "flips", flips, UINT8_DTYPE, length)
     fill = integer("crop_images", "fill", fill, 0, 255)
-    require_out("crop_images", out, _UINT8, (length, out.shape[1], out.shape[2], channels), values)
+    require_out("crop_images", out, UINT8_DTYPE, (length, out.shape[1], out.shape[2], channels), values)
     chosen("crop_images", crop_images_twin)(values, tops, lefts, flips, fill, out)
 
 
@@ -603,10 +616,10 @@ def deal(positions: Ints, shares: NDArray[np.uint64], sides: Ints, num_children:
     Raises:
         SpecError: an array of another dtype, shape or layout, a side that is neither a later node nor a child, or a negative position.
     """
-    positions = block("deal", "positions", positions, _INT64)
+    positions = block("deal", "positions", positions, INT64_DTYPE)
     shares = block("deal", "shares", shares, _UINT64)
     num_children = integer("deal", "num_children", num_children, 1, _LIMIT >> 1)
-    require("deal", "sides", sides, _INT64, 2)
+    require("deal", "sides", sides, INT64_DTYPE, 2)
     require_shape("deal", "sides", sides, (shares.shape[0], 2))
     sides = np.require(sides, requirements=("C", "A"))
     out = np.empty((4 if grouped else 2, positions.shape[0]), np.int64)
@@ -641,7 +654,7 @@ def best_fit(sizes: Ints, capacity: int) -> Ints:
     Raises:
         SpecError: wrong dtype or shape, or a number out of range.
     """
-    sizes = block("best_fit", "sizes", sizes, _INT64)
+    sizes = block("best_fit", "sizes", sizes, INT64_DTYPE)
     capacity = integer("best_fit", "capacity", capacity, 1, _LIMIT - 1)
     out = np.empty(sizes.shape[0], np.int64)
     small = capacity < _FIT_LIMIT and sizes.shape[0] < _LIMIT >> 32

@@ -9,12 +9,9 @@ from functools import cache
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from penstock.errors import LengthMismatch, SpecError
-from penstock.kernels.library import Ints, addresses, block, chosen, chosen_library, place
-
-_INT64 = np.dtype(np.int64)
+from penstock.kernels.library import INT64_DTYPE, Array, Ints, addresses, block, chosen, chosen_library, place
 
 
 class ColumnTable:
@@ -31,7 +28,7 @@ class ColumnTable:
 
     __slots__ = ("addresses", "columns", "dtypes", "num_rows", "shapes", "widths")
 
-    def __init__(self, columns: Sequence[NDArray[Any]]) -> None:
+    def __init__(self, columns: Sequence[Array]) -> None:
         """Look at the arrays, and copy one that is not one block.
 
         Raises:
@@ -52,7 +49,7 @@ class ColumnTable:
         self.addresses = addresses(self.columns)
 
 
-def gather(of: Sequence[ColumnTable], tables: Ints, rows: Ints, places: Ints | None, out: Sequence[NDArray[Any]]) -> None:
+def gather(of: Sequence[ColumnTable], tables: Ints, rows: Ints, places: Ints | None, out: Sequence[Array]) -> None:
     """Write row rows[i] of table tables[i] to row places[i] of `out`, column by column. From any thread; holds no GIL.
 
     Args:
@@ -66,10 +63,10 @@ def gather(of: Sequence[ColumnTable], tables: Ints, rows: Ints, places: Ints | N
         LengthMismatch: a row is not there, or has no place in `out`; then nothing is written.
         SpecError: a table has other columns, or rows of another shape, than the first or than `out`; or numbers that are not int64 [n].
     """
-    tables = block("columns.gather", "tables", tables, _INT64)
-    rows = block("columns.gather", "rows", rows, _INT64, tables.shape[0])
+    tables = block("columns.gather", "tables", tables, INT64_DTYPE)
+    rows = block("columns.gather", "rows", rows, INT64_DTYPE, tables.shape[0])
     if places is not None:
-        places = block("columns.gather", "places", places, _INT64, tables.shape[0])
+        places = block("columns.gather", "places", places, INT64_DTYPE, tables.shape[0])
     shapes = [array.shape[1:] for array in out]
     for table in of:
         if table.dtypes != of[0].dtypes or table.shapes != shapes:
@@ -90,7 +87,7 @@ def gather(of: Sequence[ColumnTable], tables: Ints, rows: Ints, places: Ints | N
         )
 
 
-def by_twin(of: Sequence[ColumnTable], tables: Ints, rows: Ints, places: Ints | None, out: Sequence[NDArray[Any]]) -> int:
+def by_twin(of: Sequence[ColumnTable], tables: Ints, rows: Ints, places: Ints | None, out: Sequence[Array]) -> int:
     """Do what the C function does, with NumPy; return what it returns."""
     counts = np.array([*(table.num_rows for table in of), 0], np.int64)
     to = np.arange(len(rows)) if places is None else places
@@ -106,7 +103,7 @@ def by_twin(of: Sequence[ColumnTable], tables: Ints, rows: Ints, places: Ints | 
     return -1
 
 
-def _words(arrays: Sequence[NDArray[Any]]) -> str:
+def _words(arrays: Sequence[Array]) -> str:
     return ", ".join(f"{array.dtype}{list(array.shape[1:])}" for array in arrays)
 
 

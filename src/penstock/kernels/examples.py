@@ -12,10 +12,23 @@ from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from penstock.errors import SpecError
-from penstock.kernels.library import Ints, Uint8s, block, chosen, chosen_library, place, require, require_shape, table_of_columns
+from penstock.kernels.library import (
+    INT64_DTYPE,
+    UINT8_DTYPE,
+    Array,
+    DType,
+    Ints,
+    Uint8s,
+    block,
+    chosen,
+    chosen_library,
+    place,
+    require,
+    require_shape,
+    table_of_columns,
+)
 from penstock.kernels.spans import Taker
 from penstock.kernels.wire import BYTES, FLOAT, INT64, Entry, WireFault, WireProblem, as_array, entries, lists_of, messages, values_of
 
@@ -24,7 +37,7 @@ COUNT: Final = 1
 FILL: Final = 2
 SKIP: Final = 3
 
-_DTYPES: Final[dict[int, np.dtype[Any]]] = {BYTES: np.dtype(np.int64), FLOAT: np.dtype(np.float32), INT64: np.dtype(np.int64)}
+_DTYPES: Final[dict[int, DType]] = {BYTES: np.dtype(np.int64), FLOAT: np.dtype(np.float32), INT64: np.dtype(np.int64)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +60,7 @@ class FeaturePlan:
     default: bytes | None
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> DType:
         """Of the column."""
         return _DTYPES[self.kind]
 
@@ -139,7 +152,7 @@ def parse_examples_twin(
     lengths: Ints,
     plan: ExamplePlan,
     table: Ints,
-    outs: Sequence[NDArray[Any]],
+    outs: Sequence[Array],
     offsets: Sequence[Ints] | None,
     report: Ints,
 ) -> int:
@@ -178,7 +191,7 @@ def parse_examples_twin(
 
 
 def _put(
-    record: bytes, start: int, entry: Entry | None, feature: FeaturePlan, mode: int, row: int, out: NDArray[Any], offsets: Ints | None
+    record: bytes, start: int, entry: Entry | None, feature: FeaturePlan, mode: int, row: int, out: Array, offsets: Ints | None
 ) -> None:
     """Write one feature of one record."""
     at = 0 if entry is None else entry[0]
@@ -211,16 +224,13 @@ def _read(record: bytes, entry: Entry | None, feature: FeaturePlan, mode: int) -
     return kind, values
 
 
-def _put_default(feature: FeaturePlan, out: NDArray[Any]) -> None:
+def _put_default(feature: FeaturePlan, out: Array) -> None:
     if feature.kind == BYTES:
         out[:, 0] = -1 - np.arange(len(out))
         out[:, 1] = 0
     else:
         assert feature.default is not None
         out[:, 0] = np.frombuffer(feature.default, feature.dtype)
-
-
-_UINT8, _INT64 = np.dtype(np.uint8), np.dtype(np.int64)
 
 
 class BadRecord(NamedTuple):
@@ -241,7 +251,7 @@ class BadRecord(NamedTuple):
     found: int
 
 
-def parse_examples(buffer: Uint8s, starts: Ints, lengths: Ints, plan: ExamplePlan, outs: Sequence[NDArray[Any]]) -> BadRecord | None:
+def parse_examples(buffer: Uint8s, starts: Ints, lengths: Ints, plan: ExamplePlan, outs: Sequence[Array]) -> BadRecord | None:
     """Parse record i = buffer[starts[i] : starts[i] + lengths[i]] of a block into row i of every column, with one call. From any thread.
 
     Args:
@@ -261,14 +271,14 @@ def parse_examples(buffer: Uint8s, starts: Ints, lengths: Ints, plan: ExamplePla
     """
     buffer, starts, lengths = _block(buffer, starts, lengths)
     for number, (feature, out) in enumerate(zip(plan.features, outs, strict=True)):
-        dtype, values = (feature.dtype, feature.count * feature.width) if feature.mode == FIXED else (_INT64, 1)
+        dtype, values = (feature.dtype, feature.count * feature.width) if feature.mode == FIXED else (INT64_DTYPE, 1)
         _require_column(f"outs[{number}]", out, dtype, starts.shape[0] * values)
     return _run(buffer, starts, lengths, plan, plan.first, outs, None)
 
 
 def fill_examples(
     buffer: Uint8s, starts: Ints, lengths: Ints, plan: ExamplePlan, counts: Sequence[Ints | None]
-) -> tuple[BadRecord | None, list[tuple[NDArray[Any], Ints] | None]]:
+) -> tuple[BadRecord | None, list[tuple[Array, Ints] | None]]:
     """Gather the values of the variable features of a block whose counts `parse_examples` gave. From any thread.
 
     Args:
@@ -286,12 +296,12 @@ def fill_examples(
         SpecError: an array of another dtype, shape or layout.
     """
     buffer, starts, lengths = _block(buffer, starts, lengths)
-    outs: list[NDArray[Any]] = []
+    outs: list[Array] = []
     offsets: list[Ints] = []
     for number, (feature, column) in enumerate(zip(plan.features, counts, strict=True)):
         where = np.zeros(1, np.int64)
         if feature.mode != FIXED:
-            own = block("fill_examples", f"counts[{number}]", column, _INT64, starts.shape[0])  # type: ignore[arg-type]
+            own = block("fill_examples", f"counts[{number}]", column, INT64_DTYPE, starts.shape[0])  # type: ignore[arg-type]
             if own.size and int(own.min()) < 0:
                 raise SpecError(
                     f"counts[{number}] has {int(own.min())}",
@@ -307,7 +317,7 @@ def fill_examples(
     return bad, filled
 
 
-def framed_taker(plan: ExamplePlan, outs: Sequence[NDArray[Any]], num: int, *, check_data: bool) -> Taker | None:
+def framed_taker(plan: ExamplePlan, outs: Sequence[Array], num: int, *, check_data: bool) -> Taker | None:
     """Return what `stream_spans` is to do with frames of TFRecord: check them, and parse what is in them as `parse_examples` does.
 
     Args:
@@ -335,11 +345,12 @@ def framed_taker(plan: ExamplePlan, outs: Sequence[NDArray[Any]], num: int, *, c
 
 
 def _block(buffer: Uint8s, starts: Ints, lengths: Ints) -> tuple[Uint8s, Ints, Ints]:
-    starts = block("parse_examples", "starts", starts, _INT64)
-    return (block("parse_examples", "buffer", buffer, _UINT8), starts, block("parse_examples", "lengths", lengths, _INT64, starts.shape[0]))
+    starts = block("parse_examples", "starts", starts, INT64_DTYPE)
+    lengths = block("parse_examples", "lengths", lengths, INT64_DTYPE, starts.shape[0])
+    return block("parse_examples", "buffer", buffer, UINT8_DTYPE), starts, lengths
 
 
-def _require_column(argument: str, out: NDArray[Any], dtype: np.dtype[Any], size: int) -> None:
+def _require_column(argument: str, out: Array, dtype: DType, size: int) -> None:
     if type(out) is not np.ndarray or out.dtype != dtype:
         require("parse_examples", argument, out, dtype, 1)
     if out.size != size:
@@ -356,7 +367,7 @@ def _run(
     lengths: Ints,
     plan: ExamplePlan,
     table: Ints,
-    outs: Sequence[NDArray[Any]],
+    outs: Sequence[Array],
     offsets: Sequence[Ints] | None,
 ) -> BadRecord | None:
     report = np.zeros(4, np.int64)
@@ -367,7 +378,7 @@ def _run(
     return BadRecord(row, WireProblem(fault), feature, at, found)
 
 
-def taker_of(library: SimpleNamespace, plan: ExamplePlan, outs: Sequence[NDArray[Any]], *, check_data: bool) -> Taker:
+def taker_of(library: SimpleNamespace, plan: ExamplePlan, outs: Sequence[Array], *, check_data: bool) -> Taker:
     """Return what checks the frames that spans are, and parses them into the rows of columns, one after the other."""
     function = ctypes.cast(library.library.penstock_take_framed_examples, ctypes.c_void_p).value
     assert function is not None

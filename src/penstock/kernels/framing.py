@@ -14,22 +14,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import SpecError
-from penstock.kernels.library import Ints, Uint8s, block, chosen, integer, place, require_out
+from penstock.kernels.library import INT64_DTYPE, UINT8_DTYPE, Array, Ints, Uint8s, block, chosen, integer, place, require_out
 
+HEADER_BYTES: Final = 12
+"""Length and its check sum."""
+FOOTER_BYTES: Final = 4
+"""Check sum of the data."""
+FRAME_BYTES: Final = HEADER_BYTES + FOOTER_BYTES
+"""What a frame has beside its data."""
 _HEADER = struct.Struct("<QI")
 _GOOD, _MORE, _FULL, _CUT, _LENGTH_CRC, _LIMIT, _DATA_CRC, _OTHER_LENGTH = range(8)
 _HEADERS_ONLY, _WHOLE, _CHECKED = 0, 1, 2
-_FRAME_BYTES = 16
 _POLYNOMIAL = 0x82F63B78
 _MASK32 = (1 << 32) - 1
 # Lanes of so many bytes are computed side by side. Below some thousand bytes a plain loop is quicker: 12 MB/s; at 1 MB lanes make 100.
 _LANE_BYTES, _LEAST_BYTES, _PIECE_BYTES = 64, 4096, 1 << 20
 
 
-def crc32c_twin(data: Uint8s | bytes, num: int, value: int) -> int:
+def crc32c_twin(data: Any, num: int, value: int) -> int:
     """Continue a check sum."""
     crc = value ^ _MASK32
-    view = (memoryview(data) if isinstance(data, bytes) else data.data)[:num]
+    view = memoryview(data)[:num]
     for start in range(0, num, _PIECE_BYTES):
         piece = view[start : start + _PIECE_BYTES]
         crc = _in_lanes(np.frombuffer(piece, np.uint8), crc) if len(piece) >= _LEAST_BYTES else _by_bytes(piece, crc)
@@ -103,8 +108,8 @@ def scan_frames_twin(buffer: Uint8s, bounds: tuple[int, int, int, int], offsets:
         status, detail = _next_frame(data, position, left, limit, mode)
         if status != _GOOD:
             break
-        offsets[count], lengths[count] = base + position, detail + _FRAME_BYTES
-        position += detail + _FRAME_BYTES
+        offsets[count], lengths[count] = base + position, detail + FRAME_BYTES
+        position += detail + FRAME_BYTES
         count += 1
     state[:] = position, status, 0 if status == _GOOD else (detail + (1 << 63)) % (1 << 64) - (1 << 63)
     return count
@@ -112,22 +117,22 @@ def scan_frames_twin(buffer: Uint8s, bounds: tuple[int, int, int, int], offsets:
 
 def _next_frame(data: memoryview, position: int, left: int, limit: int, mode: int) -> tuple[int, int]:
     """Return status and length field of the frame at `position`."""
-    if left - position < _HEADER.size:
+    if left - position < HEADER_BYTES:
         return _CUT, -1
-    if len(data) - position < _HEADER.size:
-        return _MORE, _HEADER.size
+    if len(data) - position < HEADER_BYTES:
+        return _MORE, HEADER_BYTES
     length, crc = _HEADER.unpack_from(data, position)
-    begin = position + _HEADER.size
+    begin = position + HEADER_BYTES
     if _masked(data[position : position + 8]) != crc:
         return _LENGTH_CRC, length
-    if length > left - position - _FRAME_BYTES:
+    if length > left - position - FRAME_BYTES:
         return _CUT, length
     if length > limit:
         return _LIMIT, length
     if mode == _HEADERS_ONLY:
         return _GOOD, length
-    if len(data) - position - _FRAME_BYTES < length:
-        return _MORE, length + _FRAME_BYTES
+    if len(data) - position - FRAME_BYTES < length:
+        return _MORE, length + FRAME_BYTES
     return (_GOOD if mode == _WHOLE or _data_fit(data, begin, length) else _DATA_CRC), length
 
 
@@ -136,16 +141,15 @@ def _data_fit(data: memoryview, begin: int, length: int) -> bool:
 
 
 def _masked(data: memoryview) -> int:
-    crc = _by_bytes(data, _MASK32) ^ _MASK32 if len(data) < _LEAST_BYTES else crc32c_twin(np.frombuffer(data, np.uint8), len(data), 0)
-    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & _MASK32
+    return masked(crc32c_twin(data, len(data), 0))
 
 
 def find_frame_twin(buffer: Uint8s, start: int, left: int) -> int:
     """Return the first place from `start` on where a frame may begin."""
     data, place = buffer.data, start
-    while len(data) - place >= _HEADER.size:
+    while len(data) - place >= HEADER_BYTES:
         length, crc = _HEADER.unpack_from(data, place)
-        if length <= left - place - _FRAME_BYTES and _masked(data[place : place + 8]) == crc:
+        if length <= left - place - FRAME_BYTES and _masked(data[place : place + 8]) == crc:
             break
         place += 1
     return place
@@ -161,27 +165,20 @@ def check_frames_twin(buffer: Uint8s, starts: Ints, lengths: Ints, check_data: b
 
 
 def _frame_status(frame: memoryview, check_data: bool) -> int:
-    if len(frame) < _FRAME_BYTES:
+    if len(frame) < FRAME_BYTES:
         return _CUT
     length, crc = _HEADER.unpack_from(frame)
     if _masked(frame[:8]) != crc:
         return _LENGTH_CRC
-    if length != len(frame) - _FRAME_BYTES:
+    if length != len(frame) - FRAME_BYTES:
         return _OTHER_LENGTH
-    return _GOOD if not check_data or _data_fit(frame, _HEADER.size, length) else _DATA_CRC
+    return _GOOD if not check_data or _data_fit(frame, HEADER_BYTES, length) else _DATA_CRC
 
 
-HEADER_BYTES: Final = 12
-"""Length and its check sum."""
-FOOTER_BYTES: Final = 4
-"""Check sum of the data."""
-FRAME_BYTES: Final = HEADER_BYTES + FOOTER_BYTES
-"""What a frame has beside its data."""
 UNKNOWN: Final = (1 << 63) - 1
 """For `left` of `scan_frames`: how many bytes follow is not known yet."""
 
-Bytes = bytes | bytearray | memoryview | NDArray[Any]
-_UINT8, _INT64 = np.dtype(np.uint8), np.dtype(np.int64)
+Bytes = bytes | bytearray | memoryview | Array
 
 
 class FrameStatus(IntEnum):
@@ -274,7 +271,7 @@ def scan_frames(
     data = _bytes_of("scan_frames", "buffer", buffer)
     count = lengths.size if isinstance(lengths, np.ndarray) else 0
     for array in (offsets, lengths):
-        require_out("scan_frames", array, _INT64, (count,), data)
+        require_out("scan_frames", array, INT64_DTYPE, (count,), data)
     bounds = (
         integer("scan_frames", "left", left, data.size, UNKNOWN),
         integer("scan_frames", "limit", limit, 0, UNKNOWN),
@@ -325,19 +322,19 @@ def check_frames(buffer: Bytes, starts: Ints, lengths: Ints, *, check_data: bool
         SpecError: an array of another dtype, shape or layout.
     """
     data = _bytes_of("check_frames", "buffer", buffer)
-    starts = block("check_frames", "starts", starts, _INT64)
-    lengths = block("check_frames", "lengths", lengths, _INT64, starts.shape[0])
+    starts = block("check_frames", "starts", starts, INT64_DTYPE)
+    lengths = block("check_frames", "lengths", lengths, INT64_DTYPE, starts.shape[0])
     if out is None:
         out = np.empty(starts.shape[0], np.uint8)
     else:
-        require_out("check_frames", out, _UINT8, (starts.shape[0],), data)
+        require_out("check_frames", out, UINT8_DTYPE, (starts.shape[0],), data)
     num_bad = chosen("check_frames", check_frames_twin)(data, starts, lengths, bool(check_data), out)
     return out if num_bad else None
 
 
 def _bytes_of(function: str, argument: str, data: Any) -> Uint8s:
     """Return a flat view of anything with a contiguous buffer."""
-    if type(data) is np.ndarray and data.dtype is _UINT8 and data.ndim == 1 and data.flags.c_contiguous:
+    if type(data) is np.ndarray and data.dtype is UINT8_DTYPE and data.ndim == 1 and data.flags.c_contiguous:
         return data
     try:
         view = memoryview(data)

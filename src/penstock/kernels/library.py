@@ -21,10 +21,13 @@ from numpy.typing import NDArray
 
 from penstock.errors import SpecError
 
+Array = NDArray[Any]
+DType = np.dtype[Any]
 Ints = NDArray[np.int64]
 Uint8s = NDArray[np.uint8]
 P = ParamSpec("P")
 R = TypeVar("R")
+UINT8_DTYPE, INT64_DTYPE, FLOAT32_DTYPE = np.dtype(np.uint8), np.dtype(np.int64), np.dtype(np.float32)
 
 _NAME: Final = "_penstock.dll" if sys.platform == "win32" else "_penstock.so"
 LIBRARY: Final = os.path.join(os.path.dirname(__file__), _NAME)  # pathlib would cost 5 ms of import time
@@ -56,12 +59,12 @@ def _bytes_or_array(data: Any) -> Any:
     return data if type(data) is bytes else _address(data)
 
 
-def addresses(arrays: Iterable[NDArray[Any]]) -> Ints:
+def addresses(arrays: Iterable[Array]) -> Ints:
     """Return where each of several arrays begins."""
     return np.array([_number(array) for array in arrays], np.int64)
 
 
-def _number(array: NDArray[Any]) -> int:
+def _number(array: Array) -> int:
     if array.flags.carray:
         try:
             return ctypes.addressof(_shared(array))
@@ -70,7 +73,7 @@ def _number(array: NDArray[Any]) -> int:
     return int(array.ctypes.data)
 
 
-def table_of_columns(outs: Sequence[NDArray[Any]], offsets: Sequence[Ints] | None) -> Ints:
+def table_of_columns(outs: Sequence[Array], offsets: Sequence[Ints] | None) -> Ints:
     """Return int64 [columns, 2]: the addresses of column and offsets, 0 for no offsets."""
     table = np.zeros((len(outs), 2), np.int64)
     table[:, 0] = addresses(outs)
@@ -121,7 +124,7 @@ class Signature(NamedTuple):
     spread: Callable[[Any], Callable[..., Any]] | None = None
 
 
-def _integer_kind(dtype: np.dtype[Any]) -> int:
+def _integer_kind(dtype: DType) -> int:
     """Return bytes per integer, negative when it is signed."""
     return dtype.itemsize if dtype.kind == "u" else -dtype.itemsize
 
@@ -381,7 +384,7 @@ def place(function: str, argument: str) -> str:
     return f"penstock.kernels.{function}, argument {argument!r}"
 
 
-def require(function: str, argument: str, array: object, dtype: np.dtype[Any], num_dims: int) -> None:
+def require(function: str, argument: str, array: object, dtype: DType, num_dims: int) -> None:
     """Refuse anything but an array of this dtype and number of dimensions."""
     if not isinstance(array, np.ndarray) or array.dtype != dtype or array.ndim != num_dims:
         got = f"{array.ndim}-d {array.dtype}" if isinstance(array, np.ndarray) else type(array).__name__
@@ -392,7 +395,7 @@ def require(function: str, argument: str, array: object, dtype: np.dtype[Any], n
         )
 
 
-def require_shape(function: str, argument: str, array: NDArray[Any], shape: tuple[int, ...]) -> None:
+def require_shape(function: str, argument: str, array: Array, shape: tuple[int, ...]) -> None:
     """Refuse another shape."""
     if array.shape != shape:
         raise SpecError(
@@ -400,7 +403,7 @@ def require_shape(function: str, argument: str, array: NDArray[Any], shape: tupl
         )
 
 
-def require_out(function: str, out: NDArray[Any], dtype: np.dtype[Any], shape: tuple[int, ...], values: NDArray[Any]) -> None:
+def require_out(function: str, out: Array, dtype: DType, shape: tuple[int, ...], values: Array) -> None:
     """Refuse an output that is not one writeable block of this dtype and shape, or that overlaps `values`."""
     require(function, "out", out, dtype, len(shape))
     require_shape(function, "out", out, shape)
@@ -419,7 +422,7 @@ def require_out(function: str, out: NDArray[Any], dtype: np.dtype[Any], shape: t
         )
 
 
-def block(function: str, argument: str, array: NDArray[Any], dtype: np.dtype[Any], length: int | None = None) -> NDArray[Any]:
+def block(function: str, argument: str, array: Array, dtype: DType, length: int | None = None) -> Array:
     """Check a 1-d array and return it (or a copy) contiguous and aligned."""
     # Said twice, because this line costs 0.1 us and the call 0.3: a subclass or an equal dtype object still passes below.
     if type(array) is not np.ndarray or array.dtype is not dtype or array.ndim != 1:

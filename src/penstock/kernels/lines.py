@@ -7,9 +7,8 @@ from typing import Final
 import numpy as np
 
 from penstock.errors import SpecError
-from penstock.kernels.library import Ints, Uint8s, block, chosen, integer, place, require, require_out
+from penstock.kernels.library import INT64_DTYPE, UINT8_DTYPE, Ints, Uint8s, block, chosen, integer, place, require, require_out
 
-_UINT8, _INT64 = np.dtype(np.uint8), np.dtype(np.int64)
 _MAX_BASE = 1 << 62
 _NEWLINE: Final = 10
 
@@ -33,7 +32,7 @@ def find_lines(data: Uint8s, base: int, ends: Ints) -> tuple[int, int]:
     Raises:
         SpecError: an array of another dtype, shape or layout, or `base` out of range.
     """
-    data = block("find_lines", "data", data, _UINT8)
+    data = block("find_lines", "data", data, UINT8_DTYPE)
     _require_ends("find_lines", data, ends)
     done = np.empty(1, np.int64)
     found = chosen("find_lines", find_lines_twin)(data, integer("find_lines", "base", base, 0, _MAX_BASE), ends, done)
@@ -59,7 +58,7 @@ def find_records(data: Uint8s, base: int, delimiter: int, quote: int, state: int
     Raises:
         SpecError: an array of another dtype, shape or layout, or a number out of range.
     """
-    data = block("find_records", "data", data, _UINT8)
+    data = block("find_records", "data", data, UINT8_DTYPE)
     _require_ends("find_records", data, ends)
     base = integer("find_records", "base", base, 0, _MAX_BASE)
     delimiter = integer("find_records", "delimiter", delimiter, 1, 255)
@@ -75,8 +74,8 @@ def find_records(data: Uint8s, base: int, delimiter: int, quote: int, state: int
 
 
 def _require_ends(function: str, data: Uint8s, ends: Ints) -> None:
-    require(function, "ends", ends, _INT64, 1)
-    require_out(function, ends, _INT64, ends.shape, data)
+    require(function, "ends", ends, INT64_DTYPE, 1)
+    require_out(function, ends, INT64_DTYPE, ends.shape, data)
 
 
 def find_lines_twin(data: Uint8s, base: int, ends: Ints, done: Ints) -> int:

@@ -8,12 +8,11 @@ import struct
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from penstock._contracts.storage import RAW, read_at
-from penstock.kernels.library import Ints, Uint8s, block, chosen, chosen_library, require, require_shape
+from penstock.kernels.library import INT64_DTYPE, Array, Ints, Uint8s, block, chosen, chosen_library, require, require_shape
 
-_INT64, _UINT32 = np.dtype(np.int64), np.dtype(np.uint32)
+_UINT32 = np.dtype(np.uint32)
 
 
 class Places:
@@ -30,8 +29,8 @@ class Places:
 
     __slots__ = ("arguments", "lengths", "offsets", "starts")
 
-    def __init__(self, starts: Ints, offsets: NDArray[Any], lengths: NDArray[Any]) -> None:
-        self.starts = block("Places", "starts", starts, _INT64)
+    def __init__(self, starts: Ints, offsets: Array, lengths: Array) -> None:
+        self.starts = block("Places", "starts", starts, INT64_DTYPE)
         count = int(self.starts[-1])
         self.offsets, self.lengths = _column("offsets", offsets, count), _column("lengths", lengths, count)
         columns = (part for column in (self.offsets, self.lengths) for part in (column.ctypes.data, column.itemsize))
@@ -49,14 +48,14 @@ class Places:
         Raises:
             SpecError: another dtype or number of dimensions.
         """
-        rows = block("find", "rows", rows, _INT64)
+        rows = block("find", "rows", rows, INT64_DTYPE)
         out = np.empty((3, rows.size), np.int64)
         return out if chosen("look_up", by_twin)(self, rows, out) < 0 else None
 
 
-def _column(argument: str, column: NDArray[Any], count: int) -> NDArray[Any]:
+def _column(argument: str, column: Array, count: int) -> Array:
     if column.dtype != _UINT32:
-        require("Places", argument, column, _INT64, 1)
+        require("Places", argument, column, INT64_DTYPE, 1)
     require_shape("Places", argument, column, (count,))
     return np.ascontiguousarray(column)
 
@@ -74,8 +73,8 @@ def by_twin(places: Places, rows: Ints, out: Ints) -> int:
 FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | RAW
 """O_NONBLOCK: opening a FIFO without a writer must not block; it means nothing for regular files."""
 
-_DONE, _NOT_OPENED, _NOT_KNOWN, _NOT_READ, _NOT_REGULAR, _CHANGED, _CUT, _BAD_ROW, _NO_ROOM = range(9)
 NUM_FACTS = 9
+DONE, NOT_OPENED, NOT_KNOWN, NOT_READ, NOT_REGULAR, CHANGED, CUT, BAD_ROW, NO_ROOM = range(9)
 _MOST_BYTES = 1 << 30
 
 
@@ -140,11 +139,11 @@ def read_spans_twin(tables: Files, spans: Spans, gap: int, out: Uint8s, begins: 
     inside[inside] = offsets[inside] <= tables.known[files[inside], 0] - lengths[inside]
     if not inside.all():
         facts[1] = inside.argmin()
-        return _BAD_ROW
+        return BAD_ROW
     order = np.lexsort((offsets, files)).tolist()
     block = _Block(spans, gap, out, begins, facts)
-    place, problem = 0, _DONE
-    while place < len(order) and problem == _DONE:
+    place, problem = 0, DONE
+    while place < len(order) and problem == DONE:
         file, end = int(files[order[place]]), place
         while end < len(order) and files[order[end]] == file:
             end += 1
@@ -155,10 +154,10 @@ def read_spans_twin(tables: Files, spans: Spans, gap: int, out: Uint8s, begins: 
                 descriptor, own = os.open(tables.path(file), FLAGS), True
             except OSError as error:
                 facts[2] = error.errno or 0
-                return _NOT_OPENED
+                return NOT_OPENED
         problem = block.read_file(descriptor, tables.known[file], order[place:end])
         place = end
-        if own and problem == _DONE and facts[6] < len(kept):
+        if own and problem == DONE and facts[6] < len(kept):
             kept[facts[6]] = file, descriptor
             facts[6] += 1
         elif own:
@@ -181,14 +180,14 @@ class _Block:
             status = os.fstat(descriptor)
         except OSError as error:
             facts[2] = error.errno or 0
-            return _NOT_KNOWN
+            return NOT_KNOWN
         facts[3:6] = known_of(status)
         if not stat.S_ISREG(status.st_mode):
-            return _NOT_REGULAR
+            return NOT_REGULAR
         if (facts[3:6] != known).any():
-            return _CHANGED
-        place, problem = 0, _DONE
-        while place < len(rows) and problem == _DONE:
+            return CHANGED
+        place, problem = 0, DONE
+        while place < len(rows) and problem == DONE:
             low = high = int(self._spans.offsets[rows[place]])
             while place < len(rows) and int(self._spans.offsets[rows[place]]) - high <= self._gap:
                 row = rows[place]
@@ -196,29 +195,26 @@ class _Block:
                 self._begins[row] = self.used + int(self._spans.offsets[row]) - low
                 place += 1
             if high - low > self._out.size - self.used:
-                return _NO_ROOM
+                return NO_ROOM
             problem = _read_range(descriptor, self._out[self.used : self.used + high - low], low, facts)
             self.used += high - low
         return problem
 
 
-def _read_range(descriptor: int, out: Uint8s, offset: int, facts: NDArray[Any]) -> int:
+def _read_range(descriptor: int, out: Uint8s, offset: int, facts: Array) -> int:
     done = 0
     while done < out.size:
         try:
             data = read_at(descriptor, min(out.size - done, _MOST_BYTES), offset + done)
         except OSError as error:
             facts[2] = error.errno or 0
-            return _NOT_READ
+            return NOT_READ
         if not data:
             facts[3] = offset + done
-            return _CUT
+            return CUT
         out[done : done + len(data)] = np.frombuffer(data, np.uint8)
         done += len(data)
-    return _DONE
-
-
-DONE, NOT_OPENED, NOT_KNOWN, NOT_READ, NOT_REGULAR, CHANGED, CUT, BAD_ROW, NO_ROOM = range(9)
+    return DONE
 
 
 class BlockOutcome(NamedTuple):

@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 
 from penstock.kernels.framing import crc32c_twin
-from penstock.kernels.library import Ints, Uint8s, block, chosen, integer, require_out
+from penstock.kernels.library import INT64_DTYPE, UINT8_DTYPE, Ints, Uint8s, block, chosen, integer, require_out
 
 UNIT: Final = 512
 """Bytes of a block: headers, and what data are padded to."""
@@ -319,7 +319,6 @@ def _is_meta(name: bytes) -> bool:
     return len(part) >= 4 and part.startswith(b"__") and part.endswith(b"__")
 
 
-_UINT8, _INT64 = np.dtype(np.uint8), np.dtype(np.int64)
 _MOST = 1 << 62
 
 
@@ -384,7 +383,7 @@ def scan_members(data: Uint8s, base: int, total: int, table: MemberTable) -> Sca
     Raises:
         SpecError: an array of another dtype or layout, or a number out of range.
     """
-    data = block("scan_members", "data", data, _UINT8)
+    data = block("scan_members", "data", data, UINT8_DTYPE)
     total = integer("scan_members", "total", total, 0, _MOST)
     base = integer("scan_members", "base", base, 0, total - data.size if data.size <= total else -1)
     # A name is shorter than the headers that it stands in.
@@ -410,10 +409,10 @@ def scan_samples(data: Uint8s, starts: Ints, lengths: Ints, table: MemberTable, 
     Raises:
         SpecError: an array of another dtype, shape or layout.
     """
-    data = block("scan_samples", "data", data, _UINT8)
-    starts = block("scan_samples", "starts", starts, _INT64)
-    lengths = block("scan_samples", "lengths", lengths, _INT64, starts.shape[0])
-    require_out("scan_samples", ends, _INT64, starts.shape, starts)
+    data = block("scan_samples", "data", data, UINT8_DTYPE)
+    starts = block("scan_samples", "starts", starts, INT64_DTYPE)
+    lengths = block("scan_samples", "lengths", lengths, INT64_DTYPE, starts.shape[0])
+    require_out("scan_samples", ends, INT64_DTYPE, starts.shape, starts)
     # Few members as a rule: the table begins small. When it is full, it gets what the bytes could hold at most.
     table.reserve(4 * starts.size + MAX_PARTS, 256 * starts.size + MAX_NAME)
     before = table.state.copy()

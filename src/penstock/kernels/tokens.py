@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock._contracts.storage import read_at
 from penstock.errors import SpecError
-from penstock.kernels.library import Ints, block, chosen, integer, place, require, require_out
+from penstock.kernels.library import INT64_DTYPE, DType, Ints, block, chosen, integer, place, require, require_out
 
-_INT32, _INT64 = np.dtype(np.int32), np.dtype(np.int64)
+_INT32 = np.dtype(np.int32)
 _MAX_OFFSET = 1 << 62
 
 SHORT: Final = 1
@@ -27,7 +27,7 @@ class TokenFailure(NamedTuple):
     detail: int
 
 
-def read_windows(descriptors: NDArray[np.int32], offsets: Ints, dtype: np.dtype[Any], bound: int, out: Ints) -> TokenFailure | None:
+def read_windows(descriptors: NDArray[np.int32], offsets: Ints, dtype: DType, bound: int, out: Ints) -> TokenFailure | None:
     """Read `out.shape[1]` tokens from byte offsets[i] of descriptors[i] on into row i of `out`, widened to int64.
 
     Nothing is mapped: a file that ends too soon is a short read. From any thread; blocks while the system reads.
@@ -46,9 +46,9 @@ def read_windows(descriptors: NDArray[np.int32], offsets: Ints, dtype: np.dtype[
         SpecError: an array of another dtype, shape or layout, a dtype that is none of these, or a negative offset or bound.
     """
     descriptors = block("read_windows", "descriptors", descriptors, _INT32)
-    offsets = block("read_windows", "offsets", offsets, _INT64, descriptors.shape[0])
-    require("read_windows", "out", out, _INT64, 2)
-    require_out("read_windows", out, _INT64, (offsets.shape[0], out.shape[1]), offsets)
+    offsets = block("read_windows", "offsets", offsets, INT64_DTYPE, descriptors.shape[0])
+    require("read_windows", "out", out, INT64_DTYPE, 2)
+    require_out("read_windows", out, INT64_DTYPE, (offsets.shape[0], out.shape[1]), offsets)
     bound = integer("read_windows", "bound", bound, 0, 1 << 63)
     if dtype.kind not in "iu" or not dtype.isnative:
         raise SpecError(
@@ -65,7 +65,7 @@ def read_windows(descriptors: NDArray[np.int32], offsets: Ints, dtype: np.dtype[
     return None if row < 0 else TokenFailure(row, int(report[0]), int(report[1]))
 
 
-def read_windows_twin(descriptors: NDArray[np.int32], offsets: Ints, dtype: np.dtype[Any], bound: int, out: Ints, report: Ints) -> int:
+def read_windows_twin(descriptors: NDArray[np.int32], offsets: Ints, dtype: DType, bound: int, out: Ints, report: Ints) -> int:
     """Fill row i of `out` with the tokens from byte offsets[i] of descriptors[i] on; return -1, or the first row that failed.
 
     `report` says why: (SHORT, bytes of the row that are there), (FAILED, errno), (OUTSIDE, place of the token in its row).

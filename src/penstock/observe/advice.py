@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import threading
 import time
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from penstock._contracts.element import bytes_of
 from penstock.observe.stats import Snapshot, StageStats, gil_taken
@@ -35,8 +35,7 @@ _RAN = 0.5
 Python function, beside four other programs on each CPU."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stretch:
+class Stretch(NamedTuple):
     """What a feed did in a part of its run.
 
     Attributes:
@@ -154,8 +153,7 @@ def _worth_it(window: Stretch) -> bool:
     return window.wait_share >= _WAIT_SHARE and busy_s >= _BUSY_SHARE * window.span_s
 
 
-@dataclass(frozen=True, slots=True)
-class _Mark:
+class _Mark(NamedTuple):
     """Where a window begins or ends: the time, the loop's thread with its CPU time, and the figures until then."""
 
     time_ns: int

@@ -112,8 +112,6 @@ _FIRST_BYTES, _BYTES_PER_S = 50_000, 950_000 / 3600
 class Curve:
     """Adds up the fill of one buffer between two points. A value holds until the next sample."""
 
-    __slots__ = ("_elapsed", "_empty", "_full", "_last", "_lowest", "_sum", "name", "num_samples", "tag")
-
     def __init__(self, fill: Fill) -> None:
         self.name, self.tag = fill.name, fill.tag
         self._last = self._lowest = fill.fraction

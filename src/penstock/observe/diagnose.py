@@ -6,7 +6,7 @@ the signs of others comes first.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from penstock.kernels import WITHOUT_LIBRARY
@@ -162,7 +162,7 @@ def judge(snapshot: Snapshot) -> Verdict:
     if stage is None:
         return _unclear(snapshot, None)
     causes = (_inline, _kept, _errors, _stream, _gil_found, _slow, _memory, _held_up, _bursts, _parked, _idle, _busy)
-    return next(verdict for cause in causes if (verdict := cause(snapshot, stage)) is not None)
+    return replace(next(verdict for cause in causes if (verdict := cause(snapshot, stage)) is not None), stage=stage.name)
 
 
 # -- causes outside of the stages --------------------------------------------------------------------------------------------------
@@ -229,7 +229,6 @@ def _inline(snapshot: Snapshot, stage: StageStats) -> Verdict | None:
         return None
     return Verdict(
         kind="inline",
-        stage=stage.name,
         finding="input and training take turns in one thread: nothing was read while the step ran, so the loop waited"
         f" {_percent(snapshot.consumer.wait_share)} of the time",
         change="read ahead while the step runs, with feed() in place of feed(num_workers=0)",
@@ -246,7 +245,6 @@ def _kept(snapshot: Snapshot, stage: StageStats) -> Verdict | None:
     per_call = consumer.num_batches / consumer.num_calls
     return Verdict(
         kind="kept",
-        stage=stage.name,
         finding=f"the training loop keeps batches: {per_call * consumer.mean_kept:,.0f} on average beside the current one{held}, with room"
         f" for {per_call * consumer.most:,.0f} in all, so there was none to read ahead and the loop waited"
         f" {_percent(consumer.wait_share)} of the time",
@@ -262,7 +260,6 @@ def _memory(snapshot: Snapshot, stage: StageStats) -> Verdict | None:
     wanted_bytes = snapshot.memory_bytes // most * (2 * len(stage.workers) + 2)
     return Verdict(
         kind="memory",
-        stage=stage.name,
         finding=f"memory_bytes ({_mega(snapshot.memory_bytes)}) is the bottleneck: it has room for {most} batches, so the workers of stage"
         f" '{stage.name}' waited for room {_percent(1 - _load(stage, snapshot))} of the time",
         change=f"raise memory_bytes to {_mega(wanted_bytes)}, or make batches smaller",
@@ -276,7 +273,6 @@ def _bursts(snapshot: Snapshot, stage: StageStats) -> Verdict | None:
     most = round(consumer.most * consumer.num_batches / consumer.num_calls)
     return Verdict(
         kind="bursts",
-        stage=stage.name,
         finding=f"too little is read ahead for bursts: the {most} batches that may be ready were so at {_percent(consumer.full_share)} of"
         f" the deliveries, and at others the loop waited, {_percent(consumer.wait_share)} of the time; stage '{stage.name}' was busy"
         f" {_percent(_load(stage, snapshot))} of it",
@@ -299,7 +295,6 @@ def _errors(snapshot: Snapshot, stage: StageStats) -> Verdict | None:
     paused = f", with pauses of {_seconds(failed.wait_s)} in all" if failed.wait_s >= 0.01 else ""
     return Verdict(
         kind="errors",
-        stage=stage.name,
         finding=f"errors take the time of stage '{failed.stage}': {_failure_counts(failed)} at {stage.num_elements:,} elements{paused}",
         change="mend the elements that the quarantine file names, or shorten the pauses of Retry",
     )
@@ -311,7 +306,6 @@ def _stream(snapshot: Snapshot, stage: StageStats) -> Verdict | None:
         return None
     return Verdict(
         kind="stream",
-        stage=stage.name,
         finding=f"reading is the bottleneck: the one thread that reads the generator was busy"
         f" {_percent(stage.busy_share(snapshot.elapsed_s))} of the time, {_percent(stage.cpu_share)} of it on a CPU"
         f" ({_micros(stage.us_per_element)} per element)",
@@ -335,7 +329,6 @@ def _slow(snapshot: Snapshot, stage: StageStats) -> Verdict | None:
         return None
     return Verdict(
         kind="slow",
-        stage=stage.name,
         finding=f"slow samples in stage '{stage.name}' are the bottleneck: about {stage.num_slow:,} of {stage.num_elements:,} elements took"
         f" {_percent(stage.slow_s / stage.busy_s)} of its time, the others {_micros(stage.median_us)} each; the slowest are"
         f" {', '.join(_sample(one) for one in stage.slowest[:3])}",
@@ -369,7 +362,6 @@ def _parked(snapshot: Snapshot, stage: StageStats) -> Verdict | None:
         cause, other = "all CPUs are in use, also by other programs", "stop those"
     return Verdict(
         kind="parked",
-        stage=stage.name,
         finding=f"{_head(stage)}: {busy} of its {len(stage.workers)} workers {'was' if busy == 1 else 'were'} busy"
         f" {_percent(stage.busiest_s / snapshot.elapsed_s)} of the time and the others stood by, because {cause}",
         change=f"make '{stage.name}' cheaper ({_micros(stage.us_per_element)} per element), or {other}",
@@ -397,12 +389,11 @@ def _busy(snapshot: Snapshot, stage: StageStats) -> Verdict:
         kind: Kind = "workers" if stage.concurrency is None else "concurrency"
         cause = "CPU-bound with CPUs to spare" if stage.concurrency is None else f"held back by concurrency={stage.concurrency}"
         finding = f"{_head(stage)}, {cause}: {busy}, and the feed used {feed_cpus:.1f} of {num_cpus} CPUs"
-        return Verdict(kind=kind, stage=stage.name, finding=finding, change=_more_workers(snapshot, stage, num_cpus, computing=True))
+        return Verdict(kind=kind, finding=finding, change=_more_workers(snapshot, stage, num_cpus, computing=True))
     if stage.cpu_share >= _ON_CPU:
         rest = "the rest went to the training loop and to other work" if spare else "there are no more"
         return Verdict(
             kind="cpu",
-            stage=stage.name,
             finding=f"{_head(stage)}, CPU-bound: {busy}; the feed used {feed_cpus:.1f} of {num_cpus} CPUs, {rest}",
             change=f"make '{stage.name}' cheaper ({_micros(stage.us_per_element)} per element), for example by packing the data once",
         )
@@ -419,7 +410,6 @@ def _short_of_cpus(snapshot: Snapshot, stage: StageStats, busy: str) -> Verdict:
     queued_share = 1 - stage.cpu_share if stage.queued_share is None else stage.queued_share
     return Verdict(
         kind="crowded",
-        stage=stage.name,
         finding=f"{_head(stage)}, short of CPUs: {busy}, and waited {_percent(queued_share)} of it for a turn on one of the"
         f" {snapshot.num_cpus} CPUs, which were all in use; the feed had {_feed_cpus(snapshot):.1f} of them, the training loop and other"
         " programs the rest",
@@ -432,20 +422,17 @@ def _waiting(snapshot: Snapshot, stage: StageStats, busy: str) -> Verdict:
     if _faults_per_s(snapshot) >= _FAULTS_PER_S:
         return Verdict(
             kind="faults",
-            stage=stage.name,
             finding=f"{_head(stage)}, waiting for page faults: {on_cpu}, while the process read {_faults(snapshot)} from disk",
             change="use faster storage or files that fit into memory, for example packed and compressed ones; or lower memory_bytes",
         )
     if stage.concurrency is not None:
         return Verdict(
             kind="concurrency",
-            stage=stage.name,
             finding=f"{_head(stage)}, held back by concurrency={stage.concurrency}: {on_cpu}",
             change=_more_workers(snapshot, stage, 4 * stage.concurrency, computing=False),
         )
     return Verdict(
         kind="waits",
-        stage=stage.name,
         finding=f"{_head(stage)}, waiting for I/O: {on_cpu}, so most likely it waits for storage, network or a lock",
         change=_more_workers(snapshot, stage, 4 * len(stage.workers), computing=False),
     )
@@ -470,7 +457,7 @@ def _gil_bound(snapshot: Snapshot, stage: StageStats, finding: str) -> Verdict:
         f"{processes}let {stage.name!r} do more per call (vectorise it with NumPy over a batch, "
         f"or use operators that release the GIL): more threads cannot help{why}"
     )
-    return Verdict(kind="gil", stage=stage.name, finding=finding, change=change)
+    return Verdict(kind="gil", finding=finding, change=change)
 
 
 def _unclear(snapshot: Snapshot, stage: StageStats | None) -> Verdict:
@@ -482,7 +469,6 @@ def _unclear(snapshot: Snapshot, stage: StageStats | None) -> Verdict:
     change = ("look at the notices below; " if snapshot.notices else "") + "feed.trace() shows what the loop waited for"
     return Verdict(
         kind="unclear",
-        stage=None if stage is None else stage.name,
         finding=f"the loop waited for batches {_percent(snapshot.consumer.wait_share)} of the time, but no single stage is the bottleneck:"
         f" {busy}",
         change=change,
@@ -498,13 +484,13 @@ def _head(stage: StageStats) -> str:
 
 def _gil_cpus(stage: StageStats, snapshot: Snapshot) -> str:
     """Say what workers used that take turns, and what they waited for a CPU."""
-    cpus, queued = (time_s / snapshot.elapsed_s if snapshot.elapsed_s > 0 else 0.0 for time_s in (stage.cpu_s, stage.queued_s))
+    cpus, queued = (time_s / snapshot.elapsed_s for time_s in (stage.cpu_s, stage.queued_s))
     more = f" and waited for {queued:.1f} more" if queued >= 0.05 else ""
     return f"its {len(stage.workers)} workers together used {cpus:.1f} CPUs{more}"
 
 
 def _faults_per_s(snapshot: Snapshot) -> float:
-    return snapshot.memory.num_major_faults / snapshot.elapsed_s if snapshot.elapsed_s > 0 else 0.0
+    return snapshot.memory.num_major_faults / snapshot.elapsed_s
 
 
 def _faults(snapshot: Snapshot) -> str:
@@ -526,7 +512,7 @@ def _load(stage: StageStats, snapshot: Snapshot) -> float:
     alike = [other for other in others if other is not stage and other.concurrency is None and other.in_program == stage.in_program]
     sharing = [other for other in alike if mine & set(other.workers)]
     shared_s = stage.busy_s + sum(other.busy_s for other in sharing)
-    return min(1.0, shared_s / (snapshot.elapsed_s * len(mine))) if snapshot.elapsed_s > 0 else 0.0
+    return min(1.0, shared_s / (snapshot.elapsed_s * len(mine)))
 
 
 def _queued(stage: StageStats, snapshot: Snapshot) -> bool:
@@ -548,7 +534,7 @@ def _crowded(snapshot: Snapshot, num_workers: int) -> bool:
 def _feed_cpus(snapshot: Snapshot) -> float:
     """Return the CPUs that the stages used on average."""
     total_s = sum(stage.cpu_s for stage in snapshot.stages)
-    return min(float(snapshot.num_cpus), total_s / snapshot.elapsed_s) if snapshot.elapsed_s > 0 else 0.0
+    return min(float(snapshot.num_cpus), total_s / snapshot.elapsed_s)
 
 
 def _cpus_used(snapshot: Snapshot) -> float:

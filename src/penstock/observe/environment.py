@@ -15,6 +15,7 @@ from typing import Any
 
 from penstock import kernels
 from penstock._contracts.version import VERSION
+from penstock._system.failing import attempt
 from penstock._system.memory import available_cpus, cgroup_limits, meminfo
 from penstock.kernels.library import LIBRARY, why_numpy
 
@@ -140,13 +141,8 @@ def _wheel() -> str:
 
 
 def _libraries() -> dict[str, str]:
-    out = {}
-    for name in _LIBRARIES:
-        try:
-            out[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return out
+    found = ((name, attempt(importlib.metadata.version, name)) for name in _LIBRARIES)
+    return {name: version for name, version in found if version is not None}
 
 
 def _open_files() -> tuple[int, int] | None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import functools
 import sys
 import threading
-import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Generic, Literal, NamedTuple, ParamSpec, TypeVar
 
 from penstock._contracts.element import parts_of
-from penstock._system.frames import level_of_caller
+from penstock._system.frames import warn
 from penstock.errors import PlanError, SpecError
 from penstock.observe.stats import running_feeds
 from penstock.observe.ticker import guarded
@@ -134,7 +133,7 @@ class FinalizedStep(Generic[P, R]):
         error = SpecError(what, where=_batch() or "finalize_step()", fix=fix)
         if self._raises:
             raise error
-        warnings.warn(str(error), RuntimeWarning, stacklevel=level_of_caller())
+        warn(str(error))
 
     def _changed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[str], bool]:
         fields = self._fields(args, kwargs)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-import warnings
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -11,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from penstock._contracts.element import flatten, leaf_paths, structure_of
-from penstock._contracts.event import ElementLost, Event, Listener, Notice
-from penstock._system.frames import level_of_caller
+from penstock._contracts.event import ElementLost, Event, Listener, noted
+from penstock._system.frames import warn
 
 _MOST_PATHS = 5
 
@@ -25,8 +23,6 @@ class Losses:
     Args:
         finds_texts: whether to name the fields of the first delivery that no tensor is made of.
     """
-
-    __slots__ = ("_before", "_counts", "_finds_texts", "_first", "_warned")
 
     def __init__(self, *, finds_texts: bool) -> None:
         self._finds_texts = finds_texts
@@ -55,11 +51,11 @@ class Losses:
         if self._finds_texts and items:
             self._finds_texts = False
             if text := texts_in(items[-1]):
-                announce(Notice(time.perf_counter_ns(), "plan", text))
+                announce(noted("plan", text))
         if self._first:
             text, self._first = self._first, ""
-            announce(Notice(time.perf_counter_ns(), "policy", text))
-            warnings.warn(text, RuntimeWarning, stacklevel=level_of_caller())
+            announce(noted("policy", text))
+            warn(text)
 
     def end(self, epoch: int, announce: Listener) -> None:
         """Say how many there were in an epoch, by stage, unless they were as many in the one before."""
@@ -71,7 +67,7 @@ class Losses:
             stages = {stage: count for (one, stage), count in sorted(counts.items()) if one == action}
             total, parts = sum(stages.values()), ", ".join(f"{count} by stage {stage!r}" for stage, count in stages.items())
             elements = "1 element was" if total == 1 else f"{total} elements were"
-            announce(Notice(time.perf_counter_ns(), "policy", f"epoch {epoch}: {elements} {action}, {parts}"))
+            announce(noted("policy", f"epoch {epoch}: {elements} {action}, {parts}"))
 
 
 def texts_in(batch: Any) -> str:

@@ -10,7 +10,6 @@ import functools
 import itertools
 import os
 import time
-import warnings
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -18,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from penstock._contracts.event import Listener, Notice
-from penstock._system.frames import level_of_caller
+from penstock._system.frames import warn
 from penstock._system.memory import (
     FeedMemory,
     MemoryGroup,
@@ -245,7 +244,7 @@ class RunMemory:
         text = _warning(*found, held, self._stats(self._system.sample(), held))
         announce = None if self._announce is None else self._announce()
         (announce or listener)(Notice(now_ns, "memory", text))
-        warnings.warn(text, RuntimeWarning, stacklevel=level_of_caller())
+        warn(text)
 
     def _held(self) -> FeedMemory:
         feed = None if self._feed is None else self._feed()

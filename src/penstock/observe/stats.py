@@ -6,7 +6,6 @@ Also: how long a thread was ready to run and got no CPU, and whether others hold
 from __future__ import annotations
 
 import functools
-import os
 import threading
 import time
 import weakref
@@ -28,7 +27,7 @@ from penstock._contracts.event import (
     SlowElement,
 )
 from penstock._system.memory import available_cpus
-from penstock._system.process import OwnLocks
+from penstock._system.process import OwnLocks, thread_times
 from penstock.observe.memory import MemoryStats, RunMemory
 
 
@@ -51,26 +50,6 @@ def _begun() -> weakref.WeakSet[Any]:
 def watchers() -> list[Callable[[Any, Any], Any]]:
     """Return what is called with the plan and the figures of each new feed, and gives a listener: one function under `penstock doctor`."""
     return []
-
-
-THIS_THREAD = "/proc/thread-self/schedstat"
-
-
-def thread_times(path: str | None = None) -> tuple[int, int] | None:
-    """Return how long a thread ran, and was ready to run and got no CPU, since it began, in ns; None where the system does not tell.
-
-    Args:
-        path: its schedstat file, that of the calling thread when left out; that of a process tells of its main thread. Costs 10 us.
-    """
-    try:
-        descriptor = os.open(path or THIS_THREAD, os.O_RDONLY)
-        try:
-            ran_ns, queued_ns, _ = map(int, os.read(descriptor, 256).split())
-        finally:
-            os.close(descriptor)
-    except (OSError, ValueError):
-        return None
-    return (ran_ns, queued_ns) if ran_ns else None
 
 
 _EVERY_NS = 50_000_000

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import os
 import threading
-import warnings
 import weakref
 from collections.abc import Callable
 from typing import Any, Self
 
 from penstock._contracts.event import Event, Listener
 from penstock._system.failing import words_of
-from penstock._system.frames import level_of_caller
+from penstock._system.frames import warn
 
 
 def guarded(what: str, function: Callable[..., Any], *arguments: Any) -> tuple[bool, Any]:
@@ -22,14 +21,12 @@ def guarded(what: str, function: Callable[..., Any], *arguments: Any) -> tuple[b
     try:
         return True, function(*arguments)
     except Exception as error:
-        warnings.warn(f"{what}: {words_of(error)}; training goes on", RuntimeWarning, stacklevel=level_of_caller())
+        warn(f"{what}: {words_of(error)}; training goes on")
         return False, None
 
 
 class Guarded:
     """Calls a listener until it raises; then says so in one warning, and calls it no more."""
-
-    __slots__ = ("_listener",)
 
     def __init__(self, listener: Listener) -> None:
         self._listener: Listener | None = listener

@@ -103,65 +103,64 @@ class _Drawing:
         self._pid = os.getpid()
         self._redacted: dict[str, str] = {}  # of each name
         self._rows: dict[Any, int] = {}
-        self._fresh: list[str] = [self._line("M", "process_name", 0, args={"name": f"penstock, process {self._pid}"})]
+        self._lines: list[str] = []  # drawn, and not taken yet
         self._blocks: dict[tuple[str, _Chunk], list[_End]] = {}
         self._steps: dict[tuple[str, int], _Step] = {}  # of a feed in a thread
         self._ready: list[int] = []  # until when each row of the ready buffer is taken
         self._num_steps: dict[str, int] = {}
         self._num_arrows = 0
         self._parts: dict[str, int] = {}
+        self._line("M", "process_name", 0, args={"name": f"penstock, process {self._pid}"})
 
     def draw(self, seen: _Seen) -> list[str]:
         """Return the records of an event."""
         event, source = seen.event, seen.source
         row = self._row_of(seen)
-        out: list[str] = []
         if isinstance(event, BlockDone):
-            self._block(event, row, seen, out)
+            self._block(event, row, seen)
         elif isinstance(event, BatchDelivered):
             begin_ns = event.time_ns - event.wait_ns
             if source.startswith("queue "):
-                self._span(out, f"dequeue {source[6:]}", row, begin_ns, event.time_ns, elements=event.num_delivered, left=event.num_ready)
+                self._span(f"dequeue {source[6:]}", row, begin_ns, event.time_ns, elements=event.num_delivered, left=event.num_ready)
             else:
-                self._delivered(event, row, seen, out)
+                self._delivered(event, row, seen)
         elif isinstance(event, BatchEnqueued):
             begin_ns = event.time_ns - event.wait_ns
-            self._span(out, f"enqueue {source[6:]}", row, begin_ns, event.time_ns, elements=event.num_enqueued, now=event.num_ready)
+            self._span(f"enqueue {source[6:]}", row, begin_ns, event.time_ns, elements=event.num_enqueued, now=event.num_ready)
         elif isinstance(event, ElementRetried):
-            self._instant(out, f"retry {event.retry}", row, event.time_ns, stage=event.stage, key=event.key, error=_words(event.error))
+            self._instant(f"retry {event.retry}", row, event.time_ns, stage=event.stage, key=event.key, error=_words(event.error))
         elif isinstance(event, ElementLost):
             more = {"stage": event.stage, "where": redacted(event.where), "keys": event.keys[:100], "error": _words(event.error)}
-            self._instant(out, event.action, row, event.time_ns, **more)
+            self._instant(event.action, row, event.time_ns, **more)
         elif isinstance(event, SlowElement):
             slow: dict[str, Any] = {"where": redacted(event.where), "key": event.key, "lasted_ms": event.lasted_ns / 1e6}
-            self._instant(out, "slow element", row, event.time_ns, stage=event.stage, **slow)
+            self._instant("slow element", row, event.time_ns, stage=event.stage, **slow)
         elif isinstance(event, Notice):
-            self._instant(out, event.kind, row, event.time_ns, text=redacted(event.text))
-        return self._with_rows(out)
+            self._instant(event.kind, row, event.time_ns, text=redacted(event.text))
+        return self._taken()
 
     def counters(self, at_ns: int, fills: Sequence[Fill], num_bytes: int, parts: Mapping[str, int]) -> list[str]:
         """Return the records of how many elements stand in buffers, of the memory of the process, and of its parts in feeds and queues."""
-        out = [self._line("C", fill.name, 0, at_ns, args={"size": fill.size}) for fill in fills]
+        for fill in fills:
+            self._line("C", fill.name, 0, at_ns, args={"size": fill.size})
         if num_bytes:
-            out.append(self._line("C", "memory of the process", 0, at_ns, args={"MB": num_bytes // 1_000_000}))
+            self._line("C", "memory of the process", 0, at_ns, args={"MB": num_bytes // 1_000_000})
         self._parts = {**dict.fromkeys(self._parts, 0), **parts}  # all of them each time: they are drawn one above the other
         if self._parts:
             megabytes = {f"{name}_MB": round(size / 1e6, 1) for name, size in self._parts.items()}
-            out.append(self._line("C", "memory of feeds and queues", 0, at_ns, args=megabytes))
-        return self._with_rows(out)
+            self._line("C", "memory of feeds and queues", 0, at_ns, args=megabytes)
+        return self._taken()
 
     def finish(self, at_ns: int) -> list[str]:
         """Return the records of the steps that run now."""
-        out: list[str] = []
         for key in list(self._steps):
-            self._end_step(key, at_ns, out)
-        return self._with_rows(out)
+            self._end_step(key, at_ns)
+        return self._taken()
 
     def note(self, at_ns: int, text: str) -> list[str]:
         """Return the record of a remark about the trace itself."""
-        out: list[str] = []
-        self._instant(out, "trace", self._row("trace"), at_ns, text=text)
-        return self._with_rows(out)
+        self._instant("trace", self._row("trace"), at_ns, text=text)
+        return self._taken()
 
     def _row_of(self, seen: _Seen) -> int:
         event = seen.event
@@ -178,38 +177,38 @@ class _Drawing:
         row = self._rows.get(key)
         if row is None:
             row = self._rows[key] = len(self._rows) + 1
-            self._fresh.append(self._line("M", "thread_name", row, args={"name": redacted(name)}))
+            self._line("M", "thread_name", row, args={"name": redacted(name)})
         return row
 
-    def _with_rows(self, out: list[str]) -> list[str]:
-        fresh, self._fresh = self._fresh, []
-        return fresh + out
+    def _taken(self) -> list[str]:
+        lines, self._lines = self._lines, []
+        return lines
 
-    def _block(self, event: BlockDone, row: int, seen: _Seen, out: list[str]) -> None:
+    def _block(self, event: BlockDone, row: int, seen: _Seen) -> None:
         more: dict[str, Any] = {"elements": event.num_elements, "cpu_ms": event.cpu_ns / 1e6, "bytes": event.num_bytes}
         if seen.by_worker and event.chunk is not None:
             more["number"] = event.chunk[1]
         if event.first is not None and event.last is not None:
             more.update(epoch=event.first[0], first=event.first[1], last=event.last[1])
-        self._span(out, event.stage, row, event.start_ns, event.end_ns, **more)
+        self._span(event.stage, row, event.start_ns, event.end_ns, **more)
         if event.chunk is None:
             return
         key = seen.source, event.chunk
         before = self._blocks.get(key) or self._blocks.get((seen.source, event.made_of or event.chunk))
         ends = [end for end in before or () if end.at_ns <= event.start_ns]
         if ends:
-            self._arrow(max(ends), _End(event.start_ns, row), out)
+            self._arrow(max(ends), _End(event.start_ns, row))
         if key not in self._blocks and len(self._blocks) >= _MOST_CHUNKS:
             del self._blocks[next(iter(self._blocks))]
         self._blocks.setdefault(key, []).append(_End(event.end_ns, row))
 
-    def _delivered(self, event: BatchDelivered, row: int, seen: _Seen, out: list[str]) -> None:
+    def _delivered(self, event: BatchDelivered, row: int, seen: _Seen) -> None:
         source, now_ns = seen.source, event.time_ns
-        self._end_step((source, seen.thread), now_ns - event.wait_ns, out)
-        self._span(out, "wait", row, now_ns - event.wait_ns, now_ns, ready=event.num_ready)
+        self._end_step((source, seen.thread), now_ns - event.wait_ns)
+        self._span("wait", row, now_ns - event.wait_ns, now_ns, ready=event.num_ready)
         if not event.num_delivered:  # the end
             return
-        out.append(self._line("C", f"{source}/ready", 0, now_ns, args={"size": event.num_ready}))
+        self._line("C", f"{source}/ready", 0, now_ns, args={"size": event.num_ready})
         number = self._num_steps.get(source, 0)
         self._num_steps[source] = number + event.num_delivered
         self._steps[source, seen.thread] = _Step(now_ns, row, number + 1, event.num_delivered)
@@ -217,9 +216,9 @@ class _Drawing:
         if ends:
             made, step = max(ends), _End(now_ns, row)
             slot = self._buffered(made.at_ns, now_ns)
-            self._span(out, "ready", slot, made.at_ns, now_ns, batches=event.num_delivered)
-            self._arrow(made, _End(made.at_ns, slot), out)
-            self._arrow(_End(now_ns, slot), step, out)
+            self._span("ready", slot, made.at_ns, now_ns, batches=event.num_delivered)
+            self._arrow(made, _End(made.at_ns, slot))
+            self._arrow(_End(now_ns, slot), step)
 
     def _buffered(self, begin_ns: int, end_ns: int) -> int:
         """Return a row of the ready buffer that is free between two times."""
@@ -227,32 +226,32 @@ class _Drawing:
         self._ready[free : free + 1] = [end_ns]
         return self._row(f"ready {free + 1}")
 
-    def _end_step(self, key: tuple[str, int], at_ns: int, out: list[str]) -> None:
+    def _end_step(self, key: tuple[str, int], at_ns: int) -> None:
         step = self._steps.pop(key, None)
         if step is not None:
             name = "step" if step.num_batches == 1 else f"{step.num_batches} steps"
-            self._span(out, name, step.row, step.begin_ns, max(step.begin_ns, at_ns), number=step.number, batches=step.num_batches)
+            self._span(name, step.row, step.begin_ns, max(step.begin_ns, at_ns), number=step.number, batches=step.num_batches)
 
-    def _arrow(self, begin: _End, end: _End, out: list[str]) -> None:
+    def _arrow(self, begin: _End, end: _End) -> None:
         self._num_arrows += 1
         more = {"id": self._num_arrows, "cat": "way"}
-        out.append(self._line("s", "way", begin.row, begin.at_ns - 1, **more))  # inside the span that ends there
-        out.append(self._line("f", "way", end.row, end.at_ns, bp="e", **more))
+        self._line("s", "way", begin.row, begin.at_ns - 1, **more)  # inside the span that ends there
+        self._line("f", "way", end.row, end.at_ns, bp="e", **more)
 
-    def _span(self, out: list[str], name: str, row: int, begin_ns: int, end_ns: int, **args: Any) -> None:
-        out.append(self._line("X", name, row, begin_ns, dur=(end_ns - begin_ns) / 1000, args=args))
+    def _span(self, name: str, row: int, begin_ns: int, end_ns: int, **args: Any) -> None:
+        self._line("X", name, row, begin_ns, dur=(end_ns - begin_ns) / 1000, args=args)
 
-    def _instant(self, out: list[str], name: str, row: int, at_ns: int, **args: Any) -> None:
-        out.append(self._line("i", name, row, at_ns, s="t", args=args))
+    def _instant(self, name: str, row: int, at_ns: int, **args: Any) -> None:
+        self._line("i", name, row, at_ns, s="t", args=args)
 
-    def _line(self, kind: str, name: str, row: int, at_ns: int | None = None, **more: Any) -> str:
+    def _line(self, kind: str, name: str, row: int, at_ns: int | None = None, **more: Any) -> None:
         shown = self._redacted.get(name)
         if shown is None:
             shown = self._redacted[name] = redacted(name)
         record: dict[str, Any] = {"ph": kind, "name": shown, "pid": self._pid, "tid": row}
         if at_ns is not None:
             record["ts"] = at_ns / 1000
-        return json.dumps({**record, **more}, allow_nan=False, separators=(",", ":"))
+        self._lines.append(json.dumps({**record, **more}, allow_nan=False, separators=(",", ":")))
 
 
 def _words(error: BaseException) -> str:
@@ -345,7 +344,7 @@ class Trace(Ticked):
         if self._last_s is not None:
             names = [line for line in lines if line.startswith('{"ph":"M"')]
             self._waiting += names
-            self._kept.append((at_ns, lines[len(names) :]))
+            self._kept.append((at_ns, [line for line in lines if line not in names]))
             while self._kept[0][0] < at_ns - self._last_s * 1e9:
                 self._kept.popleft()
         elif self._file.num_bytes < self._most_bytes:

@@ -7,9 +7,8 @@ import itertools
 import math
 import threading
 import time
-import warnings
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, Self
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 from penstock._contracts.element import bytes_of
 from penstock._contracts.event import BatchDelivered, BatchEnqueued, Fill, Listener
 from penstock._system.failing import add_note, attempt
-from penstock._system.frames import call_and_place, level_of_caller
+from penstock._system.frames import call_and_place, warn
 from penstock._system.memory import free_memory
 from penstock._system.parking import SIGNALS_S, WaitBell
 from penstock.errors import PlanError, QueueError, SpecError
@@ -176,26 +175,22 @@ class Queue:
         if self._checked or not self._weighed:
             element = self._entry(element)
         # Nearly every call need not wait: it goes without an attempt, and notes its thread only at an empty queue or where others wait.
-        store, exchange, attempt = self._store, self._exchange, None
+        store, exchange = self._store, self._exchange
         try:
             with self._mutex:
-                if len(store) < exchange.room:  # so nobody waits to write
+                has_room = len(store) < exchange.room  # so nobody waits to write
+                if has_room:
                     if exchange.readers or not store:
                         self._writing.note()
                     store.add(element)
                     if exchange.readers:
                         exchange.serve()
-                else:
-                    self._writing.note()
-                    attempt = Writing([element])
-                    exchange.write(attempt)
-                    if attempt.state == WAITING:
-                        self._stay(attempt, timeout_s)
-            begin_ns = 0 if attempt is None else self._complete(attempt, timeout_s)
-            if self._listeners:
-                self._announce(BatchEnqueued, begin_ns, 1)
+            if not has_room:
+                self._write([element], timeout_s)
+            elif self._listeners:
+                self._announce(BatchEnqueued, 0, 1)
         except BaseException:
-            self._settle(attempt)
+            self._settle(None)
             raise
 
     def enqueue_many(self, elements: Any, timeout_s: float | None = None) -> None:
@@ -237,16 +232,12 @@ class Queue:
                     if exchange.writers:
                         self._reading.note()
                         exchange.serve()
-                else:
-                    self._reading.note()
-                    attempt = Reading(1, True)
-                    exchange.read(attempt)
-                    if attempt.state == WAITING:
-                        self._stay(attempt, timeout_s)
-            begin_ns = 0 if attempt is None else self._complete(attempt, timeout_s)
+            if element is _NOTHING:
+                attempt = Reading(1, True)
+                return self._read(attempt, timeout_s, lambda entries: self._single(entries[0]))
             if self._listeners:
-                self._announce(BatchDelivered, begin_ns, 1)
-            return self._single(element if attempt is None else attempt.entries[0])
+                self._announce(BatchDelivered, 0, 1)
+            return self._single(element)
         except BaseException:
             if element is not _NOTHING:
                 store.put_back(element)
@@ -264,7 +255,7 @@ class Queue:
             QueueStarved: it would wait without limit, and no thread can end the wait.
             SpecError: the elements do not stack.
         """
-        return self._read(Reading(positive(n, "n"), True), limit_of(timeout_s))
+        return self._read(Reading(positive(n, "n"), True), limit_of(timeout_s), self._batch)
 
     def dequeue_up_to(self, n: int, timeout_s: float | None = None) -> Any:
         """Do as `dequeue_many` does, but take what is left, at least one, when the queue is closed and has fewer.
@@ -275,7 +266,7 @@ class Queue:
             QueueStarved: it would wait without limit, and no thread can end the wait.
             SpecError: the elements do not stack.
         """
-        return self._read(Reading(positive(n, "n"), False), limit_of(timeout_s))
+        return self._read(Reading(positive(n, "n"), False), limit_of(timeout_s), self._batch)
 
     # -- the end ------------------------------------------------------------------------------------------------------------------
 
@@ -320,7 +311,7 @@ class Queue:
                 f"{self._made_label()} has room for {self.capacity:,} elements, and the first has {size:,} bytes: full, it takes "
                 f"{self.capacity * size / 1e9:,.1f} GB of the {free / 1e9:,.1f} GB of memory that are free; lower its capacity{less}"
             )
-            warnings.warn(text, RuntimeWarning, stacklevel=level_of_caller())
+            warn(text)
 
     def _entry(self, element: Any) -> Any:
         if self._components is not None:
@@ -360,7 +351,7 @@ class Queue:
                 add_note(error, f"{attempt.num_done} of {len(entries)} elements are in {self._label}")
             raise
 
-    def _read(self, attempt: Reading, limit_s: float | None) -> Any:
+    def _read(self, attempt: Reading, limit_s: float | None, form: Callable[[list[Any]], Any]) -> Any:
         self._reading.note()
         try:
             with self._mutex:
@@ -368,10 +359,10 @@ class Queue:
                 if attempt.state == WAITING:
                     self._stay(attempt, limit_s)
             begin_ns = self._complete(attempt, limit_s)
-            batch = self._batch(attempt.entries)
+            out = form(attempt.entries)
             if self._listeners:
                 self._announce(BatchDelivered, begin_ns, len(attempt.entries))
-            return batch
+            return out
         except BaseException:
             self._settle(attempt)
             raise

@@ -342,8 +342,6 @@ class _JoinWait:
 
 
 class _StopOnException:
-    __slots__ = ("_coordinator",)
-
     def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator = coordinator
 

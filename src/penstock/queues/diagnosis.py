@@ -14,11 +14,10 @@ from __future__ import annotations
 import math
 import threading
 import time
-import warnings
 import weakref
 from typing import TYPE_CHECKING, Protocol, Self
 
-from penstock._system.frames import call_and_place, level_of_caller, where_stand
+from penstock._system.frames import call_and_place, warn, where_stand
 from penstock._system.process import current_frames
 from penstock.errors import QueueStarved
 from penstock.queues.exchange import WAITING, Attempt, Reading, Writing
@@ -166,7 +165,7 @@ class WaitWatch:
             self._warn_s = 2 * waited_s if is_long else self._patience_s
             words = self._wait.warning(waited_s, is_long)
             if words is not None:
-                warnings.warn(words, RuntimeWarning, stacklevel=level_of_caller())
+                warn(words)
         return min(self._warn_s - waited_s, LIKELY_S)
 
 

@@ -162,8 +162,6 @@ class Exchange:
         margin: entries that a read must leave in.
     """
 
-    __slots__ = ("capacity", "closed", "margin", "readers", "room", "store", "writers")
-
     def __init__(self, store: Store, capacity: int, margin: int = 0) -> None:
         self.store, self.capacity, self.room, self.margin = store, capacity, capacity, margin
         self.closed = False

@@ -10,6 +10,7 @@ import os
 import time
 from typing import TYPE_CHECKING
 
+from penstock._system.process import thread_times
 from penstock.errors import EnqueueCancelled, QueueClosed, QueueError, QueueTimeout
 from penstock.queues.diagnosis import End, elements
 from penstock.queues.exchange import ENDED, Attempt, Reading, Writing
@@ -81,17 +82,9 @@ def _cpus(writers: End) -> tuple[float, float, int] | None:
         if lasted_ns >= _SHORTEST_NS:
             watched += 1
             used += (one.last[1] - one.first[1]) / lasted_ns
-            queued += min(1.0, _queued_ns(one.native_id) / (time.perf_counter_ns() - one.first[0]))
+            _, queued_ns = thread_times(f"/proc/self/task/{one.native_id}/schedstat") or (0, 0)
+            queued += min(1.0, queued_ns / (time.perf_counter_ns() - one.first[0]))
     return (used, queued, watched) if watched else None
-
-
-def _queued_ns(native_id: int) -> int:
-    """Return how long a thread has been ready to run without a CPU; 0 where that is not known."""
-    try:
-        with open(f"/proc/self/task/{native_id}/schedstat", "rb") as figures:
-            return int(figures.read().split()[1])
-    except (OSError, ValueError, IndexError):  # the thread has ended, or this is no Linux
-        return 0
 
 
 def explain(queue: Queue, readers: End, writers: End) -> str:

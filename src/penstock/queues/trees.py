@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._contracts.arguments import is_whole
 from penstock._contracts.element import is_masked, sizes_of, spec_of, structure_of, unflatten
 from penstock.errors import PlanError, SpecError
 
@@ -263,8 +264,6 @@ class Component:
         shape: None takes any; a dimension that is None may vary.
     """
 
-    __slots__ = ("dtype", "path", "shape", "text")
-
     def __init__(self, path: str, dtype: Any, shape: tuple[int | None, ...] | None) -> None:
         given = None if dtype is None else np.dtype(dtype)
         self.path, self.shape = path or "the element", shape
@@ -309,8 +308,6 @@ class Component:
 
 class Priority(Component):
     """The first component of a PriorityQueue: any integer that fits int64."""
-
-    __slots__ = ()
 
     def __init__(self, path: str = "the priority, component 0,") -> None:
         super().__init__(path, np.int64, ())
@@ -432,7 +429,7 @@ def _shape_list(shapes: Any) -> list[Any]:
 def _shape(given: Any) -> tuple[int | None, ...] | None:
     if given is None:
         return None
-    if not isinstance(given, (list, tuple)) or any(one is not None and not is_count(one, 0) for one in given):
+    if not isinstance(given, (list, tuple)) or any(one is not None and not is_whole(one, 0) for one in given):
         raise PlanError(f"{given!r} is no shape", where="shapes", fix="give whole numbers, 0 or more; None for a dimension that varies")
     return tuple(given)
 
@@ -477,17 +474,12 @@ def limit_of(timeout_s: Any, name: str = "timeout_s") -> float | None:
     return None if timeout_s == math.inf else float(timeout_s)
 
 
-def is_count(number: Any, least: int) -> bool:
-    """Return whether something is a whole number, and not less than `least`."""
-    return isinstance(number, (int, np.integer)) and not isinstance(number, bool) and bool(number >= least)
-
-
 def positive(number: Any, name: str, least: int = 1) -> int:
     """Return a count.
 
     Raises:
         PlanError: it is no whole number, or less than `least`.
     """
-    if not is_count(number, least):
+    if not is_whole(number, least):
         raise PlanError(f"{name} is {number!r}", where=name, fix=f"give a whole number, {least} or more")
     return int(number)

@@ -9,12 +9,13 @@ from typing import Any, Literal
 import numpy as np
 
 from penstock._plan.facts import is_indexable, length_of
+from penstock._system.failing import failure_of
 from penstock.dataset.builder import Dataset
 from penstock.dataset.opening import from_arrays, from_generator, from_source
 from penstock.errors import LawBroken, PlanError
 from penstock.sources.paths import spread
 from penstock.testing.leaks import check_no_leaks
-from penstock.testing.runs import WAYS, Case, FeedRun, alike, as_dataset, attempt, exact, quiet, require_same, run, shown, words
+from penstock.testing.runs import WAYS, Case, FeedRun, alike, as_dataset, exact, quiet, require_same, run, shown, words
 
 Build = Callable[[Dataset], Dataset]
 Places = Literal["every"] | Iterable[int]
@@ -130,7 +131,7 @@ def _indexed(case: Case, whole: FeedRun) -> None:
     where, fix = f"{case.name}, ds[i]", "compute element i from its position alone, in the feed and by index alike"
     for place in spread(count, 100):
         require_same([dataset[place]], [whole.items[place]], f"ds[{place}] is not what the feed delivers there", where=where, fix=fix)
-    if whole.ended and not isinstance(attempt(lambda: dataset[count]), IndexError):
+    if whole.ended and not isinstance(failure_of(lambda: dataset[count]), IndexError):
         raise LawBroken(f"ds[{count}] is beyond the end and no IndexError", where=where, fix="raise OutOfRange there")
 
 

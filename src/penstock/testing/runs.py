@@ -12,6 +12,7 @@ import numpy as np
 
 from penstock._contracts.source import StreamSource
 from penstock._plan import node as plan
+from penstock._system.failing import failure_of
 from penstock.dataset.builder import Dataset
 from penstock.dataset.opening import from_source
 from penstock.errors import FeedClosed, LawBroken, StateUnavailable
@@ -178,15 +179,6 @@ def as_dataset(given: Any) -> Dataset:
     return from_source(given)
 
 
-def attempt(call: Callable[[], Any]) -> Exception | None:
-    """Return the error of a call, or None."""
-    try:
-        call()
-    except Exception as error:
-        return error
-    return None
-
-
 def run(feed: Feed, where: str, *, most: int | None = None, state: str | None = None) -> FeedRun:
     """Take up to `most` items of epoch 0 from a new feed, and close it. A feed that hangs fails by its own `stall_timeout_s`.
 
@@ -209,7 +201,7 @@ def run(feed: Feed, where: str, *, most: int | None = None, state: str | None = 
             ended = True
         except Exception as caught:
             error = caught
-        if error is not None and not isinstance(attempt(lambda: next(feed)), FeedClosed):
+        if error is not None and not isinstance(failure_of(next, feed), FeedClosed):
             what = f"after the error {words(error)}, next() did not raise FeedClosed"
             raise LawBroken(what, where=where, fix="an error is raised once and ends the feed; keep no element behind it") from error
     return FeedRun(items, error, ended, states)

@@ -14,11 +14,12 @@ import numpy as np
 from penstock._contracts.element import unflatten
 from penstock._contracts.source import ColumnSource, IndexedSource, StreamSource, TransientSource
 from penstock._contracts.transform import Scratch
+from penstock._system.failing import failure_of
 from penstock.errors import LawBroken, PlanError, SourceError
 from penstock.sources import indexed_source
 from penstock.sources.paths import spread
 from penstock.testing.leaks import check_no_leaks
-from penstock.testing.runs import WAYS, Case, alike, as_dataset, attempt, exact, quiet, require_same, shown, words
+from penstock.testing.runs import WAYS, Case, alike, as_dataset, exact, quiet, require_same, shown, words
 
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]{6,}")
 _NUM_THREADS = 8
@@ -77,7 +78,7 @@ def _names(source: IndexedSource | StreamSource, places: Iterable[int], again: C
         if not isinstance(text, str) or not text or "\n" in text or _ADDRESS.search(text):
             raise LawBroken(f"{name} is {shown(text)}", where=where, fix="return one line of text, without the address of an object")
     where, record = f"{where}, fingerprint()", source.fingerprint()
-    if not isinstance(record, dict) or attempt(lambda: json.dumps(record, allow_nan=False)) is not None:
+    if not isinstance(record, dict) or failure_of(lambda: json.dumps(record, allow_nan=False)) is not None:
         raise LawBroken(f"{shown(record)} is no JSON record", where=where, fix="return a dict of text, whole numbers and lists")
     if _ADDRESS.search(json.dumps(record)):
         raise LawBroken(f"{shown(record)} holds the address of an object", where=where, fix="leave out `repr` of objects")
@@ -121,7 +122,7 @@ def _stream(source: StreamSource, expected: list[Any] | None, again: Callable[[]
         wanted = expected if ended else expected[: len(first)]
         law, fix = "the elements are not the expected ones", "give the right ones"
         require_same(first, wanted, law, where=f"{where}, open()", fix=fix, by=alike)
-    if isinstance(attempt(lambda: next(source.open(1), None)), SourceError):
+    if isinstance(failure_of(lambda: next(source.open(1), None)), SourceError):
         return  # it says that there is one pass only
     for taken in sorted({0, min(1, len(first)), len(first) // 2}):
         with check_no_leaks():
@@ -139,7 +140,7 @@ def _stream(source: StreamSource, expected: list[Any] | None, again: Callable[[]
 def _pass(source: StreamSource, most: int, where: str) -> tuple[list[Any], bool]:
     """Return up to `most` elements of a new pass, and whether it ended."""
     iterator, elements = source.open(0), list[Any]()
-    error = attempt(lambda: elements.extend(islice(iterator, most + 1)))
+    error = failure_of(lambda: elements.extend(islice(iterator, most + 1)))
     getattr(iterator, "close", int)()
     if error is not None:
         raise LawBroken(f"a pass failed: {words(error)}", where=f"{where}, open()", fix="mend the source") from error
@@ -202,7 +203,7 @@ def _indexed(source: IndexedSource, expected: list[Any] | None, failing: set[int
 def _gather(source: IndexedSource, indices: Sequence[int], where: str) -> list[Any]:
     before = object()
     rows: list[Any] = [before]
-    error = attempt(lambda: source.gather(indices, rows))
+    error = failure_of(source.gather, indices, rows)
     if error is not None:
         bad = indices[len(rows) - 1] if 0 < len(rows) <= len(indices) else "?"
         fix = "give the indices of elements that cannot be read with failing=, or mend gather()"
@@ -219,7 +220,7 @@ def _fails(source: IndexedSource, good: list[int], failing: set[int], where: str
     for bad in [*sorted(failing), len(source)]:
         asked, rows = [*good, bad, *good], list[Any]()
         where_asked = f"{where}, gather({asked})"
-        error = attempt(lambda asked=asked, rows=rows: source.gather(asked, rows))  # type: ignore[misc]
+        error = failure_of(source.gather, asked, rows)
         if error is None:
             what = f"index {bad} is beyond the end and gave an element" if bad == len(source) else f"element {bad} did not fail"
             raise LawBroken(what, where=where_asked, fix="raise when an element is not there; never give another one")
@@ -260,7 +261,7 @@ def _columns(known: _Known, source: ColumnSource, elements: list[Any]) -> None:
         require_same(rows, elements, law, where=where, fix="gather the same rows in both", by=alike)
     for column in own:
         column[...] = np.zeros((), column.dtype)
-    error = attempt(lambda: known.read_again(range(len(at)), "gather()"))
+    error = failure_of(known.read_again, range(len(at)), "gather()")
     if error is not None:
         fix = "return copies: a batch belongs to its user"
         raise LawBroken("writing into a gathered column changed the source", where=where, fix=fix) from error
