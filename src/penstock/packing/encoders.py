@@ -20,7 +20,7 @@ from penstock.sources.megatron import encode_index
 
 SUFFIXES = {"tfrecord": (".tfrecord",), "tar": (".tar",), "parquet": (".parquet",), "tokens": (".bin",), "megatron": (".bin", ".idx")}
 """The formats, and the endings of the files that a shard has."""
-CHOICES = {
+CHOICES: dict[str, dict[str, tuple[str, ...]]] = {
     "compression": {"tfrecord": ("GZIP",), "parquet": ("zstd",)},
     "dtype": {"tokens": TOKENS, "megatron": TOKENS},
 }

@@ -89,9 +89,9 @@ class MegatronSource(RecordSource):
             dtype, borders = decode_index(data, indices.name(number), size, sequences=sequences)
             dtypes.add(dtype)
             samples = sample(storage, file) if isinstance(storage, LocalStorage) else 0
-            record: dict[str, Any] = {"size": size, "crc32c": crc32c(data, samples), "samples": samples}
             columns = {"offsets": borders[:-1], "lengths": np.diff(borders)}
-            found.append(Index(kind=MegatronFormat.kind, options={}, identity=storage.identity(file), columns=columns, **record))
+            checks: dict[str, Any] = {"crc32c": crc32c(data, samples), "samples": samples, "identity": storage.identity(file)}
+            found.append(Index(kind=MegatronFormat.kind, options={}, size=size, columns=columns, **checks))
         if len(dtypes) > 1:
             raise PlanError(
                 f"the files hold tokens of {' and '.join(sorted(map(str, dtypes)))}",
