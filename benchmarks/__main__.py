@@ -42,6 +42,7 @@ SCRIPTS = (
     ("classic.py",),
     ("queues.py",),
     ("packing.py",),
+    ("tokenise.py",),
     ("parquet.py",),
     ("tar.py",),
     ("text.py",),

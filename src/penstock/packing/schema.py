@@ -126,8 +126,9 @@ class Schema:
                 else "map a function that gives all elements the same fields",
             )
         row = [_checked(field, found[field.name]) for field in self.fields]
-        if self.fields[0].stored in TOKENS:
-            _check_tokens(row[0], self.fields[0].stored)
+        stored = self.fields[0].stored
+        if stored in TOKENS and row[0].dtype != stored:
+            _check_tokens(row[0], stored)
         return row
 
 
@@ -283,7 +284,11 @@ def _plain(field: Field, value: Any) -> Any:
         return value if field.kind == "str" and value.isascii() else None
     if kind is int:
         return np.array(value, field.dtype) if field.dtype == "<i8" and field.shape == () and _LEAST <= value <= _MOST else None
-    if kind is np.ndarray and value.shape == field.shape and value.dtype.str == field.dtype:
+    if (
+        kind is np.ndarray
+        and (value.shape == field.shape or (value.ndim == 1 and field.shape == (None,)))
+        and value.dtype.str == field.dtype
+    ):
         return value if value.flags.c_contiguous else None
     return None
 
