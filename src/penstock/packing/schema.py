@@ -284,11 +284,7 @@ def _plain(field: Field, value: Any) -> Any:
         return value if field.kind == "str" and value.isascii() else None
     if kind is int:
         return np.array(value, field.dtype) if field.dtype == "<i8" and field.shape == () and _LEAST <= value <= _MOST else None
-    if (
-        kind is np.ndarray
-        and (value.shape == field.shape or (value.ndim == 1 and field.shape == (None,)))
-        and value.dtype.str == field.dtype
-    ):
+    if kind is np.ndarray and field.shape in (value.shape, (None,) * value.ndim) and value.dtype.str == field.dtype:
         return value if value.flags.c_contiguous else None
     return None
 
