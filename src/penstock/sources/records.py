@@ -273,7 +273,7 @@ class RecordSource:
             raise
 
     def known_numbers(self) -> dict[str, KnownNumber]:
-        """Return "num_bytes": what a record takes in its file, without what frames it."""
+        """Return "num_bytes": what a record takes in its file; of TFRecord its data alone."""
         return {"num_bytes": KnownNumber("num_bytes", self, self._num_bytes)}
 
     def _num_bytes(self, indices: Ints) -> NDArray[Any]:
