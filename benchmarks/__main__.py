@@ -43,6 +43,7 @@ SCRIPTS = (
     ("classic.py",),
     ("queues.py",),
     ("packing.py",),
+    ("tokenise.py",),
     ("parquet.py",),
     ("tar.py",),
     ("text.py",),

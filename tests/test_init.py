@@ -56,6 +56,7 @@ PUBLIC = {
     "read_images",
     "read_jsonl",
     "read_list",
+    "read_megatron",
     "read_packed",
     "read_parquet",
     "read_quarantine",

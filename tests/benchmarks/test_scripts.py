@@ -52,6 +52,7 @@ CLAIMS = {
     "enqueuer": ["enqueuer.py"],
     "queues": ["queues.py"],
     "packing": ["packing.py", "--only", "limit", "penstock", "penstock_cold", "heavy_packed"],
+    "tokenise": ["tokenise.py"],
     "parquet": ["parquet.py"],
     "remote": ["remote.py", "--only", *REMOTE],
     "observing": ["observing.py"],

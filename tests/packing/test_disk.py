@@ -18,7 +18,7 @@ from penstock.packing.disk import Folder, OutFile, check_unchanged, look, make_f
 
 
 def publish(folder: Path, fill: Any) -> None:
-    Folder(str(folder))._publish(str(folder / "out"), fill)
+    Folder(str(folder))._publish([str(folder / "out")], lambda files: fill(files[0]))
 
 
 @pytest.fixture

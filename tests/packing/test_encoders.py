@@ -28,7 +28,7 @@ def written(folder: Path, fmt: str, compression: str | None = None, elements: li
 
     path = folder / f"file-{len(os.listdir(folder))}"
     out = OutFile(str(path))
-    encoder = open_encoder(fmt, columns, compression, out, 3)
+    encoder = open_encoder(fmt, columns, compression, [out], 3)
     for row in rows:
         encoder.add(row)
     encoder.finish()

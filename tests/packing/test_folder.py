@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from penstock.errors import PackError
-from penstock.packing.disk import Folder, Inputs, lock_folder, sha256_of
+from penstock.packing.disk import Folder, Inputs, lock_folder, sha256_of, sums_of
 
 RUN: dict[str, Any] = {"format": "tar", "options": {"on_error": "Raise()", "name": "data"}, "inputs": "a", "id": "1"}
 
@@ -22,7 +22,7 @@ def folder(tmp_path: Path) -> Folder:
 
 
 def finish(folder: Folder, name: str, **more: Any) -> None:
-    folder.publish(name, lambda file: file.write(b"content"), lambda file: {"size": file.size, "sha256": file.sha256, **more})
+    folder.publish([name], lambda files: files[0].write(b"content"), lambda files: {**sums_of([name], files), **more})
 
 
 def test_a_run_of_the_same_kind_goes_on_and_removes_what_was_left(folder: Folder, tmp_path: Path) -> None:

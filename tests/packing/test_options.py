@@ -19,6 +19,8 @@ from penstock.packing.options import PackOptions, destination, options_of, worke
         ({"format": "zip"}, "format='zip' is not known"),
         ({"compression": "gzip"}, "compression='gzip' is not known for tfrecord"),
         ({"compression": "GZIP", "format": "tar"}, "compression='GZIP' is not known for tar"),
+        ({"dtype": "uint16"}, "dtype='uint16' is not known for tfrecord"),
+        ({"dtype": float, "format": "tokens"}, "dtype='float' is not known for tokens"),
         ({"num_shards": 2, "shard_bytes": 10}, "num_shards= and shard_bytes= say the same in two ways"),
         ({"num_shards": 0}, "num_shards=0"),
         ({"shard_bytes": -1}, "shard_bytes=-1"),

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from _storage.remotes import KEYS
 from faults.server import Fault, FaultServer, Request
+from sources.test_megatron import DOCUMENTS, tokens, write
 
 import penstock as ps
 from penstock._storage import open_storage
@@ -125,3 +126,12 @@ def test_compressed_files_of_urls_are_streams_that_resume(tmp_path: Path, monkey
         with dataset.feed() as feed:
             feed.load_state_dict(states[30])
             assert [batch["text"].tolist() for batch in feed] == list(batches[31:])
+
+
+@pytest.mark.parametrize("kind", ["http", "s3"])
+def test_documents_of_megatron_come_from_urls(tmp_path: Path, kind: str) -> None:
+    write(tmp_path / "a")
+    files = {f"bucket/part-{n}.{ending}": (tmp_path / f"a.{ending}").read_bytes() for n in (0, 1) for ending in ("bin", "idx")}
+    with FaultServer(files) as server:
+        ds = ps.read_megatron(ps.RemoteFiles(patterns(server, kind).removesuffix(".txt"), given(server, kind)))
+        assert tokens(ds) == tokens({"tokens": one} for one in DOCUMENTS) * 2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -115,6 +115,14 @@ class DistantSource(IndexedSource, Protocol):
     @property
     def rows_at_once(self) -> int:
         """How many elements should be asked for at once, at least; 1 when it makes no difference."""
+
+
+@runtime_checkable
+class NumberedSource(IndexedSource, Protocol):
+    """An indexed source that knows whole numbers of its elements without reading them: operators with `by=` take them by name."""
+
+    def known_numbers(self) -> Mapping[str, ColumnSource]:
+        """Return a source of int64 scalars, as long as this one, for each name. Nothing is looked up yet."""
 
 
 @runtime_checkable

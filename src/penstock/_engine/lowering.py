@@ -66,7 +66,7 @@ from penstock._plan import known
 from penstock._plan import node as plan
 from penstock._plan.base import Node, chain_of, groups_of, num_indexed, period_of
 from penstock._plan.check import rank_notes, reading_notes
-from penstock._plan.facts import is_indexable, length_of, lines, passes_of, walk
+from penstock._plan.facts import is_indexable, known_names, length_of, lines, passes_of, walk
 from penstock.errors import PlanError
 
 
@@ -620,6 +620,8 @@ def explain(root: Node, program: Program, shared: str) -> str:
         out.extend(_segment(number, segment, shared, last=number == len(program.segments) - 1))
     nodes = walk(root)
     out.extend(f"  note: {words}" for words in (*reading_notes(nodes), *rank_notes(nodes, explaining=True)))
+    if names := known_names(root):
+        out.append(f"  known without computing, for by=: {names}")
     out.extend(f"  cache {node.store.label()}" for node in nodes if node.store is not None)
     return "\n".join(out)
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from penstock._contracts.element import ArraySpec, map_leaves
 from penstock._contracts.policy import Policy
-from penstock._contracts.source import GroupedSource
+from penstock._contracts.source import ColumnSource, GroupedSource, NumberedSource
 from penstock._contracts.storage import RecordStore
 from penstock._contracts.transform import Transform
 from penstock._order.arithmetic import INFINITE, Length
@@ -119,6 +119,11 @@ class Node:
     def store(self) -> RecordStore | None:
         """Where it keeps elements."""
         return None
+
+    @property
+    def known_numbers(self) -> Mapping[str, ColumnSource]:
+        """What is known of each of its elements without computing it, by name."""
+        return {}
 
     @property
     def nameless(self) -> tuple[Callable[..., Any], str] | None:
@@ -271,6 +276,10 @@ class SourceNode(Node):
     starts_chain: ClassVar[bool] = True
 
     source: Any
+
+    @property
+    def known_numbers(self) -> Mapping[str, ColumnSource]:
+        return self.source.known_numbers() if isinstance(self.source, NumberedSource) else {}
 
     def line(self, *, saved: bool = False) -> str:
         label = str(self.source.label())

@@ -110,6 +110,11 @@ def lines(node: Node, *, saved: bool = False, depth: int = 0) -> list[str]:
     return [*out, "  " * depth + node.line(saved=saved)]
 
 
+def known_names(root: Node) -> str:
+    """List the numbers that are known of elements of a plan without computing them."""
+    return ", ".join(sorted({name for node in walk(root) for name in node.known_numbers}))
+
+
 def components(node: Node, inside: str = "") -> tuple[list[str], list[str]]:
     """Say for each line of a saved plan, and for each of its sources, which component of a mix it belongs to; empty for none."""
     of_lines: list[str] = []

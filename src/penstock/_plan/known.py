@@ -29,6 +29,10 @@ class Measure(SelectingNode):
 
     columns: Mapping[str, ColumnSource] = field()
 
+    @property
+    def known_numbers(self) -> Mapping[str, ColumnSource]:
+        return self.columns
+
     def line(self, *, saved: bool = False) -> str:
         return f"measure({', '.join(self.columns)})"
 

@@ -142,8 +142,8 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
 
 def _add_pack(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Write a source, through your preprocessing, to files that need no more work: TFRecord, WebDataset tar or Parquet. The files are "
-        "the same for any number of workers; after a kill, the same command goes on."
+        "Write a source, through your preprocessing, to files that need no more work: TFRecord, WebDataset tar, Parquet or tokens. The "
+        "files are the same for any number of workers; after a kill, the same command goes on."
     )
     parser.add_argument(
         "source",
@@ -155,7 +155,9 @@ def _add_pack(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--map", metavar="MODULE:FUNCTION", help="your own function on each element")
     parser.add_argument("--resize", type=int, metavar="N", help="decode images, resize the shorter side to N pixels, encode as JPEG")
     parser.add_argument("--quality", type=int, metavar="Q", help="of these JPEGs, 1 to 100 (default: 90)")
-    parser.add_argument("--format", choices=("tfrecord", "tar", "parquet"), default="tfrecord", help="default: %(default)s")
+    formats = ("tfrecord", "tar", "parquet", "tokens", "megatron")
+    parser.add_argument("--format", choices=formats, default="tfrecord", help="default: %(default)s")
+    parser.add_argument("--dtype", choices=("uint16", "int32"), help="of tokens in the files (default: uint16 if the elements' is)")
     parser.add_argument("--compression", metavar="NAME", help="GZIP for tfrecord, zstd for parquet (default: none)")
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--shards", type=int, metavar="N", help="number of files; a stream is cut by --shard-bytes")

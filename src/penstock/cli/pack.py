@@ -51,6 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
         "shard_bytes": arguments.shard_bytes,
         "shuffle": arguments.shuffle,
         "name": arguments.name,
+        "dtype": arguments.dtype,
     }
     if arguments.dry_run:
         _predict(arguments.source, estimate(dataset, **options), kind, screen)

@@ -15,7 +15,7 @@ from penstock._order.arithmetic import INFINITE
 from penstock._plan import check, known
 from penstock._plan import node as plan
 from penstock._plan.base import Ints, Node, function_name, length_of, padding_words, walk
-from penstock._plan.facts import known_length
+from penstock._plan.facts import known_length, known_names
 from penstock.dataset.operators import Chaining, check_function, check_padding, check_padding_value
 from penstock.errors import PlanError
 
@@ -437,8 +437,8 @@ def numbers_of(root: Node, name: str, operator: str, *, each_pass: bool = False)
             where=f"{operator}(by=...)",
             fix="put repeat() after it",
         )
-    names = sorted({one for part in walk(root) if isinstance(part, known.Measure) for one in part.columns})
-    told = f"known below it: {', '.join(names)}" if names else "nothing was measured below it"
+    names = known_names(root)
+    told = f"known below it: {names}" if names else "nothing was measured below it"
     over = _over_columns(root, name, operator, told)
     marks = [str(node.source.fingerprint()) for node in walk(over) if isinstance(node, plan.Read)]
     return _Numbers(_chain_over(over)), f"{zlib.crc32(''.join(marks).encode()):08x}"
@@ -475,9 +475,10 @@ def _no_ranks(root: Node, operator: str, why: str) -> None:
 
 
 def _over_columns(node: Node, name: str, operator: str, told: str) -> Node:
-    """Return the plan over a column in the place of what was measured, without the maps between: its elements are the numbers."""
-    if isinstance(node, known.Measure) and name in node.columns:
-        return plan.Read(source=node.columns[name])
+    """Return the plan over a column in the place of what has these numbers, without the maps between: its elements are the numbers."""
+    found = node.known_numbers.get(name)
+    if found is not None:
+        return plan.Read(source=found)
     if node.children and node.aligned:
         return _over_columns(node.children[0], name, operator, told)
     if not node.children or isinstance(node, plan.Zip) or not (node.selects or len(node.children) > 1):

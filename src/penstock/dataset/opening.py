@@ -302,6 +302,30 @@ def read_tokens(
     return _read(TokenSource(storage, files, **options, dtype=output_dtype))
 
 
+def read_megatron(pattern: Any, *, sequences: bool = False) -> Dataset:
+    """Read the documents of Megatron-LM's indexed datasets (NAME.bin and NAME.idx), any at any time: {"tokens": int64 [n]}.
+
+    The index knows the tokens of each document, so operators go by `num_tokens` without `measure`, and each rank reads its own rows only:
+
+        rows = ps.read_megatron("corpus_text_document").pack_sequences(2048, by="num_tokens").shuffle(seed=1).shard_by_rank().batch(8)
+
+    The index is checked whole when it is opened, and takes 16 bytes a document in memory. Documents are read with `pread`.
+
+    Args:
+        pattern: a path with or without its ending, a glob pattern, or several; files in the order of the bytes of their paths.
+        sequences: make each sequence an element, as Megatron's GPTDataset does, and not each document, which may have several.
+
+    Raises:
+        RecordError: an index is damaged, cut, or none; it does not fit its .bin file, which may be cut.
+        PlanError: files of several dtypes.
+        SourceError: one of the two files is missing, or no file matches; a file is not what it was, when it is read.
+        OSError: a file cannot be read.
+    """
+    from penstock.sources.megatron import megatron_source
+
+    return _read(megatron_source(pattern, sequences=check.flag_argument(sequences, "sequences", "read_megatron")))
+
+
 def _count(caller: str, name: str, value: Any) -> int:
     number = whole_number(value)
     if number is not None and 1 <= number < 1 << 31:

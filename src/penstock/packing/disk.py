@@ -7,6 +7,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -160,6 +161,15 @@ def sync_folder(path: str) -> None:
         os.close(descriptor)
 
 
+Fill = Callable[[Sequence[OutFile]], object]
+
+
+def sums_of(names: Sequence[str], files: Sequence[OutFile]) -> dict[str, Any]:
+    """Return names, sizes and hashes of the closed files of a shard: those of the first, and "beside" it the others."""
+    first, *beside = ({"name": name, "size": file.size, "sha256": file.sha256} for name, file in zip(names, files, strict=True))
+    return {**first, "beside": beside} if beside else first
+
+
 WORK = ".packing"
 """The folder inside the destination for what is not finished; it is removed at the end."""
 
@@ -265,19 +275,19 @@ class Folder:
 
     # -- shards -------------------------------------------------------------------------------------------------------------------
 
-    def publish(self, name: str, fill: Callable[[OutFile], object], note: Callable[[OutFile], dict[str, Any]]) -> None:
-        """Write a shard; its note is on the disk before it has its name.
+    def publish(self, names: Sequence[str], fill: Fill, note: Callable[[Sequence[OutFile]], dict[str, Any]]) -> None:
+        """Write the files of a shard; its note is on the disk before they have their names, the first as the last.
 
         Args:
-            name: of the shard.
-            fill: writes the content.
-            note: returns what is to be noted of the closed file, JSON-able.
+            names: of the files. The shard is known by the first.
+            fill: writes the contents.
+            note: returns what is to be noted of the closed files, JSON-able.
 
         Raises:
             OSError: any step failed. Nothing that is cut stands under the name.
         """
-        note_path = os.path.join(self.work, name + _NOTE)
-        self._publish(self.file(name), fill, lambda file: self._write(note_path, note(file)))
+        note_path = os.path.join(self.work, names[0] + _NOTE)
+        self._publish([self.file(name) for name in names], fill, lambda files: self._write(note_path, note(files)))
 
     def give_names(self, parts: Sequence[str], names: Sequence[str]) -> None:
         """Give all shards of a stream their names, one after the other; a rerun removes those that have theirs.
@@ -297,9 +307,10 @@ class Folder:
             OSError: a file that is there cannot be read.
         """
         note = self._read(os.path.join(self.work, name + _NOTE))
-        path = self.file(name)
-        if note is None or not os.path.isfile(path) or os.path.getsize(path) != note["size"] or sha256_of(path) != note["sha256"]:
-            return None
+        for made in () if note is None else (note, *note.get("beside", ())):
+            path = self.file(made["name"])
+            if not os.path.isfile(path) or os.path.getsize(path) != made["size"] or sha256_of(path) != made["sha256"]:
+                return None
         return note
 
     def write_manifest(self, name: str, manifest: dict[str, Any], inputs: Inputs) -> None:
@@ -335,35 +346,39 @@ class Folder:
 
     # -- files --------------------------------------------------------------------------------------------------------------------
 
-    def _publish(self, path: str, fill: Callable[[OutFile], object], before_name: Callable[[OutFile], None] | None = None) -> None:
-        """Write a file under another name, and name it `path` when all of it is on the disk.
+    def _publish(self, paths: Sequence[str], fill: Fill, before_name: Callable[[Sequence[OutFile]], None] | None = None) -> None:
+        """Write files under other names, and name them when all of them is on the disk.
 
         Args:
-            path: its final name; a file of this name is replaced.
-            fill: writes the content.
-            before_name: called when the content is on the disk and the name is not there yet.
+            paths: their final names, the first of which is given last; files of these names are replaced.
+            fill: writes the contents.
+            before_name: called when the contents are on the disk and no name is there yet.
 
         Raises:
-            OSError: of any step; nothing of the new content stands under `path` then, unless it was the last, of the folder, that failed.
+            OSError: of any step; nothing of the new contents stands under the first path then, unless it was the last, of the folder, that
+                failed.
             BaseException: what `fill` raised.
         """
-        part = os.path.join(self.work, f"{os.path.basename(path)}.{os.getpid()}-{os.urandom(4).hex()}.part")
-        file: OutFile | None = None
+        mark = f".{os.getpid()}-{os.urandom(4).hex()}.part"
+        parts = [os.path.join(self.work, os.path.basename(path) + mark) for path in paths]
+        files: list[OutFile] = []
         try:
-            file = OutFile(part)
-            fill(file)
-            file.seal()
+            files.extend(map(OutFile, parts))
+            fill(files)
+            for file in files:
+                file.seal()
             if before_name is not None:
-                before_name(file)
-            os.replace(part, path)
+                before_name(files)
+            for part, path in [*zip(parts, paths, strict=True)][::-1]:
+                os.replace(part, path)
         except BaseException as error:
-            _give_up(file, part, error)
+            _give_up(files, parts, error)
             raise
-        sync_folder(os.path.dirname(path))
+        sync_folder(os.path.dirname(paths[0]))
 
     def _write(self, path: str, record: dict[str, Any], indent: int | None = None) -> None:
         data = (json.dumps(record, indent=indent, ensure_ascii=True, allow_nan=False) + "\n").encode()
-        self._publish(path, lambda file: file.write(data))
+        self._publish([path], lambda files: files[0].write(data))
 
     def _read(self, path: str) -> dict[str, Any] | None:
         try:
@@ -382,19 +397,16 @@ def _origin_of(manifest: str) -> str:
     return f".{manifest.removesuffix('-manifest.json')}-origin.json"
 
 
-def _give_up(file: OutFile | None, part: str, error: BaseException) -> None:
-    """Close and remove the unfinished file; what goes wrong with that is a note of the error that made it necessary."""
-    try:
-        if file is not None:
-            file.close()
-    except OSError as other:
-        add_note(error, f"penstock: and then, closing {part!r}: {other}")
-    try:
-        os.unlink(part)
-    except FileNotFoundError:  # it was not made, or it has its name already
-        pass
-    except OSError as other:
-        add_note(error, f"penstock: and then, removing {part!r}: {other}")
+def _give_up(files: Sequence[OutFile], parts: Sequence[str], error: BaseException) -> None:
+    """Close and remove unfinished files; what goes wrong with that is a note of the error that made it necessary."""
+    steps = [("closing", file.path, file.close) for file in files] + [("removing", part, partial(os.unlink, part)) for part in parts]
+    for what, path, step in steps:
+        try:
+            step()
+        except FileNotFoundError:  # it was not made, or it has its name already
+            pass
+        except OSError as other:
+            add_note(error, f"penstock: and then, {what} {path!r}: {other}")
 
 
 def lock_folder(path: str, *, shared: bool) -> int:
@@ -441,7 +453,8 @@ def strangers(folder: str, shards: Sequence[str]) -> list[str]:
     named = _SHARD.fullmatch(shards[0]) if shards else None
     if named is None:
         return []
-    pattern = re.compile(re.escape(named["name"]) + r"-\d{5,6}(-of-\d{5})?(\.[a-z]+)*" + re.escape(os.path.splitext(shards[0])[1]))
+    endings = "|".join(sorted({re.escape(os.path.splitext(name)[1]) for name in shards}))
+    pattern = re.compile(re.escape(named["name"]) + rf"-\d{{5,6}}(-of-\d{{5}})?(\.[a-z]+)*({endings})")
     return [found for found in sorted(os.listdir(folder)) if pattern.fullmatch(found) and found not in shards]
 
 

@@ -1,9 +1,10 @@
-"""Elements into the bytes of one shard: TFRecord, tar as WebDataset has it, Parquet. The bytes depend on elements and options alone."""
+"""Elements into the bytes of one shard: TFRecord, tar as WebDataset has it, Parquet, tokens. Its bytes depend on elements and options."""
 
 from __future__ import annotations
 
 import io
 import json
+from array import array
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,26 +15,34 @@ from penstock.formats.compression import Writable
 from penstock.formats.example import encode_example
 from penstock.formats.tar import TarWriter
 from penstock.formats.tfrecord import RecordWriter
-from penstock.packing.schema import Field, npy, raw
+from penstock.packing.schema import TOKENS, Field, npy, raw
+from penstock.sources.megatron import encode_index
 
-FORMATS = ("tfrecord", "tar", "parquet")
-COMPRESSIONS: dict[str, tuple[str, ...]] = {"tfrecord": ("GZIP",), "tar": (), "parquet": ("zstd",)}
-"""What each format can be compressed by."""
-SUFFIXES = {"tfrecord": ".tfrecord", "tar": ".tar", "parquet": ".parquet"}
+SUFFIXES = {"tfrecord": (".tfrecord",), "tar": (".tar",), "parquet": (".parquet",), "tokens": (".bin",), "megatron": (".bin", ".idx")}
+"""The formats, and the endings of the files that a shard has."""
+CHOICES: dict[str, dict[str, tuple[str, ...]]] = {
+    "compression": {"tfrecord": ("GZIP",), "parquet": ("zstd",)},
+    "dtype": {"tokens": TOKENS, "megatron": TOKENS},
+}
+"""What can be given for an option, by format."""
 
 _GROUP_ROWS = 4096
 _GROUP_BYTES = 16 << 20
 
 
-def open_encoder(fmt: str, fields: Sequence[Field], compression: str | None, out: Writable, shard: int) -> _Records | _Tar | _Parquet:
-    """Return what writes the elements of a shard to `out`.
+def open_encoder(
+    fmt: str, fields: Sequence[Field], compression: str | None, outs: Sequence[Writable], shard: int
+) -> _Records | _Tar | _Parquet | _Tokens:
+    """Return what writes the elements of a shard to its files, one for each ending in `SUFFIXES`.
 
     Raises:
         MissingExtra: Parquet without pyarrow.
     """
     if fmt == "tfrecord":
-        return _Records(fields, compression, out)
-    return _Tar(fields, out, shard) if fmt == "tar" else _Parquet(fields, compression, out)
+        return _Records(fields, compression, outs[0])
+    if fmt == "tar":
+        return _Tar(fields, outs[0], shard)
+    return _Parquet(fields, compression, outs[0]) if fmt == "parquet" else _Tokens(fields, *outs)
 
 
 class _Records:
@@ -175,3 +184,19 @@ class _Unclosed(io.RawIOBase):
 
     def tell(self) -> int:
         return self._size
+
+
+class _Tokens:
+    """The tokens of all elements, one behind the other; where `index` is a file, also the index that Megatron-LM has of them."""
+
+    def __init__(self, fields: Sequence[Field], out: Writable, index: Writable | None = None) -> None:
+        self._out, self._index, self._dtype = out, index, np.dtype(fields[0].stored)
+        self._lengths = array("i")
+
+    def add(self, values: Sequence[Any]) -> None:
+        self._out.write(values[0].astype(self._dtype, copy=False).data)
+        self._lengths.append(len(values[0]))
+
+    def finish(self) -> None:
+        if self._index is not None:
+            self._index.write(encode_index(self._lengths, self._dtype))

@@ -30,6 +30,7 @@ from penstock.formats.arrow import pyarrow
 from penstock.formats.features import Feature, FixedLenFeature, VarLenFeature
 from penstock.formats.tar import decode_field
 from penstock.packing.disk import Folder, Inputs, difference, sha256_of, strangers
+from penstock.packing.encoders import SUFFIXES
 from penstock.packing.options import PackOptions
 from penstock.packing.schema import SINGLE, Field, NoSchema, Schema, from_raw, shaped
 
@@ -41,12 +42,13 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardEntry:
-    """One file: name, elements, bytes and SHA-256."""
+    """One file: name, elements, bytes and SHA-256, and the files that belong to it, such as its index."""
 
     name: str
     count: int
     size: int
     sha256: str
+    beside: tuple[ShardEntry, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,8 +58,7 @@ class Manifest:
     Attributes:
         path: of the manifest.
         record: all of it as it stands in the file; see docs/formats/manifest.md.
-        format: "tfrecord", "tar" or "parquet".
-        compression: as in `PackOptions`.
+        format, compression: as in `PackOptions`.
         columns: how the fields are written.
         shards: the files, in order.
         skipped: the elements that were left out, a record each.
@@ -111,14 +112,16 @@ class Manifest:
 
     def problems(self, *, hashes: bool) -> Iterator[str]:
         """Give what is wrong with the files, a sentence each; see `check_files`."""
-        for path, shard in zip(self.files(), self.shards, strict=True):
+        every = [one for shard in self.shards for one in (shard, *shard.beside)]
+        for shard in every:
+            path = os.path.join(self.folder, shard.name)
             if not os.path.isfile(path):
                 yield f"{shard.name!r} is missing: it had {shard.count} of {len(self)} elements"
             elif os.path.getsize(path) != shard.size:
                 yield f"{shard.name!r} has {os.path.getsize(path)} bytes and had {shard.size} when it was packed"
             elif hashes and sha256_of(path) != shard.sha256:
                 yield f"{shard.name!r} has other bytes than when it was packed: its SHA-256 differs"
-        for name in strangers(self.folder, [shard.name for shard in self.shards]):
+        for name in strangers(self.folder, [shard.name for shard in every]):
             yield f"{name!r} looks like a shard and is not of this dataset"
 
 
@@ -237,7 +240,8 @@ def with_notes(record: dict[str, Any], notes: list[dict[str, Any]], lost_before:
     """
     skipped = [{"shard": None, **lost} for lost in sorted(lost_before, key=_place_of)]
     skipped += [{"shard": number, **lost} for number, note in enumerate(notes) for lost in sorted(note["skipped"], key=_place_of)]
-    shards = [{key: note[key] for key in ("name", "count", "size", "sha256", "first", "positions")} for note in notes]
+    keys = ("name", "count", "size", "sha256", "first", "positions", "beside")
+    shards = [{key: note[key] for key in keys if key in note} for note in notes]
     return {
         **record,
         "count": sum(note["count"] for note in notes),
@@ -271,7 +275,7 @@ def _manifest(path: str, record: Any) -> Manifest:
     if not shards or record["count"] != sum(shard.count for shard in shards) or record["size"] != sum(shard.size for shard in shards):
         raise NoSchema("the counts or sizes of the shards are not those of the whole")
     schema = Schema.from_json(record["fields"])
-    if record["format"] not in ("tfrecord", "tar", "parquet") or not isinstance(record["options"]["name"], str):
+    if record["format"] not in SUFFIXES or not isinstance(record["options"]["name"], str):
         raise NoSchema(f"format {record['format']!r}")
     return Manifest(
         path=path,
@@ -290,7 +294,8 @@ def _shard(part: Any) -> ShardEntry:
         raise NoSchema(f"{name!r} is no file name")
     if type(count) is not int or type(size) is not int or count < 0 or size < 0 or not _SHA256.fullmatch(sha256):
         raise NoSchema(f"shard {name!r} has no count, size and SHA-256")
-    return ShardEntry(name=name, count=count, size=size, sha256=sha256)
+    beside = tuple(_shard({**other, "count": count}) for other in part.get("beside", ()))
+    return ShardEntry(name=name, count=count, size=size, sha256=sha256, beside=beside)
 
 
 def _versions(options: PackOptions) -> dict[str, str]:
@@ -312,6 +317,7 @@ def read_packed(path: str | os.PathLike[str]) -> Dataset:
         path: the folder, or the manifest.
 
     Raises:
+        PlanError: they are tokens without documents, which `read_tokens` reads.
         SourceError: there is no manifest, or a file is missing, too many, or not as large as it was.
         RecordError: the manifest or a file cannot be read; a shard has another number of elements than were packed.
         MissingExtra: Parquet without pyarrow.
@@ -321,8 +327,16 @@ def read_packed(path: str | os.PathLike[str]) -> Dataset:
     manifest = read_manifest(path)
     manifest.check_files()
     files = manifest.files()
+    if manifest.format == "tokens":
+        raise PlanError(
+            "the files hold tokens, and nothing says where a document ends",
+            where=f"read_packed(), manifest {manifest.path!r}",
+            fix=f"read windows: ps.read_tokens({files[0]!r}, length, dtype=np.{manifest.columns[0].stored})",
+        )
     if manifest.format == "tfrecord":
         opened = reading.read_tfrecord(files, compression=manifest.compression, features=features_of(manifest), allow_empty=True)
+    elif manifest.format == "megatron":
+        opened = reading.read_megatron(files)
     else:
         opened = reading.read_tar(files) if manifest.format == "tar" else reading.read_parquet(files)
     if manifest.compression != "GZIP" and len(opened) != len(manifest):

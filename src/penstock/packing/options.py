@@ -11,7 +11,7 @@ from penstock._plan import check
 from penstock._system.memory import available_cpus
 from penstock._system.text import redacted
 from penstock.errors import PlanError
-from penstock.packing.encoders import COMPRESSIONS, FORMATS, SUFFIXES
+from penstock.packing.encoders import CHOICES, SUFFIXES
 
 _SHARD_BYTES = 256_000_000
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
@@ -22,7 +22,8 @@ class PackOptions:
     """Options of `pack` that change what is written.
 
     Attributes:
-        format: "tfrecord" (records are `tf.train.Example`), "tar" (as WebDataset has it) or "parquet".
+        format: "tfrecord" (records are `tf.train.Example`), "tar" (as WebDataset has it) or "parquet"; of elements that are documents of
+            token ids "tokens" (nothing but the tokens, for `read_tokens`) or "megatron" (with an index, as Megatron-LM has it).
         compression: None; "GZIP" for TFRecord, "zstd" for Parquet.
         num_shards: how many files. None: as many as make them about `shard_bytes` large, as a stream is always cut.
         shard_bytes: the size to aim at, judged by a sample at fixed positions, so that it does not depend on who writes what; 256 MB by
@@ -31,26 +32,30 @@ class PackOptions:
         name: what the names of the files begin with.
         version: of the functions and objects that the dataset is made with: these count by their names, and another version is another
             dataset.
+        dtype: of tokens in the file, "uint16" or "int32" (`pack` takes np.uint16 too). None: uint16 where the elements are uint8 or uint16,
+            else int32. A token that it does not hold is an error of its element.
     """
 
-    format: Literal["tfrecord", "tar", "parquet"] = "tfrecord"
+    format: Literal["tfrecord", "tar", "parquet", "tokens", "megatron"] = "tfrecord"
     compression: str | None = None
     num_shards: int | None = None
     shard_bytes: int | None = None
     shuffle: int | None = None
     name: str = "data"
     version: str | int = ""
+    dtype: str | None = None
 
     def __post_init__(self) -> None:
-        if self.format not in FORMATS:
-            raise PlanError(f"format={self.format!r} is not known", where="pack()", fix=f"give one of {', '.join(FORMATS)}")
-        known = COMPRESSIONS[self.format]
-        if self.compression is not None and self.compression not in known:
-            raise PlanError(
-                f"compression={self.compression!r} is not known for {self.format}",
-                where="pack()",
-                fix=f"give {' or '.join(map(repr, (None, *known)))}",
-            )
+        if self.format not in SUFFIXES:
+            raise PlanError(f"format={self.format!r} is not known", where="pack()", fix=f"give one of {', '.join(SUFFIXES)}")
+        for name, choices in CHOICES.items():
+            value, known = getattr(self, name), choices.get(self.format, ())
+            if value is not None and value not in known:
+                raise PlanError(
+                    f"{name}={value!r} is not known for {self.format}",
+                    where="pack()",
+                    fix=f"give {' or '.join(map(repr, (None, *known)))}",
+                )
         if self.num_shards is not None and self.shard_bytes is not None:
             raise PlanError("num_shards= and shard_bytes= say the same in two ways", where="pack()", fix="give one of them")
         for name in ("num_shards", "shard_bytes"):
@@ -76,10 +81,14 @@ class PackOptions:
 
     def file_names(self, num_shards: int) -> list[str]:
         """Return the names of the shards: those of TensorFlow Datasets, for a tar those that WebDataset's braces count up."""
-        suffix = SUFFIXES[self.format] + (".gz" if self.compression == "GZIP" else "")
+        suffix = SUFFIXES[self.format][0] + (".gz" if self.compression == "GZIP" else "")
         if self.format == "tar":
             return [f"{self.name}-{number:06d}{suffix}" for number in range(num_shards)]
         return [f"{self.name}-{number:05d}-of-{num_shards:05d}{suffix}" for number in range(num_shards)]
+
+    def names_of(self, shard: str) -> list[str]:
+        """Return the names of all files of a shard, for that of the first."""
+        return [shard, *(os.path.splitext(shard)[0] + ending for ending in SUFFIXES[self.format][1:])]
 
     def manifest_name(self) -> str:
         """Return the name of the manifest."""
@@ -87,9 +96,8 @@ class PackOptions:
 
     def as_json(self) -> dict[str, Any]:
         """Return what stands in the manifest."""
-        record = asdict(self)
-        version = str(record.pop("version"))
-        return {**record, "version": version} if version else record
+        record = {**asdict(self), "version": str(self.version)}
+        return {name: value for name, value in record.items() if value or name not in ("version", "dtype")}
 
 
 def options_of(given: dict[str, Any]) -> PackOptions:
@@ -104,7 +112,8 @@ def options_of(given: dict[str, Any]) -> PackOptions:
             raise PlanError("variants= is gone", where="pack()", fix="pack dataset.repeat(K), whose passes draw other random numbers")
         if name not in known:
             raise PlanError(f"there is no option {name!r}", where="pack()", fix=f"the options are {', '.join(sorted(known))}")
-    return PackOptions(**given)
+    dtype = given.get("dtype")
+    return PackOptions(**{**given, "dtype": getattr(dtype, "__name__", dtype)})
 
 
 def destination(dest: str | os.PathLike[str]) -> str:

@@ -27,8 +27,8 @@ from penstock.dataset.measuring import opened
 from penstock.errors import PackError, PenstockError, PlanError, SourceError, SpecError, TooManySkipped
 from penstock.jobs import parallel_jobs
 from penstock.observe.progress import Progress
-from penstock.packing.disk import Folder, Inputs, OutFile, check_apart, check_unchanged, lock_folder, look, make_folder
-from penstock.packing.encoders import open_encoder
+from penstock.packing.disk import Folder, Inputs, OutFile, check_apart, check_unchanged, lock_folder, look, make_folder, sums_of
+from penstock.packing.encoders import SUFFIXES, open_encoder
 from penstock.packing.manifest import Manifest, found_in, lost_record, read_manifest, record_of, sealed, with_notes
 from penstock.packing.options import PackOptions, destination, options_of, workers_of
 from penstock.packing.schema import Schema
@@ -52,7 +52,7 @@ def pack(
     progress: Shown = False,
     **options: Any,
 ) -> Manifest:
-    """Write all elements of a dataset to files that need no more work when they are read: TFRecord, WebDataset tar or Parquet.
+    """Write all elements of a dataset to files that need no more work when they are read: TFRecord, WebDataset tar, Parquet, or tokens.
 
     Shard s holds a run of the dataset's positions, in its order, and nothing but dataset, options and s decides its bytes. So the files are
     the same for any number of workers, and after a kill: the same call finds the shards that are finished and makes the rest. A file has
@@ -76,7 +76,7 @@ def pack(
             is judged at the end.
         progress: True draws a bar on stderr if that is a terminal; "always" writes elsewhere too, a line every 10 s.
         **options: what is written, as in `penstock.packing.PackOptions`: format, compression, num_shards, shard_bytes, shuffle, name,
-            version.
+            version, dtype.
 
     Returns:
         The manifest.
@@ -236,7 +236,8 @@ class _Positions:
             num_threads=threads if threads > 1 else 0,
         )
         try:
-            folder.prepare({**self._record, "inputs": inputs.digest, "id": run_id}, names)
+            every = [one for name in names for one in self.options.names_of(name)]
+            folder.prepare({**self._record, "inputs": inputs.digest, "id": run_id}, every)
             notes = parallel_jobs(task, range(len(names)), count, executor=executor, progress=progress)
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -320,10 +321,11 @@ class _Task:
 
     def _written(self, shard: int) -> dict[str, Any]:
         name, begin, end = self.names[shard], self.borders[shard], self.borders[shard + 1]
-        note: dict[str, Any] = {"name": name, "first": begin, "positions": end - begin, "count": 0, "skipped": []}
+        note: dict[str, Any] = {"first": begin, "positions": end - begin, "count": 0, "skipped": []}
+        names = self.options.names_of(name)
 
-        def fill(out: OutFile) -> None:
-            encoder = open_encoder(self.options.format, self.schema.fields, self.options.compression, out, shard)
+        def fill(outs: Sequence[OutFile]) -> None:
+            encoder = open_encoder(self.options.format, self.schema.fields, self.options.compression, outs, shard)
             part = self.split.part(begin, end).map(self.schema.values, name="pack")
             workers: dict[str, Any] = {"executor": "threads" if self.num_threads else "inline", "num_workers": self.num_threads}
             with opened(part, self.policy, listeners=[_Noting(note["skipped"])], **workers) as rows:
@@ -332,12 +334,12 @@ class _Task:
                     note["count"] += 1
             encoder.finish()
 
-        def described(out: OutFile) -> dict[str, Any]:
-            note.update(size=out.size, sha256=out.sha256)
+        def described(outs: Sequence[OutFile]) -> dict[str, Any]:
+            note.update(sums_of(names, outs))
             return note
 
         try:
-            self.folder.publish(name, fill, described)
+            self.folder.publish(names, fill, described)
         except OSError as error:
             if not isinstance(error, PenstockError):
                 add_note(error, f"penstock: writing {self.folder.file(name)!r}; the files that are there are complete, a rerun goes on")
@@ -401,11 +403,11 @@ class _Stream:
 
     def write(self, folder: Folder, inputs: Inputs, count: int, executor: Executor, progress: Shown) -> dict[str, Any]:
         """Read the stream, write the shards, and return the manifest."""
-        folder.prepare({**self.record(), "inputs": inputs.digest}, self.options.file_names(1))
+        folder.prepare({**self.record(), "inputs": inputs.digest}, self.options.names_of(self.options.file_names(1)[0]))
         try:
             shards, schema = self._shards(folder.work, count, progress)
             check_unchanged(self.root, inputs)
-            num_written = sum(shard["count"] for _, shard in shards)
+            num_written = sum(count for _, count in shards)
             _check_losses(self.policy, self._lost, num_written, num_written + len(self._lost))
         except BaseException as error:
             try:
@@ -413,46 +415,50 @@ class _Stream:
             except OSError as other:
                 add_note(error, f"penstock: and then, removing {folder.work!r}: {other}")
             raise
-        notes, first = [], 0
-        for (_, shard), name in zip(shards, self.options.file_names(len(shards)), strict=True):
-            notes.append({**shard, "name": name, "first": first, "positions": shard["count"], "skipped": []})
-            first += shard["count"]
-        folder.give_names([path for path, _ in shards], [note["name"] for note in notes])
+        notes, first, names = [], 0, dict[str, str]()
+        for (outs, count), name in zip(shards, self.options.file_names(len(shards)), strict=True):
+            own = self.options.names_of(name)
+            notes.append({**sums_of(own, outs), "count": count, "first": first, "positions": count, "skipped": []})
+            first += count
+            names |= zip((out.path for out in outs), own, strict=True)
+        folder.give_names(list(names), list(names.values()))
         counts = {"num_shards": len(shards), "num_positions": first + len(self._lost)}
         return with_notes(record_of(self.options, self.policy, self.root, schema, counts), notes, self._lost)
 
-    def _shards(self, folder: str, num_workers: int, progress: Shown) -> tuple[list[tuple[str, dict[str, Any]]], Schema]:
-        """Read the stream and write it to files without a name; return their paths, and what is known of each."""
+    def _shards(self, folder: str, num_workers: int, progress: Shown) -> tuple[list[tuple[list[OutFile], int]], Schema]:
+        """Read the stream and write it to files without a name; return the closed files of each shard, and how many elements it has."""
         with self._opened(num_workers) as elements, _bar(progress, length_of(self.root)) as advance:
             first = list(islice(elements, MOST))
             sample = self._sample_of(first, None)
             rows = self._rows(sample.schema, chain(first, elements), advance)
-            shards: list[tuple[str, dict[str, Any]]] = []
+            shards: list[tuple[list[OutFile], int]] = []
             for row in rows:
-                _check_left(folder, sum(shard["size"] for _, shard in shards))
-                path = os.path.join(folder, f"{self.options.name}-{len(shards)}.part")
-                shards.append((path, self._shard(path, sample.schema, len(shards), chain([row], rows))))
+                _check_left(folder, sum(out.size for outs, _ in shards for out in outs))
+                shards.append(self._shard(folder, sample.schema, len(shards), chain([row], rows)))
             return shards, sample.schema
 
-    def _shard(self, path: str, schema: Schema, number: int, rows: Iterator[Sequence[Any]]) -> dict[str, Any]:
-        """Write a file, up to the size of a shard."""
+    def _shard(self, folder: str, schema: Schema, number: int, rows: Iterator[Sequence[Any]]) -> tuple[list[OutFile], int]:
+        """Write the files of a shard, up to its size."""
         most = None if self.options.num_shards == 1 else self.options.aimed_bytes()
-        out, count = OutFile(path), 0
+        path = os.path.join(folder, f"{self.options.name}-{number}")
+        outs, count = [OutFile(f"{path}{ending}.part") for ending in SUFFIXES[self.options.format]], 0
         try:
-            encoder = open_encoder(self.options.format, schema.fields, self.options.compression, out, number)
+            encoder = open_encoder(self.options.format, schema.fields, self.options.compression, outs, number)
             for row in rows:
                 encoder.add(row)
                 count += 1
-                if most is not None and out.size >= most:
+                if most is not None and outs[0].size >= most:
                     break
             encoder.finish()
-            out.seal()
+            for out in outs:
+                out.seal()
         except OSError as error:
-            add_note(error, f"penstock: writing {path!r}; nothing of it stays, as a stream is packed from its beginning")
+            add_note(error, f"penstock: writing {outs[0].path!r}; nothing of it stays, as a stream is packed from its beginning")
             raise
         finally:
-            out.close()
-        return {"count": count, "size": out.size, "sha256": out.sha256}
+            for out in outs:
+                out.close()
+        return outs, count
 
     @contextmanager
     def _opened(self, num_workers: int) -> Iterator[Iterator[Any]]:

@@ -9,6 +9,7 @@ import io
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -41,7 +42,7 @@ class Field:
         single: the element is this value, and no dict that has a field of its name.
         column: its name in the file; "" until a format is chosen.
         stored: "bytes" and "str" as they are; "int", "float" or "list" as numbers of the format; "raw" as the bytes of the array,
-            little-endian, in C order; in tar "text" or "npy".
+            little-endian, in C order; in tar "text" or "npy"; tokens as the dtype that they have in the file.
         shapes: the name of the column of shapes, or "".
     """
 
@@ -72,8 +73,8 @@ class Field:
 
     def words(self) -> str:
         """Say its name in the file, its type, and what it is written as."""
-        as_what = {"raw": " as raw bytes", "npy": " as .npy", "text": " as text"}.get(self.stored, "")
-        return f"{self.column}: {self.type_words()}{as_what}"
+        as_what = {"raw": " as raw bytes", "npy": " as .npy", "text": " as text", "uint16": " as uint16", "int32": " as int32"}
+        return f"{self.column}: {self.type_words()}{as_what.get(self.stored, '')}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +125,11 @@ class Schema:
                 if in_lists
                 else "map a function that gives all elements the same fields",
             )
-        return [_checked(field, found[field.name]) for field in self.fields]
+        row = [_checked(field, found[field.name]) for field in self.fields]
+        stored = self.fields[0].stored
+        if stored in TOKENS and row[0].dtype != stored:
+            _check_tokens(row[0], stored)
+        return row
 
 
 def fields_of(element: Any) -> dict[str, Any]:
@@ -279,7 +284,7 @@ def _plain(field: Field, value: Any) -> Any:
         return value if field.kind == "str" and value.isascii() else None
     if kind is int:
         return np.array(value, field.dtype) if field.dtype == "<i8" and field.shape == () and _LEAST <= value <= _MOST else None
-    if kind is np.ndarray and value.shape == field.shape and value.dtype.str == field.dtype:
+    if kind is np.ndarray and field.shape in (value.shape, (None,) * value.ndim) and value.dtype.str == field.dtype:
         return value if value.flags.c_contiguous else None
     return None
 
@@ -303,26 +308,41 @@ def _checked(field: Field, value: Any) -> Any:
     )
 
 
+def _check_tokens(tokens: NDArray[Any], dtype: str) -> None:
+    held = np.iinfo(dtype)
+    outside = tokens[(tokens < held.min) | (tokens > held.max)]
+    if outside.size:
+        raise SpecError(
+            f"token {outside[0]} is beyond {dtype}",
+            where=_WHERE,
+            fix="give dtype=np.int32; if that does not hold it either, look at what makes the tokens",
+        )
+
+
 SHAPE = "/shape"
 """What is put behind the name of a ragged field, for the column of its shapes."""
 
-_STORED = ("bytes", "str", "int", "float", "list", "raw", "text", "npy")
+TOKENS = ("uint16", "int32")
+"""The dtypes of token ids in files."""
+_STORED = ("bytes", "str", "int", "float", "list", "raw", "text", "npy", *TOKENS)
 _LISTS_OF_EXAMPLE = ("<f4", "<i8", "<i4")
 _MAGIC = ((b"\xff\xd8\xff", "jpg"), (b"\x89PNG\r\n\x1a\n", "png"), (b"RIFF", "webp"), (b"GIF8", "gif"), (b"II*\x00", "tiff"))
 
 
-def columns_of(schema: Schema, fmt: str, first: Sequence[Any]) -> Schema:
+def columns_of(schema: Schema, fmt: str, first: Sequence[Any], dtype: str | None = None) -> Schema:
     """Decide how the fields of a schema are written.
 
     Args:
         schema: the fields.
-        fmt: "tfrecord", "tar" or "parquet".
+        fmt: as in `PackOptions`.
         first: the values of one element, whose bytes tell the extension that they get in a tar.
+        dtype: of tokens in the file, as in `PackOptions`.
 
     Raises:
-        SpecError: two fields would have one name in the file.
+        SpecError: two fields would have one name in the file; the elements are no documents of tokens, for a format of these.
     """
-    decide = {"tfrecord": _in_example, "parquet": _in_parquet, "tar": _in_tar}[fmt]
+    others = partial(_as_tokens, len(schema.fields), dtype)
+    decide = {"tfrecord": _in_example, "parquet": _in_parquet, "tar": _in_tar}.get(fmt, others)
     fields = []
     for field, value in zip(schema.fields, first, strict=True):
         column, stored = decide(field, value)
@@ -365,6 +385,17 @@ def _in_tar(field: Field, value: Any) -> tuple[str, str]:
         return f"{name}.npy", "npy"
     # The names that the webdataset package decodes: .cls is an int, .json anything that JSON has.
     return f"{name}.{'cls' if np.dtype(field.dtype).kind in 'iu' else 'json'}", "text"
+
+
+def _as_tokens(num_fields: int, dtype: str | None, field: Field, _: Any) -> tuple[str, str]:
+    if num_fields > 1 or len(field.shape) != 1 or np.dtype(field.dtype).kind not in "iu":
+        raise SpecError(
+            f"the elements have {num_fields} fields, the first {field.name!r} of {field.type_words()}; a document of tokens is one array "
+            "of integers, of one dimension",
+            where=_WHERE,
+            fix="map a function that returns the tokens alone, as an array: np.asarray(ids, np.int32)",
+        )
+    return "tokens", dtype or ("uint16" if field.dtype in ("|u1", "<u2") else "int32")
 
 
 def extension_of(data: Any) -> str:

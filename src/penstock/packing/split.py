@@ -17,7 +17,7 @@ from penstock._plan.facts import is_indexable, spec_of_plan
 from penstock.dataset.builder import Dataset
 from penstock.dataset.measuring import opened
 from penstock.errors import PlanError, SourceError, SpecError
-from penstock.packing.encoders import open_encoder
+from penstock.packing.encoders import SUFFIXES, open_encoder
 from penstock.packing.options import PackOptions
 from penstock.packing.schema import Schema, columns_of, schema_of
 from penstock.sources.paths import spread
@@ -181,13 +181,13 @@ def sample_of(elements: Sequence[Any], root: Node, options: PackOptions, count: 
     for element in elements:
         with suppress(SpecError):  # it is an error, or left out, when it is written
             rows.append(schema.values(element))
-    schema = columns_of(schema, options.format, rows[0])
-    file = io.BytesIO()
-    encoder = open_encoder(options.format, schema.fields, options.compression, file, 0)
+    schema = columns_of(schema, options.format, rows[0], options.dtype)
+    files = [io.BytesIO() for _ in SUFFIXES[options.format]]
+    encoder = open_encoder(options.format, schema.fields, options.compression, files, 0)
     for row in rows:
         encoder.add(row)
     encoder.finish()
-    mean_bytes = file.tell() / len(rows)
+    mean_bytes = sum(file.tell() for file in files) / len(rows)
     return Estimate(
         schema=schema,
         count=count,

@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from penstock._system.failing import add_note
 from penstock._system.text import shown
 from penstock.errors import ListFileError, PlanError, SourceError
 from penstock.kernels.library import Ints, Uint8s
+from penstock.sources.numbers import KnownNumber
 from penstock.sources.paths import PADDING, PathTable, common_folder, pack_paths, read_file
 
 
@@ -72,6 +74,17 @@ class WholeFiles(ABC):
     def input_files(self) -> Iterator[str]:
         """Give the full path of each element's file."""
         return self._table.all_full()
+
+    def known_numbers(self) -> dict[str, KnownNumber]:
+        """Return "num_bytes": the size of a file. All are asked for at the first use, and kept: what goes by them must not change."""
+        return {"num_bytes": KnownNumber("num_bytes", self, self._num_bytes)}
+
+    @cached_property
+    def _sizes(self) -> Ints:
+        return np.fromiter(map(os.path.getsize, self.input_files()), np.int64, len(self))
+
+    def _num_bytes(self, indices: Ints) -> Ints:
+        return self._sizes[indices]
 
 
 # -- files that a pattern finds ---------------------------------------------------------------------------------------------------

@@ -11,17 +11,16 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._contracts.element import LEAF, Structure
 from penstock.errors import PlanError, SourceError
 from penstock.kernels.library import Ints
-from penstock.sources.paths import beyond
+from penstock.sources.numbers import NumberSource
 
 FORM = 1
 """Of the folder; raised when an older reader would read it wrong."""
@@ -36,7 +35,7 @@ Kind = Literal["i4", "i8", "bits"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
+class Column(NumberSource):
     """One number for each element, as a source of int64 scalars. The file is mapped where it is first read, in each process.
 
     Attributes:
@@ -65,39 +64,15 @@ class Column:
         """Whether all values are booleans; they are read as 0 and 1."""
         return self.kind == "bits"
 
-    def structure(self) -> Structure:
-        """Return the structure that `element.unflatten` needs."""
-        return LEAF
-
-    def leaves(self) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
-        """Return shape and dtype of a number."""
-        return [((), np.dtype(np.int64))]
-
-    def gather_columns(self, indices: Ints, out: list[NDArray[Any]] | None) -> list[NDArray[Any]]:
-        """Read numbers: into `out` (one int64 array of shape (n,)) or into a new array.
+    def values(self, indices: Ints) -> NDArray[Any]:
+        """Return the numbers of elements, as they are stored.
 
         Raises:
-            LengthMismatch: an index is not in 0..len-1.
             SourceError: the file is lost or was cut.
             OSError: it cannot be read.
         """
-        # Seen as unsigned, a negative index is a huge one.
-        if indices.size and int(indices.view(np.uint64).max()) >= self.length:
-            raise beyond(indices, self.length, "numbers", self.label())
         stored = self._map()
-        values = (stored[indices >> 3] >> (indices & 7)) & 1 if self.is_bool else stored[indices]
-        if out is None:
-            return [values.astype(np.int64, copy=False)]
-        out[0][...] = values
-        return out
-
-    def gather(self, indices: Sequence[int], rows: list[Any]) -> None:
-        """Append one NumPy scalar per index.
-
-        Raises:
-            as `gather_columns`.
-        """
-        rows.extend(self.gather_columns(np.asarray(indices, np.int64), None)[0])
+        return (stored[indices >> 3] >> (indices & 7)) & 1 if self.is_bool else stored[indices]
 
     def describe(self, index: int) -> str:
         """Name the number."""

@@ -22,6 +22,7 @@ from penstock.formats.linescan import BOM
 from penstock.kernels import lines
 from penstock.kernels.library import Ints, Uint8s
 from penstock.kernels.spans import Places, Taker
+from penstock.sources.numbers import KnownNumber
 from penstock.sources.paths import FileNames, beyond, crc_of_files, local_files, words_of_files
 
 RECORD_SUMS = "crc32c"
@@ -61,9 +62,8 @@ class RecordTable:
         return f"{noun} {number} of {shown(self.names[file])}, offset {int(self.columns['offsets'][index])}"
 
 
-@runtime_checkable
-class RecordFormat(Protocol):
-    """The part of one format: how records are found in a file, and what their bytes mean. Frozen; shared by threads."""
+class SpanFormat(Protocol):
+    """The part of one format whose records are spans of a file: what their bytes mean. Frozen; shared by threads."""
 
     @property
     def kind(self) -> str:
@@ -85,6 +85,23 @@ class RecordFormat(Protocol):
     def separator(self) -> int | None:
         """Return the byte that stands between records, where one does: it is looked for at both ends of each that is read."""
 
+    def decode(self, data: memoryview, table: RecordTable, index: int) -> Any:
+        """Return the element that the bytes of record `index` are.
+
+        Args:
+            data: read-only bytes of the record, valid during the call only: copy what is kept.
+            table: of the source, for the format's own columns.
+            index: number of the record in the source.
+
+        Raises:
+            RecordError, DecodeError, ValueError: the caller adds where the record is.
+        """
+
+
+@runtime_checkable
+class RecordFormat(SpanFormat, Protocol):
+    """A format whose records are found by reading a file."""
+
     def scan(self, pieces: Iterator[Uint8s], size: int, name: str) -> dict[str, Any]:
         """Find the records of one file.
 
@@ -100,18 +117,6 @@ class RecordFormat(Protocol):
 
         Raises:
             RecordError: naming file, record number and offset.
-        """
-
-    def decode(self, data: memoryview, table: RecordTable, index: int) -> Any:
-        """Return the element that the bytes of record `index` are.
-
-        Args:
-            data: read-only bytes of the record, valid during the call only: copy what is kept.
-            table: of the source, for the format's own columns.
-            index: number of the record in the source.
-
-        Raises:
-            RecordError, DecodeError, ValueError: the caller adds where the record is.
         """
 
 
@@ -132,7 +137,7 @@ class RecordSource:
 
     Args:
         storage: the files.
-        format: finds and decodes records.
+        format: decodes records, and finds them where `indices` does not say where they are.
         caller: the function that the user called, such as "read_text", for label and errors.
         noun: what a record is called in messages, such as "line".
         indices: of the files; None: find, check or build them now (see `penstock.sources.indexing.open_all`).
@@ -142,12 +147,11 @@ class RecordSource:
         SourceError, OSError: a file that cannot be read.
     """
 
-    def __init__(
-        self, storage: Storage, format: RecordFormat, caller: str, *, noun: str = "record", indices: Indices | None = None
-    ) -> None:
+    def __init__(self, storage: Storage, format: SpanFormat, caller: str, *, noun: str = "record", indices: Indices | None = None) -> None:
         if indices is None:
             from penstock.sources.indexing import open_all
 
+            assert isinstance(format, RecordFormat)
             indices = open_all(storage, format, caller)
         if isinstance(storage, LocalStorage):
             # Samples of a large file may miss what moved a record; where nothing in the record would show it, they are not enough.
@@ -267,6 +271,13 @@ class RecordSource:
         except ValueError as error:
             add_note(error, f"decoding {self.describe(int(places[len(rows) - before]))}")
             raise
+
+    def known_numbers(self) -> dict[str, KnownNumber]:
+        """Return "num_bytes": what a record takes in its file; of TFRecord its data alone."""
+        return {"num_bytes": KnownNumber("num_bytes", self, self._num_bytes)}
+
+    def _num_bytes(self, indices: Ints) -> NDArray[Any]:
+        return self.table.columns["lengths"][indices]
 
     def describe(self, index: int) -> str:
         """Name record, file and offset."""

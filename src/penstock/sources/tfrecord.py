@@ -112,6 +112,12 @@ class TFRecordSource(RecordSource):
         super().__init__(storage, TFRecordFormat(check_crc, resync), _CALLER, indices=indices)
         self._refuse_long(max_record_bytes)
 
+    def _num_bytes(self, indices: Ints) -> NDArray[Any]:
+        lengths = super()._num_bytes(indices)
+        # What stands between a damaged header and the next good one may be shorter than a frame.
+        lengths -= np.minimum(lengths, FRAME_BYTES)
+        return lengths
+
     def _decode(self, data: Uint8s, begins: Ints, ends: Ints, places: Ints, rows: list[Any]) -> None:
         statuses = check_frames(data, begins, ends - begins, check_data=self.check_crc)
         num_good = len(places) if statuses is None else int(np.flatnonzero(statuses)[0])

@@ -263,9 +263,10 @@ _LLM_C: Final[dict[int, np.dtype[Any]]] = {20240520: np.dtype(np.uint16), 202408
 """The magic numbers of the shards of llm.c and modded-nanogpt: 256 int32 (magic, version, number of tokens, zeros), then the tokens."""
 _LLM_C_BYTES, _LIT_BYTES = 1024, 24
 _LIT_MARK = b"LITPKDS\x01" + bytes(7)
-_INDEX_MARKS = b"MMIDIDX\0\0", b"TNTIDX\0\0"
+MEGATRON: Final = b"MMIDIDX\0\0"
+_INDEX_MARKS = MEGATRON, b"TNTIDX\0\0"
 """Of Megatron and of fairseq before it; a version of 8 bytes and the code of the dtype stand behind."""
-_CODES: Final[dict[int, np.dtype[Any]]] = dict(enumerate(map(np.dtype, ("u1", "i1", "i2", "i4", "i8")), 1)) | {8: np.dtype("u2")}
+CODES: Final[dict[int, np.dtype[Any]]] = dict(enumerate(map(np.dtype, ("u1", "i1", "i2", "i4", "i8")), 1)) | {8: np.dtype("u2")}
 """The dtypes in headers of lit-gpt and Megatron."""
 _TEXT = re.compile(rb"[\t\n\r -~]{%d}" % _HEAD_BYTES)
 _NPY_VERSIONS = ((1, 0), (2, 0), (3, 0))
@@ -435,8 +436,9 @@ def _refuse_foreign(head: bytes, name: str) -> None:
     mark = next((mark for mark in _INDEX_MARKS if head.startswith(mark)), b"")
     if mark:
         code = head[len(mark) + 8] if len(head) > len(mark) + 8 else 0
-        found = f"np.{_CODES[code]}" if code in _CODES else "what it was written with"
-        kind, fix = "an index of Megatron", f"the tokens are in the .bin file beside it: give that, and dtype={found}"
+        found = f"np.{CODES[code]}" if code in CODES else "what it was written with"
+        kind = "an index of Megatron"
+        fix = f"read the documents with read_megatron; or give the .bin file beside it, which has the tokens, and dtype={found}"
     elif name.endswith(".mds"):
         kind, fix = "a shard of Mosaic Streaming", "read the folder with streaming.LocalDataset, and that with from_source"
     elif (other := linescan.foreign(head, surely=True)) is not None:
@@ -447,8 +449,8 @@ def _refuse_foreign(head: bytes, name: str) -> None:
 
 def _headed(head: bytes, size: int, name: str) -> _Told | None:
     """Return what the header of a shard says, if it is one of a known writer; its first bytes are tokens by no chance."""
-    if head.startswith(_LIT_MARK) and len(head) > _LIT_BYTES and head[15] in _CODES:
-        dtype = _CODES[head[15]]
+    if head.startswith(_LIT_MARK) and len(head) > _LIT_BYTES and head[15] in CODES:
+        dtype = CODES[head[15]]
         return dtype, _LIT_BYTES, _whole(dtype, name, size, _LIT_BYTES)
     magic, version, count = np.frombuffer(head, "<i4", 3).tolist() if len(head) >= 12 else (0, 0, 0)
     if magic not in _LLM_C or not 0 < version < 256 or any(head[12:]):

@@ -1,0 +1,130 @@
+"""Documents packed as tokens: the bytes, Megatron-LM's index beside them, and what a kill leaves of the two files of a shard."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from packing.small import DeadlyDisk, Disk, StepDisk, exit_code_of, hashes
+from sources.test_megatron import index_of
+
+import penstock as ps
+from penstock.cli.command import main
+from penstock.errors import PackError, PlanError, SourceError, SpecError
+
+COUNT = 90
+
+
+def tokenised(number: int) -> Any:
+    """Make a document of 0 to 6 tokens."""
+    return np.arange(number, number + number % 7)
+
+
+def as_uint16(number: int) -> dict[str, Any]:
+    return {"ids": tokenised(number).astype(np.uint16)}
+
+
+def has_any(tokens: Any) -> bool:
+    return len(tokens) > 0
+
+
+DOCUMENTS = ps.from_source(range(COUNT)).map(tokenised)
+WANTED = [tokenised(number).tolist() for number in range(COUNT)]
+
+
+def packed(dest: Path, ds: ps.Dataset = DOCUMENTS, **options: Any) -> Any:
+    return ps.pack(ds, dest, **{"format": "megatron", "executor": "threads", "num_workers": 1, "num_shards": 3, **options})
+
+
+@pytest.mark.parametrize("executor", ["threads", "processes"])
+def test_shards_hold_the_tokens_and_the_index_of_their_documents(tmp_path: Path, executor: str) -> None:
+    manifest = packed(tmp_path, executor=executor, num_workers=2)
+    for number, path in enumerate(map(Path, manifest.files())):
+        shard = WANTED[number * 30 : number * 30 + 30]
+        assert path.read_bytes() == b"".join(np.array(one, "<i4").tobytes() for one in shard)
+        assert path.with_suffix(".idx").read_bytes() == index_of([*map(len, shard)], [*range(31)], 4, 4)
+    assert [one["tokens"].tolist() for one in ps.read_megatron(tmp_path / "*")] == WANTED
+    assert [one.tolist() for one in ps.read_packed(tmp_path)] == WANTED
+
+
+def test_tokens_alone_are_read_as_windows(tmp_path: Path) -> None:
+    packed(tmp_path, format="tokens", dtype=np.uint16, num_shards=1)
+    (file,) = tmp_path.glob("*.bin")
+    assert ps.read_tokens(file, 99, dtype=np.uint16)[0]["tokens"].tolist() == [token for one in WANTED for token in one][:100]
+    with pytest.raises(PlanError, match="nothing says where a document ends") as caught:
+        ps.read_packed(tmp_path)
+    assert "dtype=np.uint16" in caught.value.fix
+
+
+def test_the_dtype_in_the_file_follows_from_the_elements_or_is_given(tmp_path: Path) -> None:
+    narrow = ps.from_source(range(COUNT)).map(as_uint16)
+    for number, (ds, dtype, stored) in enumerate([(narrow, None, "uint16"), (DOCUMENTS, None, "int32"), (narrow, "int32", "int32")]):
+        assert packed(tmp_path / str(number), ds, dtype=dtype).columns[0].words().endswith(f" as {stored}")
+    assert ps.read_packed(tmp_path / "2")[8]["ids"].dtype == np.uint16
+
+
+@pytest.mark.parametrize(("token", "dtype"), [(1 << 16, "uint16"), (1 << 31, "int32"), (-1, "uint16")])
+def test_a_token_that_the_dtype_does_not_hold_is_an_error_of_its_element(tmp_path: Path, token: int, dtype: str) -> None:
+    manifest = packed(tmp_path, ps.from_source([np.arange(3), np.array([token])] * 50), dtype=dtype, on_error=ps.Skip())
+    assert (len(manifest), manifest.skipped[0]["key"]) == (50, [[0, 1, 0]])
+    assert f"token {token} is beyond {dtype}" in manifest.skipped[0]["text"]
+
+
+@pytest.mark.parametrize("element", [{"a": np.arange(3), "b": np.arange(3)}, np.zeros(3), b"abc"])
+def test_other_elements_than_documents_are_refused(tmp_path: Path, element: Any) -> None:
+    with pytest.raises(SpecError, match="a document of tokens is one array of integers, of one dimension"):
+        packed(tmp_path, ps.from_source([element]))
+
+
+def test_a_stream_becomes_pairs_of_files_too(tmp_path: Path) -> None:
+    stream = DOCUMENTS.filter(has_any).take(50)
+    assert len(packed(tmp_path, stream, num_shards=None, shard_bytes=200).shards) > 2
+    assert [one["tokens"].tolist() for one in ps.read_megatron(tmp_path / "data*")] == [*filter(None, WANTED)][:50]
+    assert packed(tmp_path, stream, num_shards=None, shard_bytes=200).was_there
+
+
+def test_an_index_that_is_lost_changed_or_too_many_is_found(tmp_path: Path) -> None:
+    packed(tmp_path / "good")
+    for name, change, words in (
+        ("1-of-00003.idx", Path.unlink, "1-of-00003.idx' is missing"),
+        ("1-of-00003.idx", lambda path: path.write_bytes(b"x"), "1-of-00003.idx' has 1 bytes"),
+        ("3-of-00004.idx", Path.touch, "3-of-00004.idx' looks like a shard"),
+    ):
+        shutil.copytree(tmp_path / "good", tmp_path / "bad")
+        change(tmp_path / f"bad/data-0000{name}")
+        with pytest.raises(SourceError, match=words):
+            ps.read_packed(tmp_path / "bad")
+        with pytest.raises(PackError, match=words):
+            packed(tmp_path / "bad")
+        shutil.rmtree(tmp_path / "bad")
+
+
+def life(dest: str, at: int) -> None:
+    """Pack, and be killed at a step."""
+    with DeadlyDisk(at).used():
+        packed(Path(dest))
+
+
+@pytest.mark.usefixtures("fork_server")
+def test_a_packer_that_is_killed_at_any_step_ends_with_the_same_pairs_of_files(tmp_path: Path) -> None:
+    with (counting := StepDisk(-1)).used():
+        packed(tmp_path / "reference")
+    for at in range(1, counting.count, 8):
+        assert exit_code_of(life, str(tmp_path / "dest"), at) == -9
+        with Disk().used():
+            packed(tmp_path / "dest")
+        assert hashes(tmp_path / "dest") == hashes(tmp_path / "reference"), f"step {at}"
+        shutil.rmtree(tmp_path / "dest")
+
+
+def test_the_command_packs_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("lines.jsonl").write_text("[1, 2, 3]\n[4]\n")
+    Path("tokens_for_pack.py").write_text("import numpy\n\ndef array(element):\n    return numpy.asarray(element)\n")
+    assert (
+        main(["pack", "lines.jsonl", "out", "--map=tokens_for_pack:array", "--format=megatron", "--dtype=uint16", "--num-workers=1"]) == 0
+    )
+    assert Path("out/data-00000-of-00001.bin").read_bytes() == np.array([1, 2, 3, 4], "<u2").tobytes()
