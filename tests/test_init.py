@@ -63,6 +63,7 @@ PUBLIC = {
     "read_text",
     "read_tfrecord",
     "read_tokens",
+    "text",
 }
 
 

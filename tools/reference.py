@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 OWN_PAGES = ("Dataset", "Feed")
 """The classes of `penstock` that have a page each."""
 
-MODULES = ("errors", "image", "observe", "queues", "jobs", "packing", "testing")
+MODULES = ("errors", "image", "observe", "queues", "jobs", "packing", "testing", "text")
 """The public modules. A name that `penstock` has too stands on the page of `penstock`."""
 
 FURTHER = {

@@ -39,7 +39,7 @@ from penstock.dataset.opening import (
 )
 
 if TYPE_CHECKING:
-    from penstock import image, observe, queues
+    from penstock import image, observe, queues, text
     from penstock.enqueuer import GeneratorEnqueuer, SampleBatches
     from penstock.feed import Feed
     from penstock.formats.example import decode_example, decode_sequence_example, encode_example, encode_sequence_example, parse_example
@@ -101,6 +101,7 @@ __all__ = [
     "read_text",
     "read_tfrecord",
     "read_tokens",
+    "text",
 ]
 
 
@@ -114,7 +115,7 @@ if not TYPE_CHECKING:  # else checkers would take any name for one of this modul
         """Import parts of Penstock when they are first used: programs that only describe data start 40 ms sooner."""
         import importlib
 
-        if name in ("image", "observe", "queues"):
+        if name in ("image", "observe", "queues", "text"):
             return importlib.import_module(f"penstock.{name}")
         if name == "Feed":
             return importlib.import_module("penstock.feed").Feed

@@ -23,7 +23,7 @@ def test_a_row_holds_its_sequences_one_after_the_other_and_says_where_each_begin
     values = tuple(
         {"x": tokens(number, length).astype(np.int64), "y": -tokens(number, length).astype(float)} for number, length in enumerate(lengths)
     )
-    row = pack_rows(size, padding)(values, None)
+    row = pack_rows(size, padding, "segment")(values, None)
     assert places_in_use(row) == (sum(lengths), size)
     assert row["x"].tolist() == [int(token) for value in values for token in value["x"]] + [padding] * room
     assert row["y"].tolist() == [float(token) for value in values for token in value["y"]] + [padding] * room
@@ -52,6 +52,10 @@ def test_a_row_holds_its_sequences_one_after_the_other_and_says_where_each_begin
         ({"a": np.zeros(2, np.int8), "b": (1, 2)}, "a dict of a: an array int8[2], b: a tuple cannot be packed"),
         ({"positions": np.zeros(2, np.int8)}, "a dict of positions: an array int8[2] cannot be packed"),
         ({"a": np.zeros(2), "segment_ids": np.zeros(2)}, "segment_ids: an array float64[2] cannot be packed"),
+        ({"a": np.zeros(2), "b": "a text"}, "a dict of a: an array float64[2], b: a str cannot be packed"),
+        ({"a": np.zeros(2), "b": np.array("a")}, "b: an array <U1[] cannot be packed"),
+        ({"a": np.zeros(2), "b": np.ma.masked_array(1.0)}, "b: a masked array float64[] cannot be packed"),
+        ({"a": 1, "b": 2.5}, "a dict of a: a int, b: a float cannot be packed"),
         (np.ma.masked_array([1.0, 2.0], [True, False]), "a masked array float64[2] cannot be packed"),
         ({"a": np.ma.masked_array(np.zeros(2, np.int8))}, "a dict of a: a masked array int8[2] cannot be packed"),
     ],
@@ -62,7 +66,8 @@ def test_what_is_no_sequence_is_refused(element: Any, words: str) -> None:
     assert words in caught.value.what
     assert caught.value.where == "pack_sequences()"
     assert caught.value.fix == (
-        "give one array of one dimension, or a dict of such arrays of equal lengths (not named segment_ids or positions; none masked)"
+        "give one array of one dimension, or a dict of such arrays of equal lengths and of numbers "
+        "(none masked, none named segment_ids or positions)"
     )
 
 
@@ -76,7 +81,7 @@ def test_what_is_no_sequence_is_refused(element: Any, words: str) -> None:
 )
 def test_sequences_of_one_row_have_the_same_fields_and_dtypes(other: Any, words: str) -> None:
     with pytest.raises(SpecError) as caught:
-        pack_rows(8, 0)(({"a": np.zeros(2, np.int64)}, other), None)
+        pack_rows(8, 0, "segment")(({"a": np.zeros(2, np.int64)}, other), None)
     assert caught.value.what == f"sequences of one row differ: {words}"
     assert caught.value.where == "pack_sequences()"
     assert caught.value.fix == "give all sequences the same fields and dtypes before pack_sequences"
@@ -84,12 +89,22 @@ def test_sequences_of_one_row_have_the_same_fields_and_dtypes(other: Any, words:
 
 def test_each_field_is_padded_with_what_its_dtype_holds() -> None:
     values = {"ids": np.ones(1, np.int8), "words": np.array(["a"]), "mask": np.ones(1, bool), "more": np.ones(1, np.int8)}
-    row = pack_rows(2, 0)((values,), None)
+    row = pack_rows(2, 0, "segment")((values,), None)
     assert {name: row[name].tolist() for name in values} == {"ids": [1, 0], "words": ["a", ""], "mask": [True, False], "more": [1, 0]}
     for value, field in ((0.5, "ids int8"), (np.int64(300), "ids int8"), ("7", "ids int8"), (7, "words <U1")):
         given = {name: values[name] for name in (["words"] if "words" in field else ["ids"])}
         with pytest.raises(SpecError) as caught:
-            pack_rows(2, value)((given,), None)
+            pack_rows(2, value, "segment")((given,), None)
         assert caught.value.what == f"padding_value={value!r} does not fit {field}"
-    full = pack_rows(2, -1)((np.ones(2, np.uint16),), None)
+    full = pack_rows(2, -1, "segment")((np.ones(2, np.uint16),), None)
     assert full["tokens"].tolist() == [1, 1]
+
+
+@pytest.mark.parametrize(("positions", "places"), [("segment", [0, 1, 0, 0]), ("document", [1, 2, 0, 0])])
+def test_a_number_is_that_of_each_token_of_its_sequence_and_positions_of_a_part_may_be_those_in_it(positions: str, places: Any) -> None:
+    values = tuple({"a": tokens(number, 3), "w": weight, "n": np.array(number, np.int8)} for number, weight in enumerate((0.5, 2)))
+    with pytest.raises(SpecError, match="w float64, n int8 and a uint16, w int64"):
+        pack_rows(4, -1, positions)(values, [(1, 3), (0, 1)])
+    row = pack_rows(4, 7, positions)((values[0], {**values[1], "w": 2.0}), [(1, 3), (0, 1)])
+    assert (row["w"].tolist(), row["n"].tolist(), row["n"].dtype) == ([0.5, 0.5, 2, 7], [0, 0, 1, 7], np.int8)
+    assert row["positions"].tolist() == places

@@ -9,6 +9,7 @@ import pytest
 from sources.groups import Grouped
 
 from penstock._contracts.element import ArraySpec
+from penstock._plan import known
 from penstock._plan import node as plan
 from penstock._plan.base import function_name
 from penstock._plan.facts import lines
@@ -92,8 +93,12 @@ TEXTS = [
         ),
         "bucket_by_length(decode, [4], [8, 4], drop_remainder=True, padding_values=-1)",
     ),
-    (plan.PackSequences(child=READ, length=64, num_bins=8, padding_value=0), "pack_sequences(64, num_bins=8, padding_value=0)"),
-    (plan.PackSequences(child=READ, length=64, num_bins=None, padding_value=-1), "pack_sequences(64, split=True, padding_value=-1)"),
+    (known.PackSequences(child=READ, length=64, num_bins=8, padding_value=0), "pack_sequences(64, num_bins=8, padding_value=0)"),
+    (known.PackSequences(child=READ, length=64, num_bins=None, padding_value=-1), "pack_sequences(64, split=True, padding_value=-1)"),
+    (
+        known.PackSequences(child=READ, length=64, num_bins=None, padding_value=0, positions="document"),
+        "pack_sequences(64, split=True, padding_value=0, positions='document')",
+    ),
     (
         plan.RejectionResample(child=READ, fn=decode, name="mine", target=(0.5, 0.5), initial=(0.1, 0.9), seed=3),
         "rejection_resample(decode, [0.5, 0.5], initial_dist=[0.1, 0.9], seed=3)",
@@ -119,7 +124,7 @@ def test_each_node_is_said_in_one_line(node: plan.Node, text: str) -> None:
 
 def test_there_is_a_line_for_every_kind_of_node() -> None:
     assert "numbers" in STREAM.line()
-    assert {type(node) for node, _ in TEXTS} | {plan.ReadStream} == set(get_args(plan.AnyNode))
+    assert {type(node) for node, _ in TEXTS} | {plan.ReadStream} == {*get_args(plan.AnyNode), known.PackSequences}
 
 
 def test_a_saved_plan_leaves_out_what_a_state_does_not_depend_on() -> None:

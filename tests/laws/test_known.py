@@ -18,7 +18,7 @@ LENGTHS = np.minimum(np.random.default_rng(0).lognormal(2.5, 1.0, COUNT).astype(
 
 
 def document(number: int) -> dict[str, Any]:
-    return {"tokens": np.full(LENGTHS[number], number, np.int32)}
+    return {"tokens": np.full(LENGTHS[number], number, np.int32), "weight": np.float64(number / 2)}
 
 
 def length(element: dict[str, Any]) -> int:
@@ -36,7 +36,7 @@ def fails_at_times(element: dict[str, Any]) -> dict[str, Any]:
 
 
 def longer(element: dict[str, Any]) -> dict[str, Any]:
-    return {"tokens": np.append(element["tokens"], 0)} if element["tokens"][0] == 5 else element
+    return {**element, "tokens": np.append(element["tokens"], 0)} if element["tokens"][0] == 5 else element
 
 
 def documents() -> ps.Dataset:
@@ -66,6 +66,10 @@ EQUAL: dict[str, tuple[Callable[[ps.Dataset], ps.Dataset], Callable[[ps.Dataset]
         lambda ds: ds.batch_by_cost(length, 256, pool=50, pad_to_multiple_of=8),
     ),
     "cut": (lambda ds: ds.pack_sequences(ROW, by="length", split=True), lambda ds: ds.pack_sequences(ROW, split=True)),
+    "cut, numbered on": (
+        lambda ds: ds.pack_sequences(ROW, by="length", split=True, positions="document"),
+        lambda ds: ds.pack_sequences(ROW, split=True, positions="document"),
+    ),
 }
 
 BELOW: dict[str, Callable[[ps.Dataset], ps.Dataset]] = {
@@ -174,7 +178,46 @@ def test_an_element_that_fails_leaves_its_room_empty_and_the_other_rows_as_plann
     with ds.feed(executor="inline", on_error=ps.Skip()) as feed, pytest.warns(RuntimeWarning, match="skipped"):
         found = {tuple(sorted(set(row["tokens"][row["segment_ids"] > 0].tolist()))) for row in feed}
     whole = [set(row["tokens"][row["segment_ids"] > 0].tolist()) for row in measured.pack_sequences(ROW, by="length")]
-    assert found == {tuple(sorted(one for one in row if one % 50 != 7)) for row in whole} - {()}
+    assert found == {tuple(sorted(one for one in row if one % 50 != 7)) for row in whole}
+
+
+@pytest.mark.parametrize("split", [False, True])
+def test_a_row_of_which_all_elements_fail_is_padding_so_that_ranks_make_as_many_steps(measured: ps.Dataset, split: bool) -> None:
+    def fails(element: dict[str, Any]) -> dict[str, Any]:
+        if 100 <= element["tokens"][0] < 300:
+            raise ValueError("a damaged file")
+        return element
+
+    rows = measured.map(fails).pack_sequences(ROW, by="length", split=split, padding_value=-1)
+    found = []
+    for rank in range(3):
+        ds = rows.shard_by_rank(rank=rank, num_ranks=3)
+        with ds.feed(num_workers=2, executor="threads", on_error=ps.Skip()) as feed:
+            found.append([next(feed) for _ in range(50)])
+            state = feed.state_dict()
+        with ds.feed(executor="inline", on_error=ps.Skip()) as feed:
+            feed.load_state_dict(state)
+            found[-1] += list(feed)
+    assert list(map(len, found)) == [len(rows) // 3] * 3
+    blank = [row for part in found for row in part if not row["segment_ids"].any()]
+    assert len(blank) > 10
+    assert all((row["tokens"] == -1).all() and (row["weight"] == -1).all() and not row["positions"].any() for row in blank)
+    assert {row["weight"].dtype for row in blank} == {np.dtype(np.float64)}
+
+
+@pytest.mark.parametrize("by", [None, "length"])
+def test_a_resume_numbers_a_cut_document_on_and_knows_a_state_of_other_positions(measured: ps.Dataset, by: str | None) -> None:
+    ds, other = (measured.pack_sequences(5, by=by, split=True, positions=positions) for positions in ("document", "segment"))
+    with ds.feed(executor="inline") as feed:
+        contents(next(feed) for _ in range(40))
+        state = feed.state_dict()
+        rest = contents(feed)
+    assert rest[0]["positions"][0] > 0
+    with ds.feed(executor="inline") as feed:
+        feed.load_state_dict(state)
+        assert contents(feed) == rest
+    with other.feed(executor="inline") as feed, pytest.raises(ps.errors.StateMismatch, match="positions='document'"):
+        feed.load_state_dict(state)
 
 
 def test_a_row_whose_element_has_another_length_is_an_error(measured: ps.Dataset) -> None:
@@ -249,6 +292,7 @@ REFUSED: dict[str, tuple[Callable[[ps.Dataset], Any], str]] = {
     "a sample of a shuffle": (lambda ds: ds.shuffle(seed=1).sample(5, "length"), r"put shuffle\(\) behind sample"),
     "balance in ranks": (lambda ds: ds.shard_by_rank(rank=0, num_ranks=2).balance("length"), r"put shard_by_rank\(\) behind balance"),
     "neither": (lambda ds: ds.filter(), "filter"),
+    "positions of nothing": (lambda ds: ds.pack_sequences(ROW, positions="row"), "give 'segment' or 'document'"),
     "a row that is too short": (lambda ds: len(ds.pack_sequences(2, by="length")), "and 2 is the most"),
     "a budget that is too small": (lambda ds: len(ds.batch_by_cost("length", 2)), "and 2 is the most"),
     "a budget of a stream": (lambda ds: list(documents().batch_by_cost(length, 2)), r"return a whole number in 0\.\.2"),

@@ -17,14 +17,14 @@ from numpy.typing import NDArray
 import penstock as ps
 from penstock._contracts.source import ColumnSource
 from penstock._storage import open_storage
-from penstock.errors import LengthMismatch, RecordError, SourceError
+from penstock.errors import LengthMismatch, PlanError, RecordError, SourceError
 from penstock.sources.tokens import TokenSource, find_tokens
 from penstock.testing import check_source
 
 
-def made(pattern: Any, length: int, stride: int, *, vocab_size: int | None = None, dtype: Any = None) -> TokenSource:
+def made(pattern: Any, length: int, stride: int, *, dtype: Any = None, **options: Any) -> TokenSource:
     storage = open_storage(pattern, "read_tokens")
-    return TokenSource(storage, find_tokens(storage, dtype), length=length, stride=stride, vocab_size=vocab_size)
+    return TokenSource(storage, find_tokens(storage, dtype), length=length, stride=stride, **options)
 
 
 def written(folder: Path, *counts: int, dtype: Any = np.uint16) -> list[NDArray[Any]]:
@@ -63,6 +63,7 @@ def test_the_laws_of_a_source_hold(tmp_path: Path) -> None:
     assert isinstance(source, ColumnSource)
     check_source(source, again=lambda: made(tmp_path / "*.npy", 8, 3))
     check_source(pickle.loads(pickle.dumps(source)))
+    check_source(made(tmp_path / "*.npy", 8, 3, eos=7))
 
 
 def test_names_of_windows_and_of_the_source_say_where_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,3 +184,58 @@ def test_a_uint64_token_that_is_no_int64_is_an_error_and_not_negative(tmp_path: 
     huge = made(tmp_path / "ids.bin", 4, 4, dtype=np.uint64, vocab_size=2**64)
     with pytest.raises(RecordError, match="token 22 is 9223372036854775808, and vocab_size is 9223372036854775808"):
         huge.gather([5], rows)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
+@given(st.lists(st.integers(0, 2), min_size=12, max_size=40), st.integers(1, 6), st.integers(1, 9))
+def test_documents_are_the_segments_of_windows_by_their_last_token_or_their_places(
+    tmp_path_factory: pytest.TempPathFactory, tokens: list[int], length: int, stride: int
+) -> None:
+    folder = tmp_path_factory.mktemp("documents")
+    np.array(tokens, np.uint16).tofile(folder / "ids.bin")
+    begins = np.array([0, *(place + 1 for place, token in enumerate(tokens) if token == 0)], np.uint32)
+    np.save(folder / "begins.npy", begins)
+    by_token, by_places, by_file = (
+        ps.read_tokens(folder / "ids.bin", length, dtype=np.uint16, stride=stride, **given)
+        for given in ({"eos": 0}, {"documents": begins.tolist()}, {"documents": folder / "begins.npy", "output_dtype": np.int32})
+    )
+    for number, window in enumerate(by_token):
+        seen, segment, position = [], 1, 0
+        for token in tokens[number * stride : number * stride + length + 1]:
+            seen.append([token, segment, position])
+            segment, position = (segment + 1, 0) if token == 0 else (segment, position + 1)
+        for found in (window, by_places[number], by_file[number]):
+            assert np.stack(list(found.values()), axis=1).tolist() == seen
+
+
+def test_documents_that_are_no_places_in_the_only_file_are_refused(tmp_path: Path) -> None:
+    written(tmp_path, 20, 11)
+    (tmp_path / "text").write_text("no array, and not short")
+    for begins in ([3, 2], [-1], [21], [0.5], [[1]], tmp_path / "text"):
+        with pytest.raises(PlanError, match="of the 20 tokens begin"):
+            ps.read_tokens(tmp_path / "0.npy", 4, documents=begins)
+    with pytest.raises(PlanError, match="of the 31 tokens begin"):
+        ps.read_tokens(tmp_path / "*.npy", 4, documents=[0])
+    with pytest.raises(PlanError, match="eos and documents= are given"):
+        ps.read_tokens(tmp_path / "0.npy", 4, documents=[0], eos=1)
+
+
+def test_places_of_documents_in_a_file_are_mapped_by_worker_processes_too_and_known_to_the_fingerprint(tmp_path: Path) -> None:
+    (tokens,) = written(tmp_path, 40)
+    np.save(tmp_path / "begins", [0, 7, 7, 9])
+    ds = ps.read_tokens(tmp_path / "0.npy", 19, documents=tmp_path / "begins.npy").batch(2)
+    with ds.feed(executor="processes", num_workers=1) as feed:
+        assert next(feed)["segment_ids"].tolist() == [[1] * 7 + [2] * 2 + [3] * 11, [1] * 20]
+    wanted: list[dict[str, Any]] = [{}, {"eos": 3}, {"documents": tokens[:5]}, {"documents": tokens[:6]}]
+    assert len({str(made(tmp_path / "0.npy", 4, 4, **options).fingerprint()) for options in wanted}) == 4
+
+
+def test_tokens_come_in_the_dtype_that_is_asked_for_or_are_an_error_if_it_does_not_hold_them(tmp_path: Path) -> None:
+    np.array([1, 2**31 - 1, 3, 4, 2**31, 6, -1, 8], np.int64).tofile(tmp_path / "ids.bin")
+    ds = ps.read_tokens(tmp_path / "ids.bin", 1, dtype=np.int64, stride=2, output_dtype="int32")
+    assert (ds[0]["tokens"].tolist(), ds[0]["tokens"].dtype) == ([1, 2**31 - 1], np.int32)
+    for number, token in ((2, 2**31), (3, -1)):
+        with pytest.raises(RecordError, match=f"is {token}, which does not fit int32: ids are 0 to {2**31 - 1}"):
+            _ = ds[number]
+    with pytest.raises(PlanError, match="output_dtype="):
+        ps.read_tokens(tmp_path / "ids.bin", 1, dtype=np.int64, output_dtype=float)

@@ -132,7 +132,7 @@ def _leaf(node: plan.Node, counter: Counter) -> Leaf:
         case plan.Cache():
             return _cache_leaf(node, counter)
         case known.PackedRows():
-            return _planned_leaf(node, Pack(node.length, node.padding_value), counter)
+            return _planned_leaf(node, Pack(node.length, node.padding_value, node.positions), counter)
         case known.PlannedBatches():
             return _planned_leaf(node, Pad(node.padded_shapes, node.padding_values, node.multiple), counter)
         case plan.Zip():
@@ -461,7 +461,7 @@ class _Builder:
                     self._batch_by_cost(node)
                 case plan.Window():
                     self._window(node)
-                case plan.PackSequences():
+                case known.PackSequences():
                     self._pack(node)
                 case plan.RejectionResample():
                     found = partial(_checked, node.fn, "a class", len(node.target), f"rejection_resample({node.name})")
@@ -547,13 +547,13 @@ class _Builder:
         self._fold(WindowFold(node.size, node.shift, node.stride, node.drop_remainder))
         self._place(GatherOp(_stacked, "window"), None)
 
-    def _pack(self, node: plan.PackSequences) -> None:
+    def _pack(self, node: known.PackSequences) -> None:
         if node.num_bins is None:
             self._hold(sequence_length, "pack_sequences", ConcatenateFold(node.length, size_of))
         else:
             fold = PackFold(node.length, node.num_bins, size_of)
             self._hold(whole_sequence_length(node.length), "pack_sequences", fold)
-        self._place(GatherOp(pack_rows(node.length, node.padding_value), "pack_sequences", places_in_use), None)
+        self._place(GatherOp(pack_rows(node.length, node.padding_value, node.positions), "pack_sequences", places_in_use), None)
 
     def _batch(self, node: plan.AnyBatch) -> None:
         self.folds.append(BatchFold(node.batch_size, node.drop_remainder))

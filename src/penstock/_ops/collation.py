@@ -367,30 +367,38 @@ def _refusal(given: Any, structure: Structure, argument: str, path: str) -> Spec
 Row = dict[str, NDArray[Any]]
 
 _RESERVED = ("segment_ids", "positions")
+_OF_NUMBER = -2
+_NUMBER_TYPES = (bool, int, float, complex, np.generic, np.ndarray)
 
 
 def sequence_length(element: Any) -> int:
-    """Return the length of a sequence: an array or list of one dimension, not masked, or a dict of such ones of equal lengths.
+    """Return the length of a sequence: an array or list of one dimension, or a dict of such ones of equal lengths, and of numbers.
 
     Raises:
-        SpecError: it is neither.
+        SpecError: it is neither, or a part of it is masked.
     """
-    if _is_sequence(_array(element)):
-        return len(element)
     fields = entries_of(element)
-    if fields and not any(name in fields for name in _RESERVED):
-        lengths = {len(value) if _is_sequence(_array(value)) else -1 for value in fields.values()}
-        if len(lengths) == 1 and -1 not in lengths:
-            return lengths.pop()
+    if fields is None:
+        sizes = {_size(element)}
+    else:
+        sizes = set(map(_size, fields.values())) - {_OF_NUMBER} if fields.keys().isdisjoint(_RESERVED) else set()
+    if len(sizes) == 1 and (size := sizes.pop()) >= 0:
+        return size
     raise SpecError(
         f"{_shown(element)} cannot be packed",
         where="pack_sequences()",
-        fix="give one array of one dimension, or a dict of such arrays of equal lengths (not named segment_ids or positions; none masked)",
+        fix="give one array of one dimension, or a dict of such arrays of equal lengths and of numbers "
+        "(none masked, none named segment_ids or positions)",
     )
 
 
-def _is_sequence(value: Any) -> bool:
-    return isinstance(value, np.ndarray) and value.ndim == 1 and not is_masked(value)
+def _size(value: Any) -> int:
+    """Return the length of what has one dimension, or _OF_NUMBER; -1 of what cannot be packed."""
+    array = _array(value)
+    if isinstance(array, np.ndarray) and array.ndim == 1 and not is_masked(array):
+        return len(array)
+    is_number = isinstance(array, _NUMBER_TYPES) and not np.ndim(array) and not is_masked(array)
+    return _OF_NUMBER if is_number and np.asarray(array).dtype.kind not in "OSTU" else -1
 
 
 def _array(value: Any) -> Any:
@@ -415,37 +423,36 @@ def whole_sequence_length(length: int) -> Callable[[Any], int]:
     return measure
 
 
-def pack_rows(length: int, padding_value: Any) -> Callable[[tuple[Any, ...], Any], Row]:
+def pack_rows(length: int, padding_value: Any, positions: str) -> Callable[[tuple[Any, ...], Any], Row]:
     """Return the function that makes a packed row of sequences.
 
     The row is a dict of the sequences' fields ("tokens" for bare arrays), each [length] with `padding_value` behind the last token, and
-    `segment_ids` int32 [length] (1, 2, ... per sequence, 0 for padding) and `positions` int32 [length] (0, 1, ... in each sequence's part).
+    `segment_ids` int32 [length] (1, 2, ... per sequence, 0 for padding) and `positions` int32 [length] (0, 1, ... in each sequence's part,
+    or with "document" from the beginning of the sequence).
     """
-    counted = np.arange(length, dtype=np.int32)
     fills: dict[np.dtype[Any], NDArray[Any]] = {}
 
     def pack(values: tuple[Any, ...], layout: list[tuple[int, int]] | None) -> Row:
         sequences = [_fields(value) for value in values]
         spec = {name: _dtype_of(name, sequences) for name in sequences[0]}
         row = {name: np.empty(length, dtype) for name, dtype in spec.items()}
-        segments, positions = np.empty(length, np.int32), np.empty(length, np.int32)
+        segments, places = np.zeros(length, np.int32), np.zeros(length, np.int32)
         start = 0
         for number, fields in enumerate(sequences):
             begin, end = (0, len(next(iter(fields.values())))) if layout is None else layout[number]
-            stop = start + end - begin
+            stop, first = start + end - begin, begin if positions == "document" else 0
             _check_fields(spec, fields)
             for name, array in row.items():
                 array[start:stop] = fields[name][begin:end]
             segments[start:stop] = number + 1
-            positions[start:stop] = counted[: stop - start]
+            places[start:stop] = np.arange(first, first + end - begin, dtype=np.int32)
             start = stop
         if start < length:
-            segments[start:], positions[start:] = 0, 0
             for name, dtype in spec.items():
                 if dtype not in fills:
                     fills[dtype] = _fill_row(name, dtype, padding_value)
                 row[name][start:] = fills[dtype]
-        return {**row, "segment_ids": segments, "positions": positions}
+        return {**row, "segment_ids": segments, "positions": places}
 
     return pack
 
@@ -459,6 +466,7 @@ class Pack:
 
     length: int
     padding_value: Any
+    positions: str
 
     def collate(self, rows: list[Any], names: Names) -> Any:
         for number, (sequence, known, _, _) in enumerate(rows):
@@ -470,7 +478,7 @@ class Pack:
                     fix="measure what is packed: put measure() behind the maps that change lengths, or measure again into a new folder",
                 )
         layout = [(begin, known if end < 0 else end) for _, known, begin, end in rows]
-        return pack_rows(self.length, self.padding_value)(tuple(row[0] for row in rows), layout)
+        return pack_rows(self.length, self.padding_value, self.positions)(tuple(row[0] for row in rows), layout)
 
 
 def places_in_use(row: Row) -> tuple[int, int]:
@@ -481,7 +489,11 @@ def places_in_use(row: Row) -> tuple[int, int]:
 
 def _fields(value: Any) -> dict[str, NDArray[Any]]:
     fields = entries_of(value)
-    return {"tokens": _array(value)} if fields is None else {name: _array(one) for name, one in fields.items()}
+    if fields is None:
+        return {"tokens": _array(value)}
+    arrays = {name: _array(one) for name, one in fields.items()}
+    size = max(map(np.size, arrays.values()))  # a number's is 1
+    return {name: array if np.ndim(array) else np.full(size, array) for name, array in arrays.items()}
 
 
 def _dtype_of(name: str, sequences: list[dict[str, NDArray[Any]]]) -> np.dtype[Any]:

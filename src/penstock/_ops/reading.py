@@ -15,7 +15,7 @@ from penstock._contracts.element import bytes_of_all
 from penstock._contracts.source import ColumnSource, DistantSource, IndexedSource, SubscriptedSource, TransientSource
 from penstock._contracts.storage import RecordStore
 from penstock._ops.block import LEFT_OUT, UNLIMITED, Block, ElementFailed, EmptyBatch, Ints, Keys
-from penstock._ops.collation import Collation, Pack, places_in_use
+from penstock._ops.collation import Collation, Pack, places_in_use, sequence_length
 from penstock._ops.operator import ChainOp, Leaf, OneToOne
 from penstock._ops.worker import WorkerContext
 from penstock._order.arithmetic import (
@@ -445,6 +445,8 @@ class BatchLeaf:
                 return self.child.where(int(row_epochs[start + row]), int(row_positions[start + row]))
 
             kept = [row for row in rows[start : start + size] if row is not LEFT_OUT]
+            if not kept and isinstance(self.collation, Pack):
+                kept = self._part_of_none(row_epochs[start : start + 1], int(row_positions[start]), worker)
             if not kept:
                 raise ElementFailed(number, "batch", EmptyBatch())
             try:
@@ -458,6 +460,23 @@ class BatchLeaf:
         block = Block(epochs, positions, np.zeros(len(positions), np.uint64), rows=out)
         block.num_bytes = bytes_of_all(out)
         return block
+
+    def _part_of_none(self, epochs: Ints, position: int, worker: WorkerContext) -> list[Any]:
+        """Return a part of no tokens, which makes a row of padding: of a packed row nothing is left, and the other ranks have theirs.
+
+        Fields and dtypes are those of the first element that can be computed, 1, 2, 4, 8 and so on places further on: soon far away, as its
+        neighbours may be damaged as well. An empty list says that all of them failed.
+        """
+        for power in range(int(self.length or 0).bit_length()):
+            try:
+                with worker.given_room(UNLIMITED):
+                    element = self.child.run(epochs, np.array([(position + (1 << power)) % int(self.length or 1)]), worker).rows()[0]
+            except ElementFailed as failed:
+                if not isinstance(failed.error, Exception):
+                    raise
+            else:
+                return [(element, sequence_length(element), 0, 0)]
+        return []
 
     def _count_places(self, rows: list[Any], worker: WorkerContext) -> None:
         if isinstance(self.collation, Pack):

@@ -16,7 +16,7 @@ from penstock._order.arithmetic import Length
 from penstock._order.planned import PlannedOrder, SampledOrder
 from penstock._plan.base import GroupNode, Ints, SelectingNode, UnaryNode, function_name, length_of
 
-__all__ = ["BatchByCost", "Chosen", "Measure", "PackedRows", "PlannedBatches", "PlannedNode"]
+__all__ = ["BatchByCost", "Chosen", "Measure", "PackSequences", "PackedRows", "PlannedBatches", "PlannedNode"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -82,6 +82,7 @@ class PackedRows(PlannedNode):
     order: PlannedOrder
     length: int
     padding_value: Any
+    positions: str
 
     def group_starts(self) -> Ints | None:
         return np.unique(self.order.starts)
@@ -124,3 +125,24 @@ class BatchByCost(GroupNode):
         fn = self.name if saved else function_name(self.fn)
         padding = self._padding_words(self.padded_shapes, self.padding_values)
         return f"batch_by_cost({fn}, {self.most}, pool={self.pool}, pad_to_multiple_of={self.multiple}{padding})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PackSequences(UnaryNode):
+    """Rows of `length` tokens of several sequences: whole ones in up to `num_bins` open rows; with None, cut where a row is full."""
+
+    streams: ClassVar[bool] = True
+    groups_elements: ClassVar[bool] = True
+
+    length: int
+    num_bins: int | None
+    padding_value: Any
+    positions: str = "segment"
+
+    def line(self, *, saved: bool = False) -> str:
+        return self.words("split=True" if self.num_bins is None else f"num_bins={self.num_bins}")
+
+    def words(self, how: str) -> str:
+        """Return the call with the arguments that say which sequences share a row as `how` has them."""
+        positions = "" if self.positions == "segment" else f", positions={self.positions!r}"
+        return f"pack_sequences({self.length}, {how}, padding_value={self.padding_value!r}{positions})"

@@ -59,7 +59,6 @@ __all__ = [
     "Map",
     "Mix",
     "Node",
-    "PackSequences",
     "PaddedBatch",
     "Pick",
     "Prefetch",
@@ -768,25 +767,9 @@ class BucketByLength(GroupNode):
         return f"bucket_by_length({fn}, {list(self.boundaries)}, {list(self.batch_sizes)}{padding})"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PackSequences(UnaryNode):
-    """Rows of `length` tokens of several sequences: whole ones in up to `num_bins` open rows; with None, cut where a row is full."""
-
-    streams: ClassVar[bool] = True
-    groups_elements: ClassVar[bool] = True
-
-    length: int
-    num_bins: int | None
-    padding_value: Any
-
-    def line(self, *, saved: bool = False) -> str:
-        how = "split=True" if self.num_bins is None else f"num_bins={self.num_bins}"
-        return f"pack_sequences({self.length}, {how}, padding_value={self.padding_value!r})"
-
-
 AnySelecting: TypeAlias = AsCompleted | Filter | Shuffle | Shard | Take | Skip | Repeat | RejectionResample | Pick | Prefetch | Cache
 AnyBranching: TypeAlias = Concatenate | Zip | Mix | Interleave
-AnyGroup: TypeAlias = AnyBatch | Window | BucketByLength | PackSequences
+AnyGroup: TypeAlias = AnyBatch | Window | BucketByLength
 AnyNode: TypeAlias = Read | ReadStream | Map | FlatMap | Unbatch | Enumerate | AnySelecting | AnyBranching | AnyGroup
 
 

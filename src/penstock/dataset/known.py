@@ -277,38 +277,46 @@ class KnownMethods(Chaining):
         return self._with(node if by is None else _bucketed(node, by))
 
     def pack_sequences(
-        self, length: int, *, by: str | None = None, num_bins: int = 64, split: bool = False, padding_value: Any = 0
+        self,
+        length: int,
+        *,
+        by: str | None = None,
+        num_bins: int = 64,
+        split: bool = False,
+        padding_value: Any = 0,
+        positions: Literal["segment", "document"] = "segment",
     ) -> Dataset:
         """Put several sequences side by side in rows of `length` tokens, so that little padding is trained on.
 
-        A sequence is an array of one dimension, or a dict of such arrays of equal lengths (tokens, labels, masks). A row is a dict of the
-        same fields ("tokens" for a bare array), each [length], with `segment_ids` int32 [length] (1, 2, ... for each sequence, 0 for
-        padding) and `positions` int32 [length] (counted from 0 in each sequence). `feed.stats()` says what share is padding.
+        A sequence is an array of one dimension, or a dict of such arrays of equal lengths (tokens, labels, masks) and of numbers (a weight,
+        the number of a source), which each of its tokens gets. A row is a dict of the same fields ("tokens" for a bare array), each
+        [length], with `segment_ids` int32 [length] (1, 2, ... for each sequence, 0 for padding) and `positions` int32 [length] (counted
+        from 0 in each sequence). `feed.stats()` says what share is padding.
 
         Args:
             length: tokens per row.
             by: the name of the number of tokens that `measure` has found below. Rows then have positions. Each 65,536 sequences are
                 packed by best fit, which fills rows better than the open rows of `num_bins`. A row is short by a sequence that a policy
-                leaves out, and all others stay as they are.
+                leaves out, all padding when none is left, and all others stay as they are.
             num_bins: open rows: a sequence goes whole into the first that has room; when none has, the fullest one is delivered (first
                 fit). A longer sequence than `length` is an error, one of no tokens is left out.
             split: put the sequences one after the other instead, and cut them where a row is full: no padding but in the last row of
                 a pass. The parts of a cut sequence are segments of their own.
             padding_value: of the fields behind the last token; each field's dtype must hold it as it is, and 0 is the empty value of texts.
+            positions: "document" lets the positions of a cut sequence go on in the next row: they are counted from its first token.
         """
         check_padding_value("pack_sequences", padding_value)
-        if by is not None:
-            size = check.count_argument(length, "length", "pack_sequences", least=1)
-            cuts = check.flag_argument(split, "split", "pack_sequences")
-            return self._with(_packed(self._root, size, by, padding_value, split=cuts))
+        if positions not in ("segment", "document"):
+            raise PlanError(f"positions={positions!r} is not known", where="pack_sequences()", fix="give 'segment' or 'document'")
         bins = check.count_argument(num_bins, "num_bins", "pack_sequences", least=1)
-        node = plan.PackSequences(
+        node = known.PackSequences(
             child=self._root,
             length=check.count_argument(length, "length", "pack_sequences", least=1),
             num_bins=None if check.flag_argument(split, "split", "pack_sequences") else bins,
             padding_value=padding_value,
+            positions=positions,
         )
-        return self._with(node)
+        return self._with(node if by is None else _packed(node, by))
 
 
 def filtered(root: Node, by: str) -> Node:
@@ -319,15 +327,16 @@ def filtered(root: Node, by: str) -> Node:
     return known.Chosen(child=root, order=FilteredOrder(numbers, int(length_of(root) or 0)), words=f"filter(by={by!r})", mark=mark)
 
 
-def _packed(root: Node, length: int, by: str, padding_value: Any, *, split: bool) -> Node:
-    """Return the plan of `pack_sequences(by=)`."""
+def _packed(node: known.PackSequences, by: str) -> Node:
+    """Return the plan of `pack_sequences(by=)` for that of the stream operator."""
     from penstock._order.planned import CutOrder, PackedOrder
 
-    check.shared_workers(root, "pack_sequences")
-    numbers, mark = numbers_of(root, by, "pack_sequences")
-    order = (CutOrder if split else PackedOrder)(numbers, int(length_of(root) or 0), length)
-    words = f"pack_sequences({length}, by={by!r}{', split=True' if split else ''}, padding_value={padding_value!r})"
-    return known.PackedRows(child=root, order=order, words=words, mark=mark, length=length, padding_value=padding_value)
+    check.shared_workers(node.child, "pack_sequences")
+    numbers, mark = numbers_of(node.child, by, "pack_sequences")
+    kind, how = (CutOrder, ", split=True") if node.num_bins is None else (PackedOrder, "")
+    order = kind(numbers, int(length_of(node.child) or 0), node.length)
+    rows = {"length": node.length, "padding_value": node.padding_value, "positions": node.positions}
+    return known.PackedRows(child=node.child, order=order, words=node.words(f"by={by!r}{how}"), mark=mark, **rows)
 
 
 def _bucketed(node: plan.BucketByLength, by: str) -> Node:

@@ -244,7 +244,16 @@ def read_csv(
 
 
 def read_tokens(
-    pattern: Any, length: int, *, dtype: Any = None, offset: int | None = None, stride: int | None = None, vocab_size: int | None = None
+    pattern: Any,
+    length: int,
+    *,
+    dtype: Any = None,
+    offset: int | None = None,
+    stride: int | None = None,
+    vocab_size: int | None = None,
+    eos: int | None = None,
+    documents: Any = None,
+    output_dtype: Any = "int64",
 ) -> Dataset:
     """Read windows of token ids: {"tokens": int64 [length + 1]}, whose first `length` are inputs and whose last `length` are targets.
 
@@ -260,6 +269,11 @@ def read_tokens(
         stride: tokens from the beginning of one window to that of the next. None is `length`: each token is a target once in an epoch.
             1 with `shuffle` takes random places, as nanoGPT does, but none twice in an epoch.
         vocab_size: if given, a token outside 0..vocab_size-1 is an error when its window is read.
+        eos: the token that ends each document, and belongs to it. Each window then also has `segment_ids` int32 [length + 1] (1, 2, ... for
+            each document in it) and `positions` int32 [length + 1] (counted from 0 in each of these), as rows of `pack_sequences` have.
+        documents: in place of `eos`, where each document begins in the only file, counted in tokens: integers in ascending order, or the
+            path of an .npy file of them, which is mapped.
+        output_dtype: of the tokens in elements, such as np.int32; a token that it does not hold is an error when its window is read.
 
     Raises:
         PlanError: an argument out of range, no dtype for a raw file, another one than a header says, or files of several kinds.
@@ -268,7 +282,7 @@ def read_tokens(
         SourceError, OSError: no file, or one that cannot be read.
     """
     from penstock._storage import open_storage
-    from penstock.sources.tokens import TokenSource, find_tokens
+    from penstock.sources.tokens import TokenSource, documents_of, find_tokens, token_dtype
 
     length = _count("read_tokens", "length", length)
     stride = length if stride is None else _count("read_tokens", "stride", stride)
@@ -276,9 +290,16 @@ def read_tokens(
         offset = check.count_argument(offset, "offset", "read_tokens")
     if vocab_size is not None:
         vocab_size = _count("read_tokens", "vocab_size", vocab_size)
+    if eos is not None:
+        eos = check.count_argument(eos, "eos", "read_tokens")
+        if documents is not None:
+            raise PlanError("eos and documents= are given", where="read_tokens", fix="leave one out")
+    output_dtype = token_dtype(output_dtype, "output_dtype")
     storage = open_storage(pattern, "read_tokens")
-    source = TokenSource(storage, find_tokens(storage, dtype, offset), length=length, stride=stride, vocab_size=vocab_size)
-    return _read(source)
+    files = find_tokens(storage, dtype, offset)
+    begins = None if documents is None else documents_of(documents, files)
+    options: dict[str, Any] = {"length": length, "stride": stride, "vocab_size": vocab_size, "eos": eos, "documents": begins}
+    return _read(TokenSource(storage, files, **options, dtype=output_dtype))
 
 
 def _count(caller: str, name: str, value: Any) -> int:

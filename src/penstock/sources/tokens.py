@@ -29,15 +29,14 @@ from penstock.kernels.tokens import OUTSIDE, TokenFailure, read_windows
 from penstock.sources.paths import FileNames, beyond, local_files, spread, words_of_files
 from penstock.sources.records import most_at_once
 
-_FIELD = "tokens"
-_MOST_TOKENS = 1 << 63
-"""Different tokens in int64, from 0 on."""
+FIELDS: Final = "tokens", "segment_ids", "positions"
+_INT32, _INT64 = np.dtype(np.int32), np.dtype(np.int64)
 _SAMPLED_FILES = 64
 _SAMPLED_TOKENS = 2048
 
 
 class TokenSource:
-    """Serve {"tokens": int64 [length + 1]}: windows over files of token ids, none across two files.
+    """Serve {"tokens": [length + 1]}: windows over files of token ids, none across two files.
 
     Window k of a file begins at its token k * stride. Tokens behind the last whole window of a file are not served.
 
@@ -46,18 +45,34 @@ class TokenSource:
         files: what the files hold.
         length: tokens of a window, without the one more that is its last target.
         stride: tokens from the beginning of one window to that of the next.
-        vocab_size: every token must lie in 0..vocab_size-1; None: not checked, but that uint64 fits into int64.
+        vocab_size: every token must lie in 0..vocab_size-1; None: not checked, but that tokens fit into `dtype`.
+        eos: the token that ends a document: elements have `segment_ids` and `positions` as well, see `segments_of`.
+        documents: in place of `eos`, where the documents of the only file begin: integers in ascending order.
+        dtype: integers, of the tokens of elements.
 
     Raises:
         RecordError: no file is as long as a window.
     """
 
-    def __init__(self, storage: Storage, files: TokenFiles, *, length: int, stride: int, vocab_size: int | None = None) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        files: TokenFiles,
+        *,
+        length: int,
+        stride: int,
+        vocab_size: int | None = None,
+        eos: int | None = None,
+        documents: NDArray[Any] | None = None,
+        dtype: np.dtype[Any] = _INT64,
+    ) -> None:
         self._storage, self._files = storage, files
         self._width, self._stride, self._has_vocabulary = length + 1, stride, vocab_size is not None
-        # Whatever the vocabulary, elements are int64: a larger uint64 would come out negative.
-        most = _MOST_TOKENS if files.dtype == np.uint64 else 0
-        self._bound = min(vocab_size, _MOST_TOKENS) if vocab_size else most
+        self._eos, self._documents, self._dtype = eos, documents, dtype
+        self._fields = FIELDS[: 1 if eos is None and documents is None else 3]
+        # Whatever the vocabulary, tokens become `dtype`, by way of int64: a larger one would come out as another.
+        most = min(np.iinfo(dtype).max, np.iinfo(np.int64).max) + 1
+        self._bound = min(vocab_size, most) if vocab_size else most if np.iinfo(files.dtype).max >= most else 0
         counts = np.maximum(0, (files.counts - self._width) // stride + 1)
         self._starts = np.zeros(len(counts) + 1, np.int64)
         np.cumsum(counts, out=self._starts[1:])
@@ -75,30 +90,31 @@ class TokenSource:
 
     def structure(self) -> Structure:
         """Return the structure that `element.unflatten` needs."""
-        return structure_of({_FIELD: 0})
+        return structure_of(dict.fromkeys(self._fields))
 
     def leaves(self) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
         """Return shape and dtype of a window."""
-        return [((self._width,), np.dtype(np.int64))]
+        return [((self._width,), dtype) for dtype in (self._dtype, _INT32, _INT32)[: len(self._fields)]]
 
     def gather_columns(self, indices: Ints, out: list[NDArray[Any]] | None) -> list[NDArray[Any]]:
-        """Read windows: into `out` (one int64 array of shape (n, length + 1)) or into a new array.
+        """Read windows: into `out` (an array of shape (n, length + 1) for each field) or into new arrays.
 
         Raises:
             LengthMismatch: an index is not in 0..len-1.
             SourceError: a file is not what it was when the dataset was made.
-            RecordError: a token is not below `vocab_size`, or is beyond int64.
+            RecordError: a token is not below `vocab_size`, or is beyond the dtype.
             OSError: as the system says it.
         """
-        target = np.empty((len(indices), self._width), np.int64) if out is None else out[0]
-        fits = target.flags.carray and target.dtype == np.int64
-        block = target if fits else np.empty(target.shape, np.int64)
+        fits = out is not None and out[0].flags.carray and out[0].dtype == np.int64
+        block = out[0] if out is not None and fits else np.empty((len(indices), self._width), np.int64)
         outside = self._read(indices, block)
         if outside is not None:
             raise self._error(int(indices[outside.row]), outside.place)
-        if not fits:
-            target[...] = block
-        return [target]
+        columns = self._columns(indices, block)
+        for target, column in zip(out or (), columns, strict=out is not None):
+            if target is not column:
+                target[...] = column
+        return out or columns
 
     def gather(self, indices: Sequence[int], rows: list[Any]) -> None:
         """Append one element per index; those before one that fails are appended.
@@ -118,7 +134,9 @@ class TokenSource:
             for index in indices:
                 self.gather([index], rows)
             return
-        rows.extend({_FIELD: row} for row in (block if outside is None else block[: outside.row]))
+        done = slice(None if outside is None else outside.row)
+        columns = self._columns(places[done], block[done])
+        rows.extend(dict(zip(self._fields, row, strict=True)) for row in zip(*columns, strict=True))
         if outside is not None:
             raise self._error(int(places[outside.row]), outside.place)
 
@@ -150,7 +168,12 @@ class TokenSource:
             sample = min(count, _SAMPLED_TOKENS)
             for first in (0, count - sample):
                 crc = zlib.crc32(self._storage.read(file, offset + first * size, sample * size), crc)
-        return {
+        given = {
+            "eos": self._eos,
+            "documents_crc32": None if self._documents is None else zlib.crc32(self._documents.astype("<i8").tobytes()),
+            "output_dtype": None if self._dtype == np.int64 else self._dtype.str,
+        }
+        return {name: value for name, value in given.items() if value is not None} | {
             "kind": "tokens",
             "count": self._length,
             "width": self._width,
@@ -169,6 +192,16 @@ class TokenSource:
         left = f", {num_left} tokens behind the last windows" if num_left else ""
         held = f"{int(self._files.counts.sum())} {self._files.dtype}"
         return f"read_tokens({words_of_files(FileNames(self._storage))}, {self._width - 1}, {held}, {self._length} elements{left})"
+
+    def _columns(self, indices: Ints, block: Ints) -> list[NDArray[Any]]:
+        """Return the columns of windows."""
+        tokens = block.astype(self._dtype, copy=False)
+        if len(self._fields) == 1:
+            return [tokens]
+        if self._documents is None:
+            return [tokens, *segments_of(block == self._eos)]
+        places = indices[:, None] * self._stride + np.arange(self._width + 1)
+        return [tokens, *segments_of(np.diff(np.searchsorted(self._documents, places, side="right"), axis=1) > 0)]
 
     def _place(self, index: int) -> tuple[int, int]:
         """Return the file of a window and its first token there."""
@@ -194,14 +227,31 @@ class TokenSource:
         name, size = self._storage.name(file), self._files.dtype.itemsize
         offset = int(self._files.offsets[file]) + (first + place) * size
         value = np.frombuffer(self._storage.read(file, offset, size), self._files.dtype)[0]
-        limit = f"and vocab_size is {self._bound}" if self._has_vocabulary else "which does not fit int64"
+        limit = (
+            f"and vocab_size is {self._bound}"
+            if self._has_vocabulary
+            else f"which does not fit {self._dtype}: ids are 0 to {self._bound - 1}"
+        )
         return RecordError(
             f"token {first + place} is {value}, {limit}",
             where=f"{shown(name)}, offset {offset}, in {self.describe(index)}",
             fix="give the vocab_size of the tokenizer that wrote the file; check dtype= (uint16 read as int32 looks so)"
             if self._has_vocabulary
-            else "check dtype=: ids of tokens are small; negative ones are int64",
+            else "check dtype=: ids of tokens are small; negative ones are int64, and need output_dtype=np.int64",
         )
+
+
+def segments_of(ends: NDArray[np.bool_]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Return `segment_ids` (1, 2, ... in each window) and `positions` (0, 1, ... in each segment), int32 [n, length] each.
+
+    Args:
+        ends: bool [n, length], where a document ends. Its last token belongs to it; the next one begins a segment.
+    """
+    numbers, firsts = np.ones(ends.shape, np.int32), np.zeros(ends.shape, np.int32)
+    places = np.arange(ends.shape[1], dtype=np.int32)
+    numbers[:, 1:] += np.cumsum(ends[:, :-1], axis=1, dtype=np.int32)
+    np.maximum.accumulate(places[1:] * ends[:, :-1], axis=1, out=firsts[:, 1:])
+    return numbers, places - firsts
 
 
 # -- the files --------------------------------------------------------------------------------------------------------------------
@@ -255,7 +305,7 @@ def find_tokens(storage: Storage, dtype: Any, offset: int | None = None) -> Toke
         RecordError: a file is no whole number of tokens, an archive, or has a header that is damaged or of something else.
         SourceError, OSError: a file that cannot be read.
     """
-    given = None if dtype is None else _given(dtype)
+    given = None if dtype is None else token_dtype(dtype, "dtype")
     num_files = len(storage)
     offsets, counts = np.zeros(num_files, np.int64), np.zeros(num_files, np.int64)
     first: np.dtype[Any] | None = None
@@ -287,14 +337,19 @@ def find_tokens(storage: Storage, dtype: Any, offset: int | None = None) -> Toke
     return TokenFiles(dtype=first, offsets=offsets, counts=counts)
 
 
-def _given(dtype: Any) -> np.dtype[Any]:
+def token_dtype(dtype: Any, name: str) -> np.dtype[Any]:
+    """Return the dtype of tokens that the argument `name` gives.
+
+    Raises:
+        PlanError: it is none, or not of integers in the byte order of this machine.
+    """
     try:
         found: np.dtype[Any] = np.dtype(dtype)
     except (TypeError, ValueError) as error:  # ValueError: of an object that has a dtype, such as an ArraySpec
-        raise PlanError(f"dtype={dtype!r} is none", where=_CALLER, fix="give np.uint16, or what the file was written with") from error
+        raise PlanError(f"{name}={dtype!r} is none", where=_CALLER, fix="give np.uint16, or what the file was written with") from error
     if found.kind not in "iu" or not found.isnative:
         raise PlanError(
-            f"dtype={dtype!r} is {found.str}, not integers in the byte order of this machine",
+            f"{name}={dtype!r} is {found.str}, not integers in the byte order of this machine",
             where=_CALLER,
             fix="give np.uint16, np.int32 or the like; rewrite files of the other byte order once with astype and tofile",
         )
@@ -441,6 +496,27 @@ def _whole(dtype: np.dtype[Any], name: str, size: int, begin: int) -> int:
             fix="get the whole file again, or give the dtype that it was written with; offset= leaves a header out",
         )
     return count
+
+
+def documents_of(given: Any, files: TokenFiles) -> NDArray[Any]:
+    """Return where the documents of the only file begin, of a path the array in an .npy file, mapped.
+
+    Raises:
+        PlanError: there are several files, or these are no ascending places in one of them.
+        OSError: a file that cannot be read.
+    """
+    try:
+        begins = np.load(given, mmap_mode="r") if isinstance(given, (str, os.PathLike)) else np.asarray(given)
+    except ValueError:
+        begins = np.empty(0, object)
+    good = len(files.counts) == 1 and begins.ndim == 1 and begins.dtype.kind in "iu"
+    if not good or (begins[1:] < begins[:-1]).any() or (begins[:1] < 0).any() or (begins[-1:] > files.counts[0]).any():
+        raise PlanError(
+            f"documents={given!r:.60} does not say where the documents of the {int(files.counts.sum())} tokens begin",
+            where=_CALLER,
+            fix="give the places of their first tokens as integers in ascending order, or an .npy file of them, for one file of tokens",
+        )
+    return begins
 
 
 def token_reader(storage: Storage, dtype: np.dtype[Any]) -> _StoredTokens | _LocalTokens:
