@@ -58,7 +58,7 @@ def test_each_row_is_a_method_with_exactly_these_arguments(signature: str) -> No
 
 def test_there_is_a_row_for_every_operator() -> None:
     nodes = {re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower() for kind in get_args(plan.AnyNode)} - {"pick", "read", "read_stream"}
-    assert nodes | {"shard_by_rank", "batch_by_cost"} == set(NAMES)  # one of the same node as shard, one of known numbers
+    assert nodes | {"shard_by_rank", "batch_by_cost", "pack_sequences"} == set(NAMES)  # of the same node as shard, and beside known numbers
     assert len(NAMES) == len(set(NAMES))
 
 

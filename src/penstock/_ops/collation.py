@@ -430,6 +430,7 @@ def pack_rows(length: int, padding_value: Any, positions: str) -> Callable[[tupl
     `segment_ids` int32 [length] (1, 2, ... per sequence, 0 for padding) and `positions` int32 [length] (0, 1, ... in each sequence's part,
     or with "document" from the beginning of the sequence).
     """
+    counted = np.arange(length, dtype=np.int32)
     fills: dict[np.dtype[Any], NDArray[Any]] = {}
 
     def pack(values: tuple[Any, ...], layout: list[tuple[int, int]] | None) -> Row:
@@ -440,12 +441,14 @@ def pack_rows(length: int, padding_value: Any, positions: str) -> Callable[[tupl
         start = 0
         for number, fields in enumerate(sequences):
             begin, end = (0, len(next(iter(fields.values())))) if layout is None else layout[number]
-            stop, first = start + end - begin, begin if positions == "document" else 0
+            stop = start + end - begin
             _check_fields(spec, fields)
             for name, array in row.items():
                 array[start:stop] = fields[name][begin:end]
             segments[start:stop] = number + 1
-            places[start:stop] = np.arange(first, first + end - begin, dtype=np.int32)
+            places[start:stop] = counted[: stop - start]
+            if positions == "document":
+                places[start:stop] += begin
             start = stop
         if start < length:
             for name, dtype in spec.items():
@@ -492,8 +495,9 @@ def _fields(value: Any) -> dict[str, NDArray[Any]]:
     if fields is None:
         return {"tokens": _array(value)}
     arrays = {name: _array(one) for name, one in fields.items()}
-    size = max(map(np.size, arrays.values()))  # a number's is 1
-    return {name: array if np.ndim(array) else np.full(size, array) for name, array in arrays.items()}
+    for name in [name for name, array in arrays.items() if not getattr(array, "ndim", 0)]:
+        arrays[name] = np.full(max(map(np.size, arrays.values())), arrays[name])  # a number's size is 1
+    return arrays
 
 
 def _dtype_of(name: str, sequences: list[dict[str, NDArray[Any]]]) -> np.dtype[Any]:
