@@ -47,6 +47,7 @@ SCRIPTS = (
     ("parquet.py",),
     ("tar.py",),
     ("text.py",),
+    ("tokenizing.py",),
     ("remote.py",),
     ("observing.py",),
     ("epochs.py",),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 import penstock as ps
-from penstock.errors import SpecError
+from penstock.errors import MissingExtra, PlanError, SpecError
 
 SHAPES = arrays.array_shapes(min_dims=1, max_dims=2, min_side=0, max_side=9)
 
@@ -61,3 +62,66 @@ def test_what_is_no_packed_row_is_refused(batch: Any, words: str) -> None:
     with pytest.raises(SpecError, match=words) as caught:
         ps.text.attention_fields(batch)
     assert "pack_sequences()" in caught.value.fix
+
+
+# -- tokenize and chat: the tokenizers of packages are in tests/interop/test_tokenizers.py ------------------------------------------
+
+
+def lengths(text: str) -> list[int]:
+    return [len(word) for word in text.split()]
+
+
+def turns(messages: Any) -> Any:
+    for message in messages:
+        yield message["role"], False
+        yield message["content"], message["role"] == "assistant"
+
+
+TEXTS = [{"id": number, "text": "so it goes on " * number} for number in range(40)]
+
+
+def test_ids_take_the_place_of_the_text_and_go_into_rows_by_measured_lengths(tmp_path: Any) -> None:
+    ds = ps.from_source(TEXTS).map(ps.text.tokenize("text", lengths, eos=9))
+    assert list(ds[1]) == ["id", "tokens"]
+    assert ds[2]["tokens"].dtype == np.int32
+    rows = ds.measure(tmp_path, size=lambda element: len(element["tokens"]), version="1", num_workers=0).pack_sequences(256, by="size")
+    tokens = np.concatenate([row["tokens"] for row in rows])
+    assert [int((tokens == token).sum()) for token in (2, 4, 9)] == [2340, 780, 40]
+
+
+def test_what_the_assistant_says_is_trained_also_in_packed_rows() -> None:
+    messages = [{"role": "user", "content": "how is it"}, {"role": "assistant", "content": "it goes"}]
+    ds = ps.from_source([{"m": messages}] * 2).map(ps.text.chat("m", lengths, turns))
+    assert ds[0]["tokens"].tolist() == [4, 3, 2, 2, 9, 2, 4]
+    assert ds[0]["loss_mask"].tolist() == [False] * 5 + [True] * 2
+    (row,) = ds.pack_sequences(16).map(ps.text.attention_fields)
+    assert np.flatnonzero(row["loss_mask"]).tolist() == [5, 6, 12, 13]
+
+
+def test_the_name_of_a_function_says_which_it_is_and_that_of_a_lambda_does_not(tmp_path: Any) -> None:
+    ps.from_source(TEXTS).map(ps.text.tokenize("text", lengths)).measure(tmp_path, size=len, num_workers=0)
+    with pytest.raises(PlanError, match="says too little"):
+        ps.from_source(TEXTS).map(ps.text.tokenize("text", lambda text: [1])).measure(tmp_path, size=len)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: ps.text.tokenize("text", 7), "a int is no tokenizer"),
+        (lambda: ps.text.tokenize("text", lengths, eos="end"), "eos='end' is no id of a token"),
+        (lambda: ps.text.chat("text", lengths), "function has no chat template"),
+        (lambda: ps.text.tokenize("words", lengths)(TEXTS[0]), "the element is a dict of 'id', 'text', and has no 'words'"),
+        (lambda: ps.text.tokenize("text", str)(TEXTS[1]), "gave 'so it goes on ', a str, and no ids"),
+        (lambda: ps.text.tokenize("id", lengths)(TEXTS[0]), "the field is a int, and no text"),
+    ],
+)
+def test_what_cannot_be_tokenized_is_refused(make: Any, words: str) -> None:
+    with pytest.raises((PlanError, SpecError), match=words):
+        make()
+
+
+@pytest.mark.skipif(importlib.util.find_spec("tokenizers") is not None, reason="tokenizers is installed")
+def test_without_the_package_a_path_says_which_extra_is_missing() -> None:
+    with pytest.raises(MissingExtra, match=r"which reads 'tokenizer\.json', cannot be imported") as caught:
+        ps.text.tokenize("text", "tokenizer.json")
+    assert caught.value.fix == 'pip install "penstock[text]"'

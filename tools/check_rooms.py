@@ -26,6 +26,7 @@ EXTRAS = {
     "ray": ("_workers", "cli"),
     "simplejpeg": ("cli", "image"),
     "tensorflow": ("adapters", "cli"),
+    "tokenizers": ("text",),
     "torch": ("adapters", "cli"),
     "transformers": ("adapters",),
 }

@@ -64,11 +64,13 @@ CLAIMS = {
     "manycore": ["manycore.py", "--only", *MANY_CORES],
     "tar": ["tar.py"],
     "text": ["text.py"],
+    "tokenizing": ["tokenizing.py"],
 }
 PACKAGES = {
     "dali": "nvidia",
     "dataloader": "torch",
     "datasets": "datasets",
+    "encode": "tokenizers",
     "moto": "moto",
     "plain": "obstore",
     "hugging": "datasets",
@@ -77,6 +79,7 @@ PACKAGES = {
     "spdl": "spdl",
     "tensorflow": "tensorflow",
     "tfdata": "tensorflow",
+    "tokenize": "tokenizers",
     "torch": "torch",
     "webdataset": "webdataset",
 }

@@ -156,3 +156,14 @@ class FusingTransform(Transform, Protocol):
 
     def fuse(self, following: Sequence[Transform]) -> FusedTransform | None:
         """Return itself and the first ones of `following` as one, or None."""
+
+
+@runtime_checkable
+class BlockFunction(Protocol):
+    """A function of one element that computes several at a time where that is cheaper."""
+
+    def over_block(self, elements: Sequence[Any]) -> Callable[[Any], Any] | None:
+        """Return what is called with each of the elements, in order, in place of the function; None for the function itself.
+
+        A call may compute the results of elements further on, and keep them. It raises only for an element that fails by itself.
+        """

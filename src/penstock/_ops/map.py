@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from penstock import kernels
 from penstock._contracts.element import LEAF, WEIGHTLESS, ArraySpec, bytes_of, entries_of, flatten, kind_of, map_leaves, spec_of
 from penstock._contracts.policy import Policy
-from penstock._contracts.transform import BlockTransform, Scratch, Transform, Writer, WritingTransform
+from penstock._contracts.transform import BlockFunction, BlockTransform, Scratch, Transform, Writer, WritingTransform
 from penstock._ops.block import Block, ElementFailed, Ints
 from penstock._ops.operator import OneToOne, RowSink
 from penstock._ops.stack import only_texts
@@ -37,7 +37,7 @@ class MapOp(OneToOne):
     def apply(self, block: Block, epochs: Ints, positions: Ints, worker: WorkerContext) -> Block:
         out: list[Any] = []
         append, rows = out.append, block.each()
-        fn = worker.function(self)
+        fn = worker.function(self, block)
         left = room = block.room - block.num_bytes
         light: Any = None  # the type of elements that need not be measured
         all_light = WEIGHTLESS.issuperset
@@ -77,7 +77,7 @@ class MapOp(OneToOne):
             values = self.apply(block, block.epochs, block.indices, worker).rows()
             return len(values), sink.put_rows(row, values)
         rows, put = block.each(), sink.put
-        fn = worker.function(self)
+        fn = worker.function(self, block)
         if small:  # 64 bytes at most: measuring each would cost as much as handing it on
             append = values.append
             try:
@@ -386,6 +386,8 @@ class Expected:
             raise self._refusal(value)
 
         checked.__wrapped__ = fn  # type: ignore[attr-defined]  # so it is known whose function it is
+        if isinstance(fn, BlockFunction):
+            checked.over_block = lambda rows: (own := fn.over_block(rows)) and self.around(own)
         return checked
 
     def around_async(self, fn: Callable[..., Any]) -> Callable[..., Any]:

@@ -529,6 +529,8 @@ def has_name(fn: Any) -> bool:
     """
     if isinstance(fn, Transform):
         return True
+    if (held := getattr(fn, "users_object", None)) is not None:
+        return has_name(held)
     if isinstance(fn, FunctionType):
         return fn.__closure__ is None and fn.__name__ != "<lambda>"
     if isinstance(fn, MethodType):

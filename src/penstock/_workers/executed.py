@@ -19,7 +19,7 @@ from penstock._workers.entry import ChildSetup, run_as_child
 from penstock._workers.pipe import Pipe, pickled
 from penstock._workers.sending import dumps_to_worker
 
-POOLS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "OPENCV_FOR_THREADS_NUM")
+POOLS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "OPENCV_FOR_THREADS_NUM", "RAYON_NUM_THREADS")
 """Variables by which native libraries size their pools of threads when they are loaded."""
 
 _CODE = "import sys; sys.path[:] = sys.argv[5:]; from penstock._workers.executed import main; main()"
