@@ -196,7 +196,7 @@ def test_without_samples_another_time_is_an_error_too(tmp_path: Path) -> None:
 def test_a_file_that_is_replaced_by_a_copy_of_itself_is_read(tmp_path: Path) -> None:
     storage = made(tmp_path, a=b"abcdef")
     storage.trust(ints(sample(storage, 0)))
-    storage._descriptors.forget()
+    storage.descriptors.forget()
     (tmp_path / "copy").write_bytes(b"abcdef")
     os.replace(tmp_path / "copy", tmp_path / "a")
     assert storage.read(0, 1, 2) == b"bc"
@@ -234,7 +234,7 @@ def test_many_more_files_than_may_be_open_are_read_by_several_threads(tmp_path: 
     for thread in threads:
         thread.join()
     assert failed == []
-    assert len(storage._descriptors) <= storage._descriptors.capacity
+    assert len(storage.descriptors) <= storage.descriptors.capacity
 
 
 def test_it_travels_to_other_processes(tmp_path: Path) -> None:
@@ -260,8 +260,8 @@ except OSError:
     pass
 os.close(held.pop())
 data, begins = read()
-print(len(begins), len(storage._descriptors))
-storage._descriptors.forget()
+print(len(begins), len(storage.descriptors))
+storage.descriptors.forget()
 held.append(os.open("/dev/null", os.O_RDONLY))
 try:
     while True:

@@ -14,7 +14,7 @@ MS = 1_000_000
 
 @pytest.fixture
 def schedstat(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    monkeypatch.setattr("penstock._system.process.THIS_THREAD", str(tmp_path / "schedstat"))
+    monkeypatch.setattr("penstock._system.parking.THIS_THREAD", str(tmp_path / "schedstat"))
     return tmp_path / "schedstat"
 
 

@@ -97,7 +97,7 @@ def test_a_thread_that_takes_what_it_made_is_in_line_and_another_is_not() -> Non
 
 
 def test_how_long_a_thread_was_queued_is_asked_now_and_then(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("penstock._system.process.THIS_THREAD", str(tmp_path / "schedstat"))
+    monkeypatch.setattr("penstock._system.parking.THIS_THREAD", str(tmp_path / "schedstat"))
     stats = Stats(num_cpus=2)
     for end_ms, queued_ms in ((10, 500), (20, 999), (50, 530), (100, 560)):
         (tmp_path / "schedstat").write_bytes(b"7 %d 3\n" % (queued_ms * MS))

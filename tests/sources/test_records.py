@@ -154,7 +154,7 @@ def test_a_file_that_is_deleted_while_it_is_open_is_read_on(tmp_path: Path) -> N
     gathered(source, 3)
     os.unlink(tmp_path / "c")
     assert gathered(source, 3)[0][0] == b"x" * 200
-    source._storage._descriptors.forget()  # type: ignore[attr-defined]
+    source._storage.descriptors.forget()  # type: ignore[attr-defined]
     with pytest.raises(FileNotFoundError) as caught:
         gathered(source, 3)
     assert caught.value.__notes__[-1] == f"reading record 0 of {str(tmp_path / 'c')!r}, offset 1"

@@ -35,7 +35,7 @@ class Reader:
         self._source = source
         self._stateful = source if isinstance(source, StatefulStream) else None
         self._note = self._resume_at = start.note
-        self._pass_number, self._skip = start.source
+        self.pass_number, self._skip = start.source
         self._done = Runs(start.done.runs)
         self._again = start.done.taken
         self._position = 0
@@ -49,11 +49,6 @@ class Reader:
         self.num_blocks = 0
         self._room_left = UNLIMITED
         self._rows: list[Any] = []  # of the running `read`, for who looks at it from outside
-
-    @property
-    def pass_number(self) -> int:
-        """The pass that is being read."""
-        return self._pass_number
 
     @property
     def num_read(self) -> int:
@@ -77,7 +72,7 @@ class Reader:
     def cut(self, pass_number: int) -> None:
         """Ask for the end of a pass: what is left of it is not wanted. From any thread."""
         self._cut_pass = max(self._cut_pass, pass_number)
-        if self._failed and pass_number >= self._pass_number:  # it failed behind what anybody wanted of the pass
+        if self._failed and pass_number >= self.pass_number:  # it failed behind what anybody wanted of the pass
             self._failed = self.done = False
 
     def read(self, count: int, room: int = UNLIMITED) -> tuple[Chunk, Failure | None]:
@@ -86,11 +81,11 @@ class Reader:
         A failure's `at` is the position of the element that failed.
         """
         self._room_left = room
-        if self._again and any(number == self._pass_number and self._position < end for number, _, end in self._again):
+        if self._again and any(number == self.pass_number and self._position < end for number, _, end in self._again):
             count = 1  # a chunk that goes on in a saved order has no element with another place in it
         rows: list[Any] = []
         self._rows = rows
-        pass_number = self._pass_number
+        pass_number = self.pass_number
         failure, ended = None, False
         try:
             ended = self._fill(rows, count)
@@ -163,9 +158,9 @@ class Reader:
 
     def _is_cut(self) -> bool:
         """Tell whether the rest of this pass is not wanted; the note then says so too."""
-        if self._cut_pass < self._pass_number:
+        if self._cut_pass < self.pass_number:
             return False
-        if self._note is not None and self._note.pass_number == self._pass_number:
+        if self._note is not None and self._note.pass_number == self.pass_number:
             self._note = self._note._replace(cut=True)
         return True
 
@@ -177,7 +172,7 @@ class Reader:
         if self._iterator is None:
             self._open()
             assert self._iterator is not None
-            while self._position < self._skip and self._cut_pass < self._pass_number:
+            while self._position < self._skip and self._cut_pass < self.pass_number:
                 try:
                     next(self._iterator)
                 except StopIteration:
@@ -195,24 +190,24 @@ class Reader:
         note, self._resume_at = self._resume_at, None
         self._position = 0
         if note is None or self._stateful is None:
-            self._iterator = iter(self._source.open(self._pass_number))
+            self._iterator = iter(self._source.open(self.pass_number))
             return
-        if note.pass_number != self._pass_number and isinstance(self._stateful, IndependentPasses):
-            self._iterator = iter(self._stateful.open_next(self._pass_number, note.state))
+        if note.pass_number != self.pass_number and isinstance(self._stateful, IndependentPasses):
+            self._iterator = iter(self._stateful.open_next(self.pass_number, note.state))
             return
         self._iterator = iter(self._stateful.open_at(note.pass_number, note.state))
-        if note.pass_number == self._pass_number:
+        if note.pass_number == self.pass_number:
             self._position = note.position
             return
         for _ in self._iterator:  # how the next pass begins may depend on the end of this one, or on its beginning if it was cut
             if note.cut:
                 break
         self.close()
-        self._iterator = iter(self._source.open(self._pass_number))
+        self._iterator = iter(self._source.open(self.pass_number))
 
     def _noted(self, stream: StatefulStream) -> StreamState:
         """Note where the stream is, behind the first element of a chunk: once per block, for it may cost as much as reading an element."""
-        place = self._pass_number, self._position + 1
+        place = self.pass_number, self._position + 1
         try:
             return StreamState(*place, stream.state())
         except StateUnavailable as missing:
@@ -224,9 +219,9 @@ class Reader:
         except BaseException as error:  # the `finally` of a generator that was cut short
             self._unclosed = error  # what was wanted of the pass may all be delivered: then the end of the feed raises it
             raise ElementFailed(self._position, "read", error) from error
-        self._pass_number += 1
+        self.pass_number += 1
         self._position, self._done = 0, Runs()
-        self.done = self._pass_number >= self._num_passes
+        self.done = self.pass_number >= self._num_passes
 
     def _check_length(self, count: int) -> None:
         declared = self._source.declared_length()

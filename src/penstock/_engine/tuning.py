@@ -53,25 +53,21 @@ class BlockSize:
         self._one_thread = one_thread
         self._num_steady = 0
         self._least_rows = min(least_rows, most_rows)
-        self._size = self._least_rows
+        self.size = self._least_rows
+        """Rows of a task, where there are enough."""
         self._most_rows = most_rows
         self.growing = False
         """Whether the last task was as large as it might be, and the next may be larger."""
 
     @property
-    def size(self) -> int:
-        """Rows of a task, where there are enough."""
-        return self._size
-
-    @property
     def found(self) -> tuple[float, int, int]:
         """What is known, for `begin`."""
-        return self._cost_ns, self._num_steady, self._size
+        return self._cost_ns, self._num_steady, self.size
 
     def begin(self, found: tuple[float, int, int]) -> None:
         """Begin with what another run ended with."""
         self._cost_ns, self._num_steady, size = found
-        self._size = max(self._least_rows, min(size, self._most_rows))
+        self.size = max(self._least_rows, min(size, self._most_rows))
 
     def observe(self, num_rows: int, wall_ns: int, num_workers: int = 1) -> None:
         """Learn from one finished task of so many workers."""
@@ -84,16 +80,16 @@ class BlockSize:
             self._cost_ns += weight * (cost - self._cost_ns)
         target = _STEADY_TARGET_NS if self._one_thread or self._num_steady >= _STEADY_TASKS else _TARGET_NS
         wanted = int(max(target, num_workers * _LOCK_TARGET_NS) * self.scale / max(self._cost_ns, 1.0))
-        before = self._size
+        before = self.size
         ceiling = before * _GROWTH if num_rows >= before else before
-        self._size = max(self._least_rows, min(wanted, ceiling, self._most_rows))
-        self.growing = self._size > 2 * before
+        self.size = max(self._least_rows, min(wanted, ceiling, self._most_rows))
+        self.growing = self.size > 2 * before
 
     def rows(self, remaining: int, num_workers: int) -> int:
         """Return how many of the `remaining` rows of a chunk the next task takes: less near its end, so that all finish together."""
-        if self._size >= remaining:
+        if self.size >= remaining:
             return remaining
-        return max(1, min(self._size, -(-remaining // max(1, num_workers))))
+        return max(1, min(self.size, -(-remaining // max(1, num_workers))))
 
 
 class ChunkSize:
@@ -103,7 +99,8 @@ class ChunkSize:
         """Start with `least_items`."""
         self._scale, self._target_ns = scale, _STEADY_TARGET_NS if one_thread else _UNIT_TARGET_NS
         self._most_bytes = scale * _UNIT_BYTES
-        self._least_items = self._size = least_items
+        self._least_items = self.items = least_items
+        """Items of the next chunk."""
         self.growing = False
         """As of a `BlockSize`."""
 
@@ -116,24 +113,19 @@ class ChunkSize:
         cost = max(1.0, wall_ns / max(1, num_items))
         target = self._scale * max(self._target_ns, num_workers * _LOCK_TARGET_NS)
         wanted = min(target / cost, _LARGEST_UNIT, max(1.0, self._most_bytes / max(1.0, num_bytes / max(1, num_items))))
-        before = self._size
+        before = self.items
         ceiling = before * _GROWTH if num_items >= before else before
-        self._size = max(self._least_items, min(int(wanted), ceiling))
-        self.growing = self._size > 2 * before
+        self.items = max(self._least_items, min(int(wanted), ceiling))
+        self.growing = self.items > 2 * before
 
     @property
     def most_bytes(self) -> int:
         """What a chunk of several items should take at most, with some of it for a guess."""
         return 2 * self._most_bytes
 
-    @property
-    def items(self) -> int:
-        """Items of the next chunk."""
-        return self._size
-
     def begin(self, items: int) -> None:
         """Begin with what another run ended with."""
-        self._size = max(self._least_items, items)
+        self.items = max(self._least_items, items)
 
 
 _MOST_STEPS = 256

@@ -22,7 +22,8 @@ from penstock._engine.stall_report import Frame, WorkerFacts, counted_ns
 from penstock._ops.block import Block
 from penstock._ops.worker import WorkerContext
 from penstock._system.failing import attempt
-from penstock._system.process import current_frames, thread_times
+from penstock._system.parking import thread_times
+from penstock._system.process import current_frames
 
 if TYPE_CHECKING:
     import asyncio

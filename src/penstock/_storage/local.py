@@ -153,6 +153,7 @@ class LocalStorage:
 
     Attributes:
         marks: of each file, as `penstock._storage.sameness` has it: int64 [files].
+        descriptors: the pool of open files, for kernels that read them in a way of their own.
 
     Raises:
         SourceError: a path leads to something else than a regular file.
@@ -187,7 +188,7 @@ class LocalStorage:
         self._marks: Ints | None = None
         self._samples, self._most_trusted = np.zeros(0, np.uint32), -1
         self._maps, self._every = can_sink(), _OFTEN
-        self._descriptors = Descriptors(self.sizes, most_open())
+        self.descriptors = Descriptors(self.sizes, most_open())
 
     def __len__(self) -> int:
         return len(self._known)
@@ -201,11 +202,11 @@ class LocalStorage:
         return self._marks
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in self.__dict__.items() if key != "_descriptors"}
+        return {key: value for key, value in self.__dict__.items() if key != "descriptors"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._descriptors = Descriptors(self.sizes, most_open())
+        self.descriptors = Descriptors(self.sizes, most_open())
 
     def path(self, file: int) -> str:
         """Return where a file is, whatever the working directory is now."""
@@ -237,11 +238,6 @@ class LocalStorage:
         """Return size and modification time."""
         size, mtime_ns, _ = self._known[file].tolist()
         return {"size": size, "mtime_ns": mtime_ns}
-
-    @property
-    def descriptors(self) -> Descriptors:
-        """Return the pool of open files, for kernels that read them in a way of their own."""
-        return self._descriptors
 
     def trust(self, samples: NDArray[np.uint32], *, only_whole: bool = False) -> None:
         """Say what the files' sampled check sums are: then a file that only looks new (touched, copied back) is still read.
@@ -281,9 +277,9 @@ class LocalStorage:
         out, sink = self._room(total, scratch)
         begins = np.empty(len(files), np.int64)
         mended: set[tuple[int, int]] = set()
-        most_kept = min(self._descriptors.capacity, len(files)) if keeps_open else 0
+        most_kept = min(self.descriptors.capacity, len(files)) if keeps_open else 0
         while len(files):
-            ticket, descriptors, maps = self._descriptors.enter(files)
+            ticket, descriptors, maps = self.descriptors.enter(files)
             kept: list[list[int]] = []
             try:
                 block = spans.Spans(files, offsets, lengths, descriptors, maps if sink >= 0 else None, sink, self._every)
@@ -291,7 +287,7 @@ class LocalStorage:
                 kept = outcome.kept
                 self._looked(outcome.missing)
             finally:
-                self._descriptors.leave(ticket, kept)
+                self.descriptors.leave(ticket, kept)
             if outcome.problem == spans.DONE:
                 return out[: outcome.num_bytes], begins
             if outcome.problem == spans.BAD_ROW:
@@ -318,15 +314,15 @@ class LocalStorage:
         """
         most_rows, most_bytes = pieces
         out, sink = self._room(most_bytes + most_rows * _GAP_BYTES, scratch)
-        ticket, descriptors, maps = self._descriptors.enter(files)
+        ticket, descriptors, maps = self.descriptors.enter(files)
         kept: list[list[int]] = []
         try:
             block = spans.Spans(files, offsets, lengths, descriptors, maps if sink >= 0 else None, sink, self._every)
-            most_kept = min(self._descriptors.capacity, len(files))
+            most_kept = min(self.descriptors.capacity, len(files))
             done, kept, missing = spans.stream_spans(self._files, block, _GAP_BYTES, out, pieces, most_kept, taker)
             self._looked(missing)
         finally:
-            self._descriptors.leave(ticket, kept)
+            self.descriptors.leave(ticket, kept)
         return done
 
     def _looked(self, missing: bool) -> None:
@@ -350,7 +346,7 @@ class LocalStorage:
         elif outcome.error in (errno.EMFILE, errno.ENFILE, errno.ESTALE) and again not in mended:
             # Too many open files: all but those in use go. A stale handle of a network file system: its path may lead to a good one.
             mended.add(again)
-            self._descriptors.forget(file if outcome.error == errno.ESTALE else None)
+            self.descriptors.forget(file if outcome.error == errno.ESTALE else None)
         else:
             raise self._explained(outcome)
 
@@ -378,7 +374,7 @@ class LocalStorage:
         what = f"has {size} bytes and had {before}" if size != before else "has other contents than it had"
         is_trusted = size == before <= self._most_trusted
         if is_trusted and sample(now, 0) == int(self._samples[file]):
-            self._descriptors.forget(file)  # the path may lead to another inode than the descriptor
+            self.descriptors.forget(file)  # the path may lead to another inode than the descriptor
             self._known[file] = now._known[0]
             return
         if size == before and not is_trusted:

@@ -1,7 +1,8 @@
-"""A place where threads wait, which can be rung from anywhere, even from a finaliser."""
+"""A place where threads wait, which can be rung from anywhere, even from a finaliser; and how long a thread has waited for a CPU."""
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -108,3 +109,23 @@ class WaitBell(SimpleQueue[None]):
         except Empty:
             return False
         return True
+
+
+THIS_THREAD = "/proc/thread-self/schedstat"
+
+
+def thread_times(path: str | None = None) -> tuple[int, int] | None:
+    """Return how long a thread ran, and was ready to run and got no CPU, since it began, in ns; None where the system does not tell.
+
+    Args:
+        path: its schedstat file, that of the calling thread when left out; that of a process tells of its main thread. Costs 10 us.
+    """
+    try:
+        descriptor = os.open(path or THIS_THREAD, os.O_RDONLY)
+        try:
+            ran_ns, queued_ns, _ = map(int, os.read(descriptor, 256).split())
+        finally:
+            os.close(descriptor)
+    except (OSError, ValueError):
+        return None
+    return (ran_ns, queued_ns) if ran_ns else None

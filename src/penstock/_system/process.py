@@ -101,26 +101,6 @@ def _in_forked() -> weakref.WeakKeyDictionary[Any, Callable[[Any], object]]:
     return functions
 
 
-THIS_THREAD = "/proc/thread-self/schedstat"
-
-
-def thread_times(path: str | None = None) -> tuple[int, int] | None:
-    """Return how long a thread ran, and was ready to run and got no CPU, since it began, in ns; None where the system does not tell.
-
-    Args:
-        path: its schedstat file, that of the calling thread when left out; that of a process tells of its main thread. Costs 10 us.
-    """
-    try:
-        descriptor = os.open(path or THIS_THREAD, os.O_RDONLY)
-        try:
-            ran_ns, queued_ns, _ = map(int, os.read(descriptor, 256).split())
-        finally:
-            os.close(descriptor)
-    except (OSError, ValueError):
-        return None
-    return (ran_ns, queued_ns) if ran_ns else None
-
-
 def why_no_processes() -> str:
     """Return why this process can start no worker process; an empty text where it can. Imports nothing."""
     if sys.platform == "win32":

@@ -83,7 +83,8 @@ class Child:
         self._arrived: deque[tuple[int, bytes]] = deque()
         self._ended = False
         self._reaping = threading.RLock()
-        self._exit_code: int | None = None
+        self.exit_code: int | None = None
+        """The exit status, minus the number of the signal that killed it, or None while it runs or nobody knows."""
         self._gone = False
         self._pidfd = _pidfd(self.pid) if pidfd is None else pidfd
 
@@ -240,13 +241,8 @@ class Child:
         self._reap(_TERM_S)
         if not self._gone:  # it closed its end of the pipe and goes on: of no use any more
             self.stop(0.0)
-        code = self._exit_code
+        code = self.exit_code
         return WorkerDied(f"{self.name} (process {self.pid}) {_how(code)}", where=self.name, fix=_advice(code, self.began))
-
-    @property
-    def exit_code(self) -> int | None:
-        """The exit status, minus the number of the signal that killed it, or None while it runs or nobody knows."""
-        return self._exit_code
 
     def ask(self) -> None:
         """Ask the child to end, and return: its pipe ends. For `stop` of several, that they end side by side."""
@@ -292,8 +288,8 @@ class Child:
                 return False
             # Behind a pidfd that has told, this takes no time, or that of a message from the fork server.
             self._process.join(max(0.0 if self._pidfd is None else 1.0, deadline - time.monotonic()))
-            self._exit_code = self._process.exitcode
-            self._gone = self._exit_code is not None or self._pidfd is not None
+            self.exit_code = self._process.exitcode
+            self._gone = self.exit_code is not None or self._pidfd is not None
             if self._gone:
                 with suppress(ProcessLookupError, PermissionError):  # it has left no process behind
                     os.killpg(self.pid, signal.SIGKILL)
@@ -320,7 +316,7 @@ class Child:
         if self._pidfd is not None:
             os.close(self._pidfd)
             self._pidfd = None
-        if self._process is not None and self._exit_code is not None:
+        if self._process is not None and self.exit_code is not None:
             self._process.close()
         self._process = None
 

@@ -31,7 +31,8 @@ from penstock._ops.rows import RowsElsewhere
 from penstock._ops.stack import BatchSpec
 from penstock._ops.worker import WorkerContext
 from penstock._system.failing import attempt
-from penstock._system.process import thread_times, worker_place
+from penstock._system.parking import thread_times
+from penstock._system.process import worker_place
 from penstock._workers.arena import ArenaView
 from penstock._workers.executed import set_sizes_of_pools
 from penstock._workers.failure import dump_with_errors, send_records

@@ -27,7 +27,8 @@ from penstock._contracts.event import (
     SlowElement,
 )
 from penstock._system.memory import available_cpus
-from penstock._system.process import OwnLocks, thread_times
+from penstock._system.parking import thread_times
+from penstock._system.process import OwnLocks
 from penstock.observe.memory import MemoryStats, RunMemory
 
 

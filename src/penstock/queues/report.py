@@ -10,7 +10,7 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from penstock._system.process import thread_times
+from penstock._system.parking import thread_times
 from penstock.errors import EnqueueCancelled, QueueClosed, QueueError, QueueTimeout
 from penstock.queues.diagnosis import End, elements
 from penstock.queues.exchange import ENDED, Attempt, Reading, Writing
