@@ -34,7 +34,7 @@ class WholeFiles(ABC):
 
     def _more(self, index: int) -> dict[str, Any]:
         """Return the fields of an element beside path and bytes."""
-        return {} if self._labels is None else {"label": int(self._labels[index])}
+        return {} if self._labels is None else {"label": self._labels.item(index)}
 
     @abstractmethod
     def describe(self, index: int) -> str:
