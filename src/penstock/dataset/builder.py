@@ -49,7 +49,7 @@ class _Keep:
 
 KEEP: Any = _Keep()
 
-_NO_CLASSES = ": only datasets of read_images have classes, and all sources of one must have the same"
+_NO_CLASSES = ": only datasets of read_images, and read_coco(contiguous_labels=True), have classes, the same for all sources of one"
 
 
 class _DatasetKind(type):
@@ -251,12 +251,12 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods, KnownMethods, metaclas
 
     @property
     def classes(self) -> list[str]:
-        """The names of the class folders of `read_images`, in the order of their labels: `ds.classes[label]`.
+        """The names of the classes of `read_images` or `read_coco(contiguous_labels=True)`, by label: `ds.classes[label]`.
 
         Operators keep them, also where a function of yours changes the labels.
 
         Raises:
-            AttributeError: no source below is `read_images`, one is something else, or two have other classes.
+            AttributeError: no source below has classes, one is something else, or two have other classes.
         """
         found = {tuple(getattr(node.source, "class_names", ())) for node in sources(self._root)}
         if len(found) != 1 or () in found:

@@ -22,6 +22,7 @@ _SEED = "shuffle(seed=...) and map(fn, seed=...) take a number"
 
 _ATTRIBUTES = {
     "AUTOTUNE": 'leave it out: feed(num_workers="auto") is the default, and a feed chooses by itself how far it reads ahead',
+    "CocoDetection": "ps.read_coco(images, annotations) reads it",
     "ConcatDataset": "a.concatenate(b) joins datasets",
     "DataLoader": "ps.from_dataloader(loader) takes one; ps.from_source(dataset).shuffle(seed=...).batch(n).feed() is one",
     "DistributedSampler": "ds.shard(num_ranks, rank) is the part of one rank",

@@ -139,6 +139,58 @@ def read_files(pattern: Any) -> Dataset:
     return _read(FilesSource(pattern))
 
 
+def read_pairs(*, missing: str = "error", **patterns: Any) -> Dataset:
+    """Read files that belong together, such as images and their masks: {"path": str, field: bytes, ...}, sorted by path.
+
+    `ps.read_pairs(image="images/**/*.jpg", mask="masks/**/*.png")` has fields "image" and "mask", and "path" is that of the image. Files
+    belong together where the wildcards stand for the same text, here the sub-folder and the name without its suffix.
+
+    Args:
+        patterns: two fields or more, each with a glob pattern as `read_files` takes it, or a list of them.
+        missing: "error" for a file without its partners, or "drop" to leave such files out; `print(ds)` counts them.
+
+    Raises:
+        PlanError: fewer than two fields, one with the name "path", or another `missing`.
+        SourceError: a pattern finds no file, a file has no partner, or two files of a field have the same text.
+    """
+    from penstock.sources import PairsSource
+
+    return _read(PairsSource(patterns, missing))
+
+
+def read_coco(
+    images: str | os.PathLike[str],
+    annotations: str | os.PathLike[str],
+    *,
+    masks: bool = False,
+    contiguous_labels: bool = False,
+    skip_empty: bool = False,
+) -> Dataset:
+    """Read images with the annotations of a COCO file of instances or key points, in the order of its images.
+
+    Elements are {"path": str, "image": bytes, "image_id": int} and, for n annotations, "boxes" float32 [n, 4] (left, top, right, bottom in
+    pixels), "labels" int64 [n], "areas" float32 [n] (that of the box where the file has none) and "iscrowd" bool [n]; with key points
+    "points" float32 [n, points, 3] (x, y, visibility; zeros where an annotation has none). The file is parsed once, now; then an annotation
+    takes 37 bytes, and with `masks` 4 more for each coordinate.
+
+    Args:
+        images: the folder that the paths of the file start from.
+        annotations: the JSON file, with "images", "annotations" and "categories".
+        masks: add "masks" uint8 [n, height, width] of 0 and 1, drawn from polygons and run lengths as pycocotools does.
+        contiguous_labels: number the categories from 0, in the order of their ids; `ds.classes` are then their names.
+        skip_empty: leave out images without annotations; otherwise they have n = 0.
+
+    Raises:
+        RecordError: the file is no such file; an id that is there twice or not at all, a box of negative size, a polygon of less than three
+            points. When an image is read: a mask that does not fit its size.
+        SourceError, OSError: no such folder or file; when it is read, no such image.
+    """
+    from penstock.sources.coco import CocoSource
+
+    given = {"masks": masks, "contiguous_labels": contiguous_labels, "skip_empty": skip_empty}
+    return _read(CocoSource(images, annotations, **{name: check.flag_argument(value, name, "read_coco") for name, value in given.items()}))
+
+
 def _plain(number: Any) -> Any:
     """Return a whole number as an int, and anything else as it is: the source knows what to say of it."""
     whole = whole_number(number)

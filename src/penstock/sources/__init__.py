@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.sources.arrays import ArraySource, IndexableSource, indexed_source
-from penstock.sources.files import FilesSource, ImageFolderSource, ListSource
+from penstock.sources.files import FilesSource, ImageFolderSource, ListSource, PairsSource
 from penstock.sources.records import RecordFormat, RecordSource, RecordTable
 from penstock.sources.stream import GeneratorSource, IterableSource, StatefulSource, stream_source
 from penstock.sources.tar import TarSource
@@ -17,6 +17,7 @@ __all__ = [
     "IndexableSource",
     "IterableSource",
     "ListSource",
+    "PairsSource",
     "RecordFormat",
     "RecordSource",
     "RecordTable",

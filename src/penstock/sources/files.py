@@ -1,4 +1,4 @@
-"""Elements that are whole files: those that a pattern finds, images in one sub-folder per class, and the files that a list file names."""
+"""Elements that are whole files: those that patterns find, alone or in pairs, images in one sub-folder per class, those of a list file."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import os
 import zlib
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -21,16 +22,21 @@ from penstock._system.text import shown
 from penstock.errors import ListFileError, PlanError, SourceError
 from penstock.kernels.library import Ints, Uint8s
 from penstock.sources.numbers import KnownNumber
-from penstock.sources.paths import PADDING, PathTable, common_folder, pack_paths, read_file
+from penstock.sources.paths import PADDING, PathTable, common_folder, join_paths, pack_paths, read_file
 
 
 class WholeFiles(ABC):
     """Elements {"path": str, "data": bytes}, with "label" where there are labels. A subclass says where they come from, in `describe`."""
 
-    def __init__(self, table: PathTable, labels: Ints | None) -> None:
-        """Serve the files of `table`, with `labels` (int64 [n]) or without."""
+    def __init__(self, table: PathTable, labels: Ints | None, field: str = "data") -> None:
+        """Serve the files of `table`, their bytes as `field`, with `labels` (int64 [n]) or without."""
         self._table = table
         self._labels = labels
+        self._field = field
+
+    def _more(self, index: int) -> dict[str, Any]:
+        """Return the fields of an element beside path and bytes."""
+        return {} if self._labels is None else {"label": self._labels.item(index)}
 
     @abstractmethod
     def describe(self, index: int) -> str:
@@ -48,7 +54,7 @@ class WholeFiles(ABC):
         """
         before = len(rows)
         try:
-            self._table.read_into(indices, rows, self._labels)
+            self._table.read_into(indices, rows, self._field, self._more)
         except (OSError, SourceError) as error:
             add_note(error, f"reading {self.describe(indices[len(rows) - before])}")
             raise
@@ -56,7 +62,7 @@ class WholeFiles(ABC):
     @property
     def transient_field(self) -> str:
         """Return the name of the bytes' field."""
-        return "data"
+        return self._field
 
     def read_transient(self, index: int, scratch: Scratch, ahead: Ints) -> dict[str, Any]:
         """Return one element, its bytes in working memory; where reads wait for a disk, have the system begin with those `ahead`.
@@ -66,7 +72,8 @@ class WholeFiles(ABC):
             SourceError: it is no regular file.
         """
         try:
-            return self._table.read_transient(index, self._labels, scratch, ahead)
+            data = self._table.read_transient(index, scratch, ahead)
+            return {"path": self._table.path(index), self._field: data, **self._more(index)}
         except (OSError, SourceError) as error:
             add_note(error, f"reading {self.describe(index)}")
             raise
@@ -81,7 +88,7 @@ class WholeFiles(ABC):
 
     @cached_property
     def _sizes(self) -> Ints:
-        return np.fromiter(map(os.path.getsize, self.input_files()), np.int64, len(self))
+        return np.fromiter(map(os.path.getsize, self._table.all_full()), np.int64, len(self))
 
     def _num_bytes(self, indices: Ints) -> Ints:
         return self._sizes[indices]
@@ -124,7 +131,100 @@ class FilesSource(WholeFiles):
         return f"read_files({', '.join(map(shown, self._patterns))}, {len(self)} elements)"
 
 
-def _missing(path: str, call: str, kind: str) -> SourceError:
+class PairsSource(WholeFiles):
+    """Serve {"path": str, field: bytes, ...} of files that belong together, one for each field, sorted by the bytes of the first path.
+
+    Args:
+        patterns: two fields or more, with a pattern or several each, as `FilesSource` takes them.
+        missing: what to do with a file without its partners: "error", or "drop" to leave it out.
+
+    Raises:
+        PlanError: fewer than two fields, one that is named "path", another `missing`, or a pattern that is none.
+        SourceError: a pattern finds no file, two files of a field have the same name, or a file has no partner.
+    """
+
+    def __init__(self, patterns: Mapping[str, _Pattern | Sequence[_Pattern]], missing: str) -> None:
+        if len(patterns) < 2 or "path" in patterns or missing not in ("error", "drop"):
+            raise PlanError(
+                f"the fields are {', '.join(patterns) or 'none'}, and missing is {missing!r}",
+                where="read_pairs",
+                fix='name two fields or more, none of them "path", each with a pattern; missing is "error" or "drop"',
+            )
+        pairs, self._num_left_out = _find_pairs(patterns, missing)
+        base = os.path.join(os.getcwd(), "")
+        self._tables = {field: join_paths(paths, base) for field, paths in zip(patterns, zip(*pairs, strict=True), strict=True)}
+        first = next(iter(patterns))
+        super().__init__(self._tables[first], None, first)
+
+    def _more(self, index: int) -> dict[str, Any]:
+        return {field: read_file(table.full(table.path(index))) for field, table in self._tables.items() if field != self._field}
+
+    def describe(self, index: int) -> str:
+        """Name the files."""
+        return f"files {', '.join(shown(table.path(index)) for table in self._tables.values())}"
+
+    def input_files(self) -> Iterator[str]:
+        """Give the full path of each file, field by field."""
+        return chain.from_iterable(table.all_full() for table in self._tables.values())
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return that of `FilesSource` for each field."""
+        prints: dict[str, Any] = {"kind": "pairs"}
+        for field, table in self._tables.items():
+            paths = sorted(os.fsencode(table.path(index)) for index in range(len(table)))
+            prints[field] = table.fingerprint("files", skip=common_folder(paths[0], paths[-1]))
+        return prints
+
+    def label(self) -> str:
+        """Return the call with the numbers of elements and of files that were left out."""
+        left_out = f", {self._num_left_out} files left out" if self._num_left_out else ""
+        return f"read_pairs({', '.join(self._tables)}, {len(self)} elements{left_out})"
+
+
+def _find_pairs(patterns: Mapping[str, _Pattern | Sequence[_Pattern]], missing: str) -> tuple[list[tuple[bytes, ...]], int]:
+    """Return the paths that belong together, a tuple for each pair, in order; and the number of files without a partner."""
+    found = [_by_wildcards(patterns_of(given, "read_pairs")) for given in patterns.values()]
+    names = set.intersection(*map(set, found))
+    lone = [path for paths in found for name, path in paths.items() if name not in names]
+    if not names or (lone and missing == "error"):
+        raise SourceError(
+            f"{len(lone)} files have no partner: {', '.join(map(shown, lone[:3]))}{', ...' * (len(lone) > 3)}",
+            where=f"read_pairs, {len(names)} pairs",
+            fix='files belong together where the wildcards stand for the same text; missing="drop" leaves out those without a partner',
+        )
+    return sorted(tuple(os.fsencode(paths[name]) for paths in found) for name in names), len(lone)
+
+
+_WILDCARDS = ((r"\\\*\\\*/", "(?:(.*)/)?"), (r"\\\*\\\*", "(.*)"), (r"\\[*?]|\\\[.*?\\\]|\\\{.*?\\\}", "([^/]*)"))
+"""What `re.escape` makes of the wildcards of a pattern, and a group for the text for which each stands."""
+
+
+def _by_wildcards(patterns: Sequence[str]) -> dict[str, str]:
+    """Return the files that patterns find, by the text for which the wildcards stand. The suffix of the last dot is no part of it."""
+    import re  # as in `find_local`
+
+    found = dict[str, str]()
+    for pattern in patterns:
+        expression = re.escape(_stem(pattern))
+        for wildcard, group in _WILDCARDS:
+            expression = re.sub(wildcard, group, expression)
+        for path in find_local(pattern, "read_pairs"):
+            match = re.fullmatch(expression, _stem(path), re.DOTALL)
+            name = "/".join(filter(None, match.groups())) if match else _stem(path)
+            if found.setdefault(name, path) != path:
+                raise SourceError(
+                    f"{shown(found[name])} and {shown(path)} have the same name, {shown(name)}",
+                    where=f"read_pairs, {shown(pattern)}",
+                    fix="give a pattern that finds one of them",
+                )
+    return found
+
+
+def _stem(path: str) -> str:
+    return os.path.splitext(os.path.normpath(path))[0].replace(os.sep, "/")
+
+
+def missing_path(path: str, call: str, kind: str) -> SourceError:
     """Return the error of a path at which there is nothing, or something else than a folder."""
     where = f"{call}, in the working directory {shown(os.getcwd())}"
     found = "a file" if os.path.exists(path) else "not there"
@@ -164,7 +264,7 @@ class ImageFolderSource(WholeFiles):
         try:
             names = sorted(self._class_folders(base), key=os.fsencode)
         except (FileNotFoundError, NotADirectoryError) as error:
-            raise _missing(self.folder, "read_images", "folder") from error
+            raise missing_path(self.folder, "read_images", "folder") from error
         if not names:
             raise SourceError(
                 f"no sub-folder in {shown(self.folder)}",
@@ -279,7 +379,7 @@ class ListSource(WholeFiles):
         try:
             blob = read_file(full_name) + PADDING
         except (FileNotFoundError, NotADirectoryError) as error:
-            raise _missing(self._name, "read_list", "file") from error
+            raise missing_path(self._name, "read_list", "file") from error
         except (OSError, SourceError) as error:
             error.add_note(f"reading the list of read_list({shown(self._name)})")
             raise

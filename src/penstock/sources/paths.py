@@ -11,9 +11,9 @@ import stat
 import struct
 import sys
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise, repeat
+from itertools import pairwise
 from time import perf_counter_ns
 from typing import Any, overload
 
@@ -257,8 +257,8 @@ class PathTable:
         """Give the full path of each, in order."""
         return (self.full(self.path(index)) for index in range(len(self)))
 
-    def read_into(self, indices: Sequence[int], rows: list[Any], labels: Ints | None) -> None:
-        """Append {"path", "data"} per index, with "label" where there are labels; `len(rows)` tells which one failed.
+    def read_into(self, indices: Sequence[int], rows: list[Any], field: str, more: Callable[[int], dict[str, Any]]) -> None:
+        """Append {"path", field: bytes} per index, with `more(index)`; `len(rows)` tells which one failed.
 
         Raises:
             OSError: as the system says it.
@@ -266,27 +266,22 @@ class PathTable:
         """
         places = np.asarray(indices, np.int64)
         blob, full, append, ahead = self.blob, self.full, rows.append, _Ahead()
-        spans = zip(self.starts[places].tolist(), self.ends[places].tolist(), strict=True)
-        numbers = repeat(None) if labels is None else labels[places].tolist()
-        for place, ((start, end), label) in enumerate(zip(spans, numbers, strict=False)):
+        spans = zip(indices, self.starts[places].tolist(), self.ends[places].tolist(), strict=True)
+        for place, (index, start, end) in enumerate(spans):
             path = blob[start:end].decode(_ENCODING, _ERRORS)
             begin_ns = perf_counter_ns()
             data = read_file(full(path))
-            append({"path": path, "data": data} if label is None else {"path": path, "data": data, "label": label})
-            ahead.look(self, indices[place], begin_ns, places[place + 1 :])
+            append({"path": path, field: data, **more(index)})
+            ahead.look(self, index, begin_ns, places[place + 1 :])
 
-    def read_transient(self, index: int, labels: Ints | None, scratch: Scratch, ahead: Ints) -> dict[str, Any]:
-        """Return one element as `read_into` does, its "data" in working memory; `ahead` will be read next.
+    def read_transient(self, index: int, scratch: Scratch, ahead: Ints) -> bytes | memoryview:
+        """Return what is in a file, in working memory; `ahead` will be read next.
 
         Raises:
             OSError: as the system says it.
             SourceError: it is no regular file.
         """
-        data = scratch.hold("ahead", _Ahead).read(self, index, scratch, ahead)
-        element: dict[str, Any] = {"path": self.path(index), "data": data}
-        if labels is not None:
-            element["label"] = int(labels[index])
-        return element
+        return scratch.hold("ahead", _Ahead).read(self, index, scratch, ahead)
 
     def hashes(self, begin: int, end: int, skip: int = 0) -> NDArray[np.uint64]:
         """Return a 64-bit hash of each of the paths begin..end-1 without their first `skip` bytes.
@@ -378,10 +373,14 @@ class _Ahead:
 def pack_paths(paths: Iterable[str], base: str) -> PathTable:
     """Sort paths by their bytes, which is the same order on every platform, drop repeated ones, and pack them."""
     encoded = sorted(map(os.fsencode, paths))
-    unique = [path for number, path in enumerate(encoded) if number == 0 or path != encoded[number - 1]]
-    ends = np.cumsum(np.fromiter(map(len, unique), np.int64, len(unique)))
+    return join_paths([path for number, path in enumerate(encoded) if number == 0 or path != encoded[number - 1]], base)
+
+
+def join_paths(paths: Sequence[bytes], base: str) -> PathTable:
+    """Pack paths in the order in which they are given."""
+    ends = np.cumsum(np.fromiter(map(len, paths), np.int64, len(paths)))
     starts = np.concatenate((np.zeros(min(1, len(ends)), np.int64), ends[:-1]))
-    return PathTable(blob=b"".join(unique) + PADDING, starts=starts, ends=ends, base=base)
+    return PathTable(blob=b"".join(paths) + PADDING, starts=starts, ends=ends, base=base)
 
 
 def local_files(storage: Storage) -> Iterator[str]:
