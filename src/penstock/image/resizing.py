@@ -6,39 +6,45 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, overload
+from typing import Any, ClassVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._contracts.arguments import listed, real_number
 from penstock._contracts.transform import Scratch
 from penstock.errors import PlanError
-from penstock.image.operator import ImageOperator, as_size, check_image, hand_over, load_cv2, names, place, run_now
-
-Interpolation = Literal["linear", "area", "nearest", "cubic"]
-
-INTERPOLATIONS = {"nearest": 0, "linear": 1, "cubic": 2, "area": 3}
-"""The names of cv2.INTER_*."""
+from penstock.image.fields import Fields, JointOperator, finished
+from penstock.image.geometry import (
+    INTERPOLATIONS,
+    RESAMPLED,
+    Geometric,
+    Interpolation,
+    Picture,
+    Scale,
+    Steps,
+    Window,
+    number_range,
+)
+from penstock.image.operator import as_size, check_image, hand_over, is_whole, load_cv2, names, place
 
 Box = tuple[int, int, int, int, tuple[int, int]]
 """Top, left, height and width of a part of an image, and the (height, width) that it is resized to."""
 
-_DTYPES = (np.dtype(np.uint8), np.dtype(np.float32))
 _TRIES = 10  # torchvision's number
-_HUGE = sys.float_info.max
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resize(ImageOperator):
+class Resize(Geometric):
     """Resize an image (height, width, channels), uint8 or float32. Made by `resize`.
 
-    `size` is (height, width), or the length of the shorter side.
+    `size` is (height, width), or the length of the shorter side; the longer one then has at most `max_size`.
     """
 
     name: ClassVar[str] = "resize"
+    dtypes: ClassVar[tuple[np.dtype[Any], ...] | None] = RESAMPLED
 
     size: int | tuple[int, int]
+    max_size: int | None
     interpolation: Interpolation
 
     def apply(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: NDArray[Any] | None) -> NDArray[Any]:
@@ -47,22 +53,30 @@ class Resize(ImageOperator):
         Raises:
             SpecError: `value` is not a uint8 or float32 image.
         """
-        check_image(self, value, _DTYPES)
+        check_image(self, value, RESAMPLED)
         return _resized(self, value, value, self.box(value.shape[0], value.shape[1], draws)[4], scratch, out)
 
     def box(self, height: int, width: int, draws: Sequence[float]) -> Box:
         """Return the part of an image of `height` x `width` that is resized, which is all of it, and to what size."""
         size = self.size
         if isinstance(size, int):
-            size = (size, size * width // height) if height <= width else (size * height // width, size)
+            shorter, longer = size, size * max(height, width) // min(height, width)
+            if self.max_size is not None and longer > self.max_size:
+                shorter, longer = max(1, self.max_size * min(height, width) // max(height, width)), self.max_size
+            size = (shorter, longer) if height <= width else (longer, shorter)
         return 0, 0, height, width, size
+
+    def steps(self, picture: Picture) -> Steps:
+        """Return the change of size."""
+        return (Scale(picture[:2], self.box(*picture[:3])[4]),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RandomResizedCrop(ImageOperator):
+class RandomResizedCrop(Geometric):
     """Cut a random box out of an image and resize it to `size` (height, width). Made by `random_resized_crop`."""
 
     name: ClassVar[str] = "random_resized_crop"
+    dtypes: ClassVar[tuple[np.dtype[Any], ...] | None] = RESAMPLED
 
     size: tuple[int, int]
     scale: tuple[float, float]
@@ -80,13 +94,18 @@ class RandomResizedCrop(ImageOperator):
         Raises:
             SpecError: `value` is not a uint8 or float32 image.
         """
-        check_image(self, value, _DTYPES)
+        check_image(self, value, RESAMPLED)
         top, left, height, width = crop_box(value.shape[0], value.shape[1], draws, self.scale, self.ratio)
         return _resized(self, value, value[top : top + height, left : left + width], self.size, scratch, out)
 
     def box(self, height: int, width: int, draws: Sequence[float]) -> Box:
         """Return the part of an image of `height` x `width` that is resized, and to what size."""
         return *crop_box(height, width, draws, self.scale, self.ratio), self.size
+
+    def steps(self, picture: Picture) -> Steps:
+        """Return the window, and its change of size."""
+        window = Window(*crop_box(*picture[:3], self.scale, self.ratio))
+        return window, Scale(window.size, self.size)
 
 
 def crop_box(
@@ -134,27 +153,51 @@ def _resized(
 
 
 @overload
-def resize(field: str, size: int | Sequence[int], *, interpolation: Interpolation = "linear", out: str | None = None) -> Resize: ...
+def resize(
+    field: str,
+    size: int | Sequence[int],
+    *,
+    max_size: int | None = None,
+    interpolation: Interpolation = "linear",
+    out: str | None = None,
+) -> Resize: ...
 
 
 @overload
-def resize(field: NDArray[Any], size: int | Sequence[int], *, interpolation: Interpolation = "linear") -> NDArray[Any]: ...
+def resize(
+    field: str, size: int | Sequence[int], *, max_size: int | None = None, interpolation: Interpolation = "linear", fields: Fields
+) -> JointOperator: ...
+
+
+@overload
+def resize(
+    field: NDArray[Any], size: int | Sequence[int], *, max_size: int | None = None, interpolation: Interpolation = "linear"
+) -> NDArray[Any]: ...
 
 
 def resize(
-    field: str | NDArray[Any], size: int | Sequence[int], *, interpolation: Interpolation = "linear", out: str | None = None
-) -> Resize | NDArray[Any]:
+    field: str | NDArray[Any],
+    size: int | Sequence[int],
+    *,
+    max_size: int | None = None,
+    interpolation: Interpolation = "linear",
+    out: str | None = None,
+    fields: Fields | None = None,
+) -> Resize | JointOperator | NDArray[Any]:
     """Resize images (height, width, channels), uint8 or float32.
 
     Args:
         field: the field with the image, or the image itself (the result is then returned at once).
         size: (height, width) in pixels, or one number for the shorter side, the other keeping the proportions (rounded down).
+        max_size: with one number for `size`: the most that the longer side may have; the shorter is then less than `size`. The same
+            number for both makes it the length of the longer side.
         interpolation: "linear" and "cubic" look at 2x2 and 4x4 pixels (no antialiasing when shrinking), "area" averages all pixels under
             the new one (10 times slower), "nearest" takes one.
         out: the field for the result; the default is `field`.
+        fields: other fields to resize alike, and what they hold (docs/image.md).
 
     Raises:
-        PlanError: a size or interpolation that cannot be.
+        PlanError: a size, interpolation or fields that cannot be.
         MissingExtra: OpenCV is not installed.
         SpecError: (on an array) not a uint8 or float32 image.
     """
@@ -162,8 +205,14 @@ def resize(
     _check_interpolation(interpolation, "resize")
     load_cv2()
     wanted = pair if isinstance(size, Sequence) else pair[0]
-    operator = Resize(**names(field, out), size=wanted, interpolation=interpolation)
-    return operator if isinstance(field, str) else run_now(operator, field)
+    if max_size is not None and (isinstance(wanted, tuple) or not is_whole(max_size, wanted)):
+        raise PlanError(
+            f"max_size={max_size!r} does not go with size={size!r}",
+            where="image.resize",
+            fix="give one number for size, the shorter side, and one that is not less for max_size",
+        )
+    operator = Resize(**names(field, out), size=wanted, max_size=max_size, interpolation=interpolation)
+    return finished(operator, field, fields)
 
 
 @overload
@@ -176,6 +225,18 @@ def random_resized_crop(
     interpolation: Interpolation = ...,
     out: str | None = None,
 ) -> RandomResizedCrop: ...
+
+
+@overload
+def random_resized_crop(
+    field: str,
+    size: int | Sequence[int],
+    *,
+    scale: tuple[float, float] = ...,
+    ratio: tuple[float, float] = ...,
+    interpolation: Interpolation = ...,
+    fields: Fields,
+) -> JointOperator: ...
 
 
 @overload
@@ -198,8 +259,9 @@ def random_resized_crop(
     ratio: tuple[float, float] = (3 / 4, 4 / 3),
     interpolation: Interpolation = "linear",
     out: str | None = None,
+    fields: Fields | None = None,
     rng: np.random.Generator | None = None,
-) -> RandomResizedCrop | NDArray[Any]:
+) -> RandomResizedCrop | JointOperator | NDArray[Any]:
     """Cut a random box out of each image and resize it, as torchvision defines it; 22 draws per image.
 
     Args:
@@ -209,6 +271,7 @@ def random_resized_crop(
         ratio: least and greatest width:height of the box.
         interpolation: as in `resize`.
         out: the field for the result; the default is `field`.
+        fields: other fields to cut and resize alike, and what they hold (docs/image.md).
         rng: the generator to draw from, needed when `field` is an image.
 
     Raises:
@@ -221,11 +284,11 @@ def random_resized_crop(
     operator = RandomResizedCrop(
         **names(field, out),
         size=as_size(size, "random_resized_crop"),
-        scale=_range(scale, "scale", 1.0),
-        ratio=_range(ratio, "ratio", math.inf),
+        scale=number_range(scale, "scale", "random_resized_crop", 1.0),
+        ratio=number_range(ratio, "ratio", "random_resized_crop", sys.float_info.max),
         interpolation=interpolation,
     )
-    return operator if isinstance(field, str) else run_now(operator, field, rng)
+    return finished(operator, field, fields, rng)
 
 
 def _check_interpolation(interpolation: str, operator: str) -> None:
@@ -235,14 +298,3 @@ def _check_interpolation(interpolation: str, operator: str) -> None:
             where=f"image.{operator}",
             fix=f"give one of {', '.join(sorted(INTERPOLATIONS))}",
         )
-
-
-def _range(pair: Any, argument: str, highest: float) -> tuple[float, float]:
-    numbers = [real_number(value) for value in listed(pair) or ()]
-    if len(numbers) == 2 and numbers[0] is not None and numbers[1] is not None and 0 < numbers[0] <= numbers[1] <= min(highest, _HUGE):
-        return numbers[0], numbers[1]
-    raise PlanError(
-        f"{argument}={pair!r} is not a range",
-        where="image.random_resized_crop",
-        fix="give (least, greatest), both above 0" + (" and at most 1" if highest == 1.0 else ""),
-    )
