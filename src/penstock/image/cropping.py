@@ -13,8 +13,8 @@ from penstock import kernels
 from penstock._contracts.transform import Scratch
 from penstock.errors import SpecError
 from penstock.image.fields import Fields, JointOperator, finished
-from penstock.image.geometry import Geometric, Picture, Steps, Window, check_whole
-from penstock.image.operator import as_size, check_image, hand_over, is_block, names, place
+from penstock.image.geometry import Crop, Geometric, Picture, Steps, check_whole
+from penstock.image.operator import as_size, is_block, names, place
 
 _UINT8 = np.dtype(np.uint8)
 
@@ -34,7 +34,7 @@ class CenterCrop(Geometric):
             SpecError: the image is smaller than the crop.
         """
         _check_room(self, picture.height, picture.width, self.size)
-        return (Window(round((picture.height - self.size[0]) / 2), round((picture.width - self.size[1]) / 2), *self.size),)
+        return (Crop(round((picture.height - self.size[0]) / 2), round((picture.width - self.size[1]) / 2), *self.size),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,19 +52,7 @@ class RandomCrop(Geometric):
         """Return 2: top, left."""
         return 2
 
-    def apply(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: NDArray[Any] | None) -> NDArray[Any]:
-        """Cut one image; a window that lies inside is a view.
-
-        Raises:
-            SpecError: `value` is not an image, or with its border smaller than the window.
-        """
-        check_image(self, value)
-        window = self.steps(Picture(value.shape[0], value.shape[1], draws))[0]
-        if window.is_inside(value):
-            return hand_over(window.pixels(value, "nearest", self.fill), scratch, out)
-        return window.filled(value, self.fill, place(self.tag, (*self.size, value.shape[2]), value.dtype, value, scratch, out))
-
-    def steps(self, picture: Picture) -> tuple[Window]:
+    def steps(self, picture: Picture) -> Steps:
         """Return the window.
 
         Raises:
@@ -73,7 +61,7 @@ class RandomCrop(Geometric):
         rows, columns = picture.height + 2 * self.padding, picture.width + 2 * self.padding
         _check_room(self, rows, columns, self.size)
         top, left = int(picture.draws[0] * (rows - self.size[0] + 1)), int(picture.draws[1] * (columns - self.size[1] + 1))
-        return (Window(top - self.padding, left - self.padding, *self.size),)
+        return (Crop(top - self.padding, left - self.padding, *self.size),)
 
     def apply_block(
         self, values: NDArray[Any], draws: NDArray[np.float64], scratch: Scratch | None, out: NDArray[Any] | None

@@ -12,10 +12,12 @@ from numpy.typing import NDArray
 from penstock._contracts.arguments import listed, real_number
 from penstock._contracts.element import is_masked
 from penstock.errors import PlanError, SpecError
-from penstock.image.geometry import Coordinates, Geometric, Picture, Size, Steps, Window
-from penstock.image.operator import check_image, is_channels_first, run_now
+from penstock.image.geometry import Coordinates, Crop, Geometric, Picture, Size, Steps
+from penstock.image.operator import check_image, run_now
 
 BoxFormat = Literal["xyxy", "xywh", "cxcywh"]
+
+_FORMATS = ("xyxy", "xywh", "cxcywh")
 
 _CORNERS = [0, 1, 2, 1, 2, 3, 0, 3]
 
@@ -66,13 +68,11 @@ class Mask:
     def checked(self, value: Any, field: str, operator: Geometric) -> tuple[Any, Size | None]:
         """Check a mask, and that its dtype can hold `fill`."""
         dims, expected = ((3,), "(masks, height, width)") if self.stacked else ((2, 3), "(height, width) or (height, width, channels)")
-        good = isinstance(value, np.ndarray) and value.dtype.kind in "biuf" and value.ndim in dims and not is_masked(value)
-        size: Any = (value.shape[1:] if self.stacked else value.shape[:2]) if good else (0, 0)
-        if not min(size) or (not self.stacked and is_channels_first(value.shape)):
-            raise _wrong(field, operator, value, f"a mask of numbers or bools of shape {expected}", "convert it before this operator")
+        if not isinstance(value, np.ndarray) or value.dtype.kind not in "biuf" or value.ndim not in dims or is_masked(value):
+            raise _wrong(field, operator, value, f"a mask of numbers or bools, of shape {expected}", "convert it before this operator")
         if self.fill and np.array(self.fill).astype(value.dtype) != self.fill:
             raise _wrong(field, operator, value, f"a dtype that can hold fill={self.fill}", "convert it, or give another fill")
-        return value, size
+        return value, value.shape[1:] if self.stacked else value.shape[:2]
 
     def moved(self, value: Any, move: Move) -> Any:
         """Take pixels."""
@@ -88,7 +88,7 @@ class Points:
 
     def checked(self, value: Any, field: str, operator: Geometric) -> tuple[Any, Size | None]:
         """Check points."""
-        points = _array(value)
+        points = np.asarray(value)
         if points.ndim and (points.shape[-1], points.dtype.kind) in {(2, "f"), (3, "f"), (3, "i"), (3, "u")}:
             return points, None
         fix = "make the numbers floating: a point that leaves the picture becomes NaN; or add a third number, the visibility"
@@ -129,18 +129,17 @@ class Boxes:
 
     def __post_init__(self) -> None:
         names, area, share = listed(self.per_box), real_number(self.min_area), real_number(self.min_visible)
-        good = names is not None and all(isinstance(name, str) for name in names) and self.format in ("xyxy", "xywh", "cxcywh")
-        if not good or area is None or not area >= 0 or share is None or not 0 <= share <= 1:
+        if names is None or self.format not in _FORMATS or area is None or not area >= 0 or share is None or not 0 <= share <= 1:
             raise PlanError(
                 f"{self!r} has an argument that cannot be",
                 where="image.Boxes",
-                fix='give "xyxy", "xywh" or "cxcywh", per_box= a list of field names, min_area= at least 0, min_visible= from 0 to 1',
+                fix=f"give one of {', '.join(_FORMATS)}, a list of field names for per_box, min_area from 0 and min_visible from 0 to 1",
             )
-        object.__setattr__(self, "per_box", tuple(names or ()))
+        object.__setattr__(self, "per_box", tuple(names))
 
     def checked(self, value: Any, field: str, operator: Geometric) -> tuple[Any, Size | None]:
         """Check boxes."""
-        boxes = _array(value)
+        boxes = np.asarray(value)
         if boxes.size == 0:
             boxes = boxes.reshape(0, 4)
         if boxes.ndim != 2 or boxes.shape[1] != 4 or boxes.dtype.kind not in "iuf":
@@ -178,13 +177,13 @@ class Boxes:
         keep = np.ones(len(value), bool)
         for step in move.steps:
             corners = step.points(corners)
-            if isinstance(step, Window) and step.by_centre:
+            if isinstance(step, Crop) and step.by_centre:
                 centres = corners.mean(1)
                 keep &= ((centres >= 0) & (centres <= step.size[::-1])).all(1)
         whole = np.concatenate([corners.min(1), corners.max(1)], axis=1)
         left = whole.clip(0, 2 * move.size[::-1])
-        area = _area(left)
-        keep &= (area > 0) & (area >= self.min_area) & (area >= self.min_visible * _area(whole))
+        area = area_of(left)
+        keep &= (area > 0) & (area >= self.min_area) & (area >= self.min_visible * area_of(whole))
         left = left[keep] if value.dtype.kind == "f" else np.rint(left[keep])
         if self.format != "xyxy":
             left[:, 2:] -= left[:, :2]
@@ -289,14 +288,14 @@ def on_fields(operator: Geometric, field: Any, fields: Fields) -> JointOperator:
     Raises:
         PlanError: `fields` cannot be.
     """
-    given: dict[Any, Any] = {field: "image", **fields} if isinstance(fields, Mapping) and isinstance(field, str) else {}
+    given: dict[Any, Any] = {operator.field: "image", **fields} if isinstance(fields, Mapping) and isinstance(field, str) else {}
     kinds = {name: _KINDS.get(kind) if isinstance(kind, str) else kind for name, kind in given.items()}
     good = all(isinstance(name, str) and isinstance(kind, (Image, Mask, Points, Boxes)) for name, kind in kinds.items())
-    if not good or operator.out_field != field or not isinstance(kinds.get(field), (Image, Mask)):
+    if not good or operator.out_field != operator.field or not isinstance(kinds.get(operator.field), (Image, Mask)):
         raise PlanError(
-            f"fields={fields!r} with the field {field!r} does not say what the fields hold",
+            f"fields={fields!r} does not say what {operator.field!r}, written to {operator.out_field!r}, and the others hold",
             where=f"image.{operator.name}",
-            fix='give the name of an image or mask first, and fields={"mask": "mask", ...} without out=: '
+            fix='name an image or mask that is written back to its field, and the others such as fields={"mask": "mask"}: '
             f"the kinds are {', '.join(_KINDS)}, ps.image.Mask(...) and ps.image.Boxes(...)",
         )
     return JointOperator(operator, tuple(kinds.items()))
@@ -308,15 +307,9 @@ def _kept(value: Any, keep: NDArray[np.bool_], field: str, boxes: str, operator:
     return value[keep] if isinstance(value, np.ndarray) else [one for one, stays in zip(value, keep, strict=True) if stays]
 
 
-def _array(value: Any) -> NDArray[Any]:
-    try:
-        return np.asarray(value)
-    except ValueError:  # lists of different lengths
-        return np.array(None)
-
-
-def _area(boxes: Coordinates) -> Coordinates:
-    return (boxes[:, 2:] - boxes[:, :2]).prod(1)  # type: ignore[no-any-return]
+def area_of(corners: NDArray[Any]) -> Coordinates:
+    """Return the areas [...] of boxes [..., 4]: x1, y1, x2, y2."""
+    return (corners[..., 2:] - corners[..., :2]).prod(-1)  # type: ignore[no-any-return]
 
 
 def _as_dtype(numbers: Coordinates, dtype: np.dtype[Any]) -> NDArray[Any]:

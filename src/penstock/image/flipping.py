@@ -5,7 +5,6 @@ The module stands alone: keys of caches on disk name it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, overload
 
@@ -17,7 +16,7 @@ from penstock._contracts.transform import Scratch
 from penstock.errors import PlanError
 from penstock.image.fields import Fields, JointOperator, finished
 from penstock.image.geometry import Geometric, Mirror, Picture, Steps
-from penstock.image.operator import check_image, hand_over, is_block, names, place
+from penstock.image.operator import is_block, names, place
 
 _UINT8 = np.dtype(np.uint8)
 
@@ -38,15 +37,6 @@ class RandomFlip(Geometric):
     def steps(self, picture: Picture) -> Steps:
         """Return the mirror image, or nothing."""
         return (Mirror(picture[:2]),) if picture.draws[0] < self.probability else ()
-
-    def apply(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: NDArray[Any] | None) -> NDArray[Any]:
-        """Mirror one image, or not; with scratch and without `out` as a view.
-
-        Raises:
-            SpecError: `value` is not an image.
-        """
-        check_image(self, value)
-        return hand_over(value[:, ::-1] if draws[0] < self.probability else value, scratch, out)
 
     def apply_block(
         self, values: NDArray[Any], draws: NDArray[np.float64], scratch: Scratch | None, out: NDArray[Any] | None

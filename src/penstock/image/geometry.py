@@ -49,7 +49,7 @@ class Picture(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class Crop:
     """A part of a picture; what lies outside of the picture is filled. With `by_centre`, boxes go with their centres."""
 
     top: int
@@ -65,21 +65,12 @@ class Window:
 
     def pixels(self, value: Pixels, interpolation: Interpolation, fill: float) -> Pixels:
         """Return a view of a window that lies inside, else a new array."""
-        if self.is_inside(value):
-            return value[self.top : self.top + self.height, self.left : self.left + self.width]
-        return self.filled(value, fill, np.empty((self.height, self.width, *value.shape[2:]), value.dtype))
-
-    def is_inside(self, value: Pixels) -> bool:
-        """Tell whether nothing of the window has to be filled."""
-        bottom, right = self.top + self.height, self.left + self.width
-        return self.top >= 0 and self.left >= 0 and bottom <= value.shape[0] and right <= value.shape[1]
-
-    def filled(self, value: Pixels, fill: float, target: Pixels) -> Pixels:
-        """Write the window to `target`, and return that."""
-        top, left = self.top, self.left
-        target[...] = fill
-        part = value[max(top, 0) : max(top + self.height, 0), max(left, 0) : max(left + self.width, 0)]
-        target[max(-top, 0) : max(-top, 0) + part.shape[0], max(-left, 0) : max(-left, 0) + part.shape[1]] = part
+        top, left = max(self.top, 0), max(self.left, 0)
+        part = value[top : max(self.top + self.height, 0), left : max(self.left + self.width, 0)]
+        if part.shape[:2] == self.size:
+            return part
+        target = np.full((*self.size, *value.shape[2:]), fill, value.dtype)
+        target[top - self.top :, left - self.left :][: part.shape[0], : part.shape[1]] = part
         return target
 
     def points(self, xy: Coordinates) -> Coordinates:
@@ -151,7 +142,7 @@ class Affine:
         return xy @ self.matrix.T + self.shift
 
 
-Steps = tuple[Window | Scale | Mirror | Affine, ...]
+Steps = tuple[Crop | Scale | Mirror | Affine, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

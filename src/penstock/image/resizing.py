@@ -17,12 +17,12 @@ from penstock.image.fields import Fields, JointOperator, finished
 from penstock.image.geometry import (
     INTERPOLATIONS,
     RESAMPLED,
+    Crop,
     Geometric,
     Interpolation,
     Picture,
     Scale,
     Steps,
-    Window,
     number_range,
 )
 from penstock.image.operator import as_size, check_image, hand_over, is_whole, load_cv2, names, place
@@ -104,7 +104,7 @@ class RandomResizedCrop(Geometric):
 
     def steps(self, picture: Picture) -> Steps:
         """Return the window, and its change of size."""
-        window = Window(*crop_box(*picture[:3], self.scale, self.ratio))
+        window = Crop(*crop_box(*picture[:3], self.scale, self.ratio))
         return window, Scale(window.size, self.size)
 
 
@@ -207,9 +207,9 @@ def resize(
     wanted = pair if isinstance(size, Sequence) else pair[0]
     if max_size is not None and (isinstance(wanted, tuple) or not is_whole(max_size, wanted)):
         raise PlanError(
-            f"max_size={max_size!r} does not go with size={size!r}",
+            f"max_size={max_size!r} cannot be with the size {size!r}",
             where="image.resize",
-            fix="give one number for size, the shorter side, and one that is not less for max_size",
+            fix="give one number for the shorter side, and one that is not less for the longer",
         )
     operator = Resize(**names(field, out), size=wanted, max_size=max_size, interpolation=interpolation)
     return finished(operator, field, fields)

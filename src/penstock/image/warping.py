@@ -12,8 +12,8 @@ import numpy as np
 
 from penstock._contracts.arguments import real_number
 from penstock.errors import PlanError
-from penstock.image.fields import Fields, JointOperator, on_fields
-from penstock.image.geometry import RESAMPLED, Affine, Geometric, Picture, Steps, Window, check_whole, number_range
+from penstock.image.fields import Fields, JointOperator, area_of, on_fields
+from penstock.image.geometry import RESAMPLED, Affine, Crop, Geometric, Picture, Steps, check_whole, number_range
 from penstock.image.operator import as_size, load_cv2, names
 
 _LEAST_IOUS = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
@@ -33,7 +33,7 @@ class PadTo(Geometric):
     def steps(self, picture: Picture) -> Steps:
         """Return the window, which lies around the picture."""
         rows, columns = (-(-max(edges) // many) * many for *edges, many in zip(picture[:2], self.size, self.multiple_of, strict=True))
-        return (Window((picture.height - rows) // 2, (picture.width - columns) // 2, rows, columns),)
+        return (Crop((picture.height - rows) // 2, (picture.width - columns) // 2, rows, columns),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,17 +80,16 @@ class RandomIouCrop(Geometric):
         least, numbers = _LEAST_IOUS[int(draws[0] * len(_LEAST_IOUS))], np.reshape(draws[1:], (_TRIES, 4))
         sizes = ((0.3 + 0.7 * numbers[:, :2]) * (width, height)).astype(np.int64).clip(1)
         starts = (numbers[:, 2:] * ((width, height) - sizes + 1)).astype(np.int64)
-        first, end = starts[:, None], (starts + sizes)[:, None]
+        crops = np.concatenate([starts, starts + sizes], axis=1)[:, None]
         centres = (boxes[:, :2] + boxes[:, 2:]) / 2
-        shared = (np.minimum(end, boxes[:, 2:]) - np.maximum(first, boxes[:, :2])).clip(0).prod(2)
-        overlaps = shared / ((boxes[:, 2:] - boxes[:, :2]).prod(1) + sizes.prod(1)[:, None] - shared)
-        good = ((centres >= first) & (centres <= end)).all(2) & (overlaps >= least)
-        fits = good.any(1) & (sizes.max(1) <= 2 * sizes.min(1))
+        held = ((centres >= crops[..., :2]) & (centres <= crops[..., 2:])).all(2)
+        shared = (np.minimum(crops, boxes)[..., 2:] - np.maximum(crops, boxes)[..., :2]).clip(0).prod(2)
+        held &= shared / (area_of(crops) + area_of(boxes) - shared) >= least
+        fits = held.any(1) & (sizes.max(1) <= 2 * sizes.min(1))
         if least == 1 or not fits.any():
             return ()
-        at = fits.argmax()
-        (left, top), (columns, rows) = starts[at].tolist(), sizes[at].tolist()
-        return (Window(top, left, rows, columns, by_centre=True),)
+        left, top, right, bottom = crops[fits.argmax(), 0].tolist()
+        return (Crop(top, left, bottom - top, right - left, by_centre=True),)
 
 
 def pad_to(
