@@ -13,7 +13,7 @@ from penstock._contracts.arguments import listed, real_number
 from penstock._contracts.element import is_masked
 from penstock.errors import PlanError, SpecError
 from penstock.image.geometry import Coordinates, Crop, Geometric, Picture, Size, Steps
-from penstock.image.operator import check_image, run_now
+from penstock.image.operator import check_image, hand_over, run_now
 
 BoxFormat = Literal["xyxy", "xywh", "cxcywh"]
 
@@ -50,7 +50,10 @@ class Image:
     def moved(self, value: Any, move: Move) -> Any:
         """Do the steps with the interpolation and the fill of the operator."""
         images = [move.operator.moved(one, move.steps) for one in (value if self.stacked else value[None])]
-        return np.stack(images) if self.stacked else np.ascontiguousarray(images[0])
+        out = np.empty((len(images), *images[0].shape), value.dtype)
+        for one, target in zip(images, out, strict=True):
+            hand_over(one, None, target)
+        return out if self.stacked else out[0]
 
 
 @dataclass(frozen=True, slots=True)

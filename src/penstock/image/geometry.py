@@ -132,9 +132,8 @@ class Affine:
         inverse = np.linalg.inv(self.matrix)
         x, y = np.arange(width) + 0.5 - self.shift[0], np.arange(height)[:, None] + 0.5 - self.shift[1]
         columns, rows = (np.floor(along * x + across * y).astype(np.int64) for along, across in inverse)
-        inside = (rows >= 0) & (rows < height) & (columns >= 0) & (columns < width)
-        target = np.full_like(value, fill, order="C")
-        target[inside] = value[rows[inside], columns[inside]]
+        target: Pixels = value.reshape(height * width, *value.shape[2:]).take(rows * width + columns, axis=0, mode="clip")
+        target[(rows < 0) | (rows >= height) | (columns < 0) | (columns >= width)] = fill
         return target
 
     def points(self, xy: Coordinates) -> Coordinates:
