@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +17,8 @@ from penstock.image.operator import check_image, hand_over, run_now
 
 BoxFormat = Literal["xyxy", "xywh", "cxcywh"]
 
-_FORMATS = ("xyxy", "xywh", "cxcywh")
-
-_CORNERS = [0, 1, 2, 1, 2, 3, 0, 3]
+_FORMATS = get_args(BoxFormat)
+_CORNERS = [0, 1, 2, 1, 2, 3, 0, 3]  # x and y of the four corners of a box
 
 
 class Move(NamedTuple):

@@ -33,7 +33,7 @@ class PadTo(Geometric):
     def steps(self, picture: Picture) -> Steps:
         """Return the window, which lies around the picture."""
         rows, columns = (-(-max(edges) // many) * many for *edges, many in zip(picture[:2], self.size, self.multiple_of, strict=True))
-        return (Crop((picture.height - rows) // 2, (picture.width - columns) // 2, rows, columns),)
+        return (Crop(-((rows - picture.height) // 2), -((columns - picture.width) // 2), rows, columns),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
