@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, overload
@@ -34,59 +35,16 @@ _TRIES = 10  # torchvision's number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resize(Geometric):
-    """Resize an image (height, width, channels), uint8 or float32. Made by `resize`.
+class Resampled(Geometric):
+    """Resize a part of an image (height, width, channels), uint8 or float32."""
 
-    `size` is (height, width), or the length of the shorter side; the longer one then has at most `max_size`.
-    """
-
-    name: ClassVar[str] = "resize"
     dtypes: ClassVar[tuple[np.dtype[Any], ...] | None] = RESAMPLED
 
-    size: int | tuple[int, int]
-    max_size: int | None
     interpolation: Interpolation
 
-    def apply(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: NDArray[Any] | None) -> NDArray[Any]:
-        """Resize one image.
-
-        Raises:
-            SpecError: `value` is not a uint8 or float32 image.
-        """
-        check_image(self, value, RESAMPLED)
-        return _resized(self, value, value, self.box(value.shape[0], value.shape[1], draws)[4], scratch, out)
-
+    @abstractmethod
     def box(self, height: int, width: int, draws: Sequence[float]) -> Box:
-        """Return the part of an image of `height` x `width` that is resized, which is all of it, and to what size."""
-        size = self.size
-        if isinstance(size, int):
-            shorter, longer = size, size * max(height, width) // min(height, width)
-            if self.max_size is not None and longer > self.max_size:
-                shorter, longer = max(1, self.max_size * min(height, width) // max(height, width)), self.max_size
-            size = (shorter, longer) if height <= width else (longer, shorter)
-        return 0, 0, height, width, size
-
-    def steps(self, picture: Picture) -> Steps:
-        """Return the change of size."""
-        return (Scale(picture[:2], self.box(*picture[:3])[4]),)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RandomResizedCrop(Geometric):
-    """Cut a random box out of an image and resize it to `size` (height, width). Made by `random_resized_crop`."""
-
-    name: ClassVar[str] = "random_resized_crop"
-    dtypes: ClassVar[tuple[np.dtype[Any], ...] | None] = RESAMPLED
-
-    size: tuple[int, int]
-    scale: tuple[float, float]
-    ratio: tuple[float, float]
-    interpolation: Interpolation
-
-    @property
-    def num_draws(self) -> int:
-        """Return 22: top, left, then area and ratio of each of ten tries."""
-        return 2 + 2 * _TRIES
+        """Return the part of an image of `height` x `width` that is resized, and to what size."""
 
     def apply(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: NDArray[Any] | None) -> NDArray[Any]:
         """Cut and resize one image; the box is a view, so only the resize touches pixels.
@@ -94,18 +52,64 @@ class RandomResizedCrop(Geometric):
         Raises:
             SpecError: `value` is not a uint8 or float32 image.
         """
-        check_image(self, value, RESAMPLED)
-        top, left, height, width = crop_box(value.shape[0], value.shape[1], draws, self.scale, self.ratio)
-        return _resized(self, value, value[top : top + height, left : left + width], self.size, scratch, out)
+        check_image(self, value, self.dtypes)
+        top, left, height, width, size = self.box(value.shape[0], value.shape[1], draws)
+        view = value if (height, width) == value.shape[:2] else value[top : top + height, left : left + width]
+        if (height, width) == size:
+            return hand_over(view, scratch, out)
+        target = place(self.tag, (*size, value.shape[2]), value.dtype, value, scratch, out)
+        result = load_cv2().resize(view, size[::-1], dst=target, interpolation=INTERPOLATIONS[self.interpolation])
+        if result is not target:  # OpenCV may refuse a dst without telling
+            np.copyto(target, result.reshape(target.shape))
+        return target
+
+    def steps(self, picture: Picture) -> Steps:
+        """Return the window, and its change of size."""
+        top, left, height, width, size = self.box(*picture[:3])
+        return Crop(top, left, height, width), Scale((height, width), size)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resize(Resampled):
+    """Resize the whole of an image. Made by `resize`.
+
+    `size` is (height, width), or the length of the shorter side; the longer one then has at most `max_size`.
+    """
+
+    name: ClassVar[str] = "resize"
+
+    size: int | tuple[int, int]
+    max_size: int | None
+
+    def box(self, height: int, width: int, draws: Sequence[float]) -> Box:
+        """Return the part of an image of `height` x `width` that is resized, which is all of it, and to what size."""
+        size = self.size
+        if isinstance(size, int):
+            shorter, longer = size, size * max(height, width) // min(height, width)
+            if self.max_size is not None and longer > self.max_size:
+                shorter, longer = max(1, self.max_size * size // longer), self.max_size
+            size = (shorter, longer) if height <= width else (longer, shorter)
+        return 0, 0, height, width, size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RandomResizedCrop(Resampled):
+    """Cut a random box out of an image and resize it to `size` (height, width). Made by `random_resized_crop`."""
+
+    name: ClassVar[str] = "random_resized_crop"
+
+    size: tuple[int, int]
+    scale: tuple[float, float]
+    ratio: tuple[float, float]
+
+    @property
+    def num_draws(self) -> int:
+        """Return 22: top, left, then area and ratio of each of ten tries."""
+        return 2 + 2 * _TRIES
 
     def box(self, height: int, width: int, draws: Sequence[float]) -> Box:
         """Return the part of an image of `height` x `width` that is resized, and to what size."""
         return *crop_box(height, width, draws, self.scale, self.ratio), self.size
-
-    def steps(self, picture: Picture) -> Steps:
-        """Return the window, and its change of size."""
-        window = Crop(*crop_box(*picture[:3], self.scale, self.ratio))
-        return window, Scale(window.size, self.size)
 
 
 def crop_box(
@@ -132,24 +136,6 @@ def crop_box(
     else:
         box_height, box_width = height, width
     return (height - box_height) // 2, (width - box_width) // 2, box_height, box_width
-
-
-def _resized(
-    operator: Resize | RandomResizedCrop,
-    value: NDArray[Any],
-    view: NDArray[Any],
-    size: tuple[int, int],
-    scratch: Scratch | None,
-    out: NDArray[Any] | None,
-) -> NDArray[Any]:
-    height, width, num_channels = view.shape
-    if (height, width) == size:
-        return hand_over(view, scratch, out)
-    target = place(operator.tag, (*size, num_channels), value.dtype, value, scratch, out)
-    result = load_cv2().resize(view, (size[1], size[0]), dst=target, interpolation=INTERPOLATIONS[operator.interpolation])
-    if result is not target:  # OpenCV may refuse a dst without telling
-        np.copyto(target, result.reshape(target.shape))
-    return target
 
 
 @overload
