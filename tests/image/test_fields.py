@@ -234,7 +234,7 @@ def test_whole_numbers_stay_whole(make: Any) -> None:
 
 
 def test_boxes_are_clipped_and_dropped_by_what_is_left() -> None:
-    boxes = [(0, 0, 20, 20), (8, 8, 12, 12), (-30, 12, 100, 14), (200, 0, 300, 9), (12, 12, 12, 15), (9.5, 10, 10.5, 11)]
+    boxes = [(0, 0, 20, 20), (8, 8, 12, 12), (-30, 12, 100, 14), (200, 0, 300, 9), (12, 12, 12, 15), (9.5, 10, 10.5, 11), (0, 0, 0, 0)]
     left = {
         image.Boxes(): [[0, 0, 10, 10], [0, 0, 2, 2], [0, 2, 20, 4]],
         image.Boxes(min_area=0): [[0, 0, 10, 10], [0, 0, 2, 2], [0, 2, 20, 4], [0, 0, 0.5, 1]],
@@ -246,6 +246,11 @@ def test_boxes_are_clipped_and_dropped_by_what_is_left() -> None:
     for kind, wanted in left.items():
         now = image.center_crop("image", 20, fields={"boxes": kind})({"image": picture, "boxes": np.array(boxes, float)})
         assert now["boxes"].tolist() == wanted
+    for outside in ((-9, -9, -5, -5), (0, 0, 0, 0)):
+        now = image.random_flip("image", fields={"boxes": "boxes"})(
+            {"image": picture, "boxes": np.array([outside], float)}, np.random.default_rng(0)
+        )
+        assert now["boxes"].shape == (0, 4)
 
 
 @each
@@ -307,8 +312,8 @@ NAN = float("nan")
         ({"mask": numbered(36)}, "field 'mask' has 36 x 52 pixels, and 'image' 37 x 52", "bring both to one size"),
         ({"mask": numbered()[None]}, "field 'mask' has 1 x 37 pixels, and 'image' 37 x 52", "bring both to one size"),
         ({"mask": numbered().astype(object)}, "field 'mask' is object[37, 52], expected a mask of numbers or bools", "convert it"),
-        ({"mask": [[1]]}, "field 'mask' is list, expected a mask of numbers or bools, of shape (height, width)", "convert it"),
-        ({"drawn": numbered()}, "field 'drawn' is int64[37, 52], expected a mask of numbers or bools, of shape (masks, ", "convert it"),
+        ({"mask": [[1]]}, "field 'mask' is list, expected a mask of numbers or bools, not empty, of shape (height, width)", "convert it"),
+        ({"drawn": numbered()}, "field 'drawn' is int64[37, 52], expected a mask of numbers or bools, not empty, of", "convert"),
         ({"points": [[1, 2]]}, "field 'points' is int64[1, 2], expected points [..., 2] of floating numbers", "make the numbers floating"),
         ({"points": [[1.0]]}, "field 'points' is float64[1, 1], expected points", "add a third number, the visibility"),
         ({"image": coloured(numbered())[..., 0]}, "field 'image' is uint8[37, 52], expected", "add the channel axis"),

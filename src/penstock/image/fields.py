@@ -70,11 +70,14 @@ class Mask:
     def checked(self, value: Any, field: str, operator: Geometric) -> tuple[Any, Size | None]:
         """Check a mask, and that its dtype can hold `fill`."""
         dims, expected = ((3,), "(masks, height, width)") if self.stacked else ((2, 3), "(height, width) or (height, width, channels)")
-        if not isinstance(value, np.ndarray) or value.dtype.kind not in "biuf" or value.ndim not in dims or is_masked(value):
-            raise _wrong(field, operator, value, f"a mask of numbers or bools, of shape {expected}", "convert it before this operator")
+        good = isinstance(value, np.ndarray) and value.dtype.kind in "biuf" and value.ndim in dims and not is_masked(value)
+        if not good or 0 in value.shape[self.stacked :][:2]:
+            raise _wrong(
+                field, operator, value, f"a mask of numbers or bools, not empty, of shape {expected}", "convert it before this operator"
+            )
         if self.fill and np.array(self.fill).astype(value.dtype) != self.fill:
             raise _wrong(field, operator, value, f"a dtype that can hold fill={self.fill}", "convert it, or give another fill")
-        return value, value.shape[1:] if self.stacked else value.shape[:2]
+        return value, value.shape[self.stacked :][:2]
 
     def moved(self, value: Any, move: Move) -> Any:
         """Take pixels."""
@@ -156,7 +159,7 @@ class Boxes:
                 where=operator.place_name(),
                 fix='give ps.image.Boxes("xywh") or "cxcywh" in fields= where that is the format, or mend the boxes before this operator',
             )
-        if boxes.dtype.kind == "f" and len(boxes) and self.min_area >= 1 and boxes.max() < 1:
+        if boxes.dtype.kind == "f" and self.min_area >= 1 and (boxes >= 0).all() and 0 < boxes.max(initial=0) < 1:
             raise SpecError(
                 f"the boxes of field {field!r} lie between 0 and {boxes.max():.3g}: they are shares of the picture, not pixels",
                 where=operator.place_name(),
