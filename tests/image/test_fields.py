@@ -123,10 +123,11 @@ def test_a_resized_or_turned_box_is_that_of_its_mask_to_a_pixel(make: Any, seed:
         assert (far < (2.5 if turned else 1)).all()
 
 
-def test_a_turned_image_lies_on_its_turned_mask() -> None:
+@pytest.mark.parametrize("make", [AFFINE["random_affine"], partial(image.random_resized_crop, "image", (200, 300))])
+def test_an_interpolated_image_lies_on_its_mask(make: Any) -> None:
     mask = np.zeros((90, 120), np.uint8)
     mask[20:60, 30:100] = 255
-    for one in ps.from_source([{"image": mask[..., None], "mask": mask}] * 10).map(AFFINE["random_affine"]({"mask": "mask"}), seed=1):
+    for one in ps.from_source([{"image": mask[..., None], "mask": mask}] * 10).map(make(fields={"mask": "mask"}), seed=1):
         assert not np.array_equal(one["mask"], mask)
         assert abs((one["image"][..., 0] > 127).astype(int) - (one["mask"] > 0)).mean() < 0.005
     still = image.random_affine("image", fields=FIELDS)
