@@ -296,23 +296,19 @@ def test_crop_only_without_the_crop_right_behind_it_is_noticed() -> None:
         )
 
 
-def test_two_random_operators_with_one_seed_on_two_fields_are_noticed_and_one_function_makes_them_alike() -> None:
+def test_two_random_operators_with_one_seed_on_two_fields_are_noticed_and_fields_makes_them_alike() -> None:
     pixels = np.arange(32 * 32 * 3, dtype=np.uint8).reshape(32, 32, 3)
     both = ps.from_source([{"image": pixels, "mask": pixels[..., :1]}] * 20)
     crop = {name: image.random_crop(name, 8) for name in ("image", "mask")}
     (notice,) = notices(both.map(crop["image"], seed=3).map(crop["mask"], seed=3))
     assert notice == (
         "image.random_crop of 'image' and of 'mask' have the same seed=3, and draw different numbers: each map has its own; "
-        'for the same crop or flip of both, give both fields to one function with `rng`: docs/image.md, "Several fields alike"'
+        "for the same crop or flip of both, name the other one in fields=: "
+        "random_crop('image', ..., fields={'mask': \"mask\"}), docs/image.md"
     )
     assert notices(both.map(crop["image"], seed=3).map(crop["mask"], seed=4)) == ()
     assert notices(both.map(crop["image"]).map(image.random_flip("mask")).map(image.random_crop("image", 4))) == ()
 
-    def alike(element: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
-        seed = int(rng.integers(2**63))
-        cropped = {name: image.random_crop(element[name], 8, rng=np.random.default_rng(seed)) for name in ("image", "mask")}
-        return {**element, **cropped}
-
-    paired = list(both.map(alike, seed=3))
+    paired = list(both.map(image.random_crop("image", 8, fields={"mask": "mask"}), seed=3))
     assert all(np.array_equal(one["image"][..., :1], one["mask"]) for one in paired)
     assert len({one["mask"].tobytes() for one in paired}) > 1

@@ -62,7 +62,16 @@ class Scratch:
 
 
 @runtime_checkable
-class Transform(Protocol):
+class Drawing(Protocol):
+    """A function of an element that says how many random numbers it takes from its `rng`."""
+
+    @property
+    def num_draws(self) -> int:
+        """How many uniform [0, 1) float64 numbers it uses per element; 0 when it is not random."""
+
+
+@runtime_checkable
+class Transform(Drawing, Protocol):
     """One step on one field of an element. Frozen; the same object serves all threads.
 
     As a plain function (`transform(element)`, `transform(element, rng=generator)`) it returns a new element dict and leaves the
@@ -76,10 +85,6 @@ class Transform(Protocol):
     @property
     def out_field(self) -> str:
         """The field that it writes (the same unless `out=` named another)."""
-
-    @property
-    def num_draws(self) -> int:
-        """How many uniform [0, 1) float64 numbers it uses per element; 0 when it is not random."""
 
     def apply(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: NDArray[Any] | None) -> NDArray[Any]:
         """Compute the field's new value.

@@ -20,7 +20,7 @@ from penstock._contracts.element import ArraySpec, map_leaves
 from penstock._contracts.policy import Policy
 from penstock._contracts.source import ColumnSource, GroupedSource, NumberedSource
 from penstock._contracts.storage import RecordStore
-from penstock._contracts.transform import Transform
+from penstock._contracts.transform import Drawing, Transform
 from penstock._order.arithmetic import INFINITE, Length
 from penstock._order.mixing import History
 from penstock._system.text import redacted
@@ -542,7 +542,7 @@ def has_name(fn: Any) -> bool:
 
 def wants_rng(fn: Callable[..., Any]) -> bool:
     """Tell whether `fn` has a parameter named `rng` that is not given yet."""
-    if isinstance(fn, Transform):
+    if isinstance(fn, Drawing):
         return fn.num_draws > 0
     code, given = _code_of(fn)
     return code is not None and "rng" not in given and "rng" in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]

@@ -1,12 +1,29 @@
 """Image operators for `Dataset.map`, each of them also a plain function on one image (docs/image.md).
 
-`ps.image.resize("data", 256)` makes an operator on the field "data"; `ps.image.resize(array, 256)` resizes the array.
+`ps.image.resize("data", 256)` makes an operator on the field "data"; `ps.image.resize(array, 256)` resizes the array. With `fields=`, an
+operator changes masks, boxes and points of the element with one draw.
 """
 
 from penstock.image.cropping import center_crop, random_crop
 from penstock.image.decoding import decode
+from penstock.image.fields import Boxes, Mask
 from penstock.image.flipping import random_flip
 from penstock.image.normalizing import normalize, to_layout
 from penstock.image.resizing import random_resized_crop, resize
+from penstock.image.warping import pad_to, random_affine, random_iou_crop
 
-__all__ = ["center_crop", "decode", "normalize", "random_crop", "random_flip", "random_resized_crop", "resize", "to_layout"]
+__all__ = [
+    "Boxes",
+    "Mask",
+    "center_crop",
+    "decode",
+    "normalize",
+    "pad_to",
+    "random_affine",
+    "random_crop",
+    "random_flip",
+    "random_iou_crop",
+    "random_resized_crop",
+    "resize",
+    "to_layout",
+]

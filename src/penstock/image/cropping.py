@@ -10,36 +10,34 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock import kernels
-from penstock._contracts.arguments import is_whole
 from penstock._contracts.transform import Scratch
-from penstock.errors import PlanError, SpecError
-from penstock.image.operator import ImageOperator, as_called, as_size, check_image, hand_over, is_block, names, place
+from penstock.errors import SpecError
+from penstock.image.fields import Fields, JointOperator, finished
+from penstock.image.geometry import Crop, Geometric, Picture, Steps, check_whole
+from penstock.image.operator import as_size, is_block, names, place
 from penstock.kernels.library import UINT8_DTYPE, Array
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CenterCrop(ImageOperator):
+class CenterCrop(Geometric):
     """Cut the central `size` (height, width) out of an image of any dtype. Made by `center_crop`."""
 
     name: ClassVar[str] = "center_crop"
 
     size: tuple[int, int]
 
-    def apply(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: Array | None) -> Array:
-        """Cut one image.
+    def steps(self, picture: Picture) -> Steps:
+        """Return the window.
 
         Raises:
-            SpecError: `value` is not an image, or smaller than the crop.
+            SpecError: the image is smaller than the crop.
         """
-        check_image(self, value)
-        height, width = self.size
-        _check_room(self, value.shape[0], value.shape[1], self.size)
-        top, left = round((value.shape[0] - height) / 2), round((value.shape[1] - width) / 2)
-        return hand_over(value[top : top + height, left : left + width], scratch, out)
+        _check_room(self, picture.height, picture.width, self.size)
+        return (Crop(round((picture.height - self.size[0]) / 2), round((picture.width - self.size[1]) / 2), *self.size),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RandomCrop(ImageOperator):
+class RandomCrop(Geometric):
     """Cut a random window of `size` (height, width) out of an image with a border of `padding` pixels of `fill`. Made by `random_crop`."""
 
     name: ClassVar[str] = "random_crop"
@@ -53,25 +51,16 @@ class RandomCrop(ImageOperator):
         """Return 2: top, left."""
         return 2
 
-    def apply(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: Array | None) -> Array:
-        """Cut one image; a window that lies inside is a view.
+    def steps(self, picture: Picture) -> Steps:
+        """Return the window.
 
         Raises:
-            SpecError: `value` is not an image, or with its border smaller than the window.
+            SpecError: the image with its border is smaller than the window.
         """
-        check_image(self, value)
-        rows, columns, num_channels = value.shape
-        height, width = self.size
-        _check_room(self, rows + 2 * self.padding, columns + 2 * self.padding, self.size)
-        top = int(draws[0] * (rows + 2 * self.padding - height + 1)) - self.padding
-        left = int(draws[1] * (columns + 2 * self.padding - width + 1)) - self.padding
-        if top >= 0 and left >= 0 and top + height <= rows and left + width <= columns:
-            return hand_over(value[top : top + height, left : left + width], scratch, out)
-        target = place(self.tag, (height, width, num_channels), value.dtype, value, scratch, out)
-        target[...] = self.fill
-        part = value[max(top, 0) : max(top + height, 0), max(left, 0) : max(left + width, 0)]
-        target[max(-top, 0) : max(-top, 0) + part.shape[0], max(-left, 0) : max(-left, 0) + part.shape[1]] = part
-        return target
+        rows, columns = picture.height + 2 * self.padding, picture.width + 2 * self.padding
+        _check_room(self, rows, columns, self.size)
+        top, left = int(picture.draws[0] * (rows - self.size[0] + 1)), int(picture.draws[1] * (columns - self.size[1] + 1))
+        return (Crop(top - self.padding, left - self.padding, *self.size),)
 
     def apply_block(self, values: Array, draws: NDArray[np.float64], scratch: Scratch | None, out: Array | None) -> Array | None:
         """Cut one window out of each of `values` (n, height, width, channels), uint8 and contiguous; None for others.
@@ -107,27 +96,37 @@ def center_crop(field: str, size: int | Sequence[int], *, out: str | None = None
 
 
 @overload
+def center_crop(field: str, size: int | Sequence[int], *, fields: Fields) -> JointOperator: ...
+
+
+@overload
 def center_crop(field: NDArray[Any], size: int | Sequence[int]) -> NDArray[Any]: ...
 
 
-def center_crop(field: str | NDArray[Any], size: int | Sequence[int], *, out: str | None = None) -> CenterCrop | NDArray[Any]:
+def center_crop(
+    field: str | NDArray[Any], size: int | Sequence[int], *, out: str | None = None, fields: Fields | None = None
+) -> CenterCrop | JointOperator | NDArray[Any]:
     """Cut the centre out of images (height, width, channels) of any dtype; where it lies half a pixel off, as torchvision rounds.
 
     Args:
         field: the field with the image, or the image itself.
         size: (height, width) in pixels, or one number for a square; never more than the image has.
         out: the field for the result; the default is `field`.
+        fields: other fields to cut alike, and what they hold (docs/image.md).
 
     Raises:
-        PlanError: a size that cannot be.
+        PlanError: a size or fields that cannot be.
         SpecError: (on an array) not an image, or smaller than `size`.
     """
-    operator = CenterCrop(**names(field, out), size=as_size(size, "center_crop"))
-    return as_called(operator, field)
+    return finished(CenterCrop(**names(field, out), size=as_size(size, "center_crop")), field, fields)
 
 
 @overload
 def random_crop(field: str, size: int | Sequence[int], *, padding: int = 0, fill: int = 0, out: str | None = None) -> RandomCrop: ...
+
+
+@overload
+def random_crop(field: str, size: int | Sequence[int], *, padding: int = 0, fill: int = 0, fields: Fields) -> JointOperator: ...
 
 
 @overload
@@ -143,8 +142,9 @@ def random_crop(
     padding: int = 0,
     fill: int = 0,
     out: str | None = None,
+    fields: Fields | None = None,
     rng: np.random.Generator | None = None,
-) -> RandomCrop | NDArray[Any]:
+) -> RandomCrop | JointOperator | NDArray[Any]:
     """Cut a random window out of images (height, width, channels) of any dtype, uniform over all places; 2 draws per image.
 
     Args:
@@ -153,18 +153,14 @@ def random_crop(
         padding: pixels of border that are added on every side first.
         fill: the value of the border, 0..255.
         out: the field for the result; the default is `field`.
+        fields: other fields to cut alike, and what they hold (docs/image.md).
         rng: the generator to draw from, needed when `field` is an image.
 
     Raises:
         PlanError: an argument that cannot be, or no `rng` for an image.
         SpecError: (on an array) not an image, or too small.
     """
-    for argument, number, highest in (("padding", padding, None), ("fill", fill, 255)):
-        if not is_whole(number, 0) or (highest is not None and number > highest):
-            raise PlanError(
-                f"{argument}={number!r} is out of range",
-                where="image.random_crop",
-                fix="give a whole number of at least 0" + ("" if highest is None else f" and at most {highest}"),
-            )
+    check_whole(padding, "padding", "random_crop", 0)
+    check_whole(fill, "fill", "random_crop", 0, 255)
     operator = RandomCrop(**names(field, out), size=as_size(size, "random_crop"), padding=padding, fill=fill)
-    return as_called(operator, field, rng)
+    return finished(operator, field, fields, rng)

@@ -28,6 +28,7 @@ from penstock._contracts.transform import FusedTransform, Scratch, Transform
 from penstock.errors import DecodeError, PlanError, SpecError
 from penstock.image import jpeg
 from penstock.image.flipping import RandomFlip
+from penstock.image.geometry import INTERPOLATIONS
 from penstock.image.header import Header, damaged, orient, read_header, verify_png
 from penstock.image.normalizing import Normalize
 from penstock.image.operator import (
@@ -42,7 +43,7 @@ from penstock.image.operator import (
     names,
     place,
 )
-from penstock.image.resizing import INTERPOLATIONS, Box, RandomResizedCrop, Resize
+from penstock.image.resizing import Box, RandomResizedCrop, Resize
 from penstock.kernels.library import FLOAT32_DTYPE, UINT8_DTYPE, Array, Uint8s
 
 _WITHOUT_SIMPLEJPEG = (
@@ -260,7 +261,7 @@ class Decode(ImageOperator):
         return (
             f"crop_only=True of {self.place_name()} does nothing: it leaves out rows only where "
             f"random_resized_crop({self.out_field!r}, ...) "
-            'without out= comes next and mode is "RGB"; put that right behind it, or leave crop_only away'
+            'without out= or fields= comes next and mode is "RGB"; put that right behind it, or leave crop_only away'
         )
 
     def usual(self, value: Any) -> Header | None:

@@ -5,7 +5,6 @@ The module stands alone: keys of caches on disk name it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, overload
 
@@ -15,12 +14,14 @@ from numpy.typing import NDArray
 from penstock import kernels
 from penstock._contracts.transform import Scratch
 from penstock.errors import PlanError
-from penstock.image.operator import ImageOperator, as_called, check_image, hand_over, is_block, names, place
+from penstock.image.fields import Fields, JointOperator, finished
+from penstock.image.geometry import Geometric, Mirror, Picture, Steps
+from penstock.image.operator import is_block, names, place
 from penstock.kernels.library import UINT8_DTYPE, Array
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RandomFlip(ImageOperator):
+class RandomFlip(Geometric):
     """Mirror an image left to right when its draw is below `probability`. Made by `random_flip`."""
 
     name: ClassVar[str] = "random_flip"
@@ -32,14 +33,9 @@ class RandomFlip(ImageOperator):
         """Return 1."""
         return 1
 
-    def apply(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: Array | None) -> Array:
-        """Mirror one image, or not; with scratch and without `out` as a view.
-
-        Raises:
-            SpecError: `value` is not an image.
-        """
-        check_image(self, value)
-        return hand_over(value[:, ::-1] if draws[0] < self.probability else value, scratch, out)
+    def steps(self, picture: Picture) -> Steps:
+        """Return the mirror image, or nothing."""
+        return (Mirror(picture[:2]),) if picture.draws[0] < self.probability else ()
 
     def apply_block(self, values: Array, draws: NDArray[np.float64], scratch: Scratch | None, out: Array | None) -> Array | None:
         """Mirror some of `values` (n, height, width, channels), uint8 and contiguous; None for others."""
@@ -56,25 +52,34 @@ def random_flip(field: str, *, probability: float = 0.5, out: str | None = None)
 
 
 @overload
+def random_flip(field: str, *, probability: float = 0.5, fields: Fields) -> JointOperator: ...
+
+
+@overload
 def random_flip(field: NDArray[Any], *, probability: float = 0.5, rng: np.random.Generator | None = None) -> NDArray[Any]: ...
 
 
 def random_flip(
-    field: str | NDArray[Any], *, probability: float = 0.5, out: str | None = None, rng: np.random.Generator | None = None
-) -> RandomFlip | NDArray[Any]:
+    field: str | NDArray[Any],
+    *,
+    probability: float = 0.5,
+    out: str | None = None,
+    fields: Fields | None = None,
+    rng: np.random.Generator | None = None,
+) -> RandomFlip | JointOperator | NDArray[Any]:
     """Mirror images (height, width, channels) of any dtype left to right, at random; 1 draw per image.
 
     Args:
         field: the field with the image, or the image itself.
         probability: share of the images that are mirrored, 0..1.
         out: the field for the result; the default is `field`.
+        fields: other fields to mirror alike, and what they hold (docs/image.md).
         rng: the generator to draw from, needed when `field` is an image.
 
     Raises:
-        PlanError: a probability outside 0..1, or no `rng` for an image.
+        PlanError: a probability outside 0..1, fields that cannot be, or no `rng` for an image.
         SpecError: (on an array) not an image.
     """
     if not 0 <= probability <= 1:
         raise PlanError(f"probability={probability!r} is not in 0..1", where="image.random_flip", fix="give a number from 0 to 1")
-    operator = RandomFlip(**names(field, out), probability=float(probability))
-    return as_called(operator, field, rng)
+    return finished(RandomFlip(**names(field, out), probability=float(probability)), field, fields, rng)

@@ -63,19 +63,28 @@ class ImageOperator(ABC):
             PlanError: a random operator was given no `rng`.
             DecodeError: `decode` found bytes that are not a readable image.
         """
+        value = self.take(element, self.field)
+        return {**element, self.out_field: self.apply(value, self.draw(rng), None, None)}
+
+    def take(self, element: Mapping[str, Any], field: str) -> Any:
+        """Return a field of an element.
+
+        Raises:
+            SpecError: the element is not a dict, or has no such field.
+        """
         if not isinstance(element, Mapping):
             raise SpecError(
-                f"{self.name} got a {type(element).__name__}, expected a dict with the field {self.field!r}",
+                f"{self.name} got a {type(element).__name__}, expected a dict with the field {field!r}",
                 where=self.place_name(),
                 fix="make the elements dicts, or call the operator on the array itself: ps.image." + self.name + "(array, ...)",
             )
-        if self.field not in element:
+        if field not in element:
             raise SpecError(
-                f"the element has no field {self.field!r}; it has {', '.join(repr(key) for key in element) or 'none'}",
+                f"the element has no field {field!r}; it has {', '.join(repr(key) for key in element) or 'none'}",
                 where=self.place_name(),
                 fix="name one of the fields that the element has, or map a function that makes this one first",
             )
-        return {**element, self.out_field: self.apply(element[self.field], self.draw(rng), None, None)}
+        return element[field]
 
     def draw(self, rng: np.random.Generator | None) -> Sequence[float]:
         """Take this operator's numbers from `rng`.
@@ -107,8 +116,8 @@ class ImageOperator(ABC):
             return ""
         return (
             f"image.{self.name} of {self.field!r} and of {other.field!r} have the same seed={seed}, and draw different numbers: "
-            "each map has its own; for the same crop or flip of both, give both fields to one function with `rng`: docs/image.md, "
-            '"Several fields alike"'
+            f"each map has its own; for the same crop or flip of both, name the other one in fields=: {self.name}({self.field!r}, ..., "
+            f'fields={{{other.field!r}: "mask"}}), docs/image.md'
         )
 
     def place_name(self) -> str:
@@ -163,15 +172,18 @@ def as_size(size: int | Sequence[int], operator: str) -> tuple[int, int]:
     return int(pair[0]), int(pair[1])
 
 
-def check_image(operator: ImageOperator, value: Any, dtypes: tuple[DType, ...] | None = None) -> None:
+def check_image(operator: ImageOperator, value: Any, dtypes: tuple[DType, ...] | None = None, field: str | None = None) -> None:
     """Let `value` pass when it is an array (height, width, channels), not empty nor masked, of one of `dtypes` (None: of any).
+
+    `field` is where it comes from, the field of the operator if None.
 
     Raises:
         SpecError: it is not; the text names field, got and expected.
     """
+    field = operator.field if field is None else field
     if is_masked(value):
         raise SpecError(
-            f"field {operator.field!r} is a masked array, whose mask would be lost",
+            f"field {field!r} is a masked array, whose mask would be lost",
             where=operator.place_name(),
             fix="give array.filled(value), and the mask as a field of its own",
         )
@@ -181,7 +193,7 @@ def check_image(operator: ImageOperator, value: Any, dtypes: tuple[DType, ...] |
     wanted = "an array" if dtypes is None else " or ".join(kind.name for kind in dtypes)
     got, fix = _got_and_fix(value)
     raise SpecError(
-        f"field {operator.field!r} is {got}, expected {wanted} of shape (height, width, channels) and not empty",
+        f"field {field!r} is {got}, expected {wanted} of shape (height, width, channels) and not empty",
         where=operator.place_name(),
         fix=fix,
     )

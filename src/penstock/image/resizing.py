@@ -4,76 +4,49 @@ from __future__ import annotations
 
 import math
 import sys
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, overload
+from typing import Any, ClassVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._contracts.arguments import listed, real_number
+from penstock._contracts.arguments import is_whole
 from penstock._contracts.transform import Scratch
 from penstock.errors import PlanError
-from penstock.image.operator import ImageOperator, as_called, as_size, check_image, hand_over, load_cv2, names, place
+from penstock.image.fields import Fields, JointOperator, finished
+from penstock.image.geometry import (
+    INTERPOLATIONS,
+    RESAMPLED,
+    Crop,
+    Geometric,
+    Interpolation,
+    Picture,
+    Scale,
+    Steps,
+    number_range,
+)
+from penstock.image.operator import as_size, check_image, hand_over, load_cv2, names, place
 from penstock.kernels.library import Array
-
-Interpolation = Literal["linear", "area", "nearest", "cubic"]
-
-INTERPOLATIONS = {"nearest": 0, "linear": 1, "cubic": 2, "area": 3}
-"""The names of cv2.INTER_*."""
 
 Box = tuple[int, int, int, int, tuple[int, int]]
 """Top, left, height and width of a part of an image, and the (height, width) that it is resized to."""
 
-_DTYPES = (np.dtype(np.uint8), np.dtype(np.float32))
 _TRIES = 10  # torchvision's number
-_HUGE = sys.float_info.max
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resize(ImageOperator):
-    """Resize an image (height, width, channels), uint8 or float32. Made by `resize`.
+class Resampled(Geometric):
+    """Resize a part of an image (height, width, channels), uint8 or float32."""
 
-    `size` is (height, width), or the length of the shorter side.
-    """
+    dtypes: ClassVar[tuple[np.dtype[Any], ...] | None] = RESAMPLED
 
-    name: ClassVar[str] = "resize"
-
-    size: int | tuple[int, int]
     interpolation: Interpolation
 
-    def apply(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: Array | None) -> Array:
-        """Resize one image.
-
-        Raises:
-            SpecError: `value` is not a uint8 or float32 image.
-        """
-        check_image(self, value, _DTYPES)
-        return _resized(self, value, value, self.box(value.shape[0], value.shape[1], draws)[4], scratch, out)
-
+    @abstractmethod
     def box(self, height: int, width: int, draws: Sequence[float]) -> Box:
-        """Return the part of an image of `height` x `width` that is resized, which is all of it, and to what size."""
-        size = self.size
-        if isinstance(size, int):
-            size = (size, size * width // height) if height <= width else (size * height // width, size)
-        return 0, 0, height, width, size
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RandomResizedCrop(ImageOperator):
-    """Cut a random box out of an image and resize it to `size` (height, width). Made by `random_resized_crop`."""
-
-    name: ClassVar[str] = "random_resized_crop"
-
-    size: tuple[int, int]
-    scale: tuple[float, float]
-    ratio: tuple[float, float]
-    interpolation: Interpolation
-
-    @property
-    def num_draws(self) -> int:
-        """Return 22: top, left, then area and ratio of each of ten tries."""
-        return 2 + 2 * _TRIES
+        """Return the part of an image of `height` x `width` that is resized, and to what size."""
 
     def apply(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: Array | None) -> Array:
         """Cut and resize one image; the box is a view, so only the resize touches pixels.
@@ -81,9 +54,60 @@ class RandomResizedCrop(ImageOperator):
         Raises:
             SpecError: `value` is not a uint8 or float32 image.
         """
-        check_image(self, value, _DTYPES)
-        top, left, height, width = crop_box(value.shape[0], value.shape[1], draws, self.scale, self.ratio)
-        return _resized(self, value, value[top : top + height, left : left + width], self.size, scratch, out)
+        check_image(self, value, self.dtypes)
+        top, left, height, width, size = self.box(value.shape[0], value.shape[1], draws)
+        view = value if (height, width) == value.shape[:2] else value[top : top + height, left : left + width]
+        if (height, width) == size:
+            return hand_over(view, scratch, out)
+        target = place(self.tag, (*size, value.shape[2]), value.dtype, value, scratch, out)
+        result = load_cv2().resize(view, size[::-1], dst=target, interpolation=INTERPOLATIONS[self.interpolation])
+        if result is not target:  # OpenCV may refuse a dst without telling
+            np.copyto(target, result.reshape(target.shape))
+        return target
+
+    def steps(self, picture: Picture) -> Steps:
+        """Return the window, and its change of size."""
+        top, left, height, width, size = self.box(*picture[:3])
+        return Crop(top, left, height, width), Scale((height, width), size)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resize(Resampled):
+    """Resize the whole of an image. Made by `resize`.
+
+    `size` is (height, width), or the length of the shorter side; the longer one then has at most `max_size`.
+    """
+
+    name: ClassVar[str] = "resize"
+
+    size: int | tuple[int, int]
+    max_size: int | None
+
+    def box(self, height: int, width: int, draws: Sequence[float]) -> Box:
+        """Return the part of an image of `height` x `width` that is resized, which is all of it, and to what size."""
+        size = self.size
+        if isinstance(size, int):
+            shorter, longer = size, size * max(height, width) // min(height, width)
+            if self.max_size is not None and longer > self.max_size:
+                shorter, longer = max(1, self.max_size * size // longer), self.max_size
+            size = (shorter, longer) if height <= width else (longer, shorter)
+        return 0, 0, height, width, size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RandomResizedCrop(Resampled):
+    """Cut a random box out of an image and resize it to `size` (height, width). Made by `random_resized_crop`."""
+
+    name: ClassVar[str] = "random_resized_crop"
+
+    size: tuple[int, int]
+    scale: tuple[float, float]
+    ratio: tuple[float, float]
+
+    @property
+    def num_draws(self) -> int:
+        """Return 22: top, left, then area and ratio of each of ten tries."""
+        return 2 + 2 * _TRIES
 
     def box(self, height: int, width: int, draws: Sequence[float]) -> Box:
         """Return the part of an image of `height` x `width` that is resized, and to what size."""
@@ -116,46 +140,52 @@ def crop_box(
     return (height - box_height) // 2, (width - box_width) // 2, box_height, box_width
 
 
-def _resized(
-    operator: Resize | RandomResizedCrop,
-    value: Array,
-    view: Array,
-    size: tuple[int, int],
-    scratch: Scratch | None,
-    out: Array | None,
-) -> Array:
-    height, width, num_channels = view.shape
-    if (height, width) == size:
-        return hand_over(view, scratch, out)
-    target = place(operator.tag, (*size, num_channels), value.dtype, value, scratch, out)
-    result = load_cv2().resize(view, (size[1], size[0]), dst=target, interpolation=INTERPOLATIONS[operator.interpolation])
-    if result is not target:  # OpenCV may refuse a dst without telling
-        np.copyto(target, result.reshape(target.shape))
-    return target
+@overload
+def resize(
+    field: str,
+    size: int | Sequence[int],
+    *,
+    max_size: int | None = None,
+    interpolation: Interpolation = "linear",
+    out: str | None = None,
+) -> Resize: ...
 
 
 @overload
-def resize(field: str, size: int | Sequence[int], *, interpolation: Interpolation = "linear", out: str | None = None) -> Resize: ...
+def resize(
+    field: str, size: int | Sequence[int], *, max_size: int | None = None, interpolation: Interpolation = "linear", fields: Fields
+) -> JointOperator: ...
 
 
 @overload
-def resize(field: NDArray[Any], size: int | Sequence[int], *, interpolation: Interpolation = "linear") -> NDArray[Any]: ...
+def resize(
+    field: NDArray[Any], size: int | Sequence[int], *, max_size: int | None = None, interpolation: Interpolation = "linear"
+) -> NDArray[Any]: ...
 
 
 def resize(
-    field: str | NDArray[Any], size: int | Sequence[int], *, interpolation: Interpolation = "linear", out: str | None = None
-) -> Resize | NDArray[Any]:
+    field: str | NDArray[Any],
+    size: int | Sequence[int],
+    *,
+    max_size: int | None = None,
+    interpolation: Interpolation = "linear",
+    out: str | None = None,
+    fields: Fields | None = None,
+) -> Resize | JointOperator | NDArray[Any]:
     """Resize images (height, width, channels), uint8 or float32.
 
     Args:
         field: the field with the image, or the image itself (the result is then returned at once).
         size: (height, width) in pixels, or one number for the shorter side, the other keeping the proportions (rounded down).
+        max_size: with one number for `size`: the most that the longer side may have; the shorter is then less than `size`. The same
+            number for both makes it the length of the longer side.
         interpolation: "linear" and "cubic" look at 2x2 and 4x4 pixels (no antialiasing when shrinking), "area" averages all pixels under
             the new one (10 times slower), "nearest" takes one.
         out: the field for the result; the default is `field`.
+        fields: other fields to resize alike, and what they hold (docs/image.md).
 
     Raises:
-        PlanError: a size or interpolation that cannot be.
+        PlanError: a size, interpolation or fields that cannot be.
         MissingExtra: OpenCV is not installed.
         SpecError: (on an array) not a uint8 or float32 image.
     """
@@ -163,8 +193,14 @@ def resize(
     _check_interpolation(interpolation, "resize")
     load_cv2()
     wanted = pair if isinstance(size, Sequence) else pair[0]
-    operator = Resize(**names(field, out), size=wanted, interpolation=interpolation)
-    return as_called(operator, field)
+    if max_size is not None and (isinstance(wanted, tuple) or not is_whole(max_size, wanted)):
+        raise PlanError(
+            f"max_size={max_size!r} cannot be with the size {size!r}",
+            where="image.resize",
+            fix="give one number for the shorter side, and one that is not less for the longer",
+        )
+    operator = Resize(**names(field, out), size=wanted, max_size=max_size, interpolation=interpolation)
+    return finished(operator, field, fields)
 
 
 @overload
@@ -177,6 +213,18 @@ def random_resized_crop(
     interpolation: Interpolation = ...,
     out: str | None = None,
 ) -> RandomResizedCrop: ...
+
+
+@overload
+def random_resized_crop(
+    field: str,
+    size: int | Sequence[int],
+    *,
+    scale: tuple[float, float] = ...,
+    ratio: tuple[float, float] = ...,
+    interpolation: Interpolation = ...,
+    fields: Fields,
+) -> JointOperator: ...
 
 
 @overload
@@ -199,8 +247,9 @@ def random_resized_crop(
     ratio: tuple[float, float] = (3 / 4, 4 / 3),
     interpolation: Interpolation = "linear",
     out: str | None = None,
+    fields: Fields | None = None,
     rng: np.random.Generator | None = None,
-) -> RandomResizedCrop | NDArray[Any]:
+) -> RandomResizedCrop | JointOperator | NDArray[Any]:
     """Cut a random box out of each image and resize it, as torchvision defines it; 22 draws per image.
 
     Args:
@@ -210,6 +259,7 @@ def random_resized_crop(
         ratio: least and greatest width:height of the box.
         interpolation: as in `resize`.
         out: the field for the result; the default is `field`.
+        fields: other fields to cut and resize alike, and what they hold (docs/image.md).
         rng: the generator to draw from, needed when `field` is an image.
 
     Raises:
@@ -222,11 +272,11 @@ def random_resized_crop(
     operator = RandomResizedCrop(
         **names(field, out),
         size=as_size(size, "random_resized_crop"),
-        scale=_range(scale, "scale", 1.0),
-        ratio=_range(ratio, "ratio", math.inf),
+        scale=number_range(scale, "scale", "random_resized_crop", 1.0),
+        ratio=number_range(ratio, "ratio", "random_resized_crop", sys.float_info.max),
         interpolation=interpolation,
     )
-    return as_called(operator, field, rng)
+    return finished(operator, field, fields, rng)
 
 
 def _check_interpolation(interpolation: str, operator: str) -> None:
@@ -236,14 +286,3 @@ def _check_interpolation(interpolation: str, operator: str) -> None:
             where=f"image.{operator}",
             fix=f"give one of {', '.join(sorted(INTERPOLATIONS))}",
         )
-
-
-def _range(pair: Any, argument: str, highest: float) -> tuple[float, float]:
-    numbers = [real_number(value) for value in listed(pair) or ()]
-    if len(numbers) == 2 and numbers[0] is not None and numbers[1] is not None and 0 < numbers[0] <= numbers[1] <= min(highest, _HUGE):
-        return numbers[0], numbers[1]
-    raise PlanError(
-        f"{argument}={pair!r} is not a range",
-        where="image.random_resized_crop",
-        fix="give (least, greatest), both above 0" + (" and at most 1" if highest == 1.0 else ""),
-    )
