@@ -183,6 +183,8 @@ def test_a_longer_side_has_at_most_max_size() -> None:
     for shape, wanted in shapes.items():
         assert image.resize(np.zeros((*shape, 3), np.uint8), 40, max_size=50).shape[:2] == wanted
     assert image.resize("image", 40, max_size=50) != image.resize("image", 40)
+    assert repr(image.resize("a", 40)) == "Resize(field='a', out_field='a', size=40, interpolation='linear')"  # as in states of before
+    assert "max_size=50" in repr(image.resize("a", 40, max_size=50))
 
 
 @pytest.mark.parametrize("dtype", [bool, np.uint8, np.int8, np.uint16, np.int64, np.uint64, np.float32])

@@ -7,6 +7,7 @@ import sys
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from dataclasses import fields as fields_of
 from typing import Any, ClassVar, overload
 
 import numpy as np
@@ -44,6 +45,12 @@ class Resampled(Geometric):
 
     interpolation: Interpolation
 
+    def __repr__(self) -> str:
+        """Return the call, as the states of earlier releases have it: interpolation is last, and what is None is left out."""
+        names = sorted((one.name for one in fields_of(self) if one.repr), key="interpolation".__eq__)
+        given = {name: value for name in names if (value := getattr(self, name)) is not None}
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in given.items())})"
+
     @abstractmethod
     def box(self, height: int, width: int, draws: Sequence[float]) -> Box:
         """Return the part of an image of `height` x `width` that is resized, and to what size."""
@@ -71,7 +78,7 @@ class Resampled(Geometric):
         return Crop(top, left, height, width), Scale((height, width), size)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Resize(Resampled):
     """Resize the whole of an image. Made by `resize`.
 
@@ -94,7 +101,7 @@ class Resize(Resampled):
         return 0, 0, height, width, size
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class RandomResizedCrop(Resampled):
     """Cut a random box out of an image and resize it to `size` (height, width). Made by `random_resized_crop`."""
 
