@@ -171,6 +171,7 @@ def test_the_draw_does_not_depend_on_the_fields(make: Any) -> None:
         partial(image.center_crop, "image", 30),
         partial(image.random_flip, "image"),
     ],
+    ids=lambda value: value if isinstance(value, str) else "given",
 )
 def test_the_image_is_what_the_operator_alone_gives(make: Callable[..., Any]) -> None:
     steps = [ps.from_source([element()] * 6).map(operator, seed=4) for operator in (make(), make(fields=FIELDS))]
@@ -321,7 +322,7 @@ NAN = float("nan")
         ({"points": [[1.0]]}, "field 'points' is float64[1, 1], expected points", "add a third number, the visibility"),
         ({"image": coloured(numbered())[..., 0]}, "field 'image' is uint8[37, 52], expected", "add the channel axis"),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else "given",
 )  # fmt: skip
 def test_what_is_not_of_its_kind_is_a_spec_error_with_field_value_and_remedy(change: dict[str, Any], text: str, fix: str) -> None:
     with pytest.raises(SpecError) as caught:
@@ -340,7 +341,7 @@ def test_what_is_not_of_its_kind_is_a_spec_error_with_field_value_and_remedy(cha
         (partial(image.random_flip, fields={"image": "images"}), "expected an array of shape (images, height, width, channels)"),
         (partial(image.random_crop, size=60, fields=FIELDS), "height 37, width 52, smaller than the crop 60 x 60"),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else "given",
 )
 def test_what_does_not_fit_the_operator_is_a_spec_error_too(make: Callable[..., Any], text: str) -> None:
     with pytest.raises(SpecError) as caught:
