@@ -62,10 +62,9 @@ class Mixing:
 
 
 def _blended(images: NDArray[Any], share: float) -> NDArray[Any]:
-    mixed = np.roll(images, 1, axis=0)
-    others = mixed.reshape(len(images), -1)
-    load_cv2().addWeighted(images.reshape(others.shape), share, others, 1 - share, 0, dst=others)
-    return mixed
+    others = np.roll(images, 1, axis=0).reshape(len(images), -1)
+    mixed = load_cv2().addWeighted(images.reshape(others.shape), share, others, 1 - share, 0, dst=others)
+    return mixed.reshape(images.shape)  # type: ignore[no-any-return]
 
 
 def _cut(images: NDArray[Any], share: float, rng: np.random.Generator) -> tuple[NDArray[Any], float]:
