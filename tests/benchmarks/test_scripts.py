@@ -40,6 +40,7 @@ CLAIMS = {
     "mix": ["mix.py"],
     "known": ["known.py"],
     "balance": ["balance.py"],
+    "photometric": ["photometric.py"],
     "policies": ["policies.py", "--only", *POLICIES],
     "state": ["state.py"],
     "finalize_step": ["finalize_step.py"],
@@ -77,6 +78,7 @@ PACKAGES = {
     "tensorflow": "tensorflow",
     "tfdata": "tensorflow",
     "torch": "torch",
+    "torchvision": "torchvision",
     "webdataset": "webdataset",
 }
 HAS = {kind: importlib.util.find_spec(package) is not None for kind, package in PACKAGES.items()}
