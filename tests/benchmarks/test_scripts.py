@@ -78,7 +78,7 @@ PACKAGES = {
     "tensorflow": "tensorflow",
     "tfdata": "tensorflow",
     "torch": "torch",
-    "torchvision": "torchvision",
+    "vision": "torchvision",
     "webdataset": "webdataset",
 }
 HAS = {kind: importlib.util.find_spec(package) is not None for kind, package in PACKAGES.items()}
