@@ -40,6 +40,7 @@ CLAIMS = {
     "mix": ["mix.py"],
     "known": ["known.py"],
     "balance": ["balance.py"],
+    "photometric": ["photometric.py"],
     "policies": ["policies.py", "--only", *POLICIES],
     "state": ["state.py"],
     "finalize_step": ["finalize_step.py"],
@@ -81,6 +82,7 @@ PACKAGES = {
     "tfdata": "tensorflow",
     "tokenize": "tokenizers",
     "torch": "torch",
+    "vision": "torchvision",
     "webdataset": "webdataset",
 }
 HAS = {kind: importlib.util.find_spec(package) is not None for kind, package in PACKAGES.items()}

@@ -26,6 +26,16 @@ ALL: list[tuple[str, Callable[..., Any]]] = [
     ("normalize", lambda field, **more: image.normalize(field, (0.1, 0.2, 0.3), 3 * (0.5,), layout="HWC", **more)),
     ("to_layout", image.to_layout),
     ("to_layout", lambda field, **more: image.to_layout(field, "HWC", **more)),
+    ("color_jitter", lambda field, **more: image.color_jitter(field, 0.4, 0.4, 0.4, 0.1, **more)),
+    ("random_grayscale", image.random_grayscale),
+    ("gaussian_blur", lambda field, **more: image.gaussian_blur(field, 5, **more)),
+    ("random_erase", image.random_erase),
+    ("auto_contrast", image.auto_contrast),
+    ("equalize", image.equalize),
+    ("posterize", lambda field, **more: image.posterize(field, 4, **more)),
+    ("solarize", lambda field, **more: image.solarize(field, 128, **more)),
+    ("rand_augment", image.rand_augment),
+    ("trivial_augment", image.trivial_augment),
 ]
 RANDOM = [(name, make) for name, make in ALL if make("x").num_draws]
 each = pytest.mark.parametrize(("name", "make"), ALL)

@@ -8,22 +8,48 @@ from penstock.image.cropping import center_crop, random_crop
 from penstock.image.decoding import decode
 from penstock.image.fields import Boxes, Mask
 from penstock.image.flipping import random_flip
+from penstock.image.mixing import cutmix, mixup, mixup_or_cutmix
 from penstock.image.normalizing import normalize, to_layout
+from penstock.image.photometric import (
+    auto_contrast,
+    color_jitter,
+    equalize,
+    gaussian_blur,
+    posterize,
+    rand_augment,
+    random_erase,
+    random_grayscale,
+    solarize,
+    trivial_augment,
+)
 from penstock.image.resizing import random_resized_crop, resize
 from penstock.image.warping import pad_to, random_affine, random_iou_crop
 
 __all__ = [
     "Boxes",
     "Mask",
+    "auto_contrast",
     "center_crop",
+    "color_jitter",
+    "cutmix",
     "decode",
+    "equalize",
+    "gaussian_blur",
+    "mixup",
+    "mixup_or_cutmix",
     "normalize",
     "pad_to",
+    "posterize",
+    "rand_augment",
     "random_affine",
     "random_crop",
+    "random_erase",
     "random_flip",
+    "random_grayscale",
     "random_iou_crop",
     "random_resized_crop",
     "resize",
+    "solarize",
     "to_layout",
+    "trivial_augment",
 ]

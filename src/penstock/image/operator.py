@@ -110,8 +110,8 @@ class ImageOperator(ABC):
             following: the operators above it, each with the seed of its map.
             right_behind: the one that gets what this one gives, or None.
         """
-        alike = [other for other, its in following if self.num_draws and type(other) is type(self) and its == seed]
-        other = next((one for one in alike if one.field != self.field), None)
+        alike = [other for other, its in following if self.num_draws and isinstance(other, ImageOperator) and its == seed]
+        other = next((one for one in alike if one.name == self.name and one.field != self.field), None)
         if other is None:
             return ""
         return (
