@@ -15,9 +15,10 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypedDict, 
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._contracts.arguments import is_whole
 from penstock._contracts.transform import Scratch
 from penstock.errors import PlanError, SpecError
-from penstock.image.operator import ImageOperator, check_image, hand_over, is_whole, load_cv2, names, run_now
+from penstock.image.operator import ImageOperator, as_called, check_image, hand_over, load_cv2, names
 
 Image: TypeAlias = NDArray[np.uint8]
 Draws: TypeAlias = Sequence[float]
@@ -283,7 +284,7 @@ def _two_forms(make: Callable[Concatenate[Any, P], Photometric]) -> TwoForms[P]:
     def call(field: Any, /, *args: P.args, **options: P.kwargs) -> Any:
         operator = make(field, *args, **options)
         rng: Any = options.get("rng")
-        return operator if isinstance(field, str) else run_now(operator, field, rng)
+        return as_called(operator, field, rng)
 
     return call
 
