@@ -128,6 +128,50 @@ def test_weights_that_change_at_a_resume_hold_for_what_follows(
     assert run(of(weights), state, None, executor="inline")[0] == []
 
 
+SCHEDULES = st.builds(lambda first, at, then: {0: first, at: then}, st.sampled_from([(1, 0, 0), (1, 5, 1)]), st.integers(1, 40), WEIGHTS)
+
+
+@given(SCHEDULES, SCHEDULES, st.integers(0, 50), st.data())
+def test_a_schedule_goes_on_at_a_resume_and_another_one_holds_from_there(first: Any, other: Any, count: int, data: st.DataObject) -> None:
+    def of(weights: Any) -> ps.Dataset:
+        return mixed(weights, change=ps.Dataset.repeat).take(60)
+
+    def at(schedule: Any) -> Any:
+        return schedule[max(start for start in schedule if start <= count)]
+
+    head, state = run(of(first), None, count, **data.draw(st.sampled_from(OPTIONS)))
+    tail, again = run(of(other), state, data.draw(st.integers(0, 9)), **data.draw(st.sampled_from(OPTIONS)))
+    tail += run(of(other), again, None, executor="inline")[0]
+    goes_on = _shares(at(first)) == _shares(at(other))
+    expected = {start: weights for start, weights in first.items() if start < count + goes_on} | ({} if goes_on else {count: at(other)})
+    expected |= {start: weights for start, weights in other.items() if start > count}
+    for place in range(61):
+        assert [len(of_child(number, (head + tail)[:place])) for number in range(3)] == mix_counts(expected, place)
+    for number in range(3):
+        own = of_child(number, head + tail)
+        assert own == passes(number, 60)[: len(own)]
+    assert run(of(first), state, None, executor="inline")[0] == [plain(item) for item in of(first)][count:]
+
+
+@pytest.mark.parametrize("again", [{0: [1, 1, 1], 8: [1, 2, 1]}, [1, 2, 1]])
+def test_behind_a_shuffle_a_schedule_stays_as_it_is(again: Any) -> None:
+    def of(weights: Any) -> ps.Dataset:
+        return mixed(weights).shuffle(seed=1)
+
+    whole = [plain(item) for item in of({0: [1, 1, 1], 9: [1, 2, 1]})]
+    head, state = run(of({0: [1, 1, 1], 9: [1, 2, 1]}), None, 5)
+    assert head + run(of({0: [2, 2, 2], 9: [1, 2, 1]}), state, None)[0] == whole
+    with pytest.raises(ps.errors.StateMismatch, match=r"were \(1, 1, 1; 1, 2, 1 from 9\) and are now"):
+        run(of(again), state, None)
+
+
+def test_a_dataset_without_a_last_weight_is_not_waited_for() -> None:
+    with pytest.raises(ps.errors.PlanError, match="dataset 1 has the weight 0 at the end"):
+        mixed({0: [1, 1, 1], 5: [1, 0, 1]}, "all_exhausted")
+    weights = {0: [1, 1, 1], 5: [1, 0, 1]}
+    assert len(mixed(weights)) == len(mix_turns(weights, SIZES, "first_exhausted"))
+
+
 def _shares(weights: Any) -> list[Fraction]:
     total = sum(map(Fraction, weights))
     return [Fraction(weight) / total for weight in weights]
