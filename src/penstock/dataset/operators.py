@@ -486,6 +486,7 @@ class OrderMethods(Chaining):
         *more: Chaining,
         weights: Sequence[float] | Mapping[int, Sequence[float]] | None = None,
         stop: Literal["first_exhausted", "all_exhausted"] = "first_exhausted",
+        by: str | None = None,
     ) -> Dataset:
         """Take elements of this dataset and the others in turn, in proportion to `weights`.
 
@@ -502,15 +503,21 @@ class OrderMethods(Chaining):
                 pass of the mix. A weight may be 0 for a while.
             stop: "first_exhausted" ends before the first element that a dataset does not have. With "all_exhausted" a dataset that has
                 ended starts over, as its next epoch, until each was seen whole at least once.
+            by: the name of a number that `measure` has found in each dataset, such as its tokens. Weights are then shares of that number,
+                over whole passes of the datasets, and not of elements.
 
         Raises:
-            PlanError: for other weights; for a dataset behind a filter, flat_map or generator; and with "all_exhausted" for one that is
-                endless or empty.
+            PlanError: for other weights; for a number that is not known of each dataset, or is 0 in all elements of one; for a dataset
+                behind a filter, flat_map or generator; and with "all_exhausted" for one that is endless or empty.
         """
         roots = branches((self, other, *more), "mix")
         if stop not in ("first_exhausted", "all_exhausted"):
             raise PlanError(f"stop={stop!r} is no way to stop", where="mix()", fix="give 'first_exhausted' or 'all_exhausted'")
         history = check.weights_argument(weights, len(roots), "mix")
+        if by is not None:
+            from penstock.dataset.known import weighed
+
+            history = weighed(roots, history, by)
         for number, root in enumerate(roots if stop == "all_exhausted" else ()):
             check.finite(root, "mix(stop='all_exhausted')", "take(n) of the endless dataset, or stop='first_exhausted'")
             if length_of(root) == 0:
