@@ -113,7 +113,6 @@ def test_weights_of_a_mix_are_shares_of_a_number_over_whole_passes(measured: ps.
         (lambda ds: documents(), "no number 'length' is known of the elements of from_source"),
         (lambda ds: ds.take(0), "the sum of 'length' of dataset 1 is 0"),
         (lambda ds: ds.shuffle(seed=1).take(9), "gives another order"),
-        (lambda ds: ds.shard_by_rank(rank=0, num_ranks=2), "mix stands after shard_by_rank"),
     ],
 )
 def test_a_mix_by_a_number_that_is_not_known_is_refused(

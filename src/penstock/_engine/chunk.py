@@ -259,11 +259,15 @@ class Token(NamedTuple):
     """Of a stream that has states: the last one at or before `source`."""
     loss_counts: LossCounts = ()
     """What was skipped and replaced before."""
+    read: tuple[int, int] | None = None
+    """(pass, position) up to which folds had taken elements, where that is behind `source`; in the next pass once they knew the end."""
 
     def read_up_to(self, last: Token) -> Token:
         """Return this place for a fold that has taken all up to `last`."""
         until = last.done.until or last.done.at
-        return self if until is None else self._replace(done=self.done._replace(until=until))
+        if until is None:
+            return self._replace(read=last.read or (last.source if last.source != self.source else None))
+        return self._replace(done=self.done._replace(until=until))
 
 
 class Counted(NamedTuple):

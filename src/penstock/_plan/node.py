@@ -650,6 +650,9 @@ class BatchNode(GroupNode):
     def batch_size_each(self) -> int | None:
         return self.batch_size
 
+    def given_below(self, position: int) -> Sequence[int | None]:
+        return [position * self.batch_size]
+
     def descend(self, place: Descent) -> tuple[Node, Descent] | None:
         return self.child, place._replace(position=place.position * self.batch_size)
 
@@ -679,9 +682,6 @@ class Batch(BatchNode):
             raise OnlyByComputing
         return self.stacked_spec(of, self.batch_size, 1)
 
-    def given_below(self, position: int) -> Sequence[int | None]:
-        return [position * self.batch_size]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PaddedBatch(BatchNode):
@@ -699,9 +699,6 @@ class PaddedBatch(BatchNode):
         if self.padded_shapes is not None:
             raise OnlyByComputing
         return self.stacked_spec(of, self.batch_size, 1)
-
-    def given_below(self, position: int) -> Sequence[int | None]:
-        return [position * self.batch_size]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

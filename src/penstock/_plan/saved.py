@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import zip_longest
+from itertools import takewhile, zip_longest
 from reprlib import Repr
 from typing import Any, NamedTuple
 
@@ -15,13 +16,14 @@ from penstock._contracts.element import mapped
 from penstock._order.arithmetic import INFINITE, shard_resume
 from penstock._order.folds import uneven
 from penstock._order.mixing import History, from_position, in_words, joined, same_shares
-from penstock._plan.base import Descent, Node, length_of, walk
+from penstock._plan.base import Descent, Node, length_of, substituted, walk
 from penstock._plan.node import Concatenate, Mix, Repeat, Shard, Skip, mixes_of, shards_of
 from penstock.errors import StateDamaged, StateMismatch
 
 FORMAT = 3
 _READ = (1, 2, 3)  # 1: without epochs, so of epoch 0; before 3: another form of a position
 LARGEST = 2**63 - 1
+_BATCH_SIZE = re.compile(r" *\w*batch\(([1-9]\d*)")
 _FIX_DAMAGED = "use an older checkpoint; a state that was changed cannot be trusted to lose or repeat nothing"
 
 
@@ -71,6 +73,7 @@ _POSITION = {
     "again": [(_COUNT, _COUNT, _COUNT)],
     "folds": _FOLD_STATES,
     "behind?": (_COUNT, [_RUN]),
+    "read?": _RUN,
     "stream?": _STREAM,
 }
 _OLD_POSITION = {
@@ -301,8 +304,8 @@ class GlobalPosition(NamedTuple):
 
 
 _FIX = (
-    "resume with the weights and components that were saved; they can change where nothing but map, batch, take, skip, shard, enumerate, "
-    "zip and prefetch stands after mix(), so put shuffle() and repeat() before it"
+    "resume with the weights and components that were saved; they can change where no shuffle() without a buffer, repeat(), cache() or "
+    "operator by a known number stands after mix(), and not at the end of a pass, so put shuffle() and repeat() before it"
 )
 
 
@@ -328,6 +331,21 @@ def shard_of(root: Node) -> Shard | None:
     return next((node for node in shards_of(bottom) if node is bottom), None)
 
 
+def batched_as(root: Node, saved: Sequence[str]) -> Node:
+    """Return a plan with the batch size that a saved plan has in the line of its batch.
+
+    The plan itself where they are equal, and where more than maps, prefetches and one repeat stands above the batch.
+    """
+    path = above_shard(root)[0]
+    above = list(takewhile(lambda node: node.moves_as != "batch", path))
+    place = 1 + sum(not node.is_hint for node in above)
+    line = _BATCH_SIZE.match(saved[-place]) if place <= len(saved) else None
+    if line is None or len(above) == len(path) or sum(node.moves_as == "repeat" for node in above) > 1:
+        return root
+    batch: Any = path[len(above)]
+    return root if batch.batch_size == int(line[1]) else substituted(root, {batch: replace(batch, batch_size=int(line[1]))})
+
+
 def global_position(root: Node, position: int) -> GlobalPosition:
     """Return what root position `position` means for all shards together. `shard_of` of the whole plan must not be None."""
     node, place = root, Descent(position)
@@ -335,7 +353,8 @@ def global_position(root: Node, position: int) -> GlobalPosition:
         node, place = below
     shard = shard_of(node)
     assert shard is not None
-    element, total = shard.first + place.position * shard.num_shards - place.lead, length_of(shard.child)
+    first = 0 if place.ended else shard.first  # the next pass is a whole one
+    element, total = first + place.position * shard.num_shards - place.lead, length_of(shard.child)
     if total is None or total == INFINITE:
         return GlobalPosition(place.epoch, element)
     if not place.repeated or not total:
