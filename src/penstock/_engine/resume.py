@@ -346,13 +346,13 @@ def _elements_at(root: Node, place: dict[str, Any]) -> tuple[int | None, Node | 
 
 def _elements_read(root: Node, place: dict[str, Any]) -> int | None:
     """Return how many elements folds have taken of the node below them; None where ranks may differ, or other passes have them too."""
-    chain, bottom = chain_of(root), above_shard(root)[1]
+    chain, bottom, records = chain_of(root), above_shard(root)[1], place["folds"]
     above = chain[chain.index(counted_node(root)) + 1 :]
     if any(node.num_passes != 1 or (isinstance(node, Shard) and (node is not bottom or node.even is None)) for node in above):
         return None
-    held = any(skip or recall or drop for skip, _, _, recall, drop, *_ in place["folds"])
-    number, read = place.get("read", [-1, 0] if held else place["source"])
-    return read if number == place["source"][0] and not place["again"] and not any(mode for _, mode, *_ in place["folds"]) else None
+    holds, ended = any(any((one[0], *one[3:5])) for one in records), any(one[1] for one in records)
+    number, read = place.get("read", [-1, 0] if holds else place["source"])
+    return None if ended or number != place["source"][0] else read
 
 
 def _with_batches_of(root: Node, was: Node, record: dict[str, Any], epoch: int) -> dict[str, Any]:
@@ -366,8 +366,8 @@ def _with_batches_of(root: Node, was: Node, record: dict[str, Any], epoch: int) 
         return record
     if not is_indexable(root):
         return {**record, "position": {**place, "folds": _of_other_batches(was, place["folds"])}}
-    delivered = None if place["done"] or movable_shard(root) is not None else _before_batch(was, place)
-    if delivered is None:
+    delivered = _before_batch(was, place)
+    if delivered is None or movable_shard(root) is not None:
         raise StateMismatch(
             "a state of ordered=False names whole batches, and this plan has others",
             where="load_state_dict(may_differ=('batch',))",
@@ -389,7 +389,7 @@ def _before_batch(plan: Node, place: dict[str, Any]) -> tuple[int, int] | None:
     else:
         for node in reversed(above):
             here = (node.descend(here) or (node, here))[1]
-    if len(runs) != 1 or runs[0][0]:
+    if place["done"] or len(runs) != 1 or runs[0][0]:
         return None
     left = lowest.with_children([Skip(child=lowest.children[0], count=runs[0][1])])
     if here.position >= (length_of(left) or 0):
@@ -462,8 +462,9 @@ def _token(root: Node, place: dict[str, Any], epoch: int) -> Token:
     done = _done(place["done"], place["again"], source, length)
     if movable_shard(root) is not None:  # it was saved of a run in another order: other ranks may differ until the end of the epoch
         done = done._replace(at=Reached(CompletedRun(*source), 0))
-    read = tuple(place["read"]) if "read" in place else None
-    return Token(source, records, done, _note(program, source, place.get("stream")), read=read)
+    if "read" in place:
+        done = done._replace(until=tuple(place["read"]))
+    return Token(source, records, done, _note(program, source, place.get("stream")))
 
 
 def _most_passes_ended(program: Program, records: tuple[FoldState, ...]) -> float:
