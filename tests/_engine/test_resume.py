@@ -7,8 +7,9 @@ import pytest
 
 import penstock as ps
 from penstock._engine.chunk import FoldState, Token
+from penstock._engine.folding import PASS_END
 from penstock._engine.resume import PlanPart, restored, saved
-from penstock._plan.saved import sealed
+from penstock._plan.saved import histories, sealed
 from penstock.errors import StateDamaged, StateMismatch, StateUnavailable
 
 
@@ -106,8 +107,11 @@ def test_a_state_behind_a_filter_keeps_the_weights_of_its_mix() -> None:
     state = state_of(of(1), Token((0, 3), (FoldState(0, 0, ()),)))
     assert state["mix"] == [[[0, [1.0, 1.0]]]]
     assert restored(of(1)._root, state, [], strict=True)[1] == 3
+    (part, _), *_ = restored(of(2)._root, state, [], strict=True).parts
+    assert histories(part.root) == [[[0, [1.0, 1.0]], [3, [1.0, 2.0]]]]
+    ended = state_of(of(1), Token((0, 100), (FoldState(0, PASS_END, ()),)))
     with pytest.raises(StateMismatch, match=r"the weights of mix were \(1, 1\) and are now \(1, 2\)"):
-        restored(of(2)._root, state, [], strict=True)
+        restored(of(2)._root, ended, [], strict=True)
 
 
 # -- completion order -------------------------------------------------------------------------------------------------------------

@@ -139,11 +139,28 @@ def test_what_are_no_listeners_is_refused(values: Any) -> None:
     assert "callables that take one event" in error.fix
 
 
-@pytest.mark.parametrize("values", ["12", b"12", {1, 2}, {1: 2, 2: 3}, ["1", "2"], [True, True], [1, 2, "x"], [1, 10**400]])
+@pytest.mark.parametrize("values", ["12", b"12", {1, 2}, ["1", "2"], [True, True], [1, 2, "x"], [1, 10**400]])
 def test_weights_without_an_order_or_that_are_no_numbers_are_refused(values: Any) -> None:
-    assert check.weights_argument(None, 2, "mix") == (1.0, 1.0)
+    assert check.weights_argument(None, 2, "mix") == ((0, (1.0, 1.0)),)
     error = refused(lambda: check.weights_argument(values, 2, "mix"))
     assert error.what == f"weights={values!r} are not 2 positive finite numbers"
+    assert error.where == "mix()"
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({}, "weights={} are not weights from position 0 on"),
+        ({-1: [1, 1], 0: [1, 1]}, "weights={-1: [1, 1], 0: [1, 1]} are not weights from position 0 on"),
+        ({0: [1, 1], "9": [1, 1]}, "weights={0: [1, 1], '9': [1, 1]} are not weights from position 0 on"),
+        ({0: [1, 1], 5: [0, 0]}, "weights=[0, 0] are not 2 finite numbers >= 0, not all of them 0"),
+        ({0: [1, 0], 5: [1, 0]}, "dataset 1 has the weight 0 from position 0 on"),
+    ],
+)
+def test_what_is_no_schedule_of_weights_is_refused(values: Any, words: str) -> None:
+    assert check.weights_argument({5: [1, 2], np.int64(0): [1, 0]}, 2, "mix") == ((0, (1.0, 0.0)), (5, (1.0, 2.0)))
+    error = refused(lambda: check.weights_argument(values, 2, "mix"))
+    assert error.what == words
     assert error.where == "mix()"
 
 

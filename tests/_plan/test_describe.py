@@ -73,7 +73,7 @@ TEXTS = [
     (plan.Concatenate(children=(READ, READ)), "concatenate of 2"),
     (plan.Zip(children=(READ, READ, READ)), "zip of 3"),
     (plan.Mix(children=(READ, READ), history=((0, (2.0, 2.0)),), restart=False), "mix of 2"),
-    (plan.Mix(children=(READ, READ), history=((0, (1.0, 1.0)), (7, (1.0, 2.5))), restart=True), "mix of 2 by 1, 2.5, all_exhausted"),
+    (plan.Mix(children=(READ, READ), history=((0, (1, 1)), (7, (1, 2.5))), restart=True), "mix of 2 by 1, 1; 1, 2.5 from 7, all_exhausted"),
     (
         plan.Interleave(children=(READ, READ), name="open", cycle_length=2, block_length=4),
         "interleave(open, cycle_length=2, block_length=4) of 2",

@@ -90,7 +90,7 @@ def test_two_ranks_share_one_sequence_and_one_goes_on_from_their_state(tmp_path:
     ("how", "words"),
     [
         ("seeds", "rank 0 runs another pipeline than rank 1: 'shuffle(seed=7)' is 'shuffle(seed=8)' there"),
-        ("weights", "'mix with weights (1.0, 1.0)' is 'mix with weights (1.0, 2.0)' there"),
+        ("weights", "'mix with weights (1.0, 1.0) from 0' is 'mix with weights (1.0, 2.0) from 0' there"),
     ],
 )
 def test_ranks_with_other_plans_are_refused_on_all_ranks(tmp_path: Path, how: str, words: str) -> None:

@@ -528,8 +528,10 @@ def _mix(draw: Any, plan: Plan) -> Plan:
     if not _finite(plan):
         raise ps.errors.PlanError("endless", where="", fix="")
     weights, stop, number = draw(st.tuples(SHARES, SHARES, SHARES)), draw(STOPS), draw(st.integers(0, 12))
+    if draw(st.booleans()):
+        weights = {0: draw(st.sampled_from([(1, 0, 0), (0, 1, 2)])), draw(st.integers(1, 15)): weights}
     mixed = plan.dataset.mix(plan.dataset.skip(number), plan.dataset.take(number), weights=weights, stop=stop)
-    node = ref.mixed([plan.node, ref.Skip(plan.node, number), ref.Take(plan.node, number)], list(weights), stop)
+    node = ref.mixed([plan.node, ref.Skip(plan.node, number), ref.Take(plan.node, number)], weights, stop)
     return plan.then(mixed, node, f"mix(_.skip({number}), _.take({number}), {weights}, {stop})", removes=True)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from _order.references import bucketing, concatenating, drawing, first_fitting, group_shuffled, resampling
 from laws.joined import Unfit, padded
-from laws.turns import interleaved_turns, mix_turns
+from laws.turns import Weights, interleaved_turns, mix_turns
 
 import penstock as ps
 from penstock._order.arithmetic import shuffled, window_shuffled
@@ -585,7 +585,7 @@ class Members(Several):
         return self.kids[member].cell(where, below(epoch), inner)
 
 
-def mixed(kids: list[Node], weights: list[float], stop: str) -> Members:
+def mixed(kids: list[Node], weights: Weights, stop: str) -> Members:
     return Members(kids, [(turn.child, turn.epoch, turn.place) for turn in mix_turns(weights, [kid.size() for kid in kids], stop)])
 
 

@@ -99,6 +99,33 @@ def test_packed_rows_have_each_token_once_and_little_padding(measured: ps.Datase
     assert len(rows) < len(list(measured.pack_sequences(ROW)))
 
 
+def test_weights_of_a_mix_are_shares_of_a_number_over_whole_passes(measured: ps.Dataset) -> None:
+    short, long = (measured.sort_window("length", COUNT).skip(start).take(200) for start in (0, 700))
+    parts = [short.shuffle(seed=1).map(dict).repeat(), long.repeat()]
+    tokens = [sum(sorted(LENGTHS)[start : start + 200]) for start in (0, 700)]
+    weights = {0: [tokens[0], tokens[1]], 400: [3 * tokens[0], tokens[1]]}  # one pass of each, then three for one
+    ds = parts[0].mix(parts[1], weights=weights, by="length").take(400 + 800)
+    sizes = [length(element) for element in ds]
+    assert sum(sizes[:400]) == sum(tokens)
+    assert sum(sizes[400:]) == 3 * tokens[0] + tokens[1]
+    assert "mix of 2 by 0.5, 0.5; 0.75, 0.25 from 400" in str(ds)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda ds: documents(), "no number 'length' is known of the elements of from_source"),
+        (lambda ds: ds.take(0), "the sum of 'length' of dataset 1 is 0"),
+        (lambda ds: ds.shuffle(seed=1).take(9), "gives another order"),
+    ],
+)
+def test_a_mix_by_a_number_that_is_not_known_is_refused(
+    measured: ps.Dataset, change: Callable[[ps.Dataset], ps.Dataset], words: str
+) -> None:
+    with pytest.raises(PlanError, match=words):
+        measured.mix(change(measured), by="length")
+
+
 def test_a_window_is_sorted_by_numbers(measured: ps.Dataset) -> None:
     found = [length(element) for element in measured.sort_window("length", 100)]
     assert found == [one for begin in range(0, COUNT, 100) for one in sorted(LENGTHS[begin : begin + 100])]

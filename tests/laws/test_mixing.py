@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from fractions import Fraction
+from functools import cache
 from itertools import islice
 from typing import Any
 
@@ -44,6 +45,7 @@ def run(ds: ps.Dataset, state: Any, count: int | None, **chosen: Any) -> tuple[l
         return found, feed.state_dict()
 
 
+@cache
 def passes(number: int, count: int) -> list[Any]:
     """List `count` shuffled passes of a child, one after the other."""
     return [plain(item) for item in child(number).repeat(count)]
@@ -128,6 +130,48 @@ def test_weights_that_change_at_a_resume_hold_for_what_follows(
     assert run(of(weights), state, None, executor="inline")[0] == []
 
 
+SCHEDULES = st.builds(lambda first, at, then: {0: first, at: then}, st.sampled_from([(1, 0, 0), (1, 5, 1)]), st.integers(1, 40), WEIGHTS)
+
+
+@given(SCHEDULES, SCHEDULES, st.integers(0, 50), st.data())
+def test_a_schedule_goes_on_at_a_resume_and_another_one_holds_from_there(first: Any, other: Any, count: int, data: st.DataObject) -> None:
+    def of(weights: Any) -> ps.Dataset:
+        return mixed(weights, change=ps.Dataset.repeat).take(60)
+
+    def at(schedule: Any) -> Any:
+        return schedule[max(start for start in schedule if start <= count)]
+
+    head, state = run(of(first), None, count, **data.draw(st.sampled_from(OPTIONS)))
+    tail, again = run(of(other), state, data.draw(st.integers(0, 9)), **data.draw(st.sampled_from(OPTIONS)))
+    tail += run(of(other), again, None, executor="inline")[0]
+    goes_on = _shares(at(first)) == _shares(at(other))
+    expected = {start: weights for start, weights in first.items() if start < count + goes_on} | ({} if goes_on else {count: at(other)})
+    expected |= {start: weights for start, weights in other.items() if start > count}
+    for place in range(61):
+        assert [len(of_child(number, (head + tail)[:place])) for number in range(3)] == mix_counts(expected, place)
+    for number in range(3):
+        own = of_child(number, head + tail)
+        assert own == passes(number, 60)[: len(own)]
+    assert run(of(first), state, None, executor="inline")[0] == [plain(item) for item in of(first)][count:]
+
+
+def test_behind_a_shuffle_a_schedule_stays_as_it_is() -> None:
+    def of(weights: Any) -> ps.Dataset:
+        return mixed(weights).shuffle(seed=1)
+
+    head, state = run(of({0: [1, 1, 1], 9: [1, 2, 1]}), None, 5)
+    assert head + run(of({0: [2, 2, 2], 9: [1, 2, 1]}), state, None)[0] == [plain(item) for item in of({0: [1, 1, 1], 9: [1, 2, 1]})]
+    with pytest.raises(ps.errors.StateMismatch, match=r"were \(1, 1, 1; 1, 2, 1 from 9\) and are now"):
+        run(of([1, 2, 1]), state, None)
+
+
+def test_a_dataset_without_a_last_weight_is_not_waited_for() -> None:
+    with pytest.raises(ps.errors.PlanError, match="dataset 1 has the weight 0 at the end"):
+        mixed({0: [1, 1, 1], 5: [1, 0, 1]}, "all_exhausted")
+    weights = {0: [1, 1, 1], 5: [1, 0, 1]}
+    assert len(mixed(weights)) == len(mix_turns(weights, SIZES, "first_exhausted"))
+
+
 def _shares(weights: Any) -> list[Fraction]:
     total = sum(map(Fraction, weights))
     return [Fraction(weight) / total for weight in weights]
@@ -172,6 +216,40 @@ def test_the_place_of_the_mix_follows_from_the_position_above(above: Callable[[p
     for number in range(3):
         own, stream = of_child(number, [*head, *between, *tail]), passes(number, 9)
         assert any(own == stream[first : first + len(own)] for first in range(4))
+
+
+def full(value: int) -> Any:
+    return np.full(1 + value % 4, value)
+
+
+ABOVE: dict[str, Callable[[ps.Dataset], ps.Dataset]] = {
+    "filter": lambda ds: ds.filter(bool).shard_by_rank(rank=0, num_ranks=1).batch(3),
+    "flat map": lambda ds: ds.flat_map(full),
+    "buffer": lambda ds: ds.flat_map(full).shuffle(6, seed=1),
+    "bucket": lambda ds: ds.map(full).bucket_by_length(len, [2, 4], [2, 5, 3], padding_values=0),
+    "pack": lambda ds: ds.map(full).pack_sequences(9, num_bins=3).map(lambda row: row["tokens"]).batch(2),
+    "ragged": lambda ds: ds.map(full).ragged_batch(3).map(lambda batch: batch["values"]),
+}
+
+
+@pytest.mark.parametrize("name", ABOVE)
+@given(st.lists(st.tuples(st.integers(0, 6), WEIGHTS), min_size=1, max_size=4), st.data())
+def test_weights_change_below_operators_that_hold_elements(name: str, changes: list[tuple[int, Any]], data: st.DataObject) -> None:
+    got, state = list[int](), None
+    for count, weights in [*changes, (None, (2, 1, 1))]:
+        try:
+            items, state = run(ABOVE[name](mixed(weights, "all_exhausted")), state, count, **data.draw(st.sampled_from(OPTIONS)))
+        except ps.errors.StateMismatch:  # only where the end was seen
+            position = state["position"] if state else {}
+            assert position.get("read", [0])[0] == 1 or any(mode for _, mode, *_ in position["folds"])
+            return
+        got += [int(value) for item in items for value in np.ravel(item) if value]
+        if state["epoch"][0]:
+            break
+    for number in range(3):
+        own = [value for value in passes(number, 60) if value for _ in range(1 if name == "filter" else 1 + value % 4)]
+        found = sorted(of_child(number, got))
+        assert found == sorted(own[: len(found)])
 
 
 def test_ranks_change_weights_together() -> None:
@@ -316,7 +394,7 @@ def test_a_component_that_was_removed_is_named(left: list[int], words: str) -> N
     assert "the mix had 3 components and has 2 now; they can only be added, behind the others" in refused.value.what
 
 
-@pytest.mark.parametrize("above", [lambda ds: ds.shuffle(seed=1), lambda ds: ds.repeat(2), lambda ds: ds.filter(bool)])
+@pytest.mark.parametrize("above", [lambda ds: ds.shuffle(seed=1), lambda ds: ds.repeat(2), lambda ds: ds.filter(bool).repeat(2)])
 def test_a_component_is_not_added_below_what_hides_the_place(above: Callable[[ps.Dataset], ps.Dataset]) -> None:
     _, state = run(above(rows(0).mix(rows(1000))), None, 5)
     with pytest.raises(ps.errors.StateMismatch) as refused:

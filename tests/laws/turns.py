@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -19,17 +19,27 @@ class Turn(NamedTuple):
         return epoch * self.passes + self.number
 
 
-def mix_counts(weights: Sequence[float], position: int) -> list[int]:
-    """Halve the children again and again; of the elements that come to two halves, the left one gets its share, rounded."""
-    if len(weights) == 1:
-        return [position]
+Weights = Sequence[float] | Mapping[int, Sequence[float]]
+
+
+def mix_counts(weights: Weights, position: int) -> list[int]:
+    """Halve the children again and again; of the elements that come to two halves, the left one gets its share, rounded.
+
+    Each list of a schedule counts from its own position.
+    """
+    if isinstance(weights, Mapping):
+        ends = [*sorted(weights)[1:], position]
+        parts = [mix_counts(weights[start], max(0, min(end, position) - start)) for start, end in zip(sorted(weights), ends, strict=True)]
+        return [sum(counts) for counts in zip(*parts, strict=True)]
+    if len(weights) == 1 or not position:
+        return [position] * len(weights)
     half = (len(weights) + 1) // 2
     share = Fraction(sum(map(Fraction, weights[:half]))) / sum(map(Fraction, weights))
     left = (position * round(share * 2**63) + 2**62) // 2**63
     return mix_counts(weights[:half], left) + mix_counts(weights[half:], position - left)
 
 
-def mix_turns(weights: Sequence[float], lengths: Sequence[int], stop: str) -> list[Turn]:
+def mix_turns(weights: Weights, lengths: Sequence[int], stop: str) -> list[Turn]:
     """Ask the children one element after the other, until the mix ends."""
     given = [0] * len(lengths)
     order: list[tuple[int, int]] = []

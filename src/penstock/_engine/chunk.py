@@ -190,18 +190,19 @@ class Completed(NamedTuple):
         runs: positions (begin, end) of the pass beyond it that were delivered, ascending.
         again: (pass, begin, end) of what a resume takes first, in this order: what folds had taken behind the place.
         at: the place in the order of the run.
-        until: the place up to which folds had taken something.
+        until: the place up to which folds had taken something: in the order of the run, or (pass, position) where that is the order of
+            positions, which is in the next pass once folds knew the end.
     """
 
     runs: tuple[Run, ...] = ()
     again: tuple[Key, ...] = ()
     at: Reached | None = None
-    until: Reached | None = None
+    until: Reached | tuple[int, int] | None = None
 
     @property
     def taken(self) -> tuple[Key, ...]:
         """What a resume at this place takes first."""
-        return self.at.up_to(self.until) if self.at is not None and self.until is not None else self.again
+        return self.at.up_to(self.until) if self.at is not None and isinstance(self.until, Reached) else self.again
 
 
 IN_ORDER = Completed()
@@ -231,10 +232,18 @@ class Token(NamedTuple):
     loss_counts: LossCounts = ()
     """What was skipped and replaced before."""
 
+    @property
+    def read(self) -> tuple[int, int] | None:
+        """Up to where folds had taken something, where that is behind `source`, in the order of positions."""
+        until = self.done.until
+        return None if until is None or isinstance(until, Reached) or until == self.source else until
+
     def read_up_to(self, last: Token) -> Token:
         """Return this place for a fold that has taken all up to `last`."""
-        until = last.done.until or last.done.at
-        return self if until is None else self._replace(done=self.done._replace(until=until))
+        until = last.done.until or last.done.at or last.source
+        if self.done.at is not None and not isinstance(until, Reached):
+            return self
+        return self._replace(done=self.done._replace(until=until))
 
 
 class Counted(NamedTuple):

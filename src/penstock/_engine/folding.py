@@ -379,6 +379,7 @@ class FoldRunner:
         goes_on = mode == PASS_END
         if mode in (OPEN, FOLD_END):
             outs, goes_on = self._chain.end()
+            self._read_up_to = self._read_up_to.read_up_to(Token((self._read_up_to.source[0] + 1, 0)))
             self._emit(outs, emitted, self._before, 0, PASS_END if goes_on else DROP_END)
         self._dropping &= not goes_on
         self._before, self._skip = self._pass_start(chunk), 0

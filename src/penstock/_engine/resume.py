@@ -17,7 +17,7 @@ from penstock._engine.program import Program
 from penstock._engine.scheduler import NOTHING_READY, Ready
 from penstock._order.arithmetic import INFINITE, shard_resume
 from penstock._order.chain import HoldingFold
-from penstock._order.folds import Fold, RepeatFold
+from penstock._order.folds import BatchFold, Fold, RepeatFold
 from penstock._order.runs import Runs
 from penstock._plan.base import Descent, Node, chain_of, counted_node, sources
 from penstock._plan.facts import ROOM, components, highest_number, is_indexable, length_of, lines, passes_of
@@ -27,6 +27,7 @@ from penstock._plan.saved import (
     LARGEST,
     GlobalPosition,
     above_shard,
+    batched_as,
     checked,
     compare,
     global_position,
@@ -200,6 +201,8 @@ def saved(
             "again": [list(run) for run in token.done.taken],
             "folds": [listed(one) for one in token.fold_runners],
         }
+        if token.read is not None:
+            record["position"]["read"] = list(token.read)
         if part.behind is not None:
             record["position"]["behind"] = [part.behind[0], [list(run) for run in part.behind[1]]]
         if note is not None:
@@ -240,8 +243,8 @@ def _note_of(root: Node, token: Token) -> StreamState | None:
     return None if note is None or note.missing is not None else note
 
 
-def restored(root: Node, state: Any, dataset: list[dict[str, Any]], *, strict: bool) -> Restored:
-    """Return where a saved state goes on.
+def restored(root: Node, state: Any, dataset: list[dict[str, Any]], *, strict: bool, other_batch: bool = False) -> Restored:
+    """Return where a saved state goes on; with `other_batch`, it may be one of another batch size.
 
     Raises:
         StateDamaged: when the state is cut, changed or out of bounds.
@@ -249,22 +252,17 @@ def restored(root: Node, state: Any, dataset: list[dict[str, Any]], *, strict: b
     """
     record = checked(state)
     epoch, in_epoch = record.get("epoch", (0, record["step"]))
+    was = batched_as(root, record["plan"]) if other_batch else root
     if strict:
-        before, changes = plan_before(root, record.get("mix"))
-        fingerprints = dict(zip(map(id, sources(root)), dataset, strict=False))
-        kept = [fingerprints[id(node)] for node in sources(before) if id(node) in fingerprints]
-        compare(record, lines(before, saved=True), kept, components(before), changes)
-    record = _converted(root, record, epoch)
+        _compare(was, record, dataset)
+    record = _with_batches_of(root, was, _converted(was, record, epoch), epoch)
+    moved = record["global"] is not None or was is not root  # other shards or batches make other steps
     shards = [[node.num_shards, node.index] for node in shards_of(root)]
     root = _with_weights(root, record, epoch, strict=strict)
     loss_counts = loss_counts_of(record.get("lost", []))
     if record["global"] is not None and movable_shard(root) is not None:
         place = global_place(root, record["global"])
-        parts = parts_at(root, place)
-        left = sum(length_of(part.part.root) or 0 for part in parts) - parts[0].token.source[1]
-        if left != INFINITE:  # the step was that of another number of shards
-            in_epoch = int(length_of(root) or 0) - int(left)
-        parts = [_in_epoch(root, part, epoch) for part in parts]
+        parts = [_in_epoch(root, part, epoch) for part in parts_at(root, place)]
     else:
         if strict and _kept_shards(root, record["shard"]) != _kept_shards(root, shards):
             raise StateMismatch(
@@ -280,8 +278,19 @@ def restored(root: Node, state: Any, dataset: list[dict[str, Any]], *, strict: b
                 fix="resume with the pipeline that was saved",
             )
         parts = _parts(root, record["position"], epoch)
+    if moved and length_of(root) not in (None, INFINITE):
+        left = sum(int(length_of(part.part.root) or 0) - part.token.source[1] for part in parts)
+        in_epoch = int(length_of(root) or 0) - left if is_indexable(root) else 0
     parts[0] = parts[0]._replace(token=parts[0].token._replace(loss_counts=loss_counts))
     return Restored(parts, record["step"], epoch, record["step"] - in_epoch)
+
+
+def _compare(root: Node, record: dict[str, Any], dataset: list[dict[str, Any]]) -> None:
+    """Compare a state with the plan, without the components that were added to a mix, and with its data."""
+    before, changes = plan_before(root, record.get("mix"))
+    fingerprints = dict(zip(map(id, sources(root)), dataset, strict=False))
+    kept = [fingerprints[id(node)] for node in sources(before) if id(node) in fingerprints]
+    compare(record, lines(before, saved=True), kept, components(before), changes)
 
 
 def _in_epoch(root: Node, part: ResumeStep, epoch: int) -> ResumeStep:
@@ -302,9 +311,89 @@ def _with_weights(root: Node, record: dict[str, Any], epoch: int, *, strict: boo
     if shard is not None and everywhere is not None:
         number = everywhere["element"] if everywhere["epoch"] == 0 and not repeated(root) else None
         below = shard.child
-    elif is_indexable(root) and place is not None and place["source"][0] == epoch and "behind" not in place and not place["done"]:
-        number = place["source"][1]
+    elif place is not None and place["source"][0] == epoch and not place["done"]:
+        number, below = _elements_at(root, place)
     return reweighted(root, record.get("mix"), number, below, strict=strict)
+
+
+def _elements_at(root: Node, place: dict[str, Any]) -> tuple[int | None, Node | None]:
+    """Return how many elements of a node a position has delivered, None for not known, and the node, None for the root."""
+    if not is_indexable(root):
+        return _elements_read(root, place), counted_node(root)
+    if "behind" not in place:
+        return place["source"][1], None
+    delivered = _before_batch(root, place)
+    known = delivered is not None and not delivered[0] and not repeated(root)
+    return (delivered[1] if delivered and known else None), _batch_and_above(root)[0].children[0]
+
+
+def _elements_read(root: Node, place: dict[str, Any]) -> int | None:
+    """Return how many elements folds have taken of the node below them; None where ranks may differ, or other passes have them too."""
+    chain, bottom, records = chain_of(root), above_shard(root)[1], place["folds"]
+    above = chain[chain.index(counted_node(root)) + 1 :]
+    if any(node.num_passes != 1 or (isinstance(node, Shard) and (node is not bottom or node.even is None)) for node in above):
+        return None
+    holds, ended = any(any((one[0], *one[3:5])) for one in records), any(one[1] for one in records)
+    number, read = place.get("read", [-1, 0] if holds else place["source"])
+    return None if ended or number != place["source"][0] else read
+
+
+def _with_batches_of(root: Node, was: Node, record: dict[str, Any], epoch: int) -> dict[str, Any]:
+    """Return a state of the plan `was` as one of `root`, which differs in the batch size alone.
+
+    Raises:
+        StateMismatch: it was saved in completion order.
+    """
+    place = record["position"]
+    if was is root or place is None:  # otherwise it counts elements
+        return record
+    if not is_indexable(root):
+        return {**record, "position": {**place, "folds": _of_other_batches(was, place["folds"])}}
+    delivered = _before_batch(was, place)
+    if delivered is None or movable_shard(root) is not None:
+        raise StateMismatch(
+            "a state of ordered=False names whole batches, and this plan has others",
+            where="load_state_dict(may_differ=('batch',))",
+            fix="resume with the batch size that was saved, up to the end of the epoch",
+        )
+    (batch, above), (number, count) = _batch_and_above(root), delivered
+    most = next((node.num_passes for node in above if node.moves_as == "repeat"), 1)
+    if most is not None and number >= most:
+        return {**record, "position": _plain(epoch, int(length_of(root) or 0))}
+    return {**record, "position": _in_pass(batch, epoch, number, [[0, count]] if count else [])}
+
+
+def _before_batch(plan: Node, place: dict[str, Any]) -> tuple[int, int] | None:
+    """Return the pass that a position falls in, and how many of its elements were delivered: the first ones; None for others than these."""
+    lowest, above = _batch_and_above(plan)
+    here, runs = Descent(place["source"][1]), [[0, 0]]
+    if "behind" in place:
+        here, runs = here._replace(epoch=place["behind"][0]), place["behind"][1]
+    else:
+        for node in reversed(above):
+            here = (node.descend(here) or (node, here))[1]
+    if place["done"] or len(runs) != 1 or runs[0][0]:
+        return None
+    left = lowest.with_children([Skip(child=lowest.children[0], count=runs[0][1])])
+    if here.position >= (length_of(left) or 0):
+        return here.epoch + 1, 0
+    return here.epoch, runs[0][1] + here.position * (lowest.batch_size_each() or 1)
+
+
+def _of_other_batches(was: Node, records: list[list[Any]]) -> list[list[Any]]:
+    """Have the batch behind a fold that holds elements leave out as many as stood in the batches since the checkpoint."""
+    chains = [segment.folds for segment in lower(was).segments if not segment.transparent]
+    *_, (number, place, size) = [
+        (number, place, fold.batch_size)
+        for number, chain in enumerate(chains)
+        for place, fold in enumerate(chain)
+        if isinstance(fold, BatchFold)
+    ]
+    if number >= len(records) or not records[number][4]:
+        return records
+    skip, mode, states, recall, drop, *more = records[number]
+    states = [*states[:place], (states[place] or 0) + drop * size, *states[place + 1 :]]
+    return [*records[:number], [skip, mode, states, recall, 0, *more], *records[number + 1 :]]
 
 
 def _kept_shards(root: Node, shards: list[Any]) -> list[Any]:
@@ -356,6 +445,8 @@ def _token(root: Node, place: dict[str, Any], epoch: int) -> Token:
     done = _done(place["done"], place["again"], source, length)
     if movable_shard(root) is not None:  # it was saved of a run in another order: other ranks may differ until the end of the epoch
         done = done._replace(at=Reached(CompletedRun(*source), 0))
+    if "read" in place:
+        done = done._replace(until=tuple(place["read"]))
     return Token(source, records, done, _note(program, source, place.get("stream")))
 
 
@@ -409,7 +500,7 @@ def _record(saved_record: list[Any], folds: tuple[Fold, ...], most_how: int) -> 
     for value, fold in zip(states, folds, strict=True):
         if hasattr(fold, "held"):
             _check_held(value, cast(HoldingFold, fold), recall)
-        else:
+        elif not isinstance(fold, BatchFold) or type(value) is not int:
             _check_like(value, fold.initial())
         if isinstance(fold, RepeatFold) and fold.count is not None:
             count(value, "pass of a repeat", fold.count - 1)

@@ -136,7 +136,7 @@ class Scheduler:
             segment.keeps_going = program.may_cut
             segment.leases = segment is self.segments[-1]
         self._completion: CompletionOrder | None = None
-        if self.segments[0].unordered or start.done != IN_ORDER:
+        if self.segments[0].unordered or start.done._replace(until=None) != IN_ORDER:
             self._completion = CompletionOrder(start)
             start = self._completion.start
         self.lost: deque[LostElement] = deque()

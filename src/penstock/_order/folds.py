@@ -217,7 +217,8 @@ class EnumerateFold:
 class BatchFold:
     """Lists of `batch_size` items. State: the items of the unfinished batch, which is empty whenever something comes out.
 
-    So a saved state is always []; a resume never needs the elements of an unfinished batch.
+    So a saved state is [], and a resume never needs the elements of an unfinished batch. Behind a change of the batch size the state may
+    be a number of items to leave out first: they stood in batches of the other size.
     """
 
     batch_size: int
@@ -226,17 +227,19 @@ class BatchFold:
     def initial(self) -> list[Item]:
         return []
 
-    def push(self, state: list[Item], item: Item) -> tuple[list[Item], Sequence[Item]]:
+    def push(self, state: list[Item] | int, item: Item) -> tuple[list[Item] | int, Sequence[Item]]:
+        if isinstance(state, int):
+            return state - 1 or [], ()
         state.append(item)
         return ([], (state,)) if len(state) == self.batch_size else (state, ())
 
-    def end(self, state: list[Item]) -> tuple[list[Item], Sequence[Item], bool]:
-        return [], ((state,) if state and not self.drop_remainder else ()), True
+    def end(self, state: list[Item] | int) -> tuple[list[Item], Sequence[Item], bool]:
+        return [], ((state,) if isinstance(state, list) and state and not self.drop_remainder else ()), True
 
-    def closed(self, state: list[Item]) -> bool:
+    def closed(self, state: list[Item] | int) -> bool:
         return False
 
-    def restart(self, state: list[Item]) -> list[Item]:
+    def restart(self, state: list[Item] | int) -> list[Item]:
         return []
 
 

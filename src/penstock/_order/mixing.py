@@ -24,12 +24,16 @@ __all__ = [
     "History",
     "InterleaveFold",
     "MixFold",
+    "from_position",
+    "in_words",
     "interleaved",
     "interleaving",
+    "joined",
     "lasting",
     "mixed_parts",
     "mixed_turns",
     "mixing",
+    "same_shares",
     "tree_of",
 ]
 
@@ -37,7 +41,10 @@ __all__ = [
 Ints = NDArray[np.int64]
 Part = tuple[int, Ints, Ints, Ints]
 History = tuple[tuple[int, tuple[float, ...]], ...]
-"""(first position, weights from there on), beginning with position 0. Children that came later have no weights in the earlier entries."""
+"""(first position, weights from there on), beginning with position 0. Children that came later have no weights in the earlier entries.
+
+A weight may be 0 in some entries.
+"""
 
 _ONE, _HALF = 2**63, 2**62
 
@@ -87,7 +94,10 @@ class Tree:
 
 @lru_cache(maxsize=64)
 def tree_of(weights: tuple[float, ...]) -> Tree:
-    """Return the tree of positive finite weights; exact for any of them but for the rounding of each p."""
+    """Return the tree of finite weights, not all of them 0; exact for any of them but for the rounding of each p.
+
+    The rounding keeps a child of weight 0 from giving anything before 2**62.
+    """
     exact = [Fraction(weight) for weight in weights]
     nodes: list[tuple[int, int, int]] = []
     paths: list[tuple[tuple[int, bool], ...]] = []
@@ -98,7 +108,8 @@ def tree_of(weights: tuple[float, ...]) -> Tree:
             return ~first
         middle = (first + stop + 1) // 2
         left = sum(exact[first:middle], Fraction(0))
-        p = round(_ONE * left / (left + sum(exact[middle:stop], Fraction(0))))
+        both = left + sum(exact[middle:stop], Fraction(0))
+        p = round(_ONE * left / both) if both else _HALF
         p = min(max(p, 1), _ONE - 1)
         number = len(nodes)
         nodes.append((p, 0, 0))
@@ -162,13 +173,13 @@ def mixing(history: History, lengths: Sequence[Length], *, restart: bool) -> Mix
         gained = trees[number - 1].counts(starts[number] - starts[number - 1])
         bases.append(tuple(_added(bases[-1], gained)))
     length: int | float = 0
-    for number, (tree, base) in enumerate(zip(trees, bases, strict=True)):
-        length = starts[number] + lasting(tree, base, lengths, restart=restart)
+    for number, (_, weights) in enumerate(history):
+        length = starts[number] + lasting(weights, bases[number], lengths, restart=restart)
         if number + 1 == len(starts) or length < starts[number + 1]:
             break
     once = (1,) * len(lengths)
     out = MixFold(starts=starts, trees=trees, bases=tuple(bases), lengths=tuple(lengths), restart=restart, length=length, passes=once)
-    if not restart:
+    if not restart or length == INFINITE:  # endless only by the last weights of a state, before those of the plan hold
         return out
     passes = (max(1, -(-count // int(own or 1))) for count, own in zip(out.counts(int(length)), lengths, strict=True))
     return replace(out, passes=tuple(passes))
@@ -179,13 +190,47 @@ def _added(base: Sequence[int], gained: Sequence[int]) -> list[int]:
     return [count + more for count, more in zip_longest(base, gained, fillvalue=0)]
 
 
-def lasting(tree: Tree, base: Sequence[int], lengths: Sequence[Length], *, restart: bool) -> int | float:
-    """Return how many elements come under `tree` until the end, when the children have given `base` elements before."""
-    own = list(enumerate(lengths))[: tree.num_children]
-    left = [(child, int(length) - base[child]) for child, length in own if length is not None and length != INFINITE]
+def lasting(weights: tuple[float, ...], base: Sequence[int], lengths: Sequence[Length], *, restart: bool) -> int | float:
+    """Return how many elements come under `weights` until the end, when the children have given `base` elements before."""
+    own = zip(range(len(weights)), lengths, base, strict=False)
+    left = [(child, int(length) - given) for child, length, given in own if length is not None and length != INFINITE]
+
+    def reach(child: int, count: int) -> int | float:
+        return tree_of(weights).reach(child, count) if weights[child] else INFINITE
+
     if restart:
-        return max((tree.reach(child, count - 1) + 1 for child, count in left if count > 0), default=0)
-    return min((tree.reach(child, count) for child, count in left), default=INFINITE)
+        return max((reach(child, count - 1) + 1 for child, count in left if count > 0), default=0)
+    return min((reach(child, count) for child, count in left), default=INFINITE)
+
+
+# -- histories ----------------------------------------------------------------------------------------------------------------------
+
+
+def from_position(history: History, position: int) -> History:
+    """Return the weights from `position` on."""
+    now = [weights for start, weights in history if start <= position]
+    return ((position, now[-1]), *(entry for entry in history if entry[0] > position))
+
+
+def joined(before: History, position: int, after: History) -> History:
+    """Return the weights of `before` up to `position`, then those of `after`; where their shares are equal there, the stretch goes on."""
+    rest = from_position(after, position)
+    goes_on = same_shares(from_position(before, position)[:1], rest[:1])
+    return (*(entry for entry in before if entry[0] < position + goes_on), *rest[goes_on:])
+
+
+def same_shares(one: History, other: History) -> bool:
+    """Tell whether two histories have the same shares in each stretch, wherever the first one begins."""
+    shares = [[(number and start, tree_of(weights)) for number, (start, weights) in enumerate(history)] for history in (one, other)]
+    return shares[0] == shares[1]
+
+
+def in_words(history: History) -> str:
+    """Show weights, later ones with the position they hold from."""
+    return "; ".join(f"{', '.join(f'{one:g}' for one in weights)}{f' from {start}' if start else ''}" for start, weights in history)
+
+
+# -- which child gives an element ---------------------------------------------------------------------------------------------------
 
 
 def mixed_parts(mixing: MixFold, epochs: Ints, positions: Ints) -> list[Part]:

@@ -10,6 +10,7 @@ from typing import Any, get_args
 from penstock._contracts.arguments import flag, listed, path_name, real_number, whole_number
 from penstock._contracts.transform import NoticingTransform, Transform
 from penstock._order.folds import Even, uneven
+from penstock._order.mixing import History
 from penstock._plan.base import Node, function_name, is_async, is_async_generator, length_of, never_ends, substituted, walk, wants_rng
 from penstock._plan.facts import INFINITE, ROOM, highest_number, is_indexable, known_spec
 from penstock._plan.known import Measure
@@ -56,15 +57,33 @@ _BY_NUMBER = frozenset(("filter", "pack_sequences", "bucket_by_length", "batch_b
 """The stream operators that also go by a number that `measure` has found."""
 
 
-def weights_argument(value: Any, count: int, operator: str) -> tuple[float, ...]:
-    """Return `count` positive finite weights; equal ones for None."""
+def weights_argument(value: Any, count: int, operator: str) -> History:
+    """Return `count` finite weights from each position on: equal ones for None, or those of a schedule."""
     if value is None:
-        return (1.0,) * count
-    items = listed(value) or []
-    weights = tuple(weight for weight in map(real_number, items) if weight is not None and 0 < weight < INFINITE)
-    if len(weights) != count or len(items) != count:
+        return ((0, (1.0,) * count),)
+    if not isinstance(value, Mapping):
+        return ((0, _weights(value, count, operator, zero=False)),)
+    starts = [start for start in map(whole_number, value) if start is not None]
+    if len(starts) < len(value) or min(starts, default=1) != 0:
         raise PlanError(
-            f"weights={value!r} are not {count} positive finite numbers",
+            f"weights={value!r} are not weights from position 0 on",
+            where=f"{operator}()",
+            fix="give {0: weights, position: weights from there on}; positions count the elements of the mix",
+        )
+    given = zip(starts, value.values(), strict=True)
+    history = tuple(sorted((start, _weights(weights, count, operator, zero=True)) for start, weights in given))
+    for number in range(count):
+        if not any(weights[number] for _, weights in history):
+            raise PlanError(f"dataset {number} has the weight 0 from position 0 on", where=f"{operator}()", fix="leave it out")
+    return history
+
+
+def _weights(value: Any, count: int, operator: str, *, zero: bool) -> tuple[float, ...]:
+    items = listed(value) or []
+    weights = tuple(weight for weight in map(real_number, items) if weight is not None and 0 <= weight < INFINITE and (weight or zero))
+    if len(weights) != count or len(items) != count or not any(weights):
+        raise PlanError(
+            f"weights={value!r} are not {count} {'finite numbers >= 0, not all of them 0' if zero else 'positive finite numbers'}",
             where=f"{operator}()",
             fix="give one weight per dataset, this one first; leave out a dataset that should give nothing",
         )

@@ -18,7 +18,7 @@ from penstock._contracts.storage import RecordStore
 from penstock._contracts.transform import Transform
 from penstock._order.arithmetic import INFINITE, Length, batch_length, last_row, rank_length, repeat_length, shard_length, window_length
 from penstock._order.folds import Even, marked
-from penstock._order.mixing import History, MixFold, mixing
+from penstock._order.mixing import History, MixFold, in_words, mixing
 from penstock._plan.base import (
     BranchingNode,
     Descent,
@@ -567,7 +567,7 @@ class Zip(BranchingNode):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Mix(BranchingNode):
-    """Elements of all children in proportion to the last weights of `history`; earlier ones hold for what was delivered (after a resume).
+    """Elements of all children in proportion to the weights of `history`: a schedule, or those before a resume and since.
 
     With `restart` a child that has ended starts over, until each was seen whole; without, the first child that has ended ends it.
     """
@@ -582,8 +582,8 @@ class Mix(BranchingNode):
         return self if same else replace(self, children=children, history=history)
 
     def line(self, *, saved: bool = False) -> str:
-        weights = self.history[-1][1]
-        shares = "" if saved or len(set(weights)) == 1 else f" by {', '.join(f'{weight:g}' for weight in weights)}"
+        alike = len(self.history) == len(set(self.history[0][1])) == 1
+        shares = "" if saved or alike else f" by {in_words(self.history)}"
         return f"mix of {len(self.children)}{shares}{', all_exhausted' if self.restart else ''}"
 
     def component(self, number: int) -> str:
@@ -649,6 +649,9 @@ class BatchNode(GroupNode):
     def batch_size_each(self) -> int | None:
         return self.batch_size
 
+    def given_below(self, position: int) -> Sequence[int | None]:
+        return [position * self.batch_size]
+
     def descend(self, place: Descent) -> tuple[Node, Descent] | None:
         return self.child, place._replace(position=place.position * self.batch_size)
 
@@ -678,9 +681,6 @@ class Batch(BatchNode):
             raise OnlyByComputing
         return self.stacked_spec(of, self.batch_size, 1)
 
-    def given_below(self, position: int) -> Sequence[int | None]:
-        return [position * self.batch_size]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PaddedBatch(BatchNode):
@@ -698,9 +698,6 @@ class PaddedBatch(BatchNode):
         if self.padded_shapes is not None:
             raise OnlyByComputing
         return self.stacked_spec(of, self.batch_size, 1)
-
-    def given_below(self, position: int) -> Sequence[int | None]:
-        return [position * self.batch_size]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import zip_longest
+from itertools import takewhile, zip_longest
 from reprlib import Repr
 from typing import Any, NamedTuple
 
 from penstock._contracts.element import mapped
 from penstock._order.arithmetic import INFINITE, shard_resume
 from penstock._order.folds import uneven
-from penstock._order.mixing import History, tree_of
-from penstock._plan.base import Descent, Node, length_of, walk
+from penstock._order.mixing import History, from_position, in_words, joined, same_shares
+from penstock._plan.base import Descent, Node, length_of, substituted, walk
 from penstock._plan.node import Concatenate, Mix, Repeat, Shard, Skip, mixes_of, shards_of
 from penstock.errors import StateDamaged, StateMismatch
 
 FORMAT = 3
 _READ = (1, 2, 3)  # 1: without epochs, so of epoch 0; before 3: another form of a position
 LARGEST = 2**63 - 1
+_BATCH_SIZE = re.compile(r" *\w*batch\(([1-9]\d*)")
 _FIX_DAMAGED = "use an older checkpoint; a state that was changed cannot be trusted to lose or repeat nothing"
 
 
@@ -56,7 +58,7 @@ _COUNT, _TEXT = _whole(), _Leaf("a text", lambda value: isinstance(value, str))
 _FLAG = _Leaf("true or false", lambda value: isinstance(value, bool))
 _OBJECT = _Leaf("an object", lambda value: isinstance(value, dict))
 _LIST = _Leaf("a list", lambda value: isinstance(value, list))
-_WEIGHT = _Leaf("a finite number above 0", lambda value: type(value) in (int, float) and 0 < value <= sys.float_info.max)
+_WEIGHT = _Leaf("a finite number >= 0", lambda value: type(value) in (int, float) and 0 <= value <= sys.float_info.max)
 _ACTION = _Leaf("'skipped' or 'replaced'", lambda value: value in ("skipped", "replaced"))
 _KNOWN = (_COUNT, _COUNT, _COUNT, _TEXT, _if_short(0, (), (_COUNT, _COUNT, _COUNT)))
 _LOST = (_ACTION, _TEXT, _COUNT, _COUNT, _COUNT)
@@ -71,6 +73,7 @@ _POSITION = {
     "again": [(_COUNT, _COUNT, _COUNT)],
     "folds": _FOLD_STATES,
     "behind?": (_COUNT, [_RUN]),
+    "read?": _RUN,
     "stream?": _STREAM,
 }
 _OLD_POSITION = {
@@ -301,8 +304,8 @@ class GlobalPosition(NamedTuple):
 
 
 _FIX = (
-    "resume with the weights and components that were saved; they can change where nothing but map, batch, take, skip, shard, enumerate, "
-    "zip and prefetch stands after mix(), so put shuffle() and repeat() before it"
+    "resume with the weights and components that were saved; they can change where no shuffle() without a buffer, repeat(), cache() or "
+    "operator by a known number stands after mix(), and not at the end of a pass, so put shuffle() and repeat() before it"
 )
 
 
@@ -328,6 +331,21 @@ def shard_of(root: Node) -> Shard | None:
     return next((node for node in shards_of(bottom) if node is bottom), None)
 
 
+def batched_as(root: Node, saved: Sequence[str]) -> Node:
+    """Return a plan with the batch size that a saved plan has in the line of its batch.
+
+    The plan itself where they are equal, and where more than maps, prefetches and one repeat stands above the batch.
+    """
+    path = above_shard(root)[0]
+    above = list(takewhile(lambda node: node.moves_as != "batch", path))
+    place = 1 + sum(not node.is_hint for node in above)
+    line = _BATCH_SIZE.match(saved[-place]) if place <= len(saved) else None
+    if line is None or len(above) == len(path) or sum(node.moves_as == "repeat" for node in above) > 1:
+        return root
+    batch: Any = path[len(above)]
+    return root if batch.batch_size == int(line[1]) else substituted(root, {batch: replace(batch, batch_size=int(line[1]))})
+
+
 def global_position(root: Node, position: int) -> GlobalPosition:
     """Return what root position `position` means for all shards together. `shard_of` of the whole plan must not be None."""
     node, place = root, Descent(position)
@@ -335,7 +353,8 @@ def global_position(root: Node, position: int) -> GlobalPosition:
         node, place = below
     shard = shard_of(node)
     assert shard is not None
-    element, total = shard.first + place.position * shard.num_shards - place.lead, length_of(shard.child)
+    first = 0 if place.ended else shard.first  # the next pass is a whole one
+    element, total = first + place.position * shard.num_shards - place.lead, length_of(shard.child)
     if total is None or total == INFINITE:
         return GlobalPosition(place.epoch, element)
     if not place.repeated or not total:
@@ -411,7 +430,8 @@ def reweighted(root: Node, saved: Any, position: int | None, below: Node | None 
 
     known = iter(mix_places(at(_with_histories(root, iter(given))), position))
     places = [None if history is None else next(known) for history in given]
-    after = [_continued(*each, strict=strict) for each in zip(mixes, given, places, strict=True)]
+    begins = mix_places(at(root), 0)  # where that is known, other weights may have been given at an earlier resume
+    after = [_continued(*each, strict=strict) for each in zip(mixes, given, places, begins, strict=True)]
     out = _with_histories(root, iter(after))
     if after == given:
         return out
@@ -423,26 +443,26 @@ def reweighted(root: Node, saved: Any, position: int | None, below: Node | None 
     return out
 
 
-def _continued(node: Mix, history: History | None, place: int | None, *, strict: bool) -> History:
+def _continued(node: Mix, history: History | None, place: int | None, begin: int | None, *, strict: bool) -> History:
     """Return the history of a mix that goes on at a place with the weights of the plan; `history` is None for one that is new."""
-    wanted = node.history[-1][1]
     if history is None:
         return node.history
-    if len(wanted) == len(history[-1][1]) and tree_of(wanted) == tree_of(history[-1][1]):
-        return history
     if place is not None:
-        return (*(entry for entry in history if entry[0] < place), (place, wanted))
+        return joined(history, place, node.history)
+    since = 0 if begin is None else history[-1][0]
+    if same_shares(from_position(history, since), from_position(node.history, since)):
+        return history
     if strict:
         raise _unknown_place(node, history)
     return node.history
 
 
 def _unknown_place(node: Mix, history: History) -> StateMismatch:
-    wanted, were = node.history[-1][1], history[-1][1]
-    if len(wanted) == len(were):
-        change = f"the weights of mix were {_words(were)} and are now {_words(wanted)}"
+    had, has = len(history[-1][1]), len(node.children)
+    if had == has:
+        change = f"the weights of mix were {_words(history)} and are now {_words(node.history)}"
     else:
-        change = f"the mix had {len(were)} components and has {len(wanted)} now"
+        change = f"the mix had {had} components and has {has} now"
     return StateMismatch(
         f"{change}, but how many elements it has given does not follow from the position", where="load_state_dict()", fix=_FIX
     )
@@ -542,9 +562,10 @@ def _is_history(history: History) -> bool:
     if not whole or starts[:1] != [0] or starts != sorted(set(starts)):
         return False
     sizes = [len(weights) for _, weights in history]
-    return sizes[0] > 1 and sizes == sorted(sizes) and all(0 < weight < INFINITE for _, weights in history for weight in weights)
+    good = all(0 <= weight < INFINITE for _, weights in history for weight in weights)
+    return sizes[0] > 1 and sizes == sorted(sizes) and good and all(max(weights) for _, weights in history)
 
 
-def _words(weights: Sequence[float]) -> str:
-    text = ", ".join(f"{weight:g}" for weight in weights)
+def _words(history: History) -> str:
+    text = in_words(history)
     return f"({text})" if len(text) <= 80 else f"({text[:77]}...)"

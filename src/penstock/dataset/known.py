@@ -6,12 +6,14 @@ import math
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
 from penstock._contracts.policy import Policy
 from penstock._order.arithmetic import INFINITE
+from penstock._order.mixing import History
 from penstock._plan import check, known
 from penstock._plan import node as plan
 from penstock._plan.base import Ints, Node, function_name, length_of, padding_words, walk
@@ -45,9 +47,10 @@ class KnownMethods(Chaining):
             ds = ps.read_jsonl("c4/*.jsonl").map(tokenise).measure("c4-lengths", length=lambda e: len(e["tokens"]))
             rows = ds.pack_sequences(2048, by="length").shuffle(seed=1).shard_by_rank().batch(8)
 
-        Operators go by a number where they take `by=`: `filter`, `sort_window`, `pack_sequences`, `bucket_by_length`, `batch_by_cost`. What
-        they give then has positions: `len`, `ds[i]`, `shuffle`, `shard` and a resume work above them, and each rank computes its own
-        elements only. An element takes 4 bytes in the folder, 8 where a number is beyond int32, and one bit of a function that gives bools.
+        Operators go by a number where they take `by=`: `filter`, `sort_window`, `pack_sequences`, `bucket_by_length`, `batch_by_cost` and
+        `mix`. What they give then has positions: `len`, `ds[i]`, `shuffle`, `shard` and a resume work above them, and each rank computes
+        its own elements only. An element takes 4 bytes in the folder, 8 where a number is beyond int32, and one bit of a function that
+        gives bools.
 
         A folder that is complete is read, and nothing is computed. A job that was killed goes on behind the last part that is finished.
         Where the folder is being measured already, it is waited for.
@@ -359,6 +362,35 @@ def _bucketed(node: plan.BucketByLength, by: str) -> Node:
         padding_values=node.padding_values,
         multiple=1,
     )
+
+
+def weighed(roots: Sequence[Node], history: History, by: str) -> History:
+    """Return the weights of elements for those of a known number: each divided by the mean number of its dataset.
+
+    Raises:
+        PlanError: as `numbers_of`, or the numbers of a dataset are all 0.
+    """
+    means = [_mean(root, by, number) for number, root in enumerate(roots)]
+    out = []
+    for start, weights in history:
+        rates = [Fraction(weight) / mean for weight, mean in zip(weights, means, strict=True)]
+        out.append((start, tuple(float(rate / sum(rates)) for rate in rates)))
+    return tuple(out)
+
+
+def _mean(root: Node, by: str, number: int) -> Fraction:
+    """Return the mean of a known number over one pass of dataset `number` of a mix."""
+    from penstock._order.planned import CutOrder
+
+    node = root
+    while isinstance(node, (plan.Shuffle, plan.Repeat)) or (node.children and node.aligned and by not in node.known_numbers):
+        node = node.children[0]  # of the same elements
+    numbers, _ = numbers_of(node, by, "mix")
+    length = int(length_of(node) or 0)
+    total = int(CutOrder(numbers, length, 1).starts[-1])  # in windows
+    if not total:
+        raise PlanError(f"the sum of {by!r} of dataset {number} is 0", where=f"mix(by={by!r})", fix="leave it out, or mix without by=")
+    return Fraction(total, length)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Literal, Self, cast
@@ -484,37 +484,51 @@ class OrderMethods(Chaining):
         self,
         other: Chaining,
         *more: Chaining,
-        weights: Sequence[float] | None = None,
+        weights: Sequence[float] | Mapping[int, Sequence[float]] | None = None,
         stop: Literal["first_exhausted", "all_exhausted"] = "first_exhausted",
+        by: str | None = None,
     ) -> Dataset:
         """Take elements of this dataset and the others in turn, in proportion to `weights`.
 
         No random number is used: which dataset gives element t is arithmetic, and before any t each has given its share of t, less or more
         a few elements (3/4 of the binary logarithm of the number of datasets). A state may be loaded with other weights, or with more
         datasets behind the others, if every operator above is a map, take, skip, shard, enumerate, zip, batch or prefetch. They hold for
-        what follows.
+        what follows, and a schedule from the position on that was reached.
 
         Args:
             other: a second dataset.
             *more: further ones.
-            weights: one positive number per dataset, this one first; equal by default. Their sum does not matter.
+            weights: one positive number per dataset, this one first; equal by default. Their sum does not matter. A schedule is a dict
+                of the position from which each list holds: `{0: [0.7, 0.3], 100_000: [0.5, 0.5]}`. Positions count the elements of one
+                pass of the mix. A weight may be 0 for a while.
             stop: "first_exhausted" ends before the first element that a dataset does not have. With "all_exhausted" a dataset that has
                 ended starts over, as its next epoch, until each was seen whole at least once.
+            by: the name of a number that `measure` has found in each dataset, such as its tokens. Weights are then shares of that number,
+                over whole passes of the datasets, and not of elements.
 
         Raises:
-            PlanError: for other weights; for a dataset behind a filter, flat_map or generator; and with "all_exhausted" for one that is
-                endless or empty.
+            PlanError: for other weights; for a number that is not known of each dataset, or is 0 in all elements of one; for a dataset
+                behind a filter, flat_map or generator; and with "all_exhausted" for one that is endless or empty.
         """
         roots = branches((self, other, *more), "mix")
         if stop not in ("first_exhausted", "all_exhausted"):
             raise PlanError(f"stop={stop!r} is no way to stop", where="mix()", fix="give 'first_exhausted' or 'all_exhausted'")
-        shares = check.weights_argument(weights, len(roots), "mix")
+        history = check.weights_argument(weights, len(roots), "mix")
+        if by is not None:
+            from penstock.dataset.known import weighed
+
+            history = weighed(roots, history, by)
         for number, root in enumerate(roots if stop == "all_exhausted" else ()):
             check.finite(root, "mix(stop='all_exhausted')", "take(n) of the endless dataset, or stop='first_exhausted'")
             if length_of(root) == 0:
                 raise PlanError(f"dataset {number} is empty and cannot start over", where="mix(stop='all_exhausted')", fix="leave it out")
-        node = plan.Mix(children=roots, history=((0, shares),), restart=stop == "all_exhausted")
-        return self._with(node)
+            if not history[-1][1][number]:
+                raise PlanError(
+                    f"dataset {number} has the weight 0 at the end, and 'all_exhausted' waits until it was seen whole",
+                    where="mix(stop='all_exhausted')",
+                    fix="give it a last weight above 0, or stop='first_exhausted'",
+                )
+        return self._with(plan.Mix(children=roots, history=history, restart=stop == "all_exhausted"))
 
     def interleave(self, fn: Callable[[Any], Chaining], cycle_length: int | None = None, block_length: int = 1) -> Dataset:
         """Make a dataset of each element, and take elements of `cycle_length` of them in turn, `block_length` from each.

@@ -83,7 +83,8 @@ class Compiled:
     def common_to_ranks(self) -> list[str]:
         """Describe what must be the same on all ranks."""
         plan = [_BORDERS.sub(r"\1", line) for line in lines(self.root, saved=True)]
-        weights = [f"mix with weights {node.history[-1][1]}" for node in self._nodes if node.history]
+        mixes = [node.history for node in self._nodes if node.history]
+        weights = [f"mix with weights {weights} from {start}" for history in mixes for start, weights in history]
         return [*plan, *weights, *(f"dataset {one}" for one in self.fingerprints)]
 
     def _policies(self) -> Policies:

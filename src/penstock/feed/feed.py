@@ -19,7 +19,6 @@ from penstock._engine.error_policy import attach_others, let_go, signal_in
 from penstock._engine.resume import (
     Delivery,
     PlanPart,
-    Restored,
     ResumeStep,
     is_end_of_all,
     lost_before,
@@ -349,17 +348,20 @@ class Feed(Observed):
             part, epoch = delivery.part, (delivery.epoch, step - delivery.first_step)
         return saved(self._compiled.root, part, token, step, self._compiled.fingerprints, VERSION, epoch)
 
-    def _restored(self, state: Any, *, strict: bool) -> Restored:
-        dataset = self._compiled.fingerprints if strict else []
-        return restored(self._compiled.root, state, dataset, strict=strict)
-
-    def load_state_dict(self, state: Any, *, strict: bool = True) -> None:
+    def load_state_dict(self, state: Any, *, strict: bool = True, may_differ: Sequence[str] = ()) -> None:
         """Continue behind a saved state: a dict of `state_dict()`, or its JSON. What runs now is closed first.
 
         Valid for any number of workers, block size and executor; for another `shard(num_shards, index)` where nothing but map, batch,
         repeat and prefetch stands above it. With strict=False the plan and the data are not compared.
 
+        Args:
+            state: what `state_dict()` returned.
+            strict: whether to compare the plan and the data.
+            may_differ: `("batch",)` goes on with another batch size behind the elements that were delivered, where only map, prefetch and
+                one repeat follow the batch. The next batch begins with the next element; `step` counts on.
+
         Raises:
+            PlanError: `may_differ` names something else.
             StateDamaged: when the state is cut, changed or out of bounds.
             StateMismatch: when it belongs to another plan, dataset or version; the text names the first difference.
             FeedClosed: in a process forked from the one that made the feed.
@@ -367,7 +369,12 @@ class Feed(Observed):
         if self._pid != os.getpid():
             self._condition = "inherited"
             self._refuse("Feed.load_state_dict")
-        at = self._restored(state, strict=strict)
+        if may_differ not in ((), ("batch",), ["batch"]):
+            raise PlanError(
+                f"may_differ={may_differ!r}", where="load_state_dict()", fix="give may_differ=('batch',): nothing else may differ"
+            )
+        dataset = self._compiled.fingerprints if strict else []
+        at = restored(self._compiled.root, state, dataset, strict=strict, other_batch=bool(may_differ))
         parts = at.parts
         if not self._is_over():
             self._left.add(self._serial)
@@ -558,9 +565,8 @@ class Feed(Observed):
         step, token = delivery.now()
         epoch = delivery.epoch, step - delivery.first_step
         try:
-            at = self._restored(
-                saved(self._compiled.root, delivery.part, token, step, self._compiled.fingerprints, VERSION, epoch), strict=False
-            )
+            root = self._compiled.root
+            at = restored(root, saved(root, delivery.part, token, step, self._compiled.fingerprints, VERSION, epoch), [], strict=False)
         except StateUnavailable as lost:
             self._shut("failed")
             raise FeedClosed(
