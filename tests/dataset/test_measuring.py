@@ -23,6 +23,7 @@ from dataset.measured import (
     is_large,
     life,
     life_of_names,
+    meeting,
     noted,
     noting,
     number_in,
@@ -132,6 +133,20 @@ def test_jobs_share_the_work_and_what_a_killed_one_had_is_taken_over(tmp_path: P
     assert sorted(os.listdir(folder)) == [".lock", "length.i4", RECORD]
     column = read_measures(folder, sameness(numbers()._root, ""), COUNT).columns["length"]
     assert values(column) == [3 * number for number in range(COUNT)]
+
+
+def test_a_job_that_waits_for_others_says_so(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    calls, said = str(tmp_path / "calls"), list[str]()
+    options = {"functions": {"length": partial(meeting, calls=calls)}, "progress": "always"}
+    jobs = [threading.Thread(target=inline, args=(tmp_path / "out", numbers(8)), kwargs=options) for _ in range(2)]
+    for job in jobs:
+        job.start()
+        wait_for(Path(f"{calls}.{os.getpid()}").exists)  # the first has the only chunk
+    wait_for(lambda: said.append(capfd.readouterr().err) or "last 1 of 1 chunks; waiting" in "".join(said))
+    Path(calls).touch()
+    for job in jobs:
+        job.join()
+    assert noted(f"{calls}.{os.getpid()}") == list(range(8))
 
 
 @pytest.mark.parametrize("workers", [{}, {"num_workers": 2, "executor": "processes"}])

@@ -124,13 +124,14 @@ class KnownMethods(Chaining):
 
         Args:
             cost: a function that returns what an element costs, such as tokens, samples of sound or pixels; or the name of a number that
-                `measure` has found below. By name the batches are the same, and their positions are arithmetic.
+                `measure` has found below. By name the batches are the same, and their positions are arithmetic. A map between that
+                changes what an element costs is not noticed: the cost need not be a dimension of its arrays.
             max_cost: of a batch: its largest cost times its elements.
             pool: elements that are sorted together: more means less padding, and batches of elements that stood further apart.
             pad_to_multiple_of: a cost is rounded up to a multiple of it, and so is the first dimension of each padded array.
             padded_shapes: as in `padded_batch`.
             padding_values: as in `padded_batch`.
-            name: of the stage in errors and figures; the function's name by default.
+            name: of the stage in errors and figures, if `cost` is a function; the function's name by default.
 
         Raises:
             PlanError: no such number is known, or the elements have another order in each pass.

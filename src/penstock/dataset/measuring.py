@@ -245,10 +245,10 @@ def _path_of(folder: str | os.PathLike[str]) -> str:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class _Numbers:
-    """What a worker is given. Called with number and element; returns int64 [1 + 2 * columns]: number, values, which are booleans.
+    """What a worker is given. Called with number and element, it returns int64 [1 + columns]: the number, and each value coded.
 
-    One array, as a field of a batch costs more than ten of its numbers. `order` says where in the dataset the elements stand, if these are
-    some of it.
+    That is twice the value, plus 1 for a boolean. One array, as a field of a batch costs more than ten of its numbers. `order` says where
+    in the dataset the elements stand, if these are some of it.
     """
 
     functions: dict[str, Number]
@@ -256,21 +256,21 @@ class _Numbers:
 
     def __call__(self, numbered: tuple[int, Any]) -> Ints:
         number, element = numbered
-        values = []
+        row = [number]
         for name, function in self.functions.items():
             try:
                 value = function(element)
             except Exception as error:
                 add_note(error, f"penstock: measuring {name!r} of element {self._place(number)}, with {function_name(function)}")
                 raise
-            if not isinstance(value, (bool, np.bool_, int, np.integer)) or not 0 <= int(value) < 2**46:
+            if not isinstance(value, (int, np.integer, np.bool_)) or not 0 <= value < 2**46:
                 raise SpecError(
                     f"{function_name(function)} returned {value!r}, of type {type(value).__name__}",
                     where=f"measure({name}=...), element {self._place(number)}",
                     fix="return a whole number in 0..2**46-1, or a boolean",
                 )
-            values.append(value)
-        return np.array((number, *values, *(isinstance(value, (bool, np.bool_)) for value in values)), np.int64)
+            row.append(2 * int(value) + isinstance(value, (bool, np.bool_)))
+        return np.array(row, np.int64)
 
     def _place(self, number: int) -> int:
         return number if self.order is None else int(self.order.below(np.array([number]))[0])
@@ -516,10 +516,9 @@ class _Job:
                 batch = next(batches, None) if batch is None else batch
                 if batch is None or batch[0, 0] >= begin + count:
                     break
-                numbers, columns, are_bools = np.split(batch.T, (1, 1 + len(values)))
-                places, batch = numbers[0] - begin, None
-                values[:, places], failed[places] = columns, False
-                bools &= are_bools.all(1)
+                places, coded, batch = batch[:, 0] - begin, batch[:, 1:].T, None
+                values[:, places], failed[places] = coded >> 1, False
+                bools &= (coded & 1).all(1)
             yield {**dict(zip(self._functions, values, strict=True)), FAILED: failed, _BOOLS: bools}
             begin += count
 
