@@ -59,3 +59,15 @@ def test_what_is_no_dataset_is_refused(capsys: pytest.CaptureFixture[str], tmp_p
     code, _, err = run(capsys, "dataset.measured:COUNT", "--length=dataset.measured:tripled", "--dest", str(tmp_path))
     assert code == 1
     assert "is a int, not a dataset" in err
+
+
+def test_a_folder_is_brought_up_to_date(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    command = ("dataset.measured:texts_here", "--length=dataset.measured:number_in", "--num-workers=1", "--dest=out")
+    (tmp_path / "a.txt").write_text("5\n")
+    assert run(capsys, *command)[0] == 0
+    (tmp_path / "b.txt").write_text("6\n7\n")
+    code, _, err = run(capsys, *command)
+    assert code == 1
+    assert "measured for another dataset" in err
+    assert "column length: 3 numbers in" in run(capsys, *command, "--update")[1]

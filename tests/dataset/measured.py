@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -76,9 +77,51 @@ def life(folder: str, calls: str, dies_at: int, options: dict[str, Any]) -> None
     inline(folder, functions={"length": partial(noting, calls=calls)}, **options)
 
 
-def life_of_names(folder: str, at: int) -> None:
+def meeting(element: int, calls: str) -> int:
+    """Note the call in a file of this job, and wait until the file `calls` is there: until then other jobs may come and begin."""
+    with open(f"{calls}.{os.getpid()}", "ab", buffering=0) as file:
+        file.write(f"{element}\n".encode())
+    wait_for(lambda: Path(calls).exists())
+    return element * 3
+
+
+def wait_for(is_so: Callable[[], bool]) -> None:
+    for _ in range(6000):
+        if is_so():
+            return
+        threading.Event().wait(0.01)
+    raise TimeoutError("it has not come within a minute")
+
+
+def sharing(folder: str, calls: str) -> None:
+    """Measure in a process that is one of several."""
+    inline(folder, functions={"length": partial(meeting, calls=calls)})
+
+
+def number_in(element: dict[str, Any], calls: str | None = None) -> int:
+    """Return the number that a text or a file is, which fails for 13; note the call if it is said."""
+    value = int(element["text"] if "text" in element else element["data"])
+    if calls is not None:
+        with open(calls, "ab", buffering=0) as file:
+            file.write(f"{value}\n".encode())
+    if value == 13:
+        raise ValueError(value)
+    return value
+
+
+def is_large(element: dict[str, Any]) -> bool:
+    return number_in(element) > 20
+
+
+def updated(folder: Path, ds: ps.Dataset, functions: dict[str, Any] | None = None) -> Measures:
+    return inline(
+        folder / "out", ds, functions or {"n": number_in, "large": is_large}, chunk_size=8, update=True, on_error=ps.Skip(), version="1"
+    )
+
+
+def life_of_names(folder: str, at: int, measures: Callable[[], object] | None = None) -> None:
     """Measure, and be killed when the file number `at` is about to get its name."""
-    given, count = os.replace, 0
+    given, count = os.rename, 0
 
     def replace(source: str, target: str) -> None:
         nonlocal count
@@ -87,8 +130,11 @@ def life_of_names(folder: str, at: int) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         given(source, target)
 
-    os.replace = replace  # type: ignore[assignment]
-    inline(folder, numbers(20), {"length": tripled, "even": is_even}, chunk_size=8)
+    os.replace = os.rename = replace  # type: ignore[assignment]
+    if measures is None:
+        inline(folder, numbers(20), {"length": tripled, "even": is_even}, chunk_size=8)
+    else:
+        measures()
 
 
 def noted(calls: str | Path) -> list[int]:
@@ -96,3 +142,7 @@ def noted(calls: str | Path) -> list[int]:
     found = sorted(map(int, Path(calls).read_text().split()))
     Path(calls).unlink()
     return found
+
+
+def texts_here() -> ps.Dataset:
+    return ps.read_text("*.txt")

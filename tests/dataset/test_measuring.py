@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
+import shutil
 import tempfile
 import threading
 from functools import partial
@@ -18,20 +20,26 @@ from dataset.measured import (
     inline,
     is_even,
     is_even_or_number,
+    is_large,
     life,
     life_of_names,
+    meeting,
     noted,
     noting,
+    number_in,
     numbers,
+    sharing,
     tripled,
+    updated,
     values,
+    wait_for,
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from packing.small import exit_code_of
 
 import penstock as ps
-from penstock.dataset.measuring import measure
+from penstock.dataset.measuring import measure, sameness
 from penstock.errors import LengthUnknown, PlanError, SourceError, SpecError, TooManySkipped
 from penstock.sources.measures import RECORD, WORK, read_measures
 
@@ -82,9 +90,9 @@ def test_a_job_that_was_killed_goes_on_behind_its_last_finished_chunk(tmp_path: 
     finished = len(list((tmp_path / "out" / WORK).glob("*.npz")))
     assert not (tmp_path / "out" / RECORD).exists()
     if not options:
-        assert finished >= 2  # of five: the fourth batch shows that the third chunk is complete
+        assert finished >= 2  # of 38
     found = inline(tmp_path / "out", functions={"length": partial(noting, calls=calls)}, chunk_size=1024, **options)
-    assert sorted(set(noted(calls))) == list(range(finished * 64, COUNT))  # workers of the first may have ended after it
+    assert sorted(set(noted(calls))) == list(range(finished * 8, COUNT))  # workers of the first may have ended after it
     assert values(found.columns["length"]) == [3 * number for number in range(COUNT)]
     assert not (tmp_path / "out" / WORK).exists()
 
@@ -100,31 +108,45 @@ def test_a_job_that_is_killed_at_any_file_leaves_a_folder_that_the_next_complete
         found = inline(folder, ds, functions, chunk_size=8)
         assert values(found.columns["length"]) == [3 * number for number in range(20)]
         assert sorted(os.listdir(folder)) == [".lock", "even.bits", "length.i4", RECORD]
-    assert exit_code_of(life_of_names, str(tmp_path / "all"), len(names) + 1) == 0
+    assert exit_code_of(life_of_names, str(tmp_path / "all"), len(names) + 2) == 0  # behind them the folder of the chunks goes
 
 
-_INSIDE, _GO_ON, _COUNTED = threading.Event(), threading.Event(), list[int]()
-
-
-def held_at_5(element: int) -> int:
-    _COUNTED.append(element)
-    if element == 5:
-        _INSIDE.set()
-        assert _GO_ON.wait(60)
-    return element
-
-
-def test_of_two_jobs_in_a_folder_the_second_uses_what_the_first_has_made(tmp_path: Path) -> None:
-    found = []
-    jobs = [threading.Thread(target=lambda: found.append(inline(tmp_path / "out", functions={"n": held_at_5}))) for _ in range(2)]
-    jobs[0].start()
-    assert _INSIDE.wait(60)
-    jobs[1].start()
-    _GO_ON.set()
+@pytest.mark.parametrize("kills", [False, True])
+def test_jobs_share_the_work_and_what_a_killed_one_had_is_taken_over(tmp_path: Path, kills: bool) -> None:
+    calls, folder = tmp_path / "calls", str(tmp_path / "out")
+    context = multiprocessing.get_context("forkserver")
+    jobs = [context.Process(target=sharing, args=(folder, str(calls))) for _ in range(3)]
+    for job in jobs:
+        job.start()
+    notes = [Path(f"{calls}.{job.pid}") for job in jobs]
+    wait_for(lambda: all(note.exists() for note in notes))  # each has a chunk of its own
+    if kills:
+        jobs[0].kill()
+        jobs[0].join()
+    calls.touch()
     for job in jobs:
         job.join()
-    assert found[0] == found[1]
-    assert sorted(_COUNTED) == list(range(COUNT))
+    assert [job.exitcode for job in jobs] == [-9 if kills else 0, 0, 0]
+    shares = [noted(note) for note in notes]
+    assert all(shares)
+    assert {element for share in shares[kills:] for element in share} == set(range(COUNT))
+    assert sorted(os.listdir(folder)) == [".lock", "length.i4", RECORD]
+    column = read_measures(folder, sameness(numbers()._root, ""), COUNT).columns["length"]
+    assert values(column) == [3 * number for number in range(COUNT)]
+
+
+def test_a_job_that_waits_for_others_says_so(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    calls, said = str(tmp_path / "calls"), list[str]()
+    options = {"functions": {"length": partial(meeting, calls=calls)}, "progress": "always"}
+    jobs = [threading.Thread(target=inline, args=(tmp_path / "out", numbers(8)), kwargs=options) for _ in range(2)]
+    for job in jobs:
+        job.start()
+        wait_for(Path(f"{calls}.{os.getpid()}").exists)  # the first has the only chunk
+    wait_for(lambda: said.append(capfd.readouterr().err) or "last 1 of 1 chunks; waiting" in "".join(said))
+    Path(calls).touch()
+    for job in jobs:
+        job.join()
+    assert noted(f"{calls}.{os.getpid()}") == list(range(8))
 
 
 @pytest.mark.parametrize("workers", [{}, {"num_workers": 2, "executor": "processes"}])
@@ -254,3 +276,131 @@ def test_no_functions_and_a_folder_that_is_none_are_errors(tmp_path: Path) -> No
     for folder in (tmp_path / "file", "s3://bucket/folder"):
         with pytest.raises(PlanError, match="is no folder of this machine"):
             inline(folder)
+
+
+def test_a_folder_that_cannot_be_written_is_an_error_that_says_what_to_do() -> None:
+    with pytest.raises(PlanError, match="not complete here, and this program must not write here") as caught:
+        inline("/sys/penstock-numbers")
+    assert "a complete folder is only read" in caught.value.fix
+
+
+# -- update ---------------------------------------------------------------------------------------------------------------------------
+
+
+def texts(folder: Path, files: dict[str, list[int]]) -> ps.Dataset:
+    """Make the folder hold these files of numbers, one a line, and read it; a file that is as it should be is not touched."""
+    for path in folder.glob("*.txt"):
+        if path.name not in files:
+            path.unlink()
+    for name, lines in files.items():
+        text, path = "".join(f"{number}\n" for number in lines), folder / name
+        if not path.exists() or path.read_text() != text:
+            path.write_text(text)
+    return ps.read_text(folder / "*.txt")
+
+
+def tables(folder: Path, files: dict[str, list[int]]) -> ps.Dataset:
+    """Do what `texts` does, with Parquet files of two rows a group."""
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    for path in folder.glob("*.parquet"):
+        if path.stem not in files or parquet.read_table(path)["text"].to_pylist() != list(map(str, files[path.stem])):
+            path.unlink()
+    for name, rows in files.items():
+        if not (folder / f"{name}.parquet").exists():
+            parquet.write_table(pyarrow.table({"text": list(map(str, rows))}), folder / f"{name}.parquet", row_group_size=2)
+    return ps.read_parquet(folder / "*.parquet")
+
+
+def whole(folder: Path, files: dict[str, list[int]]) -> ps.Dataset:
+    """Do what `texts` does; each file is an element, and has one number."""
+    texts(folder, {name: numbers[:1] for name, numbers in files.items()})
+    return ps.read_files(folder / "*.txt")
+
+
+BEFORE = {"a.txt": [*range(10)], "b.txt": [11, 12, 13, 14], "c.txt": [15, 16], "d.txt": [17]}
+AFTER = {"0.txt": [30, 31], "b.txt": [11, 12, 13, 14], "c.txt": [25, 26], "d.txt": [17], "e.txt": [32]}
+
+
+@pytest.mark.parametrize("kind", [texts, tables, whole])
+def test_an_update_measures_the_files_that_are_new_or_changed_and_no_others(tmp_path: Path, kind: Any) -> None:
+    calls = tmp_path / "calls"
+    functions = {"n": partial(number_in, calls=str(calls)), "large": is_large}
+    updated(tmp_path, kind(tmp_path, BEFORE), functions)
+    noted(calls)
+    ds = kind(tmp_path, AFTER)
+    with pytest.raises(PlanError, match="measured for another dataset: other dataset"):
+        inline(tmp_path / "out", ds, functions, version="1")
+    found = updated(tmp_path, ds, functions)
+    assert noted(calls) == ([25, 30, 32] if kind is whole else [25, 26, 30, 31, 32])
+    expected = [numbers[0] for numbers in AFTER.values()] if kind is whole else [n for numbers in AFTER.values() for n in numbers]
+    assert values(found.columns["n"]) == [0 if number == 13 else number for number in expected]
+    assert values(found.columns["large"]) == [number > 20 for number in expected]
+    assert found.columns["large"].is_bool
+    assert found.num_failed == expected.count(13)
+    assert len(os.listdir(tmp_path / "out")) == 5 + found.num_failed  # what was there before is removed
+    assert updated(tmp_path, ds, functions) == found
+    assert not calls.exists()
+
+
+FILES = st.dictionaries(st.sampled_from(["a.txt", "b.txt", "c.txt", "d.txt"]), st.lists(st.integers(0, 40), max_size=20), min_size=1)
+
+
+@pytest.mark.filterwarnings("ignore:.* it was cut, or written again")
+@settings(max_examples=12)
+@given(st.lists(FILES, min_size=2, max_size=4))
+def test_after_any_changes_the_numbers_are_those_of_a_new_folder(states: list[dict[str, list[int]]]) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder, before = Path(name), dict[str, list[int]]()
+        for files in states:
+            ds, elements = texts(folder, files), [number for _, numbers in sorted(files.items()) for number in numbers]
+            try:
+                found = updated(folder, ds)
+            except PlanError:  # no file is as it was
+                assert not files.items() & before.items()
+                shutil.rmtree(folder / "out")
+                found = updated(folder, ds)
+            before = files
+            assert values(found.columns["n"]) == [number * (number != 13) for number in elements]
+            assert values(found.columns["large"]) == [number > 20 for number in elements]
+            assert found.num_failed == elements.count(13)
+
+
+def test_an_update_that_is_killed_at_any_file_is_completed_by_the_same_call(tmp_path: Path) -> None:
+    for at in range(1, 10):  # run, chunk, three columns, files, record, and the chunks' folder that goes
+        folder = tmp_path / str(at)
+        folder.mkdir()
+        updated(folder, texts(folder, BEFORE))
+        ds = texts(folder, AFTER)
+        assert exit_code_of(life_of_names, str(folder), at, partial(updated, folder, ds)) == (-9 if at < 9 else 0)
+        for now in (AFTER, BEFORE):
+            found = updated(folder, texts(folder, now))
+            assert values(found.columns["n"]) == [number * (number != 13) for numbers in now.values() for number in numbers]
+        assert not (folder / "out" / WORK).exists()
+
+
+def drawn(element: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+    return {"text": str(rng.integers(9))}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda ds: ds.map(drawn, seed=1), "is not known of map(drawn, seed=1)"),
+        (lambda ds: ds.take(16), "is not known of take(16)"),
+        (lambda ds: ps.from_source([{"text": f"{number}"} for number in range(len(ds))]), "is not known of from_source(list"),
+    ],
+)
+def test_an_update_of_elements_that_are_of_no_one_file_is_refused(tmp_path: Path, change: Any, words: str) -> None:
+    updated(tmp_path, change(texts(tmp_path, BEFORE)))
+    with pytest.raises(PlanError) as caught:
+        updated(tmp_path, change(texts(tmp_path, AFTER)))
+    assert words in caught.value.what
+
+
+def test_an_update_without_functions_or_with_another_one_is_refused(tmp_path: Path) -> None:
+    ds = texts(tmp_path, BEFORE)
+    updated(tmp_path, ds)
+    with pytest.raises(PlanError, match="no function is given"):
+        ds.measure(tmp_path / "out", update=True)
+    with pytest.raises(PlanError, match="measured with another function: number_in, now is_large"):
+        updated(tmp_path, texts(tmp_path, AFTER), {"n": is_large})

@@ -75,6 +75,15 @@ def test_a_column_is_sent_by_path_and_mapped_where_it_is_read(folder: Path) -> N
         again.gather([1], [])
 
 
+def test_a_column_that_is_damaged_is_an_error_when_it_is_first_read(folder: Path) -> None:
+    data = bytearray((folder / "length.i4").read_bytes())
+    data[40] ^= 1
+    (folder / "length.i4").write_bytes(data)
+    column = read(folder)["length"]
+    with pytest.raises(SourceError, match="the file of column 'length' is damaged"):
+        column.gather([0], [])
+
+
 def test_files_that_are_lost_or_cut_are_errors(folder: Path) -> None:
     os.truncate(folder / "large.i8", 7)
     with pytest.raises(SourceError) as caught:

@@ -176,3 +176,16 @@ class FileSource(Protocol):
 
     def input_files(self) -> Iterator[str]:
         """Give the full path of each file, once, in the same order each time."""
+
+
+@runtime_checkable
+class SplitSource(FileSource, IndexedSource, Protocol):
+    """A source of files, each element of which depends on one file and on nothing of the others."""
+
+    def by_file(self) -> tuple[NDArray[np.int64], dict[str, Any]]:
+        """Say which elements are of which file.
+
+        Returns:
+            int64 [files + 1]: the first element of each file, in the order of `input_files`, then the length. And a JSON-able record of
+            what else the elements depend on, such as options: equal for other files that are read in the same way.
+        """

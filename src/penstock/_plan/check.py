@@ -122,10 +122,12 @@ def index_argument(value: Any) -> int:
 
 
 def instead_of_by(fn: Any, name: str, operator: str) -> None:
-    """Refuse a function beside `by=`."""
+    """Refuse an argument of an operator that looks at elements, beside the name of a known number."""
     if fn is not None:
         raise PlanError(
-            f"{name} and by= are given, and {name} is for elements whose numbers are not known", where=f"{operator}()", fix="leave one out"
+            f"{name} is given beside the name of a known number, and {name} is for elements whose numbers are not known",
+            where=f"{operator}()",
+            fix="leave one out",
         )
 
 

@@ -45,11 +45,13 @@ class FileLock:
         self._descriptor = descriptor
 
     def release(self) -> None:
-        """Remove the file and release it. A waiter then finds another file under the name, and locks that."""
-        try:
-            _unlink(self._path)
-        finally:
-            os.close(self._descriptor)
+        """Remove the file and release it; may be called again. A waiter then finds another file under the name, and locks that."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            try:
+                _unlink(self._path)
+            finally:
+                os.close(descriptor)
 
 
 def try_lock(path: str) -> FileLock | None:

@@ -104,7 +104,7 @@ def _add_doctor(parser: argparse.ArgumentParser) -> None:
 def _add_measure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Compute numbers of each element of a dataset, such as its length, once, and keep them in a folder, where ds.measure() finds them. "
-        "After a kill, the same command goes on."
+        "After a kill, the same command goes on. Commands that run at the same time, also on several machines, share the work."
     )
     parser.add_argument("source", metavar="MODULE:DATASET", help="a ps.Dataset, or a function that returns one")
     parser.add_argument("--dest", required=True, metavar="FOLDER", help="the folder to write to")
@@ -113,6 +113,7 @@ def _add_measure(parser: argparse.ArgumentParser) -> None:
         "--column", action="append", default=[], metavar="NAME=MODULE:FUNCTION", help="a number or boolean of each element; may be repeated"
     )
     parser.add_argument("--version", default="", help="of the functions: another one after a change of what one does")
+    parser.add_argument("--update", action="store_true", help="measure only the elements of files that are new or have changed")
     parser.add_argument("--num-workers", type=_workers, default="auto", metavar="N", help='processes, or "auto" (default): one per CPU')
     parser.add_argument(
         "--on-error", choices=("raise", "skip"), default="raise", help="what becomes of a bad element (default: %(default)s)"

@@ -212,6 +212,7 @@ def numbers(arguments: argparse.Namespace) -> int:
         on_error=Skip() if arguments.on_error == "skip" else Raise(),
         progress=True,
         version=arguments.version,
+        update=arguments.update,
     )
     screen = Screen(sys.stdout, name_columns=14)
     screen.line(f"{_MEASURE} {arguments.source}")

@@ -40,6 +40,7 @@ class KnownMethods(Chaining):
         on_error: Policy | None = None,
         progress: bool = False,
         version: str = "",
+        update: bool = False,
         **functions: Callable[[Any], int | bool],
     ) -> Dataset:
         """Compute named numbers of each element once, keep them in a folder, and return the same dataset, which knows them.
@@ -52,8 +53,9 @@ class KnownMethods(Chaining):
         its own elements only. An element takes 4 bytes in the folder, 8 where a number is beyond int32, and one bit of a function that
         gives bools.
 
-        A folder that is complete is read, and nothing is computed. A job that was killed goes on behind the last part that is finished.
-        Where the folder is being measured already, it is waited for.
+        A folder that is complete is read, and nothing is computed. A job that was killed loses the parts that it was at. Jobs that measure
+        into the same folder at the same time, such as ranks, share the work: on one machine, and on several where folder and input lie on
+        a file system whose locks work between them. Those that have nothing left to do wait for the others.
 
         Args:
             folder: where the numbers are kept, or lie already; without functions all of them are read.
@@ -63,11 +65,15 @@ class KnownMethods(Chaining):
             progress: whether to print how far it is.
             version: of the functions, which are known by their names: give another one, and another folder, after a change of what one
                 does. A folder of another version is refused.
+            update: whether a folder that was measured when files were missing, or others, is brought up to date: only the elements of files
+                that were added or changed are measured. The dataset reads local files of records, Parquet or `read_files`, with nothing
+                but `map` and `cache` between. Another job that reads the folder then has to start again.
             **functions: each returns a whole number >= 0 of an element, or a bool.
 
         Raises:
             PlanError: the elements have no positions, or another order in each pass; the folder holds the numbers of another dataset,
-                function or version.
+                function or version, or is not complete and cannot be written; with `update`, it is not known of which files its numbers
+                are, or none is as it was.
             SourceError: the folder is not complete, or damaged.
             SpecError: a function returns something else.
         """
@@ -77,9 +83,9 @@ class KnownMethods(Chaining):
         check.indexable(self._root, "measure", "measure before the filter, flat_map or generator")
         _one_order(self._root, "measure")
         _no_ranks(self._root, "measure", "each rank would measure its own part, into the same folder")
-        if functions:
+        if functions or update:
             options: dict[str, Any] = {"executor": executor, "on_error": on_error, "progress": progress, "version": version}
-            found = measure(cast("Dataset", self), folder, functions, num_workers=num_workers, **options)
+            found = measure(cast("Dataset", self), folder, functions, num_workers=num_workers, update=update, **options)
         else:
             found = read_measures(folder, sameness(self._root, version), known_length(self._root, "measure()"))
         measured = self._with(known.Measure(child=self._root, columns=found.columns))
@@ -195,13 +201,14 @@ class KnownMethods(Chaining):
 
         Args:
             cost: a function that returns what an element costs, such as tokens, samples of sound or pixels; or the name of a number that
-                `measure` has found below. By name the batches are the same, and their positions are arithmetic.
+                `measure` has found below. By name the batches are the same, and their positions are arithmetic. A map between that
+                changes what an element costs is not noticed: the cost need not be a dimension of its arrays.
             max_cost: of a batch: its largest cost times its elements.
             pool: elements that are sorted together: more means less padding, and batches of elements that stood further apart.
             pad_to_multiple_of: a cost is rounded up to a multiple of it, and so is the first dimension of each padded array.
             padded_shapes: as in `padded_batch`.
             padding_values: as in `padded_batch`.
-            name: of the stage in errors and figures; the function's name by default.
+            name: of the stage in errors and figures, if `cost` is a function; the function's name by default.
 
         Raises:
             PlanError: no such number is known, or the elements have another order in each pass.
@@ -217,6 +224,7 @@ class KnownMethods(Chaining):
         if not isinstance(cost, str):
             check_function(cost, "batch_by_cost")
             return self._with(known.BatchByCost(fn=cost, name=name or function_name(cost), most=most, pool=size, **given))
+        check.instead_of_by(name, "name", "batch_by_cost")
         check.shared_workers(self._root, "batch_by_cost")
         numbers, mark = numbers_of(self._root, cost, "batch_by_cost")
         order = BudgetOrder(numbers, int(length_of(self._root) or 0), most, size, multiple)
@@ -284,7 +292,7 @@ class KnownMethods(Chaining):
         length: int,
         *,
         by: str | None = None,
-        num_bins: int = 64,
+        num_bins: int | None = None,
         split: bool = False,
         padding_value: Any = 0,
         positions: Literal["segment", "document"] = "segment",
@@ -301,8 +309,8 @@ class KnownMethods(Chaining):
             by: the name of the number of tokens that `measure` has found below. Rows then have positions. Each 65,536 sequences are
                 packed by best fit, which fills rows better than the open rows of `num_bins`. A row is short by a sequence that a policy
                 leaves out, all padding when none is left, and all others stay as they are.
-            num_bins: open rows: a sequence goes whole into the first that has room; when none has, the fullest one is delivered (first
-                fit). A longer sequence than `length` is an error, one of no tokens is left out.
+            num_bins: open rows, 64 by default: a sequence goes whole into the first that has room; when none has, the fullest one is
+                delivered (first fit). A longer sequence than `length` is an error, one of no tokens is left out.
             split: put the sequences one after the other instead, and cut them where a row is full: no padding but in the last row of
                 a pass. The parts of a cut sequence are segments of their own.
             padding_value: of the fields behind the last token, such as 0 or {"labels": -100}; a dict leaves all others at 0. The dtype of
@@ -312,7 +320,9 @@ class KnownMethods(Chaining):
         check_padding_value("pack_sequences", padding_value)
         if positions not in ("segment", "document"):
             raise PlanError(f"positions={positions!r} is not known", where="pack_sequences()", fix="give 'segment' or 'document'")
-        bins = check.count_argument(num_bins, "num_bins", "pack_sequences", least=1)
+        if by is not None:
+            check.instead_of_by(num_bins, "num_bins", "pack_sequences")
+        bins = check.count_argument(64 if num_bins is None else num_bins, "num_bins", "pack_sequences", least=1)
         node = known.PackSequences(
             child=self._root,
             length=check.count_argument(length, "length", "pack_sequences", least=1),

@@ -121,6 +121,10 @@ class FilesSource(WholeFiles):
         """Name the file."""
         return f"file {shown(self._table.path(index))}"
 
+    def by_file(self) -> tuple[Ints, dict[str, Any]]:
+        """Return 0..n: each file is one element, and depends on nothing else."""
+        return np.arange(len(self) + 1), {"kind": "files"}
+
     def fingerprint(self) -> dict[str, Any]:
         """Return count, a check sum of all paths below their common folder, and one of both ends of up to 64 files."""
         first, last = (os.fsencode(self._table.path(index)) for index in (0, len(self) - 1))

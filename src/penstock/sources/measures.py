@@ -4,6 +4,9 @@ FOLDER/measures.json     form, what was measured, length, dtype and CRC32 of eac
 FOLDER/NAME.i4           int32, little-endian; NAME.i8: int64, where a number needs it
 FOLDER/NAME.bits         one bit for each element, the lowest first, where all values are booleans
 FOLDER/failed.bits       which elements failed, where any did; their numbers are 0 and False
+FOLDER/files.i8          of which files the elements are, where that is known: for the next measure(update=True)
+
+An update writes files with a mark before the dot, which is in the record, and then removes the earlier ones.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
@@ -27,7 +31,8 @@ FORM = 1
 RECORD = "measures.json"
 WORK = ".measuring"
 """The folder inside for what is not finished; it is removed at the end."""
-FAILED = "failed"
+FAILED, FILES = "failed", "files"
+"""Names of columns of its own."""
 _AGAIN = "compute it with ds.measure(folder, ...) or `penstock measure`"
 _REMOVE = "give another folder, or remove this one and measure again"
 
@@ -38,12 +43,16 @@ Kind = Literal["i4", "i8", "bits"]
 class Column(NumberSource):
     """One number for each element, as a source of int64 scalars. The file is mapped where it is first read, in each process.
 
+    The process that opened the folder compares the file with its CRC then, 1 ms for a million numbers. Those that it sends the column to
+    do not.
+
     Attributes:
         path: of the file, absolute.
         name: of the column.
         kind: how a number is stored, which is the ending of the file.
         length: how many numbers there are.
         crc: CRC32 of the file when it was written.
+        is_sent: whether another process has opened the folder.
     """
 
     path: str
@@ -51,10 +60,11 @@ class Column(NumberSource):
     kind: Kind
     length: int
     crc: int
+    is_sent: bool = field(default=False, compare=False)
     _mapped: list[NDArray[Any]] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _column, (self.path, self.name, self.kind, self.length, self.crc)
+        return _column, (self.path, self.name, self.kind, self.length, self.crc, True)
 
     def __len__(self) -> int:
         return self.length
@@ -68,7 +78,7 @@ class Column(NumberSource):
         """Return the numbers of elements, as they are stored.
 
         Raises:
-            SourceError: the file is lost or was cut.
+            SourceError: the file is lost, was cut or is damaged.
             OSError: it cannot be read.
         """
         stored = self._map()
@@ -103,19 +113,24 @@ class Column(NumberSource):
         except FileNotFoundError:
             size = -1
         if size != wanted:
-            what = "is lost" if size < 0 else f"has {size} bytes, not {wanted}"
-            raise SourceError(f"the file of column {self.name!r} {what}", where=self.path, fix=f"remove the folder, and {_AGAIN}")
+            raise self._wrong("is lost" if size < 0 else f"has {size} bytes, not {wanted}")
 
     def _map(self) -> NDArray[Any]:
         if not self._mapped:
             self.check()
             dtype = np.dtype(np.uint8 if self.is_bool else f"<{self.kind}")
-            self._mapped.append(np.asarray(np.memmap(self.path, dtype, "r")) if self.length else np.empty(0, dtype))
+            stored: NDArray[Any] = np.asarray(np.memmap(self.path, dtype, "r")) if self.length else np.empty(0, dtype)
+            if not self.is_sent and zlib.crc32(stored.data) != self.crc:
+                raise self._wrong("is damaged: its CRC32 is not what it was when it was written")
+            self._mapped.append(stored)
         return self._mapped[0]
 
+    def _wrong(self, what: str) -> SourceError:
+        return SourceError(f"the file of column {self.name!r} {what}", where=self.path, fix=f"remove the folder, and {_AGAIN}")
 
-def _column(path: str, name: str, kind: Kind, length: int, crc: int) -> Column:
-    return Column(path=path, name=name, kind=kind, length=length, crc=crc)
+
+def _column(path: str, name: str, kind: Kind, length: int, crc: int, is_sent: bool = False) -> Column:
+    return Column(path=path, name=name, kind=kind, length=length, crc=crc, is_sent=is_sent)
 
 
 class Measures(NamedTuple):
@@ -125,22 +140,24 @@ class Measures(NamedTuple):
         columns: by name, in the order in which they were asked for.
         num_failed: how many elements could not be measured and were left out.
         failed: 1 for each of these; None when there is none.
+        files: numbers that tell the files of the elements; None where these are not known.
     """
 
     columns: dict[str, Column]
     num_failed: int
     failed: Column | None
+    files: Column | None
 
 
 def read_measures(
-    folder: str | os.PathLike[str], identity: Mapping[str, Any], length: int, functions: Mapping[str, str] | None = None
+    folder: str | os.PathLike[str], identity: Mapping[str, Any], length: int | None, functions: Mapping[str, str] | None = None
 ) -> Measures:
     """Open a folder of numbers. Looks at the length of each file and reads none.
 
     Args:
         folder: as `measure` wrote it.
         identity: what `penstock._plan.facts.identity` says of the dataset.
-        length: elements of the dataset.
+        length: elements of the dataset; None: the data may be others, and the rest is compared.
         functions: columns that must be there, and what identifies the function of each; None: any.
 
     Raises:
@@ -157,29 +174,42 @@ def read_measures(
             fix=f"{_AGAIN}; it goes on where it ended" if begun else _AGAIN,
         )
     record = read_record(os.path.join(path, RECORD))
-    others = different(record["identity"], digests(identity))
+    wanted = digests(identity)
+    if length is None:
+        length, wanted["dataset"] = int(record["length"]), record["identity"]["dataset"]
+    others = different(record["identity"], wanted)
     if others:
         raise PlanError(f"the numbers were measured for another dataset: other {' and '.join(others)}", where=path, fix=_REMOVE)
     if record["length"] != length:
         raise PlanError(f"numbers of {record['length']} elements are here, and the dataset has {length}", where=path, fix=_REMOVE)
-    for name, function in (functions or {}).items():
-        if name not in record["columns"]:
-            raise PlanError(
-                f"there is no column {name!r}, only {', '.join(record['columns'])}",
-                where=path,
-                fix="measure it into another folder: call measure() twice, one behind the other",
-            )
-        if record["columns"][name]["function"] != function:
-            was = record["columns"][name]["function"]
-            raise PlanError(f"column {name!r} was measured with another function: {was}, now {function}", where=path, fix=_REMOVE)
+    _check_functions(record["columns"], functions or {}, path)
     every = {
-        name: _column(os.path.join(path, f"{name}.{stored['dtype']}"), name, stored["dtype"], length, stored["crc32"])
-        for name, stored in {**record["columns"], **record["failed"]}.items()
+        name: _column(
+            os.path.join(path, f"{name}{record['mark']}.{stored['dtype']}"),
+            name,
+            stored["dtype"],
+            stored.get("length", length),
+            stored["crc32"],
+        )
+        for name, stored in {**record["columns"], **record["others"]}.items()
     }
     for column in every.values():
         column.check()
-    failed = every.pop(FAILED, None)
-    return Measures(every, record["num_failed"], failed)
+    failed, files = every.pop(FAILED, None), every.pop(FILES, None)
+    return Measures(every, record["num_failed"], failed, files)
+
+
+def _check_functions(columns: Mapping[str, Any], functions: Mapping[str, str], path: str) -> None:
+    for name, function in functions.items():
+        if name not in columns:
+            raise PlanError(
+                f"there is no column {name!r}, only {', '.join(columns)}",
+                where=path,
+                fix="measure it into another folder: call measure() twice, one behind the other",
+            )
+        was = columns[name]["function"]
+        if was != function:
+            raise PlanError(f"column {name!r} was measured with another function: {was}, now {function}", where=path, fix=_REMOVE)
 
 
 def digests(identity: Mapping[str, Any]) -> dict[str, str]:

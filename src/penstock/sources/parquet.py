@@ -135,6 +135,10 @@ class ParquetSource:
         """Give the full path of each file."""
         return map(os.path.abspath, self._names)
 
+    def by_file(self) -> tuple[Ints, dict[str, Any]]:
+        """Return the first row of each file; and the columns, and what stands for nulls."""
+        return self._files.by_file()
+
     def fingerprint(self) -> dict[str, Any]:
         """Return count, columns, and a check sum of all footers: rows of each group, places, sizes and statistics of each column."""
         return {
@@ -286,6 +290,9 @@ class _Batches:
 
     def describe(self, number: int) -> str:
         return f"batch {number} of the table"
+
+    def by_file(self) -> tuple[Ints, dict[str, Any]]:
+        return self.group_starts, {}
 
     def load(self, number: int) -> RowGroup:
         return row_group(pyarrow()[0].Table.from_batches([self.batches[number]]), self.columns, {})
@@ -455,6 +462,12 @@ class ParquetFiles:
 
     def __len__(self) -> int:
         return len(self._places)
+
+    def by_file(self) -> tuple[Ints, dict[str, Any]]:
+        """See `ParquetSource.by_file`."""
+        columns = [[column.name, column.words] for column in self.columns]
+        groups = np.searchsorted(self._places[:, 0], [*self.names, len(self._storage)])
+        return self.group_starts[groups], {"kind": "parquet", "columns": columns, "fills": repr(self.fills)}
 
     def describe(self, number: int) -> str:
         """Name row group and file."""

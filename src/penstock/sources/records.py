@@ -130,6 +130,8 @@ def moved(table: RecordTable, index: int) -> IndexStale:
 
 
 _AT_ONCE_BYTES = 16 << 20
+_OF_FILES = ("count", "num_files", "files_crc32")
+"""What other files change in a fingerprint."""
 
 
 class RecordSource:
@@ -286,6 +288,10 @@ class RecordSource:
     def input_files(self) -> Iterator[str]:
         """Give the full path of each file of this machine."""
         return local_files(self._storage)
+
+    def by_file(self) -> tuple[Ints, dict[str, Any]]:
+        """Return the first record of each file, and the fingerprint without what is of the files."""
+        return self.table.starts, {key: value for key, value in self.fingerprint().items() if key not in _OF_FILES}
 
     def fingerprint(self) -> dict[str, Any]:
         """Return format, count, and a check sum of names below the common folder, sizes, counts and check sums of the files."""
