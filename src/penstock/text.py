@@ -106,7 +106,7 @@ def attention_fields(batch: Mapping[str, Any]) -> dict[str, Any]:
         - `cu_seqlens`: int32 [segments + 1], where each segment begins in the flat batch, then the number of all tokens.
         - `max_seqlen`: an int, the tokens of the longest segment, padding included.
         - `loss_mask`: bool, as `segment_ids` in shape. True for a token behind another one of its segment, which predicts it; False for the
-          first token of a segment and for padding, and where `batch` has a `loss_mask` that is False.
+            first token of a segment and for padding, and where `batch` has a `loss_mask` that is False.
 
     Raises:
         SpecError: the batch is no dict with such `segment_ids`, or `positions` has another shape.

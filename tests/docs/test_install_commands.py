@@ -66,7 +66,7 @@ def test_all_brings_what_each_extra_of_a_running_program_brings_but_no_framework
 
 def test_the_guide_lists_every_extra_of_a_running_program_with_what_it_brings() -> None:
     rows = dict(re.findall(r"^\| `(\w+)` \| ([^|]*) \|", (ROOT / "docs" / "guide.md").read_text("utf-8"), re.MULTILINE))
-    assert set(rows) & set(EXTRAS) == {"all", "cloud", "image", "live", "parquet", "ray", "text", "torch", "zstd"}
+    assert set(rows) & set(EXTRAS) == {"all", "cloud", "image", "live", "parquet", "ray", "text", "tiff", "torch", "zstd"}
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ import re
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol, overload, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, get_args, overload, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +29,7 @@ from penstock.errors import DecodeError, PlanError, SpecError
 from penstock.image import jpeg
 from penstock.image.flipping import RandomFlip
 from penstock.image.geometry import INTERPOLATIONS
-from penstock.image.header import Header, damaged, orient, read_header, verify_png
+from penstock.image.header import Header, damaged, is_tiff, orient, read_header, verify_png
 from penstock.image.normalizing import Normalize
 from penstock.image.operator import (
     BEFORE_BATCH,
@@ -44,6 +44,7 @@ from penstock.image.operator import (
     place,
 )
 from penstock.image.resizing import Box, RandomResizedCrop, Resize
+from penstock.image.stored import stored_pixels, tiff_pixels
 from penstock.kernels.library import FLOAT32_DTYPE, UINT8_DTYPE, Array, Uint8s
 
 _WITHOUT_SIMPLEJPEG = (
@@ -198,7 +199,7 @@ def fused(steps: Sequence[Transform]) -> FusedImage | None:
     )
 
 
-Mode = Literal["RGB", "GRAY"]
+Mode = Literal["RGB", "GRAY", "unchanged"]
 Encoded = bytes | bytearray | memoryview | NDArray[np.uint8]
 _MAX_PIXELS = 89_478_485  # 256 MiB of RGB, the number that Pillow warns at
 
@@ -214,7 +215,7 @@ class _Count:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decode(ImageOperator):
-    """Decode an image file to uint8 (height, width, 3) or, for mode "GRAY", (height, width, 1). Made by `decode`."""
+    """Decode an image file to (height, width, channels): uint8, 3 channels, 1 for "GRAY", or what is stored. Made by `decode`."""
 
     name: ClassVar[str] = "decode"
 
@@ -222,6 +223,7 @@ class Decode(ImageOperator):
     max_pixels: int
     crop_only: bool
     odd: _Count = dataclasses.field(default_factory=_Count, init=False, repr=False, compare=False)
+    reduced: _Count = dataclasses.field(default_factory=_Count, init=False, repr=False, compare=False)
 
     @property
     def made_by(self) -> str:
@@ -237,6 +239,8 @@ class Decode(ImageOperator):
             DecodeError: the bytes are not an image that can be read in full, or it has too many pixels.
         """
         data = value if type(value) is bytes else self._as_bytes(value)
+        if self.mode == "unchanged" and is_tiff(data):
+            return hand_over(tiff_pixels(data, self.max_pixels, self.place_name()), scratch, out)
         header = read_header(data, self.place_name())
         if header.height * header.width > self.max_pixels:
             raise DecodeError(
@@ -247,7 +251,9 @@ class Decode(ImageOperator):
             )
         if header.kind == "JPEG":
             return self._jpeg(data, header, scratch, out)
-        return self._other(data, header, scratch, out)
+        orientation = verify_png(data, header, self.place_name()) if header.kind == "PNG" else header.orientation
+        pixels = stored_pixels(data, header, self.place_name()) if self.mode == "unchanged" else self._other(data, header)
+        return hand_over(orient(pixels, orientation), scratch, out)
 
     def fuse(self, following: Sequence[Transform]) -> FusedTransform | None:
         """Return this operator with as many of the following ones as can be done in one, or None."""
@@ -286,10 +292,11 @@ class Decode(ImageOperator):
         return self._jpeg(value, header, scratch, None) if rows is None else rows
 
     def _jpeg(self, data: bytes | memoryview, header: Header, scratch: Scratch | None, out: Array | None) -> Array:
-        num_channels = 4 if header.channels == 4 else 3 if self.mode == "RGB" else 1
+        mode = "GRAY" if self.mode == "GRAY" or (self.mode == "unchanged" and header.channels == 1) else "RGB"
+        num_channels = 4 if header.channels == 4 else 3 if mode == "RGB" else 1
         direct = header.orientation == 1 and num_channels != 4
         buffer = place(self.tag, (header.height, header.width, num_channels), UINT8_DTYPE, None, scratch, out if direct else None)
-        space = "CMYK" if num_channels == 4 else self.mode
+        space = "CMYK" if num_channels == 4 else mode
         pixels = jpeg.take(data, buffer, space, None, self.place_name()) if by_opencv() else buffer
         try:
             # strict: libjpeg only warns when data end early, and would return an image that is grey from there on
@@ -301,7 +308,7 @@ class Decode(ImageOperator):
             return buffer
         if pixels.shape[2] == 4:
             pixels = _cmyk_to_rgb(pixels)
-        if pixels.shape[2] == 3 and self.mode == "GRAY":
+        if pixels.shape[2] == 3 and mode == "GRAY":
             pixels = _luma(pixels)
         return hand_over(orient(pixels, header.orientation), scratch, out)
 
@@ -314,8 +321,12 @@ class Decode(ImageOperator):
                 warnings.warn(text, RuntimeWarning, stacklevel=2)
         return pixels
 
-    def _other(self, data: bytes | memoryview, header: Header, scratch: Scratch | None, out: Array | None) -> Array:
-        orientation = verify_png(data, header, self.place_name()) if header.kind == "PNG" else header.orientation
+    def _other(self, data: bytes | memoryview, header: Header) -> Array:
+        if header.kind == "PNG" and (data[24] == 16 or data[25] == 3) and not self.reduced.num:
+            self.reduced.num = 1
+            made = "8 bits of a 16-bit PNG" if data[24] == 16 else "colours of the numbers of a palette PNG"
+            text = f'{self.place_name()} makes {made}: mode="unchanged" gives what is stored, such as depths and the numbers of classes'
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
         cv2, stored = load_cv2(), header.kind not in ("PNG", "WebP")
         if header.kind == "GIF":
             data = _OPAQUE.sub(lambda found: found[0][:3] + bytes([found[0][3] & 0xFE]), data, 1)
@@ -324,7 +335,7 @@ class Decode(ImageOperator):
             pixels = _stored(pixels)
         if pixels is None or pixels.shape != (header.height, header.width, 3):
             raise damaged(header.kind, "the decoder rejects its pixel data", data, self.place_name())
-        return hand_over(orient(pixels if self.mode == "RGB" else _luma(pixels), orientation), scratch, out)
+        return pixels if self.mode == "RGB" else _luma(pixels)
 
     def _as_bytes(self, value: Any) -> bytes | memoryview:
         if isinstance(value, bytes):
@@ -348,7 +359,7 @@ def decode(field: str, *, mode: Mode = "RGB", max_pixels: int = _MAX_PIXELS, cro
 
 
 @overload
-def decode(field: Encoded, *, mode: Mode = "RGB", max_pixels: int = _MAX_PIXELS) -> NDArray[np.uint8]: ...
+def decode(field: Encoded, *, mode: Mode = "RGB", max_pixels: int = _MAX_PIXELS) -> NDArray[Any]: ...
 
 
 def decode(
@@ -358,14 +369,16 @@ def decode(
     max_pixels: int = _MAX_PIXELS,
     crop_only: bool = False,
     out: str | None = None,
-) -> Decode | NDArray[np.uint8]:
-    """Decode JPEG, PNG, WebP, BMP, GIF, TIFF or AVIF, told apart by content, to uint8 pixels (height, width, channels).
+) -> Decode | NDArray[Any]:
+    """Decode JPEG, PNG, WebP, BMP, GIF, TIFF or AVIF, told apart by content, to pixels (height, width, channels).
 
-    The orientation of EXIF or XMP is applied, alpha is dropped, 16 bits become 8 by `>> 8`; docs/image.md has all conversions.
+    The orientation of EXIF or XMP is applied. Without "unchanged" alpha is dropped and 16 bits become 8 by `>> 8`; docs/image.md has all
+    conversions.
 
     Args:
         field: the field with the encoded bytes, or the bytes themselves (the pixels are then returned at once).
-        mode: "RGB" for 3 channels, "GRAY" for 1.
+        mode: "RGB" for uint8 of 3 channels, "GRAY" for 1. "unchanged" gives what the file stores: 16 bits as uint16, alpha as a channel,
+            the numbers of a palette PNG, which are the classes of a mask, and of TIFF any dtype, pages and bands as channels.
         max_pixels: height x width above which the image is refused, read from the header before anything is decoded.
         crop_only: leave out the rows below the crop where `random_resized_crop` comes next: a tenth faster, the same pixels.
             Of damaged JPEG files only those that end early are then still found as surely as before.
@@ -373,12 +386,13 @@ def decode(
 
     Raises:
         PlanError: unknown mode, or a limit that is not a positive number.
-        MissingExtra: OpenCV is not installed. Without simplejpeg it decodes JPEG too, more slowly, with a `RuntimeWarning`.
+        MissingExtra: OpenCV is not installed, or tifffile is not, which "unchanged" reads TIFF with. Without simplejpeg OpenCV decodes
+            JPEG too, more slowly, with a `RuntimeWarning`.
         DecodeError: (on bytes) not an image that can be read in full.
         SpecError: (on a value) neither a field name nor bytes.
     """
-    if mode not in ("RGB", "GRAY"):
-        raise PlanError(f"mode={mode!r} is not known", where="image.decode", fix='give "RGB" or "GRAY"')
+    if mode not in get_args(Mode):
+        raise PlanError(f"mode={mode!r} is not known", where="image.decode", fix='give "RGB", "GRAY" or "unchanged"')
     if not is_whole(max_pixels, 1):
         raise PlanError(f"max_pixels={max_pixels!r} is not a number of pixels", where="image.decode", fix="give a positive whole number")
     if by_opencv():

@@ -268,6 +268,17 @@ _TURNED = (1, 8, 3, 6), (4, 5, 2, 7), (2, 7, 4, 5)
 """The orientation for no mirror, one from top to bottom, one from left to right, then for so many quarter turns against the clock."""
 
 
+def is_tiff(data: Data) -> bool:
+    """Tell whether a file begins as TIFF does."""
+    return bytes(data[:4]) in _TIFF_ORDERS
+
+
+def tiff_orientation(data: Data) -> int:
+    """Return the orientation of a TIFF image, 1 to 8."""
+    found = _read_tags(data).get(_ORIENTATION, 1)
+    return found if 1 <= found <= 8 else 1
+
+
 def _read_tiff(data: Data, where: str) -> Header:
     tags = _read_tags(data)
     size = tags.get(257, 0), tags.get(256, 0)
