@@ -13,8 +13,11 @@ image, bit for bit: two rows more than asked are decoded, because the smooth ups
 from __future__ import annotations
 
 import dataclasses
+import io
 import re
+import struct
 import warnings
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol, get_args, overload, runtime_checkable
@@ -25,11 +28,11 @@ from numpy.typing import NDArray
 from penstock import kernels
 from penstock._contracts.arguments import is_whole
 from penstock._contracts.transform import FusedTransform, Scratch, Transform
-from penstock.errors import DecodeError, PlanError, SpecError
+from penstock.errors import DecodeError, MissingExtra, PlanError, SpecError
 from penstock.image import jpeg
 from penstock.image.flipping import RandomFlip
 from penstock.image.geometry import INTERPOLATIONS
-from penstock.image.header import Header, damaged, is_tiff, orient, read_header, verify_png
+from penstock.image.header import Data, Header, damaged, is_tiff, orient, read_header, tiff_orientation, verify_png
 from penstock.image.normalizing import Normalize
 from penstock.image.operator import (
     BEFORE_BATCH,
@@ -44,7 +47,6 @@ from penstock.image.operator import (
     place,
 )
 from penstock.image.resizing import Box, RandomResizedCrop, Resize
-from penstock.image.stored import stored_pixels, tiff_pixels
 from penstock.kernels.library import FLOAT32_DTYPE, UINT8_DTYPE, Array, Uint8s
 
 _WITHOUT_SIMPLEJPEG = (
@@ -240,7 +242,7 @@ class Decode(ImageOperator):
         """
         data = value if type(value) is bytes else self._as_bytes(value)
         if self.mode == "unchanged" and is_tiff(data):
-            return hand_over(tiff_pixels(data, self.max_pixels, self.place_name()), scratch, out)
+            return hand_over(_tiff_pixels(data, self.max_pixels, self.place_name()), scratch, out)
         header = read_header(data, self.place_name())
         if header.height * header.width > self.max_pixels:
             raise DecodeError(
@@ -252,7 +254,7 @@ class Decode(ImageOperator):
         if header.kind == "JPEG":
             return self._jpeg(data, header, scratch, out)
         orientation = verify_png(data, header, self.place_name()) if header.kind == "PNG" else header.orientation
-        pixels = stored_pixels(data, header, self.place_name()) if self.mode == "unchanged" else self._other(data, header)
+        pixels = _stored_pixels(data, header, self.place_name()) if self.mode == "unchanged" else self._other(data, header)
         return hand_over(orient(pixels, orientation), scratch, out)
 
     def fuse(self, following: Sequence[Transform]) -> FusedTransform | None:
@@ -292,7 +294,7 @@ class Decode(ImageOperator):
         return self._jpeg(value, header, scratch, None) if rows is None else rows
 
     def _jpeg(self, data: bytes | memoryview, header: Header, scratch: Scratch | None, out: Array | None) -> Array:
-        mode = "GRAY" if self.mode == "GRAY" or (self.mode == "unchanged" and header.channels == 1) else "RGB"
+        mode = self._jpeg_mode(header)
         num_channels = 4 if header.channels == 4 else 3 if mode == "RGB" else 1
         direct = header.orientation == 1 and num_channels != 4
         buffer = place(self.tag, (header.height, header.width, num_channels), UINT8_DTYPE, None, scratch, out if direct else None)
@@ -312,6 +314,9 @@ class Decode(ImageOperator):
             pixels = _luma(pixels)
         return hand_over(orient(pixels, header.orientation), scratch, out)
 
+    def _jpeg_mode(self, header: Header) -> str:
+        return ("GRAY" if header.channels == 1 else "RGB") if self.mode == "unchanged" else self.mode
+
     def _jpeg_again(self, data: bytes | memoryview, space: str, buffer: Uint8s, error: ValueError) -> Uint8s:
         pixels = jpeg.take(data, buffer, space, error, self.place_name())
         if pixels is buffer:
@@ -322,11 +327,8 @@ class Decode(ImageOperator):
         return pixels
 
     def _other(self, data: bytes | memoryview, header: Header) -> Array:
-        if header.kind == "PNG" and (data[24] == 16 or data[25] == 3) and not self.reduced.num:
-            self.reduced.num = 1
-            made = "8 bits of a 16-bit PNG" if data[24] == 16 else "colours of the numbers of a palette PNG"
-            text = f'{self.place_name()} makes {made}: mode="unchanged" gives what is stored, such as depths and the numbers of classes'
-            warnings.warn(text, RuntimeWarning, stacklevel=2)
+        if header.kind == "PNG":
+            self._tell_what_is_lost(data)
         cv2, stored = load_cv2(), header.kind not in ("PNG", "WebP")
         if header.kind == "GIF":
             data = _OPAQUE.sub(lambda found: found[0][:3] + bytes([found[0][3] & 0xFE]), data, 1)
@@ -336,6 +338,14 @@ class Decode(ImageOperator):
         if pixels is None or pixels.shape != (header.height, header.width, 3):
             raise damaged(header.kind, "the decoder rejects its pixel data", data, self.place_name())
         return pixels if self.mode == "RGB" else _luma(pixels)
+
+    def _tell_what_is_lost(self, png: bytes | memoryview) -> None:
+        if self.reduced.num or not (png[24] == 16 or png[25] == _PALETTE):
+            return
+        self.reduced.num = 1
+        made = "8 bits of a 16-bit PNG" if png[24] == 16 else "colours of the numbers of a palette PNG"
+        text = f'{self.place_name()} makes {made}: mode="unchanged" gives what is stored, such as depths and the numbers of classes'
+        warnings.warn(text, RuntimeWarning, stacklevel=2)
 
     def _as_bytes(self, value: Any) -> bytes | memoryview:
         if isinstance(value, bytes):
@@ -451,3 +461,83 @@ def upper_rows(data: bytes | memoryview, header: Header, num_rows: int, scratch:
         if not _LEFT_OVER.search(str(error)):
             return None
     return pixels
+
+
+# -- what is stored ---------------------------------------------------------------------------------------------------------------
+
+_KEPT = (b"IHDR", b"IDAT", b"IEND")
+_PALETTE = 3
+_CHANNELS = {1: [0], 3: [2, 1, 0], 4: [2, 1, 0, 3]}
+"""For so many channels of OpenCV, where those of the file are."""
+
+
+def _stored_pixels(data: Data, header: Header, where: str) -> Array:
+    """Return the pixels of a PNG, WebP, BMP, GIF or AVIF image as they are stored: (height, width, channels), not turned.
+
+    A palette PNG gives the numbers of its colours. Grey PNG of 1, 2 and 4 bits gives numbers below 2, 4 and 16.
+
+    Raises:
+        DecodeError: the pixel data are damaged.
+    """
+    is_png = header.kind == "PNG"
+    pixels = imdecode(_as_grey(data) if is_png else data, load_cv2().IMREAD_UNCHANGED)
+    if pixels is None or pixels.shape[:2] != (header.height, header.width):
+        raise damaged(header.kind, "the decoder rejects its pixel data", data, where)
+    pixels = pixels.reshape(header.height, header.width, -1)
+    order = _CHANNELS[pixels.shape[2]]
+    if is_png and data[25] == 4:
+        order = [0, 3]  # grey with alpha, which OpenCV gives as colours
+    pixels = pixels[..., order]
+    if is_png and data[24] < 8:
+        pixels //= 255 // (2 ** data[24] - 1)
+    found: Array = pixels
+    return found
+
+
+def _as_grey(data: Data) -> bytes:
+    """Return a PNG with nothing but its pixels; those of a palette are its grey values: the bits are laid out alike."""
+    view, at, parts = memoryview(data), 8, [bytes(data[:8])]
+    while at < len(view):
+        end = at + 12 + int.from_bytes(view[at : at + 4], "big")
+        chunk = bytearray(view[at:end])
+        if bytes(chunk[4:8]) == b"IHDR" and chunk[17] == _PALETTE:
+            chunk[17] = 0
+            chunk[-4:] = zlib.crc32(chunk[4:-4]).to_bytes(4, "big")
+        if bytes(chunk[4:8]) in _KEPT:
+            parts.append(bytes(chunk))
+        at = end
+    return b"".join(parts)
+
+
+def _tiff_pixels(data: Data, max_pixels: int, where: str) -> Array:
+    """Return the first series of a TIFF image by tifffile, turned as its orientation says: (height, width, pages and channels).
+
+    Raises:
+        MissingExtra: tifffile is not installed.
+        DecodeError: it cannot be read, is no image of rows and columns, or has more pixels in a plane than `max_pixels`.
+    """
+    try:
+        import tifffile
+    except ImportError as error:
+        raise MissingExtra(
+            f"tifffile, which reads TIFF unchanged, cannot be imported: {error}", where=where, fix='pip install "penstock[tiff]"'
+        ) from error
+    try:
+        with tifffile.TiffFile(io.BytesIO(data)) as file:
+            series = file.series[0]
+            sizes = dict(zip(series.axes, series.shape, strict=True))
+            if "Y" in sizes and "X" in sizes and sizes["Y"] * sizes["X"] <= max_pixels:
+                return orient(_last_channels(series.asarray(), series.axes), tiff_orientation(data))
+    except (tifffile.TiffFileError, ValueError, IndexError, KeyError, RuntimeError, struct.error, zlib.error) as error:
+        raise damaged("TIFF", f"tifffile says: {error}", data, where) from error
+    raise DecodeError(
+        f"TIFF image of axes {series.axes} and shape {list(series.shape)}, with a limit of {max_pixels} pixels",
+        where=f"{where}, {len(data)} bytes",
+        fix="leave the file out of the list, or raise max_pixels= if you trust it",
+    )
+
+
+def _last_channels(pixels: Any, axes: str) -> Array:
+    rows, columns = axes.index("Y"), axes.index("X")
+    moved: Array = np.moveaxis(pixels, (rows, columns), (0, 1))
+    return moved.reshape(*moved.shape[:2], -1)
