@@ -6,7 +6,6 @@ import math
 import os
 import pickle
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -440,6 +439,6 @@ def test_a_column_too_large_for_one_array_is_read_in_parts(tmp_path: Path, monke
     rows = np.array([39, 0, 7, 7])
     assert [values.take(rows) for values in group.values] == [[wrapped(data[row]) for row in rows], rows.tolist()]
     true = files._idle[0].layout(0)
-    monkeypatch.setattr(parquet.ParquetReader, "layout", lambda *_: replace(true, num_bytes=0))  # as of a footer that lies
+    monkeypatch.setattr(parquet.ParquetReader, "layout", lambda *_: true._replace(num_bytes=0))  # as of a footer that lies
     with pytest.raises(RecordError, match=r"row group 0 of .* cannot be decoded: more than 2000 bytes"):
         files_of(path, most=2000).load(0)
