@@ -381,3 +381,41 @@ def test_only_random_operators_have_a_seed() -> None:
     ds = ps.from_source([element()])
     assert "seed=9" in str(ds.map(image.random_flip("image", fields=FIELDS), seed=9))
     assert "seed=" not in str(ds.map(image.center_crop("image", 8, fields=FIELDS), seed=9))
+
+
+def resized(value: Any, kind: Any, size: Any = (400, 800), **more: Any) -> Any:
+    given = {"image": np.zeros((100, 200, 3), np.uint8), "it": value, **more}
+    return image.resize("image", size, fields={"it": kind})(given)
+
+
+def test_a_box_of_whole_numbers_that_is_rounded_away_is_dropped_with_its_label() -> None:
+    for form, box in (("xyxy", [6, 0, 14, 100]), ("xywh", [6, 0, 8, 100])):
+        kind = image.Boxes(form, per_box=("labels",), min_area=0)  # type: ignore[arg-type]
+        found = resized(np.array([box, [0, 0, 200, 100]]), kind, (50, 20), labels=np.array([1, 2]))
+        assert (found["it"].tolist(), found["labels"].tolist()) == ([[0, 0, 20, 50]], [2])
+
+
+def test_coordinates_that_a_dtype_cannot_hold_are_an_error_and_none_wraps() -> None:
+    with pytest.raises(SpecError, match="becomes 800, and uint8 holds at most 255"):
+        resized(np.array([[10, 10, 200, 100]], np.uint8), "boxes")
+    with pytest.raises(SpecError, match="becomes 400, and int8 holds at most 127"):
+        resized(np.array([[100, 50, 2]], np.int8), "points")
+
+
+@pytest.mark.parametrize("value", [np.ma.array([[1.0, 2, 30, 40]], mask=[[0, 0, 0, 1]]), [[1, 2, 3, 4], [1]]], ids=["masked", "ragged"])
+def test_masked_and_ragged_boxes_are_refused(value: Any) -> None:
+    with pytest.raises(SpecError, match="an array of numbers, not masked, or lists of equal lengths"):
+        resized(value, "boxes")
+
+
+def test_shares_are_refused_also_with_an_edge_of_1_and_pixels_are_not() -> None:
+    with pytest.raises(SpecError, match="they are shares of the picture"):
+        resized(np.array([[0.2, 0.3, 1.0, 0.8]], np.float32), "boxes")
+    assert resized(np.array([[0, 0, 1, 1]], np.float32), "boxes", (100, 200))["it"].tolist() == [[0, 0, 1, 1]]
+
+
+def test_a_mask_of_floats_may_be_filled_with_nan_and_a_fill_is_a_number() -> None:
+    mask = {"image": np.zeros((4, 4, 1), np.uint8), "mask": np.zeros((4, 4), np.float32)}
+    assert np.isnan(image.pad_to("image", 6, fields={"mask": image.Mask(fill=np.nan)})(mask)["mask"][0]).all()
+    with pytest.raises(PlanError, match="is no number"):
+        image.Mask(fill="x")  # type: ignore[arg-type]

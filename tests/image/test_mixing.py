@@ -85,13 +85,31 @@ def test_each_executor_and_a_resumed_run_give_the_same_batches(kind: str) -> Non
 
 @pytest.mark.parametrize(
     "make",
-    [lambda: image.mixup(0), lambda: image.cutmix(-1.0), lambda: image.mixup_or_cutmix(cutmix_share=1.5)],
-    ids=["mixup", "cutmix", "either"],
+    [
+        lambda: image.mixup(0),
+        lambda: image.cutmix(-1.0),
+        lambda: image.mixup_or_cutmix(cutmix_share=1.5),
+        lambda: image.mixup(float("inf")),
+        lambda: image.mixup(1, 0),
+        lambda: image.cutmix("1"),  # type: ignore[arg-type]
+    ],
+    ids=["mixup", "cutmix", "either", "infinite", "classes", "text"],
 )
 def test_numbers_out_of_range_are_a_plan_error(make: Callable[[], Any]) -> None:
     with pytest.raises(PlanError, match="out of range: Mixing") as caught:
         make()
-    assert caught.value.fix == "give an alpha above 0, and a cutmix_share from 0 to 1"
+    assert "a finite alpha above 0" in str(caught.value.fix)
+
+
+@pytest.mark.parametrize("channels", [2, 8])
+def test_a_box_is_cut_in_rows_and_columns_whatever_the_channels(channels: int) -> None:
+    images = np.zeros((2, channels, 32, 40), np.float32)
+    images[1] = 1
+    for batch, axis in ((images, 1), (np.moveaxis(images, 1, 3), 3)):
+        found = image.cutmix(1.0)({"image": batch, "label": np.arange(2)}, np.random.default_rng(199))["image"][0]
+        boxes = np.moveaxis(found, axis - 1, 0)
+        assert boxes.any()
+        assert (boxes == boxes[0]).all()
 
 
 GOOD = batch_of("HWC")
@@ -103,6 +121,7 @@ BAD = {
     "float labels": {**GOOD, "label": GOOD["label"].astype(float)},
     "another number": {**GOOD, "label": GOOD["label"][:5]},
     "no such class": {**GOOD, "label": GOOD["label"] + 1},
+    "as many rows as channels": {**GOOD, "image": np.zeros((len(GOOD["label"]), 8, 9, 8), np.uint8)},
     "a list": [GOOD],
 }
 

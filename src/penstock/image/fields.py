@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeVar, get_args
@@ -67,6 +68,10 @@ class Mask:
     fill: float = 0
     stacked: bool = False
 
+    def __post_init__(self) -> None:
+        if real_number(self.fill) is None and not isinstance(self.fill, bool):
+            raise PlanError(f"fill={self.fill!r} is no number", where="image.Mask", fix="give a number that the masks can hold")
+
     def checked(self, value: Any, field: str, operator: Geometric) -> tuple[Any, Size | None]:
         """Check a mask, and that its dtype can hold `fill`."""
         dims, expected = ((3,), "(masks, height, width)") if self.stacked else ((2, 3), "(height, width) or (height, width, channels)")
@@ -75,7 +80,7 @@ class Mask:
             raise _wrong(
                 field, operator, value, f"a mask of numbers or bools, not empty, of shape {expected}", "convert it before this operator"
             )
-        if self.fill and np.array(self.fill).astype(value.dtype) != self.fill:
+        if value.dtype.kind != "f" and not (math.isfinite(self.fill) and np.array(self.fill).astype(value.dtype) == self.fill):
             raise _wrong(field, operator, value, f"a dtype that can hold fill={self.fill}", "convert it, or give another fill")
         return value, value.shape[self.stacked :][:2]
 
@@ -93,7 +98,7 @@ class Points:
 
     def checked(self, value: Any, field: str, operator: Geometric) -> tuple[Any, Size | None]:
         """Check points."""
-        points = np.asarray(value)
+        points = _numbers(value, field, operator)
         if points.ndim and (points.shape[-1], points.dtype.kind) in {(2, "f"), (3, "f"), (3, "i"), (3, "u")}:
             return points, None
         fix = "make the numbers floating: a point that leaves the picture becomes NaN; or add a third number, the visibility"
@@ -108,7 +113,7 @@ class Points:
         if value.shape[-1] == 3:
             seen &= out[..., 2] > 0
         out[~seen] = 0 if value.shape[-1] == 3 else np.nan
-        return _as_dtype(out, value.dtype)
+        return _as_dtype(out, value.dtype, move.operator)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +149,7 @@ class Boxes:
 
     def checked(self, value: Any, field: str, operator: Geometric) -> tuple[Any, Size | None]:
         """Check boxes."""
-        boxes = np.asarray(value)
+        boxes = _numbers(value, field, operator)
         if boxes.size == 0:
             boxes = boxes.reshape(0, 4)
         if boxes.ndim != 2 or boxes.shape[1] != 4 or boxes.dtype.kind not in "iuf":
@@ -159,7 +164,7 @@ class Boxes:
                 where=operator.place_name(),
                 fix='give ps.image.Boxes("xywh") or "cxcywh" in fields= where that is the format, or mend the boxes before this operator',
             )
-        if boxes.dtype.kind == "f" and self.min_area >= 1 and (boxes >= 0).all() and 0 < boxes.max(initial=0) < 1:
+        if boxes.dtype.kind == "f" and self.min_area >= 1 and (boxes >= 0).all() and boxes.max(initial=0) <= 1 and (boxes % 1).any():
             raise SpecError(
                 f"the boxes of field {field!r} lie between 0 and {boxes.max():.3g}: they are shares of the picture, not pixels",
                 where=operator.place_name(),
@@ -187,14 +192,16 @@ class Boxes:
                 keep &= ((centres >= 0) & (centres <= step.size[::-1])).all(1)
         whole = np.concatenate([corners.min(1), corners.max(1)], axis=1)
         left = whole.clip(0, 2 * move.size[::-1])
+        if value.dtype.kind != "f":
+            left = np.rint(left)
         area = area_of(left)
         keep &= (area > 0) & (area >= self.min_area) & (area >= self.min_visible * area_of(whole))
-        left = left[keep] if value.dtype.kind == "f" else np.rint(left[keep])
+        left = left[keep]
         if self.format != "xyxy":
             left[:, 2:] -= left[:, :2]
         if self.format == "cxcywh":
             left[:, :2] += left[:, 2:] / 2
-        return _as_dtype(left, value.dtype), keep
+        return _as_dtype(left, value.dtype, move.operator), keep
 
 
 Fields = Mapping[str, str | Mask | Boxes]
@@ -317,8 +324,27 @@ def area_of(corners: NDArray[Any]) -> Coordinates:
     return (corners[..., 2:] - corners[..., :2]).prod(-1)  # type: ignore[no-any-return]
 
 
-def _as_dtype(numbers: Coordinates, dtype: np.dtype[Any]) -> NDArray[Any]:
-    return (numbers if dtype.kind == "f" else np.rint(numbers)).astype(dtype)
+def _as_dtype(numbers: Coordinates, dtype: np.dtype[Any], operator: Geometric) -> NDArray[Any]:
+    if dtype.kind == "f":
+        return numbers.astype(dtype)
+    limits, largest = np.iinfo(dtype), float(np.abs(numbers).max(initial=0))
+    if largest > limits.max:
+        raise SpecError(
+            f"a coordinate of boxes or points becomes {largest:g}, and {dtype.name} holds at most {limits.max}",
+            where=operator.place_name(),
+            fix="convert them to int64 or float32 before this operator",
+        )
+    return np.rint(numbers).astype(dtype)
+
+
+def _numbers(value: Any, field: str, operator: Geometric) -> NDArray[Any]:
+    """Return a list or array of numbers as an array."""
+    try:
+        if not is_masked(value):
+            return np.asarray(value)
+    except ValueError:  # lists of unequal lengths
+        pass
+    raise _wrong(field, operator, value, "an array of numbers, not masked, or lists of equal lengths", "mend it before this operator")
 
 
 def _wrong(field: str, operator: Geometric, value: Any, expected: str, fix: str) -> SpecError:

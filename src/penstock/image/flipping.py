@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock import kernels
+from penstock._contracts.arguments import real_number
 from penstock._contracts.transform import Scratch
 from penstock.errors import PlanError
 from penstock.image.fields import Fields, JointOperator, finished
@@ -80,6 +81,7 @@ def random_flip(
         PlanError: a probability outside 0..1, fields that cannot be, or no `rng` for an image.
         SpecError: (on an array) not an image.
     """
-    if not 0 <= probability <= 1:
+    share = real_number(probability)
+    if share is None or not 0 <= share <= 1:
         raise PlanError(f"probability={probability!r} is not in 0..1", where="image.random_flip", fix="give a number from 0 to 1")
-    return finished(RandomFlip(**names(field, out), probability=float(probability)), field, fields, rng)
+    return finished(RandomFlip(**names(field, out), probability=share), field, fields, rng)

@@ -148,6 +148,8 @@ Steps = tuple[Crop | Scale | Mirror | Affine, ...]
 class Geometric(ImageOperator):
     """An image operator that moves pixels, and can move the other fields of an element alike."""
 
+    joins: ClassVar[bool] = True
+
     dtypes: ClassVar[tuple[np.dtype[Any], ...] | None] = None
 
     @abstractmethod

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._contracts.arguments import is_whole, real_number
 from penstock.errors import PlanError, SpecError
-from penstock.image.operator import is_channels_first, load_cv2
+from penstock.image.operator import load_cv2
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +28,13 @@ class Mixing:
     label: str
 
     def __post_init__(self) -> None:
-        if not (self.mixup_alpha > 0 and self.cutmix_alpha > 0 and 0 <= self.cutmix_share <= 1):
+        *alphas, share = map(real_number, (self.mixup_alpha, self.cutmix_alpha, self.cutmix_share))
+        good = all(alpha is not None and 0 < alpha < math.inf for alpha in alphas) and share is not None and 0 <= share <= 1
+        if not good or not (self.num_classes is None or is_whole(self.num_classes, 1)):
             raise PlanError(
-                f"a number is out of range: {self}", where=f"image.{self.name}", fix="give an alpha above 0, and a cutmix_share from 0 to 1"
+                f"a number is out of range: {self}",
+                where=f"image.{self.name}",
+                fix="give a finite alpha above 0, a cutmix_share from 0 to 1, and num_classes from 1",
             )
 
     def __call__(self, batch: Mapping[str, Any], rng: np.random.Generator) -> dict[str, Any]:
@@ -40,7 +45,7 @@ class Mixing:
         """
         images, labels = (np.asarray(batch.get(name) if isinstance(batch, Mapping) else None) for name in (self.field, self.label))
         classes = np.arange(self.num_classes or 0)
-        good = images.ndim == 4 and images.size and images.dtype in (np.uint8, np.float32)
+        good = images.ndim == 4 and images.size and images.dtype in (np.uint8, np.float32) and images.shape[1] != images.shape[3]
         good = good and labels.shape == images.shape[:1] and labels.dtype.kind in "iu"
         if not good or (self.num_classes and not np.isin(labels, classes).all()):
             raise SpecError(
@@ -69,7 +74,7 @@ def _blended(images: NDArray[Any], share: float) -> NDArray[Any]:
 
 def _cut(images: NDArray[Any], share: float, rng: np.random.Generator) -> tuple[NDArray[Any], float]:
     """Put a box of the images before in each; return the share of the pixels that is left."""
-    first = is_channels_first(images.shape[1:])
+    first = images.shape[1] < images.shape[3]  # there are fewer channels than rows or columns
     sizes = np.array(images.shape[2:] if first else images.shape[1:3])
     half = (0.5 * math.sqrt(1 - share) * sizes).astype(int)
     middle = rng.integers(sizes)

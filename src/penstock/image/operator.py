@@ -34,6 +34,8 @@ class ImageOperator(ABC):
     """
 
     name: ClassVar[str] = ""
+    joins: ClassVar[bool] = False
+    """Whether it takes fields=."""
 
     field: str
     out_field: str
@@ -114,10 +116,13 @@ class ImageOperator(ABC):
         other = next((one for one in alike if one.name == self.name and one.field != self.field), None)
         if other is None:
             return ""
+        how = (
+            f"for the same crop or flip of both, name the other one in fields=: {self.name}({self.field!r}, ..., "
+            f'fields={{{other.field!r}: "mask"}}), docs/image.md'
+        )
         return (
             f"image.{self.name} of {self.field!r} and of {other.field!r} have the same seed={seed}, and draw different numbers: "
-            f"each map has its own; for the same crop or flip of both, name the other one in fields=: {self.name}({self.field!r}, ..., "
-            f'fields={{{other.field!r}: "mask"}}), docs/image.md'
+            f"each map has its own; {how if self.joins else 'for the same ones, map one function that calls it for both'}"
         )
 
     def place_name(self) -> str:

@@ -15,7 +15,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypedDict, 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._contracts.arguments import is_whole
+from penstock._contracts.arguments import is_whole, real_number
 from penstock._contracts.transform import Scratch
 from penstock.errors import PlanError, SpecError
 from penstock.image.operator import ImageOperator, as_called, check_image, hand_over, load_cv2, names
@@ -242,19 +242,26 @@ def _operator(
     rng: Any = None,
 ) -> Photometric:
     name = step.__name__[1:]
-    share, _ = _span(name, "probability", probability, 0, 1)
+    share = _number(name, "probability", probability, 0, 1)
     return Photometric(**names(field, out), name=name, step=step, own_draws=own_draws, options=options, probability=share)
 
 
 def _span(operator: str, option: str, value: Any, least: float, most: float, neutral: float | None = None) -> Span:
     """Return `value` as (low, high): that pair, a number twice, or the numbers that far from `neutral`."""
-    if isinstance(value, (tuple, list)):
-        low, high = value
-    else:
-        low, high = (value, value) if neutral is None else (max(neutral - value, least), neutral + value)
-    if not least <= low <= high <= most:
+    given = [real_number(one) for one in (value if isinstance(value, (tuple, list)) else [value])]
+    if len(given) == 1 and given[0] is not None:
+        given = [given[0]] * 2 if neutral is None else [max(neutral - given[0], least), neutral + given[0]]
+    low, high = given if len(given) == 2 else (None, None)
+    if low is None or high is None or not least <= low <= high <= most:
         raise _refusal(operator, option, value, f"one number, or (low, high), within {least}..{most}")
-    return float(low), float(high)
+    return low, high
+
+
+def _number(operator: str, option: str, value: Any, least: float, most: float) -> float:
+    number = real_number(value)
+    if number is None or not least <= number <= most:
+        raise _refusal(operator, option, value, f"a number from {least} to {most}")
+    return number
 
 
 def _whole(operator: str, option: str, value: Any, least: int, most: int) -> int:
@@ -399,7 +406,7 @@ def solarize(field: str | Image, threshold: float, **common: Unpack[Common]) -> 
 
     The other arguments and the errors are those of `color_jitter`.
     """
-    return _operator(_solarize, 0, field, _span("solarize", "threshold", threshold, 0, 255)[:1], **common)
+    return _operator(_solarize, 0, field, (_number("solarize", "threshold", threshold, 0, 255),), **common)
 
 
 @_two_forms
