@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -125,3 +126,63 @@ def test_without_the_package_a_path_says_which_extra_is_missing() -> None:
     with pytest.raises(MissingExtra, match=r"which reads 'tokenizer\.json', cannot be imported") as caught:
         ps.text.tokenize("text", "tokenizer.json")
     assert caught.value.fix == 'pip install "penstock[text]"'
+
+
+def words(text: str) -> list[int]:
+    return [len(word) for word in text.split()]
+
+
+def letters(text: str) -> list[int]:
+    return list(text.encode())
+
+
+def whole(messages: Any) -> list[tuple[str, bool]]:
+    return [(message, True) for message in messages]
+
+
+class Coded:
+    def __init__(self, code: int) -> None:
+        self.code = code
+
+    def encode(self, text: str) -> list[int]:
+        return [self.code for _ in text]
+
+
+def num_tokens(element: Any) -> int:
+    return len(element["tokens"])
+
+
+def test_numbers_of_another_tokenizer_or_other_arguments_are_refused(tmp_path: Path) -> None:
+    ds = ps.from_source([{"text": "some words"}] * 5)
+    ds.map(ps.text.tokenize("text", words)).measure(tmp_path / "n", length=num_tokens, num_workers=0)
+    for other in (ps.text.tokenize("text", letters), ps.text.tokenize("text", words, eos=1)):
+        with pytest.raises(PlanError, match="other plan"):
+            ds.map(other).measure(tmp_path / "n", length=num_tokens, num_workers=0)
+    with pytest.raises(PlanError, match="says too little"):
+        ds.map(ps.text.chat("text", Coded(1).encode, whole)).measure(tmp_path / "m", length=num_tokens, num_workers=0)
+
+
+@pytest.mark.parametrize("ids", [[2**31], [-(2**40)], np.array([2**63 + 1], np.uint64)], ids=str)
+def test_ids_that_int32_does_not_hold_are_an_error(ids: Any) -> None:
+    with pytest.raises(SpecError, match="and no ids"):
+        ps.text.tokenize("text", lambda text: ids)({"text": "a"})
+    with pytest.raises(PlanError, match="is no id of a token"):
+        ps.text.tokenize("text", words, eos=2**31)
+
+
+def test_a_template_gives_pairs_and_an_empty_conversation_no_tokens() -> None:
+    empty = ps.text.chat("text", words, whole)({"text": []})
+    assert (empty["tokens"].shape, empty["tokens"].dtype, empty["loss_mask"].shape) == ((0,), np.int32, (0,))
+    with pytest.raises(SpecError, match="the template gave 'ab'"):
+        ps.text.chat("text", words, lambda messages: ["ab"])({"text": []})  # type: ignore[arg-type, return-value, list-item]
+    with pytest.raises(PlanError, match="is no function"):
+        ps.text.chat("text", words, "chatml")  # type: ignore[arg-type]
+
+
+def test_a_loss_mask_of_whole_numbers_counts_as_one_of_bools_and_has_the_shape_of_the_rows() -> None:
+    rows = {"segment_ids": np.array([[1, 1, 1, 0]])}
+    found = ps.text.attention_fields({**rows, "loss_mask": np.array([[1, 0, 2, 1]])})["loss_mask"]
+    assert (found.tolist(), found.dtype) == ([[False, False, True, False]], np.bool_)
+    for mask in (np.ones(4, bool), np.ones((1, 4))):
+        with pytest.raises(SpecError, match="'loss_mask' is"):
+            ps.text.attention_fields({**rows, "loss_mask": mask})

@@ -44,7 +44,7 @@ def tokenize(field: str, tokenizer: Any, *, out: str = "tokens", eos: int | None
         MissingExtra: a path was given, and `tokenizers` is not installed.
         SpecError: (of an element) there is no such field, its value is no text, or the function returned no ids.
     """
-    if eos is not None and whole_number(eos) is None:
+    if eos is not None and not 0 <= (-1 if (number := whole_number(eos)) is None else number) < 1 << 31:
         raise PlanError(
             f"eos={eos!r} is no id of a token", where="text.tokenize()", fix="give the whole number that the tokenizer has for it"
         )
@@ -74,7 +74,12 @@ def chat(field: str, tokenizer: Any, template: Template | None = None, *, out: s
     """
     encoder = _Encoder.of(tokenizer)
     if template is not None:
-        users, shown, convert = template, _name_of(template), partial(_by_parts, encoder, template, out)
+        if not callable(template):
+            raise PlanError(
+                f"template={template!r:.60} is no function", where="text.chat()", fix="give a function that returns (text, trained) parts"
+            )
+        users = template if encoder.library else (encoder.given, template)
+        shown, convert = _name_of(template), partial(_by_parts, encoder, template, out)
     elif given := getattr(tokenizer, "chat_template", None):
         users, shown = deepcopy(tokenizer), f"template {crc32(str(given).encode()):08x}"
         convert = partial(_by_template, users, out)
@@ -120,6 +125,9 @@ def attention_fields(batch: Mapping[str, Any]) -> dict[str, Any]:
     sizes = np.diff(borders)
     position_ids = (np.arange(segments.size, dtype=np.int32) - np.repeat(borders[:-1], sizes)).reshape(segments.shape)
     is_token = segments != 0
+    learnt = np.asarray(batch.get("loss_mask", is_token))
+    if learnt.shape != segments.shape or learnt.dtype.kind not in "biu":
+        raise _wrong(f"'loss_mask' is {learnt.dtype}{list(learnt.shape)}, and 'segment_ids' has {list(segments.shape)}")
     if "positions" in batch:
         positions = _integers(batch, "positions")
         if positions.shape != segments.shape:
@@ -130,7 +138,7 @@ def attention_fields(batch: Mapping[str, Any]) -> dict[str, Any]:
         "position_ids": position_ids,
         "cu_seqlens": borders,
         "max_seqlen": int(sizes.max(initial=0)),
-        "loss_mask": goes_on & is_token & batch.get("loss_mask", True),
+        "loss_mask": goes_on & is_token & (learnt != 0),
     }
 
 
@@ -214,9 +222,16 @@ def _by_template(tokenizer: Any, out: str, messages: Any) -> dict[str, Any]:
 
 
 def _by_parts(encoder: _Encoder, template: Template, out: str, messages: Any) -> dict[str, Any]:
-    texts, trained = zip(*template(messages), strict=True)
-    ids = encoder.ids(list(texts), special=False)
-    return {out: np.concatenate(ids), "loss_mask": np.repeat(np.array(trained, np.bool_), list(map(len, ids)))}
+    parts = list(template(messages))
+    wrong = next((part for part in parts if not isinstance(part, tuple) or len(part) != 2 or not isinstance(part[0], str)), None)
+    if wrong is not None:
+        raise SpecError(f"the template gave {wrong!r:.60}", where="text.chat()", fix="let it return pairs: (text, whether it is trained)")
+    ids = encoder.ids([text for text, _ in parts], special=False)
+    none = np.empty(0, np.int32)
+    return {
+        out: np.concatenate([none, *ids]),
+        "loss_mask": np.repeat(np.array([is_trained for _, is_trained in parts], np.bool_), list(map(len, ids))),
+    }
 
 
 # -- tokenizers -------------------------------------------------------------------------------------------------------------------
@@ -283,16 +298,17 @@ def _loaded(path: str) -> Any:
 
 
 def _name_of(fn: Any) -> str:
-    return str(getattr(fn, "__qualname__", type(fn).__qualname__))
+    text = str(getattr(fn, "__qualname__", repr(fn)))
+    return type(fn).__qualname__ if " at 0x" in text else text
 
 
 def _as_ids(found: Any) -> NDArray[np.int32]:
     ids = np.asarray(found)
-    if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
+    if ids.ndim != 1 or (ids.size and (ids.dtype.kind not in "iu" or ids.max() >= 1 << 31 or ids.min() < -1 << 31)):
         raise SpecError(
             f"the tokenizer gave {found!r:.60}, a {type(found).__name__}, and no ids",
             where="text.tokenize()",
-            fix="let it return the ids of one text: a list of whole numbers, or an array of one dimension",
+            fix="let it return the ids of one text: a list of whole numbers that int32 holds, or an array of one dimension",
         )
     return ids.astype(np.int32)
 

@@ -319,6 +319,14 @@ REFUSED: dict[str, tuple[Callable[[ps.Dataset], Any], str]] = {
     "bins of no stream": (lambda ds: ds.pack_sequences(ROW, by="length", num_bins=64), "num_bins is given beside"),
     "weights of others": (lambda ds: ds.sample(5, [1.0, 2.0]), rf"weights are float64\[2\], for {COUNT} elements"),
     "a weight below 0": (lambda ds: ds.sample(5, np.arange(COUNT) - 1), "one finite number >= 0"),
+    "balance for one": (
+        lambda ds: ds.balance("length").shard_by_rank(rank=0, num_ranks=2),
+        r"give balance\(\.\.\., num_ranks=2\)",
+    ),
+    "a name of no field": (
+        lambda ds: next(iter(ds.pack_sequences(ROW, by="length", split=True, padding_value={"label": 1}))),
+        "padding_value names 'label'",
+    ),
     "too few weights": (lambda ds: ds.sample(2, np.arange(COUNT) == 7, replacement=False), "and 1 elements have a weight that is not 0"),
     "no weight": (lambda ds: ds.sample(2, np.zeros(COUNT)), "no elements have a weight"),
     "a sample of a shuffle": (lambda ds: ds.shuffle(seed=1).sample(5, "length"), r"put shuffle\(\) behind sample"),
@@ -336,3 +344,31 @@ def test_what_cannot_be_planned_is_refused_with_what_to_do(measured: ps.Dataset,
     given, words = REFUSED[case]
     with pytest.raises((PlanError, SpecError), match=words):
         given(measured)
+
+
+def test_small_dtypes_of_weights_count_as_large_ones() -> None:
+    weights = np.array([0, 1, 2, 5])
+    wanted = list(ps.from_source(range(4)).sample(50, weights.astype(float), seed=1))
+    for dtype, scale in ((np.float16, 1), (np.float32, 6e37), (np.uint8, 1)):
+        assert list(ps.from_source(range(4)).sample(50, (weights * scale).astype(dtype), seed=1)) == wanted
+
+
+def test_a_sample_of_one_order_may_stand_below_operators_by_number(measured: ps.Dataset) -> None:
+    drawn = measured.sample(200, "length", seed=1, reshuffle_each_epoch=False)
+    rows = contents(drawn.filter(by="keep").pack_sequences(ROW, by="length"))
+    tokens = sum(1 for row in rows for segment in row["segment_ids"] if segment)
+    assert tokens == sum(length(element) for element in drawn if is_kept(element))
+    with pytest.raises(PlanError, match="reshuffle_each_epoch=False"):
+        measured.sample(200, "length", seed=1).filter(by="keep")
+
+
+def fails_late(element: dict[str, Any]) -> dict[str, Any]:
+    if element["tokens"][0] >= COUNT // 8:
+        raise ValueError("a bad document")
+    return element
+
+
+def test_rows_of_a_long_run_of_failures_are_padding(measured: ps.Dataset) -> None:
+    ds = measured.map(fails_late).pack_sequences(ROW, by="length", split=True)
+    with ds.feed(executor="inline", on_error=ps.Skip()) as feed, pytest.warns(RuntimeWarning, match="skipped"):
+        assert len(contents(feed)) == len(ds)

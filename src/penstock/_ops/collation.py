@@ -436,6 +436,7 @@ def pack_rows(length: int, padding_value: Any, positions: str) -> Callable[[tupl
     def pack(values: tuple[Any, ...], layout: list[tuple[int, int]] | None) -> Row:
         sequences = [_fields(value) for value in values]
         spec = {name: _dtype_of(name, sequences) for name in sequences[0]}
+        _check_padding_names(padding_value, spec)
         row = {name: np.empty(length, dtype) for name, dtype in spec.items()}
         segments, places = np.zeros(length, np.int32), np.zeros(length, np.int32)
         start = 0
@@ -453,7 +454,8 @@ def pack_rows(length: int, padding_value: Any, positions: str) -> Callable[[tupl
         if start < length:
             for name, dtype in spec.items():
                 if (name, dtype) not in fills:
-                    fills[name, dtype] = _fill_row(name, dtype, _padding_of(name, padding_value, spec))
+                    value = padding_value.get(name, 0) if isinstance(padding_value, dict) else padding_value
+                    fills[name, dtype] = _fill_row(name, dtype, value)
                 row[name][start:] = fills[name, dtype]
         return {**row, "segment_ids": segments, "positions": places}
 
@@ -506,16 +508,13 @@ def _dtype_of(name: str, sequences: list[dict[str, NDArray[Any]]]) -> np.dtype[A
     return next((array for array in arrays if type(array) is not EmptyList), arrays[0]).dtype
 
 
-def _padding_of(name: str, given: Any, spec: dict[str, np.dtype[Any]]) -> Any:
-    if not isinstance(given, dict):
-        return given
-    if unknown := [other for other in given if other not in spec]:
+def _check_padding_names(given: Any, spec: dict[str, np.dtype[Any]]) -> None:
+    if isinstance(given, dict) and (unknown := [other for other in given if other not in spec]):
         raise SpecError(
             f"padding_value names {unknown[0]!r}, and the sequences have {_words(spec)}",
             where="pack_sequences()",
             fix="name the fields of the sequences",
         )
-    return given.get(name, 0)
 
 
 def _fill_row(name: str, dtype: np.dtype[Any], padding_value: Any) -> NDArray[Any]:

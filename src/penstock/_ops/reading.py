@@ -465,12 +465,13 @@ class BatchLeaf:
         """Return a part of no tokens, which makes a row of padding: of a packed row nothing is left, and the other ranks have theirs.
 
         Fields and dtypes are those of the first element that can be computed, 1, 2, 4, 8 and so on places further on: soon far away, as its
-        neighbours may be damaged as well. An empty list says that all of them failed.
+        neighbours may be damaged as well. Then 64 places all over the pass are tried. An empty list says that all of them failed.
         """
-        for power in range(int(self.length or 0).bit_length()):
+        length = int(self.length or 1)
+        for place in (*(position + (1 << power) for power in range(length.bit_length())), *range(0, length, -(-length // 64))):
             try:
                 with worker.given_room(UNLIMITED):
-                    element = self.child.run(epochs, np.array([(position + (1 << power)) % int(self.length or 1)]), worker).rows()[0]
+                    element = self.child.run(epochs, np.array([place % length]), worker).rows()[0]
             except ElementFailed as failed:
                 if not isinstance(failed.error, Exception):
                     raise

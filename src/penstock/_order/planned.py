@@ -197,7 +197,7 @@ class _Reordered(PlannedOrder):
 
     def __init__(self, numbers: Numbers, num_elements: int, size: int, *, window: int | None = None, varies: bool) -> None:
         super().__init__(numbers, num_elements, size * max(1, (window or _WINDOW) // size), varies=varies)
-        self._size = size
+        self.size = size
 
     def _count(self, window: int) -> int:
         begin, end = self._borders(window)
@@ -209,7 +209,7 @@ class SortedOrder(_Reordered):
 
     def _planned(self, window: int) -> _Window:
         numbers = self._in_window(window)
-        return _Window(self._borders(window)[0], np.lexsort((numbers, np.arange(len(numbers)) // self._size)).astype(np.uint32), None)
+        return _Window(self._borders(window)[0], np.lexsort((numbers, np.arange(len(numbers)) // self.size)).astype(np.uint32), None)
 
 
 class BalancedOrder(_Reordered):
@@ -221,8 +221,8 @@ class BalancedOrder(_Reordered):
 
     def _planned(self, window: int) -> _Window:
         numbers = self._in_window(window)
-        whole = len(numbers) - len(numbers) % self._size
-        rounds = np.sort(np.argsort(numbers[:whole], kind="stable").reshape(-1, self._size), axis=1)
+        whole = len(numbers) - len(numbers) % self.size
+        rounds = np.sort(np.argsort(numbers[:whole], kind="stable").reshape(-1, self.size), axis=1)
         members = np.concatenate([rounds[np.argsort(rounds[:, 0])].ravel(), np.arange(whole, len(numbers))])
         return _Window(self._borders(window)[0], members.astype(np.uint32), None)
 

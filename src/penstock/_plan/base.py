@@ -530,7 +530,7 @@ def has_name(fn: Any) -> bool:
     if isinstance(fn, Transform):
         return True
     if (held := getattr(fn, "users_object", None)) is not None:
-        return has_name(held)
+        return all(map(has_name, held)) if type(held) is tuple else has_name(held)
     if isinstance(fn, FunctionType):
         return fn.__closure__ is None and fn.__name__ != "<lambda>"
     if isinstance(fn, MethodType):

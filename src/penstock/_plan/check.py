@@ -11,9 +11,10 @@ from penstock._contracts.arguments import flag, listed, path_name, real_number, 
 from penstock._contracts.transform import NoticingTransform, Transform
 from penstock._order.folds import Even, uneven
 from penstock._order.mixing import History
+from penstock._order.planned import BalancedOrder
 from penstock._plan.base import Node, function_name, is_async, is_async_generator, length_of, never_ends, substituted, walk, wants_rng
 from penstock._plan.facts import INFINITE, ROOM, highest_number, is_indexable, known_spec
-from penstock._plan.known import Measure
+from penstock._plan.known import Chosen, Measure
 from penstock._plan.node import AsCompleted, RaggedBatch, Shard, shards_of
 from penstock.errors import PlanError
 
@@ -410,6 +411,7 @@ def rank_shard(node: Shard) -> Shard:
             where="shard_by_rank()",
             fix="leave one of them out",
         )
+    _balanced_for(node)
     length = length_of(node.child)
     if node.even == "error" and length not in (None, INFINITE) and int(length or 0) % node.num_shards:
         raise uneven(node.num_shards, int(length or 0) % node.num_shards)
@@ -418,6 +420,16 @@ def rank_shard(node: Shard) -> Shard:
         if any(part.makes_batches and getattr(part, "drop_remainder", False) for part in walk(node.child)):
             raise _drops_samples("drop_remainder=True before shard_by_rank()")
     return node
+
+
+def _balanced_for(shard: Shard) -> None:
+    balanced = [part.order.size for part in walk(shard.child) if isinstance(part, Chosen) and isinstance(part.order, BalancedOrder)]
+    if shard.num_shards > 1 and 1 in balanced:
+        raise PlanError(
+            f"balance() below was made for 1 rank, so it balances nothing for {shard.num_shards}",
+            where="shard_by_rank()",
+            fix=f"give balance(..., num_ranks={shard.num_shards})",
+        )
 
 
 def drop_remainder_argument(value: Any, operator: str, below: Node) -> bool:

@@ -15,7 +15,7 @@ from penstock._contracts.element import ArraySpec, unflatten
 from penstock._contracts.policy import Policy
 from penstock._contracts.source import ChunkedSource, ColumnSource, GroupedSource, IndexedSource, StreamSource
 from penstock._contracts.storage import RecordStore
-from penstock._contracts.transform import Transform
+from penstock._contracts.transform import BlockFunction, Transform
 from penstock._order.arithmetic import INFINITE, Length, batch_length, last_row, rank_length, repeat_length, shard_length, window_length
 from penstock._order.folds import Even, marked
 from penstock._order.mixing import History, MixFold, in_words, mixing
@@ -143,7 +143,8 @@ class Map(UnaryNode):
         return (self.fn, self.seed) if isinstance(self.fn, Transform) else None
 
     def line(self, *, saved: bool = False) -> str:
-        fn = self.name if saved and self.transform is None else function_name(self.fn)
+        is_own = isinstance(self.fn, (Transform, BlockFunction))  # an operator, whose arguments say what it does
+        fn = self.name if saved and not is_own else function_name(self.fn)
         seed = f", seed={self.seed}" if self.random else ""
         return f"map({fn}{seed}{'' if self.output_spec is None else f', output_spec={self.output_spec!r}'})"
 

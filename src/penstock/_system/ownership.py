@@ -13,7 +13,8 @@ _PACKAGE = __name__.partition(".")[0]
 def users_of(thing: Any) -> Iterator[Any]:
     """Yield the objects of the user that a call of `thing`, or a read of it, runs: functions, and the objects whose methods they are.
 
-    Nothing for Penstock's own functions and sources. One of these that holds an object of the user's has an attribute `users_object`.
+    Nothing for Penstock's own functions and sources. One of these that holds an object of the user's has an attribute
+    `users_object`, a tuple where there are several.
     """
     if isinstance(thing, partial):
         for part in (thing.func, *thing.args, *thing.keywords.values()):
@@ -26,7 +27,7 @@ def users_of(thing: Any) -> Iterator[Any]:
     elif (wrapped := getattr(thing, "__wrapped__", None)) is not None:
         yield from users_of(wrapped)
     elif (held := getattr(thing, "users_object", None)) is not None:
-        yield held
+        yield from held if type(held) is tuple else (held,)
 
 
 def _is_own(thing: Any) -> bool:

@@ -457,7 +457,8 @@ def _weights(root: Node, given: Any) -> tuple[_Given, str]:
             where="sample(weights=...)",
             fix=f"give one finite number >= 0 for each of the {length} elements, or the name of a measured number",
         )
-    numbers = np.where(found > 0, np.maximum(found / (total or 1.0) * 2.0**60, 1), 0).astype(np.int64)
+    shares = found.astype(np.float64) / (total or 1.0)
+    numbers = np.where(shares > 0, np.maximum(shares * 2.0**60, 1), 0).astype(np.int64)
     return _Given(numbers), f"{zlib.crc32(numbers.tobytes()):08x}"
 
 
@@ -497,13 +498,14 @@ def _changes(root: Node) -> bool:
 
 
 def _one_order(root: Node, operator: str) -> None:
-    changing = next((node for node in walk(root) if node.changes_order), None)
+    changing = next((node for node in walk(root) if (node.varies if isinstance(node, known.Chosen) else node.changes_order)), None)
     if changing is not None:
         again = changing.line().partition("(")[0]
         raise PlanError(
             f"{changing.line()} gives another order, or the elements again, in each pass, and {operator} goes by the order of one pass",
             where=f"{operator}()",
-            fix=f"put {again}() behind {operator}()" + (", or give it one order: reshuffle_each_epoch=False" if again == "shuffle" else ""),
+            fix=f"put {again}() behind {operator}()"
+            + (", or give it one order: reshuffle_each_epoch=False" if again in ("shuffle", "sample") else ""),
         )
 
 

@@ -211,7 +211,9 @@ def _checked(dataset: Dataset, functions: Mapping[str, Number]) -> dict[str, str
 
 
 def sameness(root: Node, version: str) -> dict[str, Any]:
-    """Return a JSON-able record of what was measured: the lines of the plan as a saved state has them, and the fingerprints of the data.
+    """Return a JSON-able record of what was measured.
+
+    It has the lines of the plan as a saved state has them, the modules of the functions, and the fingerprints of the data.
 
     Raises:
         PlanError: a function of the dataset has no name that could tell it from another one.
@@ -224,7 +226,16 @@ def sameness(root: Node, version: str) -> dict[str, Any]:
             where=f"{_WHERE} behind map({nameless[1]})",
             fix="use a plain function with a name, or give version=, and another one after each change",
         )
-    return {**identity(root, version), "plan": lines(root, saved=True)}
+    modules = [_module_of(node.fn) for node in walk(root) if hasattr(node, "fn")]
+    return {**identity(root, version), "plan": [*lines(root, saved=True), *modules]}
+
+
+def _module_of(fn: Any) -> str:
+    """Return the last part of the name of a function's module; of a program that is run, the name that others import it by."""
+    module = str(getattr(fn, "__module__", ""))
+    if module == "__main__":
+        module = os.path.splitext(os.path.basename(getattr(sys.modules["__main__"], "__file__", None) or ""))[0]
+    return module.rpartition(".")[2]
 
 
 def _with_files(root: Node, version: str) -> dict[str, Any]:
@@ -426,7 +437,7 @@ class _Job:
         shown = progress == "always" or bool(progress and sys.stderr and sys.stderr.isatty())
         with Progress("measuring", self._count, unit="elements") if shown else nullcontext() as drawn:
             self._drawn, self._num_done = drawn, 0
-            self._num_failed = sum(int(self._stored(part, FAILED).sum()) for part in self._parts if os.path.exists(part))
+            self._num_failed = sum(map(self._failed_in, self._parts))
             while (claimed := self._claim()) is not None:
                 self._run(*claimed, workers)
 
@@ -616,6 +627,12 @@ class _Job:
                 fresh = np.concatenate([fresh, next(parts)])
             values[is_new], fresh = np.split(fresh, [np.count_nonzero(is_new)])
             yield values
+
+    def _failed_in(self, part: str) -> int:
+        try:
+            return int(self._stored(part, FAILED).sum())
+        except FileNotFoundError:  # not there yet, or another job has just joined the columns
+            return 0
 
     def _stored(self, part: str, name: str) -> NDArray[Any]:
         """Read one array of a chunk."""

@@ -179,7 +179,8 @@ def read_measures(
         length, wanted["dataset"] = int(record["length"]), record["identity"]["dataset"]
     others = different(record["identity"], wanted)
     if others:
-        raise PlanError(f"the numbers were measured for another dataset: other {' and '.join(others)}", where=path, fix=_REMOVE)
+        update = "measure(..., update=True) measures the files that changed; or " if others == ["dataset"] else ""
+        raise PlanError(f"the numbers were measured for another dataset: other {' and '.join(others)}", where=path, fix=update + _REMOVE)
     if record["length"] != length:
         raise PlanError(f"numbers of {record['length']} elements are here, and the dataset has {length}", where=path, fix=_REMOVE)
     _check_functions(record["columns"], functions or {}, path)
