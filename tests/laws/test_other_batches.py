@@ -111,3 +111,11 @@ def test_nothing_else_may_differ(then: Callable[[], ps.Dataset], words: str) -> 
 def test_other_names_are_refused(names: Any) -> None:
     with numbers().batch(4).feed() as feed, pytest.raises(PlanError, match=r"fix:.*may_differ=\('batch',\)"):
         feed.load_state_dict(feed.state_dict(), may_differ=names)
+
+
+def test_of_two_batches_neither_may_differ() -> None:
+    with numbers().batch(5).batch(2).feed() as feed:
+        next(feed)
+        state = feed.state_dict()
+    with numbers().batch(5).batch(3).feed() as feed, pytest.raises(StateMismatch, match=r"batch\(3"):
+        feed.load_state_dict(state, may_differ=("batch",))

@@ -334,13 +334,14 @@ def shard_of(root: Node) -> Shard | None:
 def batched_as(root: Node, saved: Sequence[str]) -> Node:
     """Return a plan with the batch size that a saved plan has in the line of its batch.
 
-    The plan itself where they are equal, and where more than maps, prefetches and one repeat stands above the batch.
+    The plan itself where they are equal, where there are several, and where more than maps, prefetches and one repeat stands above it.
     """
     path = above_shard(root)[0]
     above = list(takewhile(lambda node: node.moves_as != "batch", path))
     place = 1 + sum(not node.is_hint for node in above)
     line = _BATCH_SIZE.match(saved[-place]) if place <= len(saved) else None
-    if line is None or len(above) == len(path) or sum(node.moves_as == "repeat" for node in above) > 1:
+    several = any(sum(node.moves_as == kind for node in nodes) > 1 for kind, nodes in (("repeat", above), ("batch", path)))
+    if line is None or len(above) == len(path) or several:
         return root
     batch: Any = path[len(above)]
     return root if batch.batch_size == int(line[1]) else substituted(root, {batch: replace(batch, batch_size=int(line[1]))})
