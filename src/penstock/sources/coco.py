@@ -65,7 +65,7 @@ class CocoSource(WholeFiles):
             raise entries.error("there is no image" + " with annotations" * skip_empty, "give another file")
         self._begins, self._ends = starts[kept], starts[kept + 1]
         ids, paths, sizes = zip(*(entries.images[image] for image in kept.tolist()), strict=True)
-        self._ids, self._sizes = np.array(ids), np.array(sizes)
+        self._ids, self._image_sizes = np.array(ids), np.array(sizes)
         super().__init__(join_paths(paths, os.path.join(os.path.abspath(folder), "")), None, "image")
 
     def _more(self, index: int) -> dict[str, Any]:
@@ -73,7 +73,7 @@ class CocoSource(WholeFiles):
         more: dict[str, Any] = {"image_id": int(self._ids[index])}
         more |= {field: values[begin:end].copy() for field, values in self._columns.items()}
         if self._has_masks:
-            more["masks"] = np.zeros((end - begin, *self._sizes[index]), np.uint8)
+            more["masks"] = np.zeros((end - begin, *self._image_sizes[index]), np.uint8)
             for row, mask in enumerate(more["masks"], begin):
                 self._draw(self._shapes[self._shape_ends[row] : self._shape_ends[row + 1]].astype(np.int64), mask, index)
         return more

@@ -83,7 +83,7 @@ class WholeFiles(ABC):
         return self._table.all_full()
 
     def known_numbers(self) -> dict[str, KnownNumber]:
-        """Return "num_bytes": the size of a file. All are asked for at the first use, and kept: what goes by them must not change."""
+        """Return "num_bytes": the size of an element's files, asked for at the first use and kept: what goes by it must not change."""
         return {"num_bytes": KnownNumber("num_bytes", self, self._num_bytes)}
 
     @cached_property
@@ -166,6 +166,11 @@ class PairsSource(WholeFiles):
     def describe(self, index: int) -> str:
         """Name the files."""
         return f"files {', '.join(shown(table.path(index)) for table in self._tables.values())}"
+
+    @cached_property
+    def _sizes(self) -> Ints:
+        sizes: Ints = np.fromiter(map(os.path.getsize, self.input_files()), np.int64).reshape(-1, len(self)).sum(0)
+        return sizes
 
     def input_files(self) -> Iterator[str]:
         """Give the full path of each file, field by field."""
