@@ -140,12 +140,15 @@ def test_wrong_images_files_and_folders_are_errors(write: Any, tmp_path: Path) -
 
 
 def test_what_only_reading_finds_names_the_image_and_a_policy_may_leave_it_out(write: Any) -> None:
-    short = {"size": [6, 8], "counts": [7, 2]}
-    folder, file = write([annotation(1, 8, segmentation=short)])
+    for mask, words in (
+        ({"size": [8, 6], "counts": [7, 41]}, r"size \[8, 6\] and run lengths of 48 pixels; the image is \[6, 8\]"),
+        ({"size": [6, 8], "counts": [7, 2]}, r"lengths of 9 pixels; the image is \[6, 8\]\n  where: image 8 of .*a.json' \('sub/a.jpg'\)"),
+    ):
+        folder, file = write([annotation(1, 8, segmentation=mask)])
+        ds = ps.read_coco(folder, file, masks=True)
+        with pytest.raises(RecordError, match=words):
+            ds[1]
     os.unlink(folder / "c.jpg")
-    ds = ps.read_coco(folder, file, masks=True)
-    with pytest.raises(RecordError, match=r"make 9 pixels, and the image has 48\n  where: image 8 of .*a.json' \('sub/a.jpg'\)"):
-        ds[1]
     with pytest.raises(FileNotFoundError) as caught:
         ds[2]
     assert any("image 7 of" in note for note in caught.value.__notes__)

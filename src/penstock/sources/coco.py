@@ -84,12 +84,14 @@ class CocoSource(WholeFiles):
             runs, parts = np.split(parts[1:], abs(parts[:1]))
             if is_polygon:
                 runs = np.diff(_crossings(runs.reshape(-1, 2), *mask.shape), prepend=0, append=mask.size)
-            elif runs.sum() != mask.size:
+            elif (*runs[:2],) != mask.shape or runs[2:].sum() != mask.size:
                 raise RecordError(
-                    f"the run lengths of a mask make {runs.sum()} pixels, and the image has {mask.size}",
+                    f"a mask has size {runs[:2].tolist()} and run lengths of {runs[2:].sum()} pixels; the image is {list(mask.shape)}",
                     where=self.describe(index),
                     fix="correct the annotation, or the height and width of the image",
                 )
+            else:
+                runs = runs[2:]
             mask |= np.repeat(np.arange(len(runs)) % 2 == 1, runs).reshape(mask.T.shape).T
 
     def describe(self, index: int) -> str:
@@ -207,12 +209,12 @@ _MOST = 100_000  # pixels from the corner of the image to a point of a polygon
 
 
 def _shape(given: Any) -> NDArray[np.intc]:
-    """Return the polygons, on the fine grid, or the run lengths of a mask, each behind their number; that of run lengths is negative."""
+    """Return the polygons, on the fine grid, or size and run lengths of a mask, each behind their number; that of a mask is negative."""
     if not given:
         raise _WrongEntry("segmentation is empty")
     if isinstance(given, dict):
-        counts = _counts(given["counts"])
-        return np.append(-len(counts), counts).astype(np.intc)
+        (height, width), counts = map(whole, given["size"]), _counts(given["counts"])
+        return np.append([-2 - len(counts), height, width], counts).astype(np.intc)
     parts = [np.array(part, np.float64) for part in given]
     if not all(part.ndim == 1 and len(part) >= 6 and not len(part) % 2 and (abs(part) <= _MOST).all() for part in parts):
         raise _WrongEntry(f"a polygon of segmentation has fewer than three points, half a point, or one beyond {_MOST} pixels")
