@@ -75,6 +75,20 @@ def test_classes_from_0_and_images_with_annotations_alone(write: Any) -> None:
     assert not hasattr(ps.read_coco(*given), "classes")
 
 
+def test_images_and_annotations_are_the_entries_of_their_lists_alone(write: Any) -> None:
+    inner = annotation(5, 9, segmentation=[], file_name="d.jpg")
+    folder, file = write([annotation(1, 7, attributes=inner)], videos=[{"id": 1, "file_name": "d"}], info={"file_name": "e", "image_id": 3})
+    ds = ps.read_coco(folder, file)
+    assert [(e["path"], len(e["boxes"])) for e in ds] == [("b.jpg", 0), ("sub/a.jpg", 0), ("c.jpg", 1)]
+    text = file.read_text()
+    for wrong in (text[:-1], text + "{}", text.replace(":", "", 1), text.replace("}, {", "} {", 1), text.replace("}]", "},]", 1)):
+        file.write_text(wrong)
+        with pytest.raises(RecordError, match="this is no COCO file of instances: JSONDecodeError"):
+            ps.read_coco(folder, file)
+    file.write_text(json.dumps(json.loads(text), indent=1), encoding="utf-8-sig")
+    assert len(ps.read_coco(folder, file)) == 3
+
+
 def test_areas_and_crowds_may_be_missing_and_points_are_zeros_where_others_have_them(write: Any) -> None:
     few = annotation(1, 7)
     del few["area"], few["iscrowd"]
@@ -123,6 +137,9 @@ def test_wrong_images_files_and_folders_are_errors(write: Any, tmp_path: Path) -
         ({"images": [image, image]}, "image 1: another one has this id"),
         ({"images": [{"id": 1, "file_name": ""}]}, "image 1: file_name is empty"),
         ({"images": []}, "there is no image"),
+        ({"images": [{"id": 4}]}, "image 4: no 'file_name'"),
+        ({"images": [4]}, "image None: 'int' object is not subscriptable"),
+        ({"categories": [{"id": 4}]}, "category 4: no 'name'"),
         ({"categories": None}, "this is no COCO file"),
     ):
         with pytest.raises(RecordError, match=words):

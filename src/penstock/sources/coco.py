@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import struct
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from operator import index as whole
 from typing import Any
 
@@ -125,12 +126,50 @@ class _WrongEntry(Exception):
     """An entry is wrong; the text says how."""
 
 
+_MARK = re.compile(r"[ \t\r\n]*([][{}:,]|$)[ \t\r\n]*")
+"""A mark of JSON between two values, or the end."""
+
+
+def _entries_of(text: str, lists: Container[str]) -> Iterator[tuple[str, Any]]:
+    """Give the entries of some lists of a JSON object, each with the name of its list, one after the other: all together they are large.
+
+    Raises:
+        JSONDecodeError: it is no such object.
+    """
+    decode, at = json.JSONDecoder().raw_decode, 0
+
+    def step(among: str) -> str:
+        nonlocal at
+        mark = _MARK.match(text, at)
+        if not mark or mark[1] not in among:
+            raise json.JSONDecodeError(f"Expecting {' or '.join(among) or 'the end'}", text, at)
+        at = mark.end()
+        return mark[1]
+
+    end = step("{")
+    while end != "}":
+        name, at = decode(text, at)
+        step(":")
+        if name in lists:
+            end = step("[")
+            if text.startswith("]", at):
+                end = step("]")
+            while end != "]":
+                entry, at = decode(text, at)
+                yield name, entry
+                end = step(",]")
+        else:
+            at = decode(text, at)[1]
+        end = step(",}")
+    step("")
+
+
 class _Entries:
     """What is in a COCO file, taken entry by entry while it is parsed: its dicts are never in memory together."""
 
     def __init__(self, name: str, masks: bool) -> None:
         self._name, self._masks, self._num_values = name, masks, 0
-        self._seen = set[tuple[str, int]]()
+        self._seen, self._classes = set[tuple[str, int]](), dict[int, str]()
         self.images: list[tuple[int, bytes, tuple[int, ...]]] = []
         self.rows, self._points, self.shapes = bytearray(), list[Any](), list[NDArray[np.intc]]()
 
@@ -139,29 +178,33 @@ class _Entries:
 
     def parse(self, data: bytes) -> dict[int, str]:
         """Take all entries, and return the names of the categories by id, in the order of the ids."""
+        image, annotation, category = ("image", self._image), ("annotation", self._annotation), ("category", self._category)
+        lists = {"images": image, "annotations": annotation, "categories": category}
         try:
-            file = json.loads(data, object_hook=self._take)
-            return dict(sorted((whole(entry["id"]), str(entry["name"])) for entry in file["categories"]))
+            for name, entry in _entries_of(data.decode(json.detect_encoding(data)), lists):
+                self._take(*lists[name], entry)
         except RecordError:
             raise
-        except (LookupError, TypeError, ValueError, RecursionError) as error:
+        except (TypeError, ValueError, RecursionError) as error:
             fix = 'give a JSON file with lists "images", "annotations" and "categories"'
             raise self.error(f"this is no COCO file of instances: {error!r:.200}", fix) from error
+        return dict(sorted(self._classes.items()))
 
-    def _take(self, entry: dict[str, Any]) -> dict[str, Any] | None:
-        kind = "annotation" if "image_id" in entry else "image"
-        if kind == "image" and "file_name" not in entry:
-            return entry
+    def _take(self, kind: str, take: Callable[[Any], None], entry: Any) -> None:
+        id_: Any = None
         try:
-            key = kind, whole(entry["id"])
+            id_ = entry["id"]
+            key = kind, whole(id_)
             if key in self._seen:
                 raise _WrongEntry("another one has this id")
             self._seen.add(key)
-            (self._image if kind == "image" else self._annotation)(entry)
+            take(entry)
         except (LookupError, TypeError, ValueError, OverflowError, struct.error, _WrongEntry) as error:
             wrong = f"no {error}" if isinstance(error, LookupError) else str(error)
-            raise self.error(f"{kind} {entry.get('id')!r:.40}: {wrong:.200}") from error
-        return None
+            raise self.error(f"{kind} {id_!r:.40}: {wrong:.200}") from error
+
+    def _category(self, entry: dict[str, Any]) -> None:
+        self._classes[entry["id"]] = str(entry["name"])
 
     def _image(self, entry: dict[str, Any]) -> None:
         path = os.fsencode(entry["file_name"])
