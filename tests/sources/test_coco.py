@@ -117,6 +117,12 @@ def test_masks_are_those_of_pycocotools(write: Any) -> None:
         ([{"id": 5, "image_id": 7, "caption": "a train"}], "annotation 5: no 'bbox'"),
         ([annotation(1, "7")], "annotation 1: required argument is not an integer"),
         ([annotation(1, 7, keypoints=[1, 2, 3]), annotation(2, 7, keypoints=[1, 2, 3, 4, 5, 6])], "annotation 2: 6 values of key points"),
+        ([annotation(1, 7, keypoints=[1, 2, float("inf")])], "annotation 1: 3 values of key points; .* three numbers"),
+        ([annotation(1, 7, keypoints=["1", "2", "3"])], "annotation 1: must be real number, not str"),
+        ([annotation(1, 7, keypoints=[1, 2, None])], "annotation 1: must be real number, not NoneType"),
+        ([annotation(1, 7, bbox=["1", 1, 3, 5])], "annotation 1: must be real number, not str"),
+        ([annotation(1, 7, area=float("nan"))], "annotation 1: bbox .* area nan has a value that is no number"),
+        ([annotation(1, 7, iscrowd="0")], "annotation 1: iscrowd is '0', and should be 0 or 1"),
         ([annotation(1, 7, segmentation=[[1, 1, 5, 5]])], "annotation 1: a polygon of segmentation has fewer than three points"),
         ([annotation(1, 7, segmentation=[[1, 1, 5, 5, 1e9, 3]])], "one beyond 100000 pixels"),
         ([annotation(1, 7, segmentation=[])], "annotation 1: segmentation is empty"),
@@ -138,12 +144,13 @@ def test_wrong_images_files_and_folders_are_errors(write: Any, tmp_path: Path) -
         ({"images": [{"id": 1, "file_name": ""}]}, "image 1: file_name is empty"),
         ({"images": []}, "there is no image"),
         ({"images": [{"id": 4}]}, "image 4: no 'file_name'"),
+        ({"images": [{**image, "height": 0, "width": 8}]}, r"image 1: height and width are \[0, 8\], and should be 1 or more"),
         ({"images": [4]}, "image None: 'int' object is not subscriptable"),
         ({"categories": [{"id": 4}]}, "category 4: no 'name'"),
         ({"categories": None}, "this is no COCO file"),
     ):
         with pytest.raises(RecordError, match=words):
-            ps.read_coco(*write([], **lists))
+            ps.read_coco(*write([], **lists), masks="height" in words)
     folder, file = write([])
     with pytest.raises(RecordError, match="there is no image with annotations"):
         ps.read_coco(folder, file, skip_empty=True)

@@ -8,6 +8,7 @@ import os
 import re
 import struct
 import zlib
+from array import array
 from collections.abc import Callable, Container, Iterable, Iterator
 from operator import index as whole
 from typing import Any
@@ -211,19 +212,24 @@ class _Entries:
         if not path or b"\0" in path:
             raise _WrongEntry("file_name is empty, or has a NUL byte")
         size = (whole(entry["height"]), whole(entry["width"])) if self._masks else ()
+        if min(size, default=1) < 1:
+            raise _WrongEntry(f"height and width are {list(size)}, and should be 1 or more")
         self.images.append((entry["id"], path, size))
 
     def _annotation(self, entry: dict[str, Any]) -> None:
-        left, top, width, height = map(float, entry["bbox"])
-        if not (width >= 0 <= height and math.isfinite(left + top + width + height)):
-            raise _WrongEntry(f"bbox {entry['bbox']} has a negative size, or a value that is no number")
+        left, top, width, height = array("d", entry["bbox"])
+        area, is_crowd = entry.get("area", width * height), entry.get("iscrowd", 0)
+        if not (width >= 0 <= height and math.isfinite(left + top + width + height) and math.isfinite(area)):
+            raise _WrongEntry(f"bbox {entry['bbox']} has a negative size, or bbox or area {area} has a value that is no number")
+        if is_crowd not in (0, 1):
+            raise _WrongEntry(f"iscrowd is {is_crowd!r}, and should be 0 or 1")
         ids, box = (entry["id"], entry["image_id"], entry["category_id"]), (left, top, left + width, top + height)
-        self.rows += _PACKED.pack(*ids, *box, entry.get("area", width * height), entry.get("iscrowd", 0))
-        points = entry.get("keypoints")
-        self._num_values = self._num_values or len(points or ())
-        if points and (len(points) != self._num_values or len(points) % 3):
-            raise _WrongEntry(f"{len(points)} values of key points; all should have as many as the first, three a point")
-        self._points.append(points)
+        self.rows += _PACKED.pack(*ids, *box, area, is_crowd)
+        points = array("f", entry.get("keypoints") or ())
+        self._num_values = self._num_values or len(points)
+        if points and (len(points) != self._num_values or len(points) % 3 or not np.isfinite(points).all()):
+            raise _WrongEntry(f"{len(points)} values of key points; all should have as many as the first, three numbers a point")
+        self._points.append(points or None)
         self.shapes.append(_shape(entry["segmentation"]) if self._masks else _NO_SHAPE)
 
     def columns(self, rows: NDArray[Any]) -> dict[str, NDArray[Any]]:
