@@ -83,6 +83,13 @@ def test_other_elements_than_documents_are_refused(tmp_path: Path, element: Any)
         packed(tmp_path, ps.from_source([element]))
 
 
+@pytest.mark.parametrize("of", [ps.from_source, ps.from_generator])
+def test_an_empty_array_of_any_dtype_is_an_empty_document(tmp_path: Path, of: Any) -> None:
+    documents = [np.array([]), np.arange(3), np.array([])]
+    packed(tmp_path, of(documents if of is ps.from_source else documents.__iter__), num_shards=None)
+    assert [one.tolist() for one in ps.read_packed(tmp_path)] == [[], [0, 1, 2], []]
+
+
 def test_a_stream_becomes_pairs_of_files_too(tmp_path: Path) -> None:
     stream = DOCUMENTS.filter(has_any).take(50)
     assert len(packed(tmp_path, stream, num_shards=None, shard_bytes=200).shards) > 2
