@@ -219,7 +219,7 @@ class _Entries:
     def _annotation(self, entry: dict[str, Any]) -> None:
         left, top, width, height = array("d", entry["bbox"])
         area, is_crowd = entry.get("area", width * height), entry.get("iscrowd", 0)
-        if not (width >= 0 <= height and math.isfinite(left + top + width + height) and math.isfinite(area)):
+        if not (width >= 0 <= height and math.isfinite(left + top + width + height + area)):
             raise _WrongEntry(f"bbox {entry['bbox']} has a negative size, or bbox or area {area} has a value that is no number")
         if is_crowd not in (0, 1):
             raise _WrongEntry(f"iscrowd is {is_crowd!r}, and should be 0 or 1")
