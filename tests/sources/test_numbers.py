@@ -63,13 +63,13 @@ def test_the_bytes_of_whole_files_are_those_of_all_files_of_an_element(tmp_path:
         (tmp_path / name).mkdir()
         for number, size in enumerate(sizes):
             (tmp_path / name / f"{number}.png").write_bytes(b"x" * size)
-    (tmp_path / "list.txt").write_text("photos/1.png 0\nmasks/2.png 1\n")
+    (tmp_path / "list.txt").write_text("photos/1.png 0\nphotos/1.png 0\nmasks/2.png 1\n")
     images = [{"id": number, "file_name": f"{number}.png", "height": 6, "width": 8} for number in range(3)]
     (tmp_path / "a.json").write_text(json.dumps({"images": images, "annotations": [], "categories": []}))
     photos = tmp_path / "photos"
     cases = [
         (ps.read_files(photos / "*"), [10, 40, 20]),
-        (ps.read_list(tmp_path / "list.txt"), [40, 7]),
+        (ps.read_list(tmp_path / "list.txt", duplicates="drop"), [40, 7]),
         (ps.read_images(tmp_path), [5, 0, 7, 10, 40, 20]),
         (ps.read_pairs(image=photos / "*", mask=tmp_path / "masks" / "*"), [15, 40, 27]),
         (ps.read_coco(photos, tmp_path / "a.json", masks=True), [10, 40, 20]),

@@ -9,7 +9,7 @@ import re
 import struct
 import zlib
 from array import array
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from operator import index as whole
 from typing import Any
 
@@ -127,12 +127,14 @@ class _WrongEntry(Exception):
     """An entry is wrong; the text says how."""
 
 
+_LISTS = {"images": "image", "annotations": "annotation", "categories": "category"}
+"""What an entry of a list is."""
 _MARK = re.compile(r"[ \t\r\n]*([][{}:,]|$)[ \t\r\n]*")
 """A mark of JSON between two values, or the end."""
 
 
-def _entries_of(text: str, lists: Container[str]) -> Iterator[tuple[str, Any]]:
-    """Give the entries of some lists of a JSON object, each with the name of its list, one after the other: all together they are large.
+def _entries_of(text: str) -> Iterator[tuple[str, Any]]:
+    """Give what each entry of the lists of a COCO file is, and the entry, one after the other: all together they are large.
 
     Raises:
         JSONDecodeError: it is no such object.
@@ -143,7 +145,7 @@ def _entries_of(text: str, lists: Container[str]) -> Iterator[tuple[str, Any]]:
         nonlocal at
         mark = _MARK.match(text, at)
         if not mark or mark[1] not in among:
-            raise json.JSONDecodeError(f"Expecting {' or '.join(among) or 'the end'}", text, at)
+            raise json.JSONDecodeError(f"Expecting one of {among!r}", text, at)
         at = mark.end()
         return mark[1]
 
@@ -151,13 +153,13 @@ def _entries_of(text: str, lists: Container[str]) -> Iterator[tuple[str, Any]]:
     while end != "}":
         name, at = decode(text, at)
         step(":")
-        if name in lists:
+        if name in _LISTS:
             end = step("[")
             if text.startswith("]", at):
                 end = step("]")
             while end != "]":
                 entry, at = decode(text, at)
-                yield name, entry
+                yield _LISTS[name], entry
                 end = step(",]")
         else:
             at = decode(text, at)[1]
@@ -179,11 +181,9 @@ class _Entries:
 
     def parse(self, data: bytes) -> dict[int, str]:
         """Take all entries, and return the names of the categories by id, in the order of the ids."""
-        image, annotation, category = ("image", self._image), ("annotation", self._annotation), ("category", self._category)
-        lists = {"images": image, "annotations": annotation, "categories": category}
         try:
-            for name, entry in _entries_of(data.decode(json.detect_encoding(data)), lists):
-                self._take(*lists[name], entry)
+            for kind, entry in _entries_of(data.decode(json.detect_encoding(data))):
+                self._take(kind, entry)
         except RecordError:
             raise
         except (TypeError, ValueError, RecursionError) as error:
@@ -191,7 +191,7 @@ class _Entries:
             raise self.error(f"this is no COCO file of instances: {error!r:.200}", fix) from error
         return dict(sorted(self._classes.items()))
 
-    def _take(self, kind: str, take: Callable[[Any], None], entry: Any) -> None:
+    def _take(self, kind: str, entry: Any) -> None:
         id_: Any = None
         try:
             id_ = entry["id"]
@@ -199,7 +199,7 @@ class _Entries:
             if key in self._seen:
                 raise _WrongEntry("another one has this id")
             self._seen.add(key)
-            take(entry)
+            getattr(self, f"_{kind}")(entry)
         except (LookupError, TypeError, ValueError, OverflowError, struct.error, _WrongEntry) as error:
             wrong = f"no {error}" if isinstance(error, LookupError) else str(error)
             raise self.error(f"{kind} {id_!r:.40}: {wrong:.200}") from error
