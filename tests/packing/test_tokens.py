@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -51,12 +53,14 @@ def test_shards_hold_the_tokens_and_the_index_of_their_documents(tmp_path: Path,
 
 
 def test_tokens_alone_are_read_as_windows(tmp_path: Path) -> None:
-    packed(tmp_path, format="tokens", dtype=np.uint16, num_shards=1)
-    (file,) = tmp_path.glob("*.bin")
-    assert ps.read_tokens(file, 99, dtype=np.uint16)[0]["tokens"].tolist() == [token for one in WANTED for token in one][:100]
+    packed(tmp_path, format="tokens", dtype=np.dtype("uint16"), num_shards=2)
     with pytest.raises(PlanError, match="nothing says where a document ends") as caught:
         ps.read_packed(tmp_path)
-    assert "dtype=np.uint16" in caught.value.fix
+    pattern, dtype = re.fullmatch(r"read windows: ps\.read_tokens\((.*), length, (.*)\)", caught.value.fix).groups()  # type: ignore[union-attr]
+    assert dtype == "dtype=np.uint16"
+    first, second = ps.read_tokens(ast.literal_eval(pattern), 128, dtype=np.uint16)
+    tokens = [token for one in WANTED for token in one]
+    assert (first["tokens"].tolist(), second["tokens"].tolist()) == (tokens[:129], tokens[129:258])
 
 
 def test_the_dtype_in_the_file_follows_from_the_elements_or_is_given(tmp_path: Path) -> None:
@@ -77,6 +81,13 @@ def test_a_token_that_the_dtype_does_not_hold_is_an_error_of_its_element(tmp_pat
 def test_other_elements_than_documents_are_refused(tmp_path: Path, element: Any) -> None:
     with pytest.raises(SpecError, match="a document of tokens is one array of integers, of one dimension"):
         packed(tmp_path, ps.from_source([element]))
+
+
+@pytest.mark.parametrize("of", [ps.from_source, ps.from_generator])
+def test_an_empty_array_of_any_dtype_is_an_empty_document(tmp_path: Path, of: Any) -> None:
+    documents = [np.array([]), np.arange(3), np.array([])]
+    packed(tmp_path, of(documents if of is ps.from_source else documents.__iter__), num_shards=None)
+    assert [one.tolist() for one in ps.read_packed(tmp_path)] == [[], [0, 1, 2], []]
 
 
 def test_a_stream_becomes_pairs_of_files_too(tmp_path: Path) -> None:

@@ -75,6 +75,20 @@ def test_classes_from_0_and_images_with_annotations_alone(write: Any) -> None:
     assert not hasattr(ps.read_coco(*given), "classes")
 
 
+def test_images_and_annotations_are_the_entries_of_their_lists_alone(write: Any) -> None:
+    inner = annotation(5, 9, segmentation=[], file_name="d.jpg")
+    folder, file = write([annotation(1, 7, attributes=inner)], videos=[{"id": 1, "file_name": "d"}], info={"file_name": "e", "image_id": 3})
+    ds = ps.read_coco(folder, file)
+    assert [(e["path"], len(e["boxes"])) for e in ds] == [("b.jpg", 0), ("sub/a.jpg", 0), ("c.jpg", 1)]
+    text = file.read_text()
+    for wrong in (text[:-1], text + "{}", text.replace(":", "", 1), text.replace("}, {", "} {", 1), text.replace("}]", "},]", 1)):
+        file.write_text(wrong)
+        with pytest.raises(RecordError, match="this is no COCO file of instances: JSONDecodeError"):
+            ps.read_coco(folder, file)
+    file.write_text(json.dumps(json.loads(text), indent=1), encoding="utf-8-sig")
+    assert len(ps.read_coco(folder, file)) == 3
+
+
 def test_areas_and_crowds_may_be_missing_and_points_are_zeros_where_others_have_them(write: Any) -> None:
     few = annotation(1, 7)
     del few["area"], few["iscrowd"]
@@ -103,6 +117,12 @@ def test_masks_are_those_of_pycocotools(write: Any) -> None:
         ([{"id": 5, "image_id": 7, "caption": "a train"}], "annotation 5: no 'bbox'"),
         ([annotation(1, "7")], "annotation 1: required argument is not an integer"),
         ([annotation(1, 7, keypoints=[1, 2, 3]), annotation(2, 7, keypoints=[1, 2, 3, 4, 5, 6])], "annotation 2: 6 values of key points"),
+        ([annotation(1, 7, keypoints=[1, 2, float("inf")])], "annotation 1: 3 values of key points; .* three numbers"),
+        ([annotation(1, 7, keypoints=["1", "2", "3"])], "annotation 1: must be real number, not str"),
+        ([annotation(1, 7, keypoints=[1, 2, None])], "annotation 1: must be real number, not NoneType"),
+        ([annotation(1, 7, bbox=["1", 1, 3, 5])], "annotation 1: must be real number, not str"),
+        ([annotation(1, 7, area=float("nan"))], "annotation 1: bbox .* area nan has a value that is no number"),
+        ([annotation(1, 7, iscrowd="0")], "annotation 1: iscrowd is '0', and should be 0 or 1"),
         ([annotation(1, 7, segmentation=[[1, 1, 5, 5]])], "annotation 1: a polygon of segmentation has fewer than three points"),
         ([annotation(1, 7, segmentation=[[1, 1, 5, 5, 1e9, 3]])], "one beyond 100000 pixels"),
         ([annotation(1, 7, segmentation=[])], "annotation 1: segmentation is empty"),
@@ -123,10 +143,14 @@ def test_wrong_images_files_and_folders_are_errors(write: Any, tmp_path: Path) -
         ({"images": [image, image]}, "image 1: another one has this id"),
         ({"images": [{"id": 1, "file_name": ""}]}, "image 1: file_name is empty"),
         ({"images": []}, "there is no image"),
+        ({"images": [{"id": 4}]}, "image 4: no 'file_name'"),
+        ({"images": [{**image, "height": 0, "width": 8}]}, r"image 1: height and width are \[0, 8\], and should be 1 or more"),
+        ({"images": [4]}, "image None: 'int' object is not subscriptable"),
+        ({"categories": [{"id": 4}]}, "category 4: no 'name'"),
         ({"categories": None}, "this is no COCO file"),
     ):
         with pytest.raises(RecordError, match=words):
-            ps.read_coco(*write([], **lists))
+            ps.read_coco(*write([], **lists), masks="height" in words)
     folder, file = write([])
     with pytest.raises(RecordError, match="there is no image with annotations"):
         ps.read_coco(folder, file, skip_empty=True)
@@ -140,12 +164,15 @@ def test_wrong_images_files_and_folders_are_errors(write: Any, tmp_path: Path) -
 
 
 def test_what_only_reading_finds_names_the_image_and_a_policy_may_leave_it_out(write: Any) -> None:
-    short = {"size": [6, 8], "counts": [7, 2]}
-    folder, file = write([annotation(1, 8, segmentation=short)])
+    for mask, words in (
+        ({"size": [8, 6], "counts": [7, 41]}, r"size \[8, 6\] and run lengths of 48 pixels; the image is \[6, 8\]"),
+        ({"size": [6, 8], "counts": [7, 2]}, r"lengths of 9 pixels; the image is \[6, 8\]\n  where: image 8 of .*a.json' \('sub/a.jpg'\)"),
+    ):
+        folder, file = write([annotation(1, 8, segmentation=mask)])
+        ds = ps.read_coco(folder, file, masks=True)
+        with pytest.raises(RecordError, match=words):
+            ds[1]
     os.unlink(folder / "c.jpg")
-    ds = ps.read_coco(folder, file, masks=True)
-    with pytest.raises(RecordError, match=r"make 9 pixels, and the image has 48\n  where: image 8 of .*a.json' \('sub/a.jpg'\)"):
-        ds[1]
     with pytest.raises(FileNotFoundError) as caught:
         ds[2]
     assert any("image 7 of" in note for note in caught.value.__notes__)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 import penstock as ps
 from penstock.errors import PlanError, StateMismatch
 from penstock.formats.tfrecord import RecordWriter
+from penstock.sources.files import WholeFiles
 from penstock.testing import check_source
 
 SIZES = [7 * number % 11 + number % 3 for number in range(40)]
@@ -54,6 +56,27 @@ def test_operators_go_by_them_without_measuring(tmp_path: Path, field: str) -> N
     assert sorted(lengths.filter(by="num_bytes").shuffle(seed=1)) == sorted(filter(None, SIZES))
     with lengths.sort_window("num_bytes", 8).batch(8).feed(num_workers=2) as feed:
         assert [batch.tolist() for batch in feed] == [sorted(SIZES[begin : begin + 8]) for begin in range(0, 40, 8)]
+
+
+def test_the_bytes_of_whole_files_are_those_of_all_files_of_an_element(tmp_path: Path) -> None:
+    for name, sizes in (("masks", [5, 0, 7]), ("photos", [10, 40, 20])):
+        (tmp_path / name).mkdir()
+        for number, size in enumerate(sizes):
+            (tmp_path / name / f"{number}.png").write_bytes(b"x" * size)
+    (tmp_path / "list.txt").write_text("photos/1.png 0\nphotos/1.png 0\nmasks/2.png 1\n")
+    images = [{"id": number, "file_name": f"{number}.png", "height": 6, "width": 8} for number in range(3)]
+    (tmp_path / "a.json").write_text(json.dumps({"images": images, "annotations": [], "categories": []}))
+    photos = tmp_path / "photos"
+    cases = [
+        (ps.read_files(photos / "*"), [10, 40, 20]),
+        (ps.read_list(tmp_path / "list.txt", duplicates="drop"), [40, 7]),
+        (ps.read_images(tmp_path), [5, 0, 7, 10, 40, 20]),
+        (ps.read_pairs(image=photos / "*", mask=tmp_path / "masks" / "*"), [15, 40, 27]),
+        (ps.read_coco(photos, tmp_path / "a.json", masks=True), [10, 40, 20]),
+    ]
+    assert {type(ds._root.source) for ds, _ in cases} == set(WholeFiles.__subclasses__())  # type: ignore[attr-defined]
+    for ds, sizes in cases:
+        assert ds._root.known_numbers["num_bytes"].gather_columns(np.arange(len(ds)), None)[0].tolist() == sizes
 
 
 def test_plan_and_error_name_them(tmp_path: Path) -> None:

@@ -181,8 +181,8 @@ def read_coco(
         skip_empty: leave out images without annotations; otherwise they have n = 0.
 
     Raises:
-        RecordError: the file is no such file; an id that is there twice or not at all, a box of negative size, a polygon of less than three
-            points. When an image is read: a mask that does not fit its size.
+        RecordError: the file is no such file; an id that is there twice or not at all, a value that is no number, a box of negative
+            size, a polygon of less than three points. When an image is read: a mask that does not fit its size.
         SourceError, OSError: no such folder or file; when it is read, no such image.
     """
     from penstock.sources.coco import CocoSource

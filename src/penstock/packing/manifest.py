@@ -328,10 +328,11 @@ def read_packed(path: str | os.PathLike[str]) -> Dataset:
     manifest.check_files()
     files = manifest.files()
     if manifest.format == "tokens":
+        pattern, dtype = files[0].replace("00000-of-", "*-of-"), manifest.columns[0].stored
         raise PlanError(
             "the files hold tokens, and nothing says where a document ends",
             where=f"read_packed(), manifest {manifest.path!r}",
-            fix=f"read windows: ps.read_tokens({files[0]!r}, length, dtype=np.{manifest.columns[0].stored})",
+            fix=f"read windows: ps.read_tokens({pattern!r}, length, dtype=np.{dtype})",
         )
     if manifest.format == "tfrecord":
         opened = reading.read_tfrecord(files, compression=manifest.compression, features=features_of(manifest), allow_empty=True)

@@ -113,7 +113,7 @@ def options_of(given: dict[str, Any]) -> PackOptions:
         if name not in known:
             raise PlanError(f"there is no option {name!r}", where="pack()", fix=f"the options are {', '.join(sorted(known))}")
     dtype = given.get("dtype")
-    return PackOptions(**{**given, "dtype": getattr(dtype, "__name__", dtype)})
+    return PackOptions(**{**given, "dtype": getattr(dtype, "__name__", getattr(dtype, "name", dtype))})
 
 
 def destination(dest: str | os.PathLike[str]) -> str:

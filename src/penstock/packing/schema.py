@@ -197,7 +197,8 @@ def schema_of(elements: Sequence[Any], declared: Any = None) -> Schema:
             problem = problem or error
     if problem is not None and not found:
         raise problem
-    usual = Counter(map(_kind, found)).most_common(1)[0][0]  # of several the one that came first
+    full = [fields for fields in found if all(0 not in field.shape for field in fields)]
+    usual = Counter(map(_kind, full or found)).most_common(1)[0][0]  # of several the one that came first
     alike = [fields for fields in found if _kind(fields) == usual]
     opened = {} if declared is None else _leaves(declared)
     merged = []
@@ -296,7 +297,8 @@ def _checked(field: Field, value: Any) -> Any:
     now = _field(field.name, value)
     if field.kind == "array":
         fits = len(now.shape) == len(field.shape) and all(size in (None, new) for size, new in zip(field.shape, now.shape, strict=True))
-        if now.kind == "array" and now.dtype == field.dtype and fits:
+        is_empty = field.stored in TOKENS and now.shape == (0,)  # float64 from np.array([])
+        if now.kind == "array" and (now.dtype == field.dtype or is_empty) and fits:
             return np.ascontiguousarray(value, np.dtype(field.dtype)).reshape(now.shape)
     elif now.kind == field.kind:
         return value if field.kind == "str" else bytes(value)

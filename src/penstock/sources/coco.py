@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import struct
 import zlib
+from array import array
 from collections.abc import Iterable, Iterator
 from operator import index as whole
 from typing import Any
@@ -65,7 +67,7 @@ class CocoSource(WholeFiles):
             raise entries.error("there is no image" + " with annotations" * skip_empty, "give another file")
         self._begins, self._ends = starts[kept], starts[kept + 1]
         ids, paths, sizes = zip(*(entries.images[image] for image in kept.tolist()), strict=True)
-        self._ids, self._sizes = np.array(ids), np.array(sizes)
+        self._ids, self._image_sizes = np.array(ids), np.array(sizes)
         super().__init__(join_paths(paths, os.path.join(os.path.abspath(folder), "")), None, "image")
 
     def _more(self, index: int) -> dict[str, Any]:
@@ -73,7 +75,7 @@ class CocoSource(WholeFiles):
         more: dict[str, Any] = {"image_id": int(self._ids[index])}
         more |= {field: values[begin:end].copy() for field, values in self._columns.items()}
         if self._has_masks:
-            more["masks"] = np.zeros((end - begin, *self._sizes[index]), np.uint8)
+            more["masks"] = np.zeros((end - begin, *self._image_sizes[index]), np.uint8)
             for row, mask in enumerate(more["masks"], begin):
                 self._draw(self._shapes[self._shape_ends[row] : self._shape_ends[row + 1]].astype(np.int64), mask, index)
         return more
@@ -84,12 +86,14 @@ class CocoSource(WholeFiles):
             runs, parts = np.split(parts[1:], abs(parts[:1]))
             if is_polygon:
                 runs = np.diff(_crossings(runs.reshape(-1, 2), *mask.shape), prepend=0, append=mask.size)
-            elif runs.sum() != mask.size:
+            elif (*runs[:2],) != mask.shape or runs[2:].sum() != mask.size:
                 raise RecordError(
-                    f"the run lengths of a mask make {runs.sum()} pixels, and the image has {mask.size}",
+                    f"a mask has size {runs[:2].tolist()} and run lengths of {runs[2:].sum()} pixels; the image is {list(mask.shape)}",
                     where=self.describe(index),
                     fix="correct the annotation, or the height and width of the image",
                 )
+            else:
+                runs = runs[2:]
             mask |= np.repeat(np.arange(len(runs)) % 2 == 1, runs).reshape(mask.T.shape).T
 
     def describe(self, index: int) -> str:
@@ -123,12 +127,52 @@ class _WrongEntry(Exception):
     """An entry is wrong; the text says how."""
 
 
+_LISTS = {"images": "image", "annotations": "annotation", "categories": "category"}
+"""What an entry of a list is."""
+_MARK = re.compile(r"[ \t\r\n]*([][{}:,]|$)[ \t\r\n]*")
+"""A mark of JSON between two values, or the end."""
+
+
+def _entries_of(text: str) -> Iterator[tuple[str, Any]]:
+    """Give what each entry of the lists of a COCO file is, and the entry, one after the other: all together they are large.
+
+    Raises:
+        JSONDecodeError: it is no such object.
+    """
+    decode, at = json.JSONDecoder().raw_decode, 0
+
+    def step(among: str) -> str:
+        nonlocal at
+        mark = _MARK.match(text, at)
+        if not mark or mark[1] not in among:
+            raise json.JSONDecodeError(f"Expecting one of {among!r}", text, at)
+        at = mark.end()
+        return mark[1]
+
+    end = step("{")
+    while end != "}":
+        name, at = decode(text, at)
+        step(":")
+        if name in _LISTS:
+            end = step("[")
+            if text.startswith("]", at):
+                end = step("]")
+            while end != "]":
+                entry, at = decode(text, at)
+                yield _LISTS[name], entry
+                end = step(",]")
+        else:
+            at = decode(text, at)[1]
+        end = step(",}")
+    step("")
+
+
 class _Entries:
     """What is in a COCO file, taken entry by entry while it is parsed: its dicts are never in memory together."""
 
     def __init__(self, name: str, masks: bool) -> None:
         self._name, self._masks, self._num_values = name, masks, 0
-        self._seen = set[tuple[str, int]]()
+        self._seen, self._classes = set[tuple[str, int]](), dict[int, str]()
         self.images: list[tuple[int, bytes, tuple[int, ...]]] = []
         self.rows, self._points, self.shapes = bytearray(), list[Any](), list[NDArray[np.intc]]()
 
@@ -138,47 +182,54 @@ class _Entries:
     def parse(self, data: bytes) -> dict[int, str]:
         """Take all entries, and return the names of the categories by id, in the order of the ids."""
         try:
-            file = json.loads(data, object_hook=self._take)
-            return dict(sorted((whole(entry["id"]), str(entry["name"])) for entry in file["categories"]))
+            for kind, entry in _entries_of(data.decode(json.detect_encoding(data))):
+                self._take(kind, entry)
         except RecordError:
             raise
-        except (LookupError, TypeError, ValueError, RecursionError) as error:
+        except (TypeError, ValueError, RecursionError) as error:
             fix = 'give a JSON file with lists "images", "annotations" and "categories"'
             raise self.error(f"this is no COCO file of instances: {error!r:.200}", fix) from error
+        return dict(sorted(self._classes.items()))
 
-    def _take(self, entry: dict[str, Any]) -> dict[str, Any] | None:
-        kind = "annotation" if "image_id" in entry else "image"
-        if kind == "image" and "file_name" not in entry:
-            return entry
+    def _take(self, kind: str, entry: Any) -> None:
+        id_: Any = None
         try:
-            key = kind, whole(entry["id"])
+            id_ = entry["id"]
+            key = kind, whole(id_)
             if key in self._seen:
                 raise _WrongEntry("another one has this id")
             self._seen.add(key)
-            (self._image if kind == "image" else self._annotation)(entry)
+            getattr(self, f"_{kind}")(entry)
         except (LookupError, TypeError, ValueError, OverflowError, struct.error, _WrongEntry) as error:
             wrong = f"no {error}" if isinstance(error, LookupError) else str(error)
-            raise self.error(f"{kind} {entry.get('id')!r:.40}: {wrong:.200}") from error
-        return None
+            raise self.error(f"{kind} {id_!r:.40}: {wrong:.200}") from error
+
+    def _category(self, entry: dict[str, Any]) -> None:
+        self._classes[entry["id"]] = str(entry["name"])
 
     def _image(self, entry: dict[str, Any]) -> None:
         path = os.fsencode(entry["file_name"])
         if not path or b"\0" in path:
             raise _WrongEntry("file_name is empty, or has a NUL byte")
         size = (whole(entry["height"]), whole(entry["width"])) if self._masks else ()
+        if min(size, default=1) < 1:
+            raise _WrongEntry(f"height and width are {list(size)}, and should be 1 or more")
         self.images.append((entry["id"], path, size))
 
     def _annotation(self, entry: dict[str, Any]) -> None:
-        left, top, width, height = map(float, entry["bbox"])
-        if not (width >= 0 <= height and math.isfinite(left + top + width + height)):
-            raise _WrongEntry(f"bbox {entry['bbox']} has a negative size, or a value that is no number")
+        left, top, width, height = array("d", entry["bbox"])
+        area, is_crowd = entry.get("area", width * height), entry.get("iscrowd", 0)
+        if not (width >= 0 <= height and math.isfinite(left + top + width + height + area)):
+            raise _WrongEntry(f"bbox {entry['bbox']} has a negative size, or bbox or area {area} has a value that is no number")
+        if is_crowd not in (0, 1):
+            raise _WrongEntry(f"iscrowd is {is_crowd!r}, and should be 0 or 1")
         ids, box = (entry["id"], entry["image_id"], entry["category_id"]), (left, top, left + width, top + height)
-        self.rows += _PACKED.pack(*ids, *box, entry.get("area", width * height), entry.get("iscrowd", 0))
-        points = entry.get("keypoints")
-        self._num_values = self._num_values or len(points or ())
-        if points and (len(points) != self._num_values or len(points) % 3):
-            raise _WrongEntry(f"{len(points)} values of key points; all should have as many as the first, three a point")
-        self._points.append(points)
+        self.rows += _PACKED.pack(*ids, *box, area, is_crowd)
+        points = array("f", entry.get("keypoints") or ())
+        self._num_values = self._num_values or len(points)
+        if points and (len(points) != self._num_values or len(points) % 3 or not np.isfinite(points).all()):
+            raise _WrongEntry(f"{len(points)} values of key points; all should have as many as the first, three numbers a point")
+        self._points.append(points or None)
         self.shapes.append(_shape(entry["segmentation"]) if self._masks else _NO_SHAPE)
 
     def columns(self, rows: NDArray[Any]) -> dict[str, NDArray[Any]]:
@@ -207,12 +258,12 @@ _MOST = 100_000  # pixels from the corner of the image to a point of a polygon
 
 
 def _shape(given: Any) -> NDArray[np.intc]:
-    """Return the polygons, on the fine grid, or the run lengths of a mask, each behind their number; that of run lengths is negative."""
+    """Return the polygons, on the fine grid, or size and run lengths of a mask, each behind their number; that of a mask is negative."""
     if not given:
         raise _WrongEntry("segmentation is empty")
     if isinstance(given, dict):
-        counts = _counts(given["counts"])
-        return np.append(-len(counts), counts).astype(np.intc)
+        (height, width), counts = map(whole, given["size"]), _counts(given["counts"])
+        return np.append([-2 - len(counts), height, width], counts).astype(np.intc)
     parts = [np.array(part, np.float64) for part in given]
     if not all(part.ndim == 1 and len(part) >= 6 and not len(part) % 2 and (abs(part) <= _MOST).all() for part in parts):
         raise _WrongEntry(f"a polygon of segmentation has fewer than three points, half a point, or one beyond {_MOST} pixels")

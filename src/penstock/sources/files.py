@@ -30,7 +30,7 @@ class WholeFiles(ABC):
 
     def __init__(self, table: PathTable, labels: Ints | None, field: str = "data") -> None:
         """Serve the files of `table`, their bytes as `field`, with `labels` (int64 [n]) or without."""
-        self._table = table
+        self._table, self._tables = table, {field: table}
         self._labels = labels
         self._field = field
 
@@ -79,16 +79,17 @@ class WholeFiles(ABC):
             raise
 
     def input_files(self) -> Iterator[str]:
-        """Give the full path of each element's file."""
-        return self._table.all_full()
+        """Give the full path of each file, field by field."""
+        return chain.from_iterable(table.all_full() for table in self._tables.values())
 
     def known_numbers(self) -> dict[str, KnownNumber]:
-        """Return "num_bytes": the size of a file. All are asked for at the first use, and kept: what goes by them must not change."""
+        """Return "num_bytes": the size of an element's files, asked for at the first use and kept: what goes by it must not change."""
         return {"num_bytes": KnownNumber("num_bytes", self, self._num_bytes)}
 
     @cached_property
     def _sizes(self) -> Ints:
-        return np.fromiter(map(os.path.getsize, self._table.all_full()), np.int64, len(self))
+        sizes: Ints = np.fromiter(map(os.path.getsize, WholeFiles.input_files(self)), np.int64).reshape(-1, len(self)).sum(0)
+        return sizes
 
     def _num_bytes(self, indices: Ints) -> Ints:
         return self._sizes[indices]
@@ -156,9 +157,10 @@ class PairsSource(WholeFiles):
             )
         pairs, self._num_left_out = _find_pairs(patterns, missing)
         base = os.path.join(os.getcwd(), "")
-        self._tables = {field: join_paths(paths, base) for field, paths in zip(patterns, zip(*pairs, strict=True), strict=True)}
+        tables = {field: join_paths(paths, base) for field, paths in zip(patterns, zip(*pairs, strict=True), strict=True)}
         first = next(iter(patterns))
-        super().__init__(self._tables[first], None, first)
+        super().__init__(tables[first], None, first)
+        self._tables = tables
 
     def _more(self, index: int) -> dict[str, Any]:
         return {field: read_file(table.full(table.path(index))) for field, table in self._tables.items() if field != self._field}
@@ -166,10 +168,6 @@ class PairsSource(WholeFiles):
     def describe(self, index: int) -> str:
         """Name the files."""
         return f"files {', '.join(shown(table.path(index)) for table in self._tables.values())}"
-
-    def input_files(self) -> Iterator[str]:
-        """Give the full path of each file, field by field."""
-        return chain.from_iterable(table.all_full() for table in self._tables.values())
 
     def fingerprint(self) -> dict[str, Any]:
         """Return that of `FilesSource` for each field."""
@@ -422,6 +420,7 @@ class ListSource(WholeFiles):
         keep[again] = False
         table = self._table
         self._table = PathTable(blob=table.blob, starts=table.starts[keep], ends=table.ends[keep], base=table.base)
+        self._tables = {self._field: self._table}
         self._labels = self._labels[keep] if self._labels is not None else None
 
     @property
