@@ -16,6 +16,7 @@ from sources.test_megatron import index_of
 import penstock as ps
 from penstock.cli.command import main
 from penstock.errors import PackError, PlanError, SourceError, SpecError
+from penstock.packing.inspect import inspect
 
 COUNT = 90
 
@@ -111,6 +112,14 @@ def test_an_index_that_is_lost_changed_or_too_many_is_found(tmp_path: Path) -> N
         with pytest.raises(PackError, match=words):
             packed(tmp_path / "bad")
         shutil.rmtree(tmp_path / "bad")
+
+
+def test_a_shard_alone_is_inspected_by_its_manifest(tmp_path: Path) -> None:
+    path = Path(packed(tmp_path).files()[1])
+    (report,) = inspect(path, verify=True)
+    assert (report.count, report.problems, report.remarks) == (30, [], ["verified: the SHA-256 of the manifest"])
+    path.write_bytes(path.read_bytes()[:-4] + b"abcd")
+    assert "SHA-256 differs" in inspect(path, verify=True)[0].problems[0]
 
 
 def life(dest: str, at: int) -> None:

@@ -81,7 +81,7 @@ def test_images_and_annotations_are_the_entries_of_their_lists_alone(write: Any)
     ds = ps.read_coco(folder, file)
     assert [(e["path"], len(e["boxes"])) for e in ds] == [("b.jpg", 0), ("sub/a.jpg", 0), ("c.jpg", 1)]
     text = file.read_text()
-    for wrong in (text[:-1], text + "{}", text.replace(":", "", 1), text.replace("}, {", "} {", 1), text.replace("}]", "},]", 1)):
+    for wrong in (text[:-1], text + "{}", text.replace("}]", "},]", 1)):
         file.write_text(wrong)
         with pytest.raises(RecordError, match="this is no COCO file of instances: JSONDecodeError"):
             ps.read_coco(folder, file)
@@ -119,8 +119,6 @@ def test_masks_are_those_of_pycocotools(write: Any) -> None:
         ([annotation(1, 7, keypoints=[1, 2, 3]), annotation(2, 7, keypoints=[1, 2, 3, 4, 5, 6])], "annotation 2: 6 values of key points"),
         ([annotation(1, 7, keypoints=[1, 2, float("inf")])], "annotation 1: 3 values of key points; .* three numbers"),
         ([annotation(1, 7, keypoints=["1", "2", "3"])], "annotation 1: must be real number, not str"),
-        ([annotation(1, 7, keypoints=[1, 2, None])], "annotation 1: must be real number, not NoneType"),
-        ([annotation(1, 7, bbox=["1", 1, 3, 5])], "annotation 1: must be real number, not str"),
         ([annotation(1, 7, area=float("nan"))], "annotation 1: bbox .* area nan has a value that is no number"),
         ([annotation(1, 7, iscrowd="0")], "annotation 1: iscrowd is '0', and should be 0 or 1"),
         ([annotation(1, 7, segmentation=[[1, 1, 5, 5]])], "annotation 1: a polygon of segmentation has fewer than three points"),
@@ -145,7 +143,6 @@ def test_wrong_images_files_and_folders_are_errors(write: Any, tmp_path: Path) -
         ({"images": []}, "there is no image"),
         ({"images": [{"id": 4}]}, "image 4: no 'file_name'"),
         ({"images": [{**image, "height": 0, "width": 8}]}, r"image 1: height and width are \[0, 8\], and should be 1 or more"),
-        ({"images": [4]}, "image None: 'int' object is not subscriptable"),
         ({"categories": [{"id": 4}]}, "category 4: no 'name'"),
         ({"categories": None}, "this is no COCO file"),
     ):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from sources.gathering import fill
 
 import penstock as ps
 from penstock.errors import PlanError, StateMismatch
@@ -59,24 +59,17 @@ def test_operators_go_by_them_without_measuring(tmp_path: Path, field: str) -> N
 
 
 def test_the_bytes_of_whole_files_are_those_of_all_files_of_an_element(tmp_path: Path) -> None:
-    for name, sizes in (("masks", [5, 0, 7]), ("photos", [10, 40, 20])):
-        (tmp_path / name).mkdir()
-        for number, size in enumerate(sizes):
-            (tmp_path / name / f"{number}.png").write_bytes(b"x" * size)
-    (tmp_path / "list.txt").write_text("photos/1.png 0\nphotos/1.png 0\nmasks/2.png 1\n")
-    images = [{"id": number, "file_name": f"{number}.png", "height": 6, "width": 8} for number in range(3)]
-    (tmp_path / "a.json").write_text(json.dumps({"images": images, "annotations": [], "categories": []}))
-    photos = tmp_path / "photos"
-    cases = [
-        (ps.read_files(photos / "*"), [10, 40, 20]),
-        (ps.read_list(tmp_path / "list.txt", duplicates="drop"), [40, 7]),
-        (ps.read_images(tmp_path), [5, 0, 7, 10, 40, 20]),
-        (ps.read_pairs(image=photos / "*", mask=tmp_path / "masks" / "*"), [15, 40, 27]),
-        (ps.read_coco(photos, tmp_path / "a.json", masks=True), [10, 40, 20]),
-    ]
-    assert {type(ds._root.source) for ds, _ in cases} == set(WholeFiles.__subclasses__())  # type: ignore[attr-defined]
-    for ds, sizes in cases:
-        assert ds._root.known_numbers["num_bytes"].gather_columns(np.arange(len(ds)), None)[0].tolist() == sizes
+    fill(tmp_path, "masks/a.png", "masks/bcd.png", "photos/a.png", "photos/bcd.png")
+    photos, lines, coco = tmp_path / "photos", tmp_path / "list.txt", tmp_path / "a.json"
+    lines.write_text("photos/a.png 0\nphotos/a.png 0\nmasks/bcd.png 1\n")
+    coco.write_text('{"images": [{"id": 1, "file_name": "bcd.png"}, {"id": 2, "file_name": "a.png"}]}')
+    pairs = ps.read_pairs(image=photos / "*", mask=tmp_path / "masks" / "*")
+    lists = ps.read_list(lines, duplicates="drop")
+    opened = [ps.read_files(photos / "*"), lists, ps.read_images(tmp_path), pairs, ps.read_coco(photos, coco)]
+    assert {type(ds._root.source) for ds in opened} == set(WholeFiles.__subclasses__())  # type: ignore[attr-defined]
+    for ds in opened:
+        numbers = ds._root.known_numbers["num_bytes"].values(np.arange(len(ds)))  # type: ignore[attr-defined]
+        assert numbers.tolist() == [sum(len(value) for value in element.values() if isinstance(value, bytes)) for element in ds]
 
 
 def test_plan_and_error_name_them(tmp_path: Path) -> None:

@@ -77,7 +77,8 @@ def _pieces_of(path: str) -> Iterator[NDArray[np.uint8]]:
 def inspect(path: str | os.PathLike[str], *, verify: bool = False, num_samples: int = 3) -> list[Inspection]:
     """Look into a TFRecord, WebDataset tar, Parquet or manifest file, or a folder of such; told apart by their content.
 
-    A damaged file is no error: what is wrong stands in `problems`. Blocks; reads TFRecord and tar files whole.
+    Packed tokens are known by the manifest beside them. A damaged file is no error: what is wrong stands in `problems`.
+    Blocks; reads TFRecord and tar files whole.
 
     Args:
         path: a file, or a folder: of a packed dataset in it, without `verify` the manifest and the first shard.
@@ -143,7 +144,11 @@ def _inspected(path: str, listed: _Listed, verify: bool, num_samples: int) -> In
     with open(path, "rb") as file:
         head = file.read(1024)
     report = Inspection(path=path, kind="", size=os.path.getsize(path))
-    look = _look_of(path, head)
+    look, entry = _look_of(path, head), listed.shards.get(os.path.basename(path))
+    if look is None and entry is not None:  # nothing in a file of tokens says what it is
+        report.kind, report.count, report.noun = "tokens of a packed dataset", entry.count, "documents"
+        _compare_bytes(report, entry, verify)
+        return report
     if look is None:
         return None
     try:
