@@ -26,6 +26,7 @@ EXTRAS = {
     "ray": ("_workers", "cli"),
     "simplejpeg": ("cli", "image"),
     "tensorflow": ("adapters", "cli"),
+    "tifffile": ("image",),
     "tokenizers": ("text",),
     "torch": ("adapters", "cli"),
     "transformers": ("adapters",),

@@ -55,6 +55,13 @@ WRONG: list[Row] = [
         "feed(ordered=False)",
     ),
     (
+        "as completed after windows",
+        lambda: numbers(3).window(1).map(double).as_completed(),
+        "as_completed() after window(1, shift=1, stride=1), which counts elements in their order",
+        "as_completed()",
+        "call as_completed() before window()",
+    ),
+    (
         "as completed after a take of a stream",
         lambda: numbers(3).filter(double).take(2).as_completed(),
         "as_completed() after take(2), which counts elements in their order behind a filter, flat_map or generator",

@@ -15,7 +15,7 @@ from penstock._order.planned import BalancedOrder
 from penstock._plan.base import Node, function_name, is_async, is_async_generator, length_of, never_ends, substituted, walk, wants_rng
 from penstock._plan.facts import INFINITE, ROOM, highest_number, is_indexable, known_spec
 from penstock._plan.known import Chosen, Measure
-from penstock._plan.node import AsCompleted, RaggedBatch, Shard, shards_of
+from penstock._plan.node import AsCompleted, RaggedBatch, Shard, Window, shards_of
 from penstock.errors import PlanError
 
 __all__ = [
@@ -319,9 +319,11 @@ def as_completed(root: Node) -> None:
                 where="as_completed()",
                 fix="call as_completed() before batch(); for whole batches as they are finished, use feed(ordered=False)",
             )
-        if (streaming or (node.streams and node.children)) and not (node.per_element or node.is_hint):
+        behind_stream = (streaming or (node.streams and node.children)) and not (node.per_element or node.is_hint)
+        if isinstance(node, Window) or behind_stream:
             raise PlanError(
-                f"as_completed() after {node.line()}, which counts elements in their order behind a filter, flat_map or generator",
+                f"as_completed() after {node.line()}, which counts elements in their order"
+                + " behind a filter, flat_map or generator" * bool(behind_stream),
                 where="as_completed()",
                 fix=f"call as_completed() before {node.operator}()",
             )

@@ -43,18 +43,7 @@ class Mixing:
         Raises:
             SpecError: the fields are not the images of a batch and their classes.
         """
-        images, labels = (np.asarray(batch.get(name) if isinstance(batch, Mapping) else None) for name in (self.field, self.label))
-        classes = np.arange(self.num_classes or 0)
-        good = images.ndim == 4 and images.size and images.dtype in (np.uint8, np.float32) and images.shape[1] != images.shape[3]
-        good = good and labels.shape == images.shape[:1] and labels.dtype.kind in "iu"
-        if not good or (self.num_classes and not np.isin(labels, classes).all()):
-            raise SpecError(
-                f"field {self.field!r} is {images.dtype}{list(images.shape)} and {self.label!r} is {labels.dtype}{list(labels.shape)}, "
-                "expected uint8 or float32 images of one size, [batch, height, width, channels] or channels first, and their classes, "
-                f"integers [batch] below num_classes={self.num_classes}",
-                where=f"image.{self.name}",
-                fix="put this map behind batch(), and name the two fields with field= and label=",
-            )
+        images, labels = self._taken(batch)
         cut = rng.random() < self.cutmix_share
         alpha = self.cutmix_alpha if cut else self.mixup_alpha
         share = float(rng.beta(alpha, alpha))
@@ -63,7 +52,22 @@ class Mixing:
         if self.num_classes is None:
             shares = np.full(len(labels), share, np.float32)
             return {**batch, f"{self.label}_other": np.roll(labels, 1), f"{self.label}_share": shares}
-        return {**batch, self.label: _blended((labels[:, None] == classes).astype(np.float32), share)}
+        own = labels[:, None] == np.arange(self.num_classes)
+        return {**batch, self.label: _blended(own.astype(np.float32), share)}
+
+    def _taken(self, batch: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+        images, labels = (np.asarray(batch.get(name) if isinstance(batch, Mapping) else None) for name in (self.field, self.label))
+        good = images.ndim == 4 and images.size and images.dtype in (np.uint8, np.float32) and images.shape[1] != images.shape[3]
+        good = good and labels.shape == images.shape[:1] and labels.dtype.kind in "iu"
+        if not good or (self.num_classes and not np.isin(labels, np.arange(self.num_classes)).all()):
+            raise SpecError(
+                f"field {self.field!r} is {images.dtype}{list(images.shape)} and {self.label!r} is {labels.dtype}{list(labels.shape)}, "
+                "expected uint8 or float32 images of one size, [batch, height, width, channels] or channels first, and their classes, "
+                f"integers [batch] below num_classes={self.num_classes}",
+                where=f"image.{self.name}",
+                fix="put this map behind batch(), and name the two fields with field= and label=",
+            )
+        return images, labels
 
 
 def _blended(images: NDArray[Any], share: float) -> NDArray[Any]:
