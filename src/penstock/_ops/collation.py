@@ -480,7 +480,8 @@ class Pack:
                 raise SpecError(
                     f"{names(number)} has {found} tokens, and measure() has found {known}",
                     where="pack_sequences(by=...)",
-                    fix="measure what is packed: put measure() behind the maps that change lengths, or measure again into a new folder",
+                    fix="put measure() behind the maps that change lengths, or measure again into a new folder; use Skip() "
+                    "in place of Replace(), which gives a sequence of another length",
                 )
         layout = [(begin, known if end < 0 else end) for _, known, begin, end in rows]
         return pack_rows(self.length, self.padding_value, self.positions)(tuple(row[0] for row in rows), layout)
