@@ -18,13 +18,15 @@ from penstock.kernels.library import FLOAT32_DTYPE, UINT8_DTYPE, Array
 
 Layout = Literal["CHW", "HWC"]
 
+_MOST_CHANNELS = 4  # of the kernel
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Normalize(ImageOperator):
-    """Turn uint8 pixels into float32 `value * scale + bias`, laid out as `layout`. Made by `normalize`.
+    """Turn pixels into float32 `value * scale + bias`, laid out as `layout`. Made by `normalize`.
 
     With mean and std on the 0..1 scale, scale = 1 / (255 std) and bias = -mean / std, each rounded to float32 once; product and sum are
-    float32.
+    float32. For other dtypes than uint8 the scale is times 255 and over their largest number, which is 1 for floats and bools.
     """
 
     name: ClassVar[str] = "normalize"
@@ -45,14 +47,19 @@ class Normalize(ImageOperator):
         """Normalise one image, straight into `out` when it fits.
 
         Raises:
-            SpecError: `value` is not a uint8 image with as many channels as there are means.
+            SpecError: `value` is not an image of numbers with as many channels as there are means.
         """
-        check_image(self, value, (UINT8_DTYPE,))
+        check_image(self, value, None if getattr(value, "dtype", UINT8_DTYPE).kind in "biuf" else (UINT8_DTYPE, FLOAT32_DTYPE))
         height, width, num_channels = value.shape
         self._check_channels(num_channels)
         first = self.layout == "CHW"
         target = place(self.tag, (num_channels, height, width) if first else value.shape, FLOAT32_DTYPE, value, scratch, out)
-        kernels.normalize(value[None], self.scale, self.bias, target[None], first)
+        if value.dtype == UINT8_DTYPE and num_channels <= _MOST_CHANNELS:
+            kernels.normalize(value[None], self.scale, self.bias, target[None], first)
+        else:
+            largest = np.iinfo(value.dtype).max if value.dtype.kind in "iu" else 1
+            found = value.astype(np.float32) * (self.scale * np.float32(255 / largest)) + self.bias
+            np.copyto(target, found.transpose(2, 0, 1) if first else found)
         return target
 
     def apply_block(self, values: Array, draws: NDArray[np.float64], scratch: Scratch | None, out: Array | None) -> Array | None:
@@ -61,7 +68,7 @@ class Normalize(ImageOperator):
         Raises:
             SpecError: the number of channels is not that of the means.
         """
-        if not is_block(values):
+        if not is_block(values) or values.shape[3] > _MOST_CHANNELS:
             return None
         num_images, height, width, num_channels = values.shape
         self._check_channels(num_channels)
@@ -111,19 +118,21 @@ def normalize(
 
 @overload
 def normalize(
-    field: NDArray[np.uint8], mean: float | Sequence[float], std: float | Sequence[float], *, layout: Layout = "CHW"
+    field: NDArray[Any], mean: float | Sequence[float], std: float | Sequence[float], *, layout: Layout = "CHW"
 ) -> NDArray[np.float32]: ...
 
 
 def normalize(
-    field: str | NDArray[np.uint8],
+    field: str | NDArray[Any],
     mean: float | Sequence[float],
     std: float | Sequence[float],
     *,
     layout: Layout = "CHW",
     out: str | None = None,
 ) -> Normalize | NDArray[np.float32]:
-    """Turn uint8 images (height, width, channels) into float32 (value / 255 - mean) / std per channel.
+    """Turn images (height, width, channels) into float32 (value / 255 - mean) / std per channel.
+
+    255 is that of uint8: whole numbers of another dtype are divided by its largest number, floats and bools are taken as they are.
 
     Args:
         field: the field with the image, or the image itself.
@@ -134,7 +143,7 @@ def normalize(
 
     Raises:
         PlanError: numbers or a layout that cannot be.
-        SpecError: (on an array) not a uint8 image, or another number of channels.
+        SpecError: (on an array) not an image of numbers, or another number of channels.
     """
     means, stds = _per_channel(mean, "mean"), _per_channel(std, "std")
     if len(means) != len(stds) or min(stds) <= 0:
@@ -186,10 +195,10 @@ def _checked(layout: Layout, operator: str) -> Layout:
 
 def _per_channel(numbers: float | Sequence[float], argument: str) -> tuple[float, ...]:
     values = np.atleast_1d(np.asarray(numbers))
-    if values.ndim != 1 or values.dtype.kind not in "iuf" or not 1 <= values.size <= 4 or not np.isfinite(values).all():
+    if values.ndim != 1 or values.dtype.kind not in "iuf" or not values.size or not np.isfinite(values).all():
         raise PlanError(
             f"{argument}={numbers!r} is not one number per channel",
             where="image.normalize",
-            fix="give 1 to 4 finite numbers on the 0..1 scale",
+            fix="give finite numbers on the 0..1 scale, one or more",
         )
     return tuple(float(value) for value in values)
