@@ -284,7 +284,7 @@ class Around:
 def test_what_has_no_content_to_compare_is_told() -> None:
     lock = threading.Lock()
     unread: dict[str, Any] = {}
-    exec("def of_no_file(x):\n    return x", unread)
+    exec(compile("def of_no_file(x):\n    return x", "of_no_file.py", "exec"), unread)  # Python 3.13 may know the lines of "<string>"
     for value, words in (
         (lock, "cannot pickle '_thread.lock'"),
         (lambda: lock, "cannot pickle '_thread.lock'"),
