@@ -96,10 +96,10 @@ def test_files_that_are_lost_or_cut_are_errors(folder: Path) -> None:
         read(folder)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", '{"form": 2}', "\xff"])
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"form": 1, "identity": {}}', "\xff"])
 def test_a_record_that_cannot_be_understood_is_an_error(folder: Path, text: str) -> None:
     (folder / RECORD).write_bytes(text.encode("latin-1"))
-    with pytest.raises(SourceError, match="the file is no record of numbers in form 1"):
+    with pytest.raises(SourceError, match="the file is no record of numbers in form 2"):
         read(folder)
 
 

@@ -26,7 +26,7 @@ from penstock.errors import PlanError, SourceError
 from penstock.kernels.library import Ints
 from penstock.sources.numbers import NumberSource
 
-FORM = 1
+FORM = 2
 """Of the folder; raised when an older reader would read it wrong."""
 RECORD = "measures.json"
 WORK = ".measuring"
