@@ -256,32 +256,34 @@ def _path_of(folder: str | os.PathLike[str]) -> str:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class _Numbers:
-    """What a worker is given. Called with number and element, it returns int64 [1 + columns]: the number, and each value coded.
+    """What a worker is given. Called with number and element, it returns the number, and each value coded, as a tuple.
 
-    That is twice the value, plus 1 for a boolean. One array, as a field of a batch costs more than ten of its numbers. `order` says where
-    in the dataset the elements stand, if these are some of it.
+    That is twice the value, plus 1 for a boolean. `order` says where in the dataset the elements stand, if these are some of it.
     """
 
     functions: dict[str, Number]
     order: FilteredOrder | None
 
-    def __call__(self, numbered: tuple[int, Any]) -> Ints:
+    def __call__(self, numbered: tuple[int, Any]) -> tuple[int, ...]:
         number, element = numbered
-        row = [number]
+        row: tuple[int, ...] = (number,)
         for name, function in self.functions.items():
             try:
                 value = function(element)
             except Exception as error:
                 add_note(error, f"penstock: measuring {name!r} of element {self._place(number)}, with {function_name(function)}")
                 raise
+            if type(value) is int and 0 <= value < 2**46:
+                row += (2 * value,)
+                continue
             if not isinstance(value, (int, np.integer, np.bool_)) or not 0 <= value < 2**46:
                 raise SpecError(
                     f"{function_name(function)} returned {value!r}, of type {type(value).__name__}",
                     where=f"measure({name}=...), element {self._place(number)}",
                     fix="return a whole number in 0..2**46-1, or a boolean",
                 )
-            row.append(2 * int(value) + isinstance(value, (bool, np.bool_)))
-        return np.array(row, np.int64)
+            row += (2 * int(value) + isinstance(value, (bool, np.bool_)),)
+        return row
 
     def _place(self, number: int) -> int:
         return number if self.order is None else int(self.order.below(np.zeros(1, np.int64), np.array([number]))[0])
@@ -525,9 +527,9 @@ class _Job:
             bools, failed = np.ones(len(self._functions), np.bool_), np.ones(count, np.bool_)
             while failed[-1]:  # behind the last element nothing is asked for: another job may have it
                 batch = next(batches, None) if batch is None else batch
-                if batch is None or batch[0, 0] >= begin + count:
+                if batch is None or batch[0][0] >= begin + count:
                     break
-                places, coded, batch = batch[:, 0] - begin, batch[:, 1:].T, None
+                places, coded, batch = batch[0] - begin, np.stack(batch[1:]), None
                 values[:, places], failed[places] = coded >> 1, False
                 bools &= (coded & 1).all(1)
             yield {**dict(zip(self._functions, values, strict=True)), FAILED: failed, _BOOLS: bools}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -111,7 +112,19 @@ def json_decoder(*, allow_nan: bool = False) -> json.JSONDecoder:
         allow_nan: take NaN, Infinity and -Infinity, and numbers beyond the floats as infinite.
     """
     constant, number = (None, None) if allow_nan else (_refuse_constant, _finite)
-    return json.JSONDecoder(object_pairs_hook=_object, parse_constant=constant, parse_float=number)
+    return _Decoder(object_pairs_hook=_object, parse_constant=constant, parse_float=number)
+
+
+class _Decoder(json.JSONDecoder):
+    scan_once: Callable[[str, int], tuple[Any, int]]
+
+    def decode(self, text: str) -> Any:  # type: ignore[override]  # the other parameter is not meant for users
+        """Return the value of a text; that of `json` looks for white space around it, which takes 0.8 us."""
+        try:
+            value, end = self.scan_once(text, 0)
+        except StopIteration:  # no value begins there
+            return super().decode(text)
+        return value if end == len(text) else super().decode(text)
 
 
 class _NotTaken(ValueError):

@@ -266,10 +266,10 @@ class RecordSource:
     def _decode(self, data: Uint8s, begins: Ints, ends: Ints, places: Ints, rows: list[Any]) -> None:
         """Append the elements that records are; when one is refused, those before it are appended."""
         before = len(rows)
-        view, decode, table, append = data.data.toreadonly(), self._format.decode, self.table, rows.append
+        view, decode, table = data.data.toreadonly(), self._format.decode, self.table
+        numbers = zip(places.tolist(), begins.tolist(), ends.tolist(), strict=True)
         try:
-            for index, begin, end in zip(places.tolist(), begins.tolist(), ends.tolist(), strict=True):
-                append(decode(view[begin:end], table, index))
+            rows.extend(decode(view[begin:end], table, index) for index, begin, end in numbers)
         except ValueError as error:
             add_note(error, f"decoding {self.describe(int(places[len(rows) - before]))}")
             raise
