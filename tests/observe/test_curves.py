@@ -78,7 +78,7 @@ def test_what_reads_leave_in_does_not_count() -> None:
 
 
 def test_a_queue_without_listeners_gets_its_curve_with_a_dip(tmp_path: Path) -> None:
-    assert curves_module._SAMPLE_S <= 0.025  # so that a dip of 50 ms has two samples
+    assert curves_module.SAMPLE_S <= 0.025  # so that a dip of 50 ms has two samples
     queue = FIFOQueue(4, name="in")
     for number in range(4):
         queue.enqueue(number)
@@ -232,7 +232,7 @@ def test_a_step_that_cannot_be_used_ends_the_curves_with_one_warning(tmp_path: P
         with tensorboard(queue, tmp_path / "a", step=lambda: next(steps)):
             pass
     (text,) = [str(one.message) for one in caught]
-    assert re.fullmatch(r"penstock-tensorboard could not write its end: StopIteration: ?; training goes on", text)
+    assert re.fullmatch(r"penstock-tensorboard has ended: StopIteration: ?; training goes on", text)
     with tensorboard(queue, tmp_path / "b", step=lambda: 7.9) as curves:  # type: ignore[arg-type, return-value]
         pass
     assert points_of(curves.path)[1][0][0] == 7

@@ -10,6 +10,7 @@ import os
 import pickle
 import socket
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -181,6 +182,7 @@ class EngineProcess:
         self._failed: BaseException | None = None
         self._events: deque[Event] = deque()
         self._listens = False
+        self._samples = dict[int, Any]()
 
     # -- hand-overs ---------------------------------------------------------------------------------------------------------------
 
@@ -343,7 +345,7 @@ class EngineProcess:
         self._number, self._num_received, self._num_sent = number, 0, 0
         self._listens, self._step = opening.listens, opening.step
         self._credits = SimpleQueue()
-        self._run.open(at, opening.epoch, opening.step, self._memory, opening.num_ahead)
+        self._run.open(at, opening.epoch, opening.step, self.memory, opening.num_ahead)
         self._run.await_next(False)
         for _ in range(opening.num_ahead):
             self._credits.put(True)
@@ -368,13 +370,21 @@ class EngineProcess:
         """Return how full the buffers are."""
         return self._run.fills()
 
-    def memory(self, step: int) -> FeedMemory:
+    def memory(self, step: int | None = None) -> FeedMemory:
         """Return where the memory is, when `step` elements were delivered."""
-        self._step = step
-        return self._run.memory(step)
-
-    def _memory(self) -> FeedMemory:
+        self._step = self._step if step is None else step
         return self._run.memory(self._step)
+
+    def samples(self, key: int) -> list[tuple[str, float]]:
+        """Return what was sampled for some curves since they asked last, and from the first time on."""
+        from penstock.observe.curves import SAMPLE_S, Samples, Ticker, Watched  # which other feeds do not pay
+
+        if (found := self._samples.get(key)) is None:
+            found, watched = Samples(), [Watched(weakref.ref(self), "feed")]
+            self._samples[key] = found
+            found.add(watched)
+            Ticker("penstock-samples", SAMPLE_S, partial(found.add, watched), lambda: None)
+        return found.take()
 
     def snapshot(self) -> Snapshot:
         """Return the figures."""

@@ -1,4 +1,4 @@
-"""Threads that do something at regular times until they are stopped, at the latest at the exit of the program; guards of observers.
+"""What is done at regular times until it is stopped, at the latest at the exit of the program; guards of observers.
 
 An observer that fails is switched off, with one warning, and training goes on.
 """
@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from penstock._contracts.event import Event, Listener
@@ -43,39 +44,70 @@ _JOIN_S = 2.0
 
 
 class Ticker:
-    """Calls `tick()` every `every_s` seconds, and `end()` at the end, in a daemon thread of its own.
+    """Calls `tick()` every `every_s` seconds, and `end()` at the end: in a daemon thread of its own, or when a host has it look.
 
-    It ends with `stop`, when `tick` returns False, or when the program exits. It keeps alive what the functions hold. From any thread; in
+    It ends with `stop`, when `tick` returns True, or when the program exits. It keeps alive what the functions hold. From any thread; in
     a forked process nothing runs, and `stop` does nothing.
+
+    Attributes:
+        due_s: when it is to look, by `time.monotonic`.
     """
 
-    def __init__(self, name: str, every_s: float, tick: Callable[[], bool], end: Callable[[], None]) -> None:
-        """Start the thread."""
-        self._stopped = threading.Event()
-        self._every_s, self._tick, self._end = every_s, tick, end
+    def __init__(
+        self, name: str, every_s: float, tick: Callable[[], object], end: Callable[[], object], host: list[Ticker] | None = None
+    ) -> None:
+        """Start the thread, or stand in the list of the host."""
+        self._stopped, self._ticking = threading.Event(), threading.RLock()
+        self._every_s, self._tick, self._end, self._host = every_s, tick, end, [] if host is None else host
+        self.due_s = 0.0
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._at_exit: Callable[[], object] = list
+        if host is None:
+            self.start()
+        else:
+            host.append(self)
+
+    def start(self) -> None:
+        """Have a thread from now on."""
         self._at_exit = weakref.finalize(self, _stop, self._stopped, self._thread, os.getpid())
         self._thread.start()
 
     @property
     def is_alive(self) -> bool:
         """Whether it runs."""
-        return self._thread.is_alive()
+        return self._thread.is_alive() or self in self._host
 
     def stop(self) -> None:
         """Have `end()` called, and wait for it, 2 s at most; a second call does nothing."""
         self._at_exit()
+        self.look(last=True)
+
+    def look(self, *, last: bool = False) -> None:
+        """Tick once, or end, where it has a host."""
+        self.due_s = time.monotonic() + self._every_s
+        with self._ticking:
+            if self in self._host and self._is_over(last):
+                self._host.remove(self)
 
     def join(self, timeout_s: float) -> None:
         """Wait until it has ended by itself, so many seconds at most."""
         self._thread.join(timeout_s)
 
     def _run(self) -> None:
+        while not self._is_over(self._stopped.wait(self._every_s)):
+            pass
+
+    def _is_over(self, last: bool) -> bool:
+        return guarded(f"{self._thread.name} has ended", self._called, last) != (True, False)
+
+    def _called(self, last: bool) -> bool:
+        over = True
         try:
-            while not self._stopped.wait(self._every_s) and guarded(f"{self._thread.name} has ended", self._tick)[1]:
-                pass
+            over = last or bool(self._tick())
         finally:
-            guarded(f"{self._thread.name} could not write its end", self._end)
+            if over:
+                self._end()
+        return over
 
 
 def _stop(stopped: threading.Event, thread: threading.Thread, pid: int) -> None:
@@ -84,6 +116,12 @@ def _stop(stopped: threading.Event, thread: threading.Thread, pid: int) -> None:
     stopped.set()
     if thread is not threading.current_thread():
         thread.join(_JOIN_S)
+
+
+def host_of(targets: Sequence[Any]) -> Any:
+    """Return what runs the one feed that is looked at, where that is a process of its own: it has no thread in the program; else None."""
+    run = getattr(targets[0], "_run", None) if len(targets) == 1 else None
+    return run if hasattr(run, "tickers") else None
 
 
 class Ticked:
