@@ -151,15 +151,17 @@ def test_a_resumed_run_begins_at_the_step_of_its_state(tmp_path: Path) -> None:
         with dataset.feed(executor="threads", num_workers=1) as feed:
             if state is not None:
                 feed.load_state_dict(state)
-            paths.append(feed.observe(tensorboard=tmp_path).path)
-            for _ in range(num_steps - feed.step):
+            curves = feed.observe(tensorboard=tmp_path)
+            paths.append(curves.path)
+            while feed.step < num_steps:
                 next(feed)
-                time.sleep(0.001)
+                while curves._begun_at is None:  # its thread may be late on a machine that is busy
+                    time.sleep(0.001)
                 if feed.step == 100 and state is None:
                     state = feed.state_dict()
     assert points_of(paths[0])[1][-1][0] == 120
     begins, points = points_of(paths[1])
-    assert 100 <= begins[0] < 120
+    assert 100 <= begins[0] <= 101
     assert points[-1][0] == 200
 
 
