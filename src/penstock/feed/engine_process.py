@@ -23,7 +23,6 @@ import numpy as np
 from penstock._contracts.event import BatchDelivered, BlockDone, Event, Fill, RowsPacked
 from penstock._contracts.options import Options, Threads
 from penstock._engine.chunk import Failure as Failed
-from penstock._engine.chunk import LossCounts
 from penstock._engine.resume import ResumeStep
 from penstock._engine.scheduler import Ready
 from penstock._engine.tuning import TuningCache
@@ -316,7 +315,7 @@ class EngineProcess:
                 self._wait_for(num_told)
                 self._let_go(returned)
                 try:
-                    answer: Any = getattr(self, name)(*arguments)
+                    answer: Any = getattr(self if hasattr(self, name) else self._run, name)(*arguments)
                     data = self._dumps(answer, None)
                 except Exception as error:
                     data = pickle.dumps(Failure.of(error))
@@ -361,10 +360,6 @@ class EngineProcess:
     def failures(self) -> list[Any]:
         """Return all errors so far, but for the one that was handed over."""
         return [failure for failure in self._run.failures if failure.error is not self._failed]
-
-    def loss_counts(self) -> LossCounts | None:
-        """Return what was skipped and replaced up to now."""
-        return self._run.loss_counts()
 
     def fills(self) -> list[Fill]:
         """Return how full the buffers are."""

@@ -172,8 +172,8 @@ class IsolatedRun:
         if not hindrance:
             text = f"the program deals elements to the worker processes, and no process of its own does: {error.what}"
             run.announce(noted("executor", text))
-        while self.tickers:
-            self.tickers.pop().start()
+        for ticker in self.tickers:
+            ticker.start()
         return run
 
     @property
@@ -280,7 +280,6 @@ class IsolatedRun:
             self._finalizer.detach()
         leak((self._process, self._outgoing))
         self._process, self.is_open = None, False
-        self.tickers.clear()
 
     @property
     def failures(self) -> list[Failure]:
@@ -594,8 +593,8 @@ class _Arrivals:
 
 
 def _end(tickers: list[Ticker], process: EngineProcess) -> None:
-    while tickers:
-        tickers[0].stop()
+    for ticker in tickers:
+        ticker.stop()
     process.stop()
 
 

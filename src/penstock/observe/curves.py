@@ -240,7 +240,7 @@ class Curves(Ticked):
         except BaseException:  # of the function that gives the step
             file.close()
             raise
-        self._ticker = Ticker("penstock-tensorboard", SAMPLE_S if host is None else _MEMORY_S, self._tick, self._end, host and host.tickers)
+        self._ticker = Ticker("penstock-tensorboard", SAMPLE_S if host is None else _MEMORY_S, self._tick, self._end, host)
 
     @property
     def path(self) -> Path:
@@ -265,21 +265,17 @@ class Curves(Ticked):
 
     def _sample(self) -> None:
         self._watched = [one for one in self._watched if not one.has_ended()]
-        if self._far_samples() is None:
+        if not (self._far and self._far()):
             self._samples.add(self._watched)
         if self._begun_at is None and self._samples.curves:
             self._begun_at = self._step_now()
-
-    def _far_samples(self) -> Callable[[int], list[tuple[str, float]]] | None:
-        """Return what gives the points where the process that a feed runs in samples; None where it is done here."""
-        return self._far and self._far()
 
     def _step_now(self) -> int:
         return max(0, int(self._step()))
 
     def _write(self) -> None:
-        far = self._far_samples()
-        points = self._samples.take() if far is None else far(id(self))
+        far = self._far and self._far()
+        points = far(id(self)) if far else self._samples.take()
         if not points:
             return
         points += self._memory()
@@ -357,8 +353,8 @@ class _Axis:
     """The step of a feed: of the one among the targets, or of the one that runs, the first that is found; else what was dequeued."""
 
     def __init__(self, targets: Sequence[Any]) -> None:
-        self._feeds = [weakref.ref(one) for one in targets if not isinstance(one, Queue)]
-        self._feed: weakref.ref[Any] | None = self._feeds[0] if len(self._feeds) == 1 else None
+        feeds = [weakref.ref(one) for one in targets if not isinstance(one, Queue)]
+        self._feed: weakref.ref[Any] | None = feeds[0] if len(feeds) == 1 else None
         self._last = 0
         self._lock = threading.RLock()  # a signal handler may dequeue while its own thread is in here
         self._num_dequeued = 0

@@ -12,6 +12,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from typing import Any, NamedTuple, TextIO
 
 from penstock._contracts.event import Fill
@@ -248,8 +249,7 @@ class Show(Ticked):
         self._feed, self._place, self._live = weakref.ref(feed), weakref.WeakMethod(place), _live(stream)
         self._looks: deque[FeedLook] = deque()
         call_in_forked(self, Show._give_streams_back)
-        host = host_of([feed])
-        self._ticker = Ticker("penstock-show", _PICTURE_EVERY_S, self._draw, self._end, host and host.tickers)
+        self._ticker = Ticker("penstock-show", _PICTURE_EVERY_S, self._draw, self._end, host_of([feed]))
 
     def _draw(self) -> bool:
         feed, place = self._feed(), self._place()
@@ -278,17 +278,12 @@ class Show(Ticked):
         sys.stderr = getattr(sys.stderr, "rich_proxied_file", sys.stderr)
 
 
-class _InNotebook:
+class _InNotebook(nullcontext[None]):
     """Shows a picture below the cell of a notebook, as text: rich itself would need ipywidgets."""
 
     def __init__(self, line: NotebookLine) -> None:
+        super().__init__()
         self._line = line
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *_: object) -> None:
-        pass
 
     def update(self, drawn: Any, *, refresh: bool) -> None:
         """Show a picture in place of the one before it."""

@@ -44,77 +44,71 @@ _JOIN_S = 2.0
 
 
 class Ticker:
-    """Calls `tick()` every `every_s` seconds, and `end()` at the end: in a daemon thread of its own, or when a host has it look.
+    """Calls `tick()` every `every_s` seconds, and `end()` at the end: in a daemon thread of its own, or when its host has it look.
 
     It ends with `stop`, when `tick` returns True, or when the program exits. It keeps alive what the functions hold. From any thread; in
     a forked process nothing runs, and `stop` does nothing.
 
     Attributes:
-        due_s: when it is to look, by `time.monotonic`.
+        is_alive: whether it runs.
+        due_s: when its host has it look next, by `time.monotonic`.
     """
 
-    def __init__(
-        self, name: str, every_s: float, tick: Callable[[], object], end: Callable[[], object], host: list[Ticker] | None = None
-    ) -> None:
-        """Start the thread, or stand in the list of the host."""
-        self._stopped, self._ticking = threading.Event(), threading.RLock()
-        self._every_s, self._tick, self._end, self._host = every_s, tick, end, [] if host is None else host
-        self.due_s = 0.0
+    def __init__(self, name: str, every_s: float, tick: Callable[[], object], end: Callable[[], object], host: Any = None) -> None:
+        """Start the thread, or be one of the tickers of the host."""
+        self._stopped, self._ticking = threading.Event(), threading.Lock()
+        self._every_s, self._tick, self._end = every_s, tick, end
+        self.is_alive, self.due_s = True, 0.0
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._at_exit: Callable[[], object] = list
+        self._at_exit = weakref.finalize(self, _stop, self._stopped, self._thread, os.getpid())
         if host is None:
-            self.start()
+            self._thread.start()
         else:
-            host.append(self)
+            host.tickers.append(self)
 
     def start(self) -> None:
-        """Have a thread from now on."""
-        self._at_exit = weakref.finalize(self, _stop, self._stopped, self._thread, os.getpid())
+        """Have a thread, where the host is no more."""
         self._thread.start()
-
-    @property
-    def is_alive(self) -> bool:
-        """Whether it runs."""
-        return self._thread.is_alive() or self in self._host
 
     def stop(self) -> None:
         """Have `end()` called, and wait for it, 2 s at most; a second call does nothing."""
         self._at_exit()
-        self.look(last=True)
-
-    def look(self, *, last: bool = False) -> None:
-        """Tick once, or end, where it has a host."""
-        self.due_s = time.monotonic() + self._every_s
-        with self._ticking:
-            if self in self._host and self._is_over(last):
-                self._host.remove(self)
+        if self._stopped.is_set() and not self._thread.is_alive():
+            self.look()
 
     def join(self, timeout_s: float) -> None:
         """Wait until it has ended by itself, so many seconds at most."""
         self._thread.join(timeout_s)
 
+    def look(self) -> None:
+        """Tick once, or end."""
+        self.due_s = time.monotonic() + self._every_s
+        if self.is_alive and self._ticking.acquire(timeout=_JOIN_S):
+            try:
+                self.is_alive = guarded(f"{self._thread.name} has ended", self._goes_on) == (True, True)
+            finally:
+                self._ticking.release()
+
     def _run(self) -> None:
-        while not self._is_over(self._stopped.wait(self._every_s)):
-            pass
+        while self.is_alive:
+            self._stopped.wait(self._every_s)
+            self.look()
 
-    def _is_over(self, last: bool) -> bool:
-        return guarded(f"{self._thread.name} has ended", self._called, last) != (True, False)
-
-    def _called(self, last: bool) -> bool:
+    def _goes_on(self) -> bool:
         over = True
         try:
-            over = last or bool(self._tick())
+            over = self._stopped.is_set() or bool(self._tick()) or self._stopped.is_set()
         finally:
             if over:
                 self._end()
-        return over
+        return not over
 
 
 def _stop(stopped: threading.Event, thread: threading.Thread, pid: int) -> None:
     if os.getpid() != pid:  # the thread is not here, and may have held the lock of the event at the fork
         return
     stopped.set()
-    if thread is not threading.current_thread():
+    if thread.is_alive() and thread is not threading.current_thread():
         thread.join(_JOIN_S)
 
 

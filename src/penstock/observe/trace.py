@@ -284,7 +284,7 @@ class Trace(Ticked):
             elsewhere = host is not None or (not isinstance(target, Queue) and not hasattr(target, "step"))
             target.add_listener(self.listener(source, by_worker=elsewhere))
         call_in_forked(self, Trace._leave_to_parent)
-        self._ticker = Ticker("penstock-trace", _EVERY_S, self._tick, self._end, host and host.tickers)
+        self._ticker = Ticker("penstock-trace", _EVERY_S, self._tick, self._end, host)
 
     def _leave_to_parent(self) -> None:
         """Forget, in a process that was just forked: no thread is here that would write."""
