@@ -44,7 +44,7 @@ TEN: dict[str, Callable[[Callable[[Any], Any]], ps.Dataset]] = {
     "skipped": lambda hurt: ps.from_source(range(400)).map(fails, on_error=ps.Skip()).map(hurt).batch(5),
     "replaced": lambda hurt: ps.from_source(range(400)).shuffle(seed=2).map(fails, on_error=ps.Replace()).map(hurt).batch(5),
     "two sources": lambda hurt: ps.from_source(range(400)).map(hurt).zip(ps.from_source(range(400)).map(float)).batch(5),
-    "mixed": lambda hurt: ps.from_source(range(400)).map(hurt).mix(ps.from_source(range(200)).map(float), weights=[2, 1]).batch(5),
+    "mixed": lambda hurt: ps.from_source(range(400)).map(hurt).mix(ps.from_source(range(200)), weights=[2, 1]).batch(5),
 }
 ISOLATED: dict[str, Any] = {"executor": ps.Threads(isolate=True), "num_workers": 2}
 

@@ -372,7 +372,8 @@ class EngineProcess:
 
     def samples(self, key: int) -> list[tuple[str, float]]:
         """Return what was sampled for some curves since they asked last, and from the first time on."""
-        from penstock.observe.curves import SAMPLE_S, Samples, Ticker, Watched  # which other feeds do not pay
+        from penstock.observe.curves import SAMPLE_S, Samples, Watched  # which other feeds do not pay
+        from penstock.observe.ticker import Ticker
 
         if (found := self._samples.get(key)) is None:
             found, watched = Samples(), [Watched(weakref.ref(self), "feed")]
