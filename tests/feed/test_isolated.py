@@ -243,39 +243,18 @@ def test_warnings_and_logging_of_functions_reach_the_program(caplog: pytest.LogC
     assert "picture 3" in caplog.text
 
 
-def test_figures_are_those_of_the_run() -> None:
-    def slow(x: int) -> int:
-        time.sleep(0.002)
-        return x
-
-    events: list[Event] = []
-    ds = ps.from_source(range(100)).map(slow, name="slow").batch(5)
-    with ds.feed(**ISOLATED, listeners=[events.append]) as feed:
-        next(feed)
-        assert feed.fills()
-        assert feed.memory().slots_bytes > 0
-        list(feed)
-        found = feed.stats()
-        assert "slow" in feed.report()
-    assert found.consumer.num_batches == 20
-    assert found.consumer.wait_s > 0
-    assert sum(stage.num_elements for stage in found.stages if "slow" in stage.name) == 100
-    assert sum(event.num_elements for event in events if isinstance(event, BlockDone) and "slow" in event.stage) == 100
-    assert sum(event.num_delivered for event in events if isinstance(event, BatchDelivered)) == 20
-    assert feed.stats().consumer.num_batches == 20  # behind the end of the process
-
-
 def views(ds: ps.Dataset, folder: Path, *, isolate: bool) -> dict[str, Any]:
     """Return what each view says of a run, but for times and for sizes that follow from them."""
     events: list[Event] = []
     folder.mkdir()
-    with FeedWatch() as watch, ds.feed(executor=ps.Processes(isolate=isolate), num_workers=2, listeners=[events.append]) as feed:
-        curves, trace = feed.observe(tensorboard=folder), feed.trace(folder / "trace.json")
-        kept = [next(feed)]
-        memory = feed.memory()
-        kept += feed
-        stats, lines = feed.stats(), feed.report().splitlines()
-        (told,) = watch.report([], 0).feeds
+    with FeedWatch() as watch:
+        with ds.feed(executor=ps.Processes(isolate=isolate), num_workers=2, listeners=[events.append]) as feed:
+            curves, trace = feed.observe(tensorboard=folder), feed.trace(folder / "trace.json")
+            kept = [next(feed)]
+            memory, fills = feed.memory(), feed.fills()
+            kept += feed
+            stats, lines = feed.stats(), feed.report().splitlines()
+        (told,) = watch.report([], 0).feeds  # behind the end of the process
     rows = json.loads(trace.path.read_text())
     blocks = [event for event in events if isinstance(event, BlockDone)]
     assert stats.consumer.num_batches == len(kept)
@@ -291,6 +270,7 @@ def views(ds: ps.Dataset, folder: Path, *, isolate: bool) -> dict[str, Any]:
         "report": [re.split(r"\s{2,}", line.strip())[:2] for line in lines[1:] if not line.startswith("  run:")],
         "doctor": (told.plan, told.num_feeds, told.num_batches, [line.split()[0] for line in told.report.splitlines()[1:]]),
         "memory": (memory.slots_bytes > 0, memory.filled_by, memory.budget_bytes),
+        "fills": [(fill.name, fill.capacity) for fill in fills],
         "curves": {tag for _, point in points_of(curves.path)[1] for tag in point if not tag.startswith("memory/held")},
         "trace": {row["name"] for row in rows if row["ph"] in "XC" and "steps" not in row["name"]},
         "workers": {row["args"]["name"][-1:] for row in rows if row["ph"] == "M" and ": worker" in row["args"]["name"]},
@@ -303,6 +283,16 @@ def test_each_view_of_each_plan_is_that_of_an_engine_in_the_program(name: str, t
     ds = TEN[name](unhurt)
     there, here = (views(ds, tmp_path / str(isolate), isolate=isolate) for isolate in (True, False))
     assert there == here
+
+
+@pytest.mark.parametrize("executor", [ps.Threads(isolate=True), ps.Processes(isolate=False)], ids=repr)
+def test_of_batches_that_come_together_those_are_kept_that_the_loop_has(executor: Any) -> None:
+    with ps.from_source(range(4000)).batch(4).feed(executor=executor, num_workers=1) as feed:
+        kept = [next(feed) for _ in range(300)]
+        deadline = time.monotonic() + 10  # a worker that reports its task still holds a batch that it has delivered
+        while (num_kept := feed.stats().memory.num_kept) != 299:
+            assert time.monotonic() < deadline, num_kept
+    assert len(kept) == 300
 
 
 def test_notices_of_the_plan_are_in_the_report() -> None:

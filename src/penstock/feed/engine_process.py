@@ -174,7 +174,7 @@ class EngineProcess:
         self._runs: SimpleQueue[int] = SimpleQueue()
         self._credits: SimpleQueue[bool] = SimpleQueue()
         self._number = self._num_received = self._num_sent = 0
-        self._serial = self._step = self._num_heard = 0
+        self._serial = self._step = self._end = self._num_heard = 0
         self._heard, self._idle = threading.Condition(), threading.Event()
         self._idle.set()
         self._held: dict[int, Any] = {}
@@ -274,7 +274,7 @@ class EngineProcess:
             self._credits.put(True)
         self._num_received = taken.num_received
         for time_ns, wait_ns, num_items, chunk in taken.delivered:
-            self._step += num_items
+            self._step, self._end = self._end + 1, self._end + num_items  # it has at least one of those that came together
             num_ready, *kept = self._run.room(self._num_sent - self._num_received)
             self._run.announce(BatchDelivered(time_ns, wait_ns, num_ready, num_items, chunk, *kept))
 
@@ -342,7 +342,7 @@ class EngineProcess:
             at = at._replace(part=at.part._replace(root=self._root))
         self._idle.wait()  # what is sent of one run may not be taken for that of the next
         self._number, self._num_received, self._num_sent = number, 0, 0
-        self._listens, self._step = opening.listens, opening.step
+        self._listens, self._step, self._end = opening.listens, opening.step, opening.step
         self._credits = SimpleQueue()
         self._run.open(at, opening.epoch, opening.step, self.memory, opening.num_ahead)
         self._run.await_next(False)

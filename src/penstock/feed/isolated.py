@@ -60,6 +60,7 @@ class IsolatedRun:
     Attributes:
         stats, listeners, is_open, stopping: as those of `Run`.
         tickers: what draws and writes while the feed runs, called from `poll`.
+        feed_memory: gives the method that says what the feed holds, where the feed is there still.
         is_torn: whether the process has died, or an interrupt left a message half read: nothing comes any more.
     """
 
@@ -71,6 +72,7 @@ class IsolatedRun:
         self._outgoing = None if compiled.output is None else Outgoing(compiled.output)
         self._process: EngineProcess | None = None
         self.tickers: list[Ticker] = []
+        self.feed_memory: Callable[[], Callable[[], FeedMemory] | None] = lambda: None
         self._uncounted = deque[Event]()  # those that were announced while there was no process
         self._number = self._num_deaths = 0
         self._ended_meanwhile: EngineProcess | None = None
@@ -82,7 +84,7 @@ class IsolatedRun:
         Raises:
             PlanError: something cannot be sent to the process, or it cannot run it.
         """
-        self.stopping = False
+        self.stopping, self.feed_memory = False, weakref.WeakMethod(memory)
         if at.part.root is self._compiled.root:
             at = at._replace(part=at.part._replace(root=None))  # type: ignore[arg-type]
         while True:
@@ -349,6 +351,7 @@ class _Figures:
             return self.instead.snapshot()
         run = self._run()
         if run is not None:
+            (run.feed_memory() or int)()  # how many batches the loop has taken is known there then
             self._last = run._asked(self._last, "snapshot")
         return self._last or Stats().snapshot()
 
