@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 import multiprocessing
 import os
 import threading
@@ -20,7 +21,7 @@ from penstock._contracts.options import Options
 from penstock._engine.engine import Engine
 from penstock._workers.choice import Place, place_of
 from penstock._workers.threads import ThreadsExecutor
-from penstock.errors import FeedClosed, PlanError
+from penstock.errors import FeedClosed, MissingExtra, PlanError
 from penstock.feed import feed as feeds
 
 pytestmark = pytest.mark.usefixtures("fork_server")
@@ -52,6 +53,12 @@ IN_PROGRAM = "penstock-program-0"
 )
 def test_the_rule_fits_in_a_table(options: dict[str, Any], has_functions: bool, num_cpus: int, hindrance: str, place: Place) -> None:
     assert place_of(Options(**options), has_functions=has_functions, num_cpus=num_cpus, hindrance=hindrance) == place
+
+
+@pytest.mark.skipif(importlib.util.find_spec("ray") is not None, reason="ray is installed")
+def test_without_ray_there_is_no_feed_for_it() -> None:
+    with pytest.raises(MissingExtra, match="Ray cannot be imported"):
+        ps.from_source(range(3)).feed(executor="ray")
 
 
 class Seen:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
 import json
 import os
@@ -397,6 +398,25 @@ def test_ctrl_c_in_a_function_of_an_inline_feed_is_a_keyboard_interrupt_and_noth
         got.extend(map(plain, batches))
     assert got == [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]]
     assert left == []
+
+
+def test_ctrl_c_while_ctypes_converts_an_argument_fails_no_element():
+    absolute, interrupts = ctypes.CDLL(None)["abs"], iter([True])
+
+    class Number:
+        @staticmethod
+        def from_param(x: int) -> ctypes.c_int:
+            if x == 3 and next(interrupts, False):
+                raise KeyboardInterrupt
+            return ctypes.c_int(x)
+
+    absolute.argtypes = [Number]
+    with numbers(5).map(absolute).feed(executor="inline") as feed:
+        got: list[int] = []
+        items = iter(feed)
+        with pytest.raises(KeyboardInterrupt):
+            got.extend(items)
+        assert [*got, *items] == list(range(5))
 
 
 def test_ctrl_c_while_the_main_thread_waits_leaves_the_feed_usable() -> None:

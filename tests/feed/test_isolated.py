@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -22,12 +24,28 @@ import numpy as np
 import pytest
 from core import core
 from faults.deaths import PLANS, unhurt
+from observe.test_curves import points_of
 
 import penstock as ps
 from penstock._contracts.event import BatchDelivered, BlockDone, Event, Notice
 from penstock.errors import FeedClosed, FeedStalled, NotRepeatable, PlanError, SpecError, WorkerDied
+from penstock.observe.doctor import FeedWatch
 from penstock.testing.runs import exact
 
+
+def fails(x: int) -> int:
+    if x % 50 == 7:
+        raise ValueError("no such picture")
+    return x
+
+
+TEN: dict[str, Callable[[Callable[[Any], Any]], ps.Dataset]] = {
+    **PLANS,
+    "skipped": lambda hurt: ps.from_source(range(400)).map(fails, on_error=ps.Skip()).map(hurt).batch(5),
+    "replaced": lambda hurt: ps.from_source(range(400)).shuffle(seed=2).map(fails, on_error=ps.Replace()).map(hurt).batch(5),
+    "two sources": lambda hurt: ps.from_source(range(400)).map(hurt).zip(ps.from_source(range(400)).map(float)).batch(5),
+    "mixed": lambda hurt: ps.from_source(range(400)).map(hurt).mix(ps.from_source(range(200)), weights=[2, 1]).batch(5),
+}
 ISOLATED: dict[str, Any] = {"executor": ps.Threads(isolate=True), "num_workers": 2}
 
 
@@ -80,16 +98,24 @@ def test_functions_run_in_one_other_process_that_stays_over_epochs() -> None:
     assert gone(first.pop(), 2.0)
 
 
-@pytest.mark.parametrize("executor", [ps.Threads(isolate=True), ps.Processes()], ids=repr)
-def test_the_program_has_no_thread_of_the_feed(executor: Any) -> None:
-    before = set(os.listdir("/proc/self/task"))
-    for name in list(PLANS)[:2]:
-        with PLANS[name](unhurt).feed(executor=executor, num_workers=2) as feed:
-            next(feed)
-            deadline = time.monotonic() + 5  # one that asked a question has ended, and the system lists it for a moment
-            while more := set(os.listdir("/proc/self/task")) - before:
-                assert time.monotonic() < deadline, more
-            assert all(not thread.name.startswith("penstock") for thread in threading.enumerate())
+@pytest.mark.parametrize("name", core(TEN, 2))
+@pytest.mark.parametrize("executor", [ps.Processes(), ps.Threads(isolate=True)], ids=repr)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of what is skipped
+def test_the_program_has_no_thread_of_the_feed_also_with_a_trace_curves_and_a_picture(executor: Any, name: str, tmp_path: Path) -> None:
+    threads, stream = set(os.listdir("/proc/self/task")), io.StringIO()
+    for is_seen in (False, True):
+        with TEN[name](unhurt).feed(executor=executor, num_workers=2) as feed:
+            if is_seen:
+                feed.show(stream=stream)
+                curves, trace = feed.observe(tensorboard=tmp_path), feed.trace(tmp_path / "trace.json")
+            for _ in zip(range(8), feed, strict=False):
+                deadline = time.monotonic() + 5  # one that asked a question has ended, and the system lists it for a moment
+                while more := set(os.listdir("/proc/self/task")) - threads:
+                    assert time.monotonic() < deadline, more
+                assert threading.enumerate() == [threading.current_thread()]
+    assert "training loop" in stream.getvalue()
+    assert points_of(curves.path)[1][-1][0] == 8
+    assert any(event["name"] == "step" for event in json.loads(trace.path.read_text()))
 
 
 def test_unordered_gives_each_batch_once() -> None:
@@ -217,49 +243,56 @@ def test_warnings_and_logging_of_functions_reach_the_program(caplog: pytest.LogC
     assert "picture 3" in caplog.text
 
 
-def test_figures_are_those_of_the_run() -> None:
-    def slow(x: int) -> int:
-        time.sleep(0.002)
-        return x
-
+def views(ds: ps.Dataset, folder: Path, *, isolate: bool) -> dict[str, Any]:
+    """Return what each view says of a run, but for times and for sizes that follow from them."""
     events: list[Event] = []
-    ds = ps.from_source(range(100)).map(slow, name="slow").batch(5)
-    with ds.feed(**ISOLATED, listeners=[events.append]) as feed:
-        next(feed)
-        assert feed.fills()
-        assert feed.memory().slots_bytes > 0
-        list(feed)
-        found = feed.stats()
-        assert "slow" in feed.report()
-    assert found.consumer.num_batches == 20
-    assert found.consumer.wait_s > 0
-    assert sum(stage.num_elements for stage in found.stages if "slow" in stage.name) == 100
-    assert sum(event.num_elements for event in events if isinstance(event, BlockDone) and "slow" in event.stage) == 100
-    assert sum(event.num_delivered for event in events if isinstance(event, BatchDelivered)) == 20
-    assert feed.stats().consumer.num_batches == 20  # behind the end of the process
+    folder.mkdir()
+    with FeedWatch() as watch:
+        with ds.feed(executor=ps.Processes(isolate=isolate), num_workers=2, listeners=[events.append]) as feed:
+            curves, trace = feed.observe(tensorboard=folder), feed.trace(folder / "trace.json")
+            kept = [next(feed)]
+            memory, fills = feed.memory(), feed.fills()
+            kept += feed
+            stats, lines = feed.stats(), feed.report().splitlines()
+        (told,) = watch.report([], 0).feeds  # behind the end of the process
+    rows = json.loads(trace.path.read_text())
+    blocks = [event for event in events if isinstance(event, BlockDone)]
+    assert stats.consumer.num_batches == len(kept)
+    return {
+        "stats": [
+            (name, getattr(stats, name)) for name in ("num_skipped", "num_replaced", "failures", "in_order", "memory_bytes", "notices")
+        ],
+        "stages": {stage.name: (stage.num_elements, len(stage.workers)) for stage in stats.stages},
+        "batches": stats.consumer.num_batches,
+        "blocks": sum(event.num_elements for event in blocks),
+        "first": {event.stage for event in blocks if event.first == (0, 0)},
+        "delivered": sum(event.num_delivered for event in events if isinstance(event, BatchDelivered)),
+        "report": [re.split(r"\s{2,}", line.strip())[:2] for line in lines[1:] if not line.startswith("  run:")],
+        "doctor": (told.plan, told.num_feeds, told.num_batches, [line.split()[0] for line in told.report.splitlines()[1:]]),
+        "memory": (memory.slots_bytes > 0, memory.filled_by, memory.budget_bytes),
+        "fills": [(fill.name, fill.capacity) for fill in fills],
+        "curves": {tag for _, point in points_of(curves.path)[1] for tag in point if not tag.startswith("memory/held")},
+        "trace": {row["name"] for row in rows if row["ph"] in "XC" and "steps" not in row["name"]},
+        "workers": {row["args"]["name"][-1:] for row in rows if row["ph"] == "M" and ": worker" in row["args"]["name"]},
+    }
 
 
-@pytest.mark.parametrize("name", core(PLANS))
-def test_the_figures_of_each_plan_are_those_of_an_engine_in_the_program(name: str) -> None:
-    found = []
-    for isolate in (True, False):
-        events: list[Event] = []
-        with PLANS[name](unhurt).feed(executor=ps.Processes(isolate=isolate), num_workers=2, listeners=[events.append]) as feed:
-            kept = list(feed)
-            figures, fills = feed.stats(), {fill.name for fill in feed.fills()}
-        blocks = [event for event in events if isinstance(event, BlockDone)]
-        found.append(
-            {
-                "stages": {stage.name: stage.num_elements for stage in figures.stages},
-                "batches": figures.consumer.num_batches,
-                "fills": fills,
-                "blocks": sum(event.num_elements for event in blocks),
-                "first and last": {event.stage: event.num_elements for event in blocks if event.first == (0, 0)}.keys(),
-                "delivered": sum(event.num_delivered for event in events if isinstance(event, BatchDelivered)),
-            }
-        )
-        assert figures.consumer.num_batches == len(kept)
-    assert found[0] == found[1]
+@pytest.mark.parametrize("name", core(TEN))
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of what is skipped
+def test_each_view_of_each_plan_is_that_of_an_engine_in_the_program(name: str, tmp_path: Path) -> None:
+    ds = TEN[name](unhurt)
+    there, here = (views(ds, tmp_path / str(isolate), isolate=isolate) for isolate in (True, False))
+    assert there == here
+
+
+@pytest.mark.parametrize("executor", [ps.Threads(isolate=True), ps.Processes(isolate=False)], ids=repr)
+def test_of_batches_that_come_together_those_are_kept_that_the_loop_has(executor: Any) -> None:
+    with ps.from_source(range(4000)).batch(4).feed(executor=executor, num_workers=1) as feed:
+        kept = [next(feed) for _ in range(300)]
+        deadline = time.monotonic() + 10  # a worker that reports its task still holds a batch that it has delivered
+        while (num_kept := feed.stats().memory.num_kept) != 299:
+            assert time.monotonic() < deadline, num_kept
+    assert len(kept) == 300
 
 
 def test_notices_of_the_plan_are_in_the_report() -> None:
@@ -271,16 +304,6 @@ def test_notices_of_the_plan_are_in_the_report() -> None:
         assert len(list(feed)) == len(list(other))
         assert [text for text in other.stats().notices if text not in feed.stats().notices] == []
         assert other.stats().notices
-
-
-def test_a_trace_and_curves_show_the_run(tmp_path: Path) -> None:
-    with squares().feed(**ISOLATED) as feed:
-        feed.trace(tmp_path / "trace.json")
-        feed.observe(tensorboard=tmp_path)
-        list(feed)
-    names = {event.get("name") for event in json.loads((tmp_path / "trace.json").read_text())}
-    assert any("row" in str(name) for name in names)
-    assert list(tmp_path.glob("events.*"))
 
 
 def test_finalize_and_verify_hold() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -39,6 +41,20 @@ def test_tensors_that_are_kept_lie_in_memory_of_their_own(executor: Any) -> None
     assert torch.equal(torch.cat([batch["label"] for batch in kept]), torch.arange(400))
     assert all(bool((batch["image"][:, 0] == batch["label"]).all()) for batch in kept)
     assert len({batch["image"].data_ptr() for batch in kept}) == 100
+
+
+@pytest.mark.parametrize("executor", WAYS, ids=repr)
+def test_copies_to_a_device_have_no_thread(executor: Any) -> None:
+    pytest.importorskip("torch")
+    ds = ps.from_source(range(100)).map(row).batch(5)
+    with ds.feed(num_workers=0, output=ps.Torch(device="cpu")) as feed:
+        assert len(list(feed)) == 20  # PyTorch starts its threads
+    threads = set(os.listdir("/proc/self/task"))
+    with ds.feed(executor=executor, num_workers=2, output=ps.Torch(device="cpu", depth=2)) as feed:
+        for _ in feed:
+            deadline = time.monotonic() + 5  # one that asked a question has ended, and the system lists it for a moment
+            while more := set(os.listdir("/proc/self/task")) - threads:
+                assert time.monotonic() < deadline, more
 
 
 @pytest.mark.parametrize("executor", WAYS, ids=repr)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Callable
 from typing import Any
@@ -148,7 +149,7 @@ def test_a_loop_that_waits_for_a_function_is_told_once_also_over_short_epochs() 
     found = advice_of(feed, bool)
     assert len(found) == 1
     assert found[0].startswith("'read+nap' takes ")
-    assert "feed(num_workers=8) runs it in 8 worker processes" in found[0]
+    assert re.search(r"feed\(num_workers=(\d+)\) runs it in \1 worker processes", found[0])  # 8, or one a CPU where a nap waits for a CPU
     assert found[0] in feed.report()
 
 
@@ -157,7 +158,7 @@ def test_where_no_process_can_be_started_neither_advice_nor_report_offers_worker
     feed = ps.from_source(range(160)).map(nap).batch(2).feed()
     found = advice_of(feed, bool)
     assert found[0].endswith("but cannot run it: this is Windows")
-    assert 'feed(executor="threads", num_workers=8)' in found[0]
+    assert re.search(r'feed\(executor="threads"(, num_workers=8)?\)', found[0])
     assert "runs it in" not in feed.report()
     assert feed.stats().no_processes == "this is Windows"
 

@@ -6,6 +6,7 @@ import pytest
 
 import penstock as ps
 from penstock._contracts.event import BatchDelivered, Event
+from penstock.errors import PlanError
 
 
 def test_a_listener_that_fails_is_switched_off_and_the_run_goes_on() -> None:
@@ -23,3 +24,8 @@ def test_a_listener_that_fails_is_switched_off_and_the_run_goes_on() -> None:
             assert len(list(feed)) == 10
     assert len(calls) == 1
     assert sum(event.num_delivered for event in seen if isinstance(event, BatchDelivered)) == 10
+
+
+def test_what_is_no_function_is_no_listener() -> None:
+    with ps.from_source(range(3)).feed() as feed, pytest.raises(PlanError, match="is no list of functions"):
+        feed.add_listener(3)  # type: ignore[arg-type]

@@ -12,11 +12,10 @@ def test_it_calls_until_it_is_stopped_and_then_ends_once() -> None:
     calls: list[str] = []
     twice = threading.Event()
 
-    def tick() -> bool:
+    def tick() -> None:
         calls.append("tick")
         if len(calls) > 1:
             twice.set()
-        return True
 
     ticker = Ticker("penstock-test", 0.001, tick, lambda: calls.append("end"))
     assert twice.wait(10)
@@ -29,7 +28,7 @@ def test_it_calls_until_it_is_stopped_and_then_ends_once() -> None:
 
 def test_it_ends_when_there_is_nothing_more_to_do() -> None:
     ended = threading.Event()
-    ticker = Ticker("penstock-test", 0.001, lambda: False, ended.set)
+    ticker = Ticker("penstock-test", 0.001, lambda: True, ended.set)
     ticker.join(10)
     assert ended.is_set()
     assert not ticker.is_alive
@@ -39,10 +38,9 @@ def test_it_may_stop_itself() -> None:
     stopped: list[Ticker] = []
     ended = threading.Event()
 
-    def tick() -> bool:
+    def tick() -> None:
         if stopped:
             stopped[0].stop()
-        return True
 
     stopped.append(Ticker("penstock-test", 0.001, tick, ended.set))
     assert ended.wait(10)
@@ -52,7 +50,7 @@ def test_it_may_stop_itself() -> None:
 
 def test_in_a_forked_process_stop_does_nothing() -> None:
     ended: list[int] = []
-    ticker = Ticker("penstock-test", 0.001, lambda: True, lambda: ended.append(os.getpid()))
+    ticker = Ticker("penstock-test", 0.001, lambda: False, lambda: ended.append(os.getpid()))
     child = os.fork()
     if child == 0:
         ticker.stop()

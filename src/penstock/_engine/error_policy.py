@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import signal
 import threading
 import time
@@ -461,6 +462,8 @@ def signal_in(error: BaseException) -> BaseException | None:
         return None
     cause = cause_of(error)
     found = cause if isinstance(error, PenstockError) and cause is not None else error
+    if isinstance(found, ctypes.ArgumentError) and "KeyboardInterrupt" in str(found):  # it was raised while an argument was converted
+        found = KeyboardInterrupt()
     handlers = map(signal.getsignal, signal.valid_signals())
     codes = {getattr(getattr(handler, "func", handler), "__code__", None) for handler in handlers}
     traceback = traceback_of(found)

@@ -251,7 +251,7 @@ def uninterrupted(call: Callable[[], _T]) -> _T:
     Raises:
         BaseException: what the call raised; or, behind its end, what a signal handler raised meanwhile.
     """
-    if threading.current_thread() is not threading.main_thread():
+    if threading.get_ident() != threading.main_thread().ident:
         return call()
     returned: list[_T] = []
     raised: list[BaseException] = []

@@ -140,7 +140,15 @@ class Placement:
     def __init__(
         self, owner: object, options: Options, num_cpus: int, pin: Pin | None = None, apart: Apart | None = None, hindrance: str = ""
     ) -> None:
-        """Decide nothing yet. Memory of worker processes is pinned with `pin`; `apart` is what there is in an engine process."""
+        """Decide nothing yet. Memory of worker processes is pinned with `pin`; `apart` is what there is in an engine process.
+
+        Raises:
+            MissingExtra: Ray is asked for, and not installed.
+        """
+        if isinstance(options.executor, Ray) and options.num_workers != 0:
+            from penstock._workers.ray import imported
+
+            imported()
         self._owner, self._options, self._num_cpus, self._pin = weakref.ref(owner), options, num_cpus, pin
         self._apart = apart
         self._processes: WorkerProcesses | None = None

@@ -53,7 +53,6 @@ class RayWorkers(RemoteWorkers):
         """Connect to the cluster.
 
         Raises:
-            MissingExtra: Ray is not installed.
             PlanError: there is no cluster, or this program cannot join it.
         """
         super().__init__()
@@ -368,12 +367,22 @@ class RayWorker(RemoteWorker):
         return True
 
 
-def _connected(address: str | None) -> Any:
-    """Return Ray, connected to the cluster that runs, or to the one at an address."""
+def imported() -> Any:
+    """Return Ray.
+
+    Raises:
+        MissingExtra: it is not installed.
+    """
     try:
         import ray
     except ImportError as error:
         raise MissingExtra(f"Ray cannot be imported: {error}", where=_WHERE, fix='pip install "penstock[ray]"') from error
+    return ray
+
+
+def _connected(address: str | None) -> Any:
+    """Return Ray, connected to the cluster that runs, or to the one at an address."""
+    ray = imported()
     if ray.is_initialized():
         return ray
     try:

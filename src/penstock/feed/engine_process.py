@@ -10,6 +10,7 @@ import os
 import pickle
 import socket
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -22,7 +23,6 @@ import numpy as np
 from penstock._contracts.event import BatchDelivered, BlockDone, Event, Fill, RowsPacked
 from penstock._contracts.options import Options, Threads
 from penstock._engine.chunk import Failure as Failed
-from penstock._engine.chunk import LossCounts
 from penstock._engine.resume import ResumeStep
 from penstock._engine.scheduler import Ready
 from penstock._engine.tuning import TuningCache
@@ -174,13 +174,14 @@ class EngineProcess:
         self._runs: SimpleQueue[int] = SimpleQueue()
         self._credits: SimpleQueue[bool] = SimpleQueue()
         self._number = self._num_received = self._num_sent = 0
-        self._serial = self._step = self._num_heard = 0
+        self._serial = self._step = self._end = self._num_heard = 0
         self._heard, self._idle = threading.Condition(), threading.Event()
         self._idle.set()
         self._held: dict[int, Any] = {}
         self._failed: BaseException | None = None
         self._events: deque[Event] = deque()
         self._listens = False
+        self._samples = dict[int, Any]()
 
     # -- hand-overs ---------------------------------------------------------------------------------------------------------------
 
@@ -273,7 +274,7 @@ class EngineProcess:
             self._credits.put(True)
         self._num_received = taken.num_received
         for time_ns, wait_ns, num_items, chunk in taken.delivered:
-            self._step += num_items
+            self._step, self._end = self._end + 1, self._end + num_items  # it has at least one of those that came together
             num_ready, *kept = self._run.room(self._num_sent - self._num_received)
             self._run.announce(BatchDelivered(time_ns, wait_ns, num_ready, num_items, chunk, *kept))
 
@@ -314,7 +315,7 @@ class EngineProcess:
                 self._wait_for(num_told)
                 self._let_go(returned)
                 try:
-                    answer: Any = getattr(self, name)(*arguments)
+                    answer: Any = getattr(self if hasattr(self, name) else self._run, name)(*arguments)
                     data = self._dumps(answer, None)
                 except Exception as error:
                     data = pickle.dumps(Failure.of(error))
@@ -341,9 +342,9 @@ class EngineProcess:
             at = at._replace(part=at.part._replace(root=self._root))
         self._idle.wait()  # what is sent of one run may not be taken for that of the next
         self._number, self._num_received, self._num_sent = number, 0, 0
-        self._listens, self._step = opening.listens, opening.step
+        self._listens, self._step, self._end = opening.listens, opening.step, opening.step
         self._credits = SimpleQueue()
-        self._run.open(at, opening.epoch, opening.step, self._memory, opening.num_ahead)
+        self._run.open(at, opening.epoch, opening.step, self.memory, opening.num_ahead)
         self._run.await_next(False)
         for _ in range(opening.num_ahead):
             self._credits.put(True)
@@ -360,21 +361,26 @@ class EngineProcess:
         """Return all errors so far, but for the one that was handed over."""
         return [failure for failure in self._run.failures if failure.error is not self._failed]
 
-    def loss_counts(self) -> LossCounts | None:
-        """Return what was skipped and replaced up to now."""
-        return self._run.loss_counts()
-
     def fills(self) -> list[Fill]:
         """Return how full the buffers are."""
         return self._run.fills()
 
-    def memory(self, step: int) -> FeedMemory:
+    def memory(self, step: int | None = None) -> FeedMemory:
         """Return where the memory is, when `step` elements were delivered."""
-        self._step = step
-        return self._run.memory(step)
-
-    def _memory(self) -> FeedMemory:
+        self._step = self._step if step is None else step
         return self._run.memory(self._step)
+
+    def samples(self, key: int) -> list[tuple[str, float]]:
+        """Return what was sampled for some curves since they asked last, and from the first time on."""
+        from penstock.observe.curves import SAMPLE_S, Samples, Watched  # which other feeds do not pay
+        from penstock.observe.ticker import Ticker
+
+        if (found := self._samples.get(key)) is None:
+            found, watched = Samples(), [Watched(weakref.ref(self), "feed")]
+            self._samples[key] = found
+            found.add(watched)
+            Ticker("penstock-samples", SAMPLE_S, partial(found.add, watched), lambda: None)
+        return found.take()
 
     def snapshot(self) -> Snapshot:
         """Return the figures."""

@@ -392,8 +392,11 @@ class Feed(Observed):
         """Announce every event to one more listener, in the thread where it happens.
 
         A listener that raises is switched off, with one warning; training goes on.
+
+        Raises:
+            PlanError: it is no function.
         """
-        self._run.listeners.append(Guarded(listener))
+        self._run.listeners += map(Guarded, check.listeners_argument([listener]))
 
     def fills(self) -> list[Fill]:
         """Return how full its buffers are now: batches that are ready, and blocks that wait for a stage. Empty while nothing runs."""

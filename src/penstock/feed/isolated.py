@@ -43,6 +43,7 @@ from penstock.feed.compiled import Compiled
 from penstock.feed.engine_process import DeliveryMessage, Hello, Job, Opening, Pages, Raised, RunEnded, Taken, Told, serve
 from penstock.feed.run import Outgoing, Run
 from penstock.observe.stats import Snapshot, Stats
+from penstock.observe.ticker import Ticker
 
 _NAME = "the engine process"
 _T = TypeVar("_T")
@@ -58,6 +59,8 @@ class IsolatedRun:
 
     Attributes:
         stats, listeners, is_open, stopping: as those of `Run`.
+        tickers: what draws and writes while the feed runs, called from `poll`.
+        feed_memory: gives the method that says what the feed holds, where the feed is there still.
         is_torn: whether the process has died, or an interrupt left a message half read: nothing comes any more.
     """
 
@@ -68,6 +71,8 @@ class IsolatedRun:
         self.stats = _Figures(self)
         self._outgoing = None if compiled.output is None else Outgoing(compiled.output)
         self._process: EngineProcess | None = None
+        self.tickers: list[Ticker] = []
+        self.feed_memory: Callable[[], Callable[[], FeedMemory] | None] = lambda: None
         self._uncounted = deque[Event]()  # those that were announced while there was no process
         self._number = self._num_deaths = 0
         self._ended_meanwhile: EngineProcess | None = None
@@ -79,7 +84,7 @@ class IsolatedRun:
         Raises:
             PlanError: something cannot be sent to the process, or it cannot run it.
         """
-        self.stopping = False
+        self.stopping, self.feed_memory = False, weakref.WeakMethod(memory)
         if at.part.root is self._compiled.root:
             at = at._replace(part=at.part._replace(root=None))  # type: ignore[arg-type]
         while True:
@@ -146,7 +151,7 @@ class IsolatedRun:
     def _start(self, unsent: Unsent, digest: bytes) -> EngineProcess:
         output = self._compiled.output
         self._process = process = EngineProcess(unsent, digest, None if output is None else output.pin)
-        self._finalizer = weakref.finalize(self, process.stop)
+        self._finalizer = weakref.finalize(self, _end, self.tickers, process)
         return process
 
     def _job(self) -> Job:
@@ -169,6 +174,8 @@ class IsolatedRun:
         if not hindrance:
             text = f"the program deals elements to the worker processes, and no process of its own does: {error.what}"
             run.announce(noted("executor", text))
+        for ticker in self.tickers:
+            ticker.start()
         return run
 
     @property
@@ -190,6 +197,7 @@ class IsolatedRun:
         waits = False
         while (process := self._process) is not None and not self.stopping and not self.is_torn:
             arrivals = _Arrivals(self, process)
+            self._look(time.monotonic())
             try:
                 ready = arrivals.poll(keep) if self._outgoing is None else self._outgoing.poll(arrivals, keep)
                 if ready is not None:
@@ -259,6 +267,7 @@ class IsolatedRun:
             return
         if not self.is_torn:
             self.stats.snapshot()  # the last figures
+            self._look(math.inf)
         self._process = None
         self._finalizer.detach()
         if self._busy:  # another thread, or what a signal handler interrupted, reads from it still
@@ -290,6 +299,15 @@ class IsolatedRun:
     def memory(self, step: int) -> FeedMemory:
         """Return where its memory is, when `step` elements were delivered."""
         return self._asked(FeedMemory(), "memory", step)
+
+    def samples(self, key: int) -> list[tuple[str, float]]:
+        """Return what the process has sampled for some curves since they asked last; nothing where it is gone."""
+        return self._asked([], "samples", key)
+
+    def _look(self, now_s: float) -> None:
+        """Have those tickers tick that are due."""
+        for ticker in [ticker for ticker in self.tickers if ticker.due_s <= now_s]:
+            uninterrupted(ticker.look)
 
     def _asked(self, otherwise: _T, name: str, *arguments: Any) -> _T:
         """Return the answer of the process, or something else where it is gone."""
@@ -333,6 +351,7 @@ class _Figures:
             return self.instead.snapshot()
         run = self._run()
         if run is not None:
+            (run.feed_memory() or int)()  # how many batches the loop has taken is known there then
             self._last = run._asked(self._last, "snapshot")
         return self._last or Stats().snapshot()
 
@@ -574,6 +593,12 @@ class _Arrivals:
         except BaseException:  # of a signal handler, amid a message perhaps
             self._run.is_torn = True
             raise
+
+
+def _end(tickers: list[Ticker], process: EngineProcess) -> None:
+    for ticker in tickers:
+        ticker.stop()
+    process.stop()
 
 
 def _is_stopped(pid: int) -> bool:

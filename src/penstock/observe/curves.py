@@ -1,4 +1,4 @@
-"""The figures of a run as curves for TensorBoard: how full queues and feeds are, and memory. A thread takes 50 samples a second.
+"""The figures of a run as curves for TensorBoard: how full queues and feeds are, and memory. 50 samples a second are taken.
 
 It writes a point every 2 s. Event files are scalars by step, in TFRecord frames, as in TensorFlow's event.proto and summary.proto.
 """
@@ -6,6 +6,7 @@ It writes a point every 2 s. Event files are scalars by step, in TFRecord frames
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import socket
 import struct
@@ -25,7 +26,7 @@ from penstock.formats.features import varint
 from penstock.formats.tfrecord import frame
 from penstock.observe.memory import System, parts_of, this_process
 from penstock.observe.stats import running_feeds
-from penstock.observe.ticker import Ticked, Ticker
+from penstock.observe.ticker import Ticked, Ticker, host_of
 from penstock.queues.base import Queue
 
 _DOUBLE, _FLOAT = struct.Struct("<d"), struct.Struct("<f")
@@ -98,7 +99,7 @@ def _text(field: int, data: bytes) -> bytes:
     return bytes([field << 3 | 2]) + varint(len(data)) + data
 
 
-_SAMPLE_S = 0.02
+SAMPLE_S = 0.02
 """A dip of 50 ms has two samples. A look at ten queues takes 20 us."""
 
 _POINT_S = 2.0
@@ -177,6 +178,41 @@ def watched_of(target: Any, members: Sequence[str], refusal: PlanError, name: st
     return [(Watched(weakref.ref(one), its_name), one) for one, its_name in zip(targets, names_of(targets, name), strict=True)]
 
 
+class Samples:
+    """How full buffers are, by name, and which memory feeds and queues have, between two points. From any thread."""
+
+    def __init__(self) -> None:
+        self.curves: dict[str, Curve] = {}
+        self._parts: dict[str, int] = {}
+        self._weighed_s, self._sampled_s = -_MEMORY_S, time.monotonic()
+        self._lock = threading.RLock()
+
+    def add(self, watched: Sequence[Watched]) -> None:
+        """Look at them."""
+        with self._lock:
+            now_s = time.monotonic()
+            elapsed_s, self._sampled_s = now_s - self._sampled_s, now_s
+            for fill in [fill for one in watched for fill in one.fills()]:
+                curve = self.curves.get(fill.name)
+                if curve is None or curve.tag != fill.tag:
+                    curve = self.curves[fill.name] = Curve(fill)
+                curve.add(fill, elapsed_s)
+            if now_s - self._weighed_s >= _MEMORY_S:
+                self._weighed_s = now_s
+                for name, size in parts_of((one.name, one.target()) for one in watched).items():
+                    self._parts[name] = max(size, self._parts.get(name, 0))
+
+    def take(self) -> list[tuple[str, float]]:
+        """Return the points since the last call; none where there was no buffer."""
+        with self._lock:
+            self.curves = {name: curve for name, curve in self.curves.items() if curve.num_samples}
+            points = [value for curve in self.curves.values() for value in curve.take()]
+            if points:
+                points += [(f"memory/{name}_MB", size / 1e6) for name, size in self._parts.items()]
+                self._parts = dict.fromkeys(self._parts, 0)
+            return points
+
+
 class Curves(Ticked):
     """The curves of some queues and feeds in one event file; it ends when all of them have ended, or with `close`.
 
@@ -191,19 +227,20 @@ class Curves(Ticked):
         self._step = step
         self._begun_at: int | None = None
         self._last_step = -1
-        self._curves: dict[str, Curve] = {}
+        self._samples = Samples()
         self.num_failed = 0
         self._system = system or this_process()
         self._faults = self._system.sample().num_major_faults
-        self._parts: dict[str, int] = {}
-        self._weighed_s = -_MEMORY_S
-        self._begin_s = self._sampled_s = self._written_s = time.monotonic()
+        host = host_of([one.target() for one in watched])
+        self._far = None if host is None else weakref.WeakMethod(host.samples)
+        self._begin_s = time.monotonic()
+        self._written_s = self._begin_s if host is None else -math.inf
         try:
-            self._sample(0.0)  # a queue that is closed at once has a point too
+            self._sample()  # a queue that is closed at once has a point too
         except BaseException:  # of the function that gives the step
             file.close()
             raise
-        self._ticker = Ticker("penstock-tensorboard", _SAMPLE_S, self._tick, self._end)
+        self._ticker = Ticker("penstock-tensorboard", SAMPLE_S if host is None else _MEMORY_S, self._tick, self._end, host)
 
     @property
     def path(self) -> Path:
@@ -211,44 +248,34 @@ class Curves(Ticked):
         return self._file.path
 
     def _tick(self) -> bool:
+        self._sample()
         now_s = time.monotonic()
-        self._sample(now_s - self._sampled_s)
-        self._sampled_s = now_s
         allowed = _FIRST_BYTES + _BYTES_PER_S * (now_s - self._begin_s)
         if now_s - self._written_s >= _POINT_S and self._file.num_bytes <= allowed:
             self._write()
             self._written_s = now_s
-        return bool(self._watched)
+        return not self._watched
 
     def _end(self) -> None:
         try:
-            self._sample(time.monotonic() - self._sampled_s)
+            self._sample()
             self._write()
         finally:
             self._file.close()
 
-    def _sample(self, elapsed_s: float) -> None:
+    def _sample(self) -> None:
         self._watched = [one for one in self._watched if not one.has_ended()]
-        for one in self._watched:
-            for fill in one.fills():
-                curve = self._curves.get(fill.name)
-                if curve is None or curve.tag != fill.tag:
-                    curve = self._curves[fill.name] = Curve(fill)
-                curve.add(fill, elapsed_s)
-        if self._begun_at is None and self._curves:
+        if not (self._far and self._far()):
+            self._samples.add(self._watched)
+        if self._begun_at is None and self._samples.curves:
             self._begun_at = self._step_now()
-        now_s = time.monotonic()
-        if now_s - self._weighed_s >= _MEMORY_S:
-            self._weighed_s = now_s
-            for name, size in parts_of((one.name, one.target()) for one in self._watched).items():
-                self._parts[name] = max(size, self._parts.get(name, 0))
 
     def _step_now(self) -> int:
         return max(0, int(self._step()))
 
     def _write(self) -> None:
-        self._curves = {name: curve for name, curve in self._curves.items() if curve.num_samples}  # the others had no buffer to look at
-        points = [value for curve in self._curves.values() for value in curve.take()]
+        far = self._far and self._far()
+        points = far(id(self)) if far else self._samples.take()
         if not points:
             return
         points += self._memory()
@@ -266,8 +293,7 @@ class Curves(Ticked):
     def _memory(self) -> list[tuple[str, float]]:
         """Return the values of the memory, and begin the next interval."""
         sample = self._system.sample()
-        points = [(f"memory/{name}_MB", size / 1e6) for name, size in self._parts.items()]
-        points += [
+        points = [
             ("process/memory_MB", sample.process_bytes / 1e6),
             ("process/freed_MB", sample.freed_bytes / 1e6),
             ("process/swap_MB", sample.swapped_bytes / 1e6),
@@ -275,7 +301,7 @@ class Curves(Ticked):
         ]
         if sample.limit is not None:
             points.append(("cgroup/used_fraction", sample.limit[1] / max(1, sample.limit[0])))
-        self._parts, self._faults = dict.fromkeys(self._parts, 0), sample.num_major_faults
+        self._faults = sample.num_major_faults
         return points
 
 
@@ -327,8 +353,8 @@ class _Axis:
     """The step of a feed: of the one among the targets, or of the one that runs, the first that is found; else what was dequeued."""
 
     def __init__(self, targets: Sequence[Any]) -> None:
-        self._feeds = [weakref.ref(one) for one in targets if not isinstance(one, Queue)]
-        self._feed: weakref.ref[Any] | None = self._feeds[0] if len(self._feeds) == 1 else None
+        feeds = [weakref.ref(one) for one in targets if not isinstance(one, Queue)]
+        self._feed: weakref.ref[Any] | None = feeds[0] if len(feeds) == 1 else None
         self._last = 0
         self._lock = threading.RLock()  # a signal handler may dequeue while its own thread is in here
         self._num_dequeued = 0

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import importlib
 import io
-import os
 import sys
-import threading
 import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, Self, TextIO
+from contextlib import nullcontext
+from typing import Any, NamedTuple, TextIO
 
 from penstock._contracts.event import Fill
 from penstock._system.process import call_in_forked
@@ -22,7 +21,7 @@ from penstock.errors import MissingExtra
 from penstock.observe.diagnose import NO_WAIT, judge
 from penstock.observe.progress import StatusLine, pace
 from penstock.observe.stats import Snapshot, StageStats
-from penstock.observe.ticker import guarded
+from penstock.observe.ticker import Ticked, Ticker, guarded, host_of
 
 _DRAW_EVERY_S, _LOG_EVERY_S = 0.2, 30.0
 _MARK_EVERY_S, _HORIZON_S = 1.0, 30.0
@@ -227,9 +226,6 @@ _PICTURE_HORIZON_S = 5.0
 _BAR_COLUMNS = 16
 _NOTEBOOK_COLUMNS = 100
 
-_JOIN_S = 2.0
-"""A signal handler that closes the feed may have interrupted a `print`, which the thread that draws waits for."""
-
 
 class FeedLook(NamedTuple):
     """What is seen of a feed at one time."""
@@ -240,8 +236,8 @@ class FeedLook(NamedTuple):
     fills: Sequence[Fill]
 
 
-class Show:
-    """A picture of a feed, drawn four times a second by a thread; made by `feed.show()`.
+class Show(Ticked):
+    """A picture of a feed, drawn four times a second: by a thread, or in `next()` where the feed has a process; made by `feed.show()`.
 
     It ends with `close()`, at the end of a `with` block, and with the feed; the last picture stays. What the program prints meanwhile
     stands above it. Where the output is no terminal, only the last picture is written. When it cannot be drawn there is one warning, and
@@ -250,60 +246,31 @@ class Show:
 
     def __init__(self, feed: Any, place: Any, stream: TextIO | None) -> None:
         """Begin to draw. `place` is the bound method of the feed that says where it is; the feed is not kept alive."""
-        self._drawing = _Drawing(weakref.ref(feed), weakref.WeakMethod(place), _live(stream))
-        self._at_exit = weakref.finalize(self, self._drawing.stop)
-
-    def close(self) -> None:
-        """Draw the last picture and end; a second call does nothing. Blocks for a few milliseconds."""
-        self._at_exit()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-class _Drawing:
-    """The thread that draws, and what it draws with."""
-
-    def __init__(self, feed: weakref.ref[Any], place: weakref.WeakMethod[Any], live: Any) -> None:
-        self._feed, self._place, self._live = feed, place, live
+        self._feed, self._place, self._live = weakref.ref(feed), weakref.WeakMethod(place), _live(stream)
         self._looks: deque[FeedLook] = deque()
-        self._stopped, self._pid = threading.Event(), os.getpid()
-        call_in_forked(self, _Drawing._give_streams_back)
-        self._thread = threading.Thread(target=self._run, name="penstock-show", daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Have the last picture drawn, and wait for the thread; in a forked process do nothing."""
-        if os.getpid() != self._pid:
-            return
-        self._stopped.set()
-        if self._thread is not threading.current_thread():
-            self._thread.join(_JOIN_S)
-
-    def _run(self) -> None:
-        guarded("the feed is not shown any more", self._draw_all)  # the stream may be closed, or its terminal gone
-
-    def _draw_all(self) -> None:
-        with self._live:
-            while self._draw() and not self._stopped.wait(_PICTURE_EVERY_S):
-                pass
-            self._draw()
+        call_in_forked(self, Show._give_streams_back)
+        self._ticker = Ticker("penstock-show", _PICTURE_EVERY_S, self._draw, self._end, host_of([feed]))
 
     def _draw(self) -> bool:
         feed, place = self._feed(), self._place()
         if feed is None or place is None:
-            return False
+            return True
         fills = feed.fills()
-        if not fills and self._looks:  # between two epochs, and at the end
+        if not self._looks:
+            self._live.__enter__()
+        elif not fills:  # between two epochs, and at the end
             fills = [fill._replace(size=0) for fill in self._looks[-1].fills]
         self._looks.append(FeedLook(time.monotonic(), place(), feed.stats(), fills))
         while len(self._looks) > 2 and self._looks[1].time_s <= self._looks[-1].time_s - _PICTURE_HORIZON_S:
             self._looks.popleft()
         self._live.update(picture(self._looks[0], self._looks[-1]), refresh=True)
-        return not feed.is_closed()
+        return bool(feed.is_closed())
+
+    def _end(self) -> None:
+        try:
+            self._draw()
+        finally:
+            self._live.__exit__(None, None, None)
 
     def _give_streams_back(self) -> None:
         """Let a forked process print as before: here no thread draws, and one may have held the lock of the console."""
@@ -311,17 +278,12 @@ class _Drawing:
         sys.stderr = getattr(sys.stderr, "rich_proxied_file", sys.stderr)
 
 
-class _InNotebook:
+class _InNotebook(nullcontext[None]):
     """Shows a picture below the cell of a notebook, as text: rich itself would need ipywidgets."""
 
     def __init__(self, line: NotebookLine) -> None:
+        super().__init__()
         self._line = line
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *_: object) -> None:
-        pass
 
     def update(self, drawn: Any, *, refresh: bool) -> None:
         """Show a picture in place of the one before it."""

@@ -70,8 +70,8 @@ class Observed:
         """Draw the feed while it runs, 4 times a second: its stages, the buffers between them, and the bottleneck.
 
         Each stage has a bar of how busy its workers are, and its rate; each buffer one of how full it is. Below stands the first sentence
-        of `report()`. It needs the extra `live`. A thread draws it, on a terminal or in a notebook, until the feed or what is returned
-        here is closed, or a `with` ends.
+        of `report()`. It needs the extra `live`. It is drawn on a terminal or in a notebook, by a thread or in `next()`, until the feed or
+        what is returned here is closed, or a `with` ends.
 
         Args:
             stream: where to write; None for the notebook that this runs in, else stderr.

@@ -1,4 +1,4 @@
-"""Threads that do something at regular times until they are stopped, at the latest at the exit of the program; guards of observers.
+"""What is done at regular times until it is stopped, at the latest at the exit of the program; guards of observers.
 
 An observer that fails is switched off, with one warning, and training goes on.
 """
@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from penstock._contracts.event import Event, Listener
@@ -43,47 +44,78 @@ _JOIN_S = 2.0
 
 
 class Ticker:
-    """Calls `tick()` every `every_s` seconds, and `end()` at the end, in a daemon thread of its own.
+    """Calls `tick()` every `every_s` seconds, and `end()` at the end: in a daemon thread of its own, or when its host has it look.
 
-    It ends with `stop`, when `tick` returns False, or when the program exits. It keeps alive what the functions hold. From any thread; in
+    It ends with `stop`, when `tick` returns True, or when the program exits. It keeps alive what the functions hold. From any thread; in
     a forked process nothing runs, and `stop` does nothing.
+
+    Attributes:
+        is_alive: whether it runs.
+        due_s: when its host has it look next, by `time.monotonic`.
     """
 
-    def __init__(self, name: str, every_s: float, tick: Callable[[], bool], end: Callable[[], None]) -> None:
-        """Start the thread."""
-        self._stopped = threading.Event()
+    def __init__(self, name: str, every_s: float, tick: Callable[[], object], end: Callable[[], object], host: Any = None) -> None:
+        """Start the thread, or be one of the tickers of the host."""
+        self._stopped, self._ticking = threading.Event(), threading.Lock()
         self._every_s, self._tick, self._end = every_s, tick, end
+        self.is_alive, self.due_s = True, 0.0
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._at_exit = weakref.finalize(self, _stop, self._stopped, self._thread, os.getpid())
-        self._thread.start()
+        if host is None:
+            self._thread.start()
+        else:
+            host.tickers.append(self)
 
-    @property
-    def is_alive(self) -> bool:
-        """Whether it runs."""
-        return self._thread.is_alive()
+    def start(self) -> None:
+        """Have a thread, where the host is no more."""
+        self._thread.start()
 
     def stop(self) -> None:
         """Have `end()` called, and wait for it, 2 s at most; a second call does nothing."""
         self._at_exit()
+        if self._stopped.is_set() and not self._thread.is_alive():
+            self.look()
 
     def join(self, timeout_s: float) -> None:
         """Wait until it has ended by itself, so many seconds at most."""
         self._thread.join(timeout_s)
 
+    def look(self) -> None:
+        """Tick once, or end."""
+        self.due_s = time.monotonic() + self._every_s
+        if self.is_alive and self._ticking.acquire(timeout=_JOIN_S):
+            try:
+                self.is_alive = guarded(f"{self._thread.name} has ended", self._goes_on) == (True, True)
+            finally:
+                self._ticking.release()
+
     def _run(self) -> None:
+        while self.is_alive:
+            self._stopped.wait(self._every_s)
+            self.look()
+
+    def _goes_on(self) -> bool:
+        over = True
         try:
-            while not self._stopped.wait(self._every_s) and guarded(f"{self._thread.name} has ended", self._tick)[1]:
-                pass
+            over = self._stopped.is_set() or bool(self._tick()) or self._stopped.is_set()
         finally:
-            guarded(f"{self._thread.name} could not write its end", self._end)
+            if over:
+                self._end()
+        return not over
 
 
 def _stop(stopped: threading.Event, thread: threading.Thread, pid: int) -> None:
     if os.getpid() != pid:  # the thread is not here, and may have held the lock of the event at the fork
         return
     stopped.set()
-    if thread is not threading.current_thread():
+    if thread.is_alive() and thread is not threading.current_thread():
         thread.join(_JOIN_S)
+
+
+def host_of(targets: Sequence[Any]) -> Any:
+    """Return what runs the one feed that is looked at, where that is a process of its own: it has no thread in the program; else None."""
+    run = getattr(targets[0], "_run", None) if len(targets) == 1 else None
+    return run if hasattr(run, "tickers") else None
 
 
 class Ticked:

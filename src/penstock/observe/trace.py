@@ -32,7 +32,7 @@ from penstock._system.text import redacted
 from penstock.errors import PlanError
 from penstock.observe.curves import Watched, watched_of
 from penstock.observe.memory import parts_of
-from penstock.observe.ticker import Ticked, Ticker
+from penstock.observe.ticker import Ticked, Ticker, host_of
 from penstock.queues.base import Queue
 
 _EVERY_S = 0.1
@@ -278,11 +278,13 @@ class Trace(Ticked):
         self._waiting: list[str] = []
         self._watched = [watched for watched, _ in targets]
         self._closed = self._failed = False
+        host = host_of([target for _, target in targets])
         for watched, target in targets:
             source = f"queue {watched.name}" if isinstance(target, Queue) else watched.name
-            target.add_listener(self.listener(source, by_worker=not isinstance(target, Queue) and not hasattr(target, "step")))
+            elsewhere = host is not None or (not isinstance(target, Queue) and not hasattr(target, "step"))
+            target.add_listener(self.listener(source, by_worker=elsewhere))
         call_in_forked(self, Trace._leave_to_parent)
-        self._ticker = Ticker("penstock-trace", _EVERY_S, self._tick, self._end)
+        self._ticker = Ticker("penstock-trace", _EVERY_S, self._tick, self._end, host)
 
     def _leave_to_parent(self) -> None:
         """Forget, in a process that was just forked: no thread is here that would write."""
@@ -309,7 +311,7 @@ class Trace(Ticked):
         self._count(time.perf_counter_ns())
         if time.monotonic() - self._written_s >= _WRITE_S:
             self._write()
-        return not self._watched or not all(watched.has_ended() for watched in self._watched)
+        return bool(self._watched) and all(watched.has_ended() for watched in self._watched)
 
     def _count(self, now_ns: int) -> None:
         fills = [fill for watched in self._watched for fill in watched.fills()]
