@@ -76,9 +76,8 @@ def test_objects_are_listed_read_in_parts_and_found_changed(store: dict[str, Any
     with pytest.raises(ObjectChanged):
         storage.read(0, 0, 7)
     obstore.delete(writer, list(FILES)[1])
-    with pytest.raises(StorageError) as caught:
+    with pytest.raises(StorageError, match="is not there"):
         storage.read(1, 0, 7)
-    assert "is not there" in caught.value.what
     storage.close()
     assert os.listdir(tmp_path)
 
@@ -158,9 +157,8 @@ def test_an_index_is_of_the_object_that_was_listed(hostile: dict[str, Any], tmp_
 
 def test_a_key_that_cannot_be_read_is_an_error_for_a_pattern_that_lists_it(hostile: dict[str, Any]):
     for pattern in ("a/*", "**", "t*"):
-        with pytest.raises(StorageError) as caught:
+        with pytest.raises(StorageError, match="names or lists a key that obstore cannot read: ") as caught:
             read_all(f"unreadable/{pattern}", hostile)
-        assert "names or lists a key that obstore cannot read: " in caught.value.what
         assert caught.value.fix == "give that object a key without empty parts, '.' and '..', and name a folder as folder/**"
     assert read_all("unreadable/a/b", hostile) == {"a/b": "a/b"}
 

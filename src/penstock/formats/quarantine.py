@@ -7,7 +7,7 @@ import os
 from typing import Any, NamedTuple
 
 from penstock._contracts.event import ElementLost, Event
-from penstock._contracts.storage import RAW
+from penstock._contracts.storage import RAW, write_all
 from penstock._system.failing import notes_of, text_of, traceback_text_of
 from penstock.errors import SourceError
 
@@ -45,9 +45,7 @@ def keep(event: Event) -> None:
     try:
         descriptor = os.open(event.quarantine, os.O_RDWR | os.O_CREAT | os.O_APPEND | RAW, 0o666)
         try:
-            line = _behind_cut(descriptor) + line
-            while line:
-                line = line[os.write(descriptor, line) :]
+            write_all(descriptor, _behind_cut(descriptor) + line)
         finally:
             os.close(descriptor)
     except OSError as error:
