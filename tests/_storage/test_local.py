@@ -113,8 +113,6 @@ def test_a_read_outside_a_file_is_an_error_that_names_it(tmp_path: Path) -> None
     with pytest.raises(SourceError, match="3 bytes at 1 do not lie inside") as caught:
         storage.read(0, 1, 3)
     assert str(tmp_path / "a") in caught.value.where
-    with pytest.raises(SourceError, match="file 1 is none of the 1"):
-        storage.read_spans(ints(1), ints(0), ints(0), None)
 
 
 def test_relative_names_stay_and_are_read_after_a_change_of_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from penstock.errors import RecordError
 from penstock.formats.compression import STREAM_FIX, PlainPart, compression_of_head
@@ -131,12 +130,14 @@ def scan_lines(pieces: Iterator[Uint8s], name: str, rules: Rules, first: Callabl
     parts = deque[tuple[Ints, Any]]()  # with 10^8 lines nothing else may be kept for each of them
     shifts = [(np.empty(0, np.int64), np.empty(0, np.int64))]
     for _, _, begins, lengths, lines_at in scan.records(pieces):
-        numbers = np.arange(count, count + len(lines_at))
-        behind = lines_at - numbers
-        leaps = np.flatnonzero(np.diff(behind, prepend=further))
-        shifts.append((numbers[leaps], behind[leaps]))
+        if len(lines_at) > 1 or lines_at[0] - count != further:
+            numbers = np.arange(count, count + len(lines_at))
+            behind = lines_at - numbers
+            leaps = np.flatnonzero(np.diff(behind, prepend=further))
+            shifts.append((numbers[leaps], behind[leaps]))
+            further = int(behind[-1])
         parts.append((begins, lengths.astype(dtype)))
-        count, further = count + len(begins), int(behind[-1])
+        count += len(begins)
     found = {"offsets": np.empty(count, np.int64), "lengths": np.empty(count, dtype)}
     done = 0
     while parts:  # each goes when it has been copied
@@ -153,14 +154,15 @@ def stream_lines(pieces: Iterator[Uint8s], name: str, rules: Rules, first: Calla
     Raises:
         RecordError: as `scan_lines`; the records before have been given.
     """
-    for base, block, begins, lengths, lines_at in _Scan(name, rules, first).records(pieces):
+    for base, held, begins, lengths, lines_at in _Scan(name, rules, first).records(pieces):
         numbers = lines_at + 1 if len(lines_at) > 1 else lines_at + np.arange(1, len(begins) + 1)
-        yield PlainPart(base, block.tobytes(), begins, begins + lengths, numbers)
+        yield PlainPart(base, b"".join(held), begins, begins + lengths, numbers)
 
 
-_Found: TypeAlias = tuple[int, Uint8s, Ints, Ints, Ints]
-"""Where a block begins in the file, and its bytes, whole records; where each of those that count begins in the file, its length without
-the line feed, and its line, from 0 on: that of the first alone, where the others follow line by line."""
+_Found: TypeAlias = tuple[int, list[Uint8s], Ints, Ints, Ints]
+"""Where some whole records begin in the file, and their bytes: what earlier pieces held of the first, and the rest. Where each of those
+that count begins in the file, its length without the line feed, and its line, from 0 on: that of the first alone, where the others
+follow line by line."""
 
 
 class _Scan:
@@ -185,16 +187,15 @@ class _Scan:
         for number, piece in enumerate(pieces):
             rest = piece if number else piece[self._look(piece[:_LOOK_BYTES].tobytes()) :]
             while len(rest):
-                found, done = self._find(rest, room[:1] if held else room)
-                end = int(room[found - 1]) if found else 0
+                at = self._base + sum(map(len, held))
+                found, done = self._find(rest, at, room)
+                end = int(room[found - 1]) - at if found else 0
                 if found:
-                    held.append(rest[:end])
-                    block = np.concatenate(held) if len(held) > 1 else held[0]
-                    yield from self._ended(block, room[:found] if len(held) == 1 else np.array([len(block)]))
+                    yield from self._ended([*held, rest[:end]], room[:found])
                     held = []
                 if end < done:
                     held.append(rest[end:done].copy())
-                    if sum(map(len, held)) > self._rules.max_line_bytes:
+                    if at + done - self._base > self._rules.max_line_bytes:
                         raise self._too_long(rest[:0])
                 rest = rest[done:]
         if self._state == lines.QUOTED:
@@ -204,8 +205,7 @@ class _Scan:
                 fix="close the quote, or give the quote character that the file uses",
             )
         if held:
-            block = np.concatenate(held)
-            yield from self._ended(block, np.array([len(block)]), 0)
+            yield from self._ended(held, np.array([self._base + sum(map(len, held))]), 0)
         if self._first is not None:
             raise RecordError("the file has no header", where=f"{self._name!r}, {self._base} bytes", fix="give names=[...] if it has none")
 
@@ -222,50 +222,57 @@ class _Scan:
         self._base = len(BOM) if head.startswith(BOM) else 0
         return self._base
 
-    def _find(self, rest: Uint8s, room: Ints) -> tuple[int, int]:
+    def _find(self, rest: Uint8s, at: int, room: Ints) -> tuple[int, int]:
         """Find as many ends as there is room for; return how many, and how many bytes are done."""
         rules = self._rules
         if rules.delimiter is None:
-            return lines.find_lines(rest, 0, room)
-        found, done, self._state = lines.find_records(rest, 0, rules.delimiter, rules.quote, self._state, room)
+            return lines.find_lines(rest, at, room)
+        found, done, self._state = lines.find_records(rest, at, rules.delimiter, rules.quote, self._state, room)
         return found, done
 
-    def _ended(self, block: Uint8s, ends: Ints, mark: int = 1) -> Iterator[_Found]:
-        """Give the records of a block, which ends with the last of them; `mark` bytes at the end of each are no part of it."""
-        begins = np.concatenate((np.zeros(1, np.int64), ends[:-1]))
+    def _ended(self, held: list[Uint8s], ends: Ints, mark: int = 1) -> Iterator[_Found]:
+        """Give records, of which the first begins at `base`; `mark` bytes at the end of each are no part of it."""
+        base, line, begins = self._base, self._line, np.empty(len(ends), np.int64)
+        begins[0], begins[1:] = base, ends[:-1]
         lengths = ends - begins
         lengths -= mark
-        num_lines = len(ends) if self._rules.delimiter is None else int(np.count_nonzero(block == NEWLINE))
+        num_lines = len(ends) if self._rules.delimiter is None else sum(int(np.count_nonzero(part == NEWLINE)) for part in held)
         if lengths.max() > self._rules.max_line_bytes:
-            raise self._too_long(block[: begins[(lengths > self._rules.max_line_bytes).argmax()]])
-        keep = self._kept(block, begins, lengths)
-        if self._first is not None and keep.any():
-            row = int(keep.argmax())
+            raise self._too_long(np.concatenate(held)[: begins[(lengths > self._rules.max_line_bytes).argmax()] - base])
+        left_out = self._left_out(held, begins, lengths) if self._rules.skip != "none" else []
+        if self._first is not None and len(left_out) < len(begins):
+            row = next(row for row, left in enumerate([*left_out, -1]) if row != left)
             call, self._first = self._first, None
-            self.meta = call(block[begins[row] : begins[row] + lengths[row]].tobytes())
-            keep[row] = False
-        at = np.array([self._line])
+            self.meta = call(self._text(held, int(begins[row]), int(lengths[row])))
+            left_out.insert(row, row)
+        at = np.array([line])
         if num_lines != len(ends):
-            at = self._line + np.searchsorted(np.flatnonzero(block == NEWLINE), begins)
-        elif not keep.all():
-            at = np.arange(self._line, self._line + num_lines)
-        base, self._base, self._line = self._base, self._base + len(block), self._line + num_lines
-        begins += base
-        if not keep.all():
-            begins, lengths, at = begins[keep], lengths[keep], at[keep]
+            at = line + np.searchsorted(np.flatnonzero(np.concatenate(held) == NEWLINE), begins - base)
+        elif left_out:
+            at = np.arange(line, line + num_lines)
+        self._base, self._line = int(ends[-1]), line + num_lines
+        if left_out:
+            begins, lengths, at = (np.delete(column, left_out) for column in (begins, lengths, at))
         if len(begins):
-            yield base, block, begins, lengths, at
+            yield base, held, begins, lengths, at
 
-    def _kept(self, block: Uint8s, begins: Ints, lengths: Ints) -> NDArray[np.bool_]:
-        """Tell which records are not left out."""
-        keep, skip = np.ones(len(begins), bool), self._rules.skip
-        if skip != "none":
-            # Few others begin so: letters, digits, brackets and quotes come behind.
-            odd = lengths <= 1 if skip == "empty" else block[begins] <= _LAST_WHITE
-            for row in np.flatnonzero(odd).tolist():
-                text = block[begins[row] : begins[row] + lengths[row]].tobytes()
-                keep[row] = text.strip(b"\r" if skip == "empty" else _WHITE)
-        return keep
+    def _left_out(self, held: list[Uint8s], begins: Ints, lengths: Ints) -> list[int]:
+        """Return which records are left out, in order."""
+        is_empty = self._rules.skip == "empty"
+        if is_empty:
+            odd = lengths <= 1
+        else:  # few others begin so: letters, digits, brackets and quotes come behind
+            odd = held[-1].take(begins - (self._base + sum(map(len, held[:-1]))), mode="clip") <= _LAST_WHITE
+            odd[0] |= len(held) > 1
+        rows = np.flatnonzero(odd).tolist() if odd.any() else []
+        texts = (self._text(held, int(begins[row]), int(lengths[row])) for row in rows)
+        return [row for row, text in zip(rows, texts, strict=True) if not text.strip(b"\r" if is_empty else _WHITE)]
+
+    def _text(self, held: list[Uint8s], begin: int, length: int) -> bytes:
+        """Return the bytes of a record."""
+        place = begin - self._base - sum(map(len, held[:-1]))
+        parts = [held[-1][place:]] if place >= 0 else [*held[:-1], held[-1][:length]]
+        return b"".join(part[:length] for part in parts)[:length]
 
     def _too_long(self, before: Uint8s) -> RecordError:
         """Return the error of the record behind so much of a block."""
