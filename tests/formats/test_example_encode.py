@@ -46,6 +46,8 @@ def test_the_bytes_are_those_of_the_format_with_names_in_order() -> None:
         (np.array(["x", "yy"]), [b"x", b"yy"]),
         (np.array([b"x", b"yy"], object), [b"x", b"yy"]),
         (np.array([], object), []),
+        ([np.arange(2), np.arange(2)], [0, 1, 0, 1]),
+        ([["a\0", b"b\0"], [bytearray(b"cd"), memoryview(b"e")]], [b"a\0", b"b\0", b"cd", b"e"]),
     ],
 )
 def test_values_come_back_flat(value: Any, found: list[Any]) -> None:
