@@ -46,17 +46,15 @@ def test_patterns_for_too_many_names_are_refused_before_one_is_made(pattern: str
 
 
 def test_a_set_of_no_shards_is_refused() -> None:
-    with pytest.raises(PlanError) as caught:
+    with pytest.raises(PlanError, match="names no shard"):
         expand("x@0", "read_x")
-    assert "names no shard" in caught.value.what
 
 
 @pytest.mark.parametrize("pattern", ["pipe:curl http://x", "PIPE:ls", "file:/etc/passwd", "file:///etc/passwd"])
 def test_commands_and_file_urls_are_refused_by_name(pattern: str) -> None:
     for refuse in (refuse_commands, expand):
-        with pytest.raises(PlanError) as caught:
+        with pytest.raises(PlanError, match="never run or opened") as caught:
             refuse(pattern, "read_x")
-        assert "never run or opened" in caught.value.what
         assert "./" in caught.value.fix
 
 
@@ -69,7 +67,6 @@ def test_missing_shards_are_named_once_per_set() -> None:
 
 @pytest.mark.parametrize("pattern", ["x{0..9}@101", "x{0..99}@99", "x@{1..99}"])
 def test_braces_times_shards_have_the_same_limit(pattern: str) -> None:
-    with pytest.raises(PlanError) as caught:
+    with pytest.raises(PlanError, match="1000 at most"):
         expand(pattern, "read_x", most=1000)
-    assert "1000 at most" in caught.value.what
     assert len(expand("x{0..9}@100", "read_x", most=1000)) == 1000

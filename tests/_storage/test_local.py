@@ -110,13 +110,9 @@ def test_a_process_that_may_make_no_file_of_memory_reads_the_same(tmp_path: Path
 
 def test_a_read_outside_a_file_is_an_error_that_names_it(tmp_path: Path) -> None:
     storage = made(tmp_path, a=b"abc")
-    with pytest.raises(SourceError) as caught:
+    with pytest.raises(SourceError, match="3 bytes at 1 do not lie inside") as caught:
         storage.read(0, 1, 3)
-    assert "3 bytes at 1 do not lie inside" in caught.value.what
     assert str(tmp_path / "a") in caught.value.where
-    with pytest.raises(SourceError) as caught:
-        storage.read_spans(ints(1), ints(0), ints(0), None)
-    assert "file 1 is none of the 1" in caught.value.what
 
 
 def test_relative_names_stay_and_are_read_after_a_change_of_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,9 +155,8 @@ def test_a_file_that_becomes_a_fifo_does_not_block(tmp_path: Path) -> None:
     storage = made(tmp_path, a=b"abc")
     os.unlink(tmp_path / "a")
     os.mkfifo(tmp_path / "a")
-    with pytest.raises(SourceError) as caught:
+    with pytest.raises(SourceError, match="a named pipe"):
         storage.read(0, 0, 3)
-    assert "a named pipe" in caught.value.what
 
 
 @pytest.mark.parametrize("opened", [False, True], ids=["never opened", "open"])
@@ -188,9 +183,8 @@ def test_a_file_that_changed_is_an_error_that_says_how(tmp_path: Path, opened: b
 def test_without_samples_another_time_is_an_error_too(tmp_path: Path) -> None:
     storage = made(tmp_path, a=b"abcdef")
     os.utime(tmp_path / "a", ns=(0, 5))
-    with pytest.raises(SourceError) as caught:
+    with pytest.raises(SourceError, match="was written to, or replaced"):
         storage.read(0, 0, 1)
-    assert "was written to, or replaced" in caught.value.what
 
 
 def test_a_file_that_is_replaced_by_a_copy_of_itself_is_read(tmp_path: Path) -> None:

@@ -76,9 +76,8 @@ def test_objects_are_listed_read_in_parts_and_found_changed(store: dict[str, Any
     with pytest.raises(ObjectChanged):
         storage.read(0, 0, 7)
     obstore.delete(writer, list(FILES)[1])
-    with pytest.raises(StorageError) as caught:
+    with pytest.raises(StorageError, match="is not there"):
         storage.read(1, 0, 7)
-    assert "is not there" in caught.value.what
     storage.close()
     assert os.listdir(tmp_path)
 
@@ -154,18 +153,3 @@ def test_an_index_is_of_the_object_that_was_listed(hostile: dict[str, Any], tmp_
     for _ in range(2):  # the second time from the indices
         lines = ps.read_text(ps.RemoteFiles(["s3://hostile/[!td]*", "s3://hostile/**/[!td]*"], StorageOptions(store=hostile, retries=1)))
         assert sorted(element["text"] for element in lines) == visible
-
-
-def test_a_key_that_cannot_be_read_is_an_error_for_a_pattern_that_lists_it(hostile: dict[str, Any]):
-    for pattern in ("a/*", "**", "t*"):
-        with pytest.raises(StorageError) as caught:
-            read_all(f"unreadable/{pattern}", hostile)
-        assert "names or lists a key that obstore cannot read: " in caught.value.what
-        assert caught.value.fix == "give that object a key without empty parts, '.' and '..', and name a folder as folder/**"
-    assert read_all("unreadable/a/b", hostile) == {"a/b": "a/b"}
-
-
-def test_folders_as_consoles_mark_them_are_no_objects_where_something_is_in_them(hostile: dict[str, Any]):
-    assert read_all("marked/**", hostile) == {"d": "d", "m/a": "m/a", "m/empty": "", "m/none": "", "p/sub/a": "p/sub/a"}
-    assert read_all("marked/*", hostile) == {"d": "d"}
-    assert read_all("marked/*/*", hostile) == {"m/a": "m/a", "m/empty": "", "m/none": ""}

@@ -133,7 +133,6 @@ def test_braces_and_numbers_of_shards_stand_in_the_path_alone():
     for url in ("https://me:x{1,2}@h/p?q={1,2}@3", "https://h/p#a@2", "https://h@10", "pipe:x"):
         assert expand_url(url, "read_text") == [url]
     assert expand_url("https://me:pw@h/{a,b}?q={1,2}", "read_text") == ["https://me:pw@h/a?q={1,2}", "https://me:pw@h/b?q={1,2}"]
-    with pytest.raises(PlanError) as caught:
+    with pytest.raises(PlanError, match="stands for 1000000000 names") as caught:
         expand_url("https://me:hunter2@h/{000000..999999999}?sig=hunter2", "read_text")
-    assert "stands for 1000000000 names" in caught.value.what
     assert "hunter2" not in str(caught.value)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from penstock.cli.bench_source import Opened, open_source
-from penstock.errors import PenstockError, PlanError, SourceError
+from penstock.errors import PenstockError, PlanError
 
 cv2 = pytest.importorskip("cv2")
 
@@ -77,22 +77,6 @@ def test_an_own_function_replaces_the_image_operators(tmp_path: Path, monkeypatc
     assert found.pipeline()[0]["data"].tolist() == [2.0, 2.0]
 
 
-def test_nothing_there_says_what_could_be_given(tmp_path: Path) -> None:
-    error = refused(tmp_path / "nowhere")
-    assert isinstance(error, SourceError)
-    assert "nowhere' does not exist" in error.what
-    assert "penstock bench SOURCE" in error.where
-    assert "a list file of `path label` lines, a folder of images, a quoted glob" in error.fix
-
-
-def test_a_source_without_elements_is_refused(tmp_path: Path) -> None:
-    np.save(tmp_path / "empty.npy", np.zeros((0, 3)))
-    error = refused(tmp_path / "empty.npy")
-    assert "empty.npy' holds no elements" in error.what
-    assert "penstock bench SOURCE" in error.where
-    assert "at least one element" in error.fix
-
-
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 cut", b"\x93NUMPY", b"hello"])
 @pytest.mark.parametrize("name", ["broken.npy", "broken.npz"])
 def test_a_broken_array_file_is_named(tmp_path: Path, name: str, content: bytes) -> None:
@@ -103,47 +87,11 @@ def test_a_broken_array_file_is_named(tmp_path: Path, name: str, content: bytes)
     assert "numpy.save or numpy.savez" in error.fix
 
 
-def test_arrays_of_objects_are_never_unpickled(tmp_path: Path) -> None:
-    np.save(tmp_path / "objects.npy", np.array([{}, {}]), allow_pickle=True)
-    assert "arrays of Python objects are not supported" in refused(tmp_path / "objects.npy").fix
-
-
-def test_a_single_number_has_no_elements_to_count(tmp_path: Path) -> None:
-    np.savez(tmp_path / "one.npz", x=np.arange(3), seed=7)
-    error = refused(tmp_path / "one.npz")
-    assert "array 'seed' is a single number" in error.what
-    assert "one.npz" in error.where
-    assert "first axis counts the elements" in error.fix
-
-
 @pytest.mark.parametrize("source", ["a/*.tfrecord", "a.tfrecord-00000-of-00002", "a.tar", "a.parquet", "s3://bucket/x.jpg"])
 def test_files_of_records_and_urls_are_no_images(source: str) -> None:
     error = refused(source)
     assert "is no list, folder or glob of images" in error.what
     assert "read_tfrecord" in error.fix
-
-
-def test_a_root_is_for_list_files_only(images: Path) -> None:
-    error = refused(images, root="elsewhere")
-    assert isinstance(error, PlanError)
-    assert "--root='elsewhere' is for list files" in error.what
-    assert "penstock bench --root" in error.where
-    assert "leave --root out" in error.fix
-
-
-def test_crops_are_for_images_only(tmp_path: Path) -> None:
-    np.save(tmp_path / "a.npy", np.ones((3, 2)))
-    error = refused(tmp_path / "a.npy", crop=8)
-    assert "--crop and --resize are for image files" in error.what
-    assert "penstock bench SOURCE" in error.where
-    assert "--map module:function" in error.fix
-
-
-def test_an_own_function_and_a_crop_exclude_each_other(images: Path) -> None:
-    error = refused(images / "train.txt", function="os.path:basename", crop=8)
-    assert "--map replaces the image operators" in error.what
-    assert "penstock bench --map" in error.where
-    assert "leave --crop and --resize out" in error.fix
 
 
 @pytest.mark.parametrize(
@@ -199,3 +147,25 @@ def test_what_a_module_gets_from_penstock_while_it_is_imported_is_raised_as_it_i
     error = refused(tmp_path / "a.npy", function="data_for_bench:f")
     assert "cannot be imported" not in str(error)
     assert "/nowhere/list.txt" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "what", "where", "fix"),
+    [
+        ("nowhere", {}, "nowhere' does not exist", "penstock bench SOURCE", "a list file of `path label` lines, a folder of images"),
+        ("empty.npy", {}, "empty.npy' holds no elements", "penstock bench SOURCE", "at least one element"),
+        ("objects.npy", {}, "'objects.npy' is not an array file", "objects.npy", "arrays of Python objects are not supported"),
+        ("one.npz", {}, "array 'seed' is a single number", "one.npz", "first axis counts the elements"),
+        ("cat", {"root": "there"}, "--root='there' is for list files", "penstock bench --root", "leave --root out"),
+        ("a.npy", {"crop": 8}, "--crop and --resize are for image files", "penstock bench SOURCE", "--map module:function"),
+        ("a.npy", {"function": "os:sep", "crop": 8}, "--map replaces", "penstock bench --map", "leave --crop and --resize out"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(images: Path, name: str, options: dict[str, Any], what: str, where: str, fix: str) -> None:
+    for array, values in {"a": np.ones((3, 2)), "empty": np.zeros((0, 3)), "objects": np.array([{}, {}])}.items():
+        np.save(images / f"{array}.npy", values, allow_pickle=True)
+    np.savez(images / "one.npz", x=np.arange(3), seed=7)
+    error = refused(images / name, **options)
+    assert what in error.what
+    assert where in error.where
+    assert fix in error.fix

@@ -57,6 +57,8 @@ def nested(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
             [
                 (pa.list_(one), st.lists(one_or_null, max_size=3)),
                 (pa.large_list(one), st.lists(of_one, max_size=3)),
+                (pa.list_view(one), st.lists(one_or_null, max_size=3)),
+                (pa.large_list_view(one), st.lists(of_one, max_size=3)),
                 (pa.list_(one, 2), st.lists(one_or_null, min_size=2, max_size=2)),
                 (pa.list_(one, 2), st.lists(of_one, min_size=2, max_size=2)),
                 (pa.struct([("a", one), ("b.c", two)]), st.fixed_dictionaries({"a": one_or_null, "b.c": two_or_null})),

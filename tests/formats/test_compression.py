@@ -13,19 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import RecordError
-from penstock.formats.compression import Compressor, Decompressed, compression_of_head, compression_of_name, looks_like
+from penstock.formats.compression import Decompressed, compression_of_head, compression_of_name, looks_like
 
 TEXT = bytes(range(256)) * 40
 
 
-MEMBERS = {"BZIP2": bz2.compress, "XZ": lzma.compress, "ZSTD": zstandard.compress}
+PACK = {"GZIP": gzip.compress, "ZLIB": zlib.compress, "BZIP2": bz2.compress, "XZ": lzma.compress, "ZSTD": zstandard.compress}
 
 
 def compressed(data: bytes, compression: str) -> bytes:
-    if compression in MEMBERS:
-        return MEMBERS[compression](data)
-    stream = Compressor(compression)
-    return stream.add(data) + stream.finish()
+    return PACK[compression](data)
 
 
 def everything(data: bytes, compression: str, size: int = 1000) -> bytes:
@@ -33,17 +30,15 @@ def everything(data: bytes, compression: str, size: int = 1000) -> bytes:
     return b"".join(iter(lambda: stream.read(size), b""))
 
 
-@pytest.mark.parametrize("compression", ["GZIP", "ZLIB", *MEMBERS])
+@pytest.mark.parametrize("compression", PACK)
 @given(data=st.binary(max_size=2000), repeat=st.integers(1, 2000), size=st.integers(1, 100_000))
 def test_what_was_compressed_comes_back_in_pieces_of_any_size(compression: str, data: bytes, repeat: int, size: int) -> None:
     whole = (data * repeat)[: 50 * size]
     packed = compressed(whole, compression)
     assert everything(packed, compression, size) == whole
-    if compression not in MEMBERS:
-        assert (gzip if compression == "GZIP" else zlib).decompress(packed) == whole
 
 
-@pytest.mark.parametrize("compression", ["ZLIB", *MEMBERS])
+@pytest.mark.parametrize("compression", [*PACK][1:])
 def test_no_read_gives_more_than_was_asked_for(compression: str) -> None:
     stream = Decompressed(io.BytesIO(compressed(bytes(10_000_000), compression)), compression, "f")
     sizes = {len(stream.read(size)) for size in (1, 7, 1 << 16, 1 << 30)}
@@ -58,7 +53,7 @@ def test_the_end_may_be_asked_for_again() -> None:
     assert stream.read(5) == stream.read(5) == b""
 
 
-@pytest.mark.parametrize("compression", ["GZIP", *MEMBERS])
+@pytest.mark.parametrize("compression", ["GZIP", *[*PACK][2:]])
 def test_several_members_are_one_stream(compression: str) -> None:
     members = [compressed(text, compression) for text in (TEXT, b"", b"more")]
     assert everything(b"".join(members), compression) == TEXT + b"more"
@@ -71,7 +66,7 @@ def test_names_and_first_bytes_tell_the_compression() -> None:
     names = ["a.jsonl.gz", "A.TGZ", "a.tar.zst", "b.bz2", "b.txz", "https://host/a.csv.xz", "a.gz.txt", "gz", ".gz", "a.zip"]
     kinds = ["GZIP", "GZIP", "ZSTD", "BZIP2", "XZ", "XZ", None, None, None, None]
     assert [compression_of_name(name) for name in names] == kinds
-    assert [compression_of_head(compressed(b"x", kind)) for kind in ("GZIP", *MEMBERS)] == ["GZIP", *MEMBERS]
+    assert [compression_of_head(compressed(b"x", kind)) for kind in PACK] == [kind if kind != "ZLIB" else None for kind in PACK]
     assert [compression_of_head(head) for head in (b"", b"text", compressed(b"x", "ZLIB"), b"PK\x03\x04")] == [None] * 4
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock.errors import SpecError
 from penstock.formats.features import values_of
-from penstock.kernels.wire import BYTES, FLOAT, INT64
+from penstock.kernels.wire import BYTES
 
 
 def encoded(value: Any) -> list[Any]:
@@ -24,24 +24,6 @@ def test_nested_texts_keep_every_byte(rows: list[list[bytes]]) -> None:
     flat = [text for row in rows for text in row]
     assert values_of(rows, "here") == (BYTES, (len(rows), len(rows[0])), flat)
     assert encoded(rows) == encoded(tuple(map(tuple, rows))) == encoded([rows]) == flat
-
-
-@pytest.mark.parametrize(
-    ("value", "kind", "shape"),
-    [
-        ([1, True], INT64, (2,)),
-        ([[1, 2.5]], FLOAT, (1, 2)),
-        ([np.int8(1), 2**63 - 1], INT64, (2,)),
-        ([np.arange(2), np.arange(2)], INT64, (2, 2)),
-        ([np.float16(1)], FLOAT, (1,)),
-        ([np.array([b"a"]), np.array([b"bc"])], BYTES, (2, 1)),
-        ([["a\0", b"b\0"], [bytearray(b"cd"), memoryview(b"e")]], BYTES, (2, 2)),
-        ([[], []], 0, (2, 0)),
-        (np.float32(1), FLOAT, ()),
-    ],
-)
-def test_a_value_has_a_kind_and_a_shape(value: Any, kind: int, shape: tuple[int, ...]) -> None:
-    assert values_of(value, "here")[:2] == (kind, shape)
 
 
 MASKED: Any = np.ma.masked_array([1, 2], [0, 1])

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from penstock.errors import RecordError
-from penstock.formats.linescan import BOM, Rules, line_number, scan_lines
+from penstock.formats.linescan import Rules, line_number, scan_lines
 
 CSV = Rules(skip="empty", delimiter=ord(","))
 
@@ -32,7 +32,7 @@ def in_pieces(data: bytes, size: int) -> Iterator[NDArray[np.uint8]]:
 
 
 def scanned(data: bytes, rules: Rules, *, size: int = 1 << 20, first: Any = None) -> dict[str, Any]:
-    return scan_lines(in_pieces(data, size), len(data), "file.txt", rules, first)
+    return scan_lines(in_pieces(data, size), "file.txt", rules, first)
 
 
 def records(data: bytes, found: dict[str, Any]) -> list[bytes]:
@@ -42,25 +42,6 @@ def records(data: bytes, found: dict[str, Any]) -> list[bytes]:
 
 def numbers(found: dict[str, Any]) -> list[int]:
     return [line_number(found, number) for number in range(len(found["offsets"]))]
-
-
-@pytest.mark.parametrize(
-    ("data", "expected"),
-    [
-        (b"", []),
-        (BOM, []),
-        (b"\n", [b""]),
-        (b"a", [b"a"]),
-        (b"a\nb", [b"a", b"b"]),
-        (b"a\r\n\nb\n", [b"a\r", b"", b"b"]),
-        (BOM + b"a\n", [b"a"]),
-        (b"\x01\n\xff\n", [b"\x01", b"\xff"]),
-    ],
-)
-def test_lines_end_at_line_feeds_and_at_the_end_of_the_file(data: bytes, expected: list[bytes]) -> None:
-    found = scanned(data, Rules())
-    assert records(data, found) == expected
-    assert numbers(found) == list(range(1, len(expected) + 1))
 
 
 @given(st.lists(st.sampled_from([b"\n", b"a", b" ", b"\r\n", b"\t", b"bc", b"\r"]), max_size=40).map(b"".join), st.integers(1, 9))
@@ -147,7 +128,7 @@ def test_a_line_beyond_the_limit_is_found_before_it_is_read_whole(size: int) -> 
             yield np.full(size, 97, np.uint8)
 
     with pytest.raises(RecordError, match="line 3 is longer than 1000 bytes") as caught:
-        scan_lines(pieces(), 1 << 30, "big.txt", Rules(max_line_bytes=1000))
+        scan_lines(pieces(), "big.txt", Rules(max_line_bytes=1000))
     assert caught.value.where == "line 3 of 'big.txt', offset 7"
     assert taken <= 1000 + size
     with pytest.raises(RecordError, match="line 2 is longer than 4 bytes"):

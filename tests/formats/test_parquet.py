@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from formats.tables import everything, numbers, opened, spoil, write
+from formats.tables import everything, numbers, opened, write
 
 from penstock.errors import IndexStale, PlanError, RecordError
 from penstock.formats import arrow, parquet
 from penstock.formats.arrow import ColumnForm, columns_of, common_form
-from penstock.formats.parquet import check_unchanged, common_columns, read_footer
+from penstock.formats.parquet import common_columns, read_footer
 
 
 def refused(path: Path, fragment: str) -> RecordError:
@@ -31,7 +31,6 @@ def test_a_footer_says_groups_and_where_the_data_end(tmp_path: Path) -> None:
     footer = read_footer(opened(path), 0)
     assert footer.metadata.num_row_groups == 3
     assert path.read_bytes()[footer.offset - 20 :].endswith(b"PAR1")
-    check_unchanged(opened(path), 0, footer)
 
 
 def test_what_is_no_parquet_file_is_told_with_the_reason(tmp_path: Path) -> None:
@@ -66,24 +65,6 @@ def test_a_footer_larger_than_the_bound_is_refused_before_it_is_read(tmp_path: P
     monkeypatch.setattr(parquet, "MAX_FOOTER_BYTES", 100)
     error = refused(write(tmp_path / "a.parquet", numbers(25)), "more than 100")
     assert error.fix == "write fewer columns or larger row groups"
-
-
-def test_a_replaced_file_is_stale(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.parquet", numbers(25).select(["number"]), compression="none")
-    storage = opened(path)
-    footer = read_footer(storage, 0)
-    other = write(tmp_path / "b.parquet", numbers(25, start=100).select(["number"]), compression="none").read_bytes()
-    assert len(other) == len(path.read_bytes())
-    looks = [lambda: check_unchanged(storage, 0, footer), lambda: read_footer(storage, 0, footer.crc32)]
-    spoil(path, other)  # all that is another is its bytes
-    for look in looks:
-        with pytest.raises(IndexStale, match="has another footer than when the dataset was made"):
-            look()
-    path.write_bytes(other)
-    os.utime(path, ns=(0, 0))
-    for look in looks:
-        with pytest.raises(IndexStale, match="was written to, or replaced, since it was opened"):
-            look()
 
 
 def test_each_kind_of_column_has_its_form() -> None:
@@ -158,9 +139,8 @@ def test_what_is_nested_has_the_forms_of_its_parts(kind: Any, words: str) -> Non
 )
 def test_a_type_without_a_conversion_is_an_error_that_names_the_column(kind: Any) -> None:
     schema = pa.schema([("fine", pa.int32()), ("odd one", kind)])
-    with pytest.raises(PlanError) as caught:
+    with pytest.raises(PlanError, match="the column 'odd one' is of the type ") as caught:
         columns_of(schema, None, "a.parquet")
-    assert "the column 'odd one' is of the type " in caught.value.what
     assert "columns=[...]" in caught.value.fix
     assert columns_of(schema, ["fine"], "a.parquet") == (ColumnForm("fine", "array", (), "<i4"),)
 

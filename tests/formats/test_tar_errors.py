@@ -11,8 +11,7 @@ import pytest
 from formats.archives import END, header, member, pieces, sample
 
 from penstock.errors import RecordError
-from penstock.formats.tar import find_samples, name_of
-from penstock.kernels.tar import MemberTable, scan_members
+from penstock.formats.tar import find_samples
 
 
 def refusal(data: bytes) -> str:
@@ -44,10 +43,3 @@ def test_names_in_errors_are_escaped_and_cut() -> None:
     assert "\x1b" not in text
     folder = b"n" * 99 + b"/"
     assert ("n" * 99 + "/" + "m" * 20 + "...'") in refusal(header(b"m" * 90 + b".jpg", 10_000, prefix=folder[:-1]) + END)
-
-
-def test_the_name_of_a_row_is_between_the_end_of_the_one_before_and_its_own() -> None:
-    table = MemberTable(with_crc=False)
-    data = member(b"one.x") + member(b"two.x")
-    scan_members(pieces(data)[0], 0, len(data), table)
-    assert [name_of(table, 0), name_of(table, 1)] == [b"one.x", b"two.x"]

@@ -193,7 +193,7 @@ def test_a_folder_that_was_copied_with_its_indices_is_not_indexed_again(tmp_path
     read(tmp_path / "there" / "data")
     shutil.copytree(tmp_path / "there", tmp_path / "here")  # with times, as cp -a
     monkeypatch.setattr(indexing, "build", None)
-    monkeypatch.setattr(indexing._Builder, "_compared", None)
+    monkeypatch.setattr(indexing._Pieces, "plain", None)
     assert list(read(tmp_path / "here" / "data")) == right(data)
 
 

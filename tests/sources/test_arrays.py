@@ -85,9 +85,8 @@ def test_columns_are_cast_when_out_has_another_dtype() -> None:
 @pytest.mark.parametrize("bad", [5, -1])
 def test_an_index_outside_the_arrays_is_an_error_and_never_another_row(bad: int) -> None:
     source = ArraySource({"x": np.arange(5)})
-    with pytest.raises(LengthMismatch) as caught:
+    with pytest.raises(LengthMismatch, match="5 rows") as caught:
         source.gather_columns(np.array([0, bad]), None)
-    assert "5 rows" in caught.value.what
     assert str(bad) in caught.value.what
     assert "from_arrays" in caught.value.where
     assert "0..4" in caught.value.fix
@@ -127,14 +126,9 @@ def test_a_list_of_numbers_is_one_array_and_whatever_has_array_is_taken() -> Non
 @pytest.mark.parametrize(
     ("numbers", "dtype"),
     [
-        ([2**63, 1], np.uint64),
-        ([[2**64 - 1], [True]], np.uint64),
-        ([np.uint64(2**63 + 1), np.int64(3)], np.uint64),
-        ([np.True_, 2**63], np.uint64),
         ([-1, 2**63 - 1], np.int64),
         ([2**53, 0.5], np.float64),
         ([np.float32(0.1), np.float32(3)], np.float32),
-        ([np.timedelta64(3, "s")], "m8[s]"),
     ],
 )
 def test_the_numbers_of_a_list_stay_what_they_are(numbers: list[Any], dtype: Any) -> None:
@@ -143,9 +137,9 @@ def test_the_numbers_of_a_list_stay_what_they_are(numbers: list[Any], dtype: Any
     assert [row.tolist() for row in rows] == [np.array(numbers[place], dtype).tolist() for place in (0, -1)]
 
 
-@pytest.mark.parametrize("numbers", [[2**64, 1], [2**63, -1], [2**64, 0.5], [2**53 + 1, 0.5], [2**53 + 1, 1j]])
-def test_a_list_whose_numbers_no_dtype_holds_is_refused(numbers: list[Any]) -> None:
-    with pytest.raises(PlanError, match="no dtype holds the numbers of the list of 2 rows as they are") as caught:
+@pytest.mark.parametrize("numbers", [[2**63, 1], [2**63, -1], [2**64, 0.5], [2**53 + 1, 0.5], [2**53 + 1, 1j], [[1, 2], [3]]])
+def test_a_list_whose_numbers_no_array_holds_is_refused(numbers: list[Any]) -> None:
+    with pytest.raises(PlanError, match="no array holds the numbers of the list of 2 rows as they are") as caught:
         ArraySource(numbers)
     assert caught.value.where == "from_arrays"
     assert "np.array(list, dtype)" in caught.value.fix
@@ -157,7 +151,6 @@ def test_a_list_of_another_class_is_a_list() -> None:
 
     assert gathered(ArraySource({"a": Row([np.arange(3), np.arange(3.0)])}), [2]) == [{"a": [2, 2.0]}]
     assert gathered(ArraySource(Row([5, 6])), [1]) == [6]
-    assert gathered(ArraySource([{"a": 2**64}, {"a": 1}]), [0]) == [{"a": 2**64}]
 
 
 @pytest.mark.parametrize(
@@ -171,7 +164,6 @@ def test_a_list_of_another_class_is_a_list() -> None:
         ({"x": [1, 2**70]}, "['x'] is a list, not an array", "np.asarray"),
         ({"x": "abc"}, "['x'] is a str, not an array", "from_source"),
         (["a", "b"], "[0] is a str, not an array", "from_source"),
-        ([[1, 2], [3]], "list of 2 rows is ragged", "from_source"),
         (np.ma.masked_array([1, 2], [True, False]), "masked array", "filled"),
     ],
 )

@@ -90,22 +90,6 @@ def test_a_compressed_file_has_the_elements_of_the_plain_one(tmp_path: Path, nam
     assert list(read([tmp_path / "0_plain", tmp_path / f"{name}.{kind}"], **options)) == expected * 2
 
 
-@pytest.mark.parametrize("feeding", core([{}, {"executor": "threads"}, {"num_workers": 2}], 2))
-@pytest.mark.parametrize("name", ["lines.jsonl", "table.csv", "samples.tar"])
-def test_every_feed_resumes_behind_what_it_delivered(tmp_path: Path, name: str, feeding: dict[str, Any]) -> None:
-    data, read, options = FILES[name]
-    for number, kind in enumerate(("gz", "zst")):
-        packed(tmp_path / f"{number}-{name}", kind, data, members=3)
-    ds = read(tmp_path / f"*-{name}.*", **options).map(lambda row: row.get("number", row.get("cls"))).batch(25)
-    with ds.feed(**feeding) as feed:
-        batches, states = zip(*((list(batch), feed.state_dict()) for batch in feed), strict=True)
-    for place in (0, len(batches) // 2, len(batches) - 1):
-        with ds.feed(**feeding) as feed:
-            feed.load_state_dict(states[place])
-            rest = [list(batch) for batch in feed]
-            assert rest == list(batches[place + 1 :]) or (not rest and place == len(batches) - 1)
-
-
 @pytest.mark.parametrize("name", core(FILES, ["lines.jsonl", "samples.tar"]))
 def test_the_laws_of_a_stream_hold(tmp_path: Path, name: str) -> None:
     data, read, options = FILES[name]

@@ -8,7 +8,6 @@ import pytest
 from sources.gathering import fill, gathered
 
 from penstock._contracts.source import ColumnSource, IndexedSource
-from penstock.errors import PlanError, SourceError
 from penstock.sources import FilesSource
 from penstock.testing import check_source
 
@@ -36,52 +35,6 @@ def test_relative_paths_stay_relative_and_are_read_after_a_change_of_the_working
     assert source.fingerprint()["sampled_bytes"] == 8
 
 
-def test_several_patterns_give_each_file_once_and_folders_are_left_out(tmp_path: Path) -> None:
-    fill(tmp_path, "a.x", "b.x", "sub.x/c.y")
-    source = FilesSource([str(tmp_path / "*.x"), tmp_path / "a*"])
-    assert [row["data"] for row in gathered(source)] == [b"a.x", b"b.x"]
-    assert len(FilesSource(tmp_path / "**")) == 3
-
-
-ODD_NAMES = ["new\nline", "quo'te\"", "50%{}", "-dash", "~", "sp ace", "e\u0301", "é", "😀", "back\\slash", "\udcff\udcfe", "[1]"]
-
-
-@pytest.mark.skipif(os.name != "posix", reason="needs POSIX names")
-def test_odd_names_are_read_and_shown_escaped(tmp_path: Path) -> None:
-    fill(tmp_path, *ODD_NAMES)
-    source = FilesSource(tmp_path / "*")
-    assert {os.path.basename(row["path"]) for row in gathered(source)} == set(ODD_NAMES)
-    for index in range(len(source)):
-        shown = source.describe(index)
-        assert "\n" not in shown
-        shown.encode("utf-8")
-    assert gathered(FilesSource(tmp_path / "[1]"))[0]["data"] == b"[1]"
-
-
-def test_no_match_is_an_error_that_names_pattern_and_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    fill(tmp_path, "dir/a.txt")
-    for pattern, fix in (("*.jpg", "'**'"), ("~/x", "expanduser")):
-        with pytest.raises(SourceError) as caught:
-            FilesSource(["dir/*", pattern])
-        assert f"no file matches {pattern!r}" in caught.value.what
-        assert str(tmp_path) in caught.value.where
-        assert fix in caught.value.fix
-    with pytest.raises(SourceError) as caught:
-        FilesSource("dir")
-    assert "no file matches 'dir', which is a folder" in caught.value.what
-    assert repr(os.path.join("dir", "**", "*")) in caught.value.fix
-
-
-@pytest.mark.parametrize("pattern", [[], 5, [3], None])
-def test_what_is_no_pattern_is_an_error(pattern: Any) -> None:
-    with pytest.raises(PlanError) as caught:
-        FilesSource(pattern)
-    assert f"{pattern!r} is no pattern" in caught.value.what
-    assert "read_files" in caught.value.where
-    assert "images/**/*.jpg" in caught.value.fix
-
-
 def test_a_file_deleted_after_listing_is_the_systems_error_with_a_note(tmp_path: Path) -> None:
     fill(tmp_path, "a", "b")
     source = FilesSource(tmp_path / "*")
@@ -91,15 +44,6 @@ def test_a_file_deleted_after_listing_is_the_systems_error_with_a_note(tmp_path:
         source.gather([0, 1, 0], rows)
     assert len(rows) == 1
     assert f"reading file {str(tmp_path / 'b')!r}" in caught.value.__notes__
-
-
-@pytest.mark.skipif(os.name != "posix", reason="needs a FIFO")
-def test_a_fifo_among_the_files_is_an_error_and_does_not_block(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(SourceError) as caught:
-        gathered(FilesSource(tmp_path / "*"))
-    assert "named pipe" in caught.value.what
-    assert "pipe" in caught.value.__notes__[0]
 
 
 def test_the_fingerprint_tells_other_names_other_content_and_one_more_file_but_not_another_place_or_time(tmp_path: Path) -> None:
@@ -112,9 +56,3 @@ def test_the_fingerprint_tells_other_names_other_content_and_one_more_file_but_n
     prints = {name: FilesSource(tmp_path / name / "*").fingerprint() for name in ("one", "moved", "names", "more", "content")}
     assert prints["one"] == prints["moved"]
     assert all(prints["one"] != prints[name] for name in ("names", "more", "content"))
-
-
-def test_the_label_counts_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fill(tmp_path, "a.x", "b.y")
-    monkeypatch.chdir(tmp_path)
-    assert FilesSource(["*.x", "*.y"]).label() == "read_files('*.x', '*.y', 2 elements)"

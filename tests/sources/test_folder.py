@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -68,18 +67,16 @@ def test_a_folder_link_to_its_own_parent_does_not_go_round(tmp_path: Path) -> No
 
 def test_a_class_folder_without_an_image_is_an_error_that_names_it(tmp_path: Path) -> None:
     fill(tmp_path, "a/1.jpg", "b/readme.txt")
-    with pytest.raises(SourceError) as caught:
+    with pytest.raises(SourceError, match="class folder 'b' holds no image") as caught:
         ImageFolderSource(tmp_path)
-    assert "class folder 'b' holds no image" in caught.value.what
     assert str(tmp_path) in caught.value.where
     assert ".jpeg, .jpg, .png, .tif, .tiff, .webp" in caught.value.fix
 
 
 def test_a_folder_without_class_folders_is_an_error(tmp_path: Path) -> None:
     fill(tmp_path, "1.jpg")
-    with pytest.raises(SourceError) as caught:
+    with pytest.raises(SourceError, match="no sub-folder") as caught:
         ImageFolderSource(tmp_path)
-    assert "no sub-folder" in caught.value.what
     assert str(tmp_path) in caught.value.where
     assert "read_files" in caught.value.fix
 
@@ -92,23 +89,6 @@ def test_a_folder_that_is_not_there_is_an_error_that_names_it(tmp_path: Path, na
     assert caught.value.what == f"folder {str(tmp_path / name)!r} {found}"
     assert caught.value.where.startswith("read_images, in the working directory ")
     assert "check the path" in caught.value.fix
-
-
-def test_images_are_read_after_a_change_of_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fill(tmp_path, "in/a/1.jpg")
-    monkeypatch.chdir(tmp_path)
-    source = ImageFolderSource("in")
-    os.chdir("/")
-    assert gathered(source)[0]["path"] == os.path.join("a", "1.jpg")
-
-
-def test_an_image_deleted_after_listing_is_the_systems_error_with_a_note(tmp_path: Path) -> None:
-    fill(tmp_path, "a/1.jpg", "a/2.jpg")
-    source = ImageFolderSource(tmp_path)
-    (tmp_path / "a/2.jpg").unlink()
-    with pytest.raises(FileNotFoundError) as caught:
-        gathered(source)
-    assert f"reading image 'a/2.jpg' of {str(tmp_path)!r}" in caught.value.__notes__
 
 
 def test_the_fingerprint_tells_a_renamed_class(tmp_path: Path) -> None:

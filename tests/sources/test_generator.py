@@ -129,9 +129,8 @@ def test_a_callable_that_returns_no_iterable_is_an_error(fn: Any, got: str, hint
 
 
 def test_what_is_neither_callable_nor_iterable_is_an_error() -> None:
-    with pytest.raises(PlanError) as caught:
+    with pytest.raises(PlanError, match="neither callable nor iterable") as caught:
         GeneratorSource(5)  # type: ignore[arg-type]
-    assert "neither callable nor iterable" in caught.value.what
     assert "from_generator" in caught.value.where
     assert "without arguments" in caught.value.fix
 

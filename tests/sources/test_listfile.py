@@ -77,32 +77,14 @@ def test_a_missing_file_is_the_systems_error_with_list_line_and_path(tmp_path: P
     assert caught.value.__notes__ == [f"reading line 3 of {str(tmp_path / 'l.txt')!r} ('b')"]
 
 
-@pytest.mark.skipif(os.name != "posix", reason="needs POSIX file kinds")
-@pytest.mark.parametrize("kind", ["directory", "named pipe", "character device", "dangling link", "link loop"])
-def test_what_is_no_regular_file_is_an_error_at_once_with_list_and_line(tmp_path: Path, kind: str) -> None:
-    path = tmp_path / "it"
-    if kind == "directory":
-        path.mkdir()
-    elif kind == "named pipe":
-        os.mkfifo(path)
-    else:
-        path.symlink_to({"character device": "/dev/zero", "dangling link": "nowhere", "link loop": "it"}[kind])
-    with pytest.raises((SourceError, OSError)) as caught:
-        gathered(listed(tmp_path, "it 1\n"))
-    assert isinstance(caught.value, OSError) == ("link" in kind)
-    assert "link" in kind or f"is a {kind}" in str(caught.value)
-    assert caught.value.__notes__ == [f"reading line 1 of {str(tmp_path / 'l.txt')!r} ('it')"]
-
-
 def test_a_list_that_cannot_be_read_is_an_error_that_names_it(tmp_path: Path) -> None:
     with pytest.raises(SourceError) as missing:
         ListSource(tmp_path / "none.txt")
     assert missing.value.what == f"file {str(tmp_path / 'none.txt')!r} is not there"
     assert missing.value.where.startswith("read_list, in the working directory ")
     assert "check the path" in missing.value.fix
-    with pytest.raises(SourceError) as caught:
+    with pytest.raises(SourceError, match="is a directory"):
         ListSource(tmp_path)
-    assert "is a directory" in caught.value.what
 
 
 def test_a_root_that_is_no_folder_is_an_error(tmp_path: Path) -> None:
@@ -114,9 +96,8 @@ def test_a_root_that_is_no_folder_is_an_error(tmp_path: Path) -> None:
 
 
 def test_an_empty_list_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ListFileError) as caught:
+    with pytest.raises(ListFileError, match="holds no line with a path") as caught:
         listed(tmp_path, "")
-    assert "holds no line with a path" in caught.value.what
     assert "read_list(" in caught.value.where
 
 
@@ -146,9 +127,8 @@ def test_duplicates_are_dropped_or_refused_on_demand(tmp_path: Path) -> None:
 
 
 def test_an_unknown_duplicates_policy_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(PlanError) as caught:
+    with pytest.raises(PlanError, match="duplicates='maybe' is not known") as caught:
         listed(tmp_path, "a 1\n", duplicates="maybe")
-    assert "duplicates='maybe' is not known" in caught.value.what
     assert "read_list" in caught.value.where
     assert "keep, drop, error" in caught.value.fix
 

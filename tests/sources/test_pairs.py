@@ -4,7 +4,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from sources.gathering import fill
 
@@ -87,23 +86,3 @@ def test_the_source_keeps_the_laws_and_knows_its_files(tmp_path: Path) -> None:
     assert [Path(name).relative_to(tmp_path / "one").as_posix() for name in made("one").input_files()] == [
         "i/a.jpg", "i/b.jpg", "m/a.jpg", "m/b.jpg",
     ]  # fmt: skip
-
-
-@pytest.mark.parametrize("executor", ["threads", "processes"])
-def test_workers_decode_both_and_a_resume_goes_on_behind_them(tmp_path: Path, executor: str) -> None:
-    cv2 = pytest.importorskip("cv2")
-    for number in range(6):
-        for kind, pixels in (("i", np.full((4, 5, 3), number, np.uint8)), ("m", np.arange(20, dtype=np.uint8).reshape(4, 5) + number)):
-            (tmp_path / kind).mkdir(exist_ok=True)
-            (tmp_path / kind / f"{number}.png").write_bytes(cv2.imencode(".png", pixels)[1].tobytes())
-    pairs = ps.read_pairs(image=str(tmp_path / "i/*.png"), mask=str(tmp_path / "m/*.png"))
-    ds = pairs.map(ps.image.decode("image")).map(ps.image.decode("mask", mode="GRAY")).shuffle(seed=1).batch(2)
-    with ds.feed(executor=executor, num_workers=2) as feed:
-        batches = [next(feed)]
-        state = feed.state_dict()
-    with ds.feed(executor=executor, num_workers=2) as feed:
-        feed.load_state_dict(state)
-        batches += feed
-    assert sorted(int(image[0, 0, 0]) for batch in batches for image in batch["image"]) == list(range(6))
-    for batch in batches:
-        assert np.array_equal(batch["mask"][..., 0] - np.arange(20).reshape(4, 5), batch["image"][..., 0])

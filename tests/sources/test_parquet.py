@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -162,29 +161,9 @@ def test_for_a_null_in_place_of_a_list_no_value_is_offered_as_none_can_be_given(
 def test_strings_that_are_not_utf8_are_an_error_of_their_file(tmp_path: Path) -> None:
     bad = pa.Array.from_buffers(pa.string(), 2, pa.array([b"ok", b"\xff\xfe"]).buffers())
     path = write(tmp_path / "a.parquet", pa.table({"word": bad}), use_dictionary=False)
-    with pytest.raises(RecordError) as caught:
+    with pytest.raises(RecordError, match="row group 0 of") as caught:
         ps.read_parquet(path)[1]
-    assert "row group 0 of" in caught.value.what
     assert "the column 'word' has a value that is no str" in caught.value.what
-
-
-def test_eight_threads_read_all_rows_through_a_small_cache(folder: Path) -> None:
-    source = source_of(ps.read_parquet(folder / "*.parquet", columns=["number"], cache_bytes=300))
-    barrier, wrong = threading.Barrier(8), []
-
-    def read(seed: int) -> None:
-        order = np.random.default_rng(seed).permutation(83)
-        barrier.wait(60)
-        for part in np.array_split(order, 12):
-            if source.gather_columns(part, None)[0].tolist() != part.tolist():
-                wrong.append(seed)  # noqa: PERF401
-
-    threads = [threading.Thread(target=read, args=(seed,)) for seed in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert wrong == []
 
 
 @pytest.mark.parametrize(

@@ -19,10 +19,6 @@ def test_all_bytes_of_a_file_come_back(tmp_path: Path, size: int) -> None:
     assert read_file(str(tmp_path / "f")) == data[:size]
 
 
-def test_a_link_to_a_file_is_read() -> None:
-    assert read_file(os.path.realpath(__file__)) == Path(__file__).read_bytes()
-
-
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="needs /proc")
 def test_a_file_without_a_size_is_read_to_its_end() -> None:
     assert os.stat("/proc/self/status").st_size == 0

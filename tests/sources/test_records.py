@@ -3,7 +3,6 @@ from __future__ import annotations
 import io
 import os
 import pickle
-import threading
 from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
@@ -64,12 +63,6 @@ def test_the_table_says_where_each_record_is(tmp_path: Path) -> None:
     assert "file_name" not in table.columns
 
 
-def test_names_for_people(tmp_path: Path) -> None:
-    source = opened(tmp_path, **FILES)
-    assert source.describe(5) == f"record 1 of {str(tmp_path / 'd')!r}, offset 6"
-    assert source.label() == f"read_x({str(tmp_path / 'a')!r} and 3 more, 6 elements)"
-
-
 def test_a_block_is_read_with_one_call_and_a_scratch_is_used(tmp_path: Path) -> None:
     source = opened(tmp_path, **FILES)
     scratch = Scratch()
@@ -124,9 +117,8 @@ def test_a_large_file_of_another_time_is_read_on_only_if_its_records_have_check_
     if checks_records:
         assert gathered(source, 5)[0][0] == b"abc"
         return
-    with pytest.raises(IndexStale) as caught:
+    with pytest.raises(IndexStale, match="was written to, or replaced, since it was opened"):
         gathered(source, 5)
-    assert "was written to, or replaced, since it was opened" in caught.value.what
 
 
 @pytest.mark.parametrize("contents", [{"a": b""}, {"a": b"", "b": b""}, FILES])
@@ -141,12 +133,6 @@ def test_an_index_that_is_not_there_is_refused_with_the_numbers_and_names_no_rec
                 ask([index])
             assert source.label() in str(refused.value)
             assert not getattr(refused.value, "__notes__", [])
-
-
-def test_policies_leave_out_bad_records_one_by_one(tmp_path: Path) -> None:
-    source = opened(tmp_path, a=marked(*(b"bad" if number % 5 == 2 else b"r%d" % number for number in range(20))))
-    with ps.from_source(source).feed(on_error=ps.Skip()) as feed:
-        assert [element[0] for element in feed] == [b"r%d" % number for number in range(20) if number % 5 != 2]
 
 
 def test_a_file_that_is_deleted_while_it_is_open_is_read_on(tmp_path: Path) -> None:
@@ -171,25 +157,6 @@ def test_the_fingerprint_is_of_names_below_the_folder_sizes_counts_and_contents(
     assert changed != one
     assert changed["count"] == 6
     assert opened(tmp_path / "two", Marked(kind="other"), **FILES).fingerprint()["kind"] != one["kind"]
-
-
-def test_threads_read_at_the_same_time(tmp_path: Path) -> None:
-    source = opened(tmp_path, **{f"f{number:02d}": marked(*(b"%d-%d" % (number, record) for record in range(50))) for number in range(20)})
-    failed: list[Any] = []
-
-    def work(seed: int) -> None:
-        indices = np.random.default_rng(seed).integers(0, 1000, 500).tolist()
-        try:
-            assert [row[0] for row in gathered(source, *indices)] == [b"%d-%d" % divmod(index, 50) for index in indices]
-        except BaseException as error:
-            failed.append(error)
-
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failed == []
 
 
 def test_a_source_travels_to_other_processes(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -110,22 +109,6 @@ def test_an_index_of_a_url_is_that_of_its_query_but_for_what_signs_it(server: Fa
         assert isinstance(storage, RemoteStorage)
         counts.append(storage.place(0).partition("\n")[2])
     assert counts == ["id=1", "id=2", "id=1", "", "", "sigma=1"]
-
-
-@pytest.mark.parametrize("kind", ["http", "s3"])
-def test_compressed_files_of_urls_are_streams_that_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    half = len(LINES) // 2
-    with FaultServer({f"bucket/part-{n}.txt.gz": gzip.compress("\n".join(LINES[n * half :][:half]).encode()) for n in (0, 1)}) as server:
-        url = f"{server.url}/bucket/part-{{0..1}}.txt.gz" if kind == "http" else "s3://bucket/part-*.txt.gz"
-        dataset = ps.read_text(ps.RemoteFiles(url, given(server, kind))).batch(100)
-        server.fault = lambda request: Fault(status=503) if request.number % 3 == 0 else None
-        with dataset.feed() as feed:
-            batches, states = zip(*((batch["text"].tolist(), feed.state_dict()) for batch in feed), strict=True)
-        assert [line for batch in batches for line in batch] == LINES
-        with dataset.feed() as feed:
-            feed.load_state_dict(states[30])
-            assert [batch["text"].tolist() for batch in feed] == list(batches[31:])
 
 
 @pytest.mark.parametrize("kind", ["http", "s3"])

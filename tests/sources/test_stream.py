@@ -84,24 +84,6 @@ def test_what_cannot_be_iterated_is_refused(stream: Any) -> None:
     assert "from_generator" in refusal.value.fix
 
 
-def test_a_length_that_is_no_count_is_refused() -> None:
-    with pytest.raises(PlanError) as refusal:
-        stream_source(Again(), length=-1)
-    assert refusal.value.what == "length=-1 is not a count"
-    assert refusal.value.where == "from_stream(Again)"
-    assert refusal.value.fix
-
-
-def test_an_iterator_serves_one_pass() -> None:
-    source = stream_source(iter([1, 2]))
-    assert list(source.open(0)) == [1, 2]
-    with pytest.raises(SourceError) as refusal:
-        list(source.open(1))
-    assert "list_iterator can be read only once" in refusal.value.what
-    assert refusal.value.where == "from_stream(list_iterator), pass 2"
-    assert "__iter__ returns a new iterator" in refusal.value.fix
-
-
 def test_a_state_is_where_the_open_pass_is_and_a_pass_can_be_opened_there() -> None:
     source = StatefulSource(Numbers(6))
     states = [source.state() for _ in source.open(0)]

@@ -17,9 +17,8 @@ import pytest
 from formats.archives import END, header, member, sample
 
 import penstock as ps
-from penstock._storage import open_storage
 from penstock._storage.sameness import sampled_spans
-from penstock.errors import IndexStale, PlanError, RecordError, SourceError
+from penstock.errors import PlanError, RecordError
 from penstock.formats.index import decode
 from penstock.formats.tar import TarWriter
 from penstock.sources import TarSource
@@ -27,7 +26,9 @@ from penstock.testing import check_source
 
 
 def source(pattern: Any, **how: Any) -> TarSource:
-    return TarSource(open_storage(pattern, "read_tar"), **how)
+    made = ps.read_tar(pattern, **how)._root.source  # type: ignore[attr-defined]
+    assert isinstance(made, TarSource)
+    return made
 
 
 def content(number: int) -> dict[str, bytes]:
@@ -78,25 +79,12 @@ def test_large_fields_are_copied_and_decoded_as_small_ones_are(tmp_path: Path) -
         assert element["cls"] == number
 
 
-def test_an_epoch_in_shuffled_order_is_resumed_exactly(shards: str) -> None:
-    ds = ps.read_tar(shards, fields=["cls"], decode="basic").shuffle(seed=3).repeat(2)
-    whole = [element["__key__"] for element in ds]
-    assert sorted(whole) == sorted(2 * [f"part/{number:04}" for number in range(60)])
-    with ds.feed() as feed:
-        first = [next(feed)["__key__"] for _ in range(37)]
-        state = feed.state_dict()
-    with ds.feed() as feed:
-        feed.load_state_dict(state)
-        assert first + [element["__key__"] for element in feed] == whole
-
-
 def test_a_field_that_is_missing_names_the_sample_and_what_it_has(tmp_path: Path) -> None:
     (tmp_path / "a.tar").write_bytes(sample(b"one", {b"jpg": b"1", b"cls": b"2"}) + sample(b"two", {b"jpg": b"3"}) + END)
     ds = ps.read_tar(tmp_path / "a.tar", fields=["jpg", "cls;label"])
     assert ds[0]["cls"] == b"2"
-    with pytest.raises(RecordError) as caught:
+    with pytest.raises(RecordError, match="the sample has no field 'cls' or 'label'; it has 'jpg'") as caught:
         ds[1]
-    assert "the sample has no field 'cls' or 'label'; it has 'jpg'" in str(caught.value)
     notes = "\n".join(caught.value.__notes__)
     assert "in the sample with key 'two'" in notes
     assert "a.tar" in notes
@@ -122,32 +110,6 @@ def test_arguments_that_are_not_known_are_refused(shards: str, how: dict[str, An
     assert words in str(caught.value)
 
 
-def test_flipped_bits_of_a_file_are_found_through_the_index_and_no_sample_is_lost_for_good(tmp_path: Path) -> None:
-    path = tmp_path / "a.tar"
-    data = sample(b"a", {b"jpg": b"123", b"cls": b"4"}) + sample(b"b", {b"jpg": b"5"})
-    path.write_bytes(data + END)
-    good = source(path)
-    assert len(good) == 2
-    status = os.stat(path)
-    rows: list[Any] = []
-    for place in range(0, len(data), 11):
-        for bit in (place % 8,):
-            with open(path, "r+b") as file:
-                file.seek(place)
-                file.write(bytes([data[place] ^ 1 << bit]))
-            os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
-            with pytest.raises((RecordError, SourceError)):
-                good.gather([0, 1], rows)
-            assert len(rows) <= 1
-            rows.clear()
-            with open(path, "r+b") as file:
-                file.seek(place)
-                file.write(data[place : place + 1])
-            os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
-    good.gather([0, 1], rows)
-    assert len(rows) == 2
-
-
 def test_without_verify_only_headers_are_checked(tmp_path: Path) -> None:
     path = tmp_path / "a.tar"
     path.write_bytes(sample(b"a", {b"txt": b"123"}) + END)
@@ -161,25 +123,14 @@ def test_without_verify_only_headers_are_checked(tmp_path: Path) -> None:
     assert rows[0]["txt"] == b"923"
 
 
-def test_a_file_that_is_cut_while_it_is_read_is_an_error_that_names_the_sample(shards: str, tmp_path: Path) -> None:
-    made = source(shards)
-    os.truncate(tmp_path / "train-1.tar", 700)
-    rows: list[Any] = []
-    with pytest.raises((IndexStale, SourceError)) as caught:
-        made.gather([3, 19, 20, 5], rows)
-    assert [row["__key__"] for row in rows] == ["part/0003", "part/0019"]
-    assert "sample 0 of" in "\n".join(caught.value.__notes__)
-
-
 def test_a_file_without_its_end_warns_is_refused_or_accepted(tmp_path: Path) -> None:
     (tmp_path / "a.tar").write_bytes(sample(b"a", {b"x": b"1"}))
     (tmp_path / "b.tar").write_bytes(sample(b"b", {b"x": b"1"}) + END[:512])
     pattern = str(tmp_path / "*.tar")
     with pytest.warns(UserWarning, match=r"a\.tar' and 1 more files: there are no two blocks of zeros at the end"):
         assert len(ps.read_tar(pattern)) == 2
-    with pytest.raises(RecordError) as caught:
+    with pytest.raises(RecordError, match="may have been cut where a member ends") as caught:
         ps.read_tar(pattern, missing_end="error")
-    assert "may have been cut where a member ends" in str(caught.value)
     assert "offset 1024" in str(caught.value)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -196,9 +147,8 @@ def test_links_and_devices_are_refused_or_left_out_and_counted(tmp_path: Path) -
         + header(b"n", 0, b"3")
         + END
     )
-    with pytest.raises(RecordError) as caught:
+    with pytest.raises(RecordError, match="there are 2 links and 1 devices or other special members") as caught:
         ps.read_tar(path)
-    assert "there are 2 links and 1 devices or other special members" in str(caught.value)
     assert "the first one at offset 1024" in str(caught.value)
     ds = ps.read_tar(path, links="skip")
     assert "left out: 1 directories, 2 links, 1 special" in str(ds)
@@ -217,9 +167,8 @@ def test_shards_without_samples_are_read_with_the_others(tmp_path: Path) -> None
 def test_pickles_are_bytes_until_decoded_and_then_refused_with_key_and_place(tmp_path: Path) -> None:
     (tmp_path / "a.tar").write_bytes(sample(b"one", {b"pyd": b"cos\nsystem\n(S'false'\ntR."}) + END)
     assert ps.read_tar(tmp_path / "a.tar")[0]["pyd"].startswith(b"cos")
-    with pytest.raises(RecordError) as caught:
+    with pytest.raises(RecordError, match="needs allow_pickle") as caught:
         ps.read_tar(tmp_path / "a.tar", decode="basic")[0]
-    assert "needs allow_pickle" in str(caught.value)
     assert "key 'one'" in "\n".join(caught.value.__notes__)
 
 
@@ -279,14 +228,3 @@ def test_a_sample_that_was_corrected_where_no_sampled_check_sum_looks_is_read_as
         source(path).gather([one], rows)
         assert rows[0]["cls"] == b"7"
     assert decode((tmp_path / ".penstock" / "a.tar.psidx").read_bytes(), "a").identity["mtime_ns"] == past + 2
-
-
-def test_the_index_is_used_again_and_built_again_for_another_file(shards: str, tmp_path: Path) -> None:
-    before = source(shards).fingerprint()
-    stamps = [os.stat(tmp_path / ".penstock" / f"train-{shard}.tar.psidx").st_mtime_ns for shard in range(3)]
-    assert source(shards).fingerprint() == before
-    assert [os.stat(tmp_path / ".penstock" / f"train-{shard}.tar.psidx").st_mtime_ns for shard in range(3)] == stamps
-    (tmp_path / "train-1.tar").write_bytes(sample(b"new", {b"x": b"1"}) + END)
-    with pytest.warns(UserWarning, match="had 20 records in 51200 bytes when it was indexed, and has 2048 bytes now"):
-        assert len(source(shards)) == 41
-    assert source(shards).fingerprint() != before

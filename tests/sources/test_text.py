@@ -7,7 +7,6 @@ import pickle
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from sources.gathering import gathered
 from sources.memory import growth, needs_proc
@@ -64,23 +63,6 @@ def test_the_laws_of_a_source_hold_over_several_files(tmp_path: Path) -> None:
     assert gathered(pickle.loads(pickle.dumps(source)), [5]) == [{"text": "file 2"}]
     assert source.describe(5).endswith("2.txt'")
     assert source.label() == f"read_text({str(tmp_path / '0.txt')!r} and 2 more, 15 elements)"
-
-
-def test_any_line_at_any_time_shuffled_and_resumed(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("".join(f"{number}\n" for number in range(1000)))
-    dataset = ps.read_text(tmp_path / "a.txt")
-    assert len(dataset) == 1000
-    assert dataset[700] == {"text": "700"}
-    shuffled = dataset.shuffle(seed=3).batch(64)
-    with shuffled.feed() as feed:
-        first = [next(feed)["text"] for _ in range(5)]
-        state = feed.state_dict()
-        rest = [batch["text"] for batch in feed]
-    with shuffled.feed() as feed:
-        feed.load_state_dict(state)
-        again = [batch["text"] for batch in feed]
-    assert [np.asarray(batch).tolist() for batch in again] == [np.asarray(batch).tolist() for batch in rest]
-    assert sorted(int(text) for batch in first + rest for text in batch) == list(range(1000))
 
 
 def test_bytes_that_are_no_utf_8_are_an_error_of_their_line_alone(tmp_path: Path) -> None:
@@ -144,13 +126,6 @@ def test_a_file_that_changes_while_the_dataset_is_open_is_an_error_that_names_it
     assert any("line 300 of" in note for note in caught.value.__notes__)
 
 
-def test_a_compressed_file_without_its_suffix_is_refused_with_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(RecordError, match="the file looks like gzip") as caught:
-        lines_of(tmp_path / "a.txt", b"\x1f\x8b\x08\x00rest")
-    assert "gunzip" in caught.value.fix
-    assert "or let its name say so (.gz, .zst, .bz2, .xz): then it is read as a stream" in caught.value.fix
-
-
 ASCII_CODECS = ["utf-8", "utf-8-sig", "latin-1", "cp1252", "cp1251", "koi8-r", "gb18030", "euc-jp", "shift_jis", "big5", "mac-roman"]
 
 
@@ -191,12 +166,6 @@ def test_a_line_with_a_nul_byte_is_an_error_of_that_line_alone(tmp_path: Path) -
     assert caught.value.where == f"line 2 of {str(tmp_path / 'a.txt')!r}, offset 4"
     with ps.read_csv(tmp_path / "a.txt").feed(on_error=ps.Skip(limit=1)) as feed:
         assert list(feed) == [{"one": "four"}]
-
-
-def test_empty_files_hold_no_lines(tmp_path: Path) -> None:
-    (tmp_path / "b.txt").write_text("one\n")
-    assert len(lines_of(tmp_path / "a.txt", b"")) == 0
-    assert len(text_source(tmp_path / "*.txt")) == 1
 
 
 @needs_proc

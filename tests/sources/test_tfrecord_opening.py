@@ -7,7 +7,7 @@ import pytest
 from formats.tfrecords import FIVE, tfrecord, write_tfrecord
 
 import penstock as ps
-from penstock.errors import PlanError, RecordError, SourceError
+from penstock.errors import PlanError, RecordError
 from penstock.sources.tfrecord import TFRecordSource, TFRecordStream, compression_of, open_tfrecord
 
 FIVE_ELEMENTS = [{"record": record} for record in FIVE]
@@ -104,38 +104,3 @@ def test_a_bad_record_is_one_skipped(tmp_path: Path) -> None:
     with ps.read_tfrecord(path, resync=True).batch(100, drop_remainder=True).feed(on_error=ps.Skip()) as feed:
         (batch,) = feed
         assert list(batch["record"]) == FIVE * 7 + FIVE[1:] + FIVE + FIVE[1:] + FIVE * 10
-
-
-def test_order_length_and_resume_are_those_of_an_indexed_source(tmp_path: Path) -> None:
-    records = [str(number).encode() for number in range(100)]
-    write_tfrecord(tmp_path / "x", records)
-    dataset = ps.read_tfrecord(tmp_path / "x").shuffle(seed=3)
-    whole = [element["record"] for element in dataset]
-    assert sorted(whole) == sorted(records) != whole
-    assert len(dataset) == 100
-    with dataset.feed() as feed:
-        first = [next(feed)["record"] for _ in range(37)]
-        state = feed.state_dict()
-    with dataset.feed() as feed:
-        feed.load_state_dict(state)
-        assert first + [element["record"] for element in feed] == whole
-
-
-def test_a_stream_goes_on_after_a_resume(tmp_path: Path) -> None:
-    for shard in range(3):
-        write_tfrecord(tmp_path / f"x{shard}", [f"{shard} {number}".encode() for number in range(40)], "GZIP")
-    dataset = ps.read_tfrecord(str(tmp_path / "x*"), compression="GZIP").batch(7)
-    whole = [list(batch["record"]) for batch in dataset]
-    with dataset.feed() as feed:
-        first = [list(next(feed)["record"]) for _ in range(9)]
-        state = feed.state_dict()
-    with ps.read_tfrecord(str(tmp_path / "x*"), compression="GZIP").batch(7).feed() as feed:
-        feed.load_state_dict(state)
-        assert first + [list(batch["record"]) for batch in feed] == whole
-
-
-def test_no_file_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(SourceError) as error:
-        ps.read_tfrecord(str(tmp_path / "none*"))
-    assert "none*" in error.value.what
-    assert error.value.fix

@@ -24,7 +24,8 @@ def whole_number(value: Any) -> int | None:
 
 def is_whole(value: Any, least: int) -> bool:
     """Tell whether something is an integer, Python's or NumPy's, but no bool, and not less than `least`."""
-    return isinstance(value, _WHOLE) and not isinstance(value, bool) and bool(value >= least)
+    number = whole_number(value)
+    return number is not None and number >= least
 
 
 def real_number(value: Any) -> float | None:

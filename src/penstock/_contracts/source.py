@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock._contracts.transform import Scratch
+
+Leaves: TypeAlias = list[tuple[tuple[int, ...], np.dtype[Any]]]
+"""Shape and dtype of each leaf of an element."""
 
 
 @runtime_checkable
@@ -63,7 +66,7 @@ class RowFailed(Exception):
 class ColumnSource(IndexedSource, Protocol):
     """An indexed source over arrays: whole blocks are gathered with one call per field."""
 
-    def leaves(self) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
+    def leaves(self) -> Leaves:
         """Return shape and dtype of one element's leaves, in the order of `element.flatten`."""
 
     def structure(self) -> Any:

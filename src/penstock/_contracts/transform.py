@@ -13,6 +13,13 @@ from numpy.typing import NDArray
 T = TypeVar("T")
 
 
+class Own(threading.local):
+    """What each thread has of an object for itself. In another process there is nothing yet."""
+
+    def __reduce__(self) -> tuple[type[Own], tuple[()]]:
+        return Own, ()
+
+
 class Scratch:
     """Reusable working arrays of one worker thread. What is taken here must never leave the worker.
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from penstock._contracts.storage import StorageOptions, lock_file
+from penstock._contracts.storage import StorageOptions, lock_file, write_all
 from penstock._contracts.transform import Scratch
 from penstock._system.process import refuse_on_windows
 from penstock.errors import StorageError
@@ -165,9 +165,8 @@ class CacheFolder:
             os.ftruncate(usage, 8)
             try:
                 with open(f"{path}.tmp", "wb", buffering=0) as file:
-                    for data in (payload.data, memoryview(_sums(payload.data))):
-                        while len(data):
-                            data = data[file.write(data) :]
+                    for data in (payload.data, _sums(payload.data)):
+                        write_all(file.fileno(), data)
                 os.rename(f"{path}.tmp", path)
             except BaseException:
                 _unlink(f"{path}.tmp")
@@ -261,6 +260,11 @@ class _Want(NamedTuple):
     view: memoryview
 
 
+def take(scratch: Scratch | None, count: int) -> Uint8s:
+    """Return room for bytes."""
+    return np.empty(count, np.uint8) if scratch is None else scratch.take("spans", (count,), np.uint8)
+
+
 class BlockCache:
     """Blocks of objects, fetched once for all processes that share the folder. From any thread.
 
@@ -285,8 +289,7 @@ class BlockCache:
         """
         hulls, starts = _hulls(files, offsets, lengths, self._options.cache_block_bytes)
         total = sum(high - low for _, _, low, high in hulls)
-        out = np.empty(total, np.uint8) if scratch is None else scratch.take("spans", (total,), np.uint8)
-        width, missing, place = self._options.cache_block_bytes, list[_Want](), 0
+        out, width, missing, place = take(scratch, total), self._options.cache_block_bytes, list[_Want](), 0
         for file, block, low, high in hulls:
             begin, view = block * width, out.data[place : place + high - low]
             size = min(width, source.size(file) - begin)

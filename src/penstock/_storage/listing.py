@@ -110,11 +110,13 @@ def _find_one(pattern: str, caller: str) -> Iterator[str]:
                     fix="get the missing file, or name the files that you want",
                 )
     if not found:
-        is_folder = os.path.isdir(pattern)
+        is_folder, hint = os.path.isdir(pattern), "check the pattern and the working directory; '**' is needed to look into sub-folders"
+        if pattern.startswith("~"):
+            hint = "write the home folder out: '~' is not expanded (use os.path.expanduser)"
         raise SourceError(
             f"no file matches {shown(pattern)}{', which is a folder' if is_folder else ''}",
             where=f"{caller}, in the working directory {shown(os.getcwd())}",
-            fix=f"write {shown(os.path.join(pattern, '**', '*'))} for all files in it" if is_folder else _hint(pattern),
+            fix=f"write {shown(os.path.join(pattern, '**', '*'))} for all files in it" if is_folder else hint,
         )
     yield from found
 
@@ -157,9 +159,3 @@ def _is_there(path: str) -> bool:
 def _is_file(pattern: str) -> bool:
     """Tell whether a pattern is the very name of a file. One with a NUL byte is the name of none."""
     return "\0" not in pattern and os.path.isfile(pattern)
-
-
-def _hint(pattern: str) -> str:
-    if pattern.startswith("~"):
-        return "write the home folder out: '~' is not expanded (use os.path.expanduser)"
-    return "check the pattern and the working directory; '**' is needed to look into sub-folders"

@@ -201,13 +201,6 @@ class LocalStorage:
             self._marks, self._changed_ns = marks(self._known, changed_ns.tolist()), np.zeros(0, np.int64)
         return self._marks
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in self.__dict__.items() if key != "descriptors"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self.descriptors = Descriptors(self.sizes, most_open())
-
     def path(self, file: int) -> str:
         """Return where a file is, whatever the working directory is now."""
         return os.fsdecode(self._files.path(file))
@@ -386,8 +379,6 @@ class LocalStorage:
         )
 
     def _outside(self, file: int, offset: int, length: int) -> SourceError:
-        if not 0 <= file < len(self):
-            return SourceError(f"file {file} is none of the {len(self)}", where=self._caller, fix="number files from 0")
         return SourceError(
             f"{length} bytes at {offset} do not lie inside {self.name(file)!r}, which has {self.size(file)}",
             where=f"{self._caller}, {self.name(file)!r}",
@@ -454,6 +445,10 @@ class Descriptors:
         self._locks = OwnLocks()
         # No `__del__`: at the exit of the interpreter it may run behind the end of its module, whose names are all None by then.
         weakref.finalize(self, _close_all, self._open, self._retired, self._map_of_file, self._sizes).atexit = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Keep other files open in another process, none at first."""
+        return Descriptors, (self._sizes, self.capacity)
 
     def enter(self, files: Ints) -> tuple[int, Ints, Ints]:
         """Begin to read files; return a ticket, the descriptor of each, -1 where it is not open, and the address of its map or 0."""

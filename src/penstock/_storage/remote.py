@@ -23,7 +23,7 @@ import numpy as np
 
 from penstock._contracts.storage import StorageOptions
 from penstock._contracts.transform import Scratch
-from penstock._storage.cache import BlockCache, Range
+from penstock._storage.cache import BlockCache, Range, take
 from penstock._storage.requests import Client, Part, RemoteObject, Turn, persist
 from penstock._storage.urls import Address, expand_url, key_matcher, literal_prefix, missing_shards, parse_url
 from penstock.errors import SourceError
@@ -342,9 +342,14 @@ class RemoteStorage:
         self._is_closed = False
         self._here: dict[int, tuple[Client, ReadAhead]] = {}  # by process
         self._cache = BlockCache(options) if options.cache_dir is not None else None
-        if self._cache is not None:
-            for file in range(len(found)):
-                self._check_version(file)
+        for file in range(len(found)) if self._cache is not None else ():
+            size, *proofs = self.identity(file).values()
+            if size and not any(proofs):
+                raise SourceError(
+                    f"{self.name(file)!r} has neither a strong ETag nor a Last-Modified 5 s old: a cache could not tell when it changes",
+                    where=self.name(file),
+                    fix="leave cache_dir out, or open it again when it is older",
+                )
         if client is not None:
             self._adopt(client)
 
@@ -441,15 +446,6 @@ class RemoteStorage:
         if here is not None:
             here[0].close()
 
-    def _check_version(self, file: int) -> None:
-        size, *proofs = self.identity(file).values()
-        if size and not any(proofs):
-            raise SourceError(
-                f"{self.name(file)!r} has neither a strong ETag nor a Last-Modified 5 s old: a cache could not tell when it changes",
-                where=self.name(file),
-                fix="leave cache_dir out, or open it again when it is older",
-            )
-
     def _in_this_process(self) -> tuple[Client, ReadAhead]:
         here = self._here.get(os.getpid()) or self._adopt(Client(self._options))
         if self._is_closed:
@@ -494,11 +490,6 @@ def open_remote(urls: Sequence[str], options: StorageOptions, caller: str) -> Re
     except BaseException:
         client.close()
         raise
-
-
-def take(scratch: Scratch | None, count: int) -> Uint8s:
-    """Return room for bytes."""
-    return np.empty(count, np.uint8) if scratch is None else scratch.take("spans", (count,), np.uint8)
 
 
 def _find(client: Client, turn: Turn, address: Address, caller: str, found: list[_Asked]) -> None:

@@ -160,7 +160,7 @@ class Turn:
         try:
             with self._client.watching(self), breakable(self.end, Ended, self._shown):
                 for job in jobs:
-                    self._client.submit(partial(self._do, job))
+                    self._client.submit(lambda job=job: self.outcomes.put(self.outcome_of(job)))  # type: ignore[misc]
                 while left:
                     outcome = self.outcomes.get(timeout=max(0.0, self.deadline - time.monotonic()))
                     if outcome is not None:
@@ -172,7 +172,8 @@ class Turn:
         except Empty:
             raise self.too_late() from None
         except Ended:
-            raise _closed(self._shown) from None
+            what = f"{self._shown!r} was being read when the storage was closed"
+            raise StorageError(what, where=self._shown, fix="close it behind the last read") from None
         finally:
             if left:
                 self.end()
@@ -229,9 +230,6 @@ class Turn:
         except BaseException as error:
             return error
         return None
-
-    def _do(self, job: Callable[[], object]) -> None:
-        self.outcomes.put(self.outcome_of(job))
 
 
 class Client:
@@ -364,7 +362,8 @@ def persist(
             return attempt()
         except CredentialsRefused as refused:
             if is_fresh:
-                raise _denied(shown(), str(refused)) from None
+                fix = "check the credentials: the options of RemoteFiles, or where the store's own tools look"
+                raise StorageError(f"{shown()!r} may not be read: {refused}", where=shown(), fix=fix) from None
             is_fresh = True
             transport.refresh()
             continue
@@ -400,15 +399,3 @@ def changed(found: RemoteObject, now: str) -> ObjectChanged:
         where=found.shown,
         fix="do not change objects while they are read; build the dataset again",
     )
-
-
-def _denied(shown: str, reason: str) -> StorageError:
-    return StorageError(
-        f"{shown!r} may not be read: {reason}",
-        where=shown,
-        fix="check the credentials: the options of RemoteFiles, or where the store's own tools look",
-    )
-
-
-def _closed(shown: str) -> StorageError:
-    return StorageError(f"{shown!r} was being read when the storage was closed", where=shown, fix="close it behind the last read")

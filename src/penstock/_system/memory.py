@@ -95,12 +95,8 @@ def cgroup_limits(root: Path = Path("/")) -> tuple[float | None, int | None]:
     Args:
         root: where `proc` and `sys` lie.
     """
-    sizes = [
-        size
-        for version, folder in _groups(root, "memory")
-        for size in _sizes(folder / ("memory.max" if version == 2 else "memory.limit_in_bytes"))
-    ]
-    return _cpu_limit(root), min(sizes, default=None)
+    read = [group.read() for group in memory_groups(root)]
+    return _cpu_limit(root), min((found[0] for found in read if found is not None), default=None)
 
 
 def _cpu_limit(root: Path) -> float | None:

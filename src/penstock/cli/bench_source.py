@@ -20,11 +20,6 @@ _KINDS = ((".tar", "tar files"), (".parquet", "Parquet files"), (".jsonl", "file
 _READERS = {TFRECORD: "read_tfrecord", **dict(zip((kind for _, kind in _KINDS), ("read_tar", "read_parquet", "read_jsonl"), strict=True))}
 
 
-def is_url(source: str) -> bool:
-    """Tell whether a source is no path of this machine."""
-    return "://" in source
-
-
 def records_kind(source: str) -> str | None:
     """Say by its name what a path, glob or URL of record files is; None for anything else."""
     name = source.rpartition("/")[2].lower()
@@ -50,7 +45,7 @@ def open_records(source: str) -> tuple[Any, str] | None:
     if kind is not None:
         options = {"decode": "basic"} if kind == "tar files" else {}
         return getattr(ps, _READERS[kind])(source, **options), kind
-    if is_url(source):
+    if "://" in source:
         raise SourceError(
             f"what {source!r} holds cannot be told by its name", where="penstock SOURCE", fix=write_a_module("read_files", source)
         )
@@ -107,7 +102,11 @@ def open_source(source: str, *, root: str | None, function: str | None, crop: in
     if function is not None:
         if crop is not None or resize is not None:
             raise PlanError("--map replaces the image operators", where="penstock bench --map", fix="leave --crop and --resize out")
-        return Opened(dataset=dataset, kind=kind, operators=_user_operator(function), side=None)
+        where = f"penstock bench --map {function}"
+        own = imported(function, where)
+        if not callable(own):
+            raise _no_function(function, where)
+        return Opened(dataset=dataset, kind=kind, operators={function.partition(":")[2]: own}, side=None)
     if kind == "arrays":
         if crop is not None or resize is not None:
             raise PlanError(
@@ -128,7 +127,7 @@ def open_plain(source: str, root: str | None, command: str) -> tuple[Any, str]:
     """
     import penstock as ps
 
-    if is_url(source) or records_kind(source) is not None:
+    if "://" in source or records_kind(source) is not None:
         raise SourceError(
             f"{source!r} is no list, folder or glob of images and no array file",
             where=f"penstock {command} SOURCE",
@@ -192,13 +191,6 @@ def _image_operators(crop: int | None, resize: int | None) -> Operators:
         steps = {"resize": image.resize("data", resize), "center_crop": image.center_crop("data", resize)}
     normalize = image.normalize("data", mean=_MEAN, std=_STD, layout="CHW")
     return {"decode": image.decode("data"), **steps, "normalize": normalize}
-
-
-def _user_operator(reference: str) -> Operators:
-    function = imported(reference, f"penstock bench --map {reference}")
-    if not callable(function):
-        raise _no_function(reference, f"penstock bench --map {reference}")
-    return {reference.partition(":")[2]: function}
 
 
 def imported(reference: str, where: str) -> Any:

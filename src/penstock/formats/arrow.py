@@ -160,18 +160,14 @@ def _column(schema: Any, path: tuple[str, ...], name: str, where: str) -> Column
 
 
 def _form(name: str, kind: Any) -> ColumnForm | None:
-    types = _types()
-    kind = storage_type(kind)
+    types, kind = _types(), storage_type(kind)
     if types.is_dictionary(kind):
         return _form(name, kind.value_type)
     dtype = plain_types().get(kind.id) or _dtype(kind)
     if dtype is not None:
         return ColumnForm(name, "array", (), dtype)
-    for form, tells in {"str": is_text, "bytes": is_bytes, "decimal": types.is_decimal, "null": types.is_null}.items():
-        if tells(kind):
-            return ColumnForm(name, form)
-    is_fixed = types.is_fixed_size_list(kind)
-    if is_fixed or is_list(kind):
+    form, is_fixed = _forms().get(kind.id), types.is_fixed_size_list(kind)
+    if is_fixed or form == "list":
         item = _form(name, kind.value_type)
         if item is None or item.form != "array":
             return None if item is None else ColumnForm(name, "list", parts=(item,))
@@ -180,7 +176,7 @@ def _form(name: str, kind: Any) -> ColumnForm | None:
         return _whole(name, "map", [_form(name, kind.key_type), _form(name, kind.item_type)])
     if types.is_struct(kind) and len({field.name for field in kind}) == kind.num_fields:
         return _whole(name, "struct", [_form(field.name, field.type) for field in kind])
-    return None
+    return None if form is None else ColumnForm(name, form)
 
 
 def _whole(name: str, form: str, parts: list[ColumnForm | None]) -> ColumnForm | None:
@@ -201,29 +197,20 @@ def storage_type(kind: Any) -> Any:
     return kind
 
 
-def is_text(kind: Any) -> bool:
-    """Tell whether values are str."""
-    types = _types()
-    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
+_TYPES = {
+    "str": ("STRING", "LARGE_STRING", "STRING_VIEW"),
+    "bytes": ("BINARY", "LARGE_BINARY", "BINARY_VIEW", "FIXED_SIZE_BINARY"),
+    "decimal": ("DECIMAL32", "DECIMAL64", "DECIMAL128", "DECIMAL256"),
+    "null": ("NA",),
+    "list": ("LIST", "LARGE_LIST", "LIST_VIEW", "LARGE_LIST_VIEW"),
+}
 
 
-def is_bytes(kind: Any) -> bool:
-    """Tell whether values are bytes."""
-    types = _types()
-    fixed = types.is_fixed_size_binary(kind) and not types.is_decimal(kind)
-    return bool(types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind) or fixed)
-
-
-def is_list(kind: Any) -> bool:
-    """Tell whether values are lists of any length."""
-    types = _types()
-    return bool(types.is_list(kind) or types.is_large_list(kind) or is_list_view(kind))
-
-
-def is_list_view(kind: Any) -> bool:
-    """Tell whether values are lists, each with a beginning and a size of its own."""
-    types = _types()
-    return bool(types.is_list_view(kind) or types.is_large_list_view(kind))
+@cache
+def _forms() -> dict[int, str]:
+    """Return the form of each type of Arrow that has one whatever it is made of, by its number."""
+    lib = pyarrow()[0].lib
+    return {getattr(lib, f"Type_{name}", -1): form for form, names in _TYPES.items() for name in names}
 
 
 def _dtype(kind: Any) -> str | None:
@@ -541,7 +528,7 @@ def _bounds(array: Any) -> tuple[Array, Array]:
         return begins, begins + array.type.list_size
     offsets = array.offsets.to_numpy()
     # Arrow's own cast of views to lists leaves out the last offset.
-    return (offsets, offsets + array.sizes.to_numpy()) if is_list_view(array.type) else (offsets[:-1], offsets[1:])
+    return (offsets, offsets + array.sizes.to_numpy()) if hasattr(array, "sizes") else (offsets[:-1], offsets[1:])
 
 
 def _check_text(array: Any, column: ColumnForm) -> None:

@@ -35,11 +35,11 @@ from functools import cache, lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from penstock._system.process import OwnLocks
 from penstock._system.text import size_words
 from penstock.errors import SpecError
+from penstock.kernels.library import Array
 
 _FORMAT = 2
 """Stands in the plan of a folder, so that records of another form are other records."""
@@ -372,13 +372,13 @@ class PlaceTable:
 
     def __init__(self) -> None:
         """Begin empty."""
-        self._pages: dict[int, NDArray[Any]] = {}
+        self._pages: dict[int, Array] = {}
 
     def __len__(self) -> int:
         """Count the positions that have a place."""
         return sum(int(np.count_nonzero(page["segment"])) for page in self._pages.values())
 
-    def add(self, segment: int, entries: NDArray[Any]) -> None:
+    def add(self, segment: int, entries: Array) -> None:
         """Add entries of a segment."""
         entries = entries[np.argsort(entries["position"], kind="stable")]
         pages = entries["position"] // np.uint64(self._PAGE)

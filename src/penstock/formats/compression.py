@@ -13,7 +13,7 @@ from penstock.kernels.library import Ints
 
 COMPRESSIONS: Final = (None, "GZIP", "ZLIB")
 """Of TFRecord files."""
-_WINDOW_BITS: Final = {"GZIP": 31, "ZLIB": 15}
+WINDOW_BITS: Final = {"GZIP": 31, "ZLIB": 15}
 _MARKS: Final = {
     "GZIP": (b"\x1f\x8b",),
     "BZIP2": (b"BZh",),
@@ -139,21 +139,6 @@ def compression_of_head(head: bytes) -> str | None:
     return next((kind for kind, marks in _MARKS.items() if head.startswith(marks)), None)
 
 
-class Compressor:
-    """Compress a stream: no time stamp, no name; the same bytes from the same zlib. Not thread-safe."""
-
-    def __init__(self, compression: str, level: int = 6) -> None:
-        self._stream = zlib.compressobj(level, zlib.DEFLATED, _WINDOW_BITS[compression])
-
-    def add(self, data: bytes) -> bytes:
-        """Return what is ready."""
-        return self._stream.compress(data)
-
-    def finish(self) -> bytes:
-        """Return the rest."""
-        return self._stream.flush()
-
-
 class Decompressed:
     """Read a compressed stream piece by piece; memory stays within some MB, whatever it decompresses to.
 
@@ -192,9 +177,14 @@ class Decompressed:
                 self._given = self._stream.read(READ_BYTES)
                 self.num_in += len(self._given)
                 if not self._given:
-                    return self._end()
-            if self._inflate.eof:
-                self._next_member()
+                    if not self._inflate.eof:
+                        raise self._damaged("it ends before its own end mark: the file is cut" if self.num_in else "the file has 0 bytes")
+                    return b""
+            if self._inflate.eof:  # another member follows
+                marks = _MARKS.get(self._compression, ())
+                if not any(self._given[: len(mark)] == mark[: len(self._given)] for mark in marks):
+                    raise self._damaged(f"it is complete, and {self._given[:8].hex(' ')} ... stands behind it")
+                self._inflate = _decompressor(self._compression)
             out = self._some(min(size, _GIVE_BYTES))
             if out:
                 self.num_out += len(out)
@@ -213,17 +203,6 @@ class Decompressed:
         self._more = waits and not self._inflate.eof
         self._given = self._inflate.unused_data if self._inflate.eof else getattr(self._inflate, "unconsumed_tail", b"")
         return out
-
-    def _next_member(self) -> None:
-        marks = _MARKS.get(self._compression, ())
-        if not any(self._given[: len(mark)] == mark[: len(self._given)] for mark in marks):
-            raise self._damaged(f"it is complete, and {self._given[:8].hex(' ')} ... stands behind it")
-        self._inflate = _decompressor(self._compression)
-
-    def _end(self) -> bytes:
-        if not self._inflate.eof:
-            raise self._damaged("it ends before its own end mark: the file is cut" if self.num_in else "the file has 0 bytes")
-        return b""
 
     def _damaged(self, problem: str) -> RecordError:
         if self._given and self._at_start:
@@ -244,8 +223,8 @@ class Decompressed:
 
 def _decompressor(compression: str) -> Any:
     """Return what decompresses one member: `decompress(data, most)`, `eof` and `unused_data`, as those of bz2 and lzma."""
-    if compression in _WINDOW_BITS:
-        return zlib.decompressobj(_WINDOW_BITS[compression])
+    if compression in WINDOW_BITS:
+        return zlib.decompressobj(WINDOW_BITS[compression])
     if compression == "BZIP2":
         return importlib.import_module("bz2").BZ2Decompressor()
     if compression == "XZ":

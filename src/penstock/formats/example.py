@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from penstock._contracts.element import LEAF, Structure
-from penstock._contracts.source import RowFailed
+from penstock._contracts.source import Leaves, RowFailed
 from penstock.errors import PlanError, RecordError, SpecError
 from penstock.formats.features import (
     TEXTS,
@@ -22,6 +22,7 @@ from penstock.formats.features import (
     check_names,
     default_of,
     delimited,
+    dtype_name,
     encode_feature,
     encode_features,
     encode_map,
@@ -205,7 +206,7 @@ class ExampleReader:
         """Return the structure of an element."""
         return ("dict", self._names, (LEAF,) * len(self._names))
 
-    def leaves(self) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
+    def leaves(self) -> Leaves:
         """Return shape and dtype of each feature of an element; only of columnar features."""
         return [(feature.shape, feature.dtype) for feature in self.features.values() if isinstance(feature, FixedLenFeature)]
 
@@ -332,7 +333,7 @@ def record_error(fault: WireProblem, at: int, found: int, name: str | None, feat
         return RecordError(f"the record has no feature {name!r}", where=f"feature {name!r} ({kind})", fix=f"give it {fix}")
     if fault == WireProblem.KIND and feature is not None:
         return RecordError(
-            f"feature {name!r} holds {_KINDS[found]} and is declared {_declared(feature)}",
+            f"feature {name!r} holds {_KINDS[found]} and is declared {dtype_name(feature.dtype)}",
             where=where,
             fix=f"declare it with dtype {_KINDS[found]}, or write the record again",
         )
@@ -349,10 +350,6 @@ def wire_error(fault: WireFault) -> RecordError:
     """Return the error for bytes that are no message."""
     name = None if fault.name is None else fault.name.decode("utf-8", "backslashreplace")
     return record_error(fault.fault, fault.at, fault.found, name, None)
-
-
-def _declared(feature: Feature) -> str:
-    return "bytes" if feature.dtype is bytes else str(feature.dtype)
 
 
 def _expected(feature: Feature) -> str:

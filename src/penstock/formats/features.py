@@ -52,7 +52,7 @@ class FixedLenFeature:
 
     def __post_init__(self) -> None:
         _settle(self)
-        where = f"FixedLenFeature(shape={self.shape}, dtype={_dtype_name(self.dtype)}), argument 'default_value'"
+        where = f"FixedLenFeature(shape={self.shape}, dtype={dtype_name(self.dtype)}), argument 'default_value'"
         object.__setattr__(self, "default_value", _default(self.default_value, self.shape, self.dtype, where))
 
 
@@ -147,7 +147,7 @@ def features_record(features: Mapping[str, Feature]) -> list[list[Any]]:
     """Return features as JSON-able lists, in their order: for fingerprints, and equal for equal ones only."""
     out: list[list[Any]] = []
     for name, feature in features.items():
-        row: list[Any] = [name, type(feature).__name__, _dtype_name(feature.dtype)]
+        row: list[Any] = [name, type(feature).__name__, dtype_name(feature.dtype)]
         if not isinstance(feature, VarLenFeature):
             row.append(list(feature.shape))
         if isinstance(feature, FixedLenSequenceFeature):
@@ -204,7 +204,8 @@ def _dtype(dtype: Any, name: str) -> Any:
     )
 
 
-def _dtype_name(dtype: Any) -> str:
+def dtype_name(dtype: Any) -> str:
+    """Name a dtype of a feature."""
     return "bytes" if dtype is bytes else str(dtype)
 
 
@@ -217,13 +218,13 @@ def _default(value: Any, shape: tuple[int, ...], dtype: Any, where: str) -> Any:
     """Return the default as a scalar or as nested tuples, so that features can be compared and hashed."""
     if value is None:
         return None
-    fix, problem = f"give one {_dtype_name(dtype)} value, or an array of shape {shape}", ""
+    fix, problem = f"give one {dtype_name(dtype)} value, or an array of shape {shape}", ""
     try:
         kind, given, items = values_of(value, where)
     except SpecError as error:
-        raise PlanError(f"default_value={value!r} is not {_dtype_name(dtype)}: {error.what}", where=where, fix=fix) from error
+        raise PlanError(f"default_value={value!r} is not {dtype_name(dtype)}: {error.what}", where=where, fix=fix) from error
     if kind not in (0, kind_of(dtype)) and (kind, kind_of(dtype)) != (INT64, FLOAT):
-        problem = f"default_value={value!r} is not {_dtype_name(dtype)}"
+        problem = f"default_value={value!r} is not {dtype_name(dtype)}"
     elif given not in ((), shape) and len(np.ravel(items)) != 1:
         problem = f"default_value has shape {given}, not {shape}"
     if problem:
@@ -313,7 +314,7 @@ def encode_feature(value: Any, feature: Feature | None, where: str) -> Message:
         return _feature(kind, items)
     declared = kind_of(feature.dtype)
     if kind not in (0, declared) and (kind, declared) != (INT64, FLOAT):
-        name = _dtype_name(feature.dtype)
+        name = dtype_name(feature.dtype)
         raise SpecError(
             f"the value is {getattr(items, 'dtype', 'bytes')}, and is declared {name}", where=where, fix=f"convert it to {name}"
         )

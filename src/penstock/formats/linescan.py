@@ -10,12 +10,9 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from penstock.errors import RecordError
 from penstock.formats.compression import STREAM_FIX, PlainPart, compression_of_head
@@ -88,7 +85,6 @@ NEWLINE = 10
 _LOOK_BYTES = 4096
 _WHITE = b" \t\r\n\v\f"
 _LAST_WHITE = max(_WHITE)
-_Lengths = NDArray[np.uint32] | Ints
 
 
 class Rules(NamedTuple):
@@ -114,12 +110,11 @@ def line_number(columns: Any, number: int) -> int:
     return number + 1 + (int(columns[BY][place]) if place >= 0 else 0)
 
 
-def scan_lines(pieces: Iterator[Uint8s], size: int, name: str, rules: Rules, first: Callable[[bytes], Any] | None = None) -> dict[str, Any]:
+def scan_lines(pieces: Iterator[Uint8s], name: str, rules: Rules, first: Callable[[bytes], Any] | None = None) -> dict[str, Any]:
     """Find the records of one file.
 
     Args:
         pieces: its bytes, in order, each valid until the next is asked for; the first begins with 4 kB at least, or is the only one.
-        size: how many there are.
         name: of the file, for errors.
         rules: what is a record.
         first: called with the bytes of the first record, which then is none: a header. What it returns becomes the "meta".
@@ -130,11 +125,27 @@ def scan_lines(pieces: Iterator[Uint8s], size: int, name: str, rules: Rules, fir
     Raises:
         RecordError: a record that is too long, a file that is no text, quotes that are not closed, or no first record.
     """
-    scan = _Scan(name=name, size=size, rules=rules, first=first)
-    for piece in pieces:
-        if len(piece):
-            scan.add(piece)
-    return scan.finish()
+    scan, count, further = _Scan(name, rules, first), 0, 0
+    dtype = np.uint32 if rules.max_line_bytes < 1 << 32 else np.int64
+    parts = deque[tuple[Ints, Any]]()  # with 10^8 lines nothing else may be kept for each of them
+    shifts = [(np.empty(0, np.int64), np.empty(0, np.int64))]
+    for _, _, begins, lengths, lines_at in scan.records(pieces):
+        if len(lines_at) > 1 or lines_at[0] - count != further:
+            numbers = np.arange(count, count + len(lines_at))
+            behind = lines_at - numbers
+            leaps = np.flatnonzero(np.diff(behind, prepend=further))
+            shifts.append((numbers[leaps], behind[leaps]))
+            further = int(behind[-1])
+        parts.append((begins, lengths.astype(dtype)))
+        count += len(begins)
+    found = {"offsets": np.empty(count, np.int64), "lengths": np.empty(count, dtype)}
+    done = 0
+    while parts:  # each goes when it has been copied
+        for column, values in zip(found.values(), parts.popleft(), strict=True):
+            column[done : done + len(values)] = values
+        done += len(values)
+    found |= zip((FROM, BY), map(np.concatenate, zip(*shifts, strict=True)), strict=True)
+    return found if scan.meta is None else {**found, "meta": scan.meta}
 
 
 def stream_lines(pieces: Iterator[Uint8s], name: str, rules: Rules, first: Callable[[bytes], Any] | None = None) -> Iterator[PlainPart]:
@@ -143,232 +154,132 @@ def stream_lines(pieces: Iterator[Uint8s], name: str, rules: Rules, first: Calla
     Raises:
         RecordError: as `scan_lines`; the records before have been given.
     """
-    scan = _Scan(name=name, size=0, rules=rules, first=first)
-    held: list[bytes] = []
-    base = 0
-    for piece in chain(pieces, [None]):
-        if piece is None:
-            scan.end()
-        else:
-            held.append(piece.tobytes())
-            scan.size += len(piece)
-            scan.add(piece)
-        if scan.parts:
-            data, found = b"".join(held), scan.taken()
-            if len(found[0]):
-                yield PlainPart(base, data, *found)
-            held, base = [data[scan.begin - base :]], scan.begin
+    for base, held, begins, lengths, lines_at in _Scan(name, rules, first).records(pieces):
+        numbers = lines_at + 1 if len(lines_at) > 1 else lines_at + np.arange(1, len(begins) + 1)
+        yield PlainPart(base, b"".join(held), begins, begins + lengths, numbers)
 
 
-@dataclass(slots=True, kw_only=True)
+_Found: TypeAlias = tuple[int, list[Uint8s], Ints, Ints, Ints]
+"""Where some whole records begin in the file, and their bytes: what earlier pieces held of the first, and the rest. Where each of those
+that count begins in the file, its length without the line feed, and its line, from 0 on: that of the first alone, where the others
+follow line by line."""
+
+
 class _Scan:
-    """A scan in progress.
+    """A scan of one file.
 
     Attributes:
-        done: bytes that were looked at.
-        newlines: how many newlines there were among them.
-        begin: where the record that has not ended yet begins.
+        base: where the record begins that has not ended yet.
         line: its line, from 0 on.
         state: of the CSV scanner.
-        tail: what earlier pieces held of that record, as much as is needed: all of a header, two bytes of others.
-        blank: whether that is white space, or nothing.
-        count: of the records up to now.
-        further: how many lines further down than its number says the last of them stands.
-        parts: where records begin, and how long they are. With 10^8 lines nothing else may be kept for each of them.
-        shifts: numbers of records with another `further` than the one before, and what it is.
+        meta: what `first` returned.
     """
 
-    name: str
-    size: int
-    rules: Rules
-    first: Callable[[bytes], Any] | None
-    done: int = 0
-    newlines: int = 0
-    begin: int = 0
-    line: int = 0
-    state: int = lines.BEFORE
-    tail: bytes = b""
-    blank: bool = True
-    meta: Any = None
-    count: int = 0
-    further: int = 0
-    parts: deque[tuple[Ints, _Lengths]] = field(default_factory=deque)
-    shifts: list[tuple[Ints, Ints]] = field(default_factory=list)
-    room: Ints = field(default_factory=lambda: np.empty(_ROOM, np.int64))
+    def __init__(self, name: str, rules: Rules, first: Callable[[bytes], Any] | None) -> None:
+        self._name, self._rules, self._first = name, rules, first
+        self._base = self._line = 0
+        self._state = lines.BEFORE
+        self.meta: Any = None
 
-    def add(self, piece: Uint8s) -> None:
-        """Find what ends in a piece."""
-        origin = self.done
-        if origin == 0:
-            self._look(piece[:_LOOK_BYTES].tobytes())
-        while self.done < origin + len(piece):
-            self._step(piece, origin)
-        self._check_length(self.done - self.begin, self.begin, self.line)
-        kept = piece[max(0, self.begin - origin) :]
-        if self.first is not None:
-            self.tail += kept.tobytes()
-        elif len(self.tail) < 2:
-            self.tail += kept[:2].tobytes()
-        if self.rules.skip == "blank" and self.blank and len(kept):
-            self.blank = kept.tobytes().isspace()
+    def records(self, pieces: Iterator[Uint8s]) -> Iterator[_Found]:
+        """Give the records, those that end in one piece together. What a piece holds of a record that goes on is kept until it ends."""
+        room, held = np.empty(_ROOM, np.int64), list[Uint8s]()
+        for number, piece in enumerate(pieces):
+            rest = piece if number else piece[self._look(piece[:_LOOK_BYTES].tobytes()) :]
+            while len(rest):
+                at = self._base + sum(map(len, held))
+                found, done = self._find(rest, at, room)
+                end = int(room[found - 1]) - at if found else 0
+                if found:
+                    yield from self._ended([*held, rest[:end]], room[:found])
+                    held = []
+                if end < done:
+                    held.append(rest[end:done].copy())
+                    if at + done - self._base > self._rules.max_line_bytes:
+                        raise self._too_long(rest[:0])
+                rest = rest[done:]
+        if self._state == lines.QUOTED:
+            raise RecordError(
+                "the file ends inside quotes",
+                where=f"the record that begins at line {self._line + 1} of {self._name!r}, offset {self._base}",
+                fix="close the quote, or give the quote character that the file uses",
+            )
+        if held:
+            yield from self._ended(held, np.array([self._base + sum(map(len, held))]), 0)
+        if self._first is not None:
+            raise RecordError("the file has no header", where=f"{self._name!r}, {self._base} bytes", fix="give names=[...] if it has none")
 
-    def _look(self, head: bytes) -> None:
+    def _look(self, head: bytes) -> int:
+        """Refuse what is no text; return how many bytes of the file are no part of a line, nor of a field."""
         other = foreign(head)
         if other is not None:
             fix = f"{other.fix}; {STREAM_FIX}" if compression_of_head(head) else other.fix
-            raise RecordError(f"the file looks like {other.kind}, not like text", where=f"{self.name!r}, offset 0", fix=fix)
+            raise RecordError(f"the file looks like {other.kind}, not like text", where=f"{self._name!r}, offset 0", fix=fix)
         if b"\0" in head[:4] or b"\n\0" in head or b"\0\n" in head:
             what = f"there is a NUL byte at {head.index(0)}: the file looks like UTF-16 without a mark, or like no text"
             fix = f"{_UTF_16}, with UTF-16LE or UTF-16BE where there is no mark"
-            raise RecordError(what, where=f"{self.name!r}, offset {head.index(0)}", fix=fix)
-        if head.startswith(BOM):
-            self.begin = self.done = len(BOM)  # no part of a line, nor of a field
+            raise RecordError(what, where=f"{self._name!r}, offset {head.index(0)}", fix=fix)
+        self._base = len(BOM) if head.startswith(BOM) else 0
+        return self._base
 
-    def _step(self, piece: Uint8s, origin: int) -> None:
-        """Find as many ends as there is room for."""
-        rules, rest = self.rules, piece[self.done - origin :]
+    def _find(self, rest: Uint8s, at: int, room: Ints) -> tuple[int, int]:
+        """Find as many ends as there is room for; return how many, and how many bytes are done."""
+        rules = self._rules
         if rules.delimiter is None:
-            found, consumed = lines.find_lines(rest, self.done, self.room)
-            num_newlines = found
-        else:
-            found, consumed, self.state = lines.find_records(rest, self.done, rules.delimiter, rules.quote, self.state, self.room)
-            num_newlines = int(np.count_nonzero(rest[:consumed] == NEWLINE))
-        if found:
-            ends, upto = self.room[:found], None
-            if num_newlines != found or self.newlines != self.line:
-                upto = self.newlines + 1 + np.searchsorted(np.flatnonzero(rest[:consumed] == NEWLINE) + (self.done + 1), ends)
-            self._note(ends, upto, piece, origin)
-        self.newlines += num_newlines
-        self.done += consumed
+            return lines.find_lines(rest, at, room)
+        found, done, self._state = lines.find_records(rest, at, rules.delimiter, rules.quote, self._state, room)
+        return found, done
 
-    def _note(self, ends: Ints, upto: Ints | None, piece: Uint8s, origin: int) -> None:
-        """Note records that end with newlines, `upto[i]` of which have been passed behind record i; None: one each."""
-        begins = np.empty(len(ends), np.int64)
-        begins[0], begins[1:] = self.begin, ends[:-1]
+    def _ended(self, held: list[Uint8s], ends: Ints, mark: int = 1) -> Iterator[_Found]:
+        """Give records, of which the first begins at `base`; `mark` bytes at the end of each are no part of it."""
+        base, line, begins = self._base, self._line, np.empty(len(ends), np.int64)
+        begins[0], begins[1:] = base, ends[:-1]
         lengths = ends - begins
-        lengths -= 1
-        worst = int(lengths.argmax())
-        if lengths[worst] > self.rules.max_line_bytes:
-            first = int((lengths > self.rules.max_line_bytes).argmax())
-            self._check_length(int(lengths[first]), int(begins[first]), self._line_of(upto, first))
-        keep = self._kept(begins, lengths, piece, origin)
-        if self.first is not None and (keep is None or keep.any()):
-            keep = np.ones(len(begins), bool) if keep is None else keep
-            place = int(keep.argmax())
-            begin, end = int(begins[place]), int(ends[place]) - 1
-            call, self.first = self.first, None
-            self.meta = call((self.tail if begin < origin else b"") + piece[max(0, begin - origin) : end - origin].tobytes())
-            keep[place] = False
-        if keep is None and upto is None:
-            self._keep(begins, lengths, self.line)
-        else:
-            at = np.arange(self.line, self.line + len(begins)) if upto is None else np.concatenate(([self.line], upto[:-1]))
-            self._keep(*((begins, lengths, at) if keep is None else (begins[keep], lengths[keep], at[keep])))
-        self.begin, self.line, self.tail, self.blank = int(ends[-1]), self._line_of(upto, len(ends)), b"", True
+        lengths -= mark
+        num_lines = len(ends) if self._rules.delimiter is None else sum(int(np.count_nonzero(part == NEWLINE)) for part in held)
+        if lengths.max() > self._rules.max_line_bytes:
+            raise self._too_long(np.concatenate(held)[: begins[(lengths > self._rules.max_line_bytes).argmax()] - base])
+        left_out = self._left_out(held, begins, lengths) if self._rules.skip != "none" else []
+        if self._first is not None and len(left_out) < len(begins):
+            row = next(row for row, left in enumerate([*left_out, -1]) if row != left)
+            call, self._first = self._first, None
+            self.meta = call(self._text(held, int(begins[row]), int(lengths[row])))
+            left_out.insert(row, row)
+        at = np.array([line])
+        if num_lines != len(ends):
+            at = line + np.searchsorted(np.flatnonzero(np.concatenate(held) == NEWLINE), begins - base)
+        elif left_out:
+            at = np.arange(line, line + num_lines)
+        self._base, self._line = int(ends[-1]), line + num_lines
+        if left_out:
+            begins, lengths, at = (np.delete(column, left_out) for column in (begins, lengths, at))
+        if len(begins):
+            yield base, held, begins, lengths, at
 
-    def _line_of(self, upto: Ints | None, row: int) -> int:
-        """Return the line of one of the records that are being noted, or of what is behind the last."""
-        return self.line + row if upto is None else int(upto[row - 1]) if row else self.line
-
-    def _keep(self, begins: Ints, lengths: Ints, at: Ints | int) -> None:
-        """Keep records that begin in the lines `at`; of a number, in that one and those behind it."""
-        if isinstance(at, int):
-            if at - self.count != self.further:
-                self.further = at - self.count
-                self.shifts.append((np.array([self.count]), np.array([self.further])))
-        elif len(begins):
-            numbers = np.arange(self.count, self.count + len(begins))
-            further = at - numbers
-            places = np.flatnonzero(np.diff(further, prepend=self.further))
-            if len(places):
-                self.shifts.append((numbers[places], further[places]))
-            self.further = int(further[-1])
-        self.count += len(begins)
-        self.parts.append((begins, lengths.astype(np.uint32) if self.rules.max_line_bytes < 1 << 32 else lengths))
-
-    def _kept(self, begins: Ints, lengths: Ints, piece: Uint8s, origin: int) -> NDArray[np.bool_] | None:
-        """Tell which records are not left out; None: all."""
-        if self.rules.skip == "none":
-            return None
-        # Only lines that are short, or begin with white space, need a closer look.
-        if self.rules.skip == "empty":
+    def _left_out(self, held: list[Uint8s], begins: Ints, lengths: Ints) -> list[int]:
+        """Return which records are left out, in order."""
+        is_empty = self._rules.skip == "empty"
+        if is_empty:
             odd = lengths <= 1
-        else:
-            places = begins - origin
-            places[0] = max(places[0], 0)
-            odd = piece.take(places, mode="clip") <= _LAST_WHITE  # few others are: letters, digits, brackets and quotes come behind
-            odd[0] |= begins[0] < origin
-        if not odd.any():
-            return None
-        keep = np.ones(len(begins), bool)
-        for row in np.flatnonzero(odd).tolist():
-            begin, end = int(begins[row]), int(begins[row] + lengths[row])
-            text = piece[max(0, begin - origin) : max(0, end - origin)].tobytes()
-            keep[row] = not self._is_blank(text, earlier=begin < origin)
-        return None if keep.all() else keep
+        else:  # few others begin so: letters, digits, brackets and quotes come behind
+            odd = held[-1].take(begins - (self._base + sum(map(len, held[:-1]))), mode="clip") <= _LAST_WHITE
+            odd[0] |= len(held) > 1
+        rows = np.flatnonzero(odd).tolist() if odd.any() else []
+        texts = (self._text(held, int(begins[row]), int(lengths[row])) for row in rows)
+        return [row for row, text in zip(rows, texts, strict=True) if not text.strip(b"\r" if is_empty else _WHITE)]
 
-    def _is_blank(self, text: bytes, *, earlier: bool) -> bool:
-        """Tell whether a record is to be left out; with `earlier`, `text` is only what the last piece holds of it."""
-        if self.rules.skip == "blank":
-            return not text.strip(_WHITE) and (self.blank or not earlier)
-        return (self.tail if earlier else b"") + text in (b"", b"\r")
+    def _text(self, held: list[Uint8s], begin: int, length: int) -> bytes:
+        """Return the bytes of a record."""
+        place = begin - self._base - sum(map(len, held[:-1]))
+        parts = [held[-1][place:]] if place >= 0 else [*held[:-1], held[-1][:length]]
+        return b"".join(part[:length] for part in parts)[:length]
 
-    def _check_length(self, length: int, begin: int, line: int) -> None:
-        if length > self.rules.max_line_bytes:
-            open_quote = self.rules.delimiter is not None and self.state == lines.QUOTED
-            raise RecordError(
-                f"line {line + 1} is longer than {self.rules.max_line_bytes} bytes",
-                where=f"line {line + 1} of {self.name!r}, offset {begin}",
-                fix="a quote that is not closed makes all behind it one field" if open_quote else "check the file, or give max_line_bytes=",
-            )
-
-    def taken(self) -> tuple[Ints, Ints, Ints]:
-        """Return where the records found since the last call begin and end, and the lines that they begin in; forget them."""
-        begins, lengths = (np.concatenate([part[column].astype(np.int64) for part in self.parts]) for column in range(2))
-        self.parts.clear()
-        numbers = np.arange(self.count - len(begins), self.count)
-        froms, further = (np.concatenate([np.zeros(1, np.int64), *(shift[column] for shift in self.shifts)]) for column in range(2))
-        self.shifts = [(np.zeros(1, np.int64), further[-1:])]
-        return begins, begins + lengths, numbers + 1 + further[np.searchsorted(froms, numbers, "right") - 1]
-
-    def finish(self) -> dict[str, Any]:
-        """Return what was found."""
-        self.end()
-        return self._found()
-
-    def end(self) -> None:
-        """Note what ends with the file."""
-        if self.state == lines.QUOTED:
-            raise RecordError(
-                "the file ends inside quotes",
-                where=f"the record that begins at line {self.line + 1} of {self.name!r}, offset {self.begin}",
-                fix="close the quote, or give the quote character that the file uses",
-            )
-        if self.done > self.begin:
-            self._note_last()
-        if self.first is not None:
-            raise RecordError("the file has no header", where=f"{self.name!r}, {self.size} bytes", fix="give names=[...] if it has none")
-
-    def _found(self) -> dict[str, Any]:
-        offsets = np.empty(self.count, np.int64)
-        lengths = np.empty(self.count, np.uint32 if self.rules.max_line_bytes < 1 << 32 else np.int64)
-        done = 0
-        while self.parts:  # each goes when it has been copied
-            begins, part = self.parts.popleft()
-            offsets[done : done + len(begins)], lengths[done : done + len(begins)] = begins, part
-            done += len(begins)
-        places, further = (np.concatenate([np.empty(0, np.int64), *(shift[column] for shift in self.shifts)]) for column in range(2))
-        result: dict[str, Any] = {"offsets": offsets, "lengths": lengths, FROM: places, BY: further}
-        if self.meta is not None:
-            result["meta"] = self.meta
-        return result
-
-    def _note_last(self) -> None:
-        """Note the record that ends with the file, without a newline."""
-        if self.rules.skip != "none" and self._is_blank(b"", earlier=True):
-            return
-        if self.first is not None:
-            call, self.first = self.first, None
-            self.meta = call(self.tail)
-            return
-        self._keep(np.array([self.begin]), np.array([self.done - self.begin]), self.line)
+    def _too_long(self, before: Uint8s) -> RecordError:
+        """Return the error of the record behind so much of a block."""
+        line = self._line + int(np.count_nonzero(before == NEWLINE)) + 1
+        open_quote = self._rules.delimiter is not None and self._state == lines.QUOTED
+        return RecordError(
+            f"line {line} is longer than {self._rules.max_line_bytes} bytes",
+            where=f"line {line} of {self._name!r}, offset {self._base + len(before)}",
+            fix="a quote that is not closed makes all behind it one field" if open_quote else "check the file, or give max_line_bytes=",
+        )

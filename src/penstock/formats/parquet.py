@@ -1,22 +1,23 @@
-"""Parquet files: footers, and readers of row groups. Needs pyarrow."""
+"""Parquet files: footers, what stands for null, and readers of row groups. Needs pyarrow."""
 
 from __future__ import annotations
 
+import math
 import zlib
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from penstock._contracts.storage import Storage
 from penstock._contracts.transform import Scratch
-from penstock.errors import IndexStale, RecordError
-from penstock.formats.arrow import ColumnForm, common_form, one_line, plain_types, pyarrow, storage_type
+from penstock.errors import IndexStale, PlanError, RecordError
+from penstock.formats.arrow import ColumnForm, column_values, common_form, one_line, plain_types, pyarrow, storage_type, type_at
 
 _MAGIC = b"PAR1"
 _TAIL_BYTES = 8
-_MIDDLE_BYTES = 32 << 10  # 15 us; the whole footer may be megabytes, and is looked at for each row group
 MAX_FOOTER_BYTES = 512 << 20
 
 
@@ -27,13 +28,11 @@ class Footer(NamedTuple):
         metadata: pyarrow's FileMetaData.
         offset: where it begins, the end of the data.
         crc32: of its bytes.
-        middle_crc32: of 32 KiB in its middle.
     """
 
     metadata: Any
     offset: int
     crc32: int
-    middle_crc32: int
 
 
 def read_footer(storage: Storage, file: int, known_crc32: int | None = None) -> Footer:
@@ -75,25 +74,7 @@ def read_footer(storage: Storage, file: int, known_crc32: int | None = None) -> 
         metadata = pq.read_metadata(pa.BufferReader(_MAGIC + data))
     except (pa.ArrowException, OSError, ValueError) as error:
         raise _no_parquet(name, f"its footer cannot be read: {one_line(error)}") from error
-    offset = size - _TAIL_BYTES - length
-    begin, count = _middle(offset, size)
-    return Footer(metadata=metadata, offset=offset, crc32=crc32, middle_crc32=zlib.crc32(data[begin - offset : begin - offset + count]))
-
-
-def check_unchanged(storage: Storage, file: int, footer: Footer) -> None:
-    """Refuse a file whose footer is another one by now, as far as its middle says: statistics of columns stand there.
-
-    Raises:
-        IndexStale, SourceError, OSError: it is, or it cannot be read.
-    """
-    begin, length = _middle(footer.offset, storage.size(file))
-    if zlib.crc32(storage.read(file, begin, length)) != footer.middle_crc32:
-        raise _replaced(storage.name(file))
-
-
-def _middle(begin: int, end: int) -> tuple[int, int]:
-    length = min(end - begin, _MIDDLE_BYTES)
-    return (begin + end - length) // 2, length
+    return Footer(metadata=metadata, offset=size - _TAIL_BYTES - length, crc32=crc32)
 
 
 def _replaced(name: str) -> IndexStale:
@@ -147,6 +128,80 @@ def arrow_schema(footer: Footer) -> Any:
     pa, pq = pyarrow()
     empty = pa.BufferReader(b"")
     return pq.ParquetFile(empty, metadata=footer.metadata, coerce_int96_timestamp_unit="us", arrow_extensions_enabled=False).schema_arrow
+
+
+# -- what stands for null in a column: an error, None, or a value that the column holds as it is -----------------------------------
+
+
+def fills_of(nulls: Any, schema: Any, columns: Sequence[ColumnForm], where: str) -> dict[str, Any]:
+    """Return what stands for null, by column: None or a value as the column gives it. In other columns a null is an error of its row.
+
+    Args:
+        nulls: "error", "none", or a value, which stands in the columns that hold it; or a dict of these by column.
+        schema: pyarrow's.
+        columns: those that are read.
+        where: the call and the file, for errors.
+
+    Raises:
+        PlanError: a column is not there, or does not hold the value as it is; or no column does.
+    """
+    by_name = {column.name: column for column in columns}
+    wanted: Mapping[str, Any] = nulls if isinstance(nulls, Mapping) else dict.fromkeys(by_name, nulls)
+    out: dict[str, Any] = {}
+    refused: dict[str, tuple[str, str]] = {}
+    for name, value in wanted.items():
+        column = by_name.get(name)
+        if column is not None and isinstance(value, str) and value in ("error", "none"):
+            out.update({name: None} if value == "none" else {})
+        elif column is None or not column.is_single:
+            refused[name] = f"{name!r} is no column of single values that is read", "name columns of numbers or strings"
+        elif (element := _element(value, kind := _kind(schema, column), column)) is None:
+            refused[name] = f"{value!r} is no value of the column, which is {kind}", "give one that it holds as it is"
+        else:
+            out[name] = element
+    # One value for all stands in the columns that hold it.
+    for name, (what, fix) in refused.items() if wanted is nulls or not out else ():
+        raise PlanError(what, where=f"{where}, nulls[{name!r}]", fix=fix)
+    return out
+
+
+def _kind(schema: Any, column: ColumnForm) -> Any:
+    """Return the type of Arrow that holds what the column has in all files."""
+    pa, _ = pyarrow()
+    kind = type_at(schema, column.path or (column.name,))
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if column.dtype and (np.dtype(column.dtype).kind in "iuf" or pa.types.is_null(kind)):
+        return pa.from_numpy_dtype(np.dtype(column.dtype))
+    return {"str": pa.string(), "bytes": pa.binary()}.get(column.form, kind) if pa.types.is_null(kind) else kind
+
+
+def _element(value: Any, kind: Any, column: ColumnForm) -> Any:
+    """Return a value as the column would give it; None if the type does not hold it as it is."""
+    pa, _ = pyarrow()
+    try:
+        scalar = pa.scalar(value, kind)
+        if scalar.is_valid and _is_kept(value, scalar):
+            return column_values(pa.array([value], kind), replace(column, path=())).take(np.array([0]))[0]
+    except (pa.ArrowException, ValueError, TypeError, OverflowError):
+        pass
+    return None
+
+
+def _is_kept(value: Any, scalar: Any) -> bool:
+    """Tell whether Arrow made a scalar that is the value given: it cuts off fractions, hours and zones without a word.
+
+    Only a float may be rounded, to the nearest that the type has, if that is neither an infinity nor a zero made of another number.
+    """
+    pa, _ = pyarrow()
+    if pa.types.is_temporal(scalar.type):
+        given = pa.scalar(value)
+        if not pa.types.is_temporal(given.type) or (getattr(given.type, "tz", None) and not getattr(scalar.type, "tz", None)):
+            return False
+        return bool(scalar.cast(given.type).equals(given))
+    given, kept = value.item() if isinstance(value, np.generic) else value, scalar.as_py()
+    if isinstance(given, float) and pa.types.is_floating(scalar.type):
+        return all(of(given) == of(float(kept)) for of in (math.isnan, math.isinf, bool))
+    return isinstance(given, bool) == isinstance(kept, bool) and bool(kept == given)
 
 
 # -- one file at a time -----------------------------------------------------------------------------------------------------------
@@ -343,22 +398,6 @@ class _Spans:
     def tell(self) -> int:
         """Return where it is."""
         return self._place
-
-    def size(self) -> int:
-        """Return the bytes of the file."""
-        return self._size
-
-    def readable(self) -> bool:
-        """Return True."""
-        return True
-
-    def seekable(self) -> bool:
-        """Return True."""
-        return True
-
-    def writable(self) -> bool:
-        """Return False."""
-        return False
 
     def close(self) -> None:
         """Do nothing: there is nothing open."""

@@ -7,7 +7,7 @@ import os
 from typing import Any, NamedTuple
 
 from penstock._contracts.event import ElementLost, Event
-from penstock._contracts.storage import RAW
+from penstock._contracts.storage import RAW, write_all
 from penstock._system.failing import notes_of, text_of, traceback_text_of
 from penstock.errors import SourceError
 
@@ -45,9 +45,7 @@ def keep(event: Event) -> None:
     try:
         descriptor = os.open(event.quarantine, os.O_RDWR | os.O_CREAT | os.O_APPEND | RAW, 0o666)
         try:
-            line = _behind_cut(descriptor) + line
-            while line:
-                line = line[os.write(descriptor, line) :]
+            write_all(descriptor, _behind_cut(descriptor) + line)
         finally:
             os.close(descriptor)
     except OSError as error:
@@ -85,29 +83,19 @@ def read_lines(path: str | os.PathLike[str]) -> list[QuarantinedLine]:
                 continue
             try:
                 record = json.loads(text)
-                found = _line(number, record["keys"], record["place"])
+                keys, place = tuple(map(tuple, record["keys"])), record["place"] and tuple(record["place"])
+                good = {len(key) for key in keys} <= {3} and (place is None or len(place) == 2)
+                good = good and all(type(part) is int and part >= 0 for key in (*keys, place or ()) for part in key)
             except (ValueError, TypeError, KeyError):
-                found = None
-            if found is None:
+                good = False
+            if not good:
                 raise SourceError(
                     f"line {number} is not a line of a quarantine file",
                     where=f"line {number} of {os.fsdecode(path)!r}: {text[:80]!r}",
                     fix="give a file that a feed wrote with ps.Skip(quarantine=), or take this line out",
                 )
-            out.append(found)
+            out.append(QuarantinedLine(number, keys, place))
     return out
-
-
-def _line(number: int, keys: Any, place: Any) -> QuarantinedLine | None:
-    if not isinstance(keys, list) or not all(_are_numbers(key, 3) for key in keys) or not (place is None or _are_numbers(place, 2)):
-        return None
-    return QuarantinedLine(
-        number, tuple((epoch, index, lane) for epoch, index, lane in keys), None if place is None else (place[0], place[1])
-    )
-
-
-def _are_numbers(values: Any, count: int) -> bool:
-    return isinstance(values, list) and len(values) == count and all(type(value) is int and value >= 0 for value in values)
 
 
 def _is_cut(text: bytes) -> bool:

@@ -213,18 +213,14 @@ class _Scan:
         same = np.flatnonzero((ordered[1:] == ordered[:-1]).all(axis=1))
         if same.size:
             first = same[np.argmin(offsets[order[same + 1]])]
-            one, other = offsets[order[first]], offsets[order[first + 1]]
-            raise _not_adjacent(self._name, int(one), int(other), same.size)
-
-
-def _not_adjacent(name: str, one: int, other: int, count: int) -> RecordError:
-    more = "" if count == 1 else f" ({count} such pairs in this file)"
-    return tar_error(
-        f"members of one key stand at offset {one} and, with others between, at {other}{more}",
-        name,
-        other,
-        fix="a sample's members must lie side by side, once: write the archive sorted by name, as `tar --sort=name` does",
-    )
+            one, other = offsets[order[first : first + 2]].tolist()
+            more = "" if same.size == 1 else f" ({same.size} such pairs in this file)"
+            raise tar_error(
+                f"members of one key stand at offset {one} and, with others between, at {other}{more}",
+                self._name,
+                other,
+                fix="a sample's members must lie side by side, once: write the archive sorted by name, as `tar --sort=name` does",
+            )
 
 
 # -- from the bytes of samples to their fields ------------------------------------------------------------------------------------
@@ -621,12 +617,6 @@ def tar_error(what: str, name: str, offset: int, *, fix: str, member: bytes = b"
     """Return an error about a place in a file."""
     whose = f", member {_shown(member)}" if member else ""
     return RecordError(f"{what}{whose}", where=f"{name!r}, offset {offset}", fix=fix)
-
-
-def name_of(table: MemberTable, row: int) -> bytes:
-    """Return the name of a member."""
-    begin = int(table.rows[row - 1, MemberColumn.NAME_END]) if row else 0
-    return table.names[begin : int(table.rows[row, MemberColumn.NAME_END])].tobytes()
 
 
 def _shown(member: bytes) -> str:

@@ -6,7 +6,8 @@ Byte table in docs/formats/tfrecord.md.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Generator, Iterable, Iterator
+import zlib
+from collections.abc import Generator, Iterable, Iterator
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -14,7 +15,16 @@ import numpy as np
 from penstock._contracts.element import is_masked
 from penstock._system.text import size_words
 from penstock.errors import PlanError, RecordError, SpecError
-from penstock.formats.compression import READ_BYTES, Compressor, Decompressed, FileWriter, Readable, Writable, check_compression, looks_like
+from penstock.formats.compression import (
+    READ_BYTES,
+    WINDOW_BITS,
+    Decompressed,
+    FileWriter,
+    Readable,
+    Writable,
+    check_compression,
+    looks_like,
+)
 from penstock.kernels.framing import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, UNKNOWN, FrameStatus, crc32c, find_frame, masked, scan_frames
 from penstock.kernels.library import Array, Ints, Uint8s
 
@@ -85,7 +95,8 @@ class RecordWriter(FileWriter):
     def __init__(self, file: Writable, compression: str | None = None) -> None:
         check_compression(compression, "RecordWriter, argument 'compression'")
         super().__init__(file)
-        self._compressor = None if compression is None else Compressor(compression)
+        # No time stamp, no name.
+        self._compressor = None if compression is None else zlib.compressobj(6, zlib.DEFLATED, WINDOW_BITS[compression])
         self.num_records = 0
 
     def write(self, record: Record) -> None:
@@ -101,11 +112,11 @@ class RecordWriter(FileWriter):
         if self._is_closed:
             raise PlanError("the writer is closed", where="RecordWriter.write()", fix="write before close(), or make another writer")
         data = frame(record)
-        self._put(data if self._compressor is None else self._compressor.add(data))
+        self._put(data if self._compressor is None else self._compressor.compress(data))
         self.num_records += 1
 
     def _end(self) -> bytes:
-        return b"" if self._compressor is None else self._compressor.finish()
+        return b"" if self._compressor is None else self._compressor.flush()
 
 
 class RecordBlock(NamedTuple):
@@ -160,8 +171,6 @@ def read_blocks(
     name: str,
     check_crc: bool = True,
     max_record_bytes: int = MAX_RECORD_BYTES,
-    size: int | None = None,
-    on_bad: Callable[[int, int, RecordError], None] | None = None,
 ) -> Generator[RecordBlock, None, None]:
     """Give the records of an uncompressed stream by blocks of up to 4,096 neighbours.
 
@@ -170,17 +179,14 @@ def read_blocks(
         name: likewise.
         check_crc: likewise.
         max_record_bytes: likewise.
-        size: bytes of the stream, if they are known: then a record that reaches beyond them is named before more is read.
-        on_bad: called with number, offset and error of a bad record instead of raising it; reading goes on behind it, where its length is
-            not known with the next header that fits. A bad record counts as one.
 
     Raises:
-        RecordError: as `read_records`; of the compressed stream itself also with `on_bad`.
+        RecordError: as `read_records`.
     """
     offsets, lengths = np.empty(_BLOCK_RECORDS, np.int64), np.empty(_BLOCK_RECORDS, np.int64)
     data, base, number, ended = b"", 0, 0, False
     while True:
-        left = len(data) if ended else UNKNOWN if size is None else max(len(data), size - base)
+        left = len(data) if ended else UNKNOWN
         scan = scan_frames(data, offsets, lengths, left=left, limit=max_record_bytes, check_data=check_crc)
         if scan.num_frames:
             yield RecordBlock(number, base, data, offsets[: scan.num_frames].copy(), lengths[: scan.num_frames].copy())
@@ -194,30 +200,8 @@ def read_blocks(
             case FrameStatus.MORE:
                 data = _fill(stream, data, scan.detail, f"record {number} of {name!r}")
                 ended = len(data) < scan.detail
-                continue
-        error = frame_error(scan.status, data, name=name, record=number, offset=base, left=left, limit=max_record_bytes)
-        if on_bad is None:
-            raise error
-        on_bad(number, base, error)
-        number += 1
-        if scan.status is FrameStatus.DATA_CRC:
-            data, base = data[scan.detail + FRAME_BYTES :], base + scan.detail + FRAME_BYTES
-        else:
-            data, base = _behind_damage(stream, data, base, size)
-
-
-def _behind_damage(stream: Readable, data: bytes, base: int, size: int | None) -> tuple[bytes, int]:
-    """Return what follows from the next header on, and where that is; nothing when there is none."""
-    place = 1
-    while True:
-        place = find_frame(data, min(place, len(data)), left=UNKNOWN if size is None else max(len(data), size - base))
-        data, base, place = data[place:], base + place, 0
-        if len(data) >= HEADER_BYTES:
-            return data, base
-        part = stream.read(_PIECE_BYTES)
-        if not part:
-            return b"", base + len(data)
-        data += part
+            case _:
+                raise frame_error(scan.status, data, name=name, record=number, offset=base, left=left, limit=max_record_bytes)
 
 
 def _fill(stream: Readable, data: bytes, needed: int, what: str) -> bytes:
@@ -251,14 +235,7 @@ def _refuse_bomb(size: int, num_compressed: int, needed: int, what: str) -> None
 _CAPACITY = 1 << 16
 
 
-class FrameSpans(NamedTuple):
-    """Frames of a file: header, data and check sums."""
-
-    offsets: Ints
-    lengths: Ints
-
-
-def scan_headers(pieces: Iterable[Uint8s], size: int, name: str, *, resync: bool = False) -> FrameSpans:
+def scan_headers(pieces: Iterable[Uint8s], size: int, name: str, *, resync: bool = False) -> dict[str, Ints]:
     """Find the frames of a file. Of each, only the length and its check sum are looked at: data are checked when they are read.
 
     Args:
@@ -267,72 +244,43 @@ def scan_headers(pieces: Iterable[Uint8s], size: int, name: str, *, resync: bool
         name: of the file, for errors.
         resync: go on behind a header that is none. What stands there up to the next header is one span, which is no good frame.
 
+    Returns:
+        "offsets" and "lengths" of the frames, with their headers and check sums: int64 [n] each.
+
     Raises:
         RecordError: a header that is none, or a frame that reaches beyond the end; with record number and offset. With `resync` only when
             the file begins as a GZIP file does.
     """
-    scan = _Headers(size, name, resync)
-    found: list[FrameSpans] = []
-    carried = np.empty(0, np.uint8)  # the first bytes of a header that reaches into the next piece
-    begin = 0
+    offsets, lengths = np.empty(_CAPACITY, np.int64), np.empty(_CAPACITY, np.int64)
+    found = [(offsets[:0], lengths[:0])]
+    held = np.empty(0, np.uint8)  # the first bytes of a header that reaches into the next piece
+    position = end = number = 0  # where the next header is, where the piece ends, and how many records were found
+    damaged_from = -1
     for piece in pieces:
-        data = np.concatenate((carried, piece)) if carried.size else piece
-        start, begin = begin - carried.size, begin + piece.size
-        found.extend(scan.feed(data, start))
-        carried = data[scan.position - start :].copy() if scan.position < begin else carried[:0]
-    found.extend(scan.finish())
-    empty = np.empty(0, np.int64)
-    return FrameSpans(*(np.concatenate([empty, *(spans[part] for spans in found)]) for part in (0, 1)))
-
-
-class _Headers:
-    """Goes from header to header. `position` is that of the next one, in the file; the bytes before it are not needed any more."""
-
-    def __init__(self, size: int, name: str, resync: bool) -> None:
-        self.position = 0
-        self._size, self._name, self._resync = size, name, resync
-        self._number = 0
-        self._damaged_from = -1
-        self._offsets, self._lengths = np.empty(_CAPACITY, np.int64), np.empty(_CAPACITY, np.int64)
-
-    def feed(self, data: Uint8s, start: int) -> Iterator[FrameSpans]:
-        """Go through the bytes of the file from `start` on, until it needs more."""
-        while self.position < start + data.size:
-            if self._damaged_from >= 0:
-                place = find_frame(data, self.position - start, left=self._size - start)
-                self.position = start + place
-                if data.size - place < HEADER_BYTES:
-                    return
-                yield self._damage(self.position)
-            rest = data[self.position - start :]
-            scan = scan_frames(rest, self._offsets, self._lengths, left=self._size - self.position, whole=False, base=self.position)
-            if scan.num_frames:
-                yield FrameSpans(self._offsets[: scan.num_frames].copy(), self._lengths[: scan.num_frames].copy())
-            self._number += scan.num_frames
-            self.position += scan.position
+        data = np.concatenate((held, piece)) if held.size else piece
+        start, end = end - held.size, end + piece.size
+        while position < end:
+            if damaged_from >= 0:
+                position = start + find_frame(data, position - start, left=size - start)
+                if end - position < HEADER_BYTES:
+                    break
+                found.append((np.array([damaged_from]), np.array([position - damaged_from])))
+                number, damaged_from = number + 1, -1
+            rest = data[position - start :]
+            scan = scan_frames(rest, offsets, lengths, left=size - position, whole=False, base=position)
+            found.append((offsets[: scan.num_frames].copy(), lengths[: scan.num_frames].copy()))
+            number, position = number + scan.num_frames, position + scan.position
             if scan.status is FrameStatus.MORE:
-                return
+                break
             if scan.status not in (FrameStatus.GOOD, FrameStatus.FULL):
-                self._bad(scan.status, rest[scan.position : scan.position + HEADER_BYTES].tobytes())
-
-    def finish(self) -> Iterator[FrameSpans]:
-        """Give what is left at the end of the file."""
-        if self._damaged_from >= 0:
-            yield self._damage(self._size)
-
-    def _bad(self, status: FrameStatus, head: bytes) -> None:
-        if not self._resync or (self.position == 0 and looks_like(head) == "GZIP"):
-            left = self._size - self.position
-            raise frame_error(status, head, name=self._name, record=self._number, offset=self.position, left=left)
-        self._damaged_from = self.position
-        self.position += 1
-
-    def _damage(self, end: int) -> FrameSpans:
-        """Make what begins at the damage one span."""
-        span = FrameSpans(np.array([self._damaged_from]), np.array([end - self._damaged_from]))
-        self._number += 1
-        self._damaged_from = -1
-        return span
+                head = rest[scan.position : scan.position + HEADER_BYTES].tobytes()
+                if not resync or (position == 0 and looks_like(head) == "GZIP"):
+                    raise frame_error(scan.status, head, name=name, record=number, offset=position, left=size - position)
+                damaged_from, position = position, position + 1
+        held = data[position - start :].copy()
+    if damaged_from >= 0:
+        found.append((np.array([damaged_from]), np.array([size - damaged_from])))
+    return dict(zip(("offsets", "lengths"), map(np.concatenate, zip(*found, strict=True)), strict=True))
 
 
 # -- errors -----------------------------------------------------------------------------------------------------------------------

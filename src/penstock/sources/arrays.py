@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._contracts.element import LEAF, Structure, flatten, is_masked, items_of, leaf_paths, structure_of
-from penstock._contracts.source import IndexedSource
+from penstock._contracts.element import LEAF, Structure, array_of, flatten, is_masked, leaf_paths, structure_of
+from penstock._contracts.source import IndexedSource, Leaves
 from penstock._system.failing import add_note, text_of
 from penstock.errors import LengthMismatch, PlanError, SourceError
-from penstock.kernels.library import Ints
+from penstock.kernels.library import Array, Ints
 from penstock.sources.paths import beyond, crc_of_array, crc_of_value, spread
 
 _SAMPLED = 64
@@ -305,7 +305,6 @@ def _check_kind(obj: Any, name: str) -> None:
         raise PlanError(f"a {name} has no elements numbered from 0", where=f"from_source({name})", fix=fix)
 
 
-_NUMBERS = (bool, int, float, complex, np.number, np.bool_)
 _SAMPLE_BYTES = 256 * 1024
 _MAX_SAMPLED_ROWS = 1024
 _STRIDED_PART_BYTES = 256 * 1024
@@ -317,7 +316,7 @@ class ArraySource:
 
     Args:
         tree: dict, tuple and list over arrays (or memory maps, or whatever has `__array__`, or lists of numbers) with an equal first
-            dimension. A tree that is one list of numbers is int64 where it holds whole ones, or uint64 where only that holds them.
+            dimension. A tree that is one list of numbers is int64 where it holds whole ones.
 
     Raises:
         PlanError: a leaf is no array, has no first dimension, is masked, or the lengths differ; or there is no leaf; or no dtype holds
@@ -325,7 +324,14 @@ class ArraySource:
     """
 
     def __init__(self, tree: Any) -> None:
-        tree = _numbers_to_array(tree)
+        array = array_of(tree) if isinstance(tree, list) and tree else None
+        if isinstance(array, list):
+            raise PlanError(
+                f"no array holds the numbers of the list of {len(tree)} rows as they are: it is ragged, beyond int64, or would be rounded",
+                where="from_arrays",
+                fix="give np.array(list, dtype) with the dtype that you mean, or use from_source(list) for elements of different shapes",
+            )
+        tree = tree if array is None else array
         self._structure: Structure = structure_of(tree)
         names = leaf_paths(self._structure)
         if not names or (isinstance(tree, list) and not tree):
@@ -347,7 +353,7 @@ class ArraySource:
         """Return the structure that `element.unflatten` needs."""
         return self._structure
 
-    def leaves(self) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
+    def leaves(self) -> Leaves:
         """Return shape and dtype of one row of every leaf."""
         return [(array.shape[1:], array.dtype) for array in self._arrays]
 
@@ -364,7 +370,7 @@ class ArraySource:
                 columns.append(list(map(array.__getitem__, indices)))
         rows.extend(_join(self._structure, iter(columns)))
 
-    def gather_columns(self, indices: Ints, out: list[NDArray[Any]] | None) -> list[NDArray[Any]]:
+    def gather_columns(self, indices: Ints, out: list[Array] | None) -> list[Array]:
         """Gather rows `indices` of every leaf: into `out` (arrays of shape (n, *leaf shape)) or into new arrays.
 
         Raises:
@@ -401,7 +407,7 @@ class ArraySource:
         """Give the path of each memory map's file."""
         return (path for path in map(_mapped_file, self._arrays) if path is not None)
 
-    def held(self) -> list[NDArray[Any]]:
+    def held(self) -> list[Array]:
         """Return the arrays that do not lie in files."""
         return [array for array in self._arrays if isinstance(array, np.ndarray) and _mapped_file(array) is None]
 
@@ -435,41 +441,6 @@ class ArraySource:
         specs = iter([f"{dtype.name}{list(shape)}" for shape, dtype in self.leaves()])
         parts = [f"{name}: {spec}" if name else spec for name, spec in zip(leaf_paths(self._structure), specs, strict=True)]
         return f"from_arrays({', '.join(parts)}, {self._length} elements)"
-
-
-def _numbers_to_array(tree: Any) -> Any:
-    """Turn a list of numbers, however deeply nested, into one array of the same numbers; leave every other tree as it is."""
-    if not isinstance(tree, list) or not tree:
-        return tree
-    leaves = items_of(tree)
-    if not all(isinstance(leaf, _NUMBERS) for leaf in leaves):
-        return tree
-    try:
-        array = np.asarray(tree)
-    except ValueError as error:
-        raise PlanError(
-            f"the list of {len(tree)} rows is ragged: {error}",
-            where="from_arrays",
-            fix="give rows of one shape, or use from_source(list) for elements of different shapes",
-        ) from error
-    whole = all(isinstance(leaf, (int, np.integer, np.bool_)) for leaf in leaves)
-    try:
-        if (array.dtype.kind == "f" and whole) or (array.dtype.hasobject and all(isinstance(item, _NUMBERS) for item in array.flat)):
-            return np.array([int(leaf) for leaf in leaves] if whole else tree, np.uint64).reshape(array.shape)
-    except (OverflowError, TypeError) as error:
-        raise _not_held(tree, error) from error
-    for leaf in leaves if array.dtype.kind in "fc" else ():
-        if isinstance(leaf, (int, np.integer)) and int(array.dtype.type(leaf).real) != leaf:
-            raise _not_held(tree, f"{array.dtype} rounds {leaf}")
-    return array
-
-
-def _not_held(tree: list[Any], why: object) -> PlanError:
-    return PlanError(
-        f"no dtype holds the numbers of the list of {len(tree)} rows as they are: {why}",
-        where="from_arrays",
-        fix="give np.array(list, dtype) with the dtype that you mean, or use from_source(list)",
-    )
 
 
 def _as_rows(leaf: Any, name: str) -> Any:
@@ -527,7 +498,7 @@ def _dtype_name(dtype: np.dtype[Any]) -> str:
     return str(dtype.descr) if dtype.names else dtype.str
 
 
-def _gather_strided(array: NDArray[Any], indices: Ints, target: NDArray[Any]) -> None:
+def _gather_strided(array: Array, indices: Ints, target: Array) -> None:
     """Gather from a view that is not contiguous, in parts that stay in the cache.
 
     `np.take` would first make a contiguous copy of the whole view: terabytes for sliding windows over a token file.
@@ -557,7 +528,7 @@ def _join(structure: Structure, columns: Any) -> list[Any]:
     return rows if kind is tuple else [kind(*values) for values in rows]
 
 
-def _mapped_file(array: NDArray[Any]) -> str | None:
+def _mapped_file(array: Array) -> str | None:
     """Return the path of the file that an array is a memory map of, or a part of one."""
     base: Any = array
     while base is not None and not isinstance(base, np.memmap):

@@ -5,7 +5,6 @@ Nothing in a compressed file can be found without all before it. So its records 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
@@ -13,6 +12,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 
 from penstock._contracts.storage import Storage
+from penstock._contracts.transform import Own
 from penstock._system.failing import add_note
 from penstock._system.text import shown
 from penstock.errors import RecordError, StateDamaged, StateUnavailable
@@ -64,13 +64,7 @@ class FileStream:
 
     def __init__(self, storage: Storage, caller: str, kind: str, note: str) -> None:
         self._storage, self._caller, self._kind, self._note = storage, caller, kind, note
-        self._own = threading.local()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in self.__dict__.items() if key != "_own"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _own=threading.local())
+        self._own: Any = Own()
 
     def open(self, pass_number: int) -> Iterator[Any]:
         """Start a pass; all are alike."""

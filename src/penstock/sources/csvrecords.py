@@ -4,30 +4,30 @@ from __future__ import annotations
 
 import csv
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from penstock._contracts.element import Structure, structure_of
+from penstock._contracts.source import Leaves
 from penstock._contracts.storage import Storage
 from penstock._contracts.transform import Scratch
 from penstock._storage import Patterns, open_storage
 from penstock._system.process import OwnLocks
 from penstock._system.text import shown
 from penstock.errors import PlanError, RecordError
-from penstock.formats.compression import PlainPart
 from penstock.formats.index import Indices
-from penstock.formats.linescan import MAX_LINE_BYTES, NEWLINE, Rules, scan_lines, stream_lines
+from penstock.formats.linescan import MAX_LINE_BYTES, Rules, stream_lines
 from penstock.formats.values import DoesNotFit, number_in, numbers_into
-from penstock.kernels.library import Ints
+from penstock.kernels.library import Array, Ints
 from penstock.sources.compressed import RecordStream, is_compressed, pieces_of
 from penstock.sources.indexing import open_all
 from penstock.sources.records import RecordTable, moved
 from penstock.sources.text import (
+    LineFormat,
     LineSource,
     bad_line,
     checked_encoding,
@@ -54,14 +54,9 @@ class CsvColumn:
     default: Any = None
     nulls: frozenset[str] = frozenset()
 
-    @property
-    def as_it_stands(self) -> bool:
-        """Tell whether it is the text of its field, also of an empty one."""
-        return self.dtype is None and self.default is None
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CsvRecords:
+class CsvRecords(LineFormat):
     """Records of CSV files as RFC 4180 has them, with LF or CRLF; empty lines are left out.
 
     Attributes:
@@ -76,9 +71,6 @@ class CsvRecords:
     """
 
     kind: ClassVar[str] = "csv"
-    checks_records: ClassVar[bool] = False
-    """False: nothing in a record tells whether it is one."""
-    separator: ClassVar[int] = NEWLINE
 
     columns: tuple[CsvColumn, ...] | None = None
     num_fields: int = 0
@@ -95,35 +87,21 @@ class CsvRecords:
     def __post_init__(self) -> None:
         columns = self.columns or ()
         whole = [column.place for column in columns] == list(range(self.num_fields))
-        texts = tuple(column.name for column in columns) if whole and all(column.as_it_stands for column in columns) else None
-        object.__setattr__(self, "_texts", texts)
+        plain = whole and all(column.dtype is None and column.default is None for column in columns)
+        object.__setattr__(self, "_texts", tuple(column.name for column in columns) if plain else None)
 
     @property
     def options(self) -> dict[str, Any]:
         """Return what decides where records begin and end, and whether the first is one."""
         return {"delimiter": self.delimiter, "quote": self.quote, "header": self.header} | encoding_option(self.encoding)
 
-    def scan(self, pieces: Iterator[NDArray[np.uint8]], size: int, name: str) -> dict[str, Any]:
-        """Find the records of one file, and its header.
-
-        Raises:
-            RecordError: a record is longer than the limit, quotes that are not closed, no header, or the file is no text.
-        """
-        return scan_lines(pieces, size, name, self._rules, self._first(name))
-
-    def stream(self, pieces: Iterator[NDArray[np.uint8]], name: str) -> Iterator[PlainPart]:
-        """Find the records of a file piece by piece.
-
-        Raises:
-            RecordError: as `scan`, or its header is not `names`.
-        """
-        return stream_lines(pieces, name, self._rules, self._first(name))
-
     @property
-    def _rules(self) -> Rules:
+    def rules(self) -> Rules:
+        """Say that empty lines are left out, and that line feeds in quotes end nothing."""
         return Rules(skip="empty", max_line_bytes=self.max_line_bytes, delimiter=ord(self.delimiter), quote=ord(self.quote))
 
-    def _first(self, name: str) -> Callable[[bytes], dict[str, Any]] | None:
+    def first(self, name: str) -> Callable[[bytes], dict[str, Any]] | None:
+        """Return what reads the header of a file, and refuses another one than `names`."""
         return partial(self._header, name) if self.header else None
 
     def _header(self, name: str, head: bytes) -> dict[str, Any]:
@@ -213,11 +191,11 @@ class CsvColumns(LineSource):
         """Return the structure that `element.unflatten` needs."""
         return structure_of({column.name: 0 for column in self._columns})
 
-    def leaves(self) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
+    def leaves(self) -> Leaves:
         """Return shape and dtype of each column, in the order in which they were declared."""
         return [((), column.dtype) for column in self._columns if column.dtype is not None]
 
-    def gather_columns(self, indices: Ints, out: list[NDArray[Any]] | None) -> list[NDArray[Any]]:
+    def gather_columns(self, indices: Ints, out: list[Array] | None) -> list[Array]:
         """Read records: into `out` (one array for each column) or into new arrays.
 
         Raises:
@@ -232,7 +210,7 @@ class CsvColumns(LineSource):
                 array[:] = [row[column.name] for row in rows]
         return arrays
 
-    def _all_at_once(self, indices: Ints, arrays: list[NDArray[Any]]) -> bool:
+    def _all_at_once(self, indices: Ints, arrays: list[Array]) -> bool:
         """Convert column by column: a tenth of the time. False where something is out of the ordinary, which `gather` then looks into."""
         data, begins, ends = self.read(indices, Scratch.of(self._own))
         view, fields_of, encoding = data.data, self._csv.fields_of, self._csv.encoding
@@ -333,7 +311,7 @@ def _first_header(storage: Storage, format: CsvRecords) -> list[str]:
     def first(head: bytes) -> None:
         found.append(format._header(storage.name(0), head)["header"])
 
-    for _ in stream_lines(pieces_of(storage, 0), storage.name(0), format._rules, first):
+    for _ in stream_lines(pieces_of(storage, 0), storage.name(0), format.rules, first):
         break
     return found[0]
 

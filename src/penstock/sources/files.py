@@ -453,7 +453,7 @@ class ListSource(WholeFiles):
 
 def _repeated(table: PathTable) -> Ints:
     """Return the elements whose path an earlier element has, in order."""
-    hashes = table.all_hashes()
+    hashes = table.hashes()
     order = np.argsort(hashes, kind="stable")
     ordered = hashes[order]
     return np.sort(order[1:][ordered[1:] == ordered[:-1]])
@@ -465,7 +465,7 @@ _CHUNK_BYTES = 4 << 20
 _MAX_JUDGED = 10_000
 _BOM = b"\xef\xbb\xbf"
 _WHITE = b" \t\r"
-_MAX_ROUNDS = 64
+
 _TAB, _SLASH, _DOT, _HASH, _PLUS, _MINUS, _ZERO = 9, 47, 46, 35, 43, 45, 48
 _IS_WHITE = np.zeros(256, bool)
 _IS_WHITE[list(_WHITE)] = True
@@ -565,15 +565,10 @@ def _strip(data: Uint8s, starts: Ints, ends: Ints, *, left: bool) -> Ints:
     begins, stops = starts.copy(), ends.copy()
     moved, step, before = (begins, 1, 0) if left else (stops, -1, -1)
     active = np.flatnonzero(begins < stops)
-    for _ in range(_MAX_ROUNDS):
+    while active.size:
         active = active[_IS_WHITE[data[moved[active] + before]]]
         moved[active] += step
         active = active[begins[active] < stops[active]]
-        if not active.size:
-            return moved
-    for index in active.tolist():
-        text = data[begins[index] : stops[index]].tobytes()
-        moved[index] += step * (len(text) - len(text.lstrip(_WHITE) if left else text.rstrip(_WHITE)))
     return moved
 
 

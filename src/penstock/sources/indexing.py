@@ -126,7 +126,6 @@ _PIECE_BYTES = 2 << 20
 """Larger ones leave the cache before they are scanned."""
 _MOST_PER_TASK = 64
 _FOREIGN = "of another format"
-_OTHER_CONTENTS = "the file has other contents than it had"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,7 +238,7 @@ class _Builder:
         versioned = _is_versioned(storage, file)
         places, old = _places(storage, file, self.format, self.folder)
         for path in (*places[:1], *old, *places[1:]) if versioned else ():
-            verdict = None if self.rebuild else self._look(path, file)
+            verdict = None if self.rebuild else self._judge(path, file)
             if isinstance(verdict, tuple):
                 return verdict[0], IndexReport(file=file, path=path, count=len(verdict[0]), index_bytes=verdict[1], reason=None)
             reason = verdict or reason
@@ -261,24 +260,18 @@ class _Builder:
                 index = decode(_contents(written), written)
         return index, IndexReport(file=file, path=written, count=len(index), index_bytes=num_bytes, reason=reason)
 
-    def _look(self, path: str, file: int) -> tuple[Index, int] | str | None:
+    def _judge(self, path: str, file: int) -> tuple[Index, int] | str | None:
         """Return an index that can be trusted, with its size; why one cannot; None where there is none, or none that can be read."""
         try:
             data = _contents(path)
-        except (OSError, SourceError):
-            return None
-        verdict = self._judge(data, path, file)
-        return (verdict, len(data)) if isinstance(verdict, Index) else verdict
-
-    def _judge(self, data: Any, path: str, file: int) -> Index | str:
-        """Return the index in `data` if it can be trusted, else why not."""
-        if not is_index(data):
-            return "of another version, or no index"
-        try:
+            if not is_index(data):
+                return "of another version, or no index"
             index = decode(data, path)
         except RecordError as error:
             warnings.warn(f"the index {shown(path)} is damaged ({error.what}) and is built again", stacklevel=2)
             return "damaged"
+        except (OSError, SourceError):
+            return None
         if (index.kind, dict(index.options)) != (self.format.kind, self.format.options):
             return _FOREIGN
         storage = self.storage
@@ -289,14 +282,17 @@ class _Builder:
                 was = f"had {len(index)} records in {index.size} bytes when it was indexed, and has {size} bytes now"
                 warnings.warn(f"{name} {was}: it was cut, or written again; it is indexed as it is", stacklevel=2)
             return f"the file has {size} bytes and had {index.size}"
-        if dict(index.identity) == _identity(storage, file):
-            return index
-        return self._judge_contents(storage, index, path, file) if isinstance(storage, LocalStorage) else "the file has changed"
+        same: Index | None = index
+        if dict(index.identity) != _identity(storage, file):
+            if not isinstance(storage, LocalStorage):
+                return "the file has changed"
+            same = self._same(storage, index, path, file)
+        return "the file has other contents than it had" if same is None else (same, len(data))
 
-    def _judge_contents(self, storage: LocalStorage, index: Index, path: str, file: int) -> Index | str:
-        """Do as `_judge` for a file of the same size with another stamp: touched, copied, replaced, or written to."""
+    def _same(self, storage: LocalStorage, index: Index, path: str, file: int) -> Index | None:
+        """Return an index if it is that of a file of the same size with another stamp: touched, copied, replaced, or written to."""
         if index.samples != sample(storage, file):
-            return _OTHER_CONTENTS
+            return None
         # Check sums of the index's own would refuse a record that was corrected where no sample looks, for as long as the index is there.
         checks_by_file = self.format.checks_records and RECORD_SUMS not in index.columns
         if checks_by_file or index.size <= WHOLE_BYTES:
@@ -307,15 +303,12 @@ class _Builder:
             self.format.checks_records or (self.format.separator is not None and is_seamless(index))
         ):
             return index
-        return self._compared(index, path, file)
-
-    def _compared(self, index: Index, path: str, file: int) -> Index | str:
-        """Return an index whose file has another time, if all bytes are those that it was built of; it notes the new time then."""
-        reader, identity = _Pieces(self.storage, file, index.size, Scratch.of(self._own)), _noted(self.storage, file)
+        # Else all bytes must be those that it was built of; it notes the new time then.
+        reader, identity = _Pieces(storage, file, index.size, Scratch.of(self._own)), _noted(storage, file)
         for _ in reader.plain():
             pass
         if reader.crc != index.crc32c:
-            return _OTHER_CONTENTS
+            return None
         index = replace(index, identity=identity)
         if "mtime_ns" in index.identity:
             published(path, parts(index))  # where that cannot be done, the file is read again the next time

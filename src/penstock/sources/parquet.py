@@ -15,19 +15,18 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from penstock._contracts.element import LEAF, Structure
+from penstock._contracts.source import Leaves
 from penstock._contracts.storage import Storage
 from penstock._contracts.transform import Scratch
 from penstock._storage.urls import expand
 from penstock._system.process import OwnLocks
 from penstock.errors import PenstockError, RecordError, SourceError
 from penstock.formats.arrow import ColumnForm, RowGroup, columns_of, one_line, pyarrow, row_group
-from penstock.formats.nulls import fills_of
-from penstock.formats.parquet import Footer, Layout, ParquetReader, arrow_schema, check_unchanged, common_columns, read_footer
+from penstock.formats.parquet import Footer, Layout, ParquetReader, arrow_schema, common_columns, fills_of, read_footer
 from penstock.kernels import columns
-from penstock.kernels.library import Ints
+from penstock.kernels.library import Array, Ints
 from penstock.sources.paths import beyond, crc_of_value, spread, words_of_files
 
 _SAMPLED = 64
@@ -98,7 +97,12 @@ class ParquetSource:
             group = self.chunks.get(number)
             null = group.null_at(rows) if group.has_nulls else None
             if null is not None:
-                raise self._null(number, int(rows[null[0]]), null[1])
+                row, name = int(rows[null[0]]), null[1]
+                raise RecordError(
+                    f"the column {name!r} is null in row {row} of {self._files.describe(number)}",
+                    where=self.describe(int(self._starts[number]) + row),
+                    fix=f"{self._without_null(name)}, or leave such elements out with feed(on_error=ps.Skip())",
+                )
             yield group, members, rows
 
     def _members(self, indices: Ints) -> dict[int, Ints]:
@@ -113,13 +117,6 @@ class ParquetSource:
         borders = np.searchsorted(ordered, self._starts[first : last + 2])
         touched = np.flatnonzero(borders[1:] > borders[:-1]).tolist()
         return {first + place: order[borders[place] : borders[place + 1]] for place in touched}
-
-    def _null(self, number: int, row: int, name: str) -> RecordError:
-        return RecordError(
-            f"the column {name!r} is null in row {row} of {self._files.describe(number)}",
-            where=self.describe(int(self._starts[number]) + row),
-            fix=f"{self._without_null(name)}, or leave such elements out with feed(on_error=ps.Skip())",
-        )
 
     def _without_null(self, name: str) -> str:
         is_single = any(column.name == name and column.is_single for column in self._files.columns)
@@ -162,11 +159,11 @@ class ParquetColumns(ParquetSource):
         columns = self._files.columns
         return ("dict", tuple(column.name for column in columns), tuple(LEAF for _ in columns))
 
-    def leaves(self) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
+    def leaves(self) -> Leaves:
         """Return shape and dtype of each column's values."""
         return [(column.shape, np.dtype(column.dtype)) for column in self._files.columns]
 
-    def gather_columns(self, indices: Ints, out: list[NDArray[Any]] | None) -> list[NDArray[Any]]:
+    def gather_columns(self, indices: Ints, out: list[Array] | None) -> list[Array]:
         """Gather rows `indices` of every column: into `out` (arrays of shape (n, *shape)) or into new arrays.
 
         Raises:
@@ -175,36 +172,23 @@ class ParquetColumns(ParquetSource):
         """
         if out is None:
             out = [np.empty((len(indices), *shape), dtype) for shape, dtype in self.leaves()]
-        gathered = _Gathered(out)
+        parts, num_bytes = list[tuple[Any, Ints, Ints]](), 0  # copied at once: the groups stay in memory until they are
         for group, members, rows in self._parts(indices):
-            gathered.add(group, members, rows)
-            if gathered.num_bytes > self._cache_bytes:
-                gathered.write()
-        gathered.write()
+            if num_bytes > self._cache_bytes:
+                _copy(parts, out)
+                parts, num_bytes = [], 0
+            parts.append((group.table, members, rows))
+            num_bytes += group.nbytes
+        _copy(parts, out)
         return out
 
 
-class _Gathered:
-    """Rows of several groups that are to be copied at once: the groups stay in memory until they are."""
-
-    def __init__(self, out: list[NDArray[Any]]) -> None:
-        self.num_bytes = 0
-        self._out = out
-        self._parts: list[tuple[columns.ColumnTable, Ints, Ints]] = []
-
-    def add(self, group: RowGroup, members: Ints, rows: Ints) -> None:
-        """Ask for rows of a group, which go to places `members`."""
-        assert group.table is not None  # all columns are arrays
-        self._parts.append((group.table, members, rows))
-        self.num_bytes += group.nbytes
-
-    def write(self) -> None:
-        """Copy them."""
-        if self._parts:
-            tables, members, rows = zip(*self._parts, strict=True)
-            which = np.repeat(np.arange(len(tables)), [len(some) for some in rows])
-            columns.gather(tables, which, np.concatenate(rows), np.concatenate(members), self._out)
-        self._parts, self.num_bytes = [], 0
+def _copy(parts: list[tuple[Any, Ints, Ints]], out: list[Array]) -> None:
+    """Copy rows of tables, (table, places in `out`, rows) each."""
+    if parts:
+        tables, members, rows = zip(*parts, strict=True)
+        which = np.repeat(np.arange(len(tables)), [len(some) for some in rows])
+        columns.gather(tables, which, np.concatenate(rows), np.concatenate(members), out)
 
 
 def parquet_source(
@@ -400,32 +384,26 @@ class ParquetFiles:
         places: list[tuple[int, int]] = []
         counts: list[int] = []
         self.columns: tuple[ColumnForm, ...] = ()
-        first = first_footer = first_schema = None
+        first: Any = None
         for file, name in self.names.items():
             footer = read_footer(storage, file)
-            groups = _counts(footer, name)
-            if first is None:
-                first, first_footer = file, footer
-            schema = self._schema(file, footer)
+            groups, schema = _counts(footer, name), self._schema(file, footer)
             found = columns_of(schema, columns, f"read_parquet, {name!r}")
-            if file == first:
-                self.columns, first_schema = found, schema
-            else:
-                self.columns = common_columns(self.columns, found, self.names[first], name)
+            first = first or (file, name, footer, schema)
+            self.columns = found if file == first[0] else common_columns(self.columns, found, first[1], name)
             self._footer_crcs[file] = footer.crc32
             places += [(file, group) for group, count in enumerate(groups) if count]
             counts += [count for count in groups if count]
-        assert first is not None
-        assert first_footer is not None
-        self.fills = fills_of(nulls, first_schema, self.columns, f"read_parquet, {self.names[first]!r}")
-        self._idle.append(self._reader(first, first_footer))
+        one, name, footer, schema = first
+        self.fills = fills_of(nulls, schema, self.columns, f"read_parquet, {name!r}")
+        self._idle.append(self._reader(one, footer))
         self._places = np.array(places, np.int32).reshape(-1, 2)
         self.group_starts = np.zeros(len(counts) + 1, np.int64)
         np.cumsum(counts, out=self.group_starts[1:])
         self.crc32 = zlib.crc32(np.array(list(self._footer_crcs.values()), "<u4").tobytes())
         if any(self._hive.values()) or self.fills:
             self.crc32 = zlib.crc32(repr((list(self._hive.values()), self.fills)).encode("utf-8", "surrogateescape"), self.crc32)
-        groups = [group for file, group in self._places[:64].tolist() if file == first]
+        groups = [group for file, group in self._places[:64].tolist() if file == one]
         self.group_bytes = max((self._idle[0].layout(group).num_bytes for group in groups), default=1)
 
     def _schema(self, file: int, footer: Footer) -> Any:
@@ -512,7 +490,7 @@ class ParquetFiles:
             for name, scalar in self._hive[reader.file].items():
                 if name not in table.column_names:
                     table = table.append_column(name, pa.repeat(scalar, count))
-            decoded = row_group(table, self.columns, self.fills)
+            return row_group(table, self.columns, self.fills)
         except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
             if isinstance(error, PenstockError) and not isinstance(error, RecordError):
                 raise
@@ -526,8 +504,6 @@ class ParquetFiles:
             ) from error
         finally:
             reader.forget()
-        check_unchanged(self._storage, reader.file, reader.footer)
-        return decoded
 
     @contextlib.contextmanager
     def _working(self, num_bytes: int) -> Iterator[tuple[Scratch, bool]]:
@@ -606,11 +582,8 @@ class Chunks:
         self._most_bytes = 0  # of any chunk up to now
         self.num_loaded = 0
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"load": self._load, "count": self._count, "max_bytes": self._max_bytes}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(**state)  # type: ignore[misc]
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Chunks, (self._load, self._count, self._max_bytes)
 
     def get(self, number: int) -> RowGroup:
         """Return a chunk; decode it, or wait for the thread that does.

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from penstock._contracts.storage import Storage
-from penstock._contracts.transform import Scratch
+from penstock._contracts.transform import Own, Scratch
 from penstock._storage.local import LocalStorage
 from penstock._system.failing import add_note
 from penstock._system.text import shown
@@ -20,7 +18,7 @@ from penstock.errors import IndexStale, LengthMismatch, PenstockError
 from penstock.formats.index import Indices
 from penstock.formats.linescan import BOM
 from penstock.kernels import lines
-from penstock.kernels.library import Ints, Uint8s
+from penstock.kernels.library import Array, Ints, Uint8s
 from penstock.kernels.spans import Places, Taker
 from penstock.sources.numbers import KnownNumber
 from penstock.sources.paths import FileNames, beyond, crc_of_files, local_files, words_of_files
@@ -47,7 +45,7 @@ class RecordTable:
         return self.indices.starts
 
     @property
-    def columns(self) -> Mapping[str, NDArray[Any]]:
+    def columns(self) -> Mapping[str, Array]:
         """The indices' columns of all files, one behind the other: "offsets" int64 [n], "lengths" uint32 or int64 [n], the format's own."""
         return self.indices.columns
 
@@ -161,21 +159,11 @@ class RecordSource:
         self._storage, self._format, self._caller, self._noun = storage, format, caller, noun
         self.table = RecordTable(indices=indices, names=FileNames(storage))
         self._count = int(self.table.starts[-1])
-        self._look_up()
+        self._own = Own()
+        self._places = Places(self.table.starts, self.table.columns["offsets"], self.table.columns["lengths"])
 
     def __len__(self) -> int:
         return self._count
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in self.__dict__.items() if key not in ("_own", "_places")}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._look_up()
-
-    def _look_up(self) -> None:
-        self._own = threading.local()
-        self._places = Places(self.table.starts, self.table.columns["offsets"], self.table.columns["lengths"])
 
     def read(self, indices: Ints, scratch: Scratch | None) -> tuple[Uint8s, Ints, Ints]:
         """Read the bytes of a block of records with one call of the storage.
@@ -278,7 +266,7 @@ class RecordSource:
         """Return "num_bytes": what a record takes in its file; of TFRecord its data alone."""
         return {"num_bytes": KnownNumber("num_bytes", self, self._num_bytes)}
 
-    def _num_bytes(self, indices: Ints) -> NDArray[Any]:
+    def _num_bytes(self, indices: Ints) -> Array:
         return self.table.columns["lengths"][indices]
 
     def describe(self, index: int) -> str:

@@ -10,12 +10,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from penstock._contracts.element import mapped
 from penstock.errors import PlanError, RecordError
 from penstock.formats.arrow import ColumnForm, Fixed, column_values, columns_of, one_line, pyarrow
-from penstock.kernels.library import Ints
+from penstock.kernels.library import Array, Ints
 
 
 def _values_of(column: Any, form: ColumnForm) -> tuple[Any, int | None]:
@@ -195,7 +194,7 @@ class StoredRows:
     def __len__(self) -> int:
         return int(self.shape[0])
 
-    def __getitem__(self, rows: Ints) -> NDArray[Any]:
+    def __getitem__(self, rows: Ints) -> Array:
         """Return new memory. Rows that lie near each other are read with one call."""
         out = np.empty((len(rows), *self.shape[1:]), self.dtype)
         order = np.argsort(rows)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -19,8 +19,6 @@ from penstock.kernels.columns import LARGE_BYTES, copies
 from penstock.kernels.library import Ints, Uint8s
 from penstock.sources.compressed import RecordStream, is_compressed
 from penstock.sources.records import RECORD_SUMS, RecordSource, RecordTable
-
-_DECODE = (None, "basic")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +66,7 @@ class TarFormat:
 
         def check(meta: Mapping[str, Any]) -> None:
             last.update(meta)
-            if self.links == "error" and (meta["links"] or meta["special"]):
+            if self.links == "error" and _has_odd(meta):
                 raise _odd_members(name, meta)
 
         last: dict[str, Any] = {}
@@ -152,33 +150,23 @@ class TarSource(RecordSource):
 
     Args:
         storage: the files.
-        fields: the extensions wanted, such as ["jpg;jpeg;png", "cls"]; None: all that are there.
-        decode: "basic" for numbers, texts, JSON and arrays by extension; None: bytes.
-        verify: compare each sample that is read with its check sum in the index.
-        missing_end: of files without the two blocks of zeros at their end: "warn", "error" or "accept".
-        links: of links and special files, whose data are not in the file: "error", or "skip", which counts them.
+        format: what of them is read how.
 
     Raises:
-        PlanError: an argument that is none of these.
         RecordError: a file that is not what it should be, or holds what is not read.
         SourceError, OSError: a file that cannot be read.
     """
 
-    def __init__(
-        self,
-        storage: Storage,
-        *,
-        fields: Sequence[str] | None = None,
-        decode: str | None = None,
-        verify: bool = True,
-        missing_end: str = "warn",
-        links: str = "error",
-    ) -> None:
-        self._tar = tar_format(fields=fields, decode=decode, verify=verify, missing_end=missing_end, links=links)
-        super().__init__(storage, self._tar, "read_tar", noun="sample")
-        _judge_ends(self.table, missing_end)
-        if links == "error":
-            _refuse_links(self.table)
+    def __init__(self, storage: Storage, format: TarFormat) -> None:
+        self._tar = format
+        super().__init__(storage, format, "read_tar", noun="sample")
+        indices, names = self.table.indices, self.table.names
+        open_files = _noted(indices, lambda meta: meta.get("end") != "blocks")
+        if open_files:  # they may have been cut where a sample ends
+            name, more = names[open_files[0]], "" if len(open_files) == 1 else f" and {len(open_files) - 1} more files"
+            _judge_end(f"{shown(name)}{more}", f"read_tar, {shown(name)}, offset {indices.sizes[open_files[0]]}", format.missing_end)
+        for file in _noted(indices, _has_odd) if format.links == "error" else ():
+            raise _odd_members(names[file], indices.meta(file))
 
     def _decode(self, data: Uint8s, begins: Ints, ends: Ints, places: Ints, rows: list[Any]) -> None:
         before = len(rows)
@@ -206,36 +194,31 @@ class TarSource(RecordSource):
         return super().label().removesuffix(")") + (f"; left out: {left})" if left else ")")
 
 
-def tar_format(
-    *, fields: Sequence[str] | None = None, decode: str | None = None, verify: bool = True, missing_end: str = "warn", links: str = "error"
-) -> TarFormat:
-    """Return the format for what a user gave.
+_KNOWN = {"decode": (None, "basic"), "missing_end": ("warn", "error", "accept"), "links": ("error", "skip")}
+
+
+def tar_source(storage: Storage, *, fields: Any, decode: Any, verify: bool, **options: Any) -> TarSource | RecordStream:
+    """Return the source for tar files: a stream where the name of one says that it is compressed, in which nothing has a check sum.
+
+    Args:
+        storage: the files.
+        fields: the extensions wanted, such as ["jpg;jpeg;png", "cls"]; None: all that are there.
+        decode: "basic" for numbers, texts, JSON and arrays by extension; None: bytes.
+        verify: compare each sample that is read with its check sum in the index.
+        options: "missing_end", of files without the two blocks of zeros at their end: "warn", "error" or "accept"; "links", of links and
+            special files, whose data are not in the file: "error", or "skip", which counts them.
 
     Raises:
         PlanError: an argument that is not known.
+        RecordError, SourceError, OSError: as `TarSource`.
     """
-    _one_of("decode", decode, _DECODE)
-    _one_of("missing_end", missing_end, ("warn", "error", "accept"))
-    _one_of("links", links, ("error", "skip"))
-    return TarFormat(fields=_alternatives(fields), decode_by=decode, verify=verify, missing_end=missing_end, links=links)
-
-
-def tar_source(storage: Storage, *, verify: bool = True, **options: Any) -> TarSource | RecordStream:
-    """Return the source for tar files: a stream where the name of one says that it is compressed, in which nothing has a check sum.
-
-    Raises:
-        PlanError, RecordError, SourceError, OSError: as `TarSource`.
-    """
-    if is_compressed(storage):
-        return RecordStream(storage, tar_format(verify=False, **options), "read_tar")
-    return TarSource(storage, verify=verify, **options)
-
-
-def _one_of(argument: str, value: Any, known: tuple[str | None, ...]) -> None:
-    if value not in known:
-        raise PlanError(
-            f"{argument}={value!r} is not known", where=f"read_tar, argument {argument!r}", fix=f"give {' or '.join(map(repr, known))}"
-        )
+    for argument, value in {"decode": decode, **options}.items():
+        if value not in _KNOWN[argument]:
+            fix = f"give {' or '.join(map(repr, _KNOWN[argument]))}"
+            raise PlanError(f"{argument}={value!r} is not known", where=f"read_tar, argument {argument!r}", fix=fix)
+    streams = is_compressed(storage)
+    format = TarFormat(fields=_alternatives(fields), decode_by=decode, verify=verify and not streams, **options)
+    return RecordStream(storage, format, "read_tar") if streams else TarSource(storage, format)
 
 
 def _alternatives(fields: Any) -> tuple[tuple[str, ...], ...] | None:
@@ -254,16 +237,6 @@ def _alternatives(fields: Any) -> tuple[tuple[str, ...], ...] | None:
     return wanted
 
 
-def _judge_ends(table: RecordTable, missing_end: str) -> None:
-    """Warn of files without an end, or refuse them: they may have been cut where a sample ends."""
-    open_files = _noted(table.indices, lambda meta: meta.get("end") != "blocks")
-    if not len(open_files) or missing_end == "accept":
-        return
-    name, size = table.names[open_files[0]], table.indices.sizes[open_files[0]]
-    more = "" if len(open_files) == 1 else f" and {len(open_files) - 1} more files"
-    _judge_end(f"{shown(name)}{more}", f"read_tar, {shown(name)}, offset {size}", missing_end)
-
-
 def _judge_end(whose: str, where: str, missing_end: str) -> None:
     what = f"{whose}: there are no two blocks of zeros at the end, so the archive may have been cut where a member ends"
     if missing_end == "error":
@@ -272,9 +245,8 @@ def _judge_end(whose: str, where: str, missing_end: str) -> None:
         warnings.warn(f'{what}; missing_end="accept" says that all is there', stacklevel=3)
 
 
-def _refuse_links(table: RecordTable) -> None:
-    for file in _noted(table.indices, lambda meta: meta.get("links", 0) or meta.get("special", 0)):
-        raise _odd_members(table.names[file], table.indices.meta(file))
+def _has_odd(meta: Mapping[str, Any]) -> bool:
+    return bool(meta.get("links", 0) or meta.get("special", 0))
 
 
 def _odd_members(name: str, meta: Mapping[str, Any]) -> RecordError:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import codecs
 import json
-from collections.abc import Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -59,8 +60,42 @@ class LineSource(RecordSource):
         return place_of(self.table, index)
 
 
+class LineFormat(ABC):
+    """The part of a format of lines that all have in common. See `StreamFormat`."""
+
+    __slots__ = ()
+    checks_records: ClassVar[bool] = False
+    """False: nothing in a line tells whether it is one."""
+    separator: ClassVar[int] = NEWLINE
+
+    @property
+    @abstractmethod
+    def rules(self) -> Rules:
+        """Say what is a record."""
+
+    def first(self, name: str) -> Callable[[bytes], Any] | None:
+        """Return what is called with the first record of a file where that is a header."""
+        return None
+
+    def scan(self, pieces: Iterator[Uint8s], size: int, name: str) -> dict[str, Any]:
+        """Find the records of one file.
+
+        Raises:
+            RecordError: a record is longer than the limit, quotes that are not closed, no good header, or the file is no text.
+        """
+        return scan_lines(pieces, name, self.rules, self.first(name))
+
+    def stream(self, pieces: Iterator[Uint8s], name: str) -> Iterator[PlainPart]:
+        """Find the records of a file piece by piece.
+
+        Raises:
+            RecordError: as `scan`.
+        """
+        return stream_lines(pieces, name, self.rules, self.first(name))
+
+
 @dataclass(frozen=True, slots=True)
-class TextLines:
+class TextLines(LineFormat):
     """Lines of text, as {"text": str}.
 
     A line ends at LF or CRLF, or at the end of the file; the end is not part of it, nor is a CR at the very end of the file. A byte order
@@ -73,9 +108,6 @@ class TextLines:
     """
 
     kind: ClassVar[str] = "text"
-    checks_records: ClassVar[bool] = False
-    """False: nothing in a line tells whether it is one."""
-    separator: ClassVar[int] = NEWLINE
 
     max_line_bytes: int = MAX_LINE_BYTES
     skip_blank: bool = False
@@ -86,24 +118,9 @@ class TextLines:
         """Return which lines are left out, if any are, and another encoding than UTF-8."""
         return ({"skip": "blank"} if self.skip_blank else {}) | encoding_option(self.encoding)
 
-    def scan(self, pieces: Iterator[Uint8s], size: int, name: str) -> dict[str, Any]:
-        """Find the lines of one file.
-
-        Raises:
-            RecordError: a line is longer than the limit, or the file is no text.
-        """
-        return scan_lines(pieces, size, name, self._rules)
-
-    def stream(self, pieces: Iterator[Uint8s], name: str) -> Iterator[PlainPart]:
-        """Find the lines of a file piece by piece.
-
-        Raises:
-            RecordError: as `scan`.
-        """
-        return stream_lines(pieces, name, self._rules)
-
     @property
-    def _rules(self) -> Rules:
+    def rules(self) -> Rules:
+        """Say which lines are left out."""
         return Rules(skip="blank" if self.skip_blank else "none", max_line_bytes=self.max_line_bytes)
 
     def decode(self, data: memoryview, table: RecordTable, index: int) -> dict[str, str]:
@@ -267,7 +284,7 @@ _SHOWN_CHARS = 80
 
 
 @dataclass(frozen=True, slots=True, eq=False)  # for np.dtype(np.float64) == None is True
-class JsonLines:
+class JsonLines(LineFormat):
     """JSON values, one a line; lines of nothing but white space are left out.
 
     Attributes:
@@ -280,9 +297,6 @@ class JsonLines:
     kind: ClassVar[str] = "jsonl"
     options: ClassVar[dict[str, Any]] = {}
     """Nothing: where lines begin and end depends on no option."""
-    checks_records: ClassVar[bool] = False
-    """False: nothing in a line tells whether it is one."""
-    separator: ClassVar[int] = NEWLINE
 
     fields: tuple[tuple[str, np.dtype[Any] | None], ...] | None = None
     allow_nan: bool = False
@@ -295,21 +309,10 @@ class JsonLines:
     def __reduce__(self) -> tuple[Any, ...]:
         return JsonLines, (self.fields, self.allow_nan, self.max_line_bytes)
 
-    def scan(self, pieces: Iterator[Uint8s], size: int, name: str) -> dict[str, Any]:
-        """Find the lines of one file.
-
-        Raises:
-            RecordError: a line is longer than the limit, or the file is no text.
-        """
-        return scan_lines(pieces, size, name, Rules(skip="blank", max_line_bytes=self.max_line_bytes))
-
-    def stream(self, pieces: Iterator[Uint8s], name: str) -> Iterator[PlainPart]:
-        """Find the lines of a file piece by piece.
-
-        Raises:
-            RecordError: as `scan`.
-        """
-        return stream_lines(pieces, name, Rules(skip="blank", max_line_bytes=self.max_line_bytes))
+    @property
+    def rules(self) -> Rules:
+        """Say that blank lines are left out."""
+        return Rules(skip="blank", max_line_bytes=self.max_line_bytes)
 
     def decode(self, data: memoryview, table: RecordTable, index: int) -> Any:
         """Return the line's value, or a dict of the declared fields.

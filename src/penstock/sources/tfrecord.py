@@ -12,10 +12,9 @@ from itertools import islice
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from penstock._contracts.element import Structure
-from penstock._contracts.source import RowFailed
+from penstock._contracts.source import Leaves, RowFailed
 from penstock._contracts.storage import Storage
 from penstock._contracts.transform import Scratch
 from penstock._storage import open_storage
@@ -28,7 +27,7 @@ from penstock.formats.index import Indices
 from penstock.formats.tfrecord import MAX_RECORD_BYTES, RecordBlock, frame_error, read_blocks, scan_headers
 from penstock.kernels.columns import LARGE_BYTES, copies
 from penstock.kernels.framing import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, FrameStatus, check_frames, scan_frames
-from penstock.kernels.library import Ints, Uint8s
+from penstock.kernels.library import Array, Ints, Uint8s
 from penstock.sources.compressed import Block, FileStream, StoredFile
 from penstock.sources.records import RecordSource, RecordTable
 
@@ -59,8 +58,7 @@ class TFRecordFormat:
         Raises:
             RecordError: naming file, record number and offset.
         """
-        spans = scan_headers(pieces, size, name, resync=self.resync)
-        return {"offsets": spans.offsets, "lengths": spans.lengths}
+        return {**scan_headers(pieces, size, name, resync=self.resync)}
 
     def decode(self, data: memoryview, table: RecordTable, index: int) -> dict[str, bytes]:
         """Return {"record": bytes} of a frame, checked.
@@ -112,15 +110,15 @@ class TFRecordSource(RecordSource):
         super().__init__(storage, TFRecordFormat(check_crc, resync), _CALLER, indices=indices)
         self._refuse_long(max_record_bytes)
 
-    def _num_bytes(self, indices: Ints) -> NDArray[Any]:
+    def _num_bytes(self, indices: Ints) -> Array:
         lengths = super()._num_bytes(indices)
         # What stands between a damaged header and the next good one may be shorter than a frame.
         lengths -= np.minimum(lengths, FRAME_BYTES)
         return lengths
 
     def _decode(self, data: Uint8s, begins: Ints, ends: Ints, places: Ints, rows: list[Any]) -> None:
-        statuses = check_frames(data, begins, ends - begins, check_data=self.check_crc)
-        num_good = len(places) if statuses is None else int(np.flatnonzero(statuses)[0])
+        failed = self._check(data, begins, ends - begins, places)
+        num_good = len(places) if failed is None else failed.row
         # Slices of bytes cost less than views that are made bytes, if the copy of the block is small.
         view = data.tobytes() if data.nbytes <= _SMALL_BYTES * len(places) else data.data
         spans = zip((begins[:num_good] + HEADER_BYTES).tolist(), (ends[:num_good] - FOOTER_BYTES).tolist(), strict=True)
@@ -130,9 +128,17 @@ class TFRecordSource(RecordSource):
             rows.extend([{"record": record} for record in copies([view[begin:end] for begin, end in spans])])
         else:
             rows.extend([{"record": bytes(view[begin:end])} for begin, end in spans])
-        if statuses is not None:
-            frame = view[int(begins[num_good]) : int(ends[num_good])]
-            raise bad_record(self.table, int(places[num_good]), FrameStatus(int(statuses[num_good])), frame)
+        if failed is not None:
+            raise failed.error
+
+    def _check(self, data: Uint8s, starts: Ints, lengths: Ints, places: Ints) -> RowFailed | None:
+        """Check all frames with one call; return the failure of the first bad one."""
+        statuses = check_frames(data, starts, lengths, check_data=self.check_crc)
+        if statuses is None:
+            return None
+        row = int(np.flatnonzero(statuses)[0])
+        span = data.data[int(starts[row]) : int(starts[row] + lengths[row])]
+        return RowFailed(row, bad_record(self.table, int(places[row]), FrameStatus(int(statuses[row])), span))
 
     def _refuse_long(self, limit: int) -> None:
         lengths = self.table.columns["lengths"]
@@ -200,11 +206,12 @@ class TFRecordStream(FileStream):
             return
         stream = Decompressed(StoredFile(self._storage, file), self._compression, name)
         empty = True
-        for block in read_blocks(
-            stream, name=name, check_crc=self._check_crc, max_record_bytes=self._max_record_bytes, on_bad=_raise_for_good
-        ):
-            empty = False
-            yield len(block.starts), partial(_records_from, block)
+        try:
+            for block in read_blocks(stream, name=name, check_crc=self._check_crc, max_record_bytes=self._max_record_bytes):
+                empty = False
+                yield len(block.starts), partial(_records_from, block)
+        except RecordError as error:  # whose advice may be of files whose records have positions
+            raise RecordError(error.what, where=error.where, fix=f"{error.fix.partition(';')[0]}; {_NO_FURTHER}") from None
         if empty and not self._allow_empty:
             raise RecordError(
                 f"{name!r} has no records", where=f"{_CALLER}, {name!r}", fix="give allow_empty=True if shards without records are meant"
@@ -215,11 +222,6 @@ def _records_from(block: RecordBlock, begin: int) -> Iterator[dict[str, bytes]]:
     return ({"record": record} for record in islice(block.records(), begin, None))
 
 
-def _raise_for_good(number: int, offset: int, error: RecordError) -> None:
-    """Raise the error of a bad record. What its advice says of going on behind it is for files whose records have positions."""
-    raise RecordError(error.what, where=error.where, fix=f"{error.fix.partition(';')[0]}; {_NO_FURTHER}")
-
-
 # -- opening: which source fits the files -----------------------------------------------------------------------------------------
 
 
@@ -227,11 +229,10 @@ def open_tfrecord(
     pattern: Any,
     *,
     compression: str | None = None,
-    check_crc: bool = True,
     max_record_bytes: int = MAX_RECORD_BYTES,
-    allow_empty: bool = False,
     index: None = None,
     resync: bool = False,
+    **checks: Any,
 ) -> TFRecordSource | TFRecordStream:
     """Open TFRecord files; arguments and errors as `penstock.read_tfrecord`."""
     check_compression(compression, f"{_CALLER}, argument 'compression'", "auto")
@@ -246,16 +247,15 @@ def open_tfrecord(
     storage = open_storage(pattern, _CALLER)
     if compression == "auto":
         compression = found_compression(storage)
-    checks: dict[str, Any] = {"check_crc": check_crc, "max_record_bytes": max_record_bytes, "allow_empty": allow_empty}
     if compression is None:
-        return TFRecordSource(storage, resync=resync, **checks)
+        return TFRecordSource(storage, resync=resync, max_record_bytes=max_record_bytes, **checks)
     if resync:
         raise PlanError(
             f"resync does not go with {compression} files, which can only be read from their beginning",
             where=f"{_CALLER}, argument 'resync'",
             fix="leave out resync=, or write the files without compression",
         )
-    return TFRecordStream(storage, compression, **checks)
+    return TFRecordStream(storage, compression, max_record_bytes=max_record_bytes, **checks)
 
 
 def found_compression(storage: Storage) -> str | None:
@@ -300,7 +300,7 @@ class ExampleSource(TFRecordSource):
     """
 
     def __init__(self, records: TFRecordSource, reader: ExampleReader) -> None:
-        self.__setstate__(records.__getstate__())
+        self.__dict__.update(records.__dict__)
         self._reader = reader
         lengths = self.table.columns["lengths"]
         mean = float(lengths.mean()) if len(lengths) else 1.0
@@ -338,15 +338,6 @@ class ExampleSource(TFRecordSource):
         if failed is not None:
             raise failed.error
 
-    def _check(self, data: Uint8s, starts: Ints, lengths: Ints, places: Ints) -> RowFailed | None:
-        """Check all frames with one call; return the failure of the first bad one."""
-        statuses = check_frames(data, starts, lengths, check_data=self.check_crc)
-        if statuses is None:
-            return None
-        row = int(np.flatnonzero(statuses)[0])
-        span = data.data[int(starts[row]) : int(starts[row] + lengths[row])]
-        return RowFailed(row, bad_record(self.table, int(places[row]), FrameStatus(int(statuses[row])), span))
-
 
 class ExampleColumns(ExampleSource):
     """The same for features that are all fixed and of numbers: blocks are read, checked and parsed straight into the rows of batches."""
@@ -355,11 +346,11 @@ class ExampleColumns(ExampleSource):
         """Return the structure of an element."""
         return self._reader.structure()
 
-    def leaves(self) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
+    def leaves(self) -> Leaves:
         """Return shape and dtype of each feature."""
         return self._reader.leaves()
 
-    def gather_columns(self, indices: Ints, out: list[NDArray[Any]] | None) -> list[NDArray[Any]]:
+    def gather_columns(self, indices: Ints, out: list[Array] | None) -> list[Array]:
         """Gather the features of records: into `out` (arrays of shape (n, *shape)) or into new arrays.
 
         Raises:
@@ -371,7 +362,9 @@ class ExampleColumns(ExampleSource):
             out = [np.empty((len(indices), *shape), dtype) for shape, dtype in self.leaves()]
         begin = 0
         while begin < len(indices):
-            begin += self._parse_stream(indices[begin:], [column[begin:] for column in out])
+            taker = self._reader.taker([column[begin:] for column in out], check_crc=self.check_crc)
+            if taker is not None:  # as many as can be done with by one call; the next one may be bad
+                begin += self.stream(indices[begin:], Scratch.of(self._own), (self._piece, _PIECE_BYTES), taker)
             end = min(begin + self._piece, len(indices))
             if begin < end:
                 try:
@@ -381,12 +374,7 @@ class ExampleColumns(ExampleSource):
             begin = end
         return out
 
-    def _parse_stream(self, places: Ints, out: list[NDArray[Any]]) -> int:
-        """Read, check and parse as many as that can be done with by one call; return how many. The next one may be bad."""
-        taker = self._reader.taker(out, check_crc=self.check_crc)
-        return 0 if taker is None else self.stream(places, Scratch.of(self._own), (self._piece, _PIECE_BYTES), taker)
-
-    def _parse_piece(self, places: Ints, out: list[NDArray[Any]]) -> None:
+    def _parse_piece(self, places: Ints, out: list[Array]) -> None:
         data, starts, ends = self.read(places, Scratch.of(self._own))
         lengths = ends - starts
         failed = self._check(data, starts, lengths, places)
