@@ -1,12 +1,8 @@
-"""Thirty-odd programs with a DataLoader as people write them: a dataset, a loader around it, the files that it reads."""
+"""Forty programs with a DataLoader as people write them: a dataset, a loader around it, the files that it reads."""
 
 from __future__ import annotations
 
-import io
-import pickle
 import random
-import tarfile
-import zipfile
 from collections import namedtuple
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,11 +16,9 @@ from torch.utils.data import (
     DataLoader,
     Dataset,
     DistributedSampler,
-    RandomSampler,
     Sampler,
     SequentialSampler,
     StackDataset,
-    Subset,
     SubsetRandomSampler,
     TensorDataset,
     WeightedRandomSampler,
@@ -82,30 +76,11 @@ def from_file(index: int, own: Any) -> Any:
     return np.frombuffer(own.handle.read(16), np.int64).copy()
 
 
-def from_zip(index: int, own: Any) -> Any:
-    own.handle = own.handle or zipfile.ZipFile(own.path / "rows.zip")
-    return np.load(io.BytesIO(own.handle.read(f"{index}.npy"))), f"{index}.npy"
-
-
-def from_tar(index: int, own: Any) -> Any:
-    own.handle = own.handle or tarfile.open(own.path / "rows.tar")  # noqa: SIM115
-    member = own.handle.extractfile(f"{index}.npy")
-    return np.load(io.BytesIO(member.read()))
-
-
 def from_h5(index: int, own: Any) -> Any:
     import h5py
 
     own.handle = own.handle or h5py.File(own.path / "rows.h5", "r")
     return own.handle["rows"][index], index
-
-
-def from_lmdb(index: int, own: Any) -> Any:
-    import lmdb
-
-    own.handle = own.handle or lmdb.open(str(own.path / "rows.lmdb"), readonly=True, lock=False)
-    with own.handle.begin() as transaction:
-        return pickle.loads(transaction.get(str(index).encode()))
 
 
 def seeded_by_index(index: int, _: Any) -> Any:
@@ -291,26 +266,11 @@ class Sizes(Sampler[list[tuple[int, int]]]):
 def _write(folder: Path) -> None:
     """Write the files."""
     import h5py
-    import lmdb
 
     rows = [np.arange(2 * index, 2 * index + 2) for index in range(COUNT)]
     (folder / "rows.bin").write_bytes(np.concatenate(rows).tobytes())
-    files = []
-    for row in rows:
-        file = io.BytesIO()
-        np.save(file, row)
-        files.append(file.getvalue())
-    with zipfile.ZipFile(folder / "rows.zip", "w") as packed, tarfile.open(folder / "rows.tar", "w") as archive:
-        for index, data in enumerate(files):
-            packed.writestr(f"{index}.npy", data)
-            member = tarfile.TarInfo(f"{index}.npy")
-            member.size = len(data)
-            archive.addfile(member, io.BytesIO(data))
     with h5py.File(folder / "rows.h5", "w") as h5:
         h5["rows"] = np.stack(rows)
-    with lmdb.open(str(folder / "rows.lmdb")) as database, database.begin(write=True) as transaction:
-        for index, row in enumerate(rows):
-            transaction.put(str(index).encode(), pickle.dumps(row))
 
 
 def write_files(folder: Path) -> Path:
@@ -348,10 +308,7 @@ def _second_epoch() -> Any:
 PROGRAMS = {
     "state in self": Program(_of(remembered)),
     "a file opened lazily": Program(_of(from_file)),
-    "a zip file opened lazily": Program(_of(from_zip)),
-    "a tar file opened lazily": Program(_of(from_tar)),
     "h5py": Program(_of(from_h5)),
-    "lmdb": Program(_of(from_lmdb)),
     "seeds from the index": Program(_of(seeded_by_index)),
     "numpy.random": Program(_of(numpy_draws), draws=True),
     "torch.rand": Program(_of(torch_draws, drop_last=True), draws=True),
@@ -384,7 +341,6 @@ PROGRAMS = {
     "__getitems__": Program(_around(lambda: Whole(tensor)), draws=True),
     "worker_init_fn": Program(_of(by_worker, worker_init_fn=open_resource), draws=True),
     "ConcatDataset": Program(_around(lambda: ConcatDataset([Items(tensor, count=9), Items(tensor, count=12)]))),
-    "Subset": Program(_around(lambda: Subset(Items(tensor), range(3, 30)), sampler=RandomSampler(range(27)), shuffle=None)),
     "random_split": Program(_around(lambda: random_split(Items(tensor), [30, 7], generator=torch.Generator().manual_seed(1))[0])),
     "TensorDataset": Program(_around(lambda: TensorDataset(torch.arange(50.0).reshape(25, 2), torch.arange(25)))),
     "StackDataset": Program(_around(lambda: StackDataset(a=Items(tensor), b=Items(text)))),

@@ -72,13 +72,6 @@ def compiled_by_torch() -> tuple[Any, Callable[[Any], Step]]:
     return train, lambda step: step
 
 
-def compiled_by_torch_as_a_whole() -> tuple[Any, Callable[[Any], Step]]:
-    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-    torch._dynamo.reset()
-    train = torch.compile(lambda batch: batch["x"].sum() + batch["y"].sum(), backend="eager", dynamic=False)
-    return train, lambda step: lambda batch: step({name: torch.as_tensor(value) for name, value in batch.items()})
-
-
 def compiled_by_tensorflow() -> tuple[Any, Callable[[Any], Step]]:
     tensorflow = pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
     weight = tensorflow.Variable(1.0)
@@ -89,16 +82,6 @@ def compiled_by_tensorflow() -> tuple[Any, Callable[[Any], Step]]:
         return weight + tensorflow.cast(tensorflow.reduce_sum(batch["y"]), "float32")
 
     return train, lambda step: step
-
-
-def compiled_by_tensorflow_inside_a_method() -> tuple[Any, Callable[[Any], Step]]:
-    function, loop = compiled_by_tensorflow()
-
-    class Trainer:
-        def train(self, batch: Any) -> Any:
-            return function(batch)
-
-    return Trainer().train, loop
 
 
 def compiled_by_keras() -> tuple[Any, Callable[[Any], Step]]:
@@ -112,9 +95,7 @@ EVERY = [
     compiled_by_jax,
     compiled_by_jax_inside_a_function,
     compiled_by_torch,
-    compiled_by_torch_as_a_whole,
     compiled_by_tensorflow,
-    compiled_by_tensorflow_inside_a_method,
     compiled_by_keras,
 ]
 

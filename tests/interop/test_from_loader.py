@@ -1,4 +1,4 @@
-"""ps.from_dataloader: how a loader's arguments work in a feed, what is left alone, what is refused, and a kill."""
+"""ps.from_dataloader: how a loader's arguments work in a feed, what is left alone, and what is refused."""
 
 from __future__ import annotations
 
@@ -6,13 +6,9 @@ import json
 import os
 import random
 import re
-import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -349,71 +345,3 @@ def test_skip_leaves_out_the_batch_of_a_sample_or_of_collate_fn_that_fails() -> 
 def test_what_is_no_loader_of_indices_is_refused(given: Any, words: str) -> None:
     with pytest.raises(PlanError, match=words):
         ps.from_dataloader(given())
-
-
-# -- a program that is killed -----------------------------------------------------------------------------------------------------
-
-PROGRAM = """
-import hashlib, json, os, random, signal, sys
-import numpy as np
-import torch
-from torch.utils.data import DataLoader, Dataset, WeightedRandomSampler
-import penstock as ps
-
-print("program", flush=True)  # no guard: a worker that ran this file would say so, too
-
-
-class Photos(Dataset):
-    def __len__(self):
-        return 60
-
-    def __getitem__(self, index):
-        if index == DEADLY:
-            os.kill(PROGRAM, signal.SIGKILL)
-        image = np.random.normal(index, 1, (3, 8, 8)).astype(np.float32)
-        return torch.from_numpy(image) * random.random() + torch.rand(3, 8, 8), index
-
-
-path, workers, DEADLY, PROGRAM = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), os.getpid()
-torch.manual_seed(4)
-loader = DataLoader(Photos(), batch_size=6, num_workers=workers, sampler=WeightedRandomSampler(range(60), 60))
-with ps.from_dataloader(loader).feed() as feed:
-    if os.path.exists(path):
-        feed.load_state_dict(open(path).read())
-    while feed.epoch < 2 and feed.step < 20:
-        for images, labels in feed:
-            line = f"{feed.step} {hashlib.sha256(images.numpy().tobytes()).hexdigest()} {labels.tolist()}\\n"
-            os.write(1, line.encode())  # whole, or not at all: it is killed at any moment
-            with open(path + ".part", "w") as file:
-                json.dump(feed.state_dict(), file)
-            os.replace(path + ".part", path)
-"""
-
-
-def run(folder: Path, state: str, num_workers: int, deadly: int = -1) -> tuple[int, list[str]]:
-    """Run the program; return its exit status and the lines of its steps."""
-    (folder / "program.py").write_text(PROGRAM, encoding="utf-8")
-    command = [sys.executable, "-W", "error", "program.py", state, str(num_workers), str(deadly)]
-    ended = subprocess.run(
-        command, check=False, cwd=folder, capture_output=True, text=True, timeout=100, env={**os.environ, "TMPDIR": str(folder)}
-    )
-    first, *lines = ended.stdout.splitlines()
-    assert first == "program"
-    assert "program" not in lines
-    assert ended.returncode in (0, -signal.SIGKILL), ended.stderr
-    return ended.returncode, lines
-
-
-def test_a_program_killed_in_the_middle_of_a_batch_goes_on_with_the_same_pixels_and_other_workers(tmp_path: Path) -> None:
-    status, whole = run(tmp_path, "whole", 0)
-    assert (status, len(whole)) == (0, 20)
-    deadly = json.loads(whole[13][whole[13].index("[") :])[3]  # a sample of the fourth batch of epoch 1
-    seen = [line for line in whole if deadly in json.loads(line[line.index("[") :])]
-    before = whole.index(seen[0])
-    status, killed = run(tmp_path, "state", 2, deadly)
-    assert status == -signal.SIGKILL
-    assert killed == whole[: len(killed)]
-    assert len(killed) <= before
-    rest = run(tmp_path, "state", 1)[1]
-    assert rest == whole[20 - len(rest) :]
-    assert len(killed) + len(rest) in (20, 21)  # the line of a step may be there, and its state not yet

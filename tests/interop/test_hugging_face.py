@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 from pathlib import Path
@@ -10,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from laws.epochs import rest
 
 import penstock as ps
 from penstock.testing import check_source
@@ -47,32 +45,6 @@ def test_a_map_style_dataset_keeps_the_laws_of_a_source() -> None:
     check_source(mapped(), expected=expected, again=mapped, most_elements=32)
 
 
-def test_elements_come_by_number_in_numpys_types() -> None:
-    ds = ps.from_source(mapped())
-    assert len(ds) == COUNT
-    assert ds[7]["x"] == 7
-    assert ds[7]["v"].tolist() == [21, 22, 23]
-    assert ds[-1]["word"] == f"word {COUNT - 1}"
-    batch = next(iter(ds.batch(4)))
-    assert (batch["x"].dtype, batch["v"].dtype, batch["v"].shape) == (np.int64, np.float32, (4, 3))
-    assert batch["word"].tolist() == ["word 0", "word 1", "word 2", "word 3"]
-
-
-def test_a_global_shuffle_goes_on_exactly_in_another_feed_with_other_workers() -> None:
-    def made() -> ps.Dataset:
-        return ps.from_source(mapped()).shuffle(seed=3).batch(16).repeat(2)
-
-    with made().feed(executor="threads", num_workers=4) as feed:
-        whole = [batch["x"].tolist() for batch in feed]
-    assert sorted(sum(whole[: len(whole) // 2], [])) == list(range(COUNT))  # noqa: RUF017
-    with made().feed(executor="threads", num_workers=3) as feed:
-        head = [next(feed)["x"].tolist() for _ in range(21)]
-        state = json.loads(json.dumps(feed.state_dict()))
-    with made().feed(executor="threads", num_workers=1) as feed:
-        feed.load_state_dict(state)
-        assert head + [batch["x"].tolist() for batch in rest(feed)] == whole
-
-
 def test_a_state_of_other_data_is_refused() -> None:
     with ps.from_source(mapped()).feed() as feed:
         next(feed)
@@ -80,15 +52,6 @@ def test_a_state_of_other_data_is_refused() -> None:
     other = mapped().select(range(COUNT)[::-1])
     with ps.from_source(other).feed() as feed, pytest.raises(ps.errors.StateMismatch):
         feed.load_state_dict(state)
-
-
-def test_views_of_a_dataset_are_sources_too() -> None:
-    base = mapped()
-    assert numbers_of(ps.from_source(base.select(range(10, 20)))) == list(range(10, 20))
-    assert numbers_of(ps.from_source(base.select([5, 3, 3]))) == [5, 3, 3]
-    assert numbers_of(ps.from_source(datasets.concatenate_datasets([base, base.take(2)])).batch(100)) == [*range(COUNT), 0, 1]
-    shuffled = ps.from_source(base.shuffle(seed=1))
-    assert sorted(numbers_of(shuffled.batch(100))) == list(range(COUNT))
 
 
 def test_a_transform_of_the_user_is_called_in_one_thread_and_in_processes_where_these_are_asked_for() -> None:
@@ -106,40 +69,12 @@ def test_a_transform_of_the_user_is_called_in_one_thread_and_in_processes_where_
         assert "Dataset" in feed.stats().notices[0]
 
 
-def test_a_failing_transform_names_its_element_and_may_be_skipped() -> None:
-    def fails_at_77(batch: dict[str, Any]) -> dict[str, Any]:
-        if 77 in [int(number) for number in batch["x"]]:
-            raise ValueError("number 77")
-        return {"x": [np.int64(number) for number in batch["x"]]}
-
-    ds = ps.from_source(datasets.Dataset.from_dict(table()).with_transform(fails_at_77))
-    with pytest.raises(ValueError, match="number 77") as caught, ds.batch(10).feed(executor="threads", num_workers=3) as feed:
-        list(feed)
-    assert any("index 77 (element 77 of Dataset)" in note for note in caught.value.__notes__)
-    with ds.batch(10).feed(executor="threads", num_workers=3, on_error=ps.Skip(1)) as feed:
-        assert numbers_of(feed) == [number for number in range(COUNT) if number != 77]
-
-
 def test_parquet_that_it_wrote_is_read(tmp_path: Path) -> None:
     datasets.Dataset.from_dict(table()).to_parquet(tmp_path / "a.parquet", batch_size=64)
     ds = ps.read_parquet(tmp_path / "a.parquet")
     assert ds[78]["word"] == "word 78"
     assert ds[78]["v"].tolist() == [234, 235, 236]
     assert sorted(numbers_of(ds.map(lambda row: {"x": row["x"]}).shuffle(seed=1, window_groups=2).batch(9))) == list(range(COUNT))
-
-
-def test_an_iterable_dataset_goes_on_exactly_where_it_was() -> None:
-    def made() -> ps.Dataset:
-        stream = datasets.Dataset.from_dict(table()).to_iterable_dataset(num_shards=4).with_format("numpy")
-        return ps.from_stream(stream.map(lambda row: {"x": row["x"] * 2, "v": row["v"]}), length=COUNT).repeat(2)
-
-    for stop in (0, 1, 333, COUNT, COUNT + 200):
-        with made().feed() as feed:
-            head = [int(next(feed)["x"]) for _ in range(stop)]
-            state = json.loads(json.dumps(feed.state_dict()))
-        with made().feed(executor="threads", num_workers=1) as feed:
-            feed.load_state_dict(state)
-            assert head + [int(row["x"]) for row in rest(feed)] == [*range(0, 2 * COUNT, 2)] * 2
 
 
 def test_an_iterable_dataset_is_told_its_epoch() -> None:

@@ -87,17 +87,6 @@ def test_webdataset_reads_packed_tar_files(tmp_path: Path) -> None:
         assert int(one["drawn.cls"]) == other["drawn"]
 
 
-@webdataset_leaves_files_open
-def test_webdataset_decodes_packed_tar_files(tmp_path: Path) -> None:
-    webdataset = pytest.importorskip("webdataset", reason="webdataset is not installed: make interop")
-    read = list(webdataset.WebDataset(packed(tmp_path, "tar"), shardshuffle=False, empty_check=False).decode())
-    for one, other in zip(read, wanted(), strict=True):
-        assert one["number.cls"] == other["number"]
-        assert one["name.txt"] == other["name"]
-        assert one["pixels.npy"].tolist() == other["pixels"].tolist()
-        assert one["exact.json"] == other["exact"]
-
-
 @pytest.mark.parametrize("compression", [None, "zstd"])
 def test_pyarrow_reads_packed_parquet_files(tmp_path: Path, compression: str | None) -> None:
     parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed: the extra parquet")

@@ -174,29 +174,6 @@ def test_workers_that_die_change_nothing(name: str, tmp_path: Path) -> None:
     assert items == reference(PLANS[name](unhurt))
 
 
-class DiesOften:
-    """Ends its process at each tenth element, by chance, the first time that it is asked for."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def __call__(self, x: int) -> int:
-        if x * 7919 % 10 == 3:
-            try:
-                (self.folder / str(x)).touch(exist_ok=False)
-            except FileExistsError:
-                return x
-            os._exit(1)
-        return x
-
-
-@pytest.mark.parametrize("size", [1, 2])
-def test_small_batches_with_many_deaths(size: int, tmp_path: Path) -> None:
-    with ps.from_source(range(60)).map(DiesOften(tmp_path)).batch(size).feed(**RAY) as feed:
-        assert np.concatenate(list(feed)).tolist() == list(range(60))
-    assert len(list(tmp_path.iterdir())) == 6
-
-
 def test_two_workers_that_lose_one_actor_have_both_begun() -> None:
     with ps.from_source(range(60)).batch(20).feed(**RAY) as feed:
         first = next(feed).tolist()

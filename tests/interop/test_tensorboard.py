@@ -80,21 +80,6 @@ def test_a_file_that_a_kill_cut_is_read_up_to_its_last_whole_record(accumulator:
     assert [one.step for one in loaded(accumulator, tmp_path).Scalars("in/fill")] == list(range(whole))
 
 
-def test_tensorflows_record_reader_reads_every_record(tmp_path: Path) -> None:
-    tf = pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
-    file = EventFile(tmp_path)
-    file.begin(3)
-    for step in range(3, 300):
-        file.write(step, [(f"queue/{step}", float(step))])
-    file.close()
-    events = [tf.compat.v1.Event.FromString(record.numpy()) for record in tf.data.TFRecordDataset(str(file.path))]
-    assert events[0].file_version == "brain.Event:2"
-    assert events[1].session_log.status == tf.compat.v1.SessionLog.START
-    assert [(one.step, one.summary.value[0].tag, one.summary.value[0].simple_value) for one in events[2:]] == [
-        (step, f"queue/{step}", float(step)) for step in range(3, 300)
-    ]
-
-
 def test_a_real_tensorboard_serves_the_curve_over_http(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard", reason="TensorBoard is not installed")
     queue = FIFOQueue(8, name="input")

@@ -55,11 +55,8 @@ class Lines:
     def __getitem__(self, index: int) -> list[int]:
         return two_lengths(self.tok, LINES[index])
 
-    def encode(self, line: str) -> list[int]:
-        return two_lengths(self.tok, line)
-
     def __call__(self, line: str) -> list[int]:
-        return self.me.encode(line)
+        return two_lengths(self.me.tok, line)
 
 
 def run(dataset: ps.Dataset, **options: Any) -> tuple[list[Any], list[str]]:
@@ -83,18 +80,9 @@ def closed(tok: Any) -> Any:
     return lambda line: two_lengths(tok, line)
 
 
-def by_default(tok: Any) -> Any:
-    def tokenized(line: str, tok: Any = tok) -> list[int]:
-        return two_lengths(tok, line)
-
-    return tokenized
-
-
 HOLDERS = {
     "closure": (closed, "variable `tok` of function `closed.<locals>.<lambda>`"),
     "global": (lambda tok: with_global, "global `tokenizer` of function `with_global`"),
-    "default": (by_default, "default `tok` of function `by_default.<locals>.tokenized`"),
-    "method": (lambda tok: Lines(tok).encode, "`self.tok` of Lines"),
     "callable object": (Lines, "`self.tok` of Lines"),
 }
 
@@ -122,13 +110,6 @@ def test_a_dataset_that_holds_one_and_workers_of_its_own_have_copies_too(tok: An
         found, told = run(dataset, **options)
         assert num_wrong(found, wanted) == 0
         assert len(told) == 1
-
-
-def test_collate_fn_has_a_copy(tok: Any) -> None:
-    dataset = ps.from_source(LINES).batch(4, collate_fn=lambda lines: [two_lengths(tok, line) for line in lines])
-    found, told = run(dataset, **THREADS)
-    assert [row for batch in found for row in batch] == [two_lengths(tok, line) for line in LINES]
-    assert len(told) == 1
 
 
 def test_copies_are_made_once_for_a_feed_and_what_else_a_function_holds_is_shared(tok: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import shutil
 import subprocess
-import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -78,23 +77,6 @@ def test_what_webdataset_writes_is_read_here(tmp_path: Path, webdataset: Any) ->
             writer.close()
             file.flush()
             assert list(ps.read_tar(path)) == SAMPLES
-
-
-@pytest.mark.parametrize("style", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
-def test_what_tarfile_writes_is_read_here_and_the_other_way_round(tmp_path: Path, style: int) -> None:
-    path = tmp_path / "a.tar"
-    samples = [sample for sample in SAMPLES if style != tarfile.USTAR_FORMAT or len(sample["__key__"]) < 95]
-    with tarfile.open(path, "w", format=style) as file:
-        for sample in samples:
-            for name, data in list(sample.items())[1:]:
-                info = tarfile.TarInfo(f"{sample['__key__']}.{name}")
-                info.size = len(data)
-                file.addfile(info, io.BytesIO(data))
-    assert list(ps.read_tar(path)) == samples
-    with tarfile.open(written(tmp_path / "b.tar")) as file:
-        names = [f"{key}.{name}" for number, key in enumerate(KEYS) for name in content(number)]
-        assert file.getnames() == names
-        assert {(info.mode, info.mtime, info.uid, info.gid, info.uname) for info in file} == {(0o444, 0, 0, 0, "")}
 
 
 @pytest.mark.skipif(shutil.which("tar") is None, reason="there is no tar program")

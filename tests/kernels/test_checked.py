@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -51,13 +50,11 @@ def test_deal_sends_positions_to_children_in_their_order() -> None:
     assert (alone.tolist(), nothing.tolist()) == ([[0, 1, 0, 1, 0], [0, 0, 1, 1, 2]], [])
 
 
-def test_a_negative_position_and_a_side_that_is_none_are_errors_that_name_them() -> None:
-    with pytest.raises(SpecError, match="position -1 is negative") as caught:
+def test_a_negative_position_and_a_side_that_is_none_are_never_followed() -> None:
+    with pytest.raises(AssertionError, match="position 0 is negative"):
         kernels.deal(PAIR - 1, HALF, SIDES, 2)
-    assert "deal, positions[0]" in caught.value.where
-    with pytest.raises(SpecError, match="node 0 has share 4611686018427387904 and sides \\[-1, -2\\]") as caught:
+    with pytest.raises(AssertionError, match="node 0 leads nowhere"):
         kernels.deal(PAIR, HALF, SIDES, 1)
-    assert "deal, sides[0]" in caught.value.where
 
 
 @pytest.mark.parametrize("num_elements", [3, 1000])
@@ -86,7 +83,40 @@ def test_no_positions_and_no_rows_are_fine() -> None:
     assert kernels.philox_uniform(0, 0, PAIR, PAIR, PAIR.view(np.uint64), 0).shape == (2, 0)
     kernels.normalize(IMAGES[:0], COLOURS, COLOURS, blank(0, 3, 4, 5, dtype=np.float32), True)
     kernels.copy_images(IMAGES[:, :0], blank(2, 0, 5, 3))
+    kernels.copy_images(IMAGES[..., :0], blank(2, 4, 5, 0))
     kernels.crop_images(IMAGES, PAIR, PAIR, FLIPS, 0, blank(2, 0, 7, 3))
+
+
+@pytest.mark.parametrize("channels_first", [True, False])
+def test_a_normalised_pixel_is_its_value_times_scale_plus_bias_rounded_twice(channels_first: bool) -> None:
+    values = np.arange(256, dtype=np.uint8).reshape(1, 16, 16, 1).repeat(3, 3)
+    scale, bias = np.array([0.017124753, 2, 3], np.float32), np.array([-2.117904, 5, 6], np.float32)
+    out = blank(1, 3, 16, 16, dtype=np.float32) if channels_first else blank(1, 16, 16, 3, dtype=np.float32)
+    kernels.normalize(values, scale, bias, out, channels_first)
+    pixels = out.transpose(0, 2, 3, 1) if channels_first else out
+    expected = [[np.float32(np.float32(value) * scale[channel]) + bias[channel] for channel in range(3)] for value in range(256)]
+    assert pixels.reshape(-1, 3).tolist() == np.array(expected).tolist()
+
+
+def test_a_crop_is_padded_where_it_leaves_the_image_and_then_mirrored() -> None:
+    values, out = np.arange(1, 7, dtype=np.uint8).reshape(1, 2, 3, 1), blank(1, 2, 3, 1)
+    for flip, rows in ((0, [[9, 9, 9], [2, 3, 9]]), (1, [[9, 9, 9], [9, 3, 2]])):
+        kernels.crop_images(values, np.array([-1]), np.array([1]), np.array([flip], np.uint8), 9, out)
+        assert out[0, :, :, 0].tolist() == rows
+
+
+@pytest.mark.parametrize("capacity", [4096, 2**25])
+def test_each_element_goes_to_the_fullest_row_that_has_room(capacity: int) -> None:
+    def rows(*parts: float) -> list[int]:
+        return kernels.best_fit((np.array(parts) * capacity).astype(np.int64), capacity).tolist()
+
+    assert rows() == []
+    assert rows(0.5) == [0]
+    assert rows(1, 1, 1) == [0, 1, 2]
+    assert rows(0.25, 0.25, 0.25, 0.25, 0.25) == [0, 0, 0, 0, 1]
+    assert rows(0.125, 0.5, 0.75, 0.25, 0.625) == [1, 2, 0, 0, 1]
+    assert rows(0.25, 0.75, 0.75, 0.125) == [1, 0, 1, 0]  # of two rows with as much room the one that came to it last
+    assert rows(*([1 / 64] * 128)) == [0] * 64 + [1] * 64
 
 
 def test_images_in_strides_are_written_mirrored_where_asked() -> None:
@@ -97,35 +127,19 @@ def test_images_in_strides_are_written_mirrored_where_asked() -> None:
     assert np.array_equal(outs[1], images[1, :, ::-1])
 
 
-def test_uniform_numbers_are_those_of_numpys_own_generator() -> None:
+@pytest.mark.parametrize("num_draws", [11, 900])  # with so many the GIL is let go of
+def test_uniform_numbers_are_those_of_numpys_own_generator(num_draws: int) -> None:
     epochs, indices, lanes = np.array([0, 3, -1]), np.array([2**63 - 1, 0, 7]), np.array([2**64 - 1, 1, 0], np.uint64)
-    result = kernels.philox_uniform(2**64 - 1, 5, epochs, indices, lanes, 11)
+    result = kernels.philox_uniform(2**64 - 1, 5, epochs, indices, lanes, num_draws)
     for row in range(3):
         counter = np.array([0, lanes[row], indices.view(np.uint64)[row], epochs.view(np.uint64)[row]], np.uint64)
         generator = np.random.Generator(np.random.Philox(key=np.array([2**64 - 1, 5], np.uint64), counter=counter))
-        assert result[row].tobytes() == generator.random(11).tobytes()
-
-
-def test_threads_get_the_same_numbers() -> None:
-    expected = kernels.permute(np.arange(5000), 10**6, 4)
-    results: list[bool] = []
-
-    def work() -> None:
-        results.extend(np.array_equal(kernels.permute(np.arange(5000), 10**6, 4), expected) for _ in range(50))
-
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert results == [True] * 200
+        assert result[row].tobytes() == generator.random(num_draws).tobytes()
 
 
 WRONG: dict[str, tuple[Callable[[], object], str, str]] = {
     "positions of another dtype": (lambda: kernels.permute(np.arange(3, dtype=np.int32), 9, 1), "positions is 1-d int32", "permute"),
     "too many elements": (lambda: kernels.permute(PAIR, 2**63 + 1, 1), "num_elements=9223372036854775809", "permute"),
-    "a list of positions": (lambda: kernels.permute([1, 2], 9, 1), "positions is list", "permute"),  # type: ignore[arg-type]
-    "positions of another byte order": (lambda: kernels.permute(PAIR.astype(">i8"), 9, 1), "positions is 1-d >i8", "permute"),
     "a whole float": (lambda: kernels.permute(PAIR, 9, 1.0), "key is 1.0, not an integer", "permute"),  # type: ignore[arg-type]
     "an output that cannot be written": (
         lambda: kernels.copy_images(IMAGES, np.frombuffer(bytes(120), np.uint8).reshape(2, 4, 5, 3)),
@@ -133,36 +147,15 @@ WRONG: dict[str, tuple[Callable[[], object], str, str]] = {
         "copy_images",
     ),
     "a negative key": (lambda: kernels.permute(PAIR, 9, -1), "key=-1 is outside 0..18446744073709551615", "permute"),
-    "no capacity": (lambda: kernels.best_fit(PAIR, 0), "capacity=0 is outside 1..", "best_fit"),
-    "sizes of floats": (lambda: kernels.best_fit(np.ones(2), 9), "sizes is 1-d float64", "best_fit"),  # type: ignore[arg-type]
-    "no children": (lambda: kernels.deal(PAIR, HALF, SIDES, 0), "num_children=0 is outside 1..", "deal"),
     "one side only": (lambda: kernels.deal(PAIR, HALF, SIDES[:, :1], 2), "sides has shape (1, 1), not (1, 2)", "deal"),
     "indices too short": (
         lambda: kernels.philox_uniform(0, 0, PAIR, PAIR[:1], PAIR.view(np.uint64), 1),
         "indices has shape (1,), not (2,)",
         "philox_uniform",
     ),
-    "signed lanes": (lambda: kernels.philox_uniform(0, 0, PAIR, PAIR, PAIR, 1), "lanes is 1-d int64, not a 1-d uint64", "philox_uniform"),  # type: ignore[arg-type]
-    "negative draws": (lambda: kernels.philox_uniform(0, 0, PAIR, PAIR, PAIR.view(np.uint64), -1), "num_draws=-1", "philox_uniform"),
     "five channels": (
         lambda: kernels.normalize(blank(1, 2, 2, 5), COLOURS, COLOURS, blank(1, 5, 2, 2, dtype=np.float32), True),
         "number of channels of values=5 is outside 1..4",
-        "normalize",
-    ),
-    "float images": (
-        lambda: kernels.normalize(IMAGES.astype(np.float32), COLOURS, COLOURS, blank(2, 3, 4, 5), True),
-        "values is 4-d float32, not a 4-d uint8",
-        "normalize",
-    ),
-    "one image without a row": (lambda: kernels.copy_images(IMAGES[0], blank(4, 5, 3)), "values is 3-d uint8", "copy_images"),
-    "scale of float64": (
-        lambda: kernels.normalize(IMAGES, np.ones(3), COLOURS, blank(2, 3, 4, 5, dtype=np.float32), True),  # type: ignore[arg-type]
-        "scale is 1-d float64",
-        "normalize",
-    ),
-    "bias too short": (
-        lambda: kernels.normalize(IMAGES, COLOURS, COLOURS[:2], blank(2, 3, 4, 5, dtype=np.float32), True),
-        "bias has shape (2,), not (3,)",
         "normalize",
     ),
     "the other layout": (
@@ -176,27 +169,6 @@ WRONG: dict[str, tuple[Callable[[], object], str, str]] = {
         "values is not C-contiguous: strides",
         "crop_images",
     ),
-    "fill too large": (lambda: kernels.crop_images(IMAGES, PAIR, PAIR, FLIPS, 256, blank(2, 4, 5, 3)), "fill=256", "crop_images"),
-    "tops too short": (
-        lambda: kernels.crop_images(IMAGES, PAIR[:1], PAIR, FLIPS, 0, blank(2, 4, 5, 3)),
-        "tops has shape (1,)",
-        "crop_images",
-    ),
-    "flips of bool": (
-        lambda: kernels.crop_images(IMAGES, PAIR, PAIR, FLIPS.astype(bool), 0, blank(2, 4, 5, 3)),
-        "flips is 1-d bool, not a 1-d uint8",
-        "crop_images",
-    ),
-    "crop of other channels": (
-        lambda: kernels.crop_images(IMAGES, PAIR, PAIR, FLIPS, 0, blank(2, 4, 5, 4)),
-        "out has shape (2, 4, 5, 4), not (2, 4, 5, 3)",
-        "crop_images",
-    ),
-    "flips of another length": (
-        lambda: kernels.write_images(IMAGES, FLIPS[:1] > 0, None, None, False, [blank(4, 5, 3)] * 2),
-        "flips has shape (1,), not (2,)",
-        "write_images",
-    ),
     "one image for two": (
         lambda: kernels.write_images(IMAGES, FLIPS > 0, None, None, False, [blank(4, 5, 3)]),
         "number of outs=1 is outside 2..2",
@@ -207,20 +179,10 @@ WRONG: dict[str, tuple[Callable[[], object], str, str]] = {
         "bias is NoneType, not a 1-d float32 array",
         "write_images",
     ),
-    "bytes for numbers": (
-        lambda: kernels.write_images(IMAGES, FLIPS > 0, COLOURS, COLOURS, False, [blank(4, 5, 3)] * 2),
-        "out is 3-d uint8, not a 3-d float32",
-        "write_images",
-    ),
     "images in no block": (
         lambda: kernels.write_images(IMAGES, FLIPS > 0, None, None, False, [blank(5, 4, 3).transpose(1, 0, 2)] * 2),
         "out cannot be written as one block",
         "write_images",
-    ),
-    "two places of files": (
-        lambda: kernels.read_files(b"a\0", blank(9), 0, PAIR[:1].copy(), PAIR.copy()),
-        "at has shape (2,), not (1,)",
-        "read_files",
     ),
     "ends of another number of files": (
         lambda: kernels.read_files(b"a\0b\0", blank(9), 0, PAIR[:1].copy(), PAIR[:1].copy()),

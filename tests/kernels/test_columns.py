@@ -1,4 +1,4 @@
-"""Rows of several tables, gathered column by column: the C library and its twin give the same bytes and name the same row."""
+"""Rows of several tables, gathered column by column."""
 
 from __future__ import annotations
 
@@ -6,17 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from penstock.errors import LengthMismatch, SpecError
-from penstock.kernels import columns
 from penstock.kernels.columns import ColumnTable, gather
-from penstock.kernels.library import load_library
 
-LIBRARY = load_library()
-needs_library = pytest.mark.skipif(LIBRARY is None, reason="the C library was not built here")
 KINDS: list[tuple[str, tuple[int, ...]]] = [
     ("u1", ()),
     ("?", ()),
@@ -47,37 +41,6 @@ def table(seed: int, kinds: list[tuple[str, tuple[int, ...]]], num_rows: int) ->
         )
         made.append(np.frombuffer(data, kind).reshape(num_rows, *shape))
     return ColumnTable(made)
-
-
-@st.composite
-def gathers(draw: st.DrawFn) -> tuple[list[ColumnTable], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64] | None, int]:
-    kinds = draw(st.lists(st.sampled_from(KINDS), min_size=1, max_size=5))
-    sizes = draw(st.lists(st.integers(0, 40), min_size=1, max_size=4))
-    of = [table(seed, kinds, size) for seed, size in enumerate(sizes)]
-    there = [(number, row) for number, size in enumerate(sizes) for row in range(size)]
-    runs = st.lists(st.sampled_from(there), max_size=300) if there else st.just([])
-    rows = draw(st.one_of(runs, st.just(there * draw(st.integers(0, 9)))))
-    if draw(st.integers(0, 5)) == 0:
-        rows = [*rows, draw(st.sampled_from([(len(of), 0), (-1, 0), (0, sizes[0]), (0, -1), (0, 2**62), (2**62, 0)]))]
-    num_out = len(rows) + draw(st.integers(-1 if rows else 0, 3))
-    places = None
-    if draw(st.booleans()) and num_out >= len(rows):
-        places = ints(np.random.default_rng(draw(st.integers(0, 9))).permutation(num_out)[: len(rows)])
-    return of, ints([number for number, _ in rows]), ints([row for _, row in rows]), places, num_out
-
-
-@needs_library
-@given(gathers())
-def test_the_library_equals_its_twin(
-    case: tuple[list[ColumnTable], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64] | None, int],
-) -> None:
-    assert LIBRARY is not None
-    *arguments, num_out = case
-    results = []
-    for function in (LIBRARY.gather_columns, columns.by_twin):
-        out = [np.zeros((num_out, *column.shape[1:]), column.dtype) for column in arguments[0][0].columns]
-        results.append((function(*arguments, out), [array.tobytes() for array in out]))
-    assert results[0] == results[1]
 
 
 @pytest.mark.parametrize("seed", range(3))

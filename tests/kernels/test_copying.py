@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 
 import numpy as np
 import pytest
@@ -39,19 +38,3 @@ def test_without_the_library_they_are_the_same(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(columns, "_chosen", lambda: None)
     given = views([LARGE_BYTES, 3])
     assert copies(given) == [bytes(view) for view in given]
-
-
-def test_many_threads_copy_at_once() -> None:
-    given = [views([50_000 + seed] * 40, seed) for seed in range(6)]
-    wrong: list[int] = []
-
-    def work(seed: int) -> None:
-        wanted = [bytes(view) for view in given[seed]]
-        wrong.extend(seed for _ in range(20) if copies(given[seed]) != wanted)
-
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert wrong == []

@@ -134,6 +134,3 @@ def test_columns_of_another_dtype_size_or_layout_are_refused() -> None:
         parse_examples(data, starts, lengths, PLAN, frozen)
     with pytest.raises(SpecError, match="lengths"):
         parse_examples(data, starts, np.zeros(2, np.int64), PLAN, outs(1))
-    plan = make_plan([FeaturePlan(b"v", INT64, COUNT, 1, b"")])
-    with pytest.raises(SpecError, match="counts"):
-        fill_examples(data, starts, lengths, plan, [np.array([-1])])

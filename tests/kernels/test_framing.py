@@ -53,8 +53,8 @@ def test_a_check_sum_goes_on_from_the_one_of_the_bytes_before(data: bytes, cut: 
 
 
 def test_long_data_have_the_sum_of_their_pieces_whatever_their_length_and_place() -> None:
-    data = np.random.default_rng(1).bytes(5000)
-    for length in [*range(180, 1200), 2047, 2048, 2049, 4096, 4999]:
+    data = np.random.default_rng(1).bytes(100_100)
+    for length in [*range(180, 1200), 2047, 2048, 2049, 3071, 3072, 3073, 4096, 99_999]:
         begin, value = length % 67, length * 2654435761 % 2**32
         whole, pieces = data[begin : begin + length], value
         for at in range(0, len(whole), 100):  # so short ones are summed in another way
@@ -179,11 +179,8 @@ def test_arrays_of_other_kinds_are_refused() -> None:
         (lambda: scan_frames(FILE, offsets.astype(np.int32), lengths), "out"),
         (lambda: scan_frames(FILE, offsets[:3], lengths), "out"),
         (lambda: scan_frames(FILE, offsets, lengths, left=len(FILE) - 1), "left"),
-        (lambda: scan_frames(FILE, offsets, lengths, limit=-1), "limit"),
         (lambda: check_frames(FILE, STARTS, LENGTHS[:2]), "lengths"),
-        (lambda: check_frames(FILE, STARTS.astype(np.float64), LENGTHS), "starts"),
         (lambda: check_frames(FILE, STARTS, LENGTHS, out=np.empty(3, np.uint8)), "out"),
-        (lambda: crc32c(b"", 2**32), "value"),
     ):
         with pytest.raises(SpecError) as refusal:
             call()

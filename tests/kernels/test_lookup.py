@@ -1,4 +1,4 @@
-"""Where records lie: the C library and its twin give the same files, offsets and lengths."""
+"""Where records lie."""
 
 from __future__ import annotations
 
@@ -7,22 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from penstock.errors import SpecError
-from penstock.kernels import spans
-from penstock.kernels.library import load_library
 from penstock.kernels.spans import Places
-
-LIBRARY = load_library()
-FINDERS: dict[str, Any] = {"numpy": spans.by_twin, **({} if LIBRARY is None else {"c": LIBRARY.look_up})}
-
-
-@pytest.fixture(params=FINDERS.values(), ids=FINDERS)
-def find(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spans, "chosen", lambda name, twin: request.param)
 
 
 def made(counts: list[int], kinds: tuple[Any, Any] = (np.int64, np.uint32)) -> Places:
@@ -32,7 +19,6 @@ def made(counts: list[int], kinds: tuple[Any, Any] = (np.int64, np.uint32)) -> P
     return Places(starts, (numbers * 1000).astype(kinds[0]), (numbers * 3).astype(kinds[1]))
 
 
-@pytest.mark.usefixtures("find")
 @pytest.mark.parametrize("kinds", [(np.int64, np.uint32), (np.int64, np.int64), (np.uint32, np.uint32)])
 def test_records_are_found_in_any_order_and_more_than_once(kinds: tuple[Any, Any]) -> None:
     rows = np.array([5, 0, 2, 2, 4, 1, 3])
@@ -44,7 +30,6 @@ def test_records_are_found_in_any_order_and_more_than_once(kinds: tuple[Any, Any
     assert lengths.tolist() == (rows * 3).tolist()
 
 
-@pytest.mark.usefixtures("find")
 def test_numbers_above_2_to_the_31_stay_as_they_are() -> None:
     large = np.array([2**32 - 1, 2**31], np.uint32)
     found = Places(np.array([0, 2]), np.array([2**62, 2**40]), large).find(np.array([1, 0]))
@@ -52,13 +37,11 @@ def test_numbers_above_2_to_the_31_stay_as_they_are() -> None:
     assert found.tolist() == [[0, 0], [2**40, 2**62], [2**31, 2**32 - 1]]
 
 
-@pytest.mark.usefixtures("find")
 @pytest.mark.parametrize("row", [-1, 6, 2**63 - 1, -(2**63)])
 def test_a_record_that_is_not_there_is_not_found(row: int) -> None:
     assert made([2, 0, 3, 1]).find(np.array([3, row])) is None
 
 
-@pytest.mark.usefixtures("find")
 def test_of_no_records_none_are_found() -> None:
     for counts in ([], [0], [0, 0]):
         places = made(counts)
@@ -86,18 +69,3 @@ def test_places_are_pickled_and_arrays_that_are_no_block_are_copied() -> None:
         found = one.find(np.array([3, 0]))
         assert found is not None
         assert found.tolist() == [[0, 0], [6, 0], [7, 1]]
-
-
-@pytest.mark.skipif(LIBRARY is None, reason="the C library was not built here")
-@given(st.lists(st.integers(0, 40), max_size=30), st.randoms(use_true_random=False), st.booleans(), st.sampled_from([0, 0, 0, 1]))
-def test_both_find_the_same(counts: list[int], random: Any, in_order: bool, outside: int) -> None:
-    places = made(counts)
-    count = sum(counts)
-    rows: NDArray[np.int64] = np.array([random.randrange(-outside, count + outside) for _ in range(100 if count else 0)], np.int64)
-    rows = np.sort(rows) if in_order else rows
-    results = []
-    for finder in FINDERS.values():
-        out = np.full((3, len(rows) + 1), -7)[:, :-1].copy()
-        bad = finder(places, rows, out)
-        results.append((bad, out.tolist() if bad < 0 else None))
-    assert results[0] == results[1]

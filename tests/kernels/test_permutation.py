@@ -76,24 +76,6 @@ def test_all_orders_of_a_few_elements_are_equally_likely(num_elements: int) -> N
     assert standard_deviations(counts, num_keys / counts.size) < 6
 
 
-@pytest.mark.parametrize("num_elements", [2, 3, 5, 10, 16, 100, 257, pytest.param(300, marks=pytest.mark.slow)])
-def test_each_element_comes_to_each_place_equally_often(num_elements: int) -> None:
-    num_keys = 6000
-    orders = many(num_elements, num_keys)
-    cells = np.bincount((np.arange(num_elements) * num_elements + orders).ravel(), minlength=num_elements**2)
-    assert standard_deviations(cells, num_keys / num_elements) < 6
-
-
-@pytest.mark.parametrize("num_elements", [3, 5, 10, 16, 100, 257, pytest.param(300, marks=pytest.mark.slow)])
-def test_each_pair_of_elements_comes_next_to_each_other_equally_often(num_elements: int) -> None:
-    num_keys = 6000
-    orders = many(num_elements, num_keys)
-    cells = np.bincount((orders[:, :-1] * num_elements + orders[:, 1:]).ravel(), minlength=num_elements**2)
-    different = ~np.eye(num_elements, dtype=bool).ravel()
-    assert not cells[~different].any()
-    assert standard_deviations(cells[different], num_keys / num_elements) < 6
-
-
 @pytest.mark.parametrize("num_elements", [257, pytest.param(300, marks=pytest.mark.slow), pytest.param(1000, marks=pytest.mark.slow)])
 def test_steps_between_neighbours_are_equally_likely(num_elements: int) -> None:
     # The sharpest of these tests: it finds a network of six rounds at n = 257.

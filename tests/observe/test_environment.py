@@ -50,12 +50,6 @@ def test_a_free_threaded_python_on_musl_says_both(monkeypatch: pytest.MonkeyPatc
     assert facts.platform.endswith(" (cpython-313t-x86_64-linux-musl)")
 
 
-def test_a_system_that_tells_neither_libc_nor_soabi_has_no_brackets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sysconfig, "get_config_var", lambda name: None)
-    monkeypatch.setattr(platform, "libc_ver", lambda *_: ("", ""))
-    assert environment().platform == platform.platform()
-
-
 @pytest.mark.skipif(kernels.backend() != "c", reason="the C library was not built")
 @pytest.mark.skipif(not Path("/proc/cpuinfo").exists(), reason="only Linux tells the features of its CPU")
 def test_the_features_are_some_that_the_cpu_has() -> None:
@@ -79,10 +73,8 @@ def test_the_wheel_is_told_where_penstock_comes_from_one(tmp_path: Path, monkeyp
     assert environment().wheel == "none, run from source"
     (tmp_path / "penstock").symlink_to(Path(ps.__file__).parent)
     assert environment().wheel == "py3-none-manylinux_2_17_x86_64, py3-none-manylinux2014_x86_64"
-    (info / "WHEEL").unlink()  # as beside the sources of an editable installation
-    assert environment().wheel == "none, run from source"
-
-
-def test_a_penstock_that_is_not_installed_runs_from_source(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.metadata, "distributions", lambda *, name: iter(()))
+    assert environment().wheel == "none, run from source"
+    monkeypatch.setattr(importlib.metadata, "distributions", lambda *, name: iter([found]))
+    (info / "WHEEL").unlink()  # as beside the sources of an editable installation
     assert environment().wheel == "none, run from source"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import pytest
 
@@ -14,97 +15,61 @@ class Terminal(io.StringIO):
         return True
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now_s = 100.0
+class Bar(Progress):
+    """A bar whose clock says what it is told to."""
 
-    def __call__(self) -> float:
-        return self.now_s
+    def __init__(self, total: float | None = 1000, unit: str = "crops", stream: io.StringIO | None = None) -> None:
+        self.now_s, self.shown = 0.0, stream or Terminal()
+        super().__init__("cutting", total, unit=unit, stream=self.shown, clock=lambda: self.now_s)
 
-
-def test_nothing_is_shown_in_the_first_two_seconds() -> None:
-    stream, clock = Terminal(), Clock()
-    with Progress("cutting", 100, unit="crops", stream=stream, clock=clock) as progress:
-        clock.now_s += 1.9
-        progress.advance(50)
-    assert stream.getvalue() == ""
+    def after(self, seconds: float, count: float = 1) -> str:
+        """Advance after so many seconds, and return all that was drawn."""
+        self.now_s += seconds
+        self.advance(count)
+        return self.shown.getvalue()
 
 
-def test_after_two_seconds_the_line_has_bar_rate_and_time_left_and_is_wiped_at_the_end() -> None:
-    stream, clock = Terminal(), Clock()
-    with Progress("cutting", 1000, unit="crops", stream=stream, clock=clock) as progress:
-        clock.now_s += 4
-        progress.advance(400)
-        drawn = stream.getvalue()
+def test_the_line_comes_after_two_seconds_and_is_wiped_at_the_end() -> None:
+    with Bar() as bar:
+        assert bar.after(1.9, 50) == ""
+        drawn = bar.after(2.1, 350)
         assert drawn == "\rcutting [############..................] 400/1,000 crops, 100/s, 6 s left"
-    assert stream.getvalue() == drawn + "\r" + " " * (len(drawn) - 1) + "\r"
+    assert bar.shown.getvalue() == drawn + "\r" + " " * (len(drawn) - 1) + "\r"
 
 
 def test_the_line_is_redrawn_ten_times_a_second_at_most() -> None:
-    stream, clock = Terminal(), Clock()
-    with Progress("cutting", 1000, unit="crops", stream=stream, clock=clock) as progress:
-        clock.now_s += 3
-        for _ in range(100):
-            progress.advance()
-            clock.now_s += 0.01
-        assert 9 <= stream.getvalue().count("\r") <= 11
+    bar = Bar()
+    bar.after(3)
+    for _ in range(99):
+        drawn = bar.after(0.01)
+    assert 9 <= drawn.count("\r") <= 11
 
 
 def test_a_shorter_line_covers_the_longer_one_before_it() -> None:
-    stream, clock = Terminal(), Clock()
-    with Progress("cutting", 10, unit="crops", stream=stream, clock=clock) as progress:
-        clock.now_s += 100
-        progress.advance()
-        first = len(stream.getvalue())
-        clock.now_s += 1
-        progress.advance(9)
-        assert len(stream.getvalue()) == 2 * first
+    bar = Bar(10)
+    first = len(bar.after(100))
+    assert len(bar.after(1, 9)) == 2 * first
 
 
 def test_into_a_file_one_line_is_written_every_ten_seconds() -> None:
-    stream, clock = io.StringIO(), Clock()
-    with Progress("cutting", 100, unit="crops", stream=stream, clock=clock) as progress:
-        for _ in range(25):
-            clock.now_s += 1
-            progress.advance()
-    lines = stream.getvalue().splitlines()
+    bar = Bar(100, stream=io.StringIO())
+    lines = [bar.after(1) for _ in range(25)][-1].splitlines()
     assert len(lines) == 2
     assert lines[0].startswith("cutting [###")
     assert "10/100 crops, 1/s, 90 s left" in lines[0]
 
 
-def test_without_a_total_count_and_rate_are_shown() -> None:
-    stream, clock = Terminal(), Clock()
-    with Progress("reading", None, unit="elements", stream=stream, clock=clock) as progress:
-        clock.now_s += 4
-        progress.advance(4000)
-    assert stream.getvalue().startswith("\rreading 4,000 elements, 1,000/s\r")
-
-
-def test_seconds_have_no_rate() -> None:
-    stream, clock = Terminal(), Clock()
-    with Progress("measuring", 10.0, unit="s", stream=stream, clock=clock) as progress:
-        clock.now_s += 5
-        progress.advance(5.0)
-        assert "5/10 s, 5 s left" in stream.getvalue()
-
-
 @pytest.mark.parametrize(
-    ("elapsed_s", "words"),
-    [(0.8, "2.5/s, "), (52.0, "2.3/min, "), (1400.0, "700 s each, ")],
+    ("bar", "seconds", "count", "words"),
+    [
+        ({"total": None}, 4, 4000, "\rcutting 4,000 crops, 1,000/s"),
+        ({"total": 10.0, "unit": "s"}, 5, 5.0, "5/10 s, 5 s left"),
+        ({}, 5, 0, "time left unknown"),
+        ({}, 2.8, 7, " crops, 2.5/s, "),
+        ({}, 52, 2, " crops, 2.3/min, "),
+        ({}, 1400, 2, " crops, 700 s each, "),
+    ],
+    ids=str,
 )
-def test_a_slow_task_has_a_pace_that_is_not_zero(elapsed_s: float, words: str) -> None:
-    stream, clock = Terminal(), Clock()
-    with Progress("packing", 10, unit="shards", stream=stream, clock=clock) as progress:
-        progress._start_s = 110.0 - elapsed_s
-        clock.now_s = 110.0
-        progress.advance(2)
-        assert f" shards, {words}" in stream.getvalue()
-
-
-def test_before_anything_is_done_the_time_left_is_unknown() -> None:
-    stream, clock = Terminal(), Clock()
-    with Progress("cutting", 10, unit="crops", stream=stream, clock=clock) as progress:
-        clock.now_s += 5
-        progress.advance(0)
-        assert "time left unknown" in stream.getvalue()
+def test_the_rate_and_the_rest_are_said_as_far_as_they_are_known(bar: dict[str, Any], seconds: float, count: float, words: str) -> None:
+    assert words in Bar(**bar).after(seconds, count)

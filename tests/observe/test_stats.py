@@ -126,29 +126,21 @@ def test_the_time_before_the_first_batch_counts_in_the_length_of_the_run() -> No
     assert stats.snapshot().elapsed_s == pytest.approx(0.2)
 
 
-def test_notices_keep_their_order_and_only_the_last_hundred_are_kept() -> None:
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ([("memory", f"notice {number}") for number in range(130)], tuple(f"notice {number}" for number in range(30, 130))),
+        ([("memory", text) for text in ("one", "two", "one")], ("two", "one")),
+        ([("workers", "4 are tried"), ("memory", "full"), ("alone", "2 work")], ("full", "2 work")),  # only how many work now
+    ],
+    ids=["the last hundred", "once and last", "of active workers"],
+)
+def test_notices_are_kept_in_their_order(said: list[tuple[str, str]], kept: tuple[str, ...]) -> None:
     stats = Stats(num_cpus=1)
-    for number in range(130):
-        stats(Notice(number, "memory", f"notice {number}"))
-    notices = stats.snapshot().notices
-    assert len(notices) == 100
-    assert notices[0] == "notice 30"
-    assert notices[-1] == "notice 129"
-
-
-def test_a_notice_that_is_said_again_is_there_once_and_last() -> None:
-    stats = Stats(num_cpus=1)
-    for text in ("one", "two", "one"):
-        stats(Notice(0, "memory", text))
-    assert stats.snapshot().notices == ("two", "one")
-
-
-def test_only_the_last_notice_about_active_workers_is_kept() -> None:
-    stats = Stats(num_cpus=1)
-    for kind, text in (("workers", "4 are tried"), ("memory", "full"), ("alone", "2 work")):
-        stats(Notice(0, kind, text))
-    assert stats.snapshot().notices == ("full", "2 work")
-    assert stats.snapshot().is_alone
+    for number, (kind, text) in enumerate(said):
+        stats(Notice(number, kind, text))
+    assert stats.snapshot().notices == kept
+    assert stats.snapshot().is_alone == (said[-1][0] == "alone")
 
 
 def test_events_from_many_threads_are_all_counted_once() -> None:
@@ -194,16 +186,13 @@ def test_a_snapshot_is_frozen_and_later_events_do_not_change_it() -> None:
         before.elapsed_s = 1.0  # type: ignore[misc]
 
 
-def test_the_use_of_the_whole_machine_is_a_share_or_unknown() -> None:
-    stats = Stats(num_cpus=1)
+def test_the_system_tells_the_number_of_cpus_and_how_much_of_them_is_used() -> None:
+    stats = Stats()
+    assert stats.snapshot().num_cpus >= 1
     assert stats.snapshot().machine_share is None
     stats(BlockDone("decode", 0, 0, 10, 5, 3))
     share = stats.snapshot().machine_share
     assert share is None or 0.0 <= share <= 1.0
-
-
-def test_the_number_of_cpus_is_asked_of_the_system_when_it_is_not_given() -> None:
-    assert Stats().snapshot().num_cpus >= 1
 
 
 def test_packed_rows_add_up_to_a_share_of_padding() -> None:

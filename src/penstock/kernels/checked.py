@@ -84,13 +84,10 @@ def mix(*values: int) -> int:
 
 # Positions per step: its arrays stay in the second-level cache.
 _PIECE = 8192
-_LOW32 = np.uint64(0xFFFFFFFF)
 _BITS32 = np.uint64(32)
 _HALF, _BELOW = 2**62, 2**63 - 1
 _MULTIPLY_1 = np.uint64(0xD6E8FEB86659FD93)
 _MULTIPLY_2 = np.uint64(0xA0761D6478BD642F)
-_PHILOX_MULTIPLY = (0xD2E7470EE14C6C93, 0xCA5A826395121157)
-_PHILOX_WEYL = (0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B)
 
 # Up to `SMALL` elements the permutation is a shuffled table (Fisher-Yates), so that each of the n! orders is equally likely.
 # Above, it is a Feistel network over a grid of `num_left` x 2**right_bits cells, `num_left` chosen so that fewer than
@@ -181,35 +178,10 @@ def _scramble(words: NDArray[np.uint64], key: np.uint64) -> NDArray[np.uint64]:
 
 def philox_uniform_twin(key0: int, key1: int, epochs: Ints, indices: Ints, lanes: NDArray[np.uint64], out: NDArray[np.float64]) -> None:
     """Fill row i of `out` with the first numbers of Philox4x64-10 with key (key0, key1) and counter (0, lane, index, epoch)."""
-    num_draws = out.shape[1]
-    num_blocks = -(-num_draws // 4)
-    rows = (out.shape[0], num_blocks)
-    # NumPy counts before it draws: the first block of a generator with counter 0 is number 1.
-    first = np.broadcast_to(np.arange(1, num_blocks + 1, dtype=np.uint64), rows)
-    others = (np.broadcast_to(part.view(np.uint64)[:, None], rows) for part in (lanes, indices, epochs))
-    words = _philox([first, *others], key0, key1)
-    uniform = np.stack([(word >> np.uint64(11)) * (1.0 / 9007199254740992.0) for word in words], axis=-1)
-    out[...] = uniform.reshape(out.shape[0], num_blocks * 4)[:, :num_draws]
-
-
-def _philox(counter: list[NDArray[np.uint64]], key0: int, key1: int) -> list[NDArray[np.uint64]]:
-    word0, word1, word2, word3 = counter
-    mask = (1 << 64) - 1
-    for _ in range(10):
-        high0, low0 = _multiply(word0, _PHILOX_MULTIPLY[0])
-        high1, low1 = _multiply(word2, _PHILOX_MULTIPLY[1])
-        word0, word1, word2, word3 = high1 ^ word1 ^ np.uint64(key0), low1, high0 ^ word3 ^ np.uint64(key1), low0
-        key0, key1 = (key0 + _PHILOX_WEYL[0]) & mask, (key1 + _PHILOX_WEYL[1]) & mask
-    return [word0, word1, word2, word3]
-
-
-def _multiply(words: NDArray[np.uint64], factor: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """Return the high and the low 64 bits of the product, by halves of 32 bits."""
-    factor_low, factor_high = np.uint64(factor & 0xFFFFFFFF), np.uint64(factor >> 32)
-    low, high = words & _LOW32, words >> _BITS32
-    middle = high * factor_low + ((low * factor_low) >> _BITS32)
-    other = low * factor_high + (middle & _LOW32)
-    return high * factor_high + (middle >> _BITS32) + (other >> _BITS32), words * np.uint64(factor)
+    key, counters = np.array([key0, key1], np.uint64), np.zeros((len(out), 4), np.uint64)
+    counters[:, 1], counters[:, 2], counters[:, 3] = lanes, indices.view(np.uint64), epochs.view(np.uint64)
+    for row, counter in zip(out, counters, strict=True):
+        row[:] = np.random.Generator(np.random.Philox(key=key, counter=counter)).random(row.size)
 
 
 def normalize_twin(values: Uint8s, scale: Floats, bias: Floats, out: Floats, channels_first: bool) -> None:
@@ -275,77 +247,28 @@ def deal_twin(positions: Ints, shares: NDArray[np.uint64], sides: Ints, num_chil
     Returns:
         -1; the first row whose position is negative; or -2 - node for the first node that is none. Nothing is of use then.
     """
-    num_nodes = len(shares)
-    for node, (share, children) in enumerate(zip(shares.tolist(), sides.tolist(), strict=True)):
-        if share > _BELOW or not all(node < side < num_nodes or 0 <= ~side < num_children for side in children):
+    nodes = list(zip(shares.tolist(), sides.tolist(), strict=True))
+    for node, (share, children) in enumerate(nodes):
+        if share > _BELOW or not all(node < side < len(nodes) or 0 <= ~side < num_children for side in children):
             return -2 - node
-    if len(positions) and int(positions.min()) < 0:
-        return int(np.argmax(positions < 0))
-    _go_down(positions, shares.tolist(), sides.tolist(), out[-2:])
-    if not len(starts):
-        return -1
-    short = out[2].astype(np.uint16) if num_children <= 2**16 else out[2]  # NumPy sorts short numbers in linear time
-    out[0] = np.argsort(short, kind="stable")
-    np.take(out[3], out[0], out=out[1])
-    starts[0] = 0
-    np.cumsum(np.bincount(out[2], minlength=num_children), out=starts[1:])
+    for row, spot in enumerate(positions.tolist()):
+        if spot < 0:
+            return row
+        node = 0 if nodes else ~0
+        while node >= 0:
+            share, (left, right) = nodes[node]
+            before = (spot * share + _HALF) >> 63
+            if ((spot + 1) * share + _HALF) >> 63 > before:
+                spot, node = before, left
+            else:
+                spot, node = spot - before, right
+        out[-2:, row] = ~node, spot
+    if len(starts):
+        out[0] = np.argsort(out[2], kind="stable")
+        np.take(out[3], out[0], out=out[1])
+        starts[0] = 0
+        np.cumsum(np.bincount(out[2], minlength=num_children), out=starts[1:])
     return -1
-
-
-def _go_down(positions: Ints, shares: list[int], sides: list[list[int]], out: Ints) -> None:
-    """Write for each row the child that gives it, and its place there."""
-    steps = np.arange(len(positions), dtype=np.int64)
-    first = int(positions[0]) if len(positions) else 0
-    running = bool((positions == steps + first).all())
-    numbers = steps.view(np.uint64)
-    stack = [(0 if shares else ~0, steps, first if running else 0, positions.view(np.uint64))]
-    while stack:
-        node, rows, start, places = stack.pop()
-        count = len(rows)
-        if count == 0:
-            continue
-        if node < 0:
-            out[0, rows] = ~node
-            out[1, rows] = steps[:count] + start if running else places.view(np.int64)
-            continue
-        share, (left, right) = shares[node], sides[node]
-        goes_left = _goes_left(numbers[:count] if running else places, share, start)
-        lefts, rights = goes_left.nonzero()[0], (~goes_left).nonzero()[0]  # `take` of these needs half the time of a boolean index
-        if running:  # one element after the other: so are those of either side, and their first place says it all
-            before = (start * share + _HALF) >> 63
-            stack.append((right, rows.take(rights), start - before, places))
-            stack.append((left, rows.take(lefts), before, places))
-        else:
-            below = _all_before(places, share)
-            stack.append((right, rows.take(rights), 0, (places - below).take(rights)))
-            stack.append((left, rows.take(lefts), 0, below.take(lefts)))
-
-
-def _goes_left(places: NDArray[np.uint64], share: int, start: int) -> NDArray[np.bool_]:
-    """Tell of each place start + places whether its element goes left: whether floor(x * share / 2**63 + 1/2) grows behind it.
-
-    That depends on what lies below the point alone: in 2**64ths, products may wrap.
-    """
-    if share == 0:
-        return np.zeros(len(places), np.bool_)
-    remainder = places * np.uint64(2 * share)
-    remainder += np.uint64(2 * (start * share + _HALF) % 2**64)
-    found: NDArray[np.bool_] = remainder >= np.uint64(2**64 - 2 * share)
-    return found
-
-
-def _all_before(places: NDArray[np.uint64], share: int) -> NDArray[np.uint64]:
-    """Return floor(places * share / 2**63 + 1/2): 128-bit products from 32-bit halves."""
-    high, low = places >> _BITS32, places & _LOW32
-    share_high, share_low = np.uint64(share >> 32), np.uint64(share & 0xFFFFFFFF)
-    inner = high * share_low + (low * share_low >> _BITS32)
-    cross = low * share_high + (inner & _LOW32)
-    above = high * share_high + (inner >> _BITS32) + (cross >> _BITS32)
-    below = places * np.uint64(share)
-    rounded = below + np.uint64(_HALF)
-    above += rounded < below
-    before: NDArray[np.uint64] = (above << np.uint64(1)) | (rounded >> np.uint64(63))
-    return before
 
 
 def best_fit_twin(sizes: Ints, capacity: int, out: Ints) -> int:
@@ -353,31 +276,17 @@ def best_fit_twin(sizes: Ints, capacity: int, out: Ints) -> int:
     bad = (sizes < 1) | (sizes > capacity)
     if bad.any():
         return int(bad.argmax())
-    rooms, rows_with = list[int](), dict[int, list[int]]()  # the rooms that some row has, ascending
-    num_rows, rows, counts = 0, list[int](), list[int]()
-    found, numbers = np.unique(-sizes, return_counts=True)
-    for size, left in zip((-found).tolist(), numbers.tolist(), strict=True):
-        while left:
-            at = bisect_left(rooms, size)
-            if at == len(rooms):
-                row, room = num_rows, capacity
-                num_rows += 1
-            else:
-                room = rooms[at]
-                with_room = rows_with[room]
-                row = with_room.pop()
-                if not with_room:
-                    del rooms[at]
-            count = min(left, room // size)  # behind the first of a size, this row is the fullest that has room for the next one
-            rows.append(row)
-            counts.append(count)
-            left -= count
-            if room := room - count * size:
-                with_room = rows_with.setdefault(room, [])
-                if not with_room:
-                    insort(rooms, room)
-                with_room.append(row)
-    out[np.argsort(-sizes, kind="stable")] = np.repeat(rows, counts)
+    rooms, num_rows = list[tuple[int, ...]](), 0  # (room, less the later it came to it, row) of rows that are not full, ascending
+    for count, element in enumerate(np.argsort(-sizes, kind="stable").tolist()):
+        size = int(sizes[element])
+        at = bisect_left(rooms, (size,))
+        if at < len(rooms):
+            room, _, row = rooms.pop(at)
+        else:
+            room, row, num_rows = capacity, num_rows, num_rows + 1
+        out[element] = row
+        if room > size:
+            insort(rooms, (room - size, -count, row))
     return -1
 
 
@@ -614,7 +523,8 @@ def deal(positions: Ints, shares: NDArray[np.uint64], sides: Ints, num_children:
         place there. int64 [num_children + 1]: where the rows of each child begin). If not `grouped`, the last two rows alone, and nothing.
 
     Raises:
-        SpecError: an array of another dtype, shape or layout, a side that is neither a later node nor a child, or a negative position.
+        SpecError: an array of another dtype, shape or layout.
+        AssertionError: a side is neither a later node nor a child, or a position is negative.
     """
     positions = block("deal", "positions", positions, INT64_DTYPE)
     shares = block("deal", "shares", shares, _UINT64)
@@ -625,16 +535,7 @@ def deal(positions: Ints, shares: NDArray[np.uint64], sides: Ints, num_children:
     out = np.empty((4 if grouped else 2, positions.shape[0]), np.int64)
     starts = np.empty(num_children + 1 if grouped else 0, np.int64)
     row = chosen("deal", deal_twin)(positions, shares, sides, num_children, out, starts)
-    if row >= 0:
-        raise SpecError(
-            f"position {positions[row]} is negative", where=f"penstock.kernels.deal, positions[{row}]", fix="pass positions from 0 on"
-        )
-    if row < -1:
-        raise SpecError(
-            f"node {-2 - row} has share {shares[-2 - row]} and sides {sides[-2 - row].tolist()}",
-            where=f"penstock.kernels.deal, sides[{-2 - row}]",
-            fix=f"let each side be the number of a later node or ~child, of {num_children} children, and each share less than 2**63",
-        )
+    assert row == -1, f"position {row} is negative" if row >= 0 else f"node {-2 - row} leads nowhere"
     return out, starts
 
 

@@ -92,19 +92,10 @@ class ExamplePlan:
 
 
 def make_plan(features: Sequence[FeaturePlan]) -> ExamplePlan:
-    """Lay out a plan.
-
-    Raises:
-        SpecError: two features of one name, or numbers out of range.
-    """
+    """Lay out a plan of features with different names; each default has the bytes that its feature wants."""
     first = np.zeros((len(features), 6), np.int64)
     texts = bytearray()
     for number, one in enumerate(features):
-        good = one.kind in _DTYPES and one.mode in (FIXED, COUNT) and (1 if one.mode == COUNT else 0) <= one.count < 1 << 40
-        if one.mode == FIXED and one.kind != BYTES and one.default is not None:
-            good &= len(one.default) == one.count * one.dtype.itemsize
-        if not good:
-            raise SpecError(f"no such feature: {one!r}", where="penstock.kernels.make_plan", fix="report it as a fault of penstock")
         first[number, :2] = len(texts), len(one.name)
         texts += one.name
         first[number, 2:] = one.kind, one.mode, one.count, -1 if one.default is None else len(texts)
@@ -112,15 +103,12 @@ def make_plan(features: Sequence[FeaturePlan]) -> ExamplePlan:
             texts += one.default or b""
     second = first.copy()
     second[:, 3] = np.where(first[:, 3] == COUNT, FILL, SKIP)
-    names = [one.name for one in features]
-    if len(set(names)) < len(names):
-        raise SpecError("two features have one name", where="penstock.kernels.make_plan", fix="give each name once")
     return ExamplePlan(
         features=tuple(features),
         first=first,
         second=second,
         texts=np.frombuffer(bytes(texts) or b"\0", np.uint8),
-        table=_table(names),
+        table=_table([one.name for one in features]),
         has_variable=bool((first[:, 3] == COUNT).any()),
     )
 
@@ -296,22 +284,12 @@ def fill_examples(
         SpecError: an array of another dtype, shape or layout.
     """
     buffer, starts, lengths = _block(buffer, starts, lengths)
-    outs: list[Array] = []
-    offsets: list[Ints] = []
-    for number, (feature, column) in enumerate(zip(plan.features, counts, strict=True)):
-        where = np.zeros(1, np.int64)
-        if feature.mode != FIXED:
-            own = block("fill_examples", f"counts[{number}]", column, INT64_DTYPE, starts.shape[0])  # type: ignore[arg-type]
-            if own.size and int(own.min()) < 0:
-                raise SpecError(
-                    f"counts[{number}] has {int(own.min())}",
-                    where=place("fill_examples", f"counts[{number}]"),
-                    fix="pass the column that parse_examples wrote",
-                )
-            where = np.zeros(own.shape[0] + 1, np.int64)
-            np.cumsum(own, out=where[1:])
-        offsets.append(where)
-        outs.append(np.empty((int(where[-1]), *([2] if feature.width == 2 else [])), feature.dtype))
+    none = np.zeros(0, np.int64)
+    offsets = [np.concatenate(([0], np.cumsum(none if column is None else column))) for column in counts]
+    outs = [
+        np.empty((int(where[-1]), *([2] if feature.width == 2 else [])), feature.dtype)
+        for feature, where in zip(plan.features, offsets, strict=True)
+    ]
     bad = _run(buffer, starts, lengths, plan, plan.second, outs, offsets)
     filled = [None if feature.mode == FIXED else (out, where) for feature, out, where in zip(plan.features, outs, offsets, strict=True)]
     return bad, filled
@@ -330,15 +308,9 @@ def framed_taker(plan: ExamplePlan, outs: Sequence[Array], num: int, *, check_da
         None where the C library is missing.
 
     Raises:
-        SpecError: an array of another dtype, shape or layout, or another feature.
+        SpecError: an array of another dtype, shape or layout.
     """
     for number, (feature, out) in enumerate(zip(plan.features, outs, strict=True)):
-        if feature.mode != FIXED or feature.width != 1:
-            raise SpecError(
-                f"feature {number} is not one of a fixed number of numbers",
-                where=place("framed_taker", f"outs[{number}]"),
-                fix="read the spans and call parse_examples",
-            )
         _require_column(f"outs[{number}]", out, feature.dtype, num * feature.count)
     library = chosen_library()
     return None if library is None else taker_of(library, plan, outs, check_data=check_data)

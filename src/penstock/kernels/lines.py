@@ -6,8 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from penstock.errors import SpecError
-from penstock.kernels.library import INT64_DTYPE, UINT8_DTYPE, Ints, Uint8s, block, chosen, integer, place, require, require_out
+from penstock.kernels.library import INT64_DTYPE, UINT8_DTYPE, Ints, Uint8s, block, chosen, integer, require, require_out
 
 _MAX_BASE = 1 << 62
 _NEWLINE: Final = 10
@@ -61,12 +60,6 @@ def find_records(data: Uint8s, base: int, delimiter: int, quote: int, state: int
     data = block("find_records", "data", data, UINT8_DTYPE)
     _require_ends("find_records", data, ends)
     base = integer("find_records", "base", base, 0, _MAX_BASE)
-    delimiter = integer("find_records", "delimiter", delimiter, 1, 255)
-    quote = integer("find_records", "quote", quote, 1, 255)
-    if len({delimiter, quote, 10}) < 3:
-        raise SpecError(
-            f"delimiter {delimiter} and quote {quote}", where=place("find_records", "delimiter"), fix="pass two bytes that are no newline"
-        )
     where = np.array([integer("find_records", "state", state, BEFORE, BEHIND), 0], np.int64)
     found = chosen("find_records", find_records_twin)(data, base, (delimiter, quote), ends, where[:1], where[1:])
     after, done = where.tolist()

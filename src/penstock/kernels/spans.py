@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import stat
 import struct
+from collections import deque
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -140,81 +142,67 @@ def read_spans_twin(tables: Files, spans: Spans, gap: int, out: Uint8s, begins: 
     if not inside.all():
         facts[1] = inside.argmin()
         return BAD_ROW
-    order = np.lexsort((offsets, files)).tolist()
-    block = _Block(spans, gap, out, begins, facts)
-    place, problem = 0, DONE
-    while place < len(order) and problem == DONE:
-        file, end = int(files[order[place]]), place
-        while end < len(order) and files[order[end]] == file:
-            end += 1
-        facts[1] = file
-        descriptor, own = int(spans.descriptors[order[place]]), False
-        if descriptor < 0:
+    for file, group in groupby(np.lexsort((offsets, files)).tolist(), key=files.tolist().__getitem__):
+        rows, facts[1] = list(group), file
+        descriptor = int(spans.descriptors[rows[0]])
+        own = descriptor < 0
+        if own:
             try:
-                descriptor, own = os.open(tables.path(file), FLAGS), True
+                descriptor = os.open(tables.path(file), FLAGS)
             except OSError as error:
                 facts[2] = error.errno or 0
                 return NOT_OPENED
-        problem = block.read_file(descriptor, tables.known[file], order[place:end])
-        place = end
+        problem = _read_file(descriptor, tables.known[file], spans, rows, gap, out, begins, facts)
         if own and problem == DONE and facts[6] < len(kept):
             kept[facts[6]] = file, descriptor
             facts[6] += 1
         elif own:
             os.close(descriptor)
-    facts[7] = block.used
-    return problem
+        if problem:
+            return problem
+    return DONE
 
 
-class _Block:
-    """A block in work: what was read so far, and what was found out."""
-
-    def __init__(self, spans: Spans, gap: int, out: Uint8s, begins: Ints, facts: Ints) -> None:
-        self._spans, self._gap, self._out, self._begins, self._facts = spans, gap, out, begins, facts
-        self.used = 0
-
-    def read_file(self, descriptor: int, known: Ints, rows: list[int]) -> int:
-        """Read the rows of one file, which are in order; return the problem."""
-        facts = self._facts
+def _read_file(descriptor: int, known: Ints, spans: Spans, rows: list[int], gap: int, out: Uint8s, begins: Ints, facts: Ints) -> int:
+    """Read the rows of one file, which are in order, behind the bytes that are used; return the problem."""
+    try:
+        status = os.fstat(descriptor)
+    except OSError as error:
+        facts[2] = error.errno or 0
+        return NOT_KNOWN
+    facts[3:6] = known_of(status)
+    if not stat.S_ISREG(status.st_mode):
+        return NOT_REGULAR
+    if (facts[3:6] != known).any():
+        return CHANGED
+    places = deque((row, int(spans.offsets[row]), int(spans.offsets[row] + spans.lengths[row])) for row in rows)
+    while places:
+        (_, low, high), used = places[0], int(facts[7])
+        while places and places[0][1] - high <= gap:
+            row, begin, end = places.popleft()
+            high = max(high, end)
+            begins[row] = used + begin - low
+        if high - low > out.size - used:
+            return NO_ROOM
         try:
-            status = os.fstat(descriptor)
-        except OSError as error:
-            facts[2] = error.errno or 0
-            return NOT_KNOWN
-        facts[3:6] = known_of(status)
-        if not stat.S_ISREG(status.st_mode):
-            return NOT_REGULAR
-        if (facts[3:6] != known).any():
-            return CHANGED
-        place, problem = 0, DONE
-        while place < len(rows) and problem == DONE:
-            low = high = int(self._spans.offsets[rows[place]])
-            while place < len(rows) and int(self._spans.offsets[rows[place]]) - high <= self._gap:
-                row = rows[place]
-                high = max(high, int(self._spans.offsets[row] + self._spans.lengths[row]))
-                self._begins[row] = self.used + int(self._spans.offsets[row]) - low
-                place += 1
-            if high - low > self._out.size - self.used:
-                return NO_ROOM
-            problem = _read_range(descriptor, self._out[self.used : self.used + high - low], low, facts)
-            self.used += high - low
-        return problem
-
-
-def _read_range(descriptor: int, out: Uint8s, offset: int, facts: Array) -> int:
-    done = 0
-    while done < out.size:
-        try:
-            data = read_at(descriptor, min(out.size - done, _MOST_BYTES), offset + done)
+            data = read_fully(descriptor, high - low, low)
         except OSError as error:
             facts[2] = error.errno or 0
             return NOT_READ
-        if not data:
-            facts[3] = offset + done
+        if len(data) < high - low:
+            facts[3] = low + len(data)
             return CUT
-        out[done : done + len(data)] = np.frombuffer(data, np.uint8)
-        done += len(data)
+        out[used : used + high - low] = np.frombuffer(data, np.uint8)
+        facts[7] += high - low
     return DONE
+
+
+def read_fully(descriptor: int, size: int, offset: int) -> bytes:
+    """Read `size` bytes of an open file, fewer only at its end."""
+    data = b""
+    while len(data) < size and (more := read_at(descriptor, min(size - len(data), _MOST_BYTES), offset + len(data))):
+        data += more
+    return data
 
 
 class BlockOutcome(NamedTuple):
