@@ -84,6 +84,8 @@ def test_a_plain_for_loop_left_by_break_leaves_nothing_either() -> None:
 def test_a_feed_that_was_never_started_closes_without_having_run_anything(way: dict[str, Any]) -> None:
     calls: list[int] = []
     feed = ps.from_source(range(10)).map(calls.append).feed(**way)
+    assert feed.state_dict()["step"] == feed.step == 0
+    feed.report()
     assert nothing_runs()
     feed.close()
     del feed
