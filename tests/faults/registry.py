@@ -26,7 +26,7 @@ _WORKERS, _LOOPS, _PROCESSES = "faults/test_workers.py", "faults/test_loops.py",
 _STALLS, _ASYNC_STALLS = "faults/test_stalls.py", "faults/test_async_stalls.py"
 _DATA, _RESUME, _KILLS, _SOAK = "faults/test_data.py", "faults/test_resume.py", "faults/test_kills.py", "faults/test_soak.py"
 _DECODING, _HEADER, _READING = "image/test_decoding.py", "image/test_header.py", "sources/test_reading.py"
-_POLICIES = "laws/test_policies.py"
+_POLICIES, _COMPLETED = "laws/test_policies.py", "laws/test_completion.py"
 _FUNCTIONS, _OPERATORS, _COMPLETION = "faults/test_functions.py", "faults/test_operators.py", "faults/test_completion.py"
 _RANKS, _COORDINATION, _LOAD = "faults/test_ranks.py", "faults/test_coordination.py", "faults/test_load.py"
 _COORDINATOR, _FORKED = "faults/test_coordinator.py", "faults/test_forked_feeds.py"
@@ -1051,7 +1051,7 @@ _ALSO = {
             "a_function_that_fails_in_any_operator_loses_nothing",
             "a_balance_of_what_comes_first_gives_each_element_once_at_most_and_fails_all_the_same",
         ),
-        *_in(_COMPLETION, "an_error_is_raised_once_and_its_state_goes_on_with_what_was_not_delivered"),
+        *_in(_COMPLETED, "an_error_is_raised_once_and_the_state_behind_it_has_everything_else"),
     ),
     "A4": (
         *_in(_OPERATORS, "what_would_pass_for_an_end_is_an_error_in_any_operator"),
@@ -1060,7 +1060,6 @@ _ALSO = {
     "A5": (*_in(_OPERATORS, "what_would_pass_for_an_end_is_an_error_in_any_operator"),),
     "A14": (*_in(_COMPLETION, "a_stuck_element_holds_up_nobody_and_comes_when_it_is_done"),),
     "B2": (
-        *_in(_COMPLETION, "a_dropped_feed_and_one_in_a_cycle_end_their_threads"),
         *_in(_FORKED, "what_a_forked_process_leaves_behind_is_not_finalised_there", "a_leaked_object_is_never_finalised"),
         *_in("faults/test_remote.py", "a_feed_that_ends_breaks_off_its_reads_loses_nothing_and_the_dataset_stays_of_use"),
     ),
@@ -1103,9 +1102,8 @@ _ALSO = {
         ),
     ),
     "B12": (*_in(_COORDINATION, "the_state_saved_in_a_sigterm_handler_leaves_exactly_what_was_not_delivered"),),
-    "B20": (*_in(_COMPLETION, "a_consumer_that_takes_nothing_stops_the_workers_at_the_byte_budget"),),
     "B24": (
-        *_in(_COMPLETION, "an_error_is_raised_once_and_its_state_goes_on_with_what_was_not_delivered"),
+        *_in(_COMPLETED, "an_error_is_raised_once_and_the_state_behind_it_has_everything_else"),
         *_in(
             _COORDINATOR,
             "of_two_errors_of_runners_one_is_raised_once_and_the_other_is_its_note",
@@ -1114,10 +1112,7 @@ _ALSO = {
         ),
         *_in("queues/test_runner.py", "without_a_coordinator_the_reader_gets_the_error_once_behind_what_was_enqueued"),
     ),
-    "B25": (
-        *_in(_COMPLETION, "a_function_that_does_not_stop_is_named_after_the_grace_period"),
-        *_in(_COORDINATOR, "a_runner_that_ignores_the_stop_is_named_with_its_line_and_the_main_thread_goes_on"),
-    ),
+    "B25": (*_in(_COORDINATOR, "a_runner_that_ignores_the_stop_is_named_with_its_line_and_the_main_thread_goes_on"),),
     "B27": (
         *_in(
             _COORDINATOR,
@@ -1132,10 +1127,10 @@ _ALSO = {
     ),
     "B32": (
         *_in(_COMPLETION, "a_stuck_element_holds_up_nobody_and_comes_when_it_is_done"),
-        *_in("laws/test_completion.py", "as_completed_is_refused_where_it_means_nothing"),
+        *_in(_COMPLETED, "as_completed_is_refused_where_it_means_nothing"),
     ),
     "C14": (*_in(_COMPLETION, "shapes_that_differ_inside_a_batch_are_an_error_with_both"),),
-    "C22": (*_in(_COMPLETION, "nothing_and_less_than_the_workers_come_exactly_once", "repeating_nothing_for_ever_ends"),),
+    "C22": (*_in(_COMPLETION, "nothing_and_less_than_the_workers_come_exactly_once"),),
     "C23": (*_in(_COMPLETION, "nothing_and_less_than_the_workers_come_exactly_once"),),
     "C34": (*_in(_LOAD, "every_way_delivers_one_record_of_20_mb_among_tiny_ones"),),
     "E1": (*_in(_HELD, "a_state_of_other_operators_is_refused_with_the_first_difference"),),
@@ -1147,15 +1142,14 @@ _ALSO = {
             "every_cut_and_every_changed_byte_of_a_state_that_holds_elements_is_refused_or_says_the_same",
             "lies_about_held_elements_are_refused_even_with_a_right_checksum",
         ),
-        *_in(_COMPLETION, "places_of_a_completion_state_out_of_bounds_are_refused_even_with_a_right_checksum"),
     ),
-    "E5": (*_in(_COMPLETION, "a_state_of_any_step_leaves_exactly_what_was_not_delivered"),),
+    "E5": (*_in(_COMPLETED, "a_run_of_slow_elements_saved_twice_anywhere_loses_nothing"),),
     "E6": (
         *_in(_HELD, "a_resume_of_a_resume_of_all_operators_does_not_drift"),
         *_in(_COMPLETION, "a_resume_of_a_resume_at_every_third_step_does_not_drift"),
     ),
     "E8": (*_in(_HELD, "what_all_operators_read_ahead_and_hold_does_not_count"),),
-    "E10": (*_in(_COMPLETION, "a_run_changes_between_order_and_completion_at_any_step"),),
+    "E10": (*_in(_COMPLETED, "a_run_of_slow_elements_saved_twice_anywhere_loses_nothing"),),
     "E13": (
         *_in(_HELD, "a_state_of_any_step_of_all_operators_at_once_resumes_exactly_there"),
         *_in(

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import json
 import threading
-import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from _engine.stepping import Stepper
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from laws.epochs import rest
-from laws.plans import Plan, options, plain, plans
 from sources.streams import Epochs
 
 import penstock as ps
@@ -25,40 +22,6 @@ pytestmark = pytest.mark.slow  # together with its kin two minutes; `make check`
 LAW = settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 COUNT = 90
 ORDERS = st.sampled_from([{"ordered": False}, {"ordered": False}, {"ordered": True}])
-
-
-def all_plain(items: Iterable[Any]) -> list[Any]:
-    return [plain(item) for item in items]
-
-
-# -- random plans -----------------------------------------------------------------------------------------------------------------
-
-
-@LAW
-@given(plans(), st.integers(0, 2**32), st.integers(1, 5))
-def test_units_that_finish_in_any_order_deliver_every_element_once(plan: Plan, seed: int, num_workers: int) -> None:
-    run = Stepper(plan.dataset, seed, num_workers=num_workers, ordered=False).run()
-    run.close()
-    assert run.error is None
-    assert Counter(map(repr, all_plain(run.items))) == Counter(map(repr, plan.everything()))
-
-
-@LAW
-@given(plans(), st.lists(st.tuples(options(), ORDERS), min_size=3, max_size=3), st.data())
-def test_saved_anywhere_twice_and_resumed_in_any_order_it_loses_nothing(plan: Plan, ways: list[Any], data: st.DataObject) -> None:
-    whole = plan.everything()
-    out: list[Any] = []
-    state = None
-    for place, (chosen, order) in enumerate(ways):
-        most = data.draw(st.integers(0, len(whole))) if place < 2 else len(whole) + 1
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="this dataset gave no elements")
-            with plan.dataset.feed(**chosen, **order) as feed:
-                if state is not None:
-                    feed.load_state_dict(state)
-                out += all_plain(item for _, item in zip(range(most), rest(feed), strict=False))
-                state = json.loads(json.dumps(feed.state_dict()))
-    assert Counter(map(repr, out)) == Counter(map(repr, whole))
 
 
 # -- slow elements ----------------------------------------------------------------------------------------------------------------
@@ -183,13 +146,6 @@ def once(items: list[list[int]]) -> Counter[int]:
 
 
 @pytest.mark.parametrize("build", CASES.values(), ids=CASES.keys())
-@pytest.mark.parametrize("way", WAYS, ids=str)
-def test_slow_elements_are_delivered_once_as_all_others(build: Build, way: dict[str, Any]) -> None:
-    wanted, _ = run(build, {"executor": "inline"})
-    assert once(run(build, {**way, "ordered": False})[0]) == once(wanted)
-
-
-@pytest.mark.parametrize("build", CASES.values(), ids=CASES.keys())
 @settings(LAW, max_examples=40)
 @given(data=st.data())
 def test_a_run_of_slow_elements_saved_twice_anywhere_loses_nothing(build: Build, data: st.DataObject) -> None:
@@ -230,25 +186,6 @@ def test_completed_elements_make_full_batches_but_the_last_of_a_pass_and_passes_
     assert [len(item) for item in out] == ([7] * 12 + [6]) * 3
     for number in range(3):
         assert once(out[13 * number : 13 * number + 13]) == Counter(range(1, COUNT + 1))
-
-
-def test_one_slow_element_holds_up_nobody_and_comes_last() -> None:
-    gate = threading.Event()
-
-    def slow(value: int) -> int:
-        if value == 1:
-            gate.wait()
-        return value
-
-    with numbers().map(slow).feed(executor="threads", num_workers=2, ordered=False) as feed:
-        assert sorted(int(next(feed)) for _ in range(COUNT - 1)) == list(range(2, COUNT + 1))
-        state = feed.state_dict()
-        assert state["position"]["done"][0]
-        gate.set()
-        assert [int(value) for value in feed] == [1]
-    with numbers().map(slow).feed(executor="inline") as feed:
-        feed.load_state_dict(state)
-        assert [int(value) for value in feed] == [1]
 
 
 def test_behind_one_slow_element_the_others_go_on_and_the_state_stays_small() -> None:
@@ -349,17 +286,6 @@ def test_a_stream_with_states_is_put_back_to_them_in_every_pass(way: dict[str, A
             behind = [int(value) for batch in gate.take(resumed) for value in batch]
             assert Counter(out + behind) == wanted
             assert state["position"]["source"] == [0, 0] or second.loaded
-
-
-def test_a_stream_that_cannot_say_where_it_is_has_no_state_in_this_order_either() -> None:
-    class Silent(Epochs):
-        def state_dict(self) -> Any:
-            return {1, 2}
-
-    with ps.from_stream(Silent(9)).batch(2).feed(executor="threads", num_workers=1, ordered=False) as feed:
-        next(feed)
-        with pytest.raises(ps.errors.StateUnavailable, match="JSON cannot hold"):
-            feed.state_dict()
 
 
 # -- other places -----------------------------------------------------------------------------------------------------------------

@@ -176,32 +176,11 @@ def test_the_quarantine_names_the_element(around: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("around", ["cache", "zip", "concatenate", "mix", "interleave", "batch"])
-def test_an_error_without_a_policy_is_that_of_the_element(around: str) -> None:
-    ds = AROUND[around](ps.from_source(range(10)).map(broken(4), on_error=ps.Skip(errors=KeyError)).batch(3))
-    with pytest.raises(ValueError, match="cannot use 4"), ds.feed(executor="inline") as feed:
-        list(feed)
-
-
-@pytest.mark.parametrize("around", ["cache", "zip", "concatenate", "mix", "interleave", "batch"])
 def test_elements_that_do_not_fit_each_other_are_left_out_by_no_policy(around: str) -> None:
     arrays = [np.zeros(2 + (place == 4)) for place in range(9)]
     ds = AROUND[around](ps.from_source(arrays).batch(3))
     with pytest.raises(ps.errors.SpecError), ds.feed(executor="inline", on_error=ps.Replace()) as feed:
         list(feed)
-
-
-@pytest.mark.parametrize("stop", range(5))
-def test_a_run_saved_behind_a_replaced_element_goes_on_as_if_never_stopped(stop: int) -> None:
-    branch = ps.from_source(range(12)).map(broken(1, 6), on_error=ps.Replace()).batch(3)
-    ds = branch.zip(other()).unbatch().shuffle(4, seed=5).batch(2)
-    whole, _, lost = everything(ds, executor="inline")
-    with ds.feed(executor="inline") as feed:
-        head = [plain(next(feed)) for _ in range(stop)]
-        state = json.loads(json.dumps(feed.state_dict()))
-    with ds.feed(executor="threads", num_workers=2) as feed:
-        feed.load_state_dict(state)
-        assert head + [plain(item) for item in feed] == whole
-        assert feed.stats().num_replaced == lost
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from core import core
 from laws.epochs import rest
 from laws.plans import plain
 from sources.streams import Epochs, Numbers, Sticky, Told
@@ -65,16 +66,10 @@ PLANS: dict[str, tuple[Make, list[Any]]] = {
 OPTIONS: list[dict[str, Any]] = [{"executor": "inline"}, {"executor": "threads", "num_workers": 2}]
 
 
-@pytest.mark.parametrize(("make", "whole"), PLANS.values(), ids=PLANS.keys())
-@pytest.mark.parametrize("chosen", OPTIONS, ids=["inline", "threads"])
-def test_a_stream_is_delivered_as_it_is(make: Make, whole: list[Any], chosen: dict[str, Any]) -> None:
-    assert [plain(item) for item in make().feed(**chosen)] == whole
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("make", "whole"), PLANS.values(), ids=PLANS.keys())
+@pytest.mark.parametrize("plan", core(PLANS, ["own epochs, cut"]))
 @pytest.mark.parametrize("turned", [False, True], ids=["inline first", "threads first"])
-def test_saved_at_every_element_and_again_and_resumed_in_a_new_process_is_never_stopped(make: Make, whole: list[Any], turned: bool) -> None:
+def test_saved_at_every_element_and_again_and_resumed_in_a_new_process_is_never_stopped(plan: str, turned: bool) -> None:
+    make, whole = PLANS[plan]
     before, after = OPTIONS[:: -1 if turned else 1]
     for stop in range(len(whole)):
         with make().feed(**before) as feed:
