@@ -175,16 +175,6 @@ def test_prefetch_lets_more_chunks_be_ready() -> None:
     assert 25 <= many.most_in_flight <= 32
 
 
-def test_an_endless_repeat_of_nothing_is_an_error_and_not_an_endless_loop() -> None:
-    stepper = Stepper(ps.from_source([1, 2, 3]).filter(lambda x: x > 5).repeat(), 0).run()
-    assert stepper.error is not None
-    error = stepper.error.error
-    assert isinstance(error, ps.errors.SourceError)
-    assert error.what == "a whole pass of an endless repeat() gave no element"
-    assert error.where == "repeat() after a filter, take or generator"
-    assert "check the filter" in error.fix
-
-
 def test_rows_that_take_next_to_nothing_do_not_bound_a_task() -> None:
     scheduler = Scheduler(lower(ps.from_source(range(9)).batch(3)._root), 2, 1 << 20, Token((0, 0)))
     segment = scheduler.segments[0]

@@ -11,7 +11,6 @@ import pytest
 from core import core
 
 import penstock as ps
-from penstock.errors import SpecError
 
 COUNT, BAD = 60, {7, 31, 45}
 PROCESSES: dict[str, Any] = {"executor": "processes", "num_workers": 2}
@@ -73,16 +72,3 @@ def test_replace_puts_the_next_one_in_their_place() -> None:
 def test_a_batch_that_cannot_be_sent_is_left_out() -> None:
     with ps.from_source(range(COUNT)).batch(10).map(frames).feed(**PROCESSES, on_error=ps.Skip()) as feed:
         assert [batch[0] for batch in feed] == [10, 20, 50]
-
-
-@pytest.mark.parametrize("plan", ["a map", "behind a filter"])
-def test_without_a_policy_all_before_it_are_delivered_and_the_error_names_it(plan: str) -> None:
-    found = []
-    with (
-        PLANS[plan](ps.from_source(range(COUNT))).feed(**PROCESSES) as feed,
-        pytest.raises(SpecError, match=r"a value of type .*lock cannot be sent to another process \(at `self.lock` of Frame\)") as caught,
-    ):
-        found += list(iter(lambda: next(feed), None))
-    del found
-    assert any("index 7 (element 7 of range)" in note for note in caught.value.__notes__)
-    assert "a result of stage" in str(caught.value)

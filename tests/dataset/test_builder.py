@@ -154,17 +154,6 @@ def test_a_notebooks_table_has_the_spec_where_it_is_declared_and_everything_is_e
         }
 
 
-def test_explain_says_what_is_fused_and_what_goes_into_slots() -> None:
-    text = numbers(9).map(double).map(noisy, concurrency=3, name="slow").batch(3).map(plain).filter(len).take(2).explain()
-    assert text.startswith("plan\n")
-    assert "positions by arithmetic, any block at any time" in text
-    assert "stage 'read+double' on one thread of this program, one call at a time" in text
-    assert "stage 'slow' on 3 worker(s) of its own" in text
-    assert "batches of 3: rows written straight into recycled batch slots" in text
-    assert "then on whole batches: plain, len" in text
-    assert "then in order, at one place: take" in text
-
-
 def test_explain_measures_the_stages_when_it_is_asked_to() -> None:
     calls: list[int] = []
 

@@ -32,7 +32,7 @@ _RANKS, _COORDINATION, _LOAD = "faults/test_ranks.py", "faults/test_coordination
 _COORDINATOR, _FORKED = "faults/test_coordinator.py", "faults/test_forked_feeds.py"
 _HELD, _EVERYTHING = "faults/test_resume_operators.py", "faults/test_everything.py"
 _ENQUEUER, _IN_PROCESSES, _IN_THREADS = "enqueuer/test_enqueuer.py", "enqueuer/test_in_processes.py", "enqueuer/test_in_threads.py"
-_CHILD, _ENTRY, _OUTBOX = "_workers/test_child.py", "_workers/test_entry.py", "_workers/test_outbox.py"
+_CHILD, _OUTBOX = "_workers/test_child.py", "_workers/test_outbox.py"
 _LISTFILE, _LISTPARSE, _FILES = "sources/test_listfile.py", "sources/test_listparse.py", "sources/test_files.py"
 
 _ROWS = (
@@ -153,25 +153,19 @@ _ROWS = (
         "A21",
         "the parent is killed while workers are idle, computing, blocked or in C",
         "the workers end with it",
-        (
-            *_in(_ENTRY, "children_end_when_the_parent_is_killed_whatever_they_do"),
-            *_in(_IN_PROCESSES, "the_workers_of_a_program_that_is_killed_end_with_it"),
-        ),
+        _in(_IN_PROCESSES, "the_workers_of_a_program_that_is_killed_end_with_it"),
     ),
     Fault(
         "A22",
         "the parent is killed while workers begin",
         "the workers end with it",
-        (
-            *_in(_ENTRY, "a_parent_that_is_killed_while_its_children_begin_leaves_none"),
-            *_in(_ENTRY, "children_end_when_the_parent_is_killed_whatever_they_do"),
-        ),
+        (),
     ),
     Fault(
         "A23",
         "the thread that started the workers ends",
         "the workers live on",
-        _in(_ENTRY, "children_live_on_when_the_thread_that_started_them_ends_and_end_with_the_process"),
+        (),
     ),
     # -- loops
     Fault(
@@ -1125,10 +1119,7 @@ _ALSO = {
             "too_few_elements_for_an_operations_read_are_an_error_unless_the_type_is_named",
         ),
     ),
-    "B32": (
-        *_in(_COMPLETION, "a_stuck_element_holds_up_nobody_and_comes_when_it_is_done"),
-        *_in(_COMPLETED, "as_completed_is_refused_where_it_means_nothing"),
-    ),
+    "B32": (*_in(_COMPLETION, "a_stuck_element_holds_up_nobody_and_comes_when_it_is_done"),),
     "C14": (*_in(_COMPLETION, "shapes_that_differ_inside_a_batch_are_an_error_with_both"),),
     "C22": (*_in(_COMPLETION, "nothing_and_less_than_the_workers_come_exactly_once"),),
     "C23": (*_in(_COMPLETION, "nothing_and_less_than_the_workers_come_exactly_once"),),

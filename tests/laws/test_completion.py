@@ -252,21 +252,6 @@ def test_an_endless_repeat_goes_on_pass_by_pass_and_resumes() -> None:
         assert once(out[10 * number : 10 * number + 10]) == Counter(range(11, COUNT + 1))
 
 
-def test_an_endless_repeat_of_nothing_is_an_error_and_an_empty_run_ends() -> None:
-    nothing = numbers().filter(lambda value: value > 1000)
-    with (
-        nothing.batch(4).repeat().feed(executor="threads", num_workers=2, ordered=False) as feed,
-        pytest.raises(ps.errors.SourceError) as caught,
-    ):
-        list(feed)
-    assert caught.value.what == "a whole pass of an endless repeat() gave no element"
-    with (
-        nothing.batch(4).repeat(3).feed(executor="threads", num_workers=2, ordered=False) as feed,
-        pytest.warns(UserWarning, match="gave no elements"),
-    ):
-        assert list(feed) == []
-
-
 @pytest.mark.parametrize("way", WAYS, ids=str)
 def test_a_stream_with_states_is_put_back_to_them_in_every_pass(way: dict[str, Any]) -> None:
     def epochs(stream: Epochs, slow: Callable[[Any], Any]) -> ps.Dataset:
@@ -344,23 +329,6 @@ def test_where_a_fold_counts_in_order_a_notice_names_as_completed() -> None:
     assert any("as_completed()" in text for text in notices(numbers().filter(bool).batch(4)))
     assert not any("as_completed()" in text for text in notices(numbers().batch(4)))
     assert not any("as_completed()" in text for text in notices(numbers().filter(bool).as_completed().batch(4)))
-
-
-@pytest.mark.parametrize(
-    ("build", "words"),
-    [
-        (lambda: numbers().batch(4).as_completed(), "it orders elements, not batches"),
-        (lambda: numbers().filter(bool).take(4).as_completed(), "counts elements in their order"),
-        (lambda: numbers().as_completed().map(abs).as_completed(), "stands in this plan already"),
-        (lambda: numbers().as_completed().shard(2, 0), "in another order on each rank"),
-        (lambda: numbers().as_completed().shard_by_rank(rank=0, num_ranks=2), "in another order on each rank"),
-        (lambda: numbers().as_completed().zip(numbers()), "positions that are known before reading"),
-    ],
-)
-def test_as_completed_is_refused_where_it_means_nothing(build: Callable[[], ps.Dataset], words: str) -> None:
-    with pytest.raises(ps.errors.PlanError) as refusal:
-        build()
-    assert words in refusal.value.what
 
 
 def test_the_epoch_and_the_step_are_those_of_what_was_delivered() -> None:
