@@ -144,13 +144,6 @@ def test_ctrl_c_in_completion_order_is_one_keyboard_interrupt_and_one_traceback(
     interrupted(UNORDERED_LOOPS[loop], [delays.random() * 0.08 for _ in range(2)])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("loop", UNORDERED_LOOPS)
-def test_ctrl_c_at_60_random_times_in_completion_order_is_always_one_keyboard_interrupt(loop: str) -> None:
-    delays = random.Random(f"{loop}, many")
-    interrupted(UNORDERED_LOOPS[loop], [delays.random() ** 2 * 0.2 for _ in range(60 // len(UNORDERED_LOOPS))])
-
-
 SAVING = """
     ds = ps.from_source(range(3000)).shuffle(seed=3).filter(lambda x: x % 3).map(lambda x: x).batch(3)
     with ds.feed(**json.loads(sys.argv[1])) as feed:
