@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -82,20 +81,6 @@ def test_a_message_that_cannot_be_pickled_is_an_error_with_its_place_and_type() 
     with running(acting.send_lambda) as child, pytest.raises(SpecError) as caught:
         child.receive()
     assert caught.value.what.startswith("a value of type function cannot be sent to another process (at ['a'][1]): ")
-
-
-def test_a_fork_beside_other_threads_warns_and_names_them() -> None:
-    leave = threading.Event()
-    thread = threading.Thread(target=leave.wait, name="a bystander")
-    thread.start()
-    try:
-        with pytest.warns(RuntimeWarning, match="worker 0 is forked while other threads run .a bystander."):
-            child = Child.start(acting.add, (1, 1), name="worker 0", method="fork")
-        assert child.receive() == 2
-        child.stop(10.0)
-    finally:
-        leave.set()
-        thread.join()
 
 
 @pytest.mark.parametrize(

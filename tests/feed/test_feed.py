@@ -108,21 +108,6 @@ def test_a_state_loads_after_an_error_and_after_close(way: dict[str, Any]) -> No
 # -- finalize ---------------------------------------------------------------------------------------------------------------------
 
 
-def test_after_finalize_a_smaller_last_batch_is_an_error(way: dict[str, Any]) -> None:
-    with numbers(10).batch(4).feed(**way) as feed:
-        feed.finalize()
-        assert [plain(next(feed)) for _ in range(2)] == [[0, 1, 2, 3], [4, 5, 6, 7]]
-        with pytest.raises(SpecError) as refusal:
-            next(feed)
-        assert "locked by finalize()" in refusal.value.what
-        assert "[2]" in refusal.value.what
-        assert "[4]" in refusal.value.what
-        assert "stage 'batch(4)', element 2 of this feed (epoch 0)" in refusal.value.where
-        assert "drop_remainder=True" in refusal.value.fix
-        with pytest.raises(FeedClosed):
-            next(feed)
-
-
 def test_after_finalize_batches_of_one_shape_pass(way: dict[str, Any]) -> None:
     with numbers(10).batch(4, drop_remainder=True).feed(**way) as feed:
         feed.finalize()

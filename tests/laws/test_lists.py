@@ -157,21 +157,6 @@ def test_an_element_alone_keeps_its_list(make: Callable[[int], Any]) -> None:
     assert ds.spec()["deep"] == (ps.ArraySpec(first.shape, first.dtype), {"y": ps.ArraySpec((), np.dtype(np.int64))})
 
 
-@pytest.mark.parametrize("make", [pytest.param(make, id=kind) for kind, make in {**FIXED, **VARYING}.items()])
-def test_unbatch_gives_the_elements_back_as_arrays(make: Callable[[int], Any]) -> None:
-    rows = rows_of(make)
-    lengths = {np.shape(row["x"]) for row in rows}
-    ds = ps.from_source(rows)
-    size = SIZE if len(lengths) == 1 else 1
-    if size == 1:
-        wanted = [stacked([row["x"]])[0] for row in rows]
-    else:
-        wanted = [value for group in groups(rows) for value in stacked([row["x"] for row in group])]
-    for options in WAYS.values():
-        with ds.batch(size).unbatch().feed(**options) as feed:
-            assert [exact((row["x"], int(row["deep"][1]["y"]))) for row in feed] == [exact((value, i)) for i, value in enumerate(wanted)]
-
-
 PACKED = [
     pytest.param(make, id=kind)
     for kind, make in VARYING.items()
@@ -231,20 +216,6 @@ def test_an_odd_element_in_the_middle_is_refused_alike_by_all(odd: str, operator
             assert ("and element" in caught.value.where) == (odd not in NAMES_OF_ONE)
 
 
-@pytest.mark.parametrize("operator", ["batch", "padded_batch", "ragged_batch"])
-def test_of_two_dtypes_beside_an_empty_list_the_two_that_differ_are_named(operator: str) -> None:
-    rows = [[], [1.5], [2]] if operator != "batch" else [[], np.zeros(0, np.float32), np.zeros(0, np.int8)]
-    for options in WAYS.values():
-        with getattr(ps.from_source(rows), operator)(3).feed(**options) as feed, pytest.raises(SpecError) as caught:
-            next(feed)
-        assert caught.value.what.startswith("two elements of one batch differ: the element is float")
-        assert "element 1 of list" in caught.value.where.replace("element element", "element")
-        assert "element 2 of list" in caught.value.where
-        assert caught.value.fix == "make them equal before batch: cast to one dtype in a map, such as np.asarray(value, np.float" + (
-            "32)" if operator == "batch" else "64)"
-        )
-
-
 @pytest.mark.parametrize(("value", "words"), [([[1, 2], [3]], "ragged_batch"), ([2**64], "np.uint64"), ([[1], 2], "ragged_batch")])
 def test_a_list_that_is_no_array_has_no_spec_and_is_named_with_a_remedy(value: Any, words: str) -> None:
     ds = ps.from_source([{"x": value}])
@@ -272,14 +243,3 @@ def test_tuples_and_lists_of_other_things_stay_structure() -> None:
     }
     assert type(batch["t"]) is tuple
     assert type(batch["s"]) is list
-
-
-def test_a_locked_spec_takes_lists_of_one_shape_and_dtype() -> None:
-    with ps.from_source([{"x": [i, 1]} for i in range(4)]).feed() as feed:
-        feed.finalize()
-        assert [row["x"] for row in feed] == [[i, 1] for i in range(4)]
-    with ps.from_source([{"x": [1, 1]}, {"x": [1, 1.5]}]).feed() as feed:
-        feed.finalize()
-        next(feed)
-        with pytest.raises(SpecError, match=r"\['x'\] is int64\[2\] in one and float64\[2\] in the other"):
-            next(feed)

@@ -360,24 +360,6 @@ def test_the_last_error_says_how_often_it_was_tried_and_no_other_element_is_lost
     assert "penstock: tried 4 times" in caught.value.__notes__
 
 
-def test_each_error_goes_to_the_part_of_a_policy_that_is_for_it() -> None:
-    policy = ps.Retry(2, errors=OSError, then=ps.Skip(errors=ValueError))
-
-    def fn(value: int) -> int:
-        if value == 3:
-            raise ValueError("for Skip")
-        if value == 6:
-            raise TypeError("for nobody")
-        return flaky(value)
-
-    flaky = Flaky(frozenset({1, 4}), 2)
-    with numbers().map(fn, on_error=policy).feed(executor="inline") as feed:
-        assert [next(feed) for _ in range(5)] == [0, 1, 2, 4, 5]
-        with pytest.raises(TypeError, match="for nobody"):
-            next(feed)
-        assert feed.stats().failures[0].num_retries == 4
-
-
 @pytest.mark.parametrize("error", [StopIteration, KeyboardInterrupt, SystemExit, GeneratorExit])
 def test_no_policy_hides_an_error_that_would_pass_for_an_end(error: type[BaseException]) -> None:
     def fn(value: int) -> int:
@@ -535,22 +517,6 @@ def test_a_quarantine_that_cannot_be_written_stops_the_feed(tmp_path: Any) -> No
         with pytest.raises(FileNotFoundError) as failed:
             list(feed)
     assert any("writing the quarantine file" in note for note in failed.value.__notes__)
-
-
-def test_one_damaged_image_among_many_is_skipped_whatever_is_fused_with_its_decoding(tmp_path: Any) -> None:
-    simplejpeg = pytest.importorskip("simplejpeg")
-    good = simplejpeg.encode_jpeg(np.full((16, 16, 3), 128, np.uint8))
-    for number in range(9):
-        (tmp_path / f"{number}.jpg").write_bytes(good[:90] if number in (0, 4) else good)
-    (tmp_path / "list.txt").write_text("".join(f"{number}.jpg {number}\n" for number in range(9)))
-    ds = ps.read_list(tmp_path / "list.txt", root=tmp_path).map(ps.image.decode("data"))
-    ds = ds.map(ps.image.resize("data", 8)).map(ps.image.random_flip("data")).map(ps.image.normalize("data", [0.0] * 3, [255.0] * 3))
-    for options in OPTIONS:
-        with ds.batch(3).feed(on_error=ps.Skip(errors=ps.errors.DecodeError), **options) as feed:
-            assert [batch["label"].tolist() for batch in feed] == [[1, 2], [3, 5], [6, 7, 8]]
-        with ds.batch(3).feed(on_error=ps.Replace(), **options) as feed:
-            assert [batch["label"].tolist() for batch in feed] == [[1, 1, 2], [3, 5, 5], [6, 7, 8]]
-            assert [stage.stage for stage in feed.stats().failures] == ["decode"]
 
 
 @pytest.mark.parametrize("options", [{"executor": "inline"}, {"executor": "threads", "num_workers": 2}], ids=str)
