@@ -912,7 +912,6 @@ _ROWS = (
                 _RANKS,
                 "the_number_of_steps_of_each_rank_is_known_before_the_start",
                 "equal_steps_come_by_leaving_out_or_by_starting_over",
-                "three_shards_of_files_on_two_ranks_of_two_workers_give_everything_once",
                 "more_ranks_than_elements_leave_some_without_and_none_waiting",
             ),
         ),
@@ -967,7 +966,6 @@ _ROWS = (
                 _LOAD,
                 "a_million_records_of_ten_bytes_come_once_each_in_bounded_memory",
                 "twice_as_many_records_are_twice_the_work",
-                "records_of_20_mb_are_held_in_the_byte_budget_and_not_all_at_once",
                 "batches_of_records_of_20_mb_stay_in_the_byte_budget",
                 "records_of_heavy_tailed_sizes_keep_their_bytes_in_bounded_memory",
                 "one_sequence_as_long_as_all_others_together_is_packed_beside_them",
@@ -1078,7 +1076,6 @@ _ALSO = {
             "an_error_of_a_function_is_raised_as_it_is_whatever_it_was_made_of_and_wherever_the_loop_runs",
         ),
     ),
-    "B12": (*_in(_COORDINATION, "the_state_saved_in_a_sigterm_handler_leaves_exactly_what_was_not_delivered"),),
     "B24": (
         *_in(_COMPLETED, "an_error_is_raised_once_and_the_state_behind_it_has_everything_else"),
         *_in(

@@ -116,21 +116,6 @@ def test_twice_as_many_records_are_twice_the_work(pipeline: str, ordered: bool, 
 
 @needs_proc
 @both_orders
-def test_records_of_20_mb_are_held_in_the_byte_budget_and_not_all_at_once(way: dict[str, Any]) -> None:
-    size, count, budget = 20 * MB, 100, 100 * MB
-    before, peak, seen = resident_bytes(), 0, []
-    with ps.from_source(range(count)).map(lambda x: np.full(size, x, np.uint8)).feed(**way, memory_bytes=budget) as feed:
-        for item in feed:
-            assert item.shape == (size,)
-            assert item[0] == item[-1]
-            seen.append(int(item[size // 2]))
-            peak = max(peak, resident_bytes())
-    assert sorted(seen) == list(range(count))
-    assert peak - before < budget + 6 * size  # a guess of their size is made from the first
-
-
-@needs_proc
-@both_orders
 def test_batches_of_records_of_20_mb_stay_in_the_byte_budget(way: dict[str, Any]) -> None:
     size, budget = 20 * MB, 160 * MB
     before, peak, seen = resident_bytes(), 0, []

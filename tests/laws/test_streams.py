@@ -15,7 +15,7 @@ from sources.streams import Epochs, Numbers, Sticky, Told
 
 import penstock as ps
 from penstock._plan.saved import sealed
-from penstock.errors import SourceError, StateDamaged, StateMismatch, StateUnavailable
+from penstock.errors import StateDamaged, StateMismatch, StateUnavailable
 
 COUNT = 11
 
@@ -173,28 +173,6 @@ def _saved() -> dict[str, Any]:
         return feed.state_dict()
 
 
-def test_two_feeds_at_once_over_one_stream_are_refused() -> None:
-    ds = ps.from_stream(Numbers(10**9))
-    with ds.feed() as first, ds.feed() as second:
-        assert next(first) == 0
-        with pytest.raises(SourceError, match="another feed is reading Numbers"):
-            next(second)
-        assert next(first) == 1
-
-
-def test_a_loaded_place_that_stays_is_an_error_and_not_a_short_pass() -> None:
-    with ps.from_stream(Sticky(COUNT)).repeat(2).feed(executor="inline") as feed:
-        for _ in range(5):
-            next(feed)
-        state = feed.state_dict()
-    seen = []
-    with ps.from_stream(Sticky(COUNT)).repeat(2).feed() as feed:
-        feed.load_state_dict(state)
-        with pytest.raises(SourceError, match="began where its loaded state was"):
-            list(map(seen.append, feed))
-    assert seen == list(range(5, COUNT))
-
-
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -234,15 +212,3 @@ def test_a_state_of_another_stream_is_refused() -> None:
     with ps.from_stream(range(COUNT), fast_forward=True).feed() as feed:
         feed.load_state_dict(state, strict=False)
         assert list(feed) == list(range(5, COUNT))
-
-
-def test_a_stream_that_cannot_load_a_state_raises_its_own_error_with_a_note() -> None:
-    class Picky(Numbers):
-        def load_state_dict(self, state: Any) -> None:
-            raise ValueError("not mine")
-
-    with ps.from_stream(Picky(COUNT)).feed() as feed:
-        feed.load_state_dict(_saved(), strict=False)
-        with pytest.raises(ValueError, match="not mine") as refusal:
-            next(feed)
-    assert any("was put back to its saved state" in note for note in refusal.value.__notes__)
