@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from _workers.in_workers import Bound, abs_or_die, first_numbered, marked, numbered, numbered_but_six
+from _workers.in_workers import Bound, abs_or_die, marked, numbered, numbered_but_six
 from core import core
 
 import penstock as ps
@@ -80,11 +80,8 @@ class Stacked(Bound):
 
 BESIDE: dict[str, ps.Dataset] = {
     "maps above it and above the batch": NUMBERS.map(numbered, **PLACED).map(Bound(0)).batch(10).map(Bound(0)),
-    "a filter and a map": NUMBERS.filter(Bound(0)).map(Bound(0)).map(numbered, **PLACED).batch(10),
-    "another segment": NUMBERS.batch(10).map(Bound(0)).unbatch().map(numbered, **PLACED).batch(10),
     "an async function": NUMBERS.map(awaited_by(Bound(0)), concurrency=2).map(numbered, **PLACED).batch(10),
     "a collate_fn": NUMBERS.map(numbered, **PLACED).batch(10, collate_fn=Stacked()),
-    "a zip": NUMBERS.zip(NUMBERS).map(Bound(0)).map(first_numbered, **PLACED).batch(10),
     "a cache of a shard": NUMBERS.shard(2, 1).cache().map(numbered, **PLACED).batch(5),
 }
 

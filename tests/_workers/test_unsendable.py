@@ -35,10 +35,6 @@ def frames(batch: Any) -> Any:
     return Frame() if BAD & set(batch.tolist()) else batch
 
 
-def itself(element: Any) -> Any:
-    return element
-
-
 def number_of(element: Any) -> list[int]:
     if isinstance(element, dict):
         return number_of(element["number"])
@@ -47,10 +43,8 @@ def number_of(element: Any) -> list[int]:
 
 PLANS: dict[str, Callable[[ps.Dataset], ps.Dataset]] = {
     "a map": lambda ds: ds.map(frame),
-    "before a map of its own": lambda ds: ds.map(frame).map(itself, concurrency=1),
     "behind a filter": lambda ds: ds.filter(lambda number: True).map(frame),
     "a flat_map": lambda ds: ds.flat_map(lambda number: [frame(number)]),
-    "a list of elements": lambda ds: ds.map(frame).batch(4, collate_fn=list),
     "a field of a batch": lambda ds: ds.map(field).padded_batch(4),
 }
 

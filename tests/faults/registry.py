@@ -786,63 +786,53 @@ _ROWS = (
         "A10",
         "no memory is left",
         "MemoryError with the size; the next feed of the process works",
-        (
-            *_in(
-                _FUNCTIONS,
-                "a_batch_for_which_there_is_no_memory_is_a_memory_error_and_the_next_feed_works",
-            ),
+        _in(
+            _FUNCTIONS,
+            "a_batch_for_which_there_is_no_memory_is_a_memory_error_and_the_next_feed_works",
         ),
     ),
     Fault(
         "A27",
         "equal random numbers in workers or epochs",
         "each element of each epoch has its own, the same in each run",
-        (
-            *_in(
-                _FUNCTIONS,
-                "every_element_of_every_epoch_has_random_numbers_of_its_own_and_the_same_in_each_run",
-                "the_librarys_draws_do_not_touch_the_global_random_state_nor_depend_on_it",
-                "threads_that_draw_from_the_global_generators_share_one_stream_and_never_repeat_it",
-            ),
+        _in(
+            _FUNCTIONS,
+            "every_element_of_every_epoch_has_random_numbers_of_its_own_and_the_same_in_each_run",
+            "the_librarys_draws_do_not_touch_the_global_random_state_nor_depend_on_it",
+            "threads_that_draw_from_the_global_generators_share_one_stream_and_never_repeat_it",
         ),
     ),
     Fault(
         "A28",
         "a function changes folder, mask, environment, signal handlers, standard streams",
         "no other stage notices",
-        (
-            *_in(
-                _FUNCTIONS,
-                "a_function_that_changes_the_working_folder_mask_and_environment_changes_no_other_stage",
-                "a_relative_cache_folder_is_where_it_was_when_the_pipeline_was_built",
-                "a_relative_quarantine_is_one_file_also_when_a_function_changes_the_working_folder",
-                "a_function_that_sets_signal_handlers_is_refused_by_python_in_threads_and_the_librarys_none_are_lost",
-                "closed_standard_input_and_output_do_not_concern_a_feed",
-            ),
+        _in(
+            _FUNCTIONS,
+            "a_function_that_changes_the_working_folder_mask_and_environment_changes_no_other_stage",
+            "a_relative_cache_folder_is_where_it_was_when_the_pipeline_was_built",
+            "a_relative_quarantine_is_one_file_also_when_a_function_changes_the_working_folder",
+            "a_function_that_sets_signal_handlers_is_refused_by_python_in_threads_and_the_librarys_none_are_lost",
+            "closed_standard_input_and_output_do_not_concern_a_feed",
         ),
     ),
     Fault(
         "B10",
         "os._exit, sys.exit, an uncaught error in another thread",
         "gone at once with its own status; other feeds go on",
-        (
-            *_in(
-                _COORDINATION,
-                "a_program_that_exits_with_a_running_feed_is_gone_at_once_with_its_own_status",
-                "an_uncaught_error_in_another_thread_ends_its_feed_and_not_that_of_the_main_thread",
-            ),
+        _in(
+            _COORDINATION,
+            "a_program_that_exits_with_a_running_feed_is_gone_at_once_with_its_own_status",
+            "an_uncaught_error_in_another_thread_ends_its_feed_and_not_that_of_the_main_thread",
         ),
     ),
     Fault(
         "B13",
         "SIGCHLD, SIGPIPE, SIGHUP handlers of the host, waitpid(-1), handlers that raise",
         "every element all the same",
-        (
-            *_in(
-                _COORDINATION,
-                "a_program_that_reaps_all_children_and_handles_its_own_signals_gets_every_element",
-                "a_handler_that_raises_reaches_the_loop_once_and_the_feed_goes_on_exactly",
-            ),
+        _in(
+            _COORDINATION,
+            "a_program_that_reaps_all_children_and_handles_its_own_signals_gets_every_element",
+            "a_handler_that_raises_reaches_the_loop_once_and_the_feed_goes_on_exactly",
         ),
     ),
     Fault(
@@ -863,12 +853,10 @@ _ROWS = (
         "B23",
         "a worker dies at any instruction, a process with the lock of a shared cache",
         "no lock is left, the state goes on",
-        (
-            *_in(
-                _COORDINATION,
-                "a_worker_that_dies_anywhere_holds_no_lock_and_loses_nothing",
-                "a_process_killed_while_it_writes_a_shared_cache_holds_up_no_other",
-            ),
+        _in(
+            _COORDINATION,
+            "a_worker_that_dies_anywhere_holds_no_lock_and_loses_nothing",
+            "a_process_killed_while_it_writes_a_shared_cache_holds_up_no_other",
         ),
     ),
     Fault(
@@ -895,95 +883,81 @@ _ROWS = (
         "B27",
         "exceptions that other libraries take for a clean end",
         "errors; a generator's end counts only if the number fits",
-        (
-            *_in(
-                _FUNCTIONS,
-                "what_other_libraries_take_for_an_end_is_an_error_of_the_function",
-                "a_nested_feed_that_ends_inside_a_function_does_not_end_the_outer_one",
-            ),
+        _in(
+            _FUNCTIONS,
+            "what_other_libraries_take_for_an_end_is_an_error_of_the_function",
+            "a_nested_feed_that_ends_inside_a_function_does_not_end_the_outer_one",
         ),
     ),
     Fault(
         "B31",
         "shards of different lengths",
         "the steps of each rank are known before; nobody waits for another",
-        (
-            *_in(
-                _RANKS,
-                "the_number_of_steps_of_each_rank_is_known_before_the_start",
-                "equal_steps_come_by_leaving_out_or_by_starting_over",
-                "more_ranks_than_elements_leave_some_without_and_none_waiting",
-            ),
+        _in(
+            _RANKS,
+            "the_number_of_steps_of_each_rank_is_known_before_the_start",
+            "equal_steps_come_by_leaving_out_or_by_starting_over",
+            "more_ranks_than_elements_leave_some_without_and_none_waiting",
         ),
     ),
     Fault(
         "E9",
         "a run killed at random times, 1,000 times",
         "the sequence of the run that was never killed; in completion order, its elements",
-        (
-            *_in(
-                _EVERYTHING,
-                "a_feed_with_everything_killed_at_20_random_points_loses_nothing_and_gives_nothing_twice",
-                "a_feed_with_everything_killed_at_100_random_points_loses_nothing_and_gives_nothing_twice",
-                "a_feed_in_order_killed_at_20_random_points_gives_the_sequence_of_one_that_was_never_killed",
-                "a_feed_in_order_killed_at_many_random_points_gives_the_sequence_of_one_that_was_never_killed",
-            ),
+        _in(
+            _EVERYTHING,
+            "a_feed_with_everything_killed_at_20_random_points_loses_nothing_and_gives_nothing_twice",
+            "a_feed_with_everything_killed_at_100_random_points_loses_nothing_and_gives_nothing_twice",
+            "a_feed_in_order_killed_at_20_random_points_gives_the_sequence_of_one_that_was_never_killed",
+            "a_feed_in_order_killed_at_many_random_points_gives_the_sequence_of_one_that_was_never_killed",
         ),
     ),
     Fault(
         "E11",
         "another number of ranks",
         "the same order dealt out anew, or StateMismatch before the first element",
-        (
-            *_in(
-                _RANKS,
-                "a_run_goes_on_with_any_other_number_of_ranks_without_loss_or_repeat",
-                "the_global_order_is_kept_when_the_number_of_ranks_changes",
-                "a_length_that_the_ranks_do_not_divide_loses_nothing_in_one_pass",
-                "a_state_that_cannot_move_to_other_ranks_is_refused_before_the_first_element",
-            ),
+        _in(
+            _RANKS,
+            "a_run_goes_on_with_any_other_number_of_ranks_without_loss_or_repeat",
+            "the_global_order_is_kept_when_the_number_of_ranks_changes",
+            "a_length_that_the_ranks_do_not_divide_loses_nothing_in_one_pass",
+            "a_state_that_cannot_move_to_other_ranks_is_refused_before_the_first_element",
         ),
     ),
     Fault(
         "E12",
         "ranks saved at different steps, the state of one is missing",
         "each is exact with its own state, any serves all at one step; the global places tell that they differ",
-        (
-            *_in(
-                _RANKS,
-                "a_rank_whose_state_is_missing_goes_on_with_that_of_any_other",
-                "states_of_different_steps_are_exact_on_their_own_ranks_and_show_that_they_differ",
-                "a_state_of_another_rank_is_refused_where_it_is_not_the_place_of_all",
-            ),
+        _in(
+            _RANKS,
+            "a_rank_whose_state_is_missing_goes_on_with_that_of_any_other",
+            "states_of_different_steps_are_exact_on_their_own_ranks_and_show_that_they_differ",
+            "a_state_of_another_rank_is_refused_where_it_is_not_the_place_of_all",
         ),
     ),
     Fault(
         "G4",
         "10^6 records of 10 bytes, 100 of 20 MB (not 200 MB: 20 GB take too long here), sizes with a heavy tail",
         "memory inside the budget, no step that is quadratic in the records",
-        (
-            *_in(
-                _LOAD,
-                "a_million_records_of_ten_bytes_come_once_each_in_bounded_memory",
-                "twice_as_many_records_are_twice_the_work",
-                "batches_of_records_of_20_mb_stay_in_the_byte_budget",
-                "records_of_heavy_tailed_sizes_keep_their_bytes_in_bounded_memory",
-                "one_sequence_as_long_as_all_others_together_is_packed_beside_them",
-            ),
+        _in(
+            _LOAD,
+            "a_million_records_of_ten_bytes_come_once_each_in_bounded_memory",
+            "twice_as_many_records_are_twice_the_work",
+            "batches_of_records_of_20_mb_stay_in_the_byte_budget",
+            "records_of_heavy_tailed_sizes_keep_their_bytes_in_bounded_memory",
+            "one_sequence_as_long_as_all_others_together_is_packed_beside_them",
         ),
     ),
     Fault(
         "G5",
         "a list of 10^7 lines, 10^5 files in a folder (not 10^6: making them takes too long here)",
         "at most 100 bytes per entry",
-        (
-            *_in(
-                _LOAD,
-                "a_list_of_300000_lines_costs_at_most_100_bytes_per_line",
-                "a_list_of_ten_million_lines_costs_at_most_100_bytes_per_line",
-                "a_folder_of_5000_files_costs_at_most_100_bytes_per_file",
-                "a_folder_of_100000_files_costs_at_most_100_bytes_per_file",
-            ),
+        _in(
+            _LOAD,
+            "a_list_of_300000_lines_costs_at_most_100_bytes_per_line",
+            "a_list_of_ten_million_lines_costs_at_most_100_bytes_per_line",
+            "a_folder_of_5000_files_costs_at_most_100_bytes_per_file",
+            "a_folder_of_100000_files_costs_at_most_100_bytes_per_file",
         ),
     ),
 )
@@ -1033,13 +1007,13 @@ _ALSO = {
         *_in(_OPERATORS, "what_would_pass_for_an_end_is_an_error_in_any_operator"),
         *_in("faults/test_odd_exceptions.py", "an_odd_end_is_an_error_that_has_it_as_its_cause"),
     ),
-    "A5": (*_in(_OPERATORS, "what_would_pass_for_an_end_is_an_error_in_any_operator"),),
-    "A14": (*_in(_COMPLETION, "a_stuck_element_holds_up_nobody_and_comes_when_it_is_done"),),
+    "A5": _in(_OPERATORS, "what_would_pass_for_an_end_is_an_error_in_any_operator"),
+    "A14": _in(_COMPLETION, "a_stuck_element_holds_up_nobody_and_comes_when_it_is_done"),
     "B2": (
         *_in(_FORKED, "what_a_forked_process_leaves_behind_is_not_finalised_there", "a_leaked_object_is_never_finalised"),
         *_in("faults/test_remote.py", "a_feed_that_ends_breaks_off_its_reads_loses_nothing_and_the_dataset_stays_of_use"),
     ),
-    "B3": (*_in(_COORDINATOR, "an_error_of_the_loop_with_full_queues_is_the_one_traceback_of_the_program"),),
+    "B3": _in(_COORDINATOR, "an_error_of_the_loop_with_full_queues_is_the_one_traceback_of_the_program"),
     "B9": (
         *_in(_COORDINATOR, "a_program_with_blocked_runners_exits_at_once_with_its_own_status_and_nothing_on_stderr"),
         *_in(
@@ -1086,7 +1060,7 @@ _ALSO = {
         ),
         *_in("queues/test_runner.py", "without_a_coordinator_the_reader_gets_the_error_once_behind_what_was_enqueued"),
     ),
-    "B25": (*_in(_COORDINATOR, "a_runner_that_ignores_the_stop_is_named_with_its_line_and_the_main_thread_goes_on"),),
+    "B25": _in(_COORDINATOR, "a_runner_that_ignores_the_stop_is_named_with_its_line_and_the_main_thread_goes_on"),
     "B27": (
         *_in(
             _COORDINATOR,
@@ -1099,19 +1073,16 @@ _ALSO = {
             "too_few_elements_for_an_operations_read_are_an_error_unless_the_type_is_named",
         ),
     ),
-    "B32": (*_in(_COMPLETION, "a_stuck_element_holds_up_nobody_and_comes_when_it_is_done"),),
-    "C14": (*_in(_COMPLETION, "shapes_that_differ_inside_a_batch_are_an_error_with_both"),),
-    "C22": (*_in(_COMPLETION, "nothing_and_less_than_the_workers_come_exactly_once"),),
-    "C23": (*_in(_COMPLETION, "nothing_and_less_than_the_workers_come_exactly_once"),),
-    "C34": (*_in(_LOAD, "every_way_delivers_one_record_of_20_mb_among_tiny_ones"),),
-    "E1": (*_in(_HELD, "a_state_of_other_operators_is_refused_with_the_first_difference"),),
-    "E2": (*_in(_HELD, "a_state_of_other_data_in_one_of_several_sources_is_refused"),),
-    "E5": (*_in(_COMPLETED, "a_run_of_slow_elements_saved_twice_anywhere_loses_nothing"),),
+    "B32": _in(_COMPLETION, "a_stuck_element_holds_up_nobody_and_comes_when_it_is_done"),
+    "C14": _in(_COMPLETION, "shapes_that_differ_inside_a_batch_are_an_error_with_both"),
+    "E1": _in(_HELD, "a_state_of_other_operators_is_refused_with_the_first_difference"),
+    "E2": _in(_HELD, "a_state_of_other_data_in_one_of_several_sources_is_refused"),
+    "E5": _in(_COMPLETED, "a_run_of_slow_elements_saved_twice_anywhere_loses_nothing"),
     "E6": (
         *_in(_HELD, "a_resume_of_a_resume_of_all_operators_does_not_drift"),
         *_in(_COMPLETED, "a_run_of_slow_elements_saved_twice_anywhere_loses_nothing"),
     ),
-    "E10": (*_in(_COMPLETED, "a_run_of_slow_elements_saved_twice_anywhere_loses_nothing"),),
+    "E10": _in(_COMPLETED, "a_run_of_slow_elements_saved_twice_anywhere_loses_nothing"),
     "E13": (
         *_in(_HELD, "a_state_of_any_step_of_all_operators_at_once_resumes_exactly_there"),
         *_in(
@@ -1120,7 +1091,7 @@ _ALSO = {
             "a_feed_with_everything_killed_at_100_random_points_loses_nothing_and_gives_nothing_twice",
         ),
     ),
-    "E15": (*_in(_HELD, "files_that_changed_below_a_mix_are_refused"),),
+    "E15": _in(_HELD, "files_that_changed_below_a_mix_are_refused"),
     "E16": (
         *_in(
             _COORDINATION,
@@ -1129,7 +1100,6 @@ _ALSO = {
         ),
         *_in(_COMPLETION, "states_taken_by_another_thread_and_at_a_high_rate_are_all_consistent"),
     ),
-    "E17": (*_in(_COMPLETION, "a_generator_without_a_state_refuses_at_the_save_and_goes_on"),),
 }
 """Tests of the same rows in completion order, and with the operators that hold, mix, pack, cache or await elements."""
 

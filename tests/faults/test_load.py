@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from faults.ways import WAYS, needs_proc, resident_bytes
+from faults.ways import needs_proc, resident_bytes
 
 import penstock as ps
 
@@ -256,17 +256,6 @@ def test_a_folder_of_5000_files_costs_at_most_100_bytes_per_file(tmp_path: Path)
 @pytest.mark.slow
 def test_a_folder_of_100000_files_costs_at_most_100_bytes_per_file(tmp_path: Path) -> None:
     check_folder(tmp_path, 10**5)
-
-
-def test_every_way_delivers_one_record_of_20_mb_among_tiny_ones() -> None:
-    for way in [*WAYS, *({**way, "ordered": False} for way in WAYS)]:
-        ds = ps.from_source(range(200)).map(lambda x: np.full(20 * MB if x == 100 else 10, x, np.uint8))
-        seen = []
-        with ds.feed(**way, memory_bytes=MB) as feed:
-            for item in feed:
-                assert len(item) == (20 * MB if item[0] == 100 else 10)
-                seen.append(int(item[0]))
-        assert sorted(seen) == list(range(200))
 
 
 def uneven(number: int) -> dict[str, Any]:

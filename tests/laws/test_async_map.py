@@ -10,21 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from laws.epochs import rest
+from laws.epochs import OPTIONS, rest
 from laws.plans import double, keep_two_thirds, noisy, plain
 
 import penstock as ps
 from penstock.errors import StopRaised
 
-WAYS: list[dict[str, Any]] = [
-    {"executor": "inline"},
-    {"executor": "threads", "num_workers": 1},
-    {"executor": "threads", "num_workers": 3},
-    {"executor": "threads", "num_workers": 2, "memory_bytes": 1},
-]
 
-
-@pytest.fixture(params=WAYS, ids=str)
+@pytest.fixture(params=OPTIONS, ids=str)
 def way(request: pytest.FixtureRequest) -> dict[str, Any]:
     chosen: dict[str, Any] = request.param
     return chosen
@@ -102,7 +95,7 @@ def test_it_delivers_what_the_sync_map_delivers_and_resumes_at_every_element(sha
             states.append(feed.state_dict())
     assert got == expected
     for place in range(len(states)):
-        other = WAYS[place % 3]
+        other = OPTIONS[place % 3]
         with dataset.feed(**other) as feed:
             feed.load_state_dict(json.loads(json.dumps(states[place])))
             assert [plain(item) for item in rest(feed)] == expected[place:]

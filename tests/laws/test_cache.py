@@ -12,18 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from laws.epochs import rest
+from laws.epochs import OPTIONS, rest
 from laws.plans import plain
 
 import penstock as ps
 
 COUNT = 23
-OPTIONS: list[dict[str, Any]] = [
-    {"executor": "inline"},
-    {"executor": "threads", "num_workers": 1},
-    {"executor": "threads", "num_workers": 3},
-    {"executor": "threads", "num_workers": 2, "memory_bytes": 1},
-]
 SRC = str(Path(__file__).parents[2] / "src")
 
 

@@ -91,24 +91,17 @@ CASES: dict[str, Build] = {
     "elements": lambda slow: numbers().map(slow).shuffle(seed=3),
     "batches, three passes": lambda slow: numbers().map(slow).batch(7).repeat(3),
     "batches of several passes": lambda slow: numbers().repeat(2).map(slow).batch(8),
-    "maps on both sides": lambda slow: numbers().map(slow).batch(6).map(np.copy).repeat(2).prefetch(2),
     "filter": lambda slow: numbers().map(slow).filter(lambda value: value % 3 != 0).as_completed().batch(4).repeat(2),
     "flat_map": lambda slow: numbers().map(slow).flat_map(some).as_completed().batch(5).repeat(2),
-    "flat_map, single elements": lambda slow: numbers().map(slow).flat_map(some),
     "flat_map behind it": lambda slow: numbers().map(slow).as_completed().flat_map(some).batch(5).repeat(2),
     "elements of batches": lambda slow: numbers().map(slow).as_completed().batch(7).repeat(3),
     "bucket": lambda slow: bucket(sequences().map(slow).as_completed()).repeat(2),
     "pack": lambda slow: sequences().map(slow).filter(long).as_completed().pack_sequences(16, num_bins=4).batch(3).repeat(2),
-    "pack of flat_map": lambda slow: (
-        sequences().map(slow).as_completed().flat_map(lambda one: [one, one]).pack_sequences(16, num_bins=4).repeat(2)
-    ),
     "generator": lambda slow: generated().map(slow).filter(lambda value: value % 2).as_completed().batch(4).repeat(2),
     "shuffle of a generator": lambda slow: generated().map(slow).as_completed().shuffle(16).batch(4),
     "stages of their own": lambda slow: numbers().map(slow, concurrency=3).batch(6).map(np.copy, concurrency=2).repeat(2),
     "async": lambda slow: numbers().map(slow).map(later, concurrency=5).batch(6).repeat(2),
-    "async, elements": lambda slow: numbers().map(slow).map(later, concurrency=5).as_completed().batch(6).repeat(2),
     "mix and cache": lambda slow: numbers().map(slow).cache().mix(numbers().skip(40), weights=[2, 1]).batch(5),
-    "padded": lambda slow: sequences().map(slow).padded_batch(5).repeat(2),
 }
 DROPS: dict[str, Build] = {
     "batches": lambda slow: numbers().shuffle(seed=1).map(slow).batch(7, drop_remainder=True).repeat(2),

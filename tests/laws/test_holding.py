@@ -10,18 +10,12 @@ import numpy as np
 import pytest
 from _order.references import bucketed, drawn, resampled, windowed
 from core import core
-from laws.epochs import rest
+from laws.epochs import OPTIONS, rest
 from laws.plans import code, kind, packed, plain, residue, sequence
 
 import penstock as ps
 
 COUNT = 130
-OPTIONS: list[dict[str, Any]] = [
-    {"executor": "inline"},
-    {"executor": "threads", "num_workers": 1},
-    {"executor": "threads", "num_workers": 3},
-    {"executor": "threads", "num_workers": 2, "memory_bytes": 1},
-]
 
 
 def numbers(count: int = COUNT) -> ps.Dataset:

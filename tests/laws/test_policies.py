@@ -8,18 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from laws.epochs import rest
+from laws.epochs import OPTIONS, rest
 from laws.plans import plain
 
 import penstock as ps
 from penstock.errors import TooManySkipped
 
-OPTIONS: list[dict[str, Any]] = [
-    {"executor": "inline"},
-    {"executor": "threads", "num_workers": 1},
-    {"executor": "threads", "num_workers": 3},
-    {"executor": "threads", "num_workers": 2, "memory_bytes": 1},
-]
 SIZE = 23
 BAD = frozenset({0, 3, 4, 10, 11, 12, 17, 22})
 
