@@ -31,9 +31,7 @@ def ranged() -> Dataset:
 PLANS: dict[str, Callable[[], Dataset]] = {
     "map": lambda: ranged().map(bad),
     "batch": lambda: ranged().map(bad).batch(4),
-    "filter": lambda: ranged().map(bad).filter(lambda x: x[0] % 2 == 0).batch(4),
     "flat_map": lambda: ranged().flat_map(bad_list).batch(4),
-    "take": lambda: ranged().map(bad).filter(lambda x: True).take(20).batch(4, drop_remainder=True),
     "padded": lambda: ranged().map(bad).padded_batch(4),
     "above a batch": lambda: ranged().batch(2).map(lambda batch: bad(int(batch[0]))),
 }

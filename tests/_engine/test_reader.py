@@ -8,7 +8,6 @@ from sources.streams import Numbers
 
 from penstock._engine.chunk import Chunk, Completed, Failure, StreamState, Token
 from penstock._engine.stream_reader import Reader
-from penstock.errors import LengthMismatch
 from penstock.sources import GeneratorSource, StatefulSource
 
 
@@ -44,27 +43,6 @@ class Counted(Numbers):
     def state_dict(self) -> Any:
         self.asked += 1
         return super().state_dict()
-
-
-def test_a_resume_behind_the_end_of_the_generator_is_an_error() -> None:
-    _, failure = read_all(Reader(source(3), Token((0, 5)), 1), [4])
-    assert failure is not None
-    error = failure.error
-    assert isinstance(error, LengthMismatch)
-    assert error.what == "the generator ended after 3 elements, but the state was saved behind 5"
-    assert "from_generator" in error.where
-    assert "the data that the state was saved with" in error.fix
-
-
-@pytest.mark.parametrize(("declared", "found"), [(2, "more than 2"), (4, "3")])
-def test_another_number_of_elements_than_declared_is_an_error_behind_them(declared: int, found: str) -> None:
-    chunks, failure = read_all(Reader(source(3, length=declared), Token((0, 0)), 1), [10])
-    assert values(chunks) == [(0, 0), (0, 1), (0, 2)][:declared]
-    assert not chunks[-1].ends_pass
-    assert failure is not None
-    assert isinstance(failure.error, LengthMismatch)
-    assert failure.error.what == f"the generator declared {declared} elements and gave {found}"
-    assert "correct length=" in failure.error.fix
 
 
 def test_a_cut_ends_the_pass_closes_the_generator_and_the_next_pass_begins() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -29,11 +30,14 @@ def double(x: Any) -> Any:
 
 
 @settings(max_examples=3 * settings.default.max_examples)
-@given(plans(), SEEDS, st.integers(1, 5), st.integers(0, 3))
-def test_whatever_the_order_of_completion_the_reference_sequence_comes_out(plan: Plan, seed: int, workers: int, keep: int) -> None:
-    stepper = Stepper(plan.dataset, seed, num_workers=workers, keep=keep).run()
+@given(plans(), SEEDS, st.integers(1, 5), st.integers(0, 3), st.booleans())
+def test_whatever_the_order_of_completion_the_reference_sequence_comes_out(
+    plan: Plan, seed: int, workers: int, keep: int, ordered: bool
+) -> None:
+    stepper = Stepper(plan.dataset, seed, num_workers=workers, keep=keep, ordered=ordered).run()
+    stepper.close()
     assert stepper.error is None
-    assert items(stepper) == plan.everything()
+    assert items(stepper) == plan.everything() if ordered else Counter(map(repr, items(stepper))) == Counter(map(repr, plan.everything()))
     assert len(set(stepper.claims)) == len(stepper.claims)
 
 
@@ -169,16 +173,6 @@ def test_prefetch_lets_more_chunks_be_ready() -> None:
         stepper.fill()
     assert few.most_in_flight <= 4
     assert 25 <= many.most_in_flight <= 32
-
-
-def test_an_endless_repeat_of_nothing_is_an_error_and_not_an_endless_loop() -> None:
-    stepper = Stepper(ps.from_source([1, 2, 3]).filter(lambda x: x > 5).repeat(), 0).run()
-    assert stepper.error is not None
-    error = stepper.error.error
-    assert isinstance(error, ps.errors.SourceError)
-    assert error.what == "a whole pass of an endless repeat() gave no element"
-    assert error.where == "repeat() after a filter, take or generator"
-    assert "check the filter" in error.fix
 
 
 def test_rows_that_take_next_to_nothing_do_not_bound_a_task() -> None:

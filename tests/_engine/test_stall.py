@@ -51,51 +51,21 @@ def test_the_whole_report_of_one_stuck_worker() -> None:
     assert found.fix == "check who holds it: the thread that calls next() must not hold what a worker needs; give the wait a timeout"
 
 
-LIBRARY = "/usr/lib/python3.12/"
-WAITING = (frame("self.not_empty.wait()", f"{LIBRARY}queue.py", "Queue.get"), frame("waiter.acquire()", f"{LIBRARY}threading.py", "wait"))
-
-
 @pytest.mark.parametrize(
     ("stuck", "cause", "fix"),
     [
-        (worker(cpu_share=0.97), "a loop without end, or a very expensive element, in train.py:33 in decode", "if it is only expensive"),
-        (worker(stack=(frame("q.get()"), *WAITING)), "an empty source: it waits for a queue into which nobody puts anything", "who fills"),
         (worker("row = results.get()"), "an empty source: it waits for a queue", "who fills the queue"),
-        (worker("first.acquire()"), "a lock or event that nobody releases, in train.py:33 in decode", "check who holds it"),
-        (worker("with first:"), "a lock or event that nobody releases", "check who holds it"),
-        (worker(stack=(frame("ready.wait()"), WAITING[1])), "a lock or event that nobody releases, in train.py:33", "check who holds it"),
-        (worker("with open(path) as file:"), "a blocked read (file, FIFO, network disk or socket) in train.py:33", "give it a timeout"),
         (worker("return sock.recv(9)"), "a blocked read (file, FIFO, network disk or socket) in train.py:33", "give it a timeout"),
         (worker("x = f()", stage="read"), "a blocked read (file, FIFO, network disk or socket) in train.py:33", "give it a timeout"),
         (worker("time.sleep(1e6)"), "a sleep in train.py:33 in decode", "a longer stall_timeout_s"),
         (worker("lib.call()", cpu_share=None), "a call that does not return: train.py:33 in decode", "a longer stall_timeout_s"),
         (worker(stack=()), "a call that does not return: code without a Python frame", "a longer stall_timeout_s"),
-        (worker("yield next(x)", stage="read", reader=True), "a dead generator or a blocked read in train.py:33", "give it a timeout"),
     ],
 )
 def test_the_likely_cause_is_told_from_the_stack_and_the_cpu_time(stuck: WorkerFacts, cause: str, fix: str) -> None:
     found = report(situation(stuck))
     assert f"; likely cause: {cause}" in found.what
     assert fix in found.fix
-
-
-def test_two_workers_at_locks_are_both_named_even_when_one_came_later() -> None:
-    second = worker("with right:", index=2, stage="augment", lasted_s=40.0, stuck=False)
-    found = report(situation(worker("with left:"), second))
-    assert "likely cause: a lock between two operators: worker 1 of stage 'decode' (at train.py:33 in decode) and worker 2 of" in found.what
-    assert found.fix == "take the locks in one order everywhere, or use one lock; elements may be computed by several workers at once"
-    alone = report(situation(worker("with left:"), worker("with right:", lasted_s=0.1, stuck=False)))
-    assert "a lock or event that nobody releases" in alone.what
-
-
-def test_work_without_a_result_is_slow() -> None:
-    found = report(situation(worker(stuck=False), kind="slow"))
-    assert found.what == (
-        "nothing has arrived for 61.0 s, though work goes on; likely cause: much work for little result: slow elements, a large batch, "
-        "or a filter that drops nearly everything"
-    )
-    assert found.fix == "look at feed.report(); a longer stall_timeout_s says that such waits are expected"
-    assert found.where.startswith("the consumer has waited 61.0 s in next() (stall_timeout_s=60)\n         meanwhile:\n")
 
 
 def test_with_nothing_to_do_the_fault_is_ours_unless_the_consumer_holds_every_slot() -> None:
@@ -147,47 +117,3 @@ def test_a_worker_is_counted_with_the_time_that_it_could_use(
     elapsed: int, cpu: int | None, queued: int, wanted: int, counted: int, why: str
 ) -> None:
     assert counted_ns(elapsed * MS, None if cpu is None else cpu * MS, queued * MS, wanted * MS) // MS == counted, why
-
-
-def call(text: str = "await fut", **changed: Any) -> WorkerFacts:
-    facts: dict[str, Any] = {"call": True, "thread": "penstock-event-loop", "stage": "fetch", "cpu_share": None, "index": 7}
-    return worker(text, **{**facts, **changed})
-
-
-def test_the_report_of_calls_that_are_awaited_too_long() -> None:
-    found = report(situation(call(), call(index=8), more_calls=5, more_stuck=4))
-    assert found.what == (
-        "a call of stage 'fetch' has been awaited for 60.0 s, and 5 more like it; likely cause: something awaited that never comes, in "
-        "train.py:33 in decode"
-    )
-    assert found.where.replace("\n         ", "\n").splitlines() == [
-        "stage 'fetch', call 7 (penstock-event-loop), element epoch 0 index 412 (a.jpg)",
-        "what it awaits, innermost last:",
-        "  train.py:33 in decode: await fut",
-        "the consumer has waited 61.0 s in next() (stall_timeout_s=60)",
-        "meanwhile:",
-        f"  call 8 (penstock-event-loop): stage 'fetch' for 60.0 s, {call().element}, at train.py:33 in decode: await fut",
-        "  5 more calls in flight, 4 of them too long as well",
-        "  3 of 4 shared workers: nothing to do",
-    ]
-    assert "  5 more calls in flight\n" in report(situation(call(), more_calls=5)).where
-
-
-@pytest.mark.parametrize(
-    ("facts", "cause"),
-    [
-        (call("await fut", stack=(frame("async with lock:"), frame("await fut", "asyncio/locks.py"))), "a lock or event that nobody"),
-        (call("await getter", stack=(frame("await q.get()"), frame("await getter", "asyncio/queues.py"))), "an empty source: it waits for"),
-        (call("await self._waiter", stack=(frame("await self._waiter", "asyncio/streams.py"),)), "a blocked read (file, FIFO, network"),
-        (call(stack=(frame("await asyncio.sleep(9)"), frame("return await future", "asyncio/tasks.py"))), "a sleep in "),
-        (call("time.sleep(9)", blocks=True, cpu_share=0.0), "a blocking call inside an async function, in train.py:33"),
-        (call("while True:", blocks=True, cpu_share=0.9), "a computation inside an async function, in train.py:33"),
-        (call("x()", blocks=True, stage=""), "a blocking call inside an async function, in train.py:33"),
-    ],
-)
-def test_the_likely_cause_of_a_call(facts: WorkerFacts, cause: str) -> None:
-    found = report(situation(facts))
-    assert f"likely cause: {cause}" in found.what
-    if facts.blocks:
-        who = "a call of stage 'fetch'" if facts.stage else "something"
-        assert found.what.startswith(f"{who} has held up the event loop of all async functions for 60.0 s; ")

@@ -95,10 +95,7 @@ REPEATABLE: dict[str, ps.Dataset] = {
     "filter": NUMBERS.map(as_field).filter(lambda element: element["y"][2] % 3).flat_map(lambda element: [element] * 2).map(drawn).batch(7),
     "NaN": NUMBERS.map(not_a_number),
     "own workers": NUMBERS.shuffle(seed=1).map(as_field).map(doubled, concurrency=2).map(drawn),
-    "folds": NUMBERS.filter(bool).take(90).map(as_field).map(doubled).map(drawn).batch(7).map(doubled),
     "generator": ps.from_generator(lambda: iter(range(60))).map(as_field).map(doubled).batch(4, collate_fn=list),
-    "batch of batches": NUMBERS.map(as_field).batch(4).repeat(2).batch(2),
-    "zip": NUMBERS.zip(NUMBERS.map(as_field).batch(1)).map(lambda pair: pair),
 }
 
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from _contracts.test_element import Tensor
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,16 +32,6 @@ def test_a_flat_map_gives_all_results_in_order_each_with_a_key_of_its_own(rows: 
     assert found.rows() == [n * 10 + k for n in rows for k in range(n)]
     assert where.tolist() == [10 * place for place, n in enumerate(rows) for _ in range(n)]
     assert len(set(keys(found))) == len(found)
-
-
-class Tensor:
-    """What PyTorch, JAX and TensorFlow have in common."""
-
-    def __init__(self, array: Any) -> None:
-        self.array = array
-
-    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
-        return self.array
 
 
 def test_unbatch_takes_what_batch_takes_as_an_array() -> None:

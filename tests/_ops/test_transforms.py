@@ -1,19 +1,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from penstock._contracts.element import ArraySpec
-from penstock._contracts.policy import Skip
 from penstock._contracts.transform import Scratch
 from penstock._ops.block import Block, ElementFailed
 from penstock._ops.collation import Stack
-from penstock._ops.map import Expected, Step, TransformsOp
+from penstock._ops.map import Step, TransformsOp
 from penstock._ops.rows import Rows
 from penstock._ops.stack import BatchSpec
 from penstock._ops.worker import WorkerContext
@@ -263,31 +261,3 @@ def test_a_missing_field_is_named_with_those_that_there_are() -> None:
 def test_an_element_that_is_no_dict_is_named_with_its_type() -> None:
     error = failure(fused(Brighten()), block("rows").with_rows([IMAGES[0]] * NUM_ELEMENTS)).error
     assert "step0 reads the field 'image' of a dict, but the element is a ndarray" in str(error)
-
-
-BRIGHT = {"image": ArraySpec((8, 8, 3), np.dtype(np.float64)), "label": ArraySpec((), np.dtype(np.int64))}
-CUT = {"image": ArraySpec((7, None, 3), np.dtype(np.float64)), "label": ArraySpec((), np.dtype(np.int64))}
-
-
-def declaring(operator: TransformsOp, *trees: Any, policy: Any = None) -> TransformsOp:
-    """Declare what the element is behind each step; None declares nothing."""
-    expected = [None if tree is None else Expected(tree, step.name) for step, tree in zip(operator.steps, trees, strict=True)]
-    declared = (replace(step, expected=one, policy=policy) for step, one in zip(operator.steps, expected, strict=True))
-    return replace(operator, steps=tuple(declared))
-
-
-@pytest.mark.parametrize("kind", ["rows", "columns"])
-@pytest.mark.parametrize("blockwise", [False, True])
-def test_what_is_declared_is_checked_behind_its_step_and_changes_nothing(kind: str, blockwise: bool) -> None:
-    bare = fused(BrightenBlocks(), BrightenBlocks(), blockwise=blockwise)
-    true = declaring(bare, BRIGHT, BRIGHT)
-    assert all(map(same, up([true], kind), up([bare], kind)))
-    assert np.array_equal(into(true, kind, BRIGHTENED)["image"], into(bare, kind, BRIGHTENED)["image"])
-    for place, trees in enumerate(((CUT, None), (None, CUT), (BRIGHT, CUT))):
-        policy = Skip()
-        found = failure(declaring(bare, *trees, policy=policy), block(kind))
-        assert (found.offset, found.stage, found.policy) == (0, f"step{min(place, 1)}", policy)
-        assert "['image'] is declared as float64[7, None, 3] and came as float64[8, 8, 3]" in str(found.error)
-
-
-BRIGHTENED = {"image": np.zeros((8, 8, 3)), "label": np.int64(0)}

@@ -4,8 +4,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from sources.groups import Chunked, Grouped
 
 import penstock as ps
@@ -19,24 +17,6 @@ NUMBERS = ps.from_source(Grouped([3, 0, 4, 1, 2]))
 def borders(dataset: ps.Dataset) -> list[int] | None:
     found = dataset._root.group_starts()
     return None if found is None else found.tolist()
-
-
-def test_operators_that_keep_the_order_keep_the_groups() -> None:
-    assert borders(NUMBERS.map(abs).enumerate().prefetch(2).cache()) == [0, 3, 7, 8, 10]
-    assert borders(NUMBERS.take(5)) == [0, 3, 5]
-    assert borders(NUMBERS.take(2**70)) == [0, 3, 7, 8, 10]
-    assert borders(NUMBERS.skip(4)) == [0, 3, 4, 6]
-    assert borders(NUMBERS.skip(99)) == [0]
-    assert borders(NUMBERS.concatenate(NUMBERS.take(4))) == [0, 3, 7, 8, 10, 13, 14]
-
-
-@given(st.lists(st.integers(0, 5), max_size=6), st.integers(1, 4), st.data())
-def test_a_shard_has_the_part_of_each_group_that_it_has(sizes: list[int], num_shards: int, data: st.DataObject) -> None:
-    index = data.draw(st.integers(0, num_shards - 1))
-    group_of = [group for group, size in enumerate(sizes) for _ in range(size)][index::num_shards]
-    expected = [0, *(place for place in range(1, len(group_of)) if group_of[place] != group_of[place - 1])]
-    found = borders(ps.from_source(Grouped(sizes)).shard(num_shards, index))
-    assert found == ([*expected, len(group_of)] if group_of else [0])
 
 
 @pytest.mark.parametrize(

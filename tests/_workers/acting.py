@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from penstock._workers.child import Child
 from penstock._workers.outbox import Outbox
 from penstock._workers.pipe import Pipe
 
@@ -130,11 +129,6 @@ def post_unreadable(pipe: Pipe) -> None:
     pipe.receive()
 
 
-def say_and_echo(pipe: Pipe) -> None:
-    pipe.send(os.getpid())
-    echo(pipe)
-
-
 class Vanishing:
     def __setstate__(self, state: Any) -> None:
         raise LookupError("nothing here")
@@ -149,10 +143,6 @@ def fail_at_cleanup(pipe: Pipe) -> None:
         pipe.receive()
     finally:
         raise RuntimeError("the disk is full")
-
-
-def start_another(pipe: Pipe) -> None:
-    Child.start(add, (1, 2), name="another")
 
 
 def loaded_here(word: str, descriptor: int) -> tuple[str, int, str]:

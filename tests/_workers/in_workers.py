@@ -11,8 +11,6 @@ from typing import Any
 
 import numpy as np
 
-import penstock as ps
-
 
 def busy(element: int) -> Any:
     """Compute in Python for some 0.2 ms; return the number, and the process that has computed it."""
@@ -96,12 +94,6 @@ def draws(element: int) -> Any:
 
 def with_process(element: int) -> tuple[int, int]:
     return element, os.getpid()
-
-
-def first_of_processes() -> int:
-    """Return the first element of a feed with worker processes."""
-    with ps.from_source(range(3)).map(abs).feed(executor="processes", num_workers=1) as feed:
-        return int(next(feed))
 
 
 def pools(element: int) -> Any:

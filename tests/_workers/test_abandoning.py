@@ -40,24 +40,6 @@ def test_the_workers_end_and_the_generator_is_closed_before_it_returns() -> None
     assert closed == ["closed"]
 
 
-def test_a_function_that_does_not_return_is_named_in_a_warning() -> None:
-    inside, go_on = threading.Event(), threading.Event()
-
-    def deaf(x: int) -> int:
-        inside.set()
-        go_on.wait(60)
-        return x
-
-    engine = engine_of(ps.from_source(range(10)).map(deaf), num_workers=1)
-    executor = ThreadsExecutor(engine)
-    executor.start()
-    assert inside.wait(30)
-    with pytest.warns(ResourceWarning, match="a dropped feed left threads running: penstock-workers-0"):
-        abandon(engine, executor, 0.05)
-    go_on.set()
-    assert executor.join(30.0) == []
-
-
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["map", "async map"])
 def test_a_worker_in_which_the_collector_finds_the_feed_does_not_wait_for_the_others(asynchronous: bool) -> None:
     """They may wait for what it holds: here a lock of the user's, most often that of the engine."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,7 +13,7 @@ import pytest
 from _workers import acting
 
 from penstock._workers.child import Child
-from penstock.errors import PlanError, SpecError, WorkerDied
+from penstock.errors import SpecError, WorkerDied
 
 pytestmark = [
     pytest.mark.usefixtures("fork_server"),
@@ -82,34 +81,6 @@ def test_a_message_that_cannot_be_pickled_is_an_error_with_its_place_and_type() 
     with running(acting.send_lambda) as child, pytest.raises(SpecError) as caught:
         child.receive()
     assert caught.value.what.startswith("a value of type function cannot be sent to another process (at ['a'][1]): ")
-
-
-@pytest.mark.parametrize("method", ["forkserver", "spawn"])
-def test_what_cannot_travel_to_a_child_is_an_error_before_anything_starts(method: str) -> None:
-    with pytest.raises(PlanError) as caught:
-        Child.start(acting.take, (threading.Lock(),), name="worker 0", method=method)
-    assert caught.value.what.startswith("a value of type _thread.lock cannot be sent to another process (at [0])")
-    assert caught.value.where == f"worker 0, started by {method}"
-
-
-def test_a_fork_beside_other_threads_warns_and_names_them() -> None:
-    leave = threading.Event()
-    thread = threading.Thread(target=leave.wait, name="a bystander")
-    thread.start()
-    try:
-        with pytest.warns(RuntimeWarning, match="worker 0 is forked while other threads run .a bystander."):
-            child = Child.start(acting.add, (1, 1), name="worker 0", method="fork")
-        assert child.receive() == 2
-        child.stop(10.0)
-    finally:
-        leave.set()
-        thread.join()
-
-
-def test_a_child_cannot_start_children() -> None:
-    with running(acting.start_another) as child, pytest.raises(PlanError) as caught:
-        child.receive()
-    assert caught.value.what == "a worker process cannot start processes of its own"
 
 
 @pytest.mark.parametrize(

@@ -107,14 +107,10 @@ def images(count: int = 40) -> ps.Dataset:
 
 PLANS: dict[str, Callable[[Seen], ps.Dataset]] = {
     "map": lambda seen: ps.from_source(range(40)).map(seen.around(float)).batch(4),
-    "map above an operator": lambda seen: images().map(seen.around(dict)).batch(4),
     "map between operators": lambda seen: images().map(seen.around(dict)).map(ps.image.random_flip("x"), seed=1).batch(4),
-    "map above batch": lambda seen: images().batch(4).map(seen.around(dict)),
-    "collate_fn": lambda seen: images().batch(4, collate_fn=seen.around(lambda rows: np.stack([row["x"] for row in rows]))),
     "collate_fn behind a filter": lambda seen: (
         images().filter(seen.around(lambda element: element["x"].sum() > -9)).batch(4, collate_fn=seen.around(len))
     ),
-    "filter": lambda seen: images().filter(seen.around(lambda element: True)).batch(4),
     "flat_map": lambda seen: images().flat_map(seen.around(lambda element: [element, element])).batch(4),
     "an object": lambda seen: ps.from_source(Source(seen)).map(seen.around(dict)).batch(4),
     "a generator": lambda seen: ps.from_generator(lambda: map(seen.around(float), range(40))).map(seen.around(float)).batch(4),
@@ -125,7 +121,6 @@ PLANS: dict[str, Callable[[Seen], ps.Dataset]] = {
         .batch(4)
     ),
     "branches": lambda seen: images().map(seen.around(dict)).concatenate(images().map(seen.around(dict))).batch(4),
-    "two functions": lambda seen: images().map(seen.around(dict)).map(ps.image.random_flip("x"), seed=1).map(seen.around(dict)).batch(4),
     "a cache": lambda seen: images().map(seen.around(dict)).cache().batch(4),
     "lengths": lambda seen: ps.from_source([np.arange(n % 7 + 1) for n in range(40)]).bucket_by_length(seen.around(len), [3, 5], [2, 2, 2]),
 }

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from _workers.in_workers import Bound, abs_or_die, drawn, first_numbered, marked, numbered, numbered_but_six, twice
+from _workers.in_workers import Bound, abs_or_die, marked, numbered, numbered_but_six
 from core import core
 
 import penstock as ps
@@ -53,35 +52,6 @@ def test_where_it_runs_is_no_part_of_the_plan_of_a_state() -> None:
         assert [batch["number"].tolist() for batch in feed] == wanted
 
 
-STATEFUL: dict[str, Callable[..., ps.Dataset]] = {
-    "flat_map, shuffle": lambda **way: NUMBERS.flat_map(twice).shuffle(7, seed=2).map(drawn, **way).batch(4).map(drawn, **way),
-    "flat_map, take": lambda **way: NUMBERS.flat_map(twice).map(drawn, **way).take(50).batch(4).repeat(2),
-    "filter, take, repeat": lambda **way: NUMBERS.filter(bool).map(drawn, **way).take(5).repeat(9).map(drawn, **way).batch(4),
-    "flat_map, enumerate, skip": lambda **way: NUMBERS.flat_map(twice).enumerate().map(drawn, **way).skip(3).batch(4),
-    "unbatch": lambda **way: NUMBERS.map(drawn, **way).batch(5).map(drawn, **way).unbatch().map(drawn, **way).batch(4),
-    "two batches": lambda **way: NUMBERS.filter(bool).batch(4).map(drawn, **way).batch(2).map(drawn, **way),
-    "a shard": lambda **way: NUMBERS.flat_map(twice).skip(3).map(drawn, **way).shard(2, 1).map(drawn, **way).batch(4),
-    "rows that are packed": lambda **way: (
-        NUMBERS.map(Bound(0)).map(np.arange).map(drawn, **way).pack_sequences(60, num_bins=3).map(drawn, **way).batch(2)
-    ),
-}
-
-
-@pytest.mark.parametrize("name", core(STATEFUL))
-def test_states_move_between_maps_with_workers_of_their_own_and_others(name: str) -> None:
-    plan = STATEFUL[name]
-    ways: list[dict[str, Any]] = [{}, {"concurrency": 2}, PLACED]
-    for before, after in zip(ways, [*ways[1:], ways[0]], strict=True):
-        with (
-            plan(**before).feed(executor="threads", num_workers=2) as feed,
-            plan(**after).feed(executor="threads", num_workers=2) as other,
-        ):
-            for _ in range(5):
-                next(feed)
-            other.load_state_dict(feed.state_dict())
-            assert repr(list(other)) == repr(list(feed))
-
-
 def test_an_element_that_kills_the_process_of_its_stage_is_named() -> None:
     dataset = ps.from_source(Bound(4, [1, 2, -9, 4])).map(abs_or_die, executor="processes", concurrency=1)
     with dataset.feed(on_error=ps.Skip(limit=1)) as feed:
@@ -110,11 +80,8 @@ class Stacked(Bound):
 
 BESIDE: dict[str, ps.Dataset] = {
     "maps above it and above the batch": NUMBERS.map(numbered, **PLACED).map(Bound(0)).batch(10).map(Bound(0)),
-    "a filter and a map": NUMBERS.filter(Bound(0)).map(Bound(0)).map(numbered, **PLACED).batch(10),
-    "another segment": NUMBERS.batch(10).map(Bound(0)).unbatch().map(numbered, **PLACED).batch(10),
     "an async function": NUMBERS.map(awaited_by(Bound(0)), concurrency=2).map(numbered, **PLACED).batch(10),
     "a collate_fn": NUMBERS.map(numbered, **PLACED).batch(10, collate_fn=Stacked()),
-    "a zip": NUMBERS.zip(NUMBERS).map(Bound(0)).map(first_numbered, **PLACED).batch(10),
     "a cache of a shard": NUMBERS.shard(2, 1).cache().map(numbered, **PLACED).batch(5),
 }
 

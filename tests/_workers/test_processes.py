@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import multiprocessing
 import os
 import subprocess
 import sys
@@ -16,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from _workers.in_workers import ReadsForever, SlowToRead, StartsThread, draws, first_of_processes, pools, with_process
+from _workers.in_workers import ReadsForever, SlowToRead, StartsThread, draws, pools, with_process
 
 import penstock as ps
 from penstock._contracts.options import Options
@@ -104,16 +103,6 @@ def test_a_feed_is_closed_while_its_functions_are_read(tmp_path: Path) -> None:
     feed.close()
     thread.join()
     assert len(caught) == 1
-
-
-def test_a_daemonic_process_has_no_worker_processes() -> None:
-    with multiprocessing.get_context("forkserver").Pool(1) as pool, pytest.raises(ps.errors.PlanError) as caught:
-        pool.apply(first_of_processes)
-    assert caught.value.what == (
-        "no worker processes can be started: this is a daemonic process, such as a worker of multiprocessing.Pool or of a feed, and those "
-        "start no processes"
-    )
-    assert caught.value.fix == 'give executor="threads"'
 
 
 class Sized:

@@ -11,7 +11,6 @@ import pytest
 from core import core
 
 import penstock as ps
-from penstock.errors import SpecError
 
 COUNT, BAD = 60, {7, 31, 45}
 PROCESSES: dict[str, Any] = {"executor": "processes", "num_workers": 2}
@@ -36,10 +35,6 @@ def frames(batch: Any) -> Any:
     return Frame() if BAD & set(batch.tolist()) else batch
 
 
-def itself(element: Any) -> Any:
-    return element
-
-
 def number_of(element: Any) -> list[int]:
     if isinstance(element, dict):
         return number_of(element["number"])
@@ -48,10 +43,8 @@ def number_of(element: Any) -> list[int]:
 
 PLANS: dict[str, Callable[[ps.Dataset], ps.Dataset]] = {
     "a map": lambda ds: ds.map(frame),
-    "before a map of its own": lambda ds: ds.map(frame).map(itself, concurrency=1),
     "behind a filter": lambda ds: ds.filter(lambda number: True).map(frame),
     "a flat_map": lambda ds: ds.flat_map(lambda number: [frame(number)]),
-    "a list of elements": lambda ds: ds.map(frame).batch(4, collate_fn=list),
     "a field of a batch": lambda ds: ds.map(field).padded_batch(4),
 }
 
@@ -73,16 +66,3 @@ def test_replace_puts_the_next_one_in_their_place() -> None:
 def test_a_batch_that_cannot_be_sent_is_left_out() -> None:
     with ps.from_source(range(COUNT)).batch(10).map(frames).feed(**PROCESSES, on_error=ps.Skip()) as feed:
         assert [batch[0] for batch in feed] == [10, 20, 50]
-
-
-@pytest.mark.parametrize("plan", ["a map", "behind a filter"])
-def test_without_a_policy_all_before_it_are_delivered_and_the_error_names_it(plan: str) -> None:
-    found = []
-    with (
-        PLANS[plan](ps.from_source(range(COUNT))).feed(**PROCESSES) as feed,
-        pytest.raises(SpecError, match=r"a value of type .*lock cannot be sent to another process \(at `self.lock` of Frame\)") as caught,
-    ):
-        found += list(iter(lambda: next(feed), None))
-    del found
-    assert any("index 7 (element 7 of range)" in note for note in caught.value.__notes__)
-    assert "a result of stage" in str(caught.value)

@@ -35,7 +35,6 @@ WRONG: list[Row] = [
         "as ds.spec()",
     ),
     ("map with a negative seed", lambda: numbers(3).map(double, seed=-1), "seed=-1 is not a whole number >= 0", "map()", "seed"),
-    ("map with a seed of 65 bits", lambda: numbers(3).map(double, seed=2**64), "does not fit 64 bits", "map()", "below 2**64"),
     ("enumerate from a fraction", lambda: numbers(3).enumerate(1.5), "start=1.5 is not a whole number", "enumerate()", "start"),  # type: ignore[arg-type]
     ("enumerate beyond 63 bits", lambda: numbers(3).enumerate(2**63 - 1), f"as large as {2**63 + 1}", "enumerate()", "smaller numbers"),
     ("cache in a number", lambda: numbers(3).cache(5), "path=5 is no path", "cache()", "pathlib.Path"),  # type: ignore[arg-type]
@@ -44,9 +43,7 @@ WRONG: list[Row] = [
     ("filter with an rng", lambda: numbers(3).filter(noisy), "filter gives no rng", "filter(", "draw in a map"),
     ("resample without a function", lambda: balanced(3, [1]), "3 is not callable", "rejection_resample()", "takes one element"),
     ("resample with an rng", lambda: balanced(noisy, [1]), "gives no rng", "rejection_resample(", "draw in a map"),
-    ("resample to nothing", lambda: balanced(abs, []), "target_dist=[] is not a list of shares", "rejection_resample()", "numbers >= 0"),
     ("resample to zeros", lambda: balanced(abs, [0, 0]), "target_dist=[0, 0]", "rejection_resample()", "not all of them 0"),
-    ("resample to less than nothing", lambda: balanced(abs, [1, -1]), "target_dist=[1, -1]", "rejection_resample()", "numbers >= 0"),
     ("resample from other classes", lambda: balanced(abs, [1, 1], [1]), "is not a list of 2 shares", "rejection_resample()", "2 numbers"),
     ("resample with a word", lambda: balanced(abs, [1, 1], None, "x"), "seed='x' is not a whole number", "rejection_resample()", "seed"),
     (
@@ -64,7 +61,6 @@ WRONG: list[Row] = [
         "flat_map(partial(fetch))",
         "let flat_map",
     ),
-    ("filter with an async generator", lambda: numbers(3).filter(stream), "filter does not await", "filter(stream)", "await in a map()"),
     ("map with an async generator", lambda: numbers(3).map(stream), "no single element to await", "map(stream)", "flat_map(list) after"),
     ("an async map in a branch", lambda: numbers(3).zip(numbers(3).map(fetch)), "a branch of zip", "map(async", "after the zip"),
     ("a branch of one", lambda: numbers(3).map(fetch).concatenate(numbers(3)), "a branch of concatenate", "map(async", "after the con"),

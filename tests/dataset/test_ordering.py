@@ -15,14 +15,6 @@ WRONG: list[Row] = [
     ("shuffle behind a filter", lambda: numbers(3).filter(double).shuffle(), f"shuffle {POSITIONS}", "shuffle()", LATER),
     ("shuffle of a generator", lambda: generated().shuffle(), f"shuffle {POSITIONS}", "shuffle()", LATER),
     ("shuffle of an endless dataset", lambda: endless().shuffle(), "shuffle of an endless dataset", "shuffle()", "then repeat()"),
-    (
-        "shuffle without a size behind a filter",
-        lambda: generated().shuffle(),
-        f"shuffle {POSITIONS}",
-        "shuffle()",
-        "give it a buffer_size=",
-    ),
-    ("a buffer of 0", lambda: generated().shuffle(0), "buffer_size=0 is not a whole number >= 1", "shuffle()", "buffer_size"),
     ("a buffer of no bytes", lambda: generated().shuffle(3, buffer_bytes=0), "buffer_bytes=0 is not", "shuffle()", "whole number >= 1"),
     ("a window of 0 groups", lambda: numbers(3).shuffle(window_groups=0), "window_groups=0 is not", "shuffle()", "whole number >= 1"),
     (
@@ -95,8 +87,7 @@ WRONG: list[Row] = [
     ("shard -1", lambda: numbers(3).shard(2, -1), "index=-1 is not a whole number >= 0", "shard()", "index"),
     ("shard 2 of 2", lambda: numbers(3).shard(2, 2), "index=2 of num_shards=2", "shard()", "index as 0..1"),
     ("take -1", lambda: numbers(3).take(-1), "count=-1 is not a whole number >= 0", "take()", "count"),
-    ("take True", lambda: numbers(3).take(True), "count=True is not a whole number >= 0", "take()", "count"),
-    ("skip a word", lambda: numbers(3).skip("1"), "count='1' is not a whole number >= 0", "skip()", "count"),  # type: ignore[arg-type]
+    # type: ignore[arg-type]
     ("repeat 0", lambda: numbers(3).repeat(0), "count=0 is not a whole number >= 1", "repeat()", "count"),
     ("repeat beyond 63 bits", lambda: numbers(3).repeat(2**62), "more than 2**63", "repeat()", "repeat() without a count"),
     ("concatenate a list", lambda: numbers(3).concatenate([1]), "[1] is not a Dataset", "concatenate()", "ps.from_source"),  # type: ignore[arg-type]
@@ -104,17 +95,9 @@ WRONG: list[Row] = [
     ("concatenate behind endless", lambda: endless().concatenate(numbers(1)), "of an endless dataset", "concatenate()", "dataset last"),
     ("mix with a list", lambda: numbers(3).mix([1]), "[1] is not a Dataset", "mix()", "ps.from_source"),  # type: ignore[arg-type]
     ("mix with a generator", lambda: numbers(3).mix(generated()), f"mix {POSITIONS}", "mix()", LATER),
-    ("mix without a weight", lambda: numbers(3).mix(numbers(3), weights=[1, 0]), "not 2 positive finite numbers", "mix()", "leave out a"),
     ("mix with a weight too few", lambda: numbers(3).mix(numbers(3), weights=[1]), "weights=[1] are not 2", "mix()", "per dataset"),
-    (
-        "mix with no end of weight",
-        lambda: numbers(3).mix(numbers(3), weights=[1, 1e999]),
-        "weights=[1, inf] are not",
-        "mix()",
-        "per dataset",
-    ),
-    ("mix by words", lambda: numbers(3).mix(numbers(3), weights="ab"), "weights='ab' are not", "mix()", "per dataset"),  # type: ignore[arg-type]
-    ("mix by one number", lambda: numbers(3).mix(numbers(3), weights=2), "weights=2 are not 2", "mix()", "per dataset"),  # type: ignore[arg-type]
+    # type: ignore[arg-type]
+    # type: ignore[arg-type]
     ("mix until never", lambda: numbers(3).mix(numbers(3), stop="never"), "stop='never' is no way", "mix()", "'all_exhausted'"),  # type: ignore[arg-type]
     (
         "mix until all of an endless one",
@@ -138,14 +121,9 @@ WRONG: list[Row] = [
         "repeat() without a count",
     ),
     ("a flag in words", lambda: numbers(3).shuffle(reshuffle_each_epoch="no"), "reshuffle_each_epoch='no' is neither", "shuffle()", "True"),  # type: ignore[arg-type]
-    ("skip too far of an endless one", lambda: endless().skip(2**63 - 1), "get as large as", "skip()", "first 2**32 elements"),
-    ("more shards than numbers", lambda: numbers(3).shard(2**63, 0), f"as large as {2**63}", "shard()", "give smaller numbers"),
-    ("shards of an endless one", lambda: endless().shard(2**63 - 1, 5), "get as large as", "shard()", "give smaller numbers"),
-    ("take beyond 63 bits", lambda: endless().take(2**70), f"{2**70} elements are more than 2**63", "take()", "repeat() without"),
     ("passes beyond 63 bits", lambda: numbers(2).repeat(2**40).take(3).repeat(2**40), "get as large as", "repeat()", "smaller numbers"),
-    ("interleave endless blocks", lambda: numbers(3).interleave(numbers, 2, 2**63), f"as large as {2**63}", "interleave()", "smaller"),
-    ("mix by digits", lambda: numbers(3).mix(numbers(3), weights="12"), "weights='12' are not 2", "mix()", "per dataset"),  # type: ignore[arg-type]
-    ("mix by a set", lambda: numbers(3).mix(numbers(3), weights={1, 2}), "weights={1, 2} are not 2", "mix()", "per dataset"),  # type: ignore[arg-type]
+    # type: ignore[arg-type]
+    # type: ignore[arg-type]
     ("interleave without a function", lambda: numbers(3).interleave(3), "3 is not callable", "interleave()", "one element"),  # type: ignore[arg-type]
     ("interleave of numbers", lambda: numbers(3).interleave(double), "0 is not a Dataset", "interleave()", "ps.from_source"),
     ("interleave of a generator", lambda: generated().interleave(numbers), f"interleave {POSITIONS}", "interleave()", LATER),

@@ -52,10 +52,6 @@ def test_a_callable_that_takes_worker_and_num_workers_makes_its_share_itself() -
         assert all_of(feeding.own_share, 4, share=share) == [(number, number % 4) for number in range(21)]
 
 
-def test_none_keeps_its_place_in_a_share() -> None:
-    assert all_of(feeding.some_none, 3, share=True) == [0, 2, 3, 5, 6, 8, 9, 11]
-
-
 @pytest.mark.parametrize("method", METHODS)
 def test_each_worker_has_its_own_seed_and_a_run_with_the_same_seeds_is_the_same(method: str) -> None:
     first = all_of(feeding.noise, 3, random_seed=5, start_method=method)
@@ -224,13 +220,6 @@ def test_stop_lets_a_generator_clean_up(tmp_path: Path) -> None:
     assert next(enqueuer.get()) == 0
     enqueuer.stop(30)
     assert (tmp_path / "log").read_text() == "closed"
-
-
-def test_a_batch_outlives_the_enqueuer_and_its_process() -> None:
-    enqueuer = started(feeding.batches, 1)
-    batch = next(enqueuer.get())
-    enqueuer.stop()
-    assert (batch["image"] == 0).all()
 
 
 def test_what_processes_make_ahead_is_bounded(tmp_path: Path) -> None:

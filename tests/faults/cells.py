@@ -28,8 +28,8 @@ EXECUTORS: dict[str, Way] = {
     "threads": {"executor": "threads", "num_workers": 2},
     "processes": {"executor": "processes", "num_workers": 2},
 }
-WORKERS = ("threads", "processes")
-"""Those whose workers are not the consumer. What ends the process of a worker ends, with the others, the program."""
+WORKERS, PROCESSES = ("threads", "processes"), ("processes",)
+"""What goes wrong inline and in threads is in the other files of this folder; here are the cells that say more of them."""
 
 
 class Cell(NamedTuple):
@@ -57,7 +57,7 @@ CELLS: dict[str, Cell] = {}
 
 def cell(
     *rows: str,
-    executors: tuple[str, ...] = tuple(EXECUTORS),
+    executors: tuple[str, ...] = PROCESSES,
     orders: tuple[bool, ...] = (True, False),
     deadline_s: float = 30,
     slow: bool = False,

@@ -30,7 +30,6 @@ from faults.ways import notes
 import penstock as ps
 
 NUM_BATCHES = 12
-PROCESSES = ("processes",)
 
 
 def batches(count: int = NUM_BATCHES) -> ps.Dataset:
@@ -101,7 +100,7 @@ def a_feed_is_closed_in_each_state(way: Way, folder: Path) -> None:
         next(generator)
 
 
-@cell("B6", "G8")
+@cell("B6", "G8", executors=WORKERS)
 def several_feeds_run_at_once_and_one_is_closed(way: Way, folder: Path) -> None:
     ds = batches()
     whole = reference(ds)
@@ -169,7 +168,7 @@ def the_consumer_keeps_everything(way: Way, folder: Path) -> None:
     check_same(kept, reference(ds), way)
 
 
-@cell("B20", "B21", executors=WORKERS)
+@cell("B20", "B21")
 def a_consumer_takes_its_time(way: Way, folder: Path) -> None:
     """What is computed ahead stays in the budget, whatever the time."""
     budget = 4 << 20
@@ -216,7 +215,7 @@ def two_elements_fail_at_once(way: Way, folder: Path) -> None:
     check_note(error, "explode", place, way)
 
 
-@cell("B24", executors=PROCESSES)
+@cell("B24")
 def two_elements_kill_at_once(way: Way, folder: Path) -> None:
     ds = ps.from_source(range(100)).map(jobs.Dies(folder, "SIGKILL", {50: 99, 51: 99}), name="explode")
     items, error = run(ds, way)
@@ -225,7 +224,7 @@ def two_elements_kill_at_once(way: Way, folder: Path) -> None:
     assert "element epoch 0 index 50" in notes(error) or not way["ordered"]
 
 
-@cell("B25", executors=PROCESSES)
+@cell("B25")
 def a_function_does_not_stop_inside_the_grace_period(way: Way, folder: Path) -> None:
     """A process can be killed, so nothing is left of it, and no error."""
     os.mkfifo(folder / "never")
@@ -236,7 +235,7 @@ def a_function_does_not_stop_inside_the_grace_period(way: Way, folder: Path) -> 
             time.sleep(0.001)
 
 
-@cell("B28", executors=PROCESSES, what=["a file", "a lock", "a generator"])
+@cell("B28", what=["a file", "a lock", "a generator"])
 def a_function_returns_what_cannot_be_sent(way: Way, folder: Path, what: str) -> None:
     items, error = run(ps.from_source(range(100)).map(jobs.Returns(what, 50), name="odd"), way)
     assert len(items) <= 50 or not way["ordered"]
@@ -299,14 +298,14 @@ class Uneven:
         return sum(range((x * 7919) % 97 * 200)) * 0 + x
 
 
-@cell("G6", executors=WORKERS, deadline_s=60)
+@cell("G6", deadline_s=60)
 def eight_workers_on_few_cpus_give_no_false_alarm(way: Way, folder: Path) -> None:
     items, error = run(ps.from_source(range(400)).map(Uneven()), {**way, "num_workers": 8}, stall_timeout_s=5.0)
     assert error is None, error
     check_same(items, list(range(400)), way)
 
 
-@cell("G6", executors=WORKERS, deadline_s=180, slow=True)
+@cell("G6", deadline_s=180, slow=True)
 def sixty_four_workers_on_few_cpus_give_no_false_alarm(way: Way, folder: Path) -> None:
     ds = ps.from_source(range(6400)).map(Uneven()).batch(8)
     batches, error = run(ds, {**way, "num_workers": 64}, stall_timeout_s=10.0)

@@ -35,7 +35,6 @@ import penstock as ps
 from penstock._workers.child import Child
 
 SIZE, PLACE = 120, 77
-PROCESSES = ("processes",)
 
 
 def numbers(count: int = SIZE) -> ps.Dataset:
@@ -56,8 +55,7 @@ def a_function_raises(way: Way, folder: Path, kind: str) -> None:
     kinds = {"ValueError": ValueError, "two arguments": jobs.TwoArguments, "a lambda": jobs.HoldsALambda}
     assert type(error) is kinds[kind]
     assert str(error) == f"no colour at {PLACE}"
-    if way["executor"] == "processes":
-        assert "in raise_like" in notes(error)  # the traceback of there
+    assert "in raise_like" in notes(error)  # the traceback of there
     with numbers().map(jobs.Raises(kind), name="explode").feed(**way) as feed:  # mended
         feed.load_state_dict(state)
         more, error = taken(feed)
@@ -100,12 +98,12 @@ def a_filter_raises_what_would_pass_for_an_end(way: Way, folder: Path, kind: str
     _would_end(way, kind, "filter")
 
 
-@cell("A5", executors=WORKERS)
+@cell("A5")
 def a_function_raises_keyboard_interrupt(way: Way, folder: Path) -> None:
     _would_end(way, "KeyboardInterrupt", "map")
 
 
-@cell("A10")
+@cell("A10", executors=WORKERS)
 def memory_is_refused_to_a_function(way: Way, folder: Path) -> None:
     ds = numbers().map(jobs.Raises("MemoryError", PLACE), name="explode")
     items, error = run(ds, way)
@@ -115,7 +113,7 @@ def memory_is_refused_to_a_function(way: Way, folder: Path) -> None:
     assert "256. PiB" in str(error)
 
 
-@cell("A10", executors=PROCESSES)
+@cell("A10")
 def a_process_reaches_its_limit_of_memory_and_goes_on(way: Way, folder: Path) -> None:
     ds = numbers().map(jobs.LimitsMemory(PLACE, 1 << 30), name="explode", on_error=ps.Skip(errors=MemoryError)).map(jobs.with_process)
     items, error = run(ds, way)
@@ -127,7 +125,7 @@ def a_process_reaches_its_limit_of_memory_and_goes_on(way: Way, folder: Path) ->
 # -- deaths
 
 
-@cell("A6", "A7", "A8", executors=PROCESSES, how=list(jobs.WORDS_OF_DEATH))
+@cell("A6", "A7", "A8", how=list(jobs.WORDS_OF_DEATH))
 def a_worker_dies_once(way: Way, folder: Path, how: str) -> None:
     told: list[str] = []
     ds = numbers().map(jobs.Dies(folder, how, {PLACE: 1})).map(jobs.row).batch(7)
@@ -154,7 +152,7 @@ class _Told:
             self.texts.append(event.text)
 
 
-@cell("A6", "A7", "A8", executors=PROCESSES, how=["exit 0", "SIGKILL", "SIGSEGV"])
+@cell("A6", "A7", "A8", how=["exit 0", "SIGKILL", "SIGSEGV"])
 def an_element_that_kills_is_named(way: Way, folder: Path, how: str) -> None:
     ds = numbers().map(jobs.Dies(folder, how, {PLACE: 99}), name="explode")
     items, error = run(ds, way)
@@ -167,7 +165,7 @@ def an_element_that_kills_is_named(way: Way, folder: Path, how: str) -> None:
         assert "out-of-memory killer" in error.fix  # A9 as far as it can be told from a signal
 
 
-@cell("A7", executors=PROCESSES, policy=["skip", "replace", "retry, then skip"])
+@cell("A7", policy=["skip", "replace", "retry, then skip"])
 def elements_that_kill_are_what_the_policy_says(way: Way, folder: Path, policy: str) -> None:
     bad = {5: 99, PLACE: 99} if policy == "replace" else {0: 99, 5: 99, PLACE: 99, SIZE - 1: 99}
     given = {"skip": ps.Skip(), "replace": ps.Replace(), "retry, then skip": ps.Retry(times=3, then=ps.Skip())}[policy]
@@ -180,7 +178,7 @@ def elements_that_kill_are_what_the_policy_says(way: Way, folder: Path, policy: 
         assert len(list(folder.glob("died at 5-*"))) in (2, 3)  # not by the policy: twice, and once before with others of its item
 
 
-@cell("A7", executors=PROCESSES, orders=(True,))
+@cell("A7", orders=(True,))
 def batches_that_kill_are_what_the_policy_says(way: Way, folder: Path) -> None:
     killing = numbers().batch(4).map(jobs.Dies(folder, "SIGSEGV", {20: 99, 60: 1}), name="explode")
     items, error = run(killing, way)
@@ -194,7 +192,7 @@ def batches_that_kill_are_what_the_policy_says(way: Way, folder: Path) -> None:
     check_same(items, whole[:6] + whole[7:], way)
 
 
-@cell("A8", executors=PROCESSES)
+@cell("A8")
 def a_worker_is_killed_while_it_computes(way: Way, folder: Path) -> None:
     ds = numbers().map(jobs.Waits(folder, PLACE)).map(jobs.row).batch(8)
     with when_waiting(folder, _kill):
@@ -208,7 +206,7 @@ def _kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-@cell("A8", executors=PROCESSES)
+@cell("A8")
 def idle_workers_are_killed(way: Way, folder: Path) -> None:
     """Between two epochs they have nothing to do."""
     ds = numbers().map(jobs.row).batch(8)
@@ -222,7 +220,7 @@ def idle_workers_are_killed(way: Way, folder: Path) -> None:
                     os.kill(pid, signal.SIGKILL)
 
 
-@cell("A8", executors=PROCESSES)
+@cell("A8")
 def workers_are_killed_while_they_start(way: Way, folder: Path) -> None:
     ds = numbers().map(jobs.row).batch(8)
     deaths = iter(range(4))
@@ -242,7 +240,7 @@ def workers_are_killed_while_they_start(way: Way, folder: Path) -> None:
         check_same(items, reference(ds), way)
 
 
-@cell("A16", executors=PROCESSES)
+@cell("A16")
 def a_worker_dies_whenever_it_starts(way: Way, folder: Path) -> None:
     ds = numbers().map(jobs.Unreadable("ends"))
     items, error = run(ds, way)
@@ -251,7 +249,7 @@ def a_worker_dies_whenever_it_starts(way: Way, folder: Path) -> None:
     assert "ended with exit code 1" in error.what
 
 
-@cell("A15", executors=PROCESSES, how=["is not read", "is not written", "a lock"])
+@cell("A15", how=["is not read", "is not written", "a lock"])
 def a_function_cannot_be_sent_to_a_worker(way: Way, folder: Path, how: str) -> None:
     function: Any = jobs.Unreadable(how)
     if how == "a lock":
@@ -279,7 +277,7 @@ def a_function_cannot_be_sent_to_a_worker(way: Way, folder: Path, how: str) -> N
 # -- workers that hang
 
 
-@cell("A11", "A12", "A13", executors=PROCESSES, how=["a loop", "a call of C", "a lock", "a FIFO", "SIGSTOP"])
+@cell("A11", "A12", "A13", how=["a loop", "a call of C", "a lock", "a FIFO", "SIGSTOP"])
 def a_worker_that_hangs_is_named_and_killed(way: Way, folder: Path, how: str) -> None:
     os.mkfifo(folder / "never")
     ds = numbers().map(jobs.Hangs(folder, how, PLACE, 1), name="stuck")
@@ -303,7 +301,7 @@ def a_worker_that_hangs_is_named_and_killed(way: Way, folder: Path, how: str) ->
     check_same(items + more, list(range(SIZE)), way)
 
 
-@cell("A11", "A13", executors=PROCESSES, how=["a loop", "a FIFO"])
+@cell("A11", "A13", how=["a loop", "a FIFO"])
 def a_worker_that_hangs_is_killed_and_its_element_skipped(way: Way, folder: Path, how: str) -> None:
     os.mkfifo(folder / "never")
     ds = numbers().map(jobs.Hangs(folder, how, PLACE, 99), name="stuck").map(jobs.row).batch(4)
@@ -313,7 +311,7 @@ def a_worker_that_hangs_is_killed_and_its_element_skipped(way: Way, folder: Path
     check_same(items, reference(raising.map(jobs.row).batch(4)), way)
 
 
-@cell("A12", executors=PROCESSES)
+@cell("A12")
 def a_feed_with_stopped_workers_closes(way: Way, folder: Path) -> None:
     with numbers(10**6).map(jobs.row).batch(8).feed(**way) as feed:
         next(feed)
@@ -321,7 +319,7 @@ def a_feed_with_stopped_workers_closes(way: Way, folder: Path) -> None:
             os.kill(pid, signal.SIGSTOP)
 
 
-@cell("A14", executors=WORKERS)
+@cell("A14")
 def one_worker_is_far_slower(way: Way, folder: Path) -> None:
     """In completion order all that the other worker does comes meanwhile; in order, nothing overtakes."""
     count = 4000
@@ -349,7 +347,7 @@ def one_worker_is_far_slower(way: Way, folder: Path) -> None:
 # -- processes in processes, and what belongs to one
 
 
-@cell("A17", executors=PROCESSES)
+@cell("A17")
 def a_thread_of_the_program_holds_a_lock_that_workers_take(way: Way, folder: Path) -> None:
     with jobs.LOCK:
         items, error = run(numbers().map(jobs.TakesLock()), way)
@@ -357,7 +355,7 @@ def a_thread_of_the_program_holds_a_lock_that_workers_take(way: Way, folder: Pat
     check_same(items, list(range(SIZE)), way)
 
 
-@cell("A18")
+@cell("A18", executors=tuple(EXECUTORS))
 def a_client_was_opened_in_the_program(way: Way, folder: Path) -> None:
     if way["executor"] == "threads":  # one connection serves one thread at a time
         way = {**way, "num_workers": 1}
@@ -370,7 +368,7 @@ def a_client_was_opened_in_the_program(way: Way, folder: Path) -> None:
     assert (os.getpid() in processes_in(items)) == (way["executor"] != "processes")
 
 
-@cell("A18", executors=PROCESSES, orders=(True,))
+@cell("A18", orders=(True,))
 def a_client_of_the_program_is_part_of_a_function(way: Way, folder: Path) -> None:
     jobs.from_client(0)
     client = jobs.CLIENT.pop()
@@ -392,7 +390,7 @@ def libraries_with_threads_of_their_own_ran_before(way: Way, folder: Path) -> No
     check_same(items, [200 * x for x in range(20)], way)
 
 
-@cell("A20", executors=PROCESSES, orders=(True,), deadline_s=60)
+@cell("A20", orders=(True,), deadline_s=60)
 def forty_workers_are_killed(way: Way, folder: Path) -> None:
     ds = numbers(40).map(jobs.Dies(folder, "SIGKILL", dict.fromkeys(range(0, 40, 2), 1))).batch(1)
     items, error = run(ds, way, memory_bytes=1)
@@ -400,7 +398,7 @@ def forty_workers_are_killed(way: Way, folder: Path) -> None:
     check_same(items, reference(numbers(40).batch(1)), way)
 
 
-@cell("A20", executors=PROCESSES, orders=(True,), deadline_s=300, slow=True)
+@cell("A20", orders=(True,), deadline_s=300, slow=True)
 def two_hundred_workers_are_killed(way: Way, folder: Path) -> None:
     ds = numbers(200).map(jobs.Dies(folder, "SIGKILL", dict.fromkeys(range(200), 1))).batch(1)
     items, error = run(ds, way, memory_bytes=1)
@@ -408,7 +406,7 @@ def two_hundred_workers_are_killed(way: Way, folder: Path) -> None:
     check_same(items, reference(numbers(200).batch(1)), way)
 
 
-@cell("A23", executors=WORKERS)
+@cell("A23")
 def the_thread_that_started_the_workers_ends(way: Way, folder: Path) -> None:
     ds = numbers(2000).map(jobs.row).batch(8)
     found: list[Any] = []
@@ -427,7 +425,7 @@ def the_thread_that_started_the_workers_ends(way: Way, folder: Path) -> None:
     check_same([first, *items], reference(ds), way)
 
 
-@cell("A24", executors=PROCESSES, end=["the feed ends", "the worker is killed", "the loop is left"])
+@cell("A24", end=["the feed ends", "the worker is killed", "the loop is left"])
 def a_function_leaves_a_program_behind(way: Way, folder: Path, end: str) -> None:
     ds = numbers(2000).map(jobs.StartsProgram(folder, 9)).map(jobs.Dies(folder, "SIGKILL", {15: int(end == "the worker is killed")}))
     with ds.feed(**way) as feed:
@@ -438,7 +436,7 @@ def a_function_leaves_a_program_behind(way: Way, folder: Path, end: str) -> None
     assert (folder / "grandchild").exists()
 
 
-@cell("A25", executors=PROCESSES, orders=(True,))
+@cell("A25", orders=(True,))
 def a_feed_in_a_daemonic_process(way: Way, folder: Path) -> None:
     context = multiprocessing.get_context("spawn")
     hear, say = context.Pipe(duplex=False)
@@ -462,7 +460,7 @@ def _feed_in_a_child(way: Way, say: Any) -> None:
         say.send(f"{type(refused).__name__}: {refused}")
 
 
-@cell("A27", executors=PROCESSES, orders=(True,))
+@cell("A27", orders=(True,))
 def functions_draw_from_the_generators_of_the_process(way: Way, folder: Path) -> None:
     """Those of the process differ everywhere; that of a function that takes `rng` is the run's own, and the same in each run."""
     with numbers().map(jobs.drawn).repeat(2).feed(**way) as feed:
@@ -475,7 +473,7 @@ def functions_draw_from_the_generators_of_the_process(way: Way, folder: Path) ->
         check_same(run(ds, {**other, "ordered": True})[0], reference(ds), way)
 
 
-@cell("A28", executors=PROCESSES)
+@cell("A28")
 def a_function_changes_its_process(way: Way, folder: Path) -> None:
     """Nothing of it is seen in the program, files of relative names are still found, and the worker ends."""
     (folder / "a.txt").write_text("".join(f"{number}\n" for number in range(SIZE)))

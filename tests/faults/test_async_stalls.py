@@ -10,21 +10,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from faults.test_stalls import stalled
 from faults.ways import drained, notes
 
 import penstock as ps
-from penstock.errors import FeedStalled
 
 SOON: dict[str, Any] = {"stall_timeout_s": 0.05, "grace_period_s": 0.05, "executor": "threads", "num_workers": 2}
 ORDERS = pytest.mark.parametrize("order", [{}, {"ordered": False}], ids=["ordered", "unordered"])
 LOCKS = "check who holds it: the thread that calls next() must not hold what a worker needs; give the wait a timeout"
-
-
-def stalled(feed: ps.Feed) -> tuple[list[Any], FeedStalled]:
-    """Take all that comes before the stall, and the stall."""
-    items, error = drained(feed)
-    assert isinstance(error, FeedStalled), error
-    return items, error
 
 
 @ORDERS

@@ -144,52 +144,6 @@ def test_ctrl_c_in_completion_order_is_one_keyboard_interrupt_and_one_traceback(
     interrupted(UNORDERED_LOOPS[loop], [delays.random() * 0.08 for _ in range(2)])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("loop", UNORDERED_LOOPS)
-def test_ctrl_c_at_60_random_times_in_completion_order_is_always_one_keyboard_interrupt(loop: str) -> None:
-    delays = random.Random(f"{loop}, many")
-    interrupted(UNORDERED_LOOPS[loop], [delays.random() ** 2 * 0.2 for _ in range(60 // len(UNORDERED_LOOPS))])
-
-
-SAVING = """
-    ds = ps.from_source(range(3000)).shuffle(seed=3).filter(lambda x: x % 3).map(lambda x: x).batch(3)
-    with ds.feed(**json.loads(sys.argv[1])) as feed:
-        left = []
-        signal.signal(signal.SIGTERM, lambda number, frame: left.append(feed.state_dict()))
-        seen = []
-        for batch in feed:
-            seen.append(batch.tolist())
-            if len(seen) == 20:
-                print("ready")
-            if left:
-                break
-        while not left:  # the signal may come behind the end; an interpreter that ends has no handlers any more
-            time.sleep(0.001)
-        print(json.dumps([seen, left]))
-"""
-
-
-@pytest.mark.parametrize("way", UNORDERED[:3], ids=["inline", "1 thread", "2 threads"])
-def test_the_state_saved_in_a_sigterm_handler_leaves_exactly_what_was_not_delivered(way: dict[str, Any]) -> None:
-    def keep(x: int) -> bool:
-        return x % 3 != 0
-
-    with program(SAVING, json.dumps(way)) as child:
-        assert child.stdout is not None
-        assert child.stdout.readline() == "ready\n"
-        child.send_signal(signal.SIGTERM)
-        output, errors = child.communicate(timeout=30)
-    assert (child.returncode, errors) == (0, "")
-    seen, left = json.loads(output)
-    ds = ps.from_source(range(3000)).shuffle(seed=3).filter(keep).map(abs).batch(3)
-    for state in left:
-        with ds.feed(**way) as feed:
-            feed.load_state_dict(state, strict=False)  # its functions are lambdas of another program
-            behind = [x for batch in rest(feed) for x in batch.tolist()]
-        delivered = [x for batch in seen[: state["step"]] for x in batch]
-        assert sorted(delivered + behind) == [x for x in range(3000) if keep(x)]
-
-
 # -- the host's own signals (B13) ----------
 
 

@@ -127,7 +127,7 @@ WITH_KIN = (
     "the consumer keeps everything",
     "two elements fail at once",
 )
-"""With processes, in the full matrix only: the core suite has them with threads, or another kind that does nearly the same."""
+"""In the full matrix only: the core suite has them with threads, in the files beside, or another kind that does nearly the same."""
 
 
 def _is_slow(name: str, executor: str, ordered: bool) -> bool:

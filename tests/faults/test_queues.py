@@ -281,7 +281,7 @@ def test_finalisers_that_run_inside_a_queue_may_fill_it(nervous: None) -> None:
 
     gc.set_threshold(5, 2, 2)
     try:
-        together([drop, take])
+        together(drop, take)
     finally:
         gc.set_threshold(*thresholds)
     assert sorted(number for number in got if number >= 0) == list(range(1500))
@@ -325,5 +325,5 @@ def test_100000_tiny_elements_through_a_reader_that_stops_and_goes_come_whole() 
             lined_up(queue, writers=1 if number < 99 else 0) if number % 10 == 0 else None
             got.extend(queue.dequeue_many(300).tolist())
 
-    together([read, lambda: [queue.enqueue(number) for number in range(100_000)]])
+    together(read, lambda: [queue.enqueue(number) for number in range(100_000)])
     assert got == list(range(100_000))

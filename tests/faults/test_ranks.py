@@ -197,14 +197,6 @@ def test_equal_steps_come_by_leaving_out_or_by_starting_over(size: int, num_rank
     assert set(flat(list(itertools.chain(*items)))) == set(range(size))  # everything is seen
 
 
-@pytest.mark.parametrize("num_workers", [1, 2, 8])
-def test_three_shards_of_files_on_two_ranks_of_two_workers_give_everything_once(num_workers: int) -> None:
-    files = ps.from_source(range(3)).interleave(lambda k: ps.from_source(range(10 * k, 10 * k + 10)))
-    items = [drained(files.shard(2, index).batch(3).feed(executor="threads", num_workers=num_workers))[0] for index in range(2)]
-    assert [len(one) for one in items] == [5, 5]
-    assert sorted(flat(list(itertools.chain(*items)))) == list(range(30))
-
-
 @pytest.mark.filterwarnings("ignore:this dataset gave no elements")
 def test_more_ranks_than_elements_leave_some_without_and_none_waiting() -> None:
     items = [drained(source(3).shard(8, index).batch(2).feed(executor="threads", num_workers=2)) for index in range(8)]

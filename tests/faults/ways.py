@@ -29,6 +29,9 @@ every_thread_count = pytest.mark.parametrize("way", core(THREADS, [WAYS[2]]), id
 
 UNORDERED: list[dict[str, Any]] = [{**way, "ordered": False} for way in WAYS]
 every_unordered_way = pytest.mark.parametrize("way", UNORDERED, ids=_NAMES)
+every_thread_count_and_order = pytest.mark.parametrize(
+    "way", core([*THREADS, *UNORDERED[1:]], [WAYS[2], UNORDERED[2]]), ids=[*_NAMES[1:], *(f"{name}, unordered" for name in _NAMES[1:])]
+)
 every_way_and_order = pytest.mark.parametrize(
     "way", core([*WAYS, *UNORDERED], [WAYS[0], WAYS[2], UNORDERED[2]]), ids=[*_NAMES, *(f"{name}, unordered" for name in _NAMES)]
 )

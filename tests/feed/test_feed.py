@@ -5,10 +5,8 @@ import ctypes
 import gc
 import json
 import os
-import pickle
 import signal
 import sys
-import threading
 import weakref
 from collections import ChainMap, UserDict
 from collections.abc import Callable, Iterator
@@ -24,7 +22,7 @@ from laws.plans import plain
 import penstock as ps
 from penstock._contracts.event import BatchDelivered, BlockDone, Event
 from penstock._engine.engine import Engine
-from penstock.errors import FeedClosed, PlanError, SpecError, StateDamaged, StateMismatch, StateUnavailable, StillRunning, StopRaised
+from penstock.errors import FeedClosed, SpecError, StopRaised
 
 WAYS: list[dict[str, Any]] = [
     {"executor": "inline"},
@@ -73,81 +71,7 @@ def test_it_delivers_everything_once_in_order_and_then_stops_for_good(way: dict[
                 next(feed)
 
 
-def test_nothing_runs_before_the_first_next(way: dict[str, Any]) -> None:
-    seen: list[int] = []
-    before = threading.active_count()
-    feed = numbers(10).map(seen.append).feed(**way)
-    assert feed.step == 0
-    feed.state_dict()
-    feed.report()
-    assert (seen, threading.active_count()) == ([], before)
-    feed.close()
-    assert seen == []
-
-
-def test_step_counts_what_was_delivered_not_what_was_made(way: dict[str, Any]) -> None:
-    with numbers(20).batch(3).feed(**way) as feed:
-        steps = [feed.step for _ in feed]
-    assert steps == [1, 2, 3, 4, 5, 6, 7]
-    assert feed.step == 7
-
-
-def test_four_threads_that_call_next_get_every_element_exactly_once(way: dict[str, Any]) -> None:
-    taken: list[list[int]] = [[] for _ in range(4)]
-    with numbers(4000).map(double).feed(**way) as feed:
-        iterator = iter(feed)
-
-        def take(mine: list[int]) -> None:
-            mine.extend(iterator)
-
-        threads = [threading.Thread(target=take, args=(mine,)) for mine in taken]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert feed.step == 4000
-    assert sorted(x for mine in taken for x in mine) == list(range(0, 8000, 2))
-    assert all(mine == sorted(mine) for mine in taken)
-
-
-def test_two_feeds_of_one_dataset_are_independent(way: dict[str, Any]) -> None:
-    ds = numbers(30).shuffle(seed=5)
-    with ds.feed(**way) as one, ds.feed(**way) as other:
-        pairs = list(zip(one, other, strict=True))
-    assert [left for left, _ in pairs] == [right for _, right in pairs]
-    assert sorted(left for left, _ in pairs) == list(range(30))
-
-
-def test_an_empty_dataset_ends_at_once_with_a_warning(way: dict[str, Any]) -> None:
-    with (
-        numbers(5).filter(lambda x: x > 9).feed(**way) as feed,
-        pytest.warns(UserWarning, match="this dataset gave no elements: the source, a filter or a take left nothing"),
-    ):
-        assert list(feed) == []
-
-
-def test_the_feed_may_run_in_another_thread_than_the_one_that_made_it() -> None:
-    got: list[int] = []
-    with numbers(50).feed(executor="threads", num_workers=2) as feed:
-        thread = threading.Thread(target=lambda: got.extend(feed))
-        thread.start()
-        thread.join()
-    assert got == list(range(50))
-
-
-def test_three_samples_and_eight_workers_give_three_samples() -> None:
-    with numbers(3).map(double).feed(executor="threads", num_workers=8) as feed:
-        assert list(feed) == [0, 2, 4]
-
-
 # -- state ------------------------------------------------------------------------------------------------------------------------
-
-
-def test_a_state_has_the_same_small_size_wherever_it_is_taken(way: dict[str, Any]) -> None:
-    with numbers(100_000).shuffle(seed=1).batch(7).repeat().feed(**way) as feed:
-        sizes = {len(json.dumps(feed.state_dict())) for _, _ in zip(range(50), feed, strict=False)}
-    assert max(sizes) < 700
-    assert max(sizes) - min(sizes) < 20
 
 
 def test_a_state_is_json_and_does_not_move_the_feed(way: dict[str, Any]) -> None:
@@ -156,46 +80,6 @@ def test_a_state_is_json_and_does_not_move_the_feed(way: dict[str, Any]) -> None
         first, second = feed.state_dict(), feed.state_dict()
         assert first == second == json.loads(json.dumps(first))
         assert next(feed) == 1
-
-
-def test_a_state_taken_in_another_thread_is_always_one_between_two_deliveries() -> None:
-    ds = numbers(3000).map(double).batch(2)
-    states: list[dict[str, Any]] = []
-    with ds.feed(executor="threads", num_workers=2) as feed:
-        done = threading.Event()
-
-        def save() -> None:
-            while not done.is_set():
-                states.append(feed.state_dict())
-
-        thread = threading.Thread(target=save)
-        thread.start()
-        batches = [plain(batch) for batch in feed]
-        done.set()
-        thread.join()
-    for state in states[:: max(1, len(states) // 10)]:
-        with ds.feed(executor="inline") as again:
-            again.load_state_dict(state)
-            step = again.step
-            assert [plain(batch) for batch in again][:3] == batches[step : step + 3] or step == len(batches)
-
-
-def test_a_state_taken_in_a_signal_handler_resumes_right_there(way: dict[str, Any]) -> None:
-    ds = numbers(40).shuffle(seed=2).batch(4)
-    states: list[dict[str, Any]] = []
-    with ds.feed(**way) as feed:
-        before = signal.signal(signal.SIGTERM, lambda number, frame: states.append(feed.state_dict()))
-        try:
-            head = [plain(next(feed)) for _ in range(3)]
-            signal.raise_signal(signal.SIGTERM)
-            rest = [plain(batch) for batch in feed]
-        finally:
-            signal.signal(signal.SIGTERM, before)
-    with ds.feed(executor="threads", num_workers=2) as again:
-        again.load_state_dict(states[0])
-        assert again.step == 3
-        assert [plain(batch) for batch in again] == rest
-    assert len(head) == 3
 
 
 def test_loading_a_state_in_the_middle_of_a_run_goes_back_to_it(way: dict[str, Any]) -> None:
@@ -221,62 +105,7 @@ def test_a_state_loads_after_an_error_and_after_close(way: dict[str, Any]) -> No
         assert next(feed) == 1
 
 
-def test_a_state_of_another_plan_is_refused_and_the_feed_goes_on(way: dict[str, Any]) -> None:
-    other = numbers(10).batch(3).feed().state_dict()
-    with numbers(10).batch(2).feed(**way) as feed:
-        next(feed)
-        with pytest.raises(StateMismatch) as refusal:
-            feed.load_state_dict(other)
-        assert "had 'batch(3)' where this one has 'batch(2)'" in refusal.value.what
-        assert "operator 2 from the source" in refusal.value.where
-        assert "strict=False" in refusal.value.fix
-        assert plain(next(feed)) == [2, 3]
-
-
-def test_a_damaged_state_is_refused() -> None:
-    feed = numbers(10).feed()
-    state = feed.state_dict()
-    with pytest.raises(StateDamaged, match="checksum"):
-        feed.load_state_dict({**state, "step": 3})
-
-
-def test_strict_false_takes_the_position_of_another_plan(way: dict[str, Any]) -> None:
-    with numbers(10).map(double, name="x").feed(**way) as feed:
-        next(feed)
-        next(feed)
-        state = feed.state_dict()
-    with numbers(10).map(fails_at(99)).feed(**way) as feed:
-        with pytest.raises(StateMismatch):
-            feed.load_state_dict(state)
-        feed.load_state_dict(state, strict=False)
-        assert list(feed) == list(range(2, 10))
-
-
-def test_a_generator_without_fast_forward_has_no_state() -> None:
-    feed = ps.from_generator(lambda: iter(range(3))).feed()
-    with pytest.raises(StateUnavailable) as refusal:
-        feed.state_dict()
-    assert "a generator cannot say where it is" in refusal.value.what
-    assert "from_generator" in refusal.value.where
-    assert "fast_forward=True" in refusal.value.fix
-
-
 # -- finalize ---------------------------------------------------------------------------------------------------------------------
-
-
-def test_after_finalize_a_smaller_last_batch_is_an_error(way: dict[str, Any]) -> None:
-    with numbers(10).batch(4).feed(**way) as feed:
-        feed.finalize()
-        assert [plain(next(feed)) for _ in range(2)] == [[0, 1, 2, 3], [4, 5, 6, 7]]
-        with pytest.raises(SpecError) as refusal:
-            next(feed)
-        assert "locked by finalize()" in refusal.value.what
-        assert "[2]" in refusal.value.what
-        assert "[4]" in refusal.value.what
-        assert "stage 'batch(4)', element 2 of this feed (epoch 0)" in refusal.value.where
-        assert "drop_remainder=True" in refusal.value.fix
-        with pytest.raises(FeedClosed):
-            next(feed)
 
 
 def test_after_finalize_batches_of_one_shape_pass(way: dict[str, Any]) -> None:
@@ -331,75 +160,6 @@ def test_listeners_get_every_event(way: dict[str, Any]) -> None:
 # -- errors -----------------------------------------------------------------------------------------------------------------------
 
 
-def test_a_users_error_arrives_once_as_itself_behind_what_comes_before_it(way: dict[str, Any]) -> None:
-    with numbers(40).map(fails_at(17)).batch(5).feed(**way) as feed:
-        got = [plain(next(feed)) for _ in range(3)]
-        with pytest.raises(Refused) as caught:
-            next(feed)
-        assert got == [list(range(start, start + 5)) for start in (0, 5, 10)]
-        assert caught.value.args == ("not 17",)
-        assert any("stage 'fails_at.look', worker" in note and "element epoch 0 index 17" in note for note in caught.value.__notes__)
-        assert any(entry.name == "look" for entry in caught.traceback)
-        for _ in range(2):
-            with pytest.raises(FeedClosed) as refusal:
-                next(feed)
-            assert refusal.value.what == "this feed stopped at an error, which was raised before"
-            assert refusal.value.where == "Feed.__next__"
-            assert "load_state_dict()" in refusal.value.fix
-        assert feed.step == 3
-
-
-def test_stop_iteration_of_a_users_function_is_not_the_end(way: dict[str, Any]) -> None:
-    def stops(x: int) -> int:
-        if x == 3:
-            raise StopIteration(x)
-        return x
-
-    with numbers(10).map(stops).feed(**way) as feed:
-        got = [next(feed) for _ in range(3)]
-        with pytest.raises(StopRaised) as caught:
-            next(feed)
-    assert got == [0, 1, 2]
-    assert caught.value.what.startswith("the function of stage 'test_stop_iteration_")
-    assert caught.value.what.endswith(".stops' raised StopIteration(3)")
-    assert "element epoch 0 index 3" in caught.value.where
-    assert "filter() or take()" in caught.value.fix
-    assert isinstance(caught.value.__cause__, StopIteration)
-
-
-def test_the_state_before_an_error_leads_back_to_the_same_error(way: dict[str, Any]) -> None:
-    ds = numbers(10).map(fails_at(6)).batch(2)
-    with ds.feed(**way) as feed:
-        next(feed)
-        with pytest.raises(Refused):
-            list(feed)
-        state = feed.state_dict()
-    with ds.feed(**way) as feed:
-        feed.load_state_dict(state)
-        assert feed.step == 3
-        with pytest.raises(Refused, match="not 6"):
-            next(feed)
-
-
-def test_ctrl_c_in_a_function_of_an_inline_feed_is_a_keyboard_interrupt_and_nothing_is_lost() -> None:
-    left = [1]
-
-    def interrupted(x: int) -> int:
-        if x == 5 and left:
-            left.pop()
-            signal.raise_signal(signal.SIGINT)
-        return x
-
-    with numbers(10).map(interrupted).batch(2).feed(executor="inline") as feed:
-        got: list[Any] = []
-        batches = iter(feed)
-        with pytest.raises(KeyboardInterrupt):
-            got.extend(map(plain, batches))
-        got.extend(map(plain, batches))
-    assert got == [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]]
-    assert left == []
-
-
 def test_ctrl_c_while_ctypes_converts_an_argument_fails_no_element():
     absolute, interrupts = ctypes.CDLL(None)["abs"], iter([True])
 
@@ -419,90 +179,10 @@ def test_ctrl_c_while_ctypes_converts_an_argument_fails_no_element():
         assert [*got, *items] == list(range(5))
 
 
-def test_ctrl_c_while_the_main_thread_waits_leaves_the_feed_usable() -> None:
-    gate, asked, caught = threading.Event(), threading.Event(), threading.Event()
-
-    def slow(x: int) -> int:
-        asked.set()
-        gate.wait(30)
-        return x
-
-    def interrupt() -> None:
-        asked.wait(30)
-        # CPython forgets to look at a signal that comes right before the thread sleeps; so does who presses the keys once more.
-        while not caught.is_set():
-            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-            caught.wait(1.0)
-
-    thread = threading.Thread(target=interrupt)
-    with numbers(4).map(slow).feed(executor="threads", num_workers=1) as feed:
-        thread.start()
-        with pytest.raises(KeyboardInterrupt):
-            next(feed)
-        caught.set()
-        gate.set()
-        assert list(feed) == [0, 1, 2, 3]
-    thread.join()
-
-
-def test_keyboard_interrupt_raised_by_a_function_in_a_worker_is_an_error_of_that_function() -> None:
-    def raises(x: int) -> int:
-        raise KeyboardInterrupt
-
-    with (
-        numbers(3).map(raises).feed(executor="threads", num_workers=1) as feed,
-        pytest.raises(StopRaised, match="raised KeyboardInterrupt"),
-    ):
-        next(feed)
-
-
-@pytest.mark.parametrize("error", [FeedClosed, SpecError, StateDamaged, StillRunning, StopRaised, PlanError])
-def test_our_errors_survive_pickling(error: type[ps.errors.PenstockError]) -> None:
-    before = error("what", where="where", fix="fix")
-    after = pickle.loads(pickle.dumps(before))
-    assert type(after) is error
-    assert (after.what, after.where, after.fix, str(after)) == ("what", "where", "fix", "what\n  where: where\n  fix:   fix")
-
-
 # -- options ----------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("options", "what", "fix"),
-    [
-        ({"num_workers": -1}, "num_workers=-1 is not a number of workers", "0 (inline)"),
-        ({"num_workers": True}, "num_workers=True is not a number of workers", "positive number"),
-        ({"executor": "gpu"}, "executor='gpu' is not known", "auto, inline, threads, processes, ray"),
-        ({"memory_bytes": 0}, "memory_bytes=0 is not a size", "number of bytes"),
-        ({"grace_period_s": -1.0}, "grace_period_s=-1.0 is not a time", "seconds >= 0"),
-        ({"workers": 3}, "there is no option 'workers'", "num_workers"),
-    ],
-)
-def test_a_wrong_option_is_refused_before_anything_runs(options: dict[str, Any], what: str, fix: str) -> None:
-    with pytest.raises(PlanError) as refusal:
-        numbers(3).feed(**options)
-    assert what in refusal.value.what
-    assert refusal.value.where == "feed options"
-    assert fix in refusal.value.fix
-
-
 # -- the end ----------------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("taken", [0, 1, 7, 20])
-def test_close_ends_all_threads_from_any_state_and_twice(way: dict[str, Any], taken: int) -> None:
-    before = threading.active_count()
-    feed = numbers(20).map(double).feed(**way)
-    for _ in range(taken):
-        next(feed)
-    feed.close()
-    feed.close()
-    assert threading.active_count() == before
-    with pytest.raises(FeedClosed) as refusal:
-        next(feed)
-    assert refusal.value.what == "this feed is closed"
-    assert refusal.value.where == "Feed.__next__"
-    assert "ds.feed()" in refusal.value.fix
 
 
 def test_a_closed_feed_still_has_its_step_its_state_and_its_report() -> None:
@@ -588,28 +268,6 @@ def test_an_error_leaves_the_generators_alone_that_take_from_the_feed(way: dict[
     assert next(first) is FeedClosed
 
 
-def test_close_in_another_thread_wakes_the_one_that_waits() -> None:
-    asked, gate = threading.Event(), threading.Event()
-
-    def slow(x: int) -> int:
-        asked.set()
-        gate.wait(30)
-        return x
-
-    feed = numbers(4).map(slow).feed(executor="threads", num_workers=1, grace_period_s=30.0)
-
-    def end() -> None:
-        asked.wait(30)
-        feed.close()
-
-    closer = threading.Thread(target=end)
-    closer.start()
-    with pytest.raises(FeedClosed):
-        list(feed)
-    gate.set()  # the worker is still in its element: whoever waited was woken before it ended
-    closer.join()
-
-
 def test_close_in_a_signal_handler_works(way: dict[str, Any]) -> None:
     feed = numbers(100).map(double).feed(**way)
     before = signal.signal(signal.SIGTERM, lambda number, frame: feed.close())
@@ -620,91 +278,6 @@ def test_close_in_a_signal_handler_works(way: dict[str, Any]) -> None:
             list(feed)
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def test_a_close_that_comes_while_the_feed_starts_leaves_nothing_running() -> None:
-    before = threading.active_count()
-    feed = numbers(100).feed(executor="threads", num_workers=2)
-
-    start = feed._run.open
-
-    def close_then_start(*where: Any) -> None:
-        feed.close()  # what a signal handler does between the first two lines of a start
-        start(*where)
-
-    feed._run.open = close_then_start  # type: ignore[method-assign]
-    with pytest.raises(FeedClosed):
-        next(feed)
-    feed.close()
-    assert threading.active_count() == before
-
-
-def test_a_function_that_does_not_return_is_named_and_the_caller_goes_on() -> None:
-    asked, gate = threading.Event(), threading.Event()
-
-    def stuck(x: int) -> int:
-        asked.set()
-        gate.wait(30)
-        return x
-
-    feed = numbers(4).map(stuck).feed(executor="threads", num_workers=1, grace_period_s=0.01)
-
-    def consume() -> None:
-        with pytest.raises(FeedClosed):
-            next(feed)
-
-    consumer = threading.Thread(target=consume)
-    consumer.start()
-    asked.wait(30)
-    with pytest.raises(StillRunning) as caught:
-        feed.close()
-    assert caught.value.what == "1 worker(s) did not stop inside 0.01 s: penstock-workers-0"
-    assert caught.value.where == "Feed.close()"
-    assert "grace_period_s" in caught.value.fix
-    gate.set()
-    consumer.join()
-
-
-def test_stragglers_become_a_note_of_the_error_that_ended_the_block() -> None:
-    asked, gate = threading.Event(), threading.Event()
-
-    def stuck(x: int) -> int:
-        if x == 3:
-            asked.set()
-            gate.wait(30)
-        return x
-
-    def train() -> None:
-        with numbers(8).map(stuck).feed(executor="threads", num_workers=1, grace_period_s=0.01) as feed:
-            next(feed)
-            asked.wait(30)
-            raise Refused("the loop's own")
-
-    with pytest.raises(Refused, match="the loop's own") as caught:
-        train()
-    assert any("penstock-workers-0" in note for note in caught.value.__notes__)
-    gate.set()
-
-
-def test_leaving_the_loop_early_inside_with_leaves_nothing(way: dict[str, Any]) -> None:
-    before = threading.active_count()
-    for stop in (0, 1, 5):
-        with numbers(1000).map(double).batch(2).feed(**way) as feed:
-            for number, _ in enumerate(feed):
-                if number == stop:
-                    break
-    assert threading.active_count() == before
-
-
-def test_a_feed_that_nobody_holds_any_more_is_ended(way: dict[str, Any]) -> None:
-    before = threading.active_count()
-    feed = numbers(1000).map(double).feed(**way)
-    next(feed)
-    gone = weakref.ref(feed)
-    del feed
-    gc.collect()
-    assert gone() is None
-    assert threading.active_count() == before
 
 
 def test_the_generator_of_a_closed_feed_is_closed_too(way: dict[str, Any]) -> None:
@@ -734,13 +307,6 @@ def test_batches_lie_in_recycled_memory_when_they_are_dropped(way: dict[str, Any
     assert len(addresses) <= 12  # of 24 batches: what is in flight, and what the pool kept
 
 
-def test_held_batches_stay_as_they_were_and_outlive_the_feed(way: dict[str, Any]) -> None:
-    with ps.from_arrays(np.arange(2000)).batch(10).feed(**way) as feed:
-        held = [batch[2:5] for batch in feed]
-    gc.collect()
-    assert [plain(part) for part in held] == [list(range(start + 2, start + 5)) for start in range(0, 2000, 10)]
-
-
 @pytest.mark.usefixtures("no_collections")
 def test_a_held_batch_does_not_keep_the_engine_alive(way: dict[str, Any]) -> None:
     feed = ps.from_arrays(np.arange(100)).batch(10).feed(**way)
@@ -751,36 +317,6 @@ def test_a_held_batch_does_not_keep_the_engine_alive(way: dict[str, Any]) -> Non
     gc.collect()
     assert engine() is None
     assert plain(batch) == list(range(10))
-
-
-def test_a_slow_consumer_finds_a_bounded_number_of_batches_read(way: dict[str, Any]) -> None:
-    made: list[int] = []
-
-    def note(x: Any) -> Any:
-        made.append(1)
-        return x
-
-    most = 0
-    with numbers(4000).map(note).batch(1).feed(memory_bytes=1, **way) as feed:
-        for number, _ in enumerate(feed, 1):
-            most = max(most, len(made) - number)
-            if number == 200:
-                break
-    assert most <= 3 * 256  # three units, each of as many tiny batches as one may have
-
-
-def test_single_elements_keep_the_byte_budget_too() -> None:
-    ahead, most = [0], [0]
-
-    def large(index: int) -> np.ndarray[Any, Any]:
-        ahead[0] += 1
-        most[0] = max(most[0], ahead[0])
-        return np.zeros(1 << 17, np.float64)  # 1 MB
-
-    with ps.from_source(range(400)).map(large).feed(executor="threads", num_workers=2, memory_bytes=16 << 20) as feed:
-        for _ in feed:
-            ahead[0] -= 1
-    assert most[0] <= 48
 
 
 def test_a_dataset_is_true_without_being_counted() -> None:

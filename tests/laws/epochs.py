@@ -1,4 +1,4 @@
-"""The rest of an epoch behind a loaded state."""
+"""Ways to run a feed, and the rest of an epoch behind a loaded state."""
 
 from __future__ import annotations
 
@@ -7,7 +7,14 @@ from typing import Any
 
 import penstock as ps
 
-__all__ = ["rest"]
+__all__ = ["OPTIONS", "rest"]
+
+OPTIONS: list[dict[str, Any]] = [
+    {"executor": "inline"},
+    {"executor": "threads", "num_workers": 1},
+    {"executor": "threads", "num_workers": 3},
+    {"executor": "threads", "num_workers": 2, "memory_bytes": 1},
+]
 
 
 def rest(feed: ps.Feed, epoch: int = 0) -> Iterator[Any]:

@@ -12,18 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from laws.epochs import rest
+from laws.epochs import OPTIONS, rest
 from laws.plans import plain
 
 import penstock as ps
 
 COUNT = 23
-OPTIONS: list[dict[str, Any]] = [
-    {"executor": "inline"},
-    {"executor": "threads", "num_workers": 1},
-    {"executor": "threads", "num_workers": 3},
-    {"executor": "threads", "num_workers": 2, "memory_bytes": 1},
-]
 SRC = str(Path(__file__).parents[2] / "src")
 
 
@@ -73,15 +67,6 @@ def reference() -> list[Any]:
     return [{name: [plain(element[name]) for element in group] for name in group[0]} for group in groups]
 
 
-@pytest.mark.parametrize("options", [OPTIONS[0], *OPTIONS[2:]])
-def test_a_cached_pipeline_is_what_plain_python_says(place: Place, options: dict[str, Any]) -> None:
-    wanted, ds = reference(), pipeline(place)
-    for _ in range(2):
-        with ds.feed(**options) as feed:
-            assert [plain(batch) for batch in feed] == wanted
-    assert [plain(ds[index]) for index in range(len(ds))] == wanted
-
-
 def test_it_resumes_at_every_element_with_other_options_and_with_an_empty_cache(place: Place, tmp_path: Path) -> None:
     wanted, ds = reference(), pipeline(place)
     for step in range(len(wanted) + 1):
@@ -97,16 +82,6 @@ def test_it_resumes_at_every_element_with_other_options_and_with_an_empty_cache(
             with other.feed(**OPTIONS[(step + 2) % 4]) as feed:
                 feed.load_state_dict(again)
                 assert middle + [plain(batch) for batch in rest(feed)] == wanted[step:]
-
-
-def test_epochs_differ_above_the_cache_and_agree_below(place: Place) -> None:
-    cached = place(ps.from_arrays(np.arange(COUNT)).map(drawn, seed=1))
-    elements = list(cached.map(drawn_again, seed=2).repeat(2))
-    first, second = elements[:COUNT], elements[COUNT:]
-    assert [element["below"] for element in first] == [element["below"] for element in second]
-    assert all(one["above"] != other["above"] for one, other in zip(first, second, strict=True))
-    plain_run = list(ps.from_arrays(np.arange(COUNT)).map(drawn, seed=1).map(drawn_again, seed=2))
-    assert [plain(element) for element in first] == [plain(element) for element in plain_run]
 
 
 def test_above_what_is_the_same_in_every_epoch_a_cache_changes_nothing(place: Place) -> None:
@@ -146,14 +121,6 @@ def test_each_element_is_computed_once_for_all_epochs_feeds_and_looks(tmp_path: 
     assert len(seen) == COUNT
 
 
-def test_whole_batches_can_be_kept(place: Place) -> None:
-    base = ps.from_arrays({"x": np.arange(10), "y": np.ones((10, 2), np.float32)}).map(dict).batch(4)
-    wanted = [plain(batch) for batch in base]
-    above = place(base).map(dict).repeat(2)
-    assert [plain(batch) for batch in above] == wanted * 2
-    assert [plain(row) for row in place(base).unbatch().batch(5)] == [plain(batch) for batch in base.unbatch().batch(5)]
-
-
 def test_what_writes_into_an_element_is_told_in_every_pass_and_changes_nothing(place: Place) -> None:
     def spoil(element: dict[str, Any]) -> Any:
         element["value"] = -1  # the dict is the function's own
@@ -167,24 +134,6 @@ def test_what_writes_into_an_element_is_told_in_every_pass_and_changes_nothing(p
         assert "spoil', worker 0, element epoch 0 index 0 (row 0 of the arrays)" in caught.value.__notes__[0]
         assert [element["value"] for element in cached] == [0, 1, 2, 3]
         assert [element["row"].tolist() for element in cached] == [[value] * 3 for value in range(4)]
-
-
-def test_an_error_below_the_cache_arrives_with_its_stage_and_element(place: Place) -> None:
-    base = ps.from_arrays(np.arange(COUNT)).map(drawn, seed=1)
-    ds = place(base.map(breaks_at_nine)).repeat(2)
-    for options in OPTIONS:
-        got = []
-        with ds.feed(**options) as feed, pytest.raises(ArithmeticError) as caught:
-            got.extend(element["value"] for element in feed)
-        assert got == list(range(9))
-        assert "stage 'breaks_at_nine'" in caught.value.__notes__[0]
-        assert "element epoch 0 index 9 (row 9 of the arrays)" in caught.value.__notes__[0]
-
-
-def breaks_at_nine(element: dict[str, Any]) -> Any:
-    if element["value"] == 9:
-        raise ArithmeticError("nine")
-    return element
 
 
 def test_what_cannot_be_kept_is_an_error_of_the_cache() -> None:

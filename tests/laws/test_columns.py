@@ -6,18 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from laws.epochs import OPTIONS
 
 import penstock as ps
 from penstock._contracts.source import RowFailed
 from penstock.errors import TooManySkipped
 from penstock.sources import ArraySource
 
-OPTIONS: list[dict[str, Any]] = [
-    {"executor": "inline"},
-    {"executor": "threads", "num_workers": 1},
-    {"executor": "threads", "num_workers": 3},
-    {"executor": "threads", "num_workers": 2, "memory_bytes": 1},
-]
 SIZE = 50
 BAD = frozenset({0, 7, 8, 9, 31, 49})
 ERRORS = [True, False]

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import json
 import threading
-import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from _engine.stepping import Stepper
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from laws.epochs import rest
-from laws.plans import Plan, options, plain, plans
 from sources.streams import Epochs
 
 import penstock as ps
@@ -25,40 +22,6 @@ pytestmark = pytest.mark.slow  # together with its kin two minutes; `make check`
 LAW = settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 COUNT = 90
 ORDERS = st.sampled_from([{"ordered": False}, {"ordered": False}, {"ordered": True}])
-
-
-def all_plain(items: Iterable[Any]) -> list[Any]:
-    return [plain(item) for item in items]
-
-
-# -- random plans -----------------------------------------------------------------------------------------------------------------
-
-
-@LAW
-@given(plans(), st.integers(0, 2**32), st.integers(1, 5))
-def test_units_that_finish_in_any_order_deliver_every_element_once(plan: Plan, seed: int, num_workers: int) -> None:
-    run = Stepper(plan.dataset, seed, num_workers=num_workers, ordered=False).run()
-    run.close()
-    assert run.error is None
-    assert Counter(map(repr, all_plain(run.items))) == Counter(map(repr, plan.everything()))
-
-
-@LAW
-@given(plans(), st.lists(st.tuples(options(), ORDERS), min_size=3, max_size=3), st.data())
-def test_saved_anywhere_twice_and_resumed_in_any_order_it_loses_nothing(plan: Plan, ways: list[Any], data: st.DataObject) -> None:
-    whole = plan.everything()
-    out: list[Any] = []
-    state = None
-    for place, (chosen, order) in enumerate(ways):
-        most = data.draw(st.integers(0, len(whole))) if place < 2 else len(whole) + 1
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="this dataset gave no elements")
-            with plan.dataset.feed(**chosen, **order) as feed:
-                if state is not None:
-                    feed.load_state_dict(state)
-                out += all_plain(item for _, item in zip(range(most), rest(feed), strict=False))
-                state = json.loads(json.dumps(feed.state_dict()))
-    assert Counter(map(repr, out)) == Counter(map(repr, whole))
 
 
 # -- slow elements ----------------------------------------------------------------------------------------------------------------
@@ -128,24 +91,17 @@ CASES: dict[str, Build] = {
     "elements": lambda slow: numbers().map(slow).shuffle(seed=3),
     "batches, three passes": lambda slow: numbers().map(slow).batch(7).repeat(3),
     "batches of several passes": lambda slow: numbers().repeat(2).map(slow).batch(8),
-    "maps on both sides": lambda slow: numbers().map(slow).batch(6).map(np.copy).repeat(2).prefetch(2),
     "filter": lambda slow: numbers().map(slow).filter(lambda value: value % 3 != 0).as_completed().batch(4).repeat(2),
     "flat_map": lambda slow: numbers().map(slow).flat_map(some).as_completed().batch(5).repeat(2),
-    "flat_map, single elements": lambda slow: numbers().map(slow).flat_map(some),
     "flat_map behind it": lambda slow: numbers().map(slow).as_completed().flat_map(some).batch(5).repeat(2),
     "elements of batches": lambda slow: numbers().map(slow).as_completed().batch(7).repeat(3),
     "bucket": lambda slow: bucket(sequences().map(slow).as_completed()).repeat(2),
     "pack": lambda slow: sequences().map(slow).filter(long).as_completed().pack_sequences(16, num_bins=4).batch(3).repeat(2),
-    "pack of flat_map": lambda slow: (
-        sequences().map(slow).as_completed().flat_map(lambda one: [one, one]).pack_sequences(16, num_bins=4).repeat(2)
-    ),
     "generator": lambda slow: generated().map(slow).filter(lambda value: value % 2).as_completed().batch(4).repeat(2),
     "shuffle of a generator": lambda slow: generated().map(slow).as_completed().shuffle(16).batch(4),
     "stages of their own": lambda slow: numbers().map(slow, concurrency=3).batch(6).map(np.copy, concurrency=2).repeat(2),
     "async": lambda slow: numbers().map(slow).map(later, concurrency=5).batch(6).repeat(2),
-    "async, elements": lambda slow: numbers().map(slow).map(later, concurrency=5).as_completed().batch(6).repeat(2),
     "mix and cache": lambda slow: numbers().map(slow).cache().mix(numbers().skip(40), weights=[2, 1]).batch(5),
-    "padded": lambda slow: sequences().map(slow).padded_batch(5).repeat(2),
 }
 DROPS: dict[str, Build] = {
     "batches": lambda slow: numbers().shuffle(seed=1).map(slow).batch(7, drop_remainder=True).repeat(2),
@@ -180,13 +136,6 @@ def run(build: Build, way: dict[str, Any], state: Any = None, most: int | None =
 
 def once(items: list[list[int]]) -> Counter[int]:
     return Counter(token for item in items for token in item)
-
-
-@pytest.mark.parametrize("build", CASES.values(), ids=CASES.keys())
-@pytest.mark.parametrize("way", WAYS, ids=str)
-def test_slow_elements_are_delivered_once_as_all_others(build: Build, way: dict[str, Any]) -> None:
-    wanted, _ = run(build, {"executor": "inline"})
-    assert once(run(build, {**way, "ordered": False})[0]) == once(wanted)
 
 
 @pytest.mark.parametrize("build", CASES.values(), ids=CASES.keys())
@@ -230,25 +179,6 @@ def test_completed_elements_make_full_batches_but_the_last_of_a_pass_and_passes_
     assert [len(item) for item in out] == ([7] * 12 + [6]) * 3
     for number in range(3):
         assert once(out[13 * number : 13 * number + 13]) == Counter(range(1, COUNT + 1))
-
-
-def test_one_slow_element_holds_up_nobody_and_comes_last() -> None:
-    gate = threading.Event()
-
-    def slow(value: int) -> int:
-        if value == 1:
-            gate.wait()
-        return value
-
-    with numbers().map(slow).feed(executor="threads", num_workers=2, ordered=False) as feed:
-        assert sorted(int(next(feed)) for _ in range(COUNT - 1)) == list(range(2, COUNT + 1))
-        state = feed.state_dict()
-        assert state["position"]["done"][0]
-        gate.set()
-        assert [int(value) for value in feed] == [1]
-    with numbers().map(slow).feed(executor="inline") as feed:
-        feed.load_state_dict(state)
-        assert [int(value) for value in feed] == [1]
 
 
 def test_behind_one_slow_element_the_others_go_on_and_the_state_stays_small() -> None:
@@ -315,21 +245,6 @@ def test_an_endless_repeat_goes_on_pass_by_pass_and_resumes() -> None:
         assert once(out[10 * number : 10 * number + 10]) == Counter(range(11, COUNT + 1))
 
 
-def test_an_endless_repeat_of_nothing_is_an_error_and_an_empty_run_ends() -> None:
-    nothing = numbers().filter(lambda value: value > 1000)
-    with (
-        nothing.batch(4).repeat().feed(executor="threads", num_workers=2, ordered=False) as feed,
-        pytest.raises(ps.errors.SourceError) as caught,
-    ):
-        list(feed)
-    assert caught.value.what == "a whole pass of an endless repeat() gave no element"
-    with (
-        nothing.batch(4).repeat(3).feed(executor="threads", num_workers=2, ordered=False) as feed,
-        pytest.warns(UserWarning, match="gave no elements"),
-    ):
-        assert list(feed) == []
-
-
 @pytest.mark.parametrize("way", WAYS, ids=str)
 def test_a_stream_with_states_is_put_back_to_them_in_every_pass(way: dict[str, Any]) -> None:
     def epochs(stream: Epochs, slow: Callable[[Any], Any]) -> ps.Dataset:
@@ -349,17 +264,6 @@ def test_a_stream_with_states_is_put_back_to_them_in_every_pass(way: dict[str, A
             behind = [int(value) for batch in gate.take(resumed) for value in batch]
             assert Counter(out + behind) == wanted
             assert state["position"]["source"] == [0, 0] or second.loaded
-
-
-def test_a_stream_that_cannot_say_where_it_is_has_no_state_in_this_order_either() -> None:
-    class Silent(Epochs):
-        def state_dict(self) -> Any:
-            return {1, 2}
-
-    with ps.from_stream(Silent(9)).batch(2).feed(executor="threads", num_workers=1, ordered=False) as feed:
-        next(feed)
-        with pytest.raises(ps.errors.StateUnavailable, match="JSON cannot hold"):
-            feed.state_dict()
 
 
 # -- other places -----------------------------------------------------------------------------------------------------------------
@@ -418,23 +322,6 @@ def test_where_a_fold_counts_in_order_a_notice_names_as_completed() -> None:
     assert any("as_completed()" in text for text in notices(numbers().filter(bool).batch(4)))
     assert not any("as_completed()" in text for text in notices(numbers().batch(4)))
     assert not any("as_completed()" in text for text in notices(numbers().filter(bool).as_completed().batch(4)))
-
-
-@pytest.mark.parametrize(
-    ("build", "words"),
-    [
-        (lambda: numbers().batch(4).as_completed(), "it orders elements, not batches"),
-        (lambda: numbers().filter(bool).take(4).as_completed(), "counts elements in their order"),
-        (lambda: numbers().as_completed().map(abs).as_completed(), "stands in this plan already"),
-        (lambda: numbers().as_completed().shard(2, 0), "in another order on each rank"),
-        (lambda: numbers().as_completed().shard_by_rank(rank=0, num_ranks=2), "in another order on each rank"),
-        (lambda: numbers().as_completed().zip(numbers()), "positions that are known before reading"),
-    ],
-)
-def test_as_completed_is_refused_where_it_means_nothing(build: Callable[[], ps.Dataset], words: str) -> None:
-    with pytest.raises(ps.errors.PlanError) as refusal:
-        build()
-    assert words in refusal.value.what
 
 
 def test_the_epoch_and_the_step_are_those_of_what_was_delivered() -> None:

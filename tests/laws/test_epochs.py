@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -258,31 +257,6 @@ def test_set_epoch_keeps_a_state_that_is_in_that_epoch():
 def test_set_epoch_takes_whole_numbers_only(wrong: Any):
     with S.feed() as feed, pytest.raises(PlanError):
         feed.set_epoch(wrong)
-
-
-def test_a_closed_feed_has_no_next_epoch():
-    feed = S.feed()
-    list(feed)
-    feed.close()
-    with pytest.raises(FeedClosed, match="closed"):
-        iter(feed)
-    with pytest.raises(FeedClosed, match="closed"):
-        feed.set_epoch(3)
-
-
-def test_threads_share_an_iterator_and_each_element_goes_to_one_of_them():
-    found: list[int] = []
-    with ps.from_source(range(500)).shuffle(seed=1).feed(executor="threads", num_workers=2) as feed:
-        for epoch in range(2):
-            iterator = iter(feed)
-            threads = [threading.Thread(target=lambda iterator=iterator: found.extend(iterator)) for _ in range(4)]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-            assert sorted(found) == list(range(500))
-            assert feed.epoch == epoch + 1
-            found.clear()
 
 
 # -- what is counted, what is old --------------------------------------------------------------------------------------------------

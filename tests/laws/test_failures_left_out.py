@@ -115,29 +115,12 @@ def test_what_stands_behind_a_full_take_never_raises(source: str, below: str, po
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-@pytest.mark.parametrize("below", BELOW)
-@pytest.mark.parametrize("source", STREAM)
-def test_what_is_delivered_raises_behind_everything_before_it(source: str, below: str, options: dict[str, Any]) -> None:
-    ds = BELOW[below](STREAM[source]()).map(broken(2, 6))
-    assert outcome(ds.skip(1), **options) == ([1], "cannot use 2")
-    assert outcome(ds.take(2).batch(2), **options) == ([[0, 1]], "")
-    assert outcome(ds.window(2, 2), **options) == ([[0, 1]], "cannot use 2")
-
-
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_an_element_whose_value_decides_what_is_kept_raises(options: dict[str, Any]) -> None:
     below = ps.from_source(range(8)).map(broken(7))
     assert outcome(below.filter(always).batch(3, drop_remainder=True), **options) == ([[0, 1, 2], [3, 4, 5]], "cannot use 7")
     assert outcome(ps.from_source(range(8)).filter(broken(1)).skip(3), **options)[1] == "cannot use 1"
     sized = ps.from_source(range(8)).filter(always).map(lambda value: np.full(2, value)).map(broken(1))
     assert outcome(sized.pack_sequences(4).skip(1), **options)[1] == "cannot use [1 1]"
-
-
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_of_several_results_of_one_element_those_before_the_failing_one_come(options: dict[str, Any]) -> None:
-    ds = ps.from_source(range(4)).flat_map(lambda value: [10 * value, 10 * value + 1]).map(broken(11))
-    assert outcome(ds.skip(1), **options) == ([1, 10], "cannot use 11")
-    assert outcome(ds.take(3), **options) == ([0, 1, 10], "")
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
@@ -168,16 +151,6 @@ def test_a_step_that_decides_raises_what_comes_to_it(options: dict[str, Any]) ->
     batches = R(8).filter(always).map(broken(0)).batch(2)
     assert outcome(batches.filter(always).batch(2).skip(1), **options) == ([], "cannot use 0")
     assert outcome(batches.batch(2).unbatch().skip(2), **options) == ([], "cannot use 0")
-
-
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_the_results_before_one_that_fails_are_delivered(options: dict[str, Any]) -> None:
-    check = broken(1)
-    ds = R(4).batch(2).unbatch().flat_map(lambda value: [check(value), value])
-    assert outcome(ds, **options) == ([0, 0], "cannot use 1")
-    assert outcome(ds.map(lambda value: value).skip(1), **options) == ([0], "cannot use 1")
-    fails_before = R(4).batch(4).unbatch().flat_map(lambda value: [broken(2)(value), value]).map(check)
-    assert outcome(fails_before, **options) == ([0, 0], "cannot use 1")
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)

@@ -38,18 +38,6 @@ def twice(value: Any) -> list[Any]:
     return [value, value]
 
 
-def first(batch: Any) -> int:
-    return int(batch[0])
-
-
-def total(batch: Any) -> int:
-    return int(batch.sum())
-
-
-def always(value: Any) -> bool:
-    return True
-
-
 def numbers() -> ps.Dataset:
     return ps.from_arrays(np.arange(12))
 
@@ -66,19 +54,13 @@ Build = Callable[[], ps.Dataset]
 BATCHES: dict[str, Build] = {
     "unbatched": lambda: replaced().batch(3).unbatch(),
     "into buckets": lambda: replaced().batch(3).unbatch().map(tokens).bucket_by_length(len, [2, 4], [3, 2, 2]),
-    "behind a filter": lambda: replaced().batch(3).unbatch().filter(always).map(tokens).bucket_by_length(len, [2, 4], [3, 2, 2]),
     "held": lambda: numbers().map(same).map(bad, **REPLACE).batch(3).unbatch().shuffle(3),
-    "a pool of its own": lambda: numbers().map(int, concurrency=1).map(bad, **REPLACE).batch(3).unbatch().shuffle(3),
-    "windows": lambda: replaced().window(1, 1, 1, True).map(total).map(tokens).pack_sequences(5, split=True),
-    "batches packed": lambda: replaced().batch(1).map(first).map(tokens).pack_sequences(8),
     "retried": lambda: numbers().map(bad, on_error=ps.Retry(1, then=ps.Replace())).batch(3).unbatch(),
     "beside a shard": lambda: numbers().shard(2, 0).map(bad, **SKIP).batch(3).unbatch(),
     "a batch left out": lambda: numbers().batch(2).map(lambda batch: bad(batch[0]), **SKIP).map(tokens).pack_sequences(8),
 }
 ASYNC: dict[str, Build] = {
     "held": lambda: generated().map(same).map(bad, **SKIP).shuffle(4),
-    "twice": lambda: generated().map(same).map(bad, **SKIP).flat_map(twice).flat_map(twice).shuffle(4),
-    "filtered": lambda: generated().map(same).map(bad, **SKIP).filter(always).flat_map(twice).shuffle(4),
     "packed": lambda: generated().map(same).map(bad, **SKIP).map(tokens).pack_sequences(8),
     "the call itself": lambda: generated().map(fails, **SKIP).map(tokens).pack_sequences(8),
     "two calls": lambda: generated().map(same).map(fails, **SKIP).map(bad, **SKIP).shuffle(4),

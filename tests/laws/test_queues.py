@@ -203,7 +203,7 @@ def check_order(got: list[int]) -> None:
 def many_threads(kind: str, calls: int) -> None:
     queue = KINDS[kind](8)
     visitors = [Visitor(queue, number, calls // 8) for number in range(8)]
-    together([visitor.run for visitor in visitors])
+    together(*[visitor.run for visitor in visitors])
     queue.close()
     rest = [] if queue.size() == 0 else queue.dequeue_up_to(1000)[1].tolist()
     got = Counter(serial for visitor in visitors for serial in visitor.got) + Counter(rest)
@@ -250,8 +250,8 @@ def test_4_writers_and_4_readers_without_time_limits_move_everything_until_the_e
             return
 
     together(
-        [lambda number=number: write(number) for number in range(4)]  # type: ignore[misc]
-        + [lambda mine=mine, many=bool(place % 2): read(mine, many) for place, mine in enumerate(got)]  # type: ignore[misc]
+        *[lambda number=number: write(number) for number in range(4)],  # type: ignore[misc]
+        *[lambda mine=mine, many=bool(place % 2): read(mine, many) for place, mine in enumerate(got)],  # type: ignore[misc]
     )
     assert sorted(serial for mine in got for serial in mine) == [
         number * 10_000_000 + serial for number in range(4) for serial in range(each)

@@ -44,19 +44,15 @@ def _named(x: Any) -> Any:
 
 
 PLANS: dict[str, Plan] = {
-    "positions": lambda shard: shard(_numbers().shuffle(seed=3)),
     "positions, batches": lambda shard: shard(_numbers().shuffle(seed=3)).batch(4),
     "positions, repeated": lambda shard: shard(_numbers(29).shuffle(seed=3)).map(_same).batch(3).repeat(3),
-    "repeat below, positions": lambda shard: shard(_numbers(29).shuffle(seed=3).repeat(3)).batch(3),
     "mix": lambda shard: shard(_numbers(40).mix(_numbers(60), weights=[0.3, 0.7])).batch(2),
     "batches by rank": lambda shard: shard(_numbers().batch(4)),
-    "filter": lambda shard: shard(_numbers().shuffle(seed=3).filter(_odd)),
     "filter, batches": lambda shard: shard(_numbers().shuffle(seed=3).filter(_odd).map(_same)).map(_same).batch(3),
     "filter, repeated": lambda shard: shard(_numbers(29).filter(_odd)).batch(2).repeat(3),
     "repeat below, filter": lambda shard: shard(_numbers(29).repeat(3).filter(_odd).take(50)).batch(2),
     "flat_map": lambda shard: shard(_numbers(40).flat_map(_some)).map(_same).batch(4),
     "batches of a filter": lambda shard: shard(_numbers().filter(_odd).batch(4)).map(_same),
-    "shuffle buffer": lambda shard: shard(_numbers().filter(_odd).shuffle(16, seed=5).map(_same)).map(_same).batch(3),
     "shuffle buffer, repeated": lambda shard: shard(_numbers(40).filter(_odd).shuffle(16, seed=5)).batch(3).repeat(2),
     "buckets": lambda shard: shard(_numbers().map(_tokens).bucket_by_length(len, [3, 5], [4, 3, 2])).map(_same),
     "packs": lambda shard: shard(_numbers().map(_tokens).pack_sequences(16, num_bins=4)).batch(2),
@@ -89,7 +85,7 @@ def _rows(items: list[Any], *, batched: bool) -> list[Any]:
 
 
 def _is_batched(name: str) -> bool:
-    return name not in ("positions", "batches by rank", "filter", "batches of a filter", "buckets", "columns, filter", "whole batches")
+    return name not in ("batches by rank", "batches of a filter", "buckets", "columns, filter", "whole batches")
 
 
 def _by_rank(rank: int, num_ranks: int, even: Any = "drop") -> Callable[[ps.Dataset], ps.Dataset]:

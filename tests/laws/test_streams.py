@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from core import core
 from laws.epochs import rest
 from laws.plans import plain
 from sources.streams import Epochs, Numbers, Sticky, Told
 
 import penstock as ps
 from penstock._plan.saved import sealed
-from penstock.errors import SourceError, StateDamaged, StateMismatch, StateUnavailable
+from penstock.errors import StateDamaged, StateMismatch, StateUnavailable
 
 COUNT = 11
 
@@ -65,16 +66,10 @@ PLANS: dict[str, tuple[Make, list[Any]]] = {
 OPTIONS: list[dict[str, Any]] = [{"executor": "inline"}, {"executor": "threads", "num_workers": 2}]
 
 
-@pytest.mark.parametrize(("make", "whole"), PLANS.values(), ids=PLANS.keys())
-@pytest.mark.parametrize("chosen", OPTIONS, ids=["inline", "threads"])
-def test_a_stream_is_delivered_as_it_is(make: Make, whole: list[Any], chosen: dict[str, Any]) -> None:
-    assert [plain(item) for item in make().feed(**chosen)] == whole
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("make", "whole"), PLANS.values(), ids=PLANS.keys())
+@pytest.mark.parametrize("plan", core(PLANS, ["own epochs, cut"]))
 @pytest.mark.parametrize("turned", [False, True], ids=["inline first", "threads first"])
-def test_saved_at_every_element_and_again_and_resumed_in_a_new_process_is_never_stopped(make: Make, whole: list[Any], turned: bool) -> None:
+def test_saved_at_every_element_and_again_and_resumed_in_a_new_process_is_never_stopped(plan: str, turned: bool) -> None:
+    make, whole = PLANS[plan]
     before, after = OPTIONS[:: -1 if turned else 1]
     for stop in range(len(whole)):
         with make().feed(**before) as feed:
@@ -178,28 +173,6 @@ def _saved() -> dict[str, Any]:
         return feed.state_dict()
 
 
-def test_two_feeds_at_once_over_one_stream_are_refused() -> None:
-    ds = ps.from_stream(Numbers(10**9))
-    with ds.feed() as first, ds.feed() as second:
-        assert next(first) == 0
-        with pytest.raises(SourceError, match="another feed is reading Numbers"):
-            next(second)
-        assert next(first) == 1
-
-
-def test_a_loaded_place_that_stays_is_an_error_and_not_a_short_pass() -> None:
-    with ps.from_stream(Sticky(COUNT)).repeat(2).feed(executor="inline") as feed:
-        for _ in range(5):
-            next(feed)
-        state = feed.state_dict()
-    seen = []
-    with ps.from_stream(Sticky(COUNT)).repeat(2).feed() as feed:
-        feed.load_state_dict(state)
-        with pytest.raises(SourceError, match="began where its loaded state was"):
-            list(map(seen.append, feed))
-    assert seen == list(range(5, COUNT))
-
-
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -239,15 +212,3 @@ def test_a_state_of_another_stream_is_refused() -> None:
     with ps.from_stream(range(COUNT), fast_forward=True).feed() as feed:
         feed.load_state_dict(state, strict=False)
         assert list(feed) == list(range(5, COUNT))
-
-
-def test_a_stream_that_cannot_load_a_state_raises_its_own_error_with_a_note() -> None:
-    class Picky(Numbers):
-        def load_state_dict(self, state: Any) -> None:
-            raise ValueError("not mine")
-
-    with ps.from_stream(Picky(COUNT)).feed() as feed:
-        feed.load_state_dict(_saved(), strict=False)
-        with pytest.raises(ValueError, match="not mine") as refusal:
-            next(feed)
-    assert any("was put back to its saved state" in note for note in refusal.value.__notes__)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from penstock.queues import ParkingLot
 from penstock.queues.base import Queue
@@ -47,7 +47,7 @@ class Crowd:
             assert not self.errors
 
 
-def together(functions: Sequence[Callable[[], object]]) -> None:
+def together(*functions: Callable[[], object]) -> None:
     """Run all in threads of their own; fail when one hangs or raises."""
     with Crowd() as crowd:
         crowd.start(*functions)

@@ -50,46 +50,6 @@ def fill(queue: Queue, *numbers: int) -> None:
 # -- waits ------------------------------------------------------------------------------------------------------------------------
 
 
-def test_a_read_waits_for_the_next_element(kind: Any) -> None:
-    queue = kind(2)
-    with Crowd() as crowd:
-        crowd.start(lambda: (lined_up(queue, readers=1), fill(queue, 7)))
-        assert queue.dequeue()[0] == 7
-
-
-def test_a_write_waits_for_room(kind: Any) -> None:
-    queue = kind(2)
-    fill(queue, 1, 2)
-    with Crowd() as crowd:
-        crowd.start(lambda: (lined_up(queue, writers=1), queue.dequeue()))
-        fill(queue, 3)
-    assert queue.size() == 2
-
-
-def test_a_read_of_many_waits_until_there_are_so_many(kind: Any) -> None:
-    queue = kind(8)
-    fill(queue, 1, 2)
-    with Crowd() as crowd:
-        crowd.start(lambda: (lined_up(queue, readers=1), fill(queue, 3), lined_up(queue, readers=1), fill(queue, 4)))
-        assert numbers_of(queue.dequeue_many(4)) == [1, 2, 3, 4]
-
-
-def test_a_read_of_more_than_the_capacity_is_served(kind: Any) -> None:
-    queue = kind(2)
-    with Crowd() as crowd:
-        crowd.start(lambda: fill(queue, *range(10)))
-        assert numbers_of(queue.dequeue_many(9)) == list(range(9))
-        assert queue.dequeue()[0] == 9
-
-
-def test_a_write_of_many_goes_in_part_by_part_and_nothing_is_dropped(kind: Any) -> None:
-    queue = kind(2)
-    with Crowd() as crowd:
-        crowd.start(lambda: queue.enqueue_many((list(range(9)), np.repeat(np.arange(9), 2).reshape(9, 2))))
-        assert sorted(queue.dequeue()[0] for _ in range(9)) == list(range(9))
-    assert queue.size() == 0
-
-
 def test_who_waits_is_served_in_the_order_of_coming(kind: Any) -> None:
     queue, served = kind(4), []
     with Crowd() as crowd:
@@ -234,18 +194,6 @@ def test_the_end_wakes_everybody_who_waits_for_what_will_not_come(kind: Any) -> 
         lined_up(queue, readers=1000)
         queue.close()
     assert sorted(ends) == list(range(1000))
-
-
-def test_writers_who_wait_at_the_end_still_get_in(kind: Any) -> None:
-    queue = kind(1)
-    fill(queue, 1)
-    with Crowd() as crowd:
-        crowd.start(lambda: fill(queue, 2))
-        lined_up(queue, writers=1)
-        queue.close()
-        assert [queue.dequeue()[0], queue.dequeue()[0]] == [1, 2]
-        with pytest.raises(QueueClosed):
-            queue.dequeue()
 
 
 def test_the_end_with_a_cancel_ends_writers_who_say_how_many_are_in(kind: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import signal
 import sys
 import threading
@@ -280,15 +279,6 @@ def test_a_callback_that_ctrl_c_interrupts_is_called_again_by_the_next_request()
 # -- errors --------------------------------------------------------------------------------------------------------------------------------
 
 
-def test_a_dropped_coordinator_warns_of_an_error_that_nobody_has_raised() -> None:
-    coord = Coordinator()
-    coord.request_stop(OSError("forgotten"))
-    with pytest.warns(RuntimeWarning) as caught:  # noqa: PT031
-        del coord
-        gc.collect()
-    assert "dropped with an error that nobody has raised: OSError: forgotten; call join()" in str(caught[0].message)
-
-
 def test_the_same_error_reported_twice_is_no_note_of_itself() -> None:
     coord, error = Coordinator(), OSError("one")
     coord.request_stop(error)
@@ -334,16 +324,6 @@ def test_what_is_for_the_main_thread_itself_goes_on_there_and_stops_the_others(e
         raise error
     assert coord.should_stop()
     coord.join()
-
-
-def test_with_stops_and_joins_at_the_end_of_the_block() -> None:
-    with hands("worker") as (worker,), Coordinator() as coord:
-        coord.register_thread(worker.thread)
-        worker.begin(coord.wait_for_stop)
-        worker.begin(worker.thread.is_alive)
-        coord.on_stop(worker.end_soon)
-    assert coord.joined
-    assert not worker.thread.is_alive()
 
 
 def test_an_error_of_the_block_is_raised_behind_that_of_a_thread_which_came_first() -> None:
@@ -467,19 +447,6 @@ def interrupt_join() -> None:
     main = threading.main_thread()
     until(lambda: in_join(main))
     signal.pthread_kill(main.ident or 0, signal.SIGINT)
-
-
-def test_ctrl_c_in_join_is_served_and_leaves_the_threads_stopping() -> None:
-    coord = Coordinator()
-    with hands("worker", "sender") as (worker, sender):
-        worker.begin(coord.wait_for_stop)
-        coord.register_thread(worker.thread)
-        sender.begin(interrupt_join)
-        with pytest.raises(KeyboardInterrupt):
-            coord.join()
-        sender.result()
-        assert worker.result() is True
-    coord.join()
 
 
 def test_ctrl_c_in_join_has_the_errors_as_its_notes_and_leaves_them_to_the_next_join() -> None:

@@ -10,31 +10,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from queues.crowd import together
 
 from penstock._system.parking import WaitBell
 from penstock.queues import ParkingLot
 
 LIMIT_S = 30.0
-
-
-def together(*functions: Callable[[], object]) -> None:
-    """Run all in threads of their own; fail when one hangs or raises."""
-    errors: list[BaseException] = []
-
-    def guarded(function: Callable[[], object]) -> None:
-        try:
-            function()
-        except BaseException as error:
-            errors.append(error)
-            raise
-
-    threads = [threading.Thread(target=guarded, args=(function,), daemon=True) for function in functions]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(LIMIT_S)
-    assert not [thread.name for thread in threads if thread.is_alive()]
-    assert not errors
 
 
 def parked(lot: ParkingLot, count: int) -> None:

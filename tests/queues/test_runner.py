@@ -198,13 +198,6 @@ def test_a_type_that_is_named_as_the_end_is_one() -> None:
         assert ended(runner.threads())
 
 
-def test_a_clean_type_of_the_coordinator_stops_all_without_an_error() -> None:
-    queue, coord = FIFOQueue(10), Coordinator(clean_stop_exception_types=[LookupError])
-    started(queue, [Numbers(3, KeyError("end"))], coord)
-    coord.join()
-    assert coord.should_stop()
-
-
 def test_too_few_elements_for_an_operations_read_are_an_error_unless_the_type_is_named() -> None:
     for types in (None, [QueueClosed]):
         first, second, coord = FIFOQueue(10), FIFOQueue(10), Coordinator()
@@ -220,16 +213,6 @@ def test_too_few_elements_for_an_operations_read_are_an_error_unless_the_type_is
 
 
 # -- stops ---------------------------------------------------------------------------------------------------------------------------------
-
-
-def test_producers_that_are_blocked_when_the_consumer_leaves_end_within_the_join() -> None:
-    queue, coord = FIFOQueue(3), Coordinator()
-    runner = started(queue, [Numbers(10**9)] * 8, coord)
-    assert sorted(int(queue.dequeue()) for _ in range(3)) != []
-    coord.request_stop()
-    coord.join(stop_grace_period_s=LIMIT_S)
-    assert ended(runner.threads())
-    assert runner.has_ended()
 
 
 def test_consumers_that_are_blocked_at_a_stop_end_too() -> None:
@@ -393,13 +376,6 @@ def test_threads_are_made_once_while_the_first_ones_run() -> None:
         thread.start()
     coord.request_stop()
     coord.join()
-
-
-def test_threads_that_are_no_daemons_can_be_asked_for() -> None:
-    runner = QueueRunner(FIFOQueue(2), [rows(1)])
-    (thread,) = runner.create_threads(daemon=False, start=True)
-    assert not thread.daemon
-    assert ended([thread])
 
 
 def test_threads_that_the_system_refuses_stop_the_others() -> None:

@@ -90,13 +90,6 @@ def test_leaves_of_another_dtype_or_rank_are_refused_and_never_converted(values:
         assert caught.value.where == "here"
 
 
-def test_leaves_of_another_length_are_stacked_only_with_padding() -> None:
-    with pytest.raises(SpecError) as caught:
-        stack([np.zeros(2), np.zeros(3)], "here")
-    assert caught.value.what == "elements of float64[2] and float64[3] cannot be stacked to one batch"
-    assert "PaddingFIFOQueue" in caught.value.fix
-
-
 @given(lengths=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=5))
 def test_padding_keeps_every_value_in_its_place_and_is_zero_elsewhere(lengths: list[tuple[int, int]]) -> None:
     values = [np.full(shape, number + 1, np.uint8) for number, shape in enumerate(lengths)]
