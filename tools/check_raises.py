@@ -32,11 +32,10 @@ BROAD_HANDLERS = (
     "_engine/turns.py",
     "queues/runner.py",
     "feed/engine_process.py",
-    "jobs/pool.py",
+    "jobs/run.py",
     "jobs/processes.py",
     "enqueuer/batches.py",
     "enqueuer/enqueuer.py",
-    "enqueuer/processes.py",
     "observe/ticker.py",
     "testing/runs.py",
 )

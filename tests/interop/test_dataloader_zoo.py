@@ -13,13 +13,13 @@ import pytest
 import penstock as ps
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
-pytest.importorskip("lmdb", reason="lmdb is not installed")
+pytest.importorskip("h5py", reason="h5py is not installed")
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:This DataLoader will create")]  # more than the CPUs here
 
 from interop.loader_zoo import PROGRAMS, write_files  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 
-from penstock.adapters.loader_order import LoaderOrder, indices_of  # noqa: E402
+from penstock.adapters.loaders import LoaderOrder, indices_of  # noqa: E402
 
 NAMES = list(PROGRAMS)
 

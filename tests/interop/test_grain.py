@@ -48,12 +48,6 @@ def test_a_map_dataset_breaks_one_law_alone_it_begins_anew_behind_its_end() -> N
     assert caught.value.what == f"index {COUNT} is beyond the end and gave an element"
 
 
-def test_its_own_shuffle_and_batches_come_as_they_are() -> None:
-    made = mapped().shuffle(seed=5).batch(10)
-    expected = [made[place].tolist() for place in range(len(made))]
-    assert [batch.tolist() for batch in ps.from_source(made)] == expected
-
-
 def test_what_its_filter_left_out_comes_as_none_and_can_be_filtered() -> None:
     odd = grain.MapDataset.range(20).filter(lambda number: number % 2 == 1)
     assert [number for number in ps.from_source(odd).filter(lambda number: number is not None)] == list(range(1, 20, 2))  # noqa: C416

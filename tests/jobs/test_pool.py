@@ -19,7 +19,8 @@ from jobs import acting
 import penstock as ps
 from penstock._contracts.event import ElementRetried, Event
 from penstock.errors import PlanError, SpecError, StopRaised, TooManySkipped, WorkerDied, WorkerFailed
-from penstock.jobs import JobsProgress, Skipped, pool
+from penstock.jobs import JobsProgress, Skipped
+from penstock.jobs import run as module
 
 pytestmark = [
     pytest.mark.usefixtures("fork_server"),
@@ -30,7 +31,7 @@ pytestmark = [
 @pytest.fixture
 def short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests in which a job would never end."""
-    monkeypatch.setattr(pool, "_GRACE_S", 0.05)
+    monkeypatch.setattr(module, "_GRACE_S", 0.05)
 
 
 def run(fn: Any, jobs: Any, num_workers: int = 2, policy: Any = None, tell: Any = False, **options: Any) -> list[Any]:
@@ -277,7 +278,7 @@ def test_a_job_that_does_not_end_is_named_with_its_worker_and_the_callers_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, short_grace: None
 ) -> None:
     """The warning is an error here, so it ends the call; the jobs behind the one that hangs are done all the same."""
-    monkeypatch.setattr(pool, "_PATIENCE_S", 3.0)
+    monkeypatch.setattr(module, "_PATIENCE_S", 3.0)
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     jobs: list[Any] = [("value", 1), ("hold", str(fifo)), ("value", 2), ("value", 3)]
@@ -293,7 +294,7 @@ def test_a_job_that_does_not_end_is_named_with_its_worker_and_the_callers_line(
 
 
 def test_a_job_in_a_thread_that_does_not_end_is_named_with_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "_PATIENCE_S", 0.3)
+    monkeypatch.setattr(module, "_PATIENCE_S", 0.3)
     go = threading.Event()
 
     def hold(job: int) -> int:

@@ -36,11 +36,6 @@ def test_a_key_has_64_bits_whatever_the_size_of_its_values(values: list[int]) ->
     assert 0 <= mix(*values) < 2**64
 
 
-def test_neighbouring_values_give_different_keys() -> None:
-    keys = {mix(seed, epoch, node) for seed in range(-20, 20) for epoch in range(20) for node in range(20)}
-    assert len(keys) == 40 * 20 * 20
-
-
 def test_the_number_of_values_counts() -> None:
     assert len({mix(), mix(0), mix(0, 0), mix(0, 0, 0)}) == 4
 
@@ -48,12 +43,6 @@ def test_the_number_of_values_counts() -> None:
 def test_a_value_and_its_words_give_different_keys() -> None:
     assert mix(2**64 + 5) != mix(5, 1)
     assert mix(-1) != mix(0)
-
-
-def test_one_changed_bit_changes_about_half_of_the_key() -> None:
-    flips = [(mix(1, number) ^ mix(1, number ^ (1 << bit))).bit_count() for number in range(50) for bit in range(64)]
-    assert abs(np.mean(flips) - 32) < 0.5
-    assert min(flips) > 8
 
 
 def test_numpy_integers_count_as_their_value() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.errors import RecordError
 from penstock.formats.tfrecord import read_records
 from penstock.observe.curves import EventFile
 
@@ -39,6 +40,21 @@ def test_files_of_one_folder_and_second_have_names_of_their_own(tmp_path: Path) 
     for file in files:
         file.close()
         file.close()
+
+
+@pytest.mark.parametrize("cut", range(1, 90, 11))
+def test_of_a_file_that_is_cut_every_whole_record_is_read(tmp_path: Path, cut: int) -> None:
+    file = EventFile(tmp_path)
+    for step in range(20):
+        file.write(step, [("fill", step / 20)])
+    file.close()
+    sizes = [len(record) + 16 for record in records_of(file.path)]
+    os.truncate(file.path, file.num_bytes - cut)
+    found = []
+    with pytest.raises(RecordError) if sum(sizes[:-1]) != file.num_bytes - cut else open(os.devnull), file.path.open("rb") as cut_file:
+        found.extend(bytes(record) for record in read_records(cut_file))
+    assert sum(len(record) + 16 for record in found) <= file.num_bytes - cut
+    assert len(found) >= 20 - cut // min(sizes)
 
 
 def test_a_forked_process_writes_nothing(tmp_path: Path) -> None:

@@ -32,8 +32,7 @@ def from_dataloader(loader: Any) -> Dataset:
     Raises:
         PlanError: `loader` is none, or it reads an IterableDataset.
     """
-    from penstock.adapters.loader_fetch import LoaderFetch
-    from penstock.adapters.loader_order import LoaderOrder
+    from penstock.adapters.loaders import LoaderFetch, LoaderOrder
 
     data = sys.modules.get("torch.utils.data")
     if data is None or not isinstance(loader, data.DataLoader):

@@ -1,17 +1,21 @@
-"""GeneratorEnqueuer: a generator's items, made ahead by threads or processes."""
+"""GeneratorEnqueuer: a generator's items, made ahead by threads or by processes, each with a generator of its own."""
 
 from __future__ import annotations
 
 import atexit
 import math
 import os
+import random
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import count
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self
+
+import numpy as np
 
 from penstock._contracts.element import bytes_of
 from penstock._contracts.event import BatchDelivered, BlockDone, ElementLost, Event, Fill, Listener, Times, clocks, times_since
@@ -20,14 +24,14 @@ from penstock._plan.check import count_argument
 from penstock._system.failing import attempt
 from penstock._system.frames import call_and_place, warn, words_of_threads
 from penstock._system.process import refuse_on_windows
-from penstock._workers.failure import fit_to_raise
+from penstock._workers.child import Child, stop_all, wait_any
+from penstock._workers.failure import Failure, fit_to_raise
+from penstock._workers.inbox import Inbox
+from penstock._workers.outbox import Outbox
+from penstock._workers.pipe import Pipe, PipeEnded
 from penstock.errors import EnqueueCancelled, FeedClosed, PlanError, QueueClosed, QueueTimeout, SourceError, StillRunning
 from penstock.observe.ticker import Guarded
 from penstock.queues import FIFOQueue
-
-if TYPE_CHECKING:
-    from penstock.enqueuer.processes import ItemProcesses
-
 
 _END = object()
 _LONGEST_S = 1e6  # what waits takes no more; 11 days
@@ -112,8 +116,6 @@ class GeneratorEnqueuer:
         processes, num_threads, generator = None, workers if self._thread_safe else min(workers, 1), self._generator
         if workers and self._use_multiprocessing:
             refuse_on_windows("use_multiprocessing=True", "leave it out")
-            from penstock.enqueuer.processes import ItemProcesses
-
             credit = max(1, min(capacity, _MOST_SENT) // (2 * workers))
             num_threads, capacity = 1, max(1, capacity - workers * credit)
             processes = ItemProcesses(generator, self._name, workers, credit, self._random_seed, self._share, self._start_method)
@@ -467,3 +469,107 @@ class _Events:
     def _announce(self, event: Event) -> None:
         for listener in self.listeners:
             listener(event)
+
+
+_MOST_LEASED = 256  # items in shared memory, each with a descriptor; those beyond are copied out
+
+
+class ItemProcesses:
+    """The processes of one `start()`. One thread takes items; others may `wake` it.
+
+    Args:
+        thing: what the user gave.
+        name: of the enqueuer.
+        num_workers: how many processes.
+        credit: items that each may send ahead of the one that is taken.
+        random_seed: process i gets `random_seed + i`; None: each one of the system.
+        share: whether process i gives items i, i + n, i + 2n, ... alone.
+        method: how to start them, as `Child.start` has it.
+
+    Attributes:
+        at: the number of the process that the last item or error is of.
+    """
+
+    def __init__(self, thing: Any, name: str, num_workers: int, credit: int, random_seed: int | None, share: bool, method: str) -> None:
+        self.at = 0
+        self._woken = False
+        self._workers: dict[Child, tuple[int, Inbox]] = {}
+        try:
+            for worker in range(num_workers):
+                seed = None if random_seed is None else random_seed + worker
+                args = thing, name, worker, num_workers, credit, seed, share
+                child = Child.start(_serve, args, name=f"worker {worker} of {name}", method=method)
+                self._workers[child] = worker, Inbox(_MOST_LEASED // num_workers)
+        except BaseException:
+            self.stop(0.0)
+            raise
+
+    def items(self) -> Iterator[Made]:
+        """Take an item of each process in turn.
+
+        Raises:
+            WorkerDied: a process has ended before its generator; at once, whoever's turn it is.
+            BaseException: what a generator raised, at its turn.
+        """
+        turn = deque(self._workers)
+        while turn:
+            child = turn[0]
+            ready = wait_any([child], alive=[other for other in turn if other is not child])
+            if self._woken:
+                return
+            child = child if child in ready else ready[0]
+            self.at, inbox = self._workers[child]
+            while child is not turn[0]:  # it has died: up to its last word, which is raised
+                child.receive()
+            message = child.receive()
+            if isinstance(message, Failure):
+                raise message.error(f"{child.name}, process {child.pid}")
+            if message is None:
+                turn.popleft()
+                continue
+            turn.rotate(-1)
+            yield Made(self.at, message.about, inbox.open(message, child.take_fd))
+            child.offer(inbox.take_returned())
+
+    @property
+    def pids(self) -> list[int]:
+        """The processes."""
+        return [child.pid for child in self._workers]
+
+    def wake(self) -> None:
+        """Ask the processes to end, which ends `items`. From any thread."""
+        self._woken = True
+        for child in self._workers:
+            child.ask()
+
+    def stop(self, grace_s: float) -> None:
+        """End the processes: one that does not end within `grace_s` is killed."""
+        stop_all(list(self._workers), grace_s)
+
+
+def _serve(pipe: Pipe, thing: Any, name: str, worker: int, num_workers: int, credit: int, seed: int | None, share: bool) -> None:
+    """Send the items of one process, as many ahead as there is credit, and what ended them: an error, or None."""
+    # Without a seed of its own, each copy of a forked process would draw the same random numbers.
+    np.random.seed(None if seed is None else seed % 2**32)
+    random.seed(seed)
+    outbox = Outbox(pipe, where=f"worker {worker} of {name}")
+    step = num_workers if share and not takes_share(thing) else 1
+    end = None
+    try:
+        begin = clocks()
+        for number, item in enumerate(iterator_of(thing, name, worker, num_workers)):
+            times = times_since(begin)
+            if number % step == worker % step:
+                if credit:
+                    credit -= 1
+                else:
+                    outbox.given_back(pipe.receive())
+                outbox.send(item, times)
+            begin = clocks()
+    except PipeEnded:
+        raise
+    except BaseException as error:
+        end = Failure.of(error)
+    pipe.send(end)
+    while True:  # until the parent asks for the end: one that ended by itself would look dead before its turn
+        pipe.receive()

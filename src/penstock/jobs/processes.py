@@ -6,19 +6,18 @@ import pickle
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
 from penstock._contracts.event import Times, clocks, times_since
 from penstock._plan.base import function_name
 from penstock._system.failing import add_note
-from penstock._workers.child import Child, stop_all
+from penstock._workers.child import Child
 from penstock._workers.failure import Failure
 from penstock._workers.pipe import Pipe, pickled
 from penstock._workers.sending import dumps_to_program, dumps_to_worker
 from penstock.errors import PlanError, SpecError, WorkerDied
 from penstock.jobs.results import JobOutcome, words_of_job
 
-_GRACE_S = 2.0
 _PICKLING = threading.Lock()
 """cloudpickle has one list of the modules that are sent by value, for all threads."""
 
@@ -87,48 +86,14 @@ def packed_function(fn: Any) -> bytes:
         ) from error
 
 
-class JobProcesses:
-    """Worker processes, by their numbers. Leaves none behind.
+def started(number: int, method: str) -> Child:
+    """Start a worker process.
 
-    Attributes:
-        children: them.
+    Raises:
+        PlanError: this process is a worker process itself.
+        OSError: no process can be started.
     """
-
-    def __init__(self, count: int, method: str) -> None:
-        """Start them.
-
-        Raises:
-            PlanError: this process is a worker process itself.
-            OSError: no process can be started.
-        """
-        self._method = method
-        self.children: list[Child] = []
-        try:
-            for number in range(count):
-                self.children.append(self._started(number))
-        except BaseException:
-            self.close()
-            raise
-
-    def replace(self, number: int) -> Child:
-        """Start another one in the place of one that died."""
-        self.children[number].stop(0.0)
-        self.children[number] = self._started(number)
-        return self.children[number]
-
-    def close(self) -> None:
-        """End all, together in two seconds those that go by themselves; may be called again."""
-        stop_all(self.children, _GRACE_S)
-        self.children.clear()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def _started(self, number: int) -> Child:
-        return Child.start(work, name=f"worker {number}", method=self._method)
+    return Child.start(work, name=f"worker {number}", method=method)
 
 
 def do_in(child: Child, jobs: Sequence[Any], job: int, worker: int) -> JobOutcome:

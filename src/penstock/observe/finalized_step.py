@@ -6,7 +6,7 @@ import functools
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Generic, Literal, NamedTuple, ParamSpec, TypeVar
 
 from penstock._contracts.element import parts_of
@@ -25,14 +25,11 @@ _MOST_KNOWN = 64
 """So many earlier calls are compared with one that compiles."""
 
 
-class _Field(NamedTuple):
-    """What one array or value of the arguments looked like."""
+class _Fields(NamedTuple):
+    """What the arrays, and the other values, of a call's arguments looked like: words by their paths, such as `batch['image']`."""
 
-    words: str
-    is_array: bool
-
-
-_Fields = dict[str, _Field]
+    arrays: dict[str, str]
+    values: dict[str, str]
 
 
 class FinalizedStep(Generic[P, R]):
@@ -136,20 +133,25 @@ class FinalizedStep(Generic[P, R]):
         warn(str(error))
 
     def _changed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[str], bool]:
+        """Say what is new in arguments, compared with the most similar earlier ones; values only if no array is new."""
         fields = self._fields(args, kwargs)
-        out = _changes(self._known, fields)
+        arrays, values = (min([_differing(known, fields, kind) for known in self._known], key=len) for kind in (0, 1))
+        changes = arrays or values
         self._known.append(fields)
-        return out
+        more = [f"and {len(changes) - _MOST_CHANGES} more"] if len(changes) > _MOST_CHANGES else []
+        return changes[:_MOST_CHANGES] + more, bool(arrays)
 
     def _fields(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Fields:
-        """Return the arrays and values of a call's arguments, by their paths such as `batch['image']`."""
         import inspect
 
         try:
             named = inspect.signature(self.__wrapped__).bind(*args, **kwargs).arguments
         except (TypeError, ValueError):  # it does not tell its parameters
             named = {f"argument {number}": value for number, value in enumerate(args)} | kwargs
-        return {path: field for name, value in named.items() for path, field in _walk(name, value)}
+        fields = _Fields({}, {})
+        for name, value in named.items():
+            _walk(name, value, fields)
+        return fields
 
 
 def finalize_step(step: Callable[P, R], *, warmup: int = 2, on_recompile: Literal["warn", "raise"] = "warn") -> FinalizedStep[P, R]:
@@ -259,43 +261,25 @@ def _shapes(value: Any) -> Any:
     return tuple(shape) if isinstance(shape, list) else shape, getattr(value, "dtype", None)
 
 
-def _walk(path: str, value: Any) -> Iterator[tuple[str, _Field]]:
-    """List the arrays and values in an argument."""
+def _walk(path: str, value: Any, out: _Fields) -> None:
+    """Note the arrays and values in an argument."""
     shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
     if shape is not None and dtype is not None:
         name = getattr(dtype, "name", None) or str(dtype).removeprefix("torch.")
-        yield path, _Field(f"{name}{list(shape)}{' of weak type' if getattr(value, 'weak_type', False) else ''}", True)
+        out.arrays[path] = f"{name}{list(shape)}{' of weak type' if getattr(value, 'weak_type', False) else ''}"
     elif isinstance(value, (Mapping, list, tuple)):
         for key, part in parts_of(value) or ():
-            yield from _walk(f"{path}[{key!r}]", part)
+            _walk(f"{path}[{key!r}]", part, out)
     elif hasattr(value, "__dataclass_fields__"):
         for name in value.__dataclass_fields__:
-            yield from _walk(f"{path}.{name}", getattr(value, name, None))
+            _walk(f"{path}.{name}", getattr(value, name, None), out)
     elif isinstance(value, (int, float, type(None))):
-        yield path, _Field(repr(value)[:40], False)
-    elif isinstance(value, str):  # which may be anything, a path with a password too
-        yield path, _Field(f"str of {len(value)} characters", False)
-    else:
-        yield path, _Field(type(value).__qualname__, False)
+        out.values[path] = repr(value)[:40]
+    else:  # a text may be anything, a path with a password too
+        out.values[path] = f"str of {len(value)} characters" if isinstance(value, str) else type(value).__qualname__
 
 
-def _changes(known: Iterable[_Fields], now: _Fields) -> tuple[list[str], bool]:
-    """Say what is new in arguments, compared with the most similar earlier ones; values only if no array is new."""
-    both = [(_differing(before, now, arrays=True), before) for before in known]
-    paths, before = min(both, key=lambda one: len(one[0]))
-    in_arrays = bool(paths)
-    paths = paths or min((_differing(earlier, now, arrays=False) for earlier in known), key=len)
-    absent = _Field("nothing", False)
-    out = [f"{path} {before.get(path, absent).words} -> {now.get(path, absent).words}" for path in paths[:_MOST_CHANGES]]
-    if len(paths) > _MOST_CHANGES:
-        out.append(f"and {len(paths) - _MOST_CHANGES} more")
-    return out, in_arrays
-
-
-def _differing(before: _Fields, now: _Fields, *, arrays: bool) -> list[str]:
-    return [
-        path
-        for path in {**before, **now}
-        if before.get(path) != now.get(path)
-        and arrays == any(field is not None and field.is_array for field in (before.get(path), now.get(path)))
-    ]
+def _differing(before: _Fields, now: _Fields, kind: int) -> list[str]:
+    then, new = ({**fields.values, **fields.arrays} for fields in (before, now))
+    paths = (path for path in {**before[kind], **now[kind]} if before[kind].get(path) != now[kind].get(path))
+    return [f"{path} {then.get(path, 'nothing')} -> {new.get(path, 'nothing')}" for path in paths]

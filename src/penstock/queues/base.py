@@ -20,7 +20,7 @@ from penstock._system.frames import call_and_place, warn
 from penstock._system.memory import free_memory
 from penstock._system.parking import SIGNALS_S, WaitBell
 from penstock.errors import PlanError, QueueError, SpecError
-from penstock.queues.diagnosis import PATIENCE_S, SOON_S, End, QueueWait, WaitWatch
+from penstock.queues.diagnosis import PATIENCE_S, SOON_S, End, QueueWait, WaitWatch, explain, refusal
 from penstock.queues.exchange import (
     ENDED,
     SERVED,
@@ -34,7 +34,6 @@ from penstock.queues.exchange import (
     Store,
     Writing,
 )
-from penstock.queues.report import explain, refusal
 from penstock.queues.stopping import Unraised, tell_when_dropped
 from penstock.queues.trees import Components, Priority, batch_of, declare, limit_of, positive, slices_of, stack
 

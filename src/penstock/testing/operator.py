@@ -12,10 +12,10 @@ from penstock._plan.facts import is_indexable, length_of
 from penstock._system.failing import failure_of
 from penstock.dataset.builder import Dataset
 from penstock.dataset.opening import from_arrays, from_generator, from_source
-from penstock.errors import LawBroken, PlanError
+from penstock.errors import PlanError
 from penstock.sources.paths import spread
 from penstock.testing.leaks import check_no_leaks
-from penstock.testing.runs import WAYS, Case, FeedRun, alike, as_dataset, exact, quiet, require_same, run, shown, words
+from penstock.testing.runs import WAYS, Case, FeedRun, alike, as_dataset, exact, quiet, require, require_same, run, shown, words
 
 Build = Callable[[Dataset], Dataset]
 Places = Literal["every"] | Iterable[int]
@@ -67,12 +67,8 @@ def check_operator(
                 continue
             _check(f"check_operator on {name}", below, build, reference, resume_at if resume_at == "every" else list(resume_at), faults)
             num_checked += 1
-    if not num_checked:
-        raise LawBroken(
-            f"the operator refused every dataset, the last one with {words(refusal)}",
-            where="check_operator",
-            fix="give datasets that it takes with on=",
-        ) from refusal
+    what = f"the operator refused every dataset, the last one with {words(refusal)}"
+    require(num_checked, what, "check_operator", "give datasets that it takes with on=", refusal)
 
 
 class InjectedError(Exception):
@@ -82,9 +78,8 @@ class InjectedError(Exception):
 def _whole(case: Case) -> FeedRun:
     """Return the reference answer: inline, with a state behind every element."""
     whole = case.run(WAYS[0], most=_MOST_ITEMS)
-    if whole.error is not None:
-        what, fix = f"the operator failed: {words(whole.error)}", "mend it, or give datasets whose elements it can take with on="
-        raise LawBroken(what, where=case.where(WAYS[0]), fix=fix) from whole.error
+    what, fix = f"the operator failed: {words(whole.error)}", "mend it, or give datasets whose elements it can take with on="
+    require(whole.error is None, what, case.where(WAYS[0]), fix, whole.error)
     return whole
 
 
@@ -123,16 +118,16 @@ def _check(
 def _indexed(case: Case, whole: FeedRun) -> None:
     dataset, count, where = case.make(), len(whole.items), f"{case.name}, len(ds)"
     length = length_of(dataset._root)
-    if length is not None and (length != count if whole.ended else length <= count):
-        what = f"the length is {length}, but a pass has {'' if whole.ended else 'more than '}{count} elements"
-        raise LawBroken(what, where=where, fix="give the true length, or None when only reading can tell")
+    true = length is None or (length == count if whole.ended else length > count)
+    what = f"the length is {length}, but a pass has {'' if whole.ended else 'more than '}{count} elements"
+    require(true, what, where, "give the true length, or None when only reading can tell")
     if not is_indexable(dataset._root):
         return
     where, fix = f"{case.name}, ds[i]", "compute element i from its position alone, in the feed and by index alike"
     for place in spread(count, 100):
         require_same([dataset[place]], [whole.items[place]], f"ds[{place}] is not what the feed delivers there", where=where, fix=fix)
-    if whole.ended and not isinstance(failure_of(lambda: dataset[count]), IndexError):
-        raise LawBroken(f"ds[{count}] is beyond the end and no IndexError", where=where, fix="raise OutOfRange there")
+    bounded = not whole.ended or isinstance(failure_of(lambda: dataset[count]), IndexError)
+    require(bounded, f"ds[{count}] is beyond the end and no IndexError", where, "raise OutOfRange there")
 
 
 class _Fault:
@@ -162,8 +157,8 @@ def _failed(name: str, below: Dataset, build: Build) -> None:
             got, where = case.run(way), case.where(way)
             if got.error is None:
                 require_same(got.items, clean, "an error became the end of the data", where=where, fix=fix)
-            elif type(got.error) is not InjectedError:
-                raise LawBroken(f"the error before it arrived as {words(got.error)}", where=where, fix=fix) from got.error
+            whose = type(got.error) in (type(None), InjectedError)
+            require(whose, f"the error before it arrived as {words(got.error)}", where, fix, got.error)
             law = "with a failing element before it, other elements came"
             require_same(got.items, clean[: len(inline.items)], law, where=where, fix=fix)
 

@@ -82,6 +82,12 @@ def words(error: BaseException | None) -> str:
     return "no error" if error is None else f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
 
 
+def require(holds: object, what: str, where: str, fix: str, cause: BaseException | None = None) -> None:
+    """Raise LawBroken unless something holds."""
+    if not holds:
+        raise LawBroken(what, where=where, fix=fix) from cause
+
+
 def require_same(
     got: Sequence[Any], wanted: Sequence[Any], law: str, *, where: str, fix: str, by: Callable[[Any, Any], bool] = same
 ) -> None:
@@ -89,8 +95,7 @@ def require_same(
     for place, (one, other) in enumerate(zip(got, wanted, strict=False)):
         if not by(one, other):
             raise LawBroken(f"{law}: element {place} is {shown(one)}, not {shown(other)}", where=where, fix=fix)
-    if len(got) != len(wanted):
-        raise LawBroken(f"{law}: {len(got)} elements came instead of {len(wanted)}", where=where, fix=fix)
+    require(len(got) == len(wanted), f"{law}: {len(got)} elements came instead of {len(wanted)}", where, fix)
 
 
 WAYS: tuple[dict[str, Any], ...] = (
@@ -150,9 +155,9 @@ class Case(NamedTuple):
     def require(self, got: FeedRun, whole: FeedRun, begin: int, law: str, where: str, fix: str | None = None) -> None:
         """Raise LawBroken unless a run has the elements of the whole one from `begin` on, and the same error."""
         fix = fix or self.fix
-        if type(got.error) is not type(whole.error):  # first: elements that are missing behind an error say less than the error
-            other = "" if whole.error is None else f", and not with {words(whole.error)}"
-            raise LawBroken(f"only this run failed: {words(got.error)}{other}", where=where, fix=fix) from got.error
+        other = "" if whole.error is None else f", and not with {words(whole.error)}"
+        what = f"only this run failed: {words(got.error)}{other}"
+        require(type(got.error) is type(whole.error), what, where, fix, got.error)  # first: missing elements say less than the error
         require_same(got.items, whole.items[begin:], law, where=where, fix=fix)
 
     def runs_alike(self, whole: FeedRun) -> None:
@@ -201,9 +206,8 @@ def run(feed: Feed, where: str, *, most: int | None = None, state: str | None = 
             ended = True
         except Exception as caught:
             error = caught
-        if error is not None and not isinstance(failure_of(next, feed), FeedClosed):
-            what = f"after the error {words(error)}, next() did not raise FeedClosed"
-            raise LawBroken(what, where=where, fix="an error is raised once and ends the feed; keep no element behind it") from error
+        what, fix = f"after the error {words(error)}, next() did not raise FeedClosed", "an error is raised once and ends the feed"
+        require(error is None or isinstance(failure_of(next, feed), FeedClosed), what, where, fix, error)
     return FeedRun(items, error, ended, states)
 
 
