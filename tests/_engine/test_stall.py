@@ -117,3 +117,37 @@ def test_a_worker_is_counted_with_the_time_that_it_could_use(
     elapsed: int, cpu: int | None, queued: int, wanted: int, counted: int, why: str
 ) -> None:
     assert counted_ns(elapsed * MS, None if cpu is None else cpu * MS, queued * MS, wanted * MS) // MS == counted, why
+
+
+def call(text: str = "await fut", **changed: Any) -> WorkerFacts:
+    facts: dict[str, Any] = {"call": True, "thread": "penstock-event-loop", "stage": "fetch", "cpu_share": None, "index": 7}
+    return worker(text, **{**facts, **changed})
+
+
+def test_two_workers_at_locks_are_both_named_even_when_one_came_later() -> None:
+    second = worker("with right:", index=2, stage="augment", lasted_s=40.0, stuck=False)
+    found = report(situation(worker("with left:"), second))
+    assert "likely cause: a lock between two operators: worker 1 of stage 'decode' (at train.py:33 in decode) and worker 2 of" in found.what
+    assert found.fix == "take the locks in one order everywhere, or use one lock; elements may be computed by several workers at once"
+    alone = report(situation(worker("with left:"), worker("with right:", lasted_s=0.1, stuck=False)))
+    assert "a lock or event that nobody releases" in alone.what
+
+
+@pytest.mark.parametrize(
+    ("facts", "cause"),
+    [
+        (call("await fut", stack=(frame("async with lock:"), frame("await fut", "asyncio/locks.py"))), "a lock or event that nobody"),
+        (call("await getter", stack=(frame("await q.get()"), frame("await getter", "asyncio/queues.py"))), "an empty source: it waits for"),
+        (call("await self._waiter", stack=(frame("await self._waiter", "asyncio/streams.py"),)), "a blocked read (file, FIFO, network"),
+        (call(stack=(frame("await asyncio.sleep(9)"), frame("return await future", "asyncio/tasks.py"))), "a sleep in "),
+        (call("time.sleep(9)", blocks=True, cpu_share=0.0), "a blocking call inside an async function, in train.py:33"),
+        (call("while True:", blocks=True, cpu_share=0.9), "a computation inside an async function, in train.py:33"),
+        (call("x()", blocks=True, stage=""), "a blocking call inside an async function, in train.py:33"),
+    ],
+)
+def test_the_likely_cause_of_a_call(facts: WorkerFacts, cause: str) -> None:
+    found = report(situation(facts))
+    assert f"likely cause: {cause}" in found.what
+    if facts.blocks:
+        who = "a call of stage 'fetch'" if facts.stage else "something"
+        assert found.what.startswith(f"{who} has held up the event loop of all async functions for 60.0 s; ")

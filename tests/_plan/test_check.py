@@ -226,3 +226,35 @@ def test_tensors_without_a_batch_are_told() -> None:
     (text,) = notices_of(numbers, "torch")
     assert text == 'output="torch" without batch() gives single elements: put batch(n) last, unless each element is a batch already'
     assert notices_of(numbers) == notices_of(numbers.batch(4), "torch") == notices_of(numbers.batch(4).map(keep), "torch") == []
+
+
+async def awaited(value: Any) -> Any:
+    return value
+
+
+async def two(value: Any) -> Any:
+    yield value
+    yield value
+
+
+NUMBERS = ps.from_source(range(3))
+REFUSED: dict[str, Callable[[], Any]] = {
+    "path=5 is no path": lambda: NUMBERS.cache(5),  # type: ignore[arg-type]
+    "missing=5 is a int": lambda: ps.read_csv("rows.csv", missing=5),  # type: ignore[arg-type]
+    "7 is not callable": lambda: NUMBERS.map(7),  # type: ignore[arg-type]
+    "filter does not await its function": lambda: NUMBERS.filter(awaited),
+    "an async generator gives no single element": lambda: NUMBERS.map(two),
+    "as_completed() stands in this plan already": lambda: NUMBERS.as_completed().as_completed(),
+    "shard() after as_completed()": lambda: NUMBERS.as_completed().shard(2, 0),
+    "an async function cannot be awaited inside a branch of zip": lambda: NUMBERS.zip(NUMBERS.map(awaited)),
+    "concurrency= has no effect inside a branch of zip": lambda: NUMBERS.zip(NUMBERS.map(keep, concurrency=2)),
+    "shuffle of an endless dataset": lambda: NUMBERS.repeat().shuffle(),
+    "split after shuffle(": lambda: NUMBERS.shuffle(seed=1).split((0.5, 0.5)),
+    f"{3 * 2**62} elements are more than 2**63": lambda: NUMBERS.repeat(2**62),
+    "even='no' is not known": lambda: NUMBERS.shard_by_rank("no", rank=0, num_ranks=2),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_cannot_run_is_refused_where_it_is_written(what: str) -> None:
+    assert what in refused(REFUSED[what]).what
