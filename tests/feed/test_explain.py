@@ -3,7 +3,8 @@ from __future__ import annotations
 from typing import Any
 
 import penstock as ps
-from penstock._engine.lowering import explain, lower
+from penstock._engine.lowering import lower
+from penstock.feed.compiled import explain
 
 
 def double(x: Any) -> Any:
