@@ -191,6 +191,15 @@ def _checked(dataset: Dataset, functions: Mapping[str, Number]) -> dict[str, str
         )
     if not functions:
         raise PlanError("no function is given", where=_WHERE, fix="name what is computed, such as length=fn")
+    return told_of(functions)
+
+
+def told_of(functions: Mapping[str, Number]) -> dict[str, str]:
+    """Check the functions of columns, and return what identifies each.
+
+    Raises:
+        PlanError: a name or a function cannot be used.
+    """
     told = {}
     for name, function in functions.items():
         if not isinstance(name, str) or not name.isidentifier() or name in (FAILED, FILES):
@@ -274,17 +283,27 @@ class _Numbers:
             except Exception as error:
                 add_note(error, f"penstock: measuring {name!r} of element {self._place(number)}, with {function_name(function)}")
                 raise
-            if not isinstance(value, (int, np.integer, np.bool_)) or not 0 <= value < 2**46:
-                raise SpecError(
-                    f"{function_name(function)} returned {value!r}, of type {type(value).__name__}",
-                    where=f"measure({name}=...), element {self._place(number)}",
-                    fix="return a whole number in 0..2**46-1, or a boolean",
-                )
+            if not is_number(value):
+                raise no_number(function, value, f"measure({name}=...), element {self._place(number)}")
             row.append(2 * int(value) + isinstance(value, (bool, np.bool_)))
         return np.array(row, np.int64)
 
     def _place(self, number: int) -> int:
         return number if self.order is None else int(self.order.below(np.zeros(1, np.int64), np.array([number]))[0])
+
+
+def is_number(value: Any) -> bool:
+    """Tell whether a value can stand in a column."""
+    return isinstance(value, (int, np.integer, np.bool_)) and 0 <= value < 2**46
+
+
+def no_number(function: Number, value: Any, where: str) -> SpecError:
+    """Return the error of a function whose result cannot."""
+    return SpecError(
+        f"{function_name(function)} returned {value!r}, of type {type(value).__name__}",
+        where=where,
+        fix="return a whole number in 0..2**46-1, or a boolean",
+    )
 
 
 class _Files(NamedTuple):
