@@ -34,7 +34,7 @@ class KnownMethods(Chaining):
 
     def measure(
         self,
-        folder: str,
+        folder: str = "",
         *,
         num_workers: int | None = None,
         executor: Literal["processes", "threads"] = "processes",
@@ -178,9 +178,10 @@ class KnownMethods(Chaining):
 
     def batch_by_cost(
         self,
-        cost: str | Callable[[Any], int],
-        max_cost: int,
+        cost: str | Callable[[Any], int] | None = None,
+        max_cost: int = 0,
         *,
+        by: str | None = None,
         pool: int = 512,
         pad_to_multiple_of: int = 1,
         padded_shapes: Any = None,
@@ -196,6 +197,7 @@ class KnownMethods(Chaining):
             cost: a function that returns what an element costs, such as tokens, samples of sound or pixels; or the name of a number that
                 `measure` has found below. By name the batches are the same, and their positions are arithmetic. A map between that
                 changes what an element costs is not noticed: the cost need not be a dimension of its arrays.
+            by: that name, in the place of `cost`, as the other operators have it.
             max_cost: of a batch: its largest cost times its elements.
             pool: elements that are sorted together: more means less padding, and batches of elements that stood further apart.
             pad_to_multiple_of: a cost is rounded up to a multiple of it, and so is the first dimension of each padded array.
@@ -212,8 +214,12 @@ class KnownMethods(Chaining):
         size = check.count_argument(pool, "pool", "batch_by_cost", least=1)
         check_padding("batch_by_cost", padded_shapes, padding_values)
         given: dict[str, Any] = {"padded_shapes": padded_shapes, "padding_values": padding_values, "multiple": multiple}
+        if by is not None:
+            check.instead_of_by(cost, "cost", "batch_by_cost")
+            cost = by
         if not isinstance(cost, str):
             check_function(cost, "batch_by_cost")
+            assert cost is not None
             name = name or function_name(cost)
             return self._with(known.BatchByCost(child=self._root, fn=cost, name=name, most=most, pool=size, **given))
         check.instead_of_by(name, "name", "batch_by_cost")

@@ -404,9 +404,12 @@ class _Job:
     def _begin(self, run: dict[str, Any]) -> None:
         path = os.path.join(self._work, _RUN)
         found = read_record(path) if os.path.exists(path) else None
-        if found is not None and self._mark and found.get("earlier") != run["earlier"]:
-            self._remove()  # it is of the run that made what is there, and was killed when all was written
-            found = None
+        if found is not None and self._mark:
+            others = different({**found, "chunk_size": 0}, {**run, "chunk_size": 0})
+            # It is of the run that made what is there, and was killed when all was written; or of an update before files changed once more.
+            if "earlier" in others or (others and {*others} <= {"dataset", "inputs", "length"} and self._is_idle()):
+                self._remove()
+                found = None
         if found is not None:
             run["chunk_size"] = found["chunk_size"]
             others = different(found, run)
@@ -422,6 +425,14 @@ class _Job:
             publish(path, json.dumps(run).encode())
         self._size: int = run["chunk_size"]
         self._parts = [os.path.join(self._work, f"{begin:015d}.npz") for begin in range(0, self._count, self._size)]
+
+    def _is_idle(self) -> bool:
+        """Tell whether no job is at a chunk."""
+        locks = [try_lock(os.path.join(self._work, name)) for name in os.listdir(self._work) if name.endswith(".lock")]
+        for lock in locks:
+            if lock is not None:
+                lock.release()
+        return None not in locks
 
     def _take(self, earlier: Measures) -> None:
         """Find the files that are as they were when the numbers in the folder were measured.

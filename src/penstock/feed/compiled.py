@@ -14,6 +14,7 @@ from penstock._contracts.policy import Policy, Replace, Skip, final
 from penstock._engine.lowering import lower
 from penstock._engine.placing import stays
 from penstock._engine.program import IN_PROGRAM, Policies, Program, SegmentPlan, StagePlan, in_completion_order
+from penstock._ops.reading import BatchLeaf
 from penstock._order.arithmetic import INFINITE
 from penstock._plan import check
 from penstock._plan.base import Node, SourceNode, chain_of, length_of, walk
@@ -209,6 +210,8 @@ def _segment(number: int, segment: SegmentPlan, shared: str, *, last: bool) -> l
     out = [f"  segment {number + 1}: {_input(segment)}"]
     told = [stage for stage in segment.stages if stage.name or stage.workers is not None]
     out += [f"    stage {stage.name or 'rows'!r} on {_workers(stage, shared)}" for stage in told]
+    if isinstance(segment.leaf, BatchLeaf) and (names := [operator.name for operator in segment.leaf.child.operators if operator.name]):
+        out.append(f"    read in groups, through {', '.join(names)}: {segment.leaf.collation.words}")
     if segment.batch is not None:
         there = ", in the program" if segment.finisher else ""
         out.append(f"    batches of {segment.batch.batch_size}: {segment.batch.collation.words}{there}")

@@ -127,7 +127,8 @@ class Column(NumberSource):
         return self._mapped[0]
 
     def _wrong(self, what: str) -> SourceError:
-        return SourceError(f"the file of column {self.name!r} {what}", where=self.path, fix=f"remove the folder, and {_AGAIN}")
+        fix = f"start again if another job has brought the folder up to date meanwhile; else remove it, and {_AGAIN}"
+        return SourceError(f"the file of column {self.name!r} {what}", where=self.path, fix=fix)
 
 
 def _column(path: str, name: str, kind: Kind, length: int, crc: int, is_sent: bool = False) -> Column:
