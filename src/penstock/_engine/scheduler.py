@@ -137,9 +137,8 @@ class Scheduler:
             segment.leases = segment is self.segments[-1]
         self._completion: CompletionOrder | None = None
         done = start.done._replace(until=None)
-        if done.runs and any(hasattr(fold, "held") for fold in program.segments[0].folds):
-            done = done._replace(runs=())  # its fold runner knows them
-        if self.segments[0].unordered or done != IN_ORDER:
+        known = done.runs and any(hasattr(fold, "held") for fold in program.segments[0].folds)  # to its fold runner
+        if self.segments[0].unordered or done._replace(runs=() if known else done.runs) != IN_ORDER:
             self._completion = CompletionOrder(start)
             start = self._completion.start
         self.lost: deque[LostElement] = deque()

@@ -294,7 +294,7 @@ class _Numbers:
 
 def is_number(value: Any) -> bool:
     """Tell whether a value can stand in a column."""
-    return isinstance(value, (int, np.integer, np.bool_)) and 0 <= value < 2**46
+    return bool(isinstance(value, (int, np.integer, np.bool_)) and 0 <= value < 2**46)
 
 
 def no_number(function: Number, value: Any, where: str) -> SpecError:

@@ -486,14 +486,14 @@ class _Stream:
                 row = values(element)
             except Exception as error:
                 where = f"element {number} of {self.root.line()}"
-                if not (isinstance(last, Skip) and isinstance(error, last.errors)):
-                    add_note(error, f"penstock: {where}")
-                    raise
-                record = {"where": where, "stage": "pack", "error": type(error).__name__, "text": text_of(error)}
-                self._lost.append({"key": [[0, number, 0]], **record, "retries": 0})
-            else:
-                advance(1)
-                yield row
+                if isinstance(last, Skip) and isinstance(error, last.errors):
+                    record = {"where": where, "stage": "pack", "error": type(error).__name__, "text": text_of(error)}
+                    self._lost.append({"key": [[0, number, 0]], **record, "retries": 0})
+                    continue
+                add_note(error, f"penstock: {where}")
+                raise
+            advance(1)
+            yield row
 
 
 @dataclass(frozen=True, slots=True)
