@@ -56,7 +56,6 @@ FOLDS: dict[str, tuple[Fold, ...]] = {
     "batches of bins": (PackFold(10, 2, size_of), BatchFold(2, drop_remainder=False), RepeatFold(2)),
     "buckets": (BucketFold((3,), (3, 2), False, size_of), RepeatFold(2)),
     "buffer": (ShuffleBufferFold(4, 1 << 40, 1, True, size_of), BATCHES),
-    "buffer of passes": (RepeatFold(2), ShuffleBufferFold(4, 1 << 40, 1, True, size_of)),
     "windows": (WindowFold(3, 2, 1, False),),
     "split": (ConcatenateFold(8, size_of),),
     "resampled": (ResampleFold((0.2, 0.2, 0.2, 0.2, 0.1, 0.1), None, 3, size_of, unmeasured), BATCHES),

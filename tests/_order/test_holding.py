@@ -51,12 +51,11 @@ def run(fold: HoldingFold, passes: list[list[int]], *, reload: bool = False) -> 
 
 def reloaded(fold: HoldingFold, chain: Chain) -> Chain:
     held = sorted(chain.held(), key=lambda one: one.number)
-    first = held[0].number if held else chain.num_entered
-    state = json.loads(json.dumps(chain.snapshot(first=first)))
-    again = Chain([fold], state, recall=chain.num_entered - first)
-    by_number = {one.number: one.item for one in held}
-    for number in range(first, chain.num_entered):
-        assert again.push(by_number.get(number, ("not held", 0))) == []
+    numbers = {one.number: 2 * place for place, one in enumerate(held)}  # of two items that each input gives
+    state = json.loads(json.dumps(chain.snapshot(numbers)))
+    again = Chain([fold], state, recall=2 * len(held))
+    for one in held:
+        assert [*again.push(one.item), *again.push(("not held", 0))] == []
     return again
 
 

@@ -153,6 +153,40 @@ def test_every_state_resumes_with_other_options_and_so_does_a_state_of_that_run(
             assert head + [plain(item) for item in rest(feed)] == wanted[step:]
 
 
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("policy", [ps.Raise(), ps.Skip()], ids=repr)
+def test_a_resume_behind_a_rare_bucket_computes_the_held_elements_alone(stream: bool, policy: ps.Skip | ps.Raise) -> None:
+    computed: list[int] = []
+
+    def seen(value: int) -> int:
+        computed.append(value)
+        if value % 7 == 3 and isinstance(policy, ps.Skip):
+            raise ValueError(value)
+        return value
+
+    source = ps.from_generator(lambda: iter(range(9000)), fast_forward=True) if stream else numbers(9000)
+    ds = source.map(seen).filter(lambda value: value % 5).flat_map(lambda value: [value, -value])
+    ds = ds.bucket_by_length(lambda value: int(abs(value) % 2000 == 2), [1], [4, 20])
+    with ds.feed(executor="inline", on_error=policy) as feed:
+        whole = [plain(batch) for batch in feed]
+        num_skipped = feed.stats().num_skipped
+    with ds.feed(executor="inline", on_error=policy) as feed:
+        head = [plain(next(feed)) for _ in range(2000)]
+        state = feed.state_dict()
+    last = abs(head[-1][-1])
+    for _ in range(2):
+        computed.clear()
+        with ds.feed(executor="inline", on_error=policy) as feed:
+            feed.load_state_dict(state)
+            head.append(plain(next(feed)))
+            state = feed.state_dict()
+        assert [value for value in computed if value < last - 64] == list(range(2, last - 64, 2000))
+    with ds.feed(executor="threads", num_workers=2, on_error=policy) as feed:
+        feed.load_state_dict(state)
+        assert head + [plain(batch) for batch in feed] == whole
+        assert feed.stats().num_skipped == num_skipped
+
+
 @pytest.mark.parametrize("ds", [ds for ds, _ in CASES.values()], ids=CASES)
 def test_a_state_is_small(ds: ps.Dataset) -> None:
     assert max(map(len, one_by_one(ds, {"executor": "inline"}))) < 1500

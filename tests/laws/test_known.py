@@ -62,7 +62,7 @@ EQUAL: dict[str, tuple[Callable[[ps.Dataset], ps.Dataset], Callable[[ps.Dataset]
         lambda ds: ds.bucket_by_length(length, [8, 16], [8, 4, 2]),
     ),
     "cost": (
-        lambda ds: ds.batch_by_cost("length", 256, pool=50, pad_to_multiple_of=8),
+        lambda ds: ds.batch_by_cost(by="length", max_cost=256, pool=50, pad_to_multiple_of=8),
         lambda ds: ds.batch_by_cost(length, 256, pool=50, pad_to_multiple_of=8),
     ),
     "cut": (lambda ds: ds.pack_sequences(ROW, by="length", split=True), lambda ds: ds.pack_sequences(ROW, split=True)),
@@ -335,6 +335,8 @@ REFUSED: dict[str, tuple[Callable[[ps.Dataset], Any], str]] = {
     "positions of nothing": (lambda ds: ds.pack_sequences(ROW, positions="row"), "give 'segment' or 'document'"),
     "a row that is too short": (lambda ds: len(ds.pack_sequences(2, by="length")), "and 2 is the most"),
     "a budget that is too small": (lambda ds: len(ds.batch_by_cost("length", 2)), "and 2 is the most"),
+    "a cost of two kinds": (lambda ds: ds.batch_by_cost(length, 256, by="length"), "cost is given beside"),
+    "a folder of no name": (lambda ds: ds.measure(n=length), "'' is no folder"),
     "a budget of a stream": (lambda ds: list(documents().batch_by_cost(length, 2)), r"return a whole number in 0\.\.2"),
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from functools import cache
 from itertools import islice
@@ -18,6 +18,7 @@ from laws.plans import plain
 from laws.turns import interleaved_turns, mix_counts, mix_turns
 
 import penstock as ps
+from penstock._order import planned
 
 SIZES = [11, 5, 8]
 OPTIONS: list[dict[str, Any]] = [
@@ -250,6 +251,51 @@ def test_weights_change_below_operators_that_hold_elements(name: str, changes: l
         own = [value for value in passes(number, 60) if value for _ in range(1 if name == "filter" else 1 + value % 4)]
         found = sorted(of_child(number, got))
         assert found == sorted(own[: len(found)])
+
+
+BY_NUMBER: dict[str, Callable[[ps.Dataset], ps.Dataset]] = {
+    "filter": lambda ds: ds.filter(by="is_odd"),
+    "sorted": lambda ds: ds.sort_window("size", 4),
+    "balanced": lambda ds: ds.balance("size", 3).shard_by_rank(rank=0, num_ranks=1),
+    "cut": lambda ds: ds.pack_sequences(9, by="size", split=True).map(lambda row: row["tokens"]),
+    "packed": lambda ds: ds.pack_sequences(9, by="size").map(lambda row: row["tokens"]).batch(2),
+    "bucket": lambda ds: ds.bucket_by_length(by="size", bucket_boundaries=[2, 4], bucket_batch_sizes=[2, 5, 3]),
+    "cost": lambda ds: ds.filter(by="is_odd").batch_by_cost("size", 9, pool=7),
+}
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[ps.Dataset]]:
+    """Measured datasets of 60 arrays each; windows of 8 elements, so that few rows depend on one."""
+    sources = [ps.from_source(list(range(1000 * number + 1, 1000 * number + 61))).map(full) for number in range(3)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(planned, "_WINDOW", 8)
+        patch.setattr(planned, "WIDE_WINDOW", 8)
+        folders = [tmp_path_factory.mktemp("numbers") for _ in sources]
+        found = [ds.measure(str(to), num_workers=0, size=len, is_odd=odd) for ds, to in zip(sources, folders, strict=True)]
+        assert all(len(ds.filter(by="is_odd").pack_sequences(9, by="size")) for ds in found)  # all files are mapped before the tests
+        yield found
+
+
+def odd(value: Any) -> bool:
+    return bool(value[0] % 2)
+
+
+@pytest.mark.parametrize("name", BY_NUMBER)
+@given(st.lists(st.tuples(st.integers(0, 3), WEIGHTS), min_size=1, max_size=4), st.data())
+def test_weights_and_components_change_below_operators_by_number(
+    parts: list[ps.Dataset], name: str, changes: list[tuple[int, Any]], data: st.DataObject
+) -> None:
+    got, state, num_parts = list[int](), None, 2
+    for count, weights in [*changes, (None, (2, 1, 1))]:
+        num_parts = max(num_parts, data.draw(st.integers(2, 3)))
+        ds = BY_NUMBER[name](parts[0].mix(*parts[1:num_parts], weights=weights[:num_parts]))
+        items, state = run(ds, state, count, **data.draw(st.sampled_from(OPTIONS)))
+        got += [int(value) for item in items for value in np.ravel(item) if value]
+    for number, part in enumerate(parts):
+        own = [int(value) for array in part for value in array if value % 2 or name not in ("filter", "cost")]
+        found = sorted(of_child(number, got))
+        assert found == own[: len(found)]
 
 
 def test_ranks_change_weights_together() -> None:

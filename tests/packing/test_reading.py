@@ -10,7 +10,7 @@ import pytest
 from packing.small import dataset
 
 import penstock as ps
-from penstock.errors import RecordError, SourceError, SpecError
+from penstock.errors import PackError, RecordError, SourceError, SpecError
 from penstock.packing import features_of, read_manifest
 
 WAYS = [("tfrecord", None), ("tfrecord", "GZIP"), ("tar", None), ("parquet", None), ("parquet", "zstd")]
@@ -163,3 +163,38 @@ def test_images_of_two_kinds_in_a_tar_are_named_after_the_first_and_all_come_bac
     manifest = ps.pack(ps.from_source([{"img": data} for data in images]), tmp_path, executor="threads", format="tar")
     assert [column.column for column in manifest.columns] == ["img.png"]
     assert [one["img"] for one in ps.read_packed(tmp_path)] == images
+
+
+def document(number: int) -> dict[str, Any]:
+    return {"tokens": np.full(1 + number % 5, number)}
+
+
+def size(element: dict[str, Any]) -> int:
+    if element["tokens"][0] == 80:  # outside the sample of 64
+        raise ValueError("a bad document")
+    return len(element["tokens"])
+
+
+def is_even(element: dict[str, Any]) -> bool:
+    return bool(element["tokens"][0] % 2 == 0)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(("fmt", "compression"), WAYS)
+def test_numbers_that_pack_has_measured_are_known(tmp_path: Path, fmt: str, compression: str | None, stream: bool) -> None:
+    if fmt == "parquet":
+        pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    ds = (ps.from_generator(lambda: iter(range(100)), length=100) if stream else ps.from_source(range(100))).map(document)
+    functions, how = {"size": size, "is_even": is_even}, {"num_shards": None if stream else 3, "shard_bytes": 2000 if stream else None}
+    manifest = ps.pack(ds, tmp_path, executor="threads", format=fmt, compression=compression, measure=functions, on_error=ps.Skip(), **how)
+    assert [lost["error"] for lost in manifest.skipped] == ["ValueError"]
+    manifest.check_files(hashes=True)
+    packed = ps.read_packed(tmp_path)
+    if compression == "GZIP":  # a stream, which has no positions
+        assert len(list(packed)) == 99
+        return
+    found = packed.filter(by="is_even").pack_sequences(20, by="size")
+    tokens = [int(token) for row in found for token in row["tokens"][row["segment_ids"] > 0]]
+    assert sorted(tokens) == [number for number in range(0, 100, 2) if number != 80 for _ in range(1 + number % 5)]
+    with pytest.raises(PackError, match="another: measure was"):
+        ps.pack(ds, tmp_path, executor="threads", format=fmt, compression=compression, on_error=ps.Skip(), **how)

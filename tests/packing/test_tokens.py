@@ -125,17 +125,17 @@ def test_a_shard_alone_is_inspected_by_its_manifest(tmp_path: Path) -> None:
 def life(dest: str, at: int) -> None:
     """Pack, and be killed at a step."""
     with DeadlyDisk(at).used():
-        packed(Path(dest))
+        packed(Path(dest), measure={"length": len})
 
 
 @pytest.mark.usefixtures("fork_server")
 def test_a_packer_that_is_killed_at_any_step_ends_with_the_same_pairs_of_files(tmp_path: Path) -> None:
     with (counting := StepDisk(-1)).used():
-        packed(tmp_path / "reference")
+        packed(tmp_path / "reference", measure={"length": len})
     for at in range(1, counting.count, 8):
         assert exit_code_of(life, str(tmp_path / "dest"), at) == -9
         with Disk().used():
-            packed(tmp_path / "dest")
+            packed(tmp_path / "dest", measure={"length": len})
         assert hashes(tmp_path / "dest") == hashes(tmp_path / "reference"), f"step {at}"
         shutil.rmtree(tmp_path / "dest")
 

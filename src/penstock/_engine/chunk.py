@@ -128,6 +128,11 @@ class KnownLoss(NamedTuple):
     inner: tuple[int, ...] = ()
     row: int = -1
 
+    @property
+    def undone(self) -> Entry:
+        """What takes it out of the counts."""
+        return Entry("replaced" if self.how else "skipped", self.site, -1, self.pass_number, -1)
+
 
 class FoldState(NamedTuple):
     """What a fold runner adds to a token.

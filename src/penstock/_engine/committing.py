@@ -214,12 +214,11 @@ class Tokens(Sequence[Token]):
         count = range(self._num_items)[number] + 1
         done = Runs(self._before)
         done.add(self._step.begin, self._step.begin + count)
-        runs = done.without(())
-        watermark = runs[0][1] if runs[0][0] == 0 else 0
+        watermark, runs = done.split()
         source = self._pass, watermark
         note = next((note for note in reversed(self._notes) if _place_of(note) <= source), None)
         at = Reached(self._step, count)
-        return Token(source, done=IN_ORDER._replace(runs=runs[1:] if watermark else runs, at=at), note=note)
+        return Token(source, done=IN_ORDER._replace(runs=runs, at=at), note=note)
 
 
 def _place_of(note: StreamState) -> tuple[int, int]:

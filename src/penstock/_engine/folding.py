@@ -11,6 +11,7 @@ from penstock._contracts.element import bytes_of
 from penstock._engine.chunk import (
     BatchItem,
     Chunk,
+    Completed,
     Counted,
     Failure,
     FoldState,
@@ -30,9 +31,10 @@ from penstock._ops.operator import Leaf
 from penstock._ops.reading import Moves
 from penstock._ops.streams import Gathered, Measured
 from penstock._ops.worker import WorkerContext
-from penstock._order.chain import BufferedElement, Chain, passes_above
+from penstock._order.chain import BufferedElement, Chain, Mark, items_again, passes_above
 from penstock._order.folds import Fold
 from penstock._order.holding import Group
+from penstock._order.runs import Runs
 from penstock.errors import PlanError, StateMismatch, TooManySkipped
 
 
@@ -140,8 +142,9 @@ class FoldRunner:
     What goes on as it is finished comes in the order of its tokens: a resume brings it again in the same order.
 
     Without a holding fold nothing is held whenever something comes out, and the token is the place and the folds' states. With one, a
-    token is the last checkpoint and how many results came out since: a resume runs the folds again from there. A checkpoint in turn is the
-    place before the oldest held item, and how many items entered since: they are put back first.
+    token is the last checkpoint and how many results came out since: a resume runs the folds again from there. A checkpoint in turn is
+    what was taken without the inputs of held items, and how many items these give: they are put back first. Where the inputs are not the
+    positions of the source in their order, it is the place before the oldest held item, and all that entered since is put back.
     """
 
     def __init__(
@@ -169,7 +172,7 @@ class FoldRunner:
         self._ledgers = ledger or LossLedger()
         self._input = before.source[0], -1  # the last one: its pass, and its number in what this run saw of the pass
         self._origin = before.source[0], 0  # the first one behind the checkpoint
-        self._known: list[KnownLoss] = []  # inputs behind the checkpoint that were left out or replaced
+        self._known: list[tuple[KnownLoss, bool]] = []  # of inputs that the checkpoint does not have; and whether they are tried again
         self._before = self._read_up_to = before
         record = saved or FoldState(0, OPEN, tuple(Chain(folds, first_pass=first_pass).snapshot()))
         self.begin = record
@@ -260,13 +263,13 @@ class FoldRunner:
         for number, results in enumerate(pieces_by_input(chunk)):
             if self._mode != OPEN:
                 break
-            self._count(chunk.pass_number)
+            position = self._count(chunk, number)
             if number in lost:
                 excess = self._book(lost[number], chunk, number, left=len(results))
                 if excess is not None:
                     return ends, excess
             more = chunk.tail is not None and chunk.tail.inside and number == chunk.tail.row
-            ends = self._take_input(self._after(chunk, number), results, emitted, more=more) or ends
+            ends = self._take_input(self._after(chunk, number), results, emitted, position, more=more) or ends
         return ends, None
 
     def _take_whole(self, chunk: Chunk, emitted: _Emitted) -> Sequence[Token] | Counted | None:
@@ -309,8 +312,12 @@ class FoldRunner:
     def _with_states(self, before: Token) -> Token:
         return _with(before, FoldState(0, OPEN, tuple(self._chain.snapshot())))
 
-    def _count(self, pass_number: int) -> None:
+    def _count(self, chunk: Chunk, number: int) -> int | None:
+        """Count an input; where a fold holds elements, return its position in the source, if the inputs are these in their order."""
+        pass_number = chunk.pass_number
         self._input = (pass_number, self._input[1] + 1 if pass_number == self._input[0] else 0)
+        in_source = self._before.done.at is None and (chunk.made_of is None or chunk.made_of[0] < 0)
+        return chunk.first + number if self._holds and in_source else None
 
     def _book(self, lost: list[LostElement], chunk: Chunk, number: int, *, left: int) -> Failure | None:
         """Count what was left out or replaced at an input, of which so many elements are left; return the error when that is too much."""
@@ -320,8 +327,7 @@ class FoldRunner:
             self._known.clear()
         for loss in lost:
             row = -1 if loss.row < 0 else loss.row - chunk.first_row(loss.item)
-            if not loss.fixed:
-                self._known.append(KnownLoss(*self._input, loss.how, loss.site, loss.inner, row))
+            self._known.append((KnownLoss(*self._input, loss.how, loss.site, loss.inner, row), loss.fixed))
             error = self._ledgers.book(loss, source.loss_counts, source.source[0], num_read)
             if error is not None:
                 return Failure(number, error, loss.stage, loss.worker)
@@ -333,22 +339,24 @@ class FoldRunner:
         token = chunk.token_after(number)
         return token._replace(loss_counts=merged(token.loss_counts, self._ledgers.loss_counts)) if self._ledgers.loss_counts else token
 
-    def _again(self, origin: tuple[int, int]) -> dict[str, Any]:
-        """Say what of the inputs from number `origin` on is to be treated as before when they are read again."""
-        known = tuple(one._replace(number=_since(origin, one[:2])[1]) for one in self._known if one[:2] >= origin)
+    def _again(self, record: FoldState, origin: tuple[int, int]) -> FoldState:
+        """Add what of the inputs behind a record is to be treated as before when they are read again; the first one has number `origin`."""
+        begin = origin[0], origin[1] + record.replay[1]
+        known = (one._replace(number=_since(origin, one[:2])[1]) for one, fixed in self._known if not fixed and one[:2] >= begin)
         pass_number, number = _since(origin, self._input)
-        return {"known": known, "replay": (pass_number, number + 1)}
+        return record._replace(known=(*record.known, *known), replay=(pass_number, number + 1))
 
-    def _take_input(self, after: Token, results: list[KeyedElement], emitted: _Emitted, *, more: bool = False) -> bool:
+    def _take_input(self, after: Token, results: list[KeyedElement], emitted: _Emitted, position: int | None, *, more: bool) -> bool:
         """Fold the results of an input, behind which `more` would come; return whether the end of the pass goes on upwards."""
         skip, self._skip = self._skip, 0
         check_results(skip, len(results))
+        before = self._before if position is None else self._before._replace(source=(after.source[0], position))
         for number, piece in enumerate(results):
             if number < skip:
                 continue
-            mark = (self._before, number, self._chain.lower(), self._input) if self._holds else None
+            mark = Mark(before, self._input, position, number, len(results)) if self._holds else None
             outs = self._chain.push(piece, mark)
-            place = (after, 0) if number == len(results) - 1 and not more else (self._before.read_up_to(after), number + 1)
+            place = (after, 0) if number == len(results) - 1 and not more else (before.read_up_to(after), number + 1)
             self._read_up_to = after
             if outs:
                 self._emit(outs, emitted, *place)
@@ -401,7 +409,7 @@ class FoldRunner:
         if self._holds:
             below, record = self._checkpoint
             below = below.read_up_to(self._read_up_to)
-            record = record._replace(**self._again(self._origin))
+            record = self._again(record, self._origin)
             for item in outs:
                 self._num_outs += 1
                 if self._num_outs > self._drop:
@@ -413,8 +421,8 @@ class FoldRunner:
         if self._transparent:
             token = before
         else:
-            again = self._again(self._input) if skip else {}
-            token = _with(before, FoldState(skip, mode, tuple(self._chain.snapshot()), **again))
+            record = FoldState(skip, mode, tuple(self._chain.snapshot()))
+            token = _with(before, self._again(record, self._input) if skip else record)
         emitted.items.extend(outs)
         emitted.tokens.extend([token] * len(outs))
 
@@ -423,18 +431,39 @@ class FoldRunner:
         chain = self._chain
         if chain.recalling or not chain.settled or self._num_outs < self._drop:
             return
-        held = chain.held()
-        if held:
-            oldest = min(held, key=lambda one: one.number)
-            below, skipped, lower, self._origin = oldest.mark
-            states = tuple(chain.snapshot(lower, oldest.number))
-            self._checkpoint = below, FoldState(skipped, OPEN, states, chain.num_entered - oldest.number)
+        held = sorted(chain.held(), key=lambda one: one.number)
+        begin, again = self._input if skip else self._next(before), list[tuple[KnownLoss, bool]]()
+        if not held:
+            self._checkpoint = before, FoldState(skip, self._mode, tuple(chain.snapshot()))
+        elif held[0].mark.position is None:
+            first, oldest = held[0].number, held[0].mark
+            begin, states = oldest.input, tuple(chain.snapshot({one.number: one.number - first for one in held}))
+            self._checkpoint = oldest.before, FoldState(oldest.number, OPEN, states, chain.num_entered - first)
         else:
-            self._checkpoint = before, FoldState(skip, self._mode, tuple(chain.snapshot(first=chain.num_entered)))
-            self._origin = self._input if skip else self._next(before)
-        self._known = [one for one in self._known if one[:2] >= self._origin]
+            self._checkpoint, again = self._without(held, before, skip, begin)
+        self._known = [*again, *(known for known in self._known if known[0][:2] >= begin)]
+        self._origin = begin[0], begin[1] - self._checkpoint[1].replay[1]
         self._num_outs = self._drop = 0
         self._entered, self._patience = chain.num_entered, max(_CHECKPOINT_ITEMS, len(held))
+
+    def _without(
+        self, held: Sequence[BufferedElement], before: Token, skip: int, end: tuple[int, int]
+    ) -> tuple[tuple[Token, FoldState], list[tuple[KnownLoss, bool]]]:
+        """Return a checkpoint that has all up to a place, but not the inputs of held items, and what is known of these inputs.
+
+        Of input `end`, behind the place, `skip` items were taken.
+        """
+        numbers, inputs, recall = items_again(held, end)
+        order = {mark.input: number for number, mark in enumerate(inputs)}
+        again = [known for known in self._known if known[0][:2] in order]
+        last = self._checkpoint[0]
+        done = Runs([(0, before.source[1]), *(last.done.runs if last.source[0] == end[0] else ())])
+        watermark, runs = done.split(mark.position for mark in inputs)
+        counts = merged(before.loss_counts, (one.undone for one, _ in again))
+        place = held[0].mark.before._replace(source=(end[0], watermark), done=Completed(runs), loss_counts=counts)
+        known = tuple(one._replace(number=order[one[:2]]) for one, fixed in again if not fixed)
+        states = tuple(self._chain.snapshot(numbers))
+        return (place, FoldState(0, OPEN, states, recall + skip, known=known, replay=(end[0], len(inputs)))), again
 
     def _next(self, before: Token) -> tuple[int, int]:
         """Return the number of the input behind `before`: the next one, perhaps of the next pass."""
@@ -451,7 +480,7 @@ class FoldRunner:
         below, mode = (self._before, self._mode) if early else (self._pass_start(chunk), OPEN)
         if self._transparent:
             return below
-        return _with(below, FoldState(0, mode, tuple(self._chain.snapshot(first=self._chain.num_entered))))
+        return _with(below, FoldState(0, mode, tuple(self._chain.snapshot())))
 
 
 def records_of(program: Program, start: Token) -> list[FoldState | None]:

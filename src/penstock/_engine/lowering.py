@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -18,7 +17,7 @@ from penstock._engine.async_calls import gather_alone
 from penstock._engine.chunk import Failure, KeyedElement
 from penstock._engine.error_policy import prepare
 from penstock._engine.folding import size_of, unmeasured
-from penstock._engine.program import IN_PROGRAM, BatchPlan, FilterStep, Program, SegmentPlan, StagePlan, Workers
+from penstock._engine.program import BatchPlan, FilterStep, Program, SegmentPlan, StagePlan, Workers
 from penstock._ops.block import ElementFailed
 from penstock._ops.collation import (
     Collate,
@@ -65,8 +64,7 @@ from penstock._order.mixing import interleaving
 from penstock._plan import known
 from penstock._plan import node as plan
 from penstock._plan.base import Node, chain_of, groups_of, num_indexed, period_of
-from penstock._plan.check import rank_notes, reading_notes
-from penstock._plan.facts import is_indexable, known_names, length_of, lines, passes_of, walk
+from penstock._plan.facts import is_indexable, length_of, passes_of
 from penstock.errors import PlanError
 
 
@@ -611,54 +609,6 @@ def _fold_of(node: plan.Node, above: list[plan.Node]) -> Fold:
         raise _not_lowered(node)
     empty = is_indexable(node.child) and length_of(node.child) == 0  # stays empty however often it is repeated
     return RepeatFold(1 if empty else node.count)
-
-
-def explain(root: Node, program: Program, shared: str) -> str:
-    """Return the plan, then its segments and stages with the places where they run; `shared` says what the shared workers are."""
-    out = ["plan", *("  " + line for line in lines(root)), "runs as"]
-    for number, segment in enumerate(program.segments):
-        out.extend(_segment(number, segment, shared, last=number == len(program.segments) - 1))
-    nodes = walk(root)
-    out.extend(f"  note: {words}" for words in (*reading_notes(nodes), *rank_notes(nodes, explaining=True)))
-    if names := known_names(root):
-        out.append(f"  known without computing, for by=: {names}")
-    out.extend(f"  cache {node.store.label()}" for node in nodes if node.store is not None)
-    return "\n".join(out)
-
-
-def _segment(number: int, segment: SegmentPlan, shared: str, *, last: bool) -> list[str]:
-    out = [f"  segment {number + 1}: {_input(segment)}"]
-    told = [stage for stage in segment.stages if stage.name or stage.workers is not None]
-    out += [f"    stage {stage.name or 'rows'!r} on {_workers(stage, shared)}" for stage in told]
-    if segment.batch is not None:
-        there = ", in the program" if segment.finisher else ""
-        out.append(f"    batches of {segment.batch.batch_size}: {segment.batch.collation.words}{there}")
-    if segment.batch_ops:
-        out.append(f"    then on whole batches: {', '.join(step.name or 'positions' for step in segment.batch_ops)}")
-    if segment.unordered:
-        out.append("    its elements go on as they are finished")
-    if segment.folds:
-        folds = ", ".join(re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(fold).__name__.removesuffix("Fold")).lower() for fold in segment.folds)
-        out.append(f"    then in order, at one place: {folds}")
-    out.append(f"    {'delivered' if last else 'handed on'}{'' if segment.unordered else ' in order'}")
-    return out
-
-
-def _workers(stage: StagePlan, shared: str) -> str:
-    if stage.awaited:
-        return f"an event loop, {stage.concurrency} call(s) at once"
-    if stage.workers == IN_PROGRAM:
-        return "one thread of this program, one call at a time"
-    processes = " in processes" if stage.workers and stage.workers.executor == "processes" else ""
-    return shared if stage.workers is None else f"{stage.concurrency or 'as many'} worker(s) of its own{processes}"
-
-
-def _input(segment: SegmentPlan) -> str:
-    if segment.stream is not None:
-        return f"one thread reads {segment.stream.label()}"
-    if segment.leaf is None:
-        return "what the segment before hands on"
-    return "positions by arithmetic, any block at any time"
 
 
 class Evaluator:

@@ -311,7 +311,7 @@ def _with_weights(root: Node, record: dict[str, Any], epoch: int, *, strict: boo
     if shard is not None and everywhere is not None:
         number = everywhere["element"] if everywhere["epoch"] == 0 and not repeated(root) else None
         below = shard.child
-    elif place is not None and place["source"][0] == epoch and not place["done"]:
+    elif place is not None and place["source"][0] == epoch and ("read" in place or not place["done"]):
         number, below = _elements_at(root, place)
     return reweighted(root, record.get("mix"), number, below, strict=strict)
 
@@ -443,7 +443,8 @@ def _token(root: Node, place: dict[str, Any], epoch: int) -> Token:
             count(record.drop, "number of results that a fold without elements was behind", 0)
     count(source[0] - before, "pass", _most_passes_ended(program, records))
     done = _done(place["done"], place["again"], source, length)
-    if movable_shard(root) is not None:  # it was saved of a run in another order: other ranks may differ until the end of the epoch
+    # It was saved of a run in another order: other ranks may differ until the end of the epoch, and folds know nothing of its gaps.
+    if movable_shard(root) is not None or place.get("older"):
         done = done._replace(at=Reached(CompletedRun(*source), 0))
     if "read" in place:
         done = done._replace(until=tuple(place["read"]))
@@ -666,7 +667,7 @@ def _with_folds_in_their_places(root: Node, place: dict[str, Any]) -> dict[str, 
         again, folds[0][0] = [[place["source"][0], position, position + 1]], len(results)
     elif partial:
         raise _no_such_place("some of the results of several elements were delivered")
-    out = {"source": place["source"], "done": runs, "again": again, "folds": folds, "older": True}
+    out = {"source": place["source"], "done": runs, "again": again, "folds": folds, "older": bool(runs)}
     return {**out, "stream": place["stream"]} if "stream" in place else out
 
 

@@ -136,7 +136,9 @@ class Scheduler:
             segment.keeps_going = program.may_cut
             segment.leases = segment is self.segments[-1]
         self._completion: CompletionOrder | None = None
-        if self.segments[0].unordered or start.done._replace(until=None) != IN_ORDER:
+        done = start.done._replace(until=None)
+        known = done.runs and any(hasattr(fold, "held") for fold in program.segments[0].folds)  # to its fold runner
+        if self.segments[0].unordered or done._replace(runs=() if known else done.runs) != IN_ORDER:
             self._completion = CompletionOrder(start)
             start = self._completion.start
         self.lost: deque[LostElement] = deque()

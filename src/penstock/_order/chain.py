@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, cast, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, cast, runtime_checkable
 
 from penstock._order.folds import Fold, Item, RankFold, RepeatFold, SkipFold, TakeFold
 from penstock.errors import StateMismatch
 
-__all__ = ["BufferedElement", "Chain", "CountsPasses", "HoldingFold", "passes_above"]
+__all__ = ["BufferedElement", "Chain", "CountsPasses", "HoldingFold", "Mark", "items_again", "passes_above"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,14 +21,47 @@ class BufferedElement:
     item: Item
 
 
+class Mark(NamedTuple):
+    """Where an item of a `Chain` comes from.
+
+    Attributes:
+        before: the place before its input.
+        input: the pass and the number of its input.
+        position: of its input in the source, where inputs are its positions in their order; else None.
+        number: of the item among the `num_items` that its input gave.
+    """
+
+    before: Any
+    input: tuple[int, int]
+    position: Any
+    number: int
+    num_items: int
+
+
+def items_again(held: Sequence[BufferedElement], end: tuple[int, int]) -> tuple[dict[int, int], list[Mark], int]:
+    """Give held items, which are in their order, the numbers that they have when a resume reads only their inputs again.
+
+    Returns:
+        (what `Chain.snapshot` takes, a mark for each of these inputs before the input `end`, and how many items they give).
+    """
+    begins, inputs, numbers, total = dict[tuple[int, int], int](), list[Mark](), dict[int, int](), 0
+    for one in held:
+        mark = one.mark
+        if mark.input < end and mark.input not in begins:
+            inputs.append(mark)
+            begins[mark.input], total = total, total + mark.num_items
+        numbers[one.number] = begins.get(mark.input, total) + mark.number
+    return numbers, inputs, total
+
+
 class HoldingFold(Fold, Protocol):
     """A fold whose state holds items between inputs. Its states are objects of its own; `push` and `end` may change them in place."""
 
     def held(self, state: Any) -> Sequence[BufferedElement]:
         """List what is held, in any order."""
 
-    def save(self, state: Any, first: int) -> Any:
-        """Return the state as a JSON value, held items as their numbers less `first`."""
+    def save(self, state: Any, numbers: Mapping[int, int]) -> Any:
+        """Return the state as a JSON value, held items as what `numbers` has for theirs."""
 
     def load(self, saved: Any, found: Callable[[int], BufferedElement]) -> Any:
         """Return the state of a JSON value whose `numbers` are good; `found` returns the item of a number."""
@@ -53,7 +86,7 @@ class CountsPasses(Protocol):
 class Chain:
     """Several folds, one on top of the other, run together. Not thread-safe: its owner holds the lock.
 
-    At most one of them holds items (`HoldingFold`). Items are numbered where they enter it, and carry the mark that their owner gave.
+    The lowest may be one that holds items (`HoldingFold`). These are numbered as they enter it, and carry the mark that their owner gave.
 
     Attributes:
         notices: what is to be said of passes that ended; the owner takes them.
@@ -140,22 +173,12 @@ class Chain:
         """Tell whether no fold but the holding one has items in its state."""
         return all(not isinstance(state, list) or not state for level, state in enumerate(self._states) if level != self.holding)
 
-    def lower(self) -> list[Any]:
-        """Copy the states of the folds below the holding one: JSON values."""
-        return [_copied(state) for state in self._states[: self.holding]]
-
-    def snapshot(self, lower: Sequence[Any] | None = None, first: int = 0) -> list[Any]:
-        """Copy the states: JSON values.
-
-        Args:
-            lower: what stands for the folds below the holding one: their states before the oldest held item.
-            first: the number of that item; held items are counted from it.
-        """
-        if self.holding is None:
-            return [_copied(state) for state in self._states]
-        here = self._holder().save(self._states[self.holding], first)
-        above = [_copied(state) for state in self._states[self.holding + 1 :]]
-        return [*(self.lower() if lower is None else lower), here, *above]
+    def snapshot(self, numbers: Mapping[int, int] | None = None) -> list[Any]:
+        """Copy the states: JSON values. `numbers` has for that of each held item the one among the items that a resume reads again."""
+        return [
+            self._holder().save(state, numbers or {}) if level == self.holding else _copied(state)
+            for level, state in enumerate(self._states)
+        ]
 
     def lets_through(self, count: int) -> bool:
         """Tell whether `count` items would come out as they are pushed.

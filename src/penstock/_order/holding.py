@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from reprlib import repr as short
@@ -17,6 +17,7 @@ __all__ = ["BucketFold", "BudgetFold", "ConcatenateFold", "Group", "PackFold", "
 
 Weight = Callable[[BufferedElement], Any]
 Find = Callable[[int], BufferedElement]
+Numbers = Mapping[int, int]
 
 
 class Group(NamedTuple):
@@ -70,8 +71,8 @@ class BucketFold(_Holding):
     def held(self, state: list[list[BufferedElement]]) -> Sequence[BufferedElement]:
         return [item for bucket in state for item in bucket]
 
-    def save(self, state: list[list[BufferedElement]], first: int) -> list[list[int]]:
-        return [_numbers(bucket, first) for bucket in state]
+    def save(self, state: list[list[BufferedElement]], numbers: Numbers) -> list[list[int]]:
+        return [_numbers(bucket, numbers) for bucket in state]
 
     def numbers(self, saved: list[list[int]]) -> Sequence[int]:
         if len(saved) != len(self.batch_sizes):
@@ -110,8 +111,8 @@ class BudgetFold(_Holding):
     def held(self, state: list[BufferedElement]) -> Sequence[BufferedElement]:
         return state
 
-    def save(self, state: list[BufferedElement], first: int) -> list[int]:
-        return _numbers(state, first)
+    def save(self, state: list[BufferedElement], numbers: Numbers) -> list[int]:
+        return _numbers(state, numbers)
 
     def numbers(self, saved: list[int]) -> Sequence[int]:
         return _whole(saved)
@@ -182,8 +183,8 @@ class PackFold(_Holding):
     def held(self, state: list[_Bin]) -> Sequence[BufferedElement]:
         return [item for one in state for item in one.items]
 
-    def save(self, state: list[_Bin], first: int) -> list[list[int]]:
-        return [_numbers(one.items, first) for one in state]
+    def save(self, state: list[_Bin], numbers: Numbers) -> list[list[int]]:
+        return [_numbers(one.items, numbers) for one in state]
 
     def numbers(self, saved: list[list[int]]) -> Sequence[int]:
         return _whole(chain.from_iterable(saved))
@@ -247,8 +248,8 @@ class ConcatenateFold(_Holding):
     def held(self, state: _Open) -> Sequence[BufferedElement]:
         return [held for held, _ in state.parts]
 
-    def save(self, state: _Open, first: int) -> list[list[int]]:
-        return [[held.number - first, start] for held, start in state.parts]
+    def save(self, state: _Open, numbers: Numbers) -> list[list[int]]:
+        return [[numbers[held.number], start] for held, start in state.parts]
 
     def numbers(self, saved: list[list[int]]) -> Sequence[int]:
         _whole(start for _, start in saved)
@@ -316,8 +317,8 @@ class ShuffleBufferFold(_Holding):
     def held(self, state: _Buffer) -> Sequence[BufferedElement]:
         return state.items
 
-    def save(self, state: _Buffer, first: int) -> dict[str, Any]:
-        return {"pass": state.number, "draws": state.draws, "held": _numbers(state.items, first)}
+    def save(self, state: _Buffer, numbers: Numbers) -> dict[str, Any]:
+        return {"pass": state.number, "draws": state.draws, "held": _numbers(state.items, numbers)}
 
     def numbers(self, saved: dict[str, Any]) -> Sequence[int]:
         _whole((saved["pass"], saved["draws"]))
@@ -375,8 +376,8 @@ class WindowFold(_Holding):
     def held(self, state: _Window) -> Sequence[BufferedElement]:
         return state.items
 
-    def save(self, state: _Window, first: int) -> dict[str, Any]:
-        return {"gap": state.gap, "held": _numbers(state.items, first)}
+    def save(self, state: _Window, numbers: Numbers) -> dict[str, Any]:
+        return {"gap": state.gap, "held": _numbers(state.items, numbers)}
 
     def numbers(self, saved: dict[str, Any]) -> Sequence[int]:
         _whole((saved["gap"],))
@@ -386,8 +387,8 @@ class WindowFold(_Holding):
         return _Window(saved["gap"], [found(number) for number in saved["held"]])
 
 
-def _numbers(items: Iterable[BufferedElement], first: int) -> list[int]:
-    return [item.number - first for item in items]
+def _numbers(items: Iterable[BufferedElement], numbers: Numbers) -> list[int]:
+    return [numbers[item.number] for item in items]
 
 
 def _whole(numbers: Iterable[Any]) -> list[int]:

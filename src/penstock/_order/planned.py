@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -95,6 +95,9 @@ class PlannedOrder(ABC):
         varies: whether each pass has a plan of its own.
     """
 
+    _by_window: ClassVar[bool] = True
+    """Whether a row depends on all elements of its window; else on none behind its last one."""
+
     def __init__(self, numbers: Numbers, num_elements: int, window: int | None = None, *, varies: bool = False) -> None:
         self._numbers, self._num_elements, self._window = numbers, num_elements, window or _WINDOW
         self.varies = varies
@@ -140,6 +143,13 @@ class PlannedOrder(ABC):
             out[offsets] = window.members[positions[offsets] - self.starts[windows[offsets]]].astype(np.int64) + window.first
         return out
 
+    def given(self, position: int) -> int:
+        """Return how many elements below decide the rows of a pass before `position`."""
+        if not position:
+            return 0
+        begin, end = self._borders(int(np.searchsorted(self.starts, position - 1, side="right")) - 1)
+        return end if self._by_window or begin >= end else int(self.rows(np.array([position - 1])).positions.max()) + 1
+
     @property
     def _num_windows(self) -> int:
         return -(-self._num_elements // self._window)
@@ -179,6 +189,8 @@ class PlannedOrder(ABC):
 
 class FilteredOrder(PlannedOrder):
     """The elements whose number is not 0, in their order."""
+
+    _by_window = False
 
     def _count(self, window: int) -> int:
         return int(np.count_nonzero(self._in_window(window)))
@@ -353,6 +365,8 @@ class BucketedOrder(PlannedOrder):
     The bucket is the number of `boundaries` that an element's number has reached. What is left at the end comes bucket by bucket.
     """
 
+    _by_window = False
+
     def __init__(self, numbers: Numbers, num_elements: int, boundaries: Sequence[int], batch_sizes: Sequence[int], *, drops: bool) -> None:
         super().__init__(numbers, num_elements)
         self._boundaries, self._batch_sizes = np.array(boundaries, np.int64), np.array(batch_sizes, np.int64)
@@ -407,6 +421,8 @@ class BucketedOrder(PlannedOrder):
 
 class CutOrder(PlannedOrder):
     """Rows of exactly `capacity`: elements one after the other, cut where a row is full, as `ConcatenateFold` has them."""
+
+    _by_window = False
 
     def __init__(self, numbers: Numbers, num_elements: int, capacity: int) -> None:
         super().__init__(numbers, num_elements)

@@ -54,6 +54,11 @@ class Runs:
                 out.append((begin, end))
         return tuple(out)
 
+    def split(self, positions: Iterable[int] = ()) -> tuple[int, tuple[Run, ...]]:
+        """Return up to where all positions but `positions` are in the set, and the runs of others that are."""
+        runs = self.without(positions)
+        return (runs[0][1], runs[1:]) if runs and not runs[0][0] else (0, runs)
+
     def gap(self, position: int, length: float) -> tuple[int, float]:
         """Return the first run of positions from `position` on, below `length`, that are not in the set; an empty one if there is none."""
         place = bisect_right(self._begins, position) - 1

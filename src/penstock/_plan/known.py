@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 
 from penstock._contracts.source import ColumnSource
 from penstock._order.arithmetic import Length
+from penstock._order.mixing import History
 from penstock._order.planned import PlannedOrder, SampledOrder
-from penstock._plan.base import GroupNode, Ints, SelectingNode, UnaryNode, function_name, length_of
+from penstock._plan.base import GroupNode, Ints, Node, SelectingNode, UnaryNode, function_name, length_of
 
 __all__ = ["BatchByCost", "Chosen", "Measure", "PackSequences", "PackedRows", "PlannedBatches", "PlannedNode"]
 
@@ -33,6 +34,9 @@ class Measure(SelectingNode):
     def known_numbers(self) -> Mapping[str, ColumnSource]:
         return self.columns
 
+    def given_below(self, position: int) -> Sequence[int | None]:
+        return [None]  # its columns are of one order
+
     def line(self, *, saved: bool = False) -> str:
         return f"measure({', '.join(self.columns)})"
 
@@ -44,6 +48,16 @@ class PlannedNode(UnaryNode):
     order: PlannedOrder | SampledOrder
     words: str
     mark: str
+    again: Callable[[Node], Node] | None = None
+    """Makes the node for a child whose mixes have other weights from some place on; None where it cannot go on with these."""
+
+    def with_history(self, history: History | None, children: Sequence[Node]) -> Self:
+        if self.again is None or children[0] is self.child:
+            return self.with_children(children)
+        return cast(Self, self.again(children[0]))
+
+    def given_below(self, position: int) -> Sequence[int | None]:
+        return [self.order.given(position) if self.again is not None and isinstance(self.order, PlannedOrder) else None]
 
     def line(self, *, saved: bool = False) -> str:
         return f"{self.words}{f' of {self.mark}' if saved else ''}"

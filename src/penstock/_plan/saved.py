@@ -304,8 +304,8 @@ class GlobalPosition(NamedTuple):
 
 
 _FIX = (
-    "resume with the weights and components that were saved; they can change where no shuffle() without a buffer, repeat(), cache() or "
-    "operator by a known number stands after mix(), and not at the end of a pass, so put shuffle() and repeat() before it"
+    "resume with the weights and components that were saved; they can change where no shuffle() without a buffer, repeat(), cache(), "
+    "measure() or sample() stands after mix(), and not at the end of a pass, so put shuffle() and repeat() before it"
 )
 
 

@@ -108,15 +108,19 @@ def _add_measure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("source", metavar="MODULE:DATASET", help="a ps.Dataset, or a function that returns one")
     parser.add_argument("--dest", required=True, metavar="FOLDER", help="the folder to write to")
-    parser.add_argument("--length", metavar="MODULE:FUNCTION", help="the same as --column length=MODULE:FUNCTION")
-    parser.add_argument(
-        "--column", action="append", default=[], metavar="NAME=MODULE:FUNCTION", help="a number or boolean of each element; may be repeated"
-    )
+    _add_columns(parser)
     parser.add_argument("--version", default="", help="of the functions: another one after a change of what one does")
     parser.add_argument("--update", action="store_true", help="measure only the elements of files that are new or have changed")
     parser.add_argument("--num-workers", type=_workers, default="auto", metavar="N", help='processes, or "auto" (default): one per CPU')
     parser.add_argument(
         "--on-error", choices=("raise", "skip"), default="raise", help="what becomes of a bad element (default: %(default)s)"
+    )
+
+
+def _add_columns(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--length", metavar="MODULE:FUNCTION", help="the same as --column length=MODULE:FUNCTION")
+    parser.add_argument(
+        "--column", action="append", default=[], metavar="NAME=MODULE:FUNCTION", help="a number or boolean of each element; may be repeated"
     )
 
 
@@ -154,6 +158,7 @@ def _add_pack(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("dest", metavar="DEST", help="the folder to write to")
     parser.add_argument("--root", metavar="DIR", help="the folder that the paths of a list file start from (default: the list's own)")
     parser.add_argument("--map", metavar="MODULE:FUNCTION", help="your own function on each element")
+    _add_columns(parser)
     parser.add_argument("--resize", type=int, metavar="N", help="decode images, resize the shorter side to N pixels, encode as JPEG")
     parser.add_argument("--quality", type=int, metavar="Q", help="of these JPEGs, 1 to 100 (default: 90)")
     formats = ("tfrecord", "tar", "parquet", "tokens", "megatron")

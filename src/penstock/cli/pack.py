@@ -52,6 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
         "shuffle": arguments.shuffle,
         "name": arguments.name,
         "dtype": arguments.dtype,
+        "measure": _columns(arguments),
     }
     if arguments.dry_run:
         _predict(arguments.source, estimate(dataset, **options), kind, screen)
@@ -235,10 +236,10 @@ def _columns(arguments: argparse.Namespace) -> dict[str, Any]:
         if not reference or name in functions:
             raise PlanError(
                 f"{given!r} is no column" if not reference else f"column {name!r} is given twice",
-                where=f"{_MEASURE} --column",
+                where=f"penstock {arguments.command} --column",
                 fix="write a name, an equals sign and MODULE:FUNCTION, each name once: length=mycode:num_tokens",
             )
-        functions[name] = imported(reference, f"{_MEASURE} --column {given}")
+        functions[name] = imported(reference, f"penstock {arguments.command} --column {given}")
     return functions
 
 

@@ -291,8 +291,9 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods, KnownMethods, metaclas
             PlanError: `measure` is no whole number >= 0.
             Exception: what a function of the plan raises while it is measured.
         """
-        from penstock._engine.lowering import explain, lower
+        from penstock._engine.lowering import lower
         from penstock._workers.choice import placed
+        from penstock.feed.compiled import explain
 
         count = check.count_argument(measure, "measure", "explain")
         plan = explain(self._root, *placed(lower(self._root), self._options))

@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
@@ -33,7 +34,7 @@ class KnownMethods(Chaining):
 
     def measure(
         self,
-        folder: str,
+        folder: str = "",
         *,
         num_workers: int | None = None,
         executor: Literal["processes", "threads"] = "processes",
@@ -104,11 +105,7 @@ class KnownMethods(Chaining):
             PlanError: no such number is known, or the elements have another order in each pass.
         """
         size = check.count_argument(window, "window", "sort_window", least=1)
-        from penstock._order.planned import SortedOrder
-
-        numbers, mark = numbers_of(self._root, by, "sort_window", each_pass=True)
-        order = SortedOrder(numbers, int(length_of(self._root) or 0), size, varies=_changes(self._root))
-        return self._with(known.Chosen(child=self._root, order=order, words=f"sort_window(by={by!r}, window={size})", mark=mark))
+        return self._with(_sorted(self._root, by, size))
 
     def balance(self, by: str, num_ranks: int | None = None) -> Dataset:
         """Deal the elements so that each rank has the same work in each step: of each round of `num_ranks` all cost nearly the same.
@@ -127,14 +124,10 @@ class KnownMethods(Chaining):
         Raises:
             PlanError: no such number is known.
         """
-        from penstock._order.planned import WIDE_WINDOW, BalancedOrder
         from penstock.adapters.ranks import current_rank
 
         size = check.count_argument(current_rank()[1] if num_ranks is None else num_ranks, "num_ranks", "balance", least=1)
-        numbers, mark = numbers_of(self._root, by, "balance", each_pass=True)
-        num_elements, varies = int(length_of(self._root) or 0), _changes(self._root)
-        order = BalancedOrder(numbers, num_elements, size, window=WIDE_WINDOW, varies=varies)
-        return self._with(known.Chosen(child=self._root, order=order, words=f"balance(by={by!r}, num_ranks={size})", mark=mark))
+        return self._with(_balanced(self._root, by, size))
 
     def sample(
         self, num_samples: int, weights: Any, *, replacement: bool = True, seed: int = 0, reshuffle_each_epoch: bool = True
@@ -185,9 +178,10 @@ class KnownMethods(Chaining):
 
     def batch_by_cost(
         self,
-        cost: str | Callable[[Any], int],
-        max_cost: int,
+        cost: str | Callable[[Any], int] | None = None,
+        max_cost: int = 0,
         *,
+        by: str | None = None,
         pool: int = 512,
         pad_to_multiple_of: int = 1,
         padded_shapes: Any = None,
@@ -203,6 +197,7 @@ class KnownMethods(Chaining):
             cost: a function that returns what an element costs, such as tokens, samples of sound or pixels; or the name of a number that
                 `measure` has found below. By name the batches are the same, and their positions are arithmetic. A map between that
                 changes what an element costs is not noticed: the cost need not be a dimension of its arrays.
+            by: that name, in the place of `cost`, as the other operators have it.
             max_cost: of a batch: its largest cost times its elements.
             pool: elements that are sorted together: more means less padding, and batches of elements that stood further apart.
             pad_to_multiple_of: a cost is rounded up to a multiple of it, and so is the first dimension of each padded array.
@@ -214,23 +209,22 @@ class KnownMethods(Chaining):
             PlanError: no such number is known, or the elements have another order in each pass.
             SpecError: an element costs more than `max_cost`, by name; a function's is raised where the element comes.
         """
-        from penstock._order.planned import BudgetOrder
-
         most = check.count_argument(max_cost, "max_cost", "batch_by_cost", least=1)
         multiple = check.count_argument(pad_to_multiple_of, "pad_to_multiple_of", "batch_by_cost", least=1)
         size = check.count_argument(pool, "pool", "batch_by_cost", least=1)
         check_padding("batch_by_cost", padded_shapes, padding_values)
-        given = {"child": self._root, "padded_shapes": padded_shapes, "padding_values": padding_values, "multiple": multiple}
+        given: dict[str, Any] = {"padded_shapes": padded_shapes, "padding_values": padding_values, "multiple": multiple}
+        if by is not None:
+            check.instead_of_by(cost, "cost", "batch_by_cost")
+            cost = by
         if not isinstance(cost, str):
             check_function(cost, "batch_by_cost")
-            return self._with(known.BatchByCost(fn=cost, name=name or function_name(cost), most=most, pool=size, **given))
+            assert cost is not None
+            name = name or function_name(cost)
+            return self._with(known.BatchByCost(child=self._root, fn=cost, name=name, most=most, pool=size, **given))
         check.instead_of_by(name, "name", "batch_by_cost")
         check.shared_workers(self._root, "batch_by_cost")
-        numbers, mark = numbers_of(self._root, cost, "batch_by_cost")
-        order = BudgetOrder(numbers, int(length_of(self._root) or 0), most, size, multiple)
-        padding = padding_words(padded_shapes, padding_values)
-        words = f"batch_by_cost({cost!r}, {most}, pool={size}, pad_to_multiple_of={multiple}{padding})"
-        return self._with(known.PlannedBatches(order=order, words=words, mark=mark, **given))
+        return self._with(_budgeted(self._root, cost, most, size, given))
 
     def bucket_by_length(
         self,
@@ -285,7 +279,7 @@ class KnownMethods(Chaining):
             padded_shapes=padded_shapes,
             padding_values=padding_values,
         )
-        return self._with(node if by is None else _bucketed(node, by))
+        return self._with(node if by is None else _bucketed(self._root, node, by))
 
     def pack_sequences(
         self,
@@ -330,7 +324,7 @@ class KnownMethods(Chaining):
             padding_value=padding_value,
             positions=positions,
         )
-        return self._with(node if by is None else _packed(node, by))
+        return self._with(node if by is None else _packed(self._root, node, by))
 
 
 def filtered(root: Node, by: str) -> Node:
@@ -338,36 +332,67 @@ def filtered(root: Node, by: str) -> Node:
     from penstock._order.planned import FilteredOrder
 
     numbers, mark = numbers_of(root, by, "filter")
-    return known.Chosen(child=root, order=FilteredOrder(numbers, int(length_of(root) or 0)), words=f"filter(by={by!r})", mark=mark)
+    order, again = FilteredOrder(numbers, int(length_of(root) or 0)), partial(filtered, by=by)
+    return known.Chosen(child=root, order=order, words=f"filter(by={by!r})", mark=mark, again=again)
 
 
-def _packed(node: known.PackSequences, by: str) -> Node:
+def _sorted(root: Node, by: str, size: int) -> Node:
+    from penstock._order.planned import SortedOrder
+
+    numbers, mark = numbers_of(root, by, "sort_window", each_pass=True)
+    order = SortedOrder(numbers, int(length_of(root) or 0), size, varies=_changes(root))
+    words, again = f"sort_window(by={by!r}, window={size})", partial(_sorted, by=by, size=size)
+    return known.Chosen(child=root, order=order, words=words, mark=mark, again=again)
+
+
+def _balanced(root: Node, by: str, size: int) -> Node:
+    from penstock._order.planned import WIDE_WINDOW, BalancedOrder
+
+    numbers, mark = numbers_of(root, by, "balance", each_pass=True)
+    order = BalancedOrder(numbers, int(length_of(root) or 0), size, window=WIDE_WINDOW, varies=_changes(root))
+    words, again = f"balance(by={by!r}, num_ranks={size})", partial(_balanced, by=by, size=size)
+    return known.Chosen(child=root, order=order, words=words, mark=mark, again=again)
+
+
+def _budgeted(root: Node, by: str, most: int, pool: int, padding: dict[str, Any]) -> Node:
+    from penstock._order.planned import BudgetOrder
+
+    numbers, mark = numbers_of(root, by, "batch_by_cost")
+    order = BudgetOrder(numbers, int(length_of(root) or 0), most, pool, padding["multiple"])
+    padded = padding_words(padding["padded_shapes"], padding["padding_values"])
+    words = f"batch_by_cost({by!r}, {most}, pool={pool}, pad_to_multiple_of={padding['multiple']}{padded})"
+    again = partial(_budgeted, by=by, most=most, pool=pool, padding=padding)
+    return known.PlannedBatches(child=root, order=order, words=words, mark=mark, again=again, **padding)
+
+
+def _packed(root: Node, node: known.PackSequences, by: str) -> Node:
     """Return the plan of `pack_sequences(by=)` for that of the stream operator."""
     from penstock._order.planned import CutOrder, PackedOrder
 
-    check.shared_workers(node.child, "pack_sequences")
-    numbers, mark = numbers_of(node.child, by, "pack_sequences")
+    check.shared_workers(root, "pack_sequences")
+    numbers, mark = numbers_of(root, by, "pack_sequences")
     kind, how = (CutOrder, ", split=True") if node.num_bins is None else (PackedOrder, "")
-    order = kind(numbers, int(length_of(node.child) or 0), node.length)
+    order = kind(numbers, int(length_of(root) or 0), node.length)
     rows = {"length": node.length, "padding_value": node.padding_value, "positions": node.positions}
-    return known.PackedRows(child=node.child, order=order, words=node.words(f"by={by!r}{how}"), mark=mark, **rows)
+    again = partial(_packed, node=node, by=by)
+    return known.PackedRows(child=root, order=order, words=node.words(f"by={by!r}{how}"), mark=mark, again=again, **rows)
 
 
-def _bucketed(node: plan.BucketByLength, by: str) -> Node:
+def _bucketed(root: Node, node: plan.BucketByLength, by: str) -> Node:
     """Return the plan of `bucket_by_length(by=)` for that of the stream operator."""
     from penstock._order.planned import BucketedOrder
 
-    check.shared_workers(node.child, "bucket_by_length")
-    numbers, mark = numbers_of(node.child, by, "bucket_by_length")
-    num_elements = int(length_of(node.child) or 0)
-    order = BucketedOrder(numbers, num_elements, node.boundaries, node.batch_sizes, drops=node.drop_remainder)
+    check.shared_workers(root, "bucket_by_length")
+    numbers, mark = numbers_of(root, by, "bucket_by_length")
+    order = BucketedOrder(numbers, int(length_of(root) or 0), node.boundaries, node.batch_sizes, drops=node.drop_remainder)
     padding = ", drop_remainder=True" * node.drop_remainder + padding_words(node.padded_shapes, node.padding_values)
     words = f"bucket_by_length(by={by!r}, {list(node.boundaries)}, {list(node.batch_sizes)}{padding})"
     return known.PlannedBatches(
-        child=node.child,
+        child=root,
         order=order,
         words=words,
         mark=mark,
+        again=partial(_bucketed, node=node, by=by),
         padded_shapes=node.padded_shapes,
         padding_values=node.padding_values,
         multiple=1,

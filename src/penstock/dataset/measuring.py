@@ -191,6 +191,15 @@ def _checked(dataset: Dataset, functions: Mapping[str, Number]) -> dict[str, str
         )
     if not functions:
         raise PlanError("no function is given", where=_WHERE, fix="name what is computed, such as length=fn")
+    return told_of(functions)
+
+
+def told_of(functions: Mapping[str, Number]) -> dict[str, str]:
+    """Check the functions of columns, and return what identifies each.
+
+    Raises:
+        PlanError: a name or a function cannot be used.
+    """
     told = {}
     for name, function in functions.items():
         if not isinstance(name, str) or not name.isidentifier() or name in (FAILED, FILES):
@@ -276,17 +285,27 @@ class _Numbers:
             if type(value) is int and 0 <= value < 2**46:
                 row += (2 * value,)
                 continue
-            if not isinstance(value, (int, np.integer, np.bool_)) or not 0 <= value < 2**46:
-                raise SpecError(
-                    f"{function_name(function)} returned {value!r}, of type {type(value).__name__}",
-                    where=f"measure({name}=...), element {self._place(number)}",
-                    fix="return a whole number in 0..2**46-1, or a boolean",
-                )
+            if not is_number(value):
+                raise no_number(function, value, f"measure({name}=...), element {self._place(number)}")
             row += (2 * int(value) + isinstance(value, (bool, np.bool_)),)
         return row
 
     def _place(self, number: int) -> int:
         return number if self.order is None else int(self.order.below(np.zeros(1, np.int64), np.array([number]))[0])
+
+
+def is_number(value: Any) -> bool:
+    """Tell whether a value can stand in a column."""
+    return bool(isinstance(value, (int, np.integer, np.bool_)) and 0 <= value < 2**46)
+
+
+def no_number(function: Number, value: Any, where: str) -> SpecError:
+    """Return the error of a function whose result cannot."""
+    return SpecError(
+        f"{function_name(function)} returned {value!r}, of type {type(value).__name__}",
+        where=where,
+        fix="return a whole number in 0..2**46-1, or a boolean",
+    )
 
 
 class _Files(NamedTuple):
@@ -387,9 +406,12 @@ class _Job:
     def _begin(self, run: dict[str, Any]) -> None:
         path = os.path.join(self._work, _RUN)
         found = read_record(path) if os.path.exists(path) else None
-        if found is not None and self._mark and found.get("earlier") != run["earlier"]:
-            self._remove()  # it is of the run that made what is there, and was killed when all was written
-            found = None
+        if found is not None and self._mark:
+            others = different({**found, "chunk_size": 0}, {**run, "chunk_size": 0})
+            # It is of the run that made what is there, and was killed when all was written; or of an update before files changed once more.
+            if "earlier" in others or (others and {*others} <= {"dataset", "inputs", "length"} and self._is_idle()):
+                self._remove()
+                found = None
         if found is not None:
             run["chunk_size"] = found["chunk_size"]
             others = different(found, run)
@@ -405,6 +427,14 @@ class _Job:
             publish(path, json.dumps(run).encode())
         self._size: int = run["chunk_size"]
         self._parts = [os.path.join(self._work, f"{begin:015d}.npz") for begin in range(0, self._count, self._size)]
+
+    def _is_idle(self) -> bool:
+        """Tell whether no job is at a chunk."""
+        locks = [try_lock(os.path.join(self._work, name)) for name in os.listdir(self._work) if name.endswith(".lock")]
+        for lock in locks:
+            if lock is not None:
+                lock.release()
+        return None not in locks
 
     def _take(self, earlier: Measures) -> None:
         """Find the files that are as they were when the numbers in the folder were measured.

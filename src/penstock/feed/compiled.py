@@ -13,11 +13,13 @@ from penstock._contracts.options import Options, Threads
 from penstock._contracts.policy import Policy, Replace, Skip, final
 from penstock._engine.lowering import lower
 from penstock._engine.placing import stays
-from penstock._engine.program import Policies, Program, SegmentPlan, in_completion_order
+from penstock._engine.program import IN_PROGRAM, Policies, Program, SegmentPlan, StagePlan, in_completion_order
+from penstock._ops.reading import BatchLeaf
 from penstock._order.arithmetic import INFINITE
 from penstock._plan import check
 from penstock._plan.base import Node, SourceNode, chain_of, length_of, walk
-from penstock._plan.facts import lines
+from penstock._plan.check import rank_notes, reading_notes
+from penstock._plan.facts import known_names, lines
 from penstock._plan.node import AsCompleted, Map, Shard
 from penstock.errors import PlanError
 
@@ -189,3 +191,53 @@ def _own(operators: Iterable[Any]) -> Iterator[tuple[str, Policy]]:
             policy = getattr(part, "policy", None)
             if policy is not None:
                 yield part.name, policy
+
+
+def explain(root: Node, program: Program, shared: str) -> str:
+    """Return the plan, then its segments and stages with the places where they run; `shared` says what the shared workers are."""
+    out = ["plan", *("  " + line for line in lines(root)), "runs as"]
+    for number, segment in enumerate(program.segments):
+        out.extend(_segment(number, segment, shared, last=number == len(program.segments) - 1))
+    nodes = walk(root)
+    out.extend(f"  note: {words}" for words in (*reading_notes(nodes), *rank_notes(nodes, explaining=True)))
+    if names := known_names(root):
+        out.append(f"  known without computing, for by=: {names}")
+    out.extend(f"  cache {node.store.label()}" for node in nodes if node.store is not None)
+    return "\n".join(out)
+
+
+def _segment(number: int, segment: SegmentPlan, shared: str, *, last: bool) -> list[str]:
+    out = [f"  segment {number + 1}: {_input(segment)}"]
+    told = [stage for stage in segment.stages if stage.name or stage.workers is not None]
+    out += [f"    stage {stage.name or 'rows'!r} on {_workers(stage, shared)}" for stage in told]
+    if isinstance(segment.leaf, BatchLeaf) and (names := [operator.name for operator in segment.leaf.child.operators if operator.name]):
+        out.append(f"    read in groups, through {', '.join(names)}: {segment.leaf.collation.words}")
+    if segment.batch is not None:
+        there = ", in the program" if segment.finisher else ""
+        out.append(f"    batches of {segment.batch.batch_size}: {segment.batch.collation.words}{there}")
+    if segment.batch_ops:
+        out.append(f"    then on whole batches: {', '.join(step.name or 'positions' for step in segment.batch_ops)}")
+    if segment.unordered:
+        out.append("    its elements go on as they are finished")
+    if segment.folds:
+        folds = ", ".join(re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(fold).__name__.removesuffix("Fold")).lower() for fold in segment.folds)
+        out.append(f"    then in order, at one place: {folds}")
+    out.append(f"    {'delivered' if last else 'handed on'}{'' if segment.unordered else ' in order'}")
+    return out
+
+
+def _workers(stage: StagePlan, shared: str) -> str:
+    if stage.awaited:
+        return f"an event loop, {stage.concurrency} call(s) at once"
+    if stage.workers == IN_PROGRAM:
+        return "one thread of this program, one call at a time"
+    processes = " in processes" if stage.workers and stage.workers.executor == "processes" else ""
+    return shared if stage.workers is None else f"{stage.concurrency or 'as many'} worker(s) of its own{processes}"
+
+
+def _input(segment: SegmentPlan) -> str:
+    if segment.stream is not None:
+        return f"one thread reads {segment.stream.label()}"
+    if segment.leaf is None:
+        return "what the segment before hands on"
+    return "positions by arithmetic, any block at any time"

@@ -20,6 +20,7 @@ from penstock._contracts.policy import Policy
 from penstock._contracts.version import VERSION
 from penstock._plan.base import Node
 from penstock._plan.facts import identity
+from penstock._plan.known import Measure
 from penstock._storage.listing import refuse_url
 from penstock._system.failing import text_of
 from penstock._system.text import redacted
@@ -33,6 +34,7 @@ from penstock.packing.disk import Folder, Inputs, difference, sha256_of, strange
 from penstock.packing.encoders import SUFFIXES
 from penstock.packing.options import PackOptions
 from penstock.packing.schema import SINGLE, Field, NoSchema, Schema, from_raw, shaped
+from penstock.sources.measures import PackedColumn
 
 _FORM = 1
 _SUFFIX = "-manifest.json"
@@ -310,8 +312,8 @@ def read_packed(path: str | os.PathLike[str]) -> Dataset:
     """Read what `pack` wrote: the same fields with the same types, in the order in which they were packed.
 
     Elements are dicts; fields of nested dicts have names such as "meta/size". Integers and floats are NumPy scalars; arrays may be written
-    to. Sizes and names of the files are compared with the manifest first. It has positions, so `shuffle` is over all elements; TFRecord
-    with compression is a stream.
+    to. Sizes and names of the files are compared with the manifest first. It has positions, so `shuffle` is over all elements, and
+    operators go by the numbers that `pack(measure=...)` has found; TFRecord with compression is a stream.
 
     Args:
         path: the folder, or the manifest.
@@ -346,7 +348,12 @@ def read_packed(path: str | os.PathLike[str]) -> Dataset:
             where=f"manifest {manifest.path!r}",
             fix="see which with `penstock inspect --verify`, and pack it again",
         )
-    return opened.map(Restore(manifest.columns), name="restore")
+    packed, measured = opened.map(Restore(manifest.columns), name="restore"), sorted(manifest.record["options"].get("measure", ()))
+    if manifest.compression == "GZIP" or not measured:  # a stream has no positions
+        return packed
+    shards = tuple((os.path.join(manifest.folder, one.beside[-1].name), one.count, one.beside[-1].sha256) for one in manifest.shards)
+    columns = {name: PackedColumn(name=name, place=place, files=shards) for place, name in enumerate(measured)}
+    return packed._with(Measure(child=packed._root, columns=columns))
 
 
 def features_of(manifest: Manifest) -> dict[str, Feature]:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from penstock._plan import check
 from penstock._system.memory import available_cpus
 from penstock._system.text import redacted
+from penstock.dataset.measuring import Number, told_of
 from penstock.errors import PlanError
 from penstock.packing.encoders import CHOICES, SUFFIXES
+from penstock.sources.measures import NUMBERS
 
 _SHARD_BYTES = 256_000_000
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
@@ -34,6 +37,8 @@ class PackOptions:
             dataset.
         dtype: of tokens in the file, "uint16" or "int32" (`pack` takes np.uint16 too). None: uint16 where the elements are uint8 or uint16,
             else int32. A token that it does not hold is an error of its element.
+        measure: functions by name, such as {"length": length}: each returns a whole number, or a bool, of an element. `read_packed` gives a
+            dataset that knows the numbers, as `Dataset.measure` does.
     """
 
     format: Literal["tfrecord", "tar", "parquet", "tokens", "megatron"] = "tfrecord"
@@ -44,6 +49,7 @@ class PackOptions:
     name: str = "data"
     version: str | int = ""
     dtype: str | None = None
+    measure: Mapping[str, Number] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.format not in SUFFIXES:
@@ -63,6 +69,7 @@ class PackOptions:
                 check.count_argument(getattr(self, name), name, "pack", least=1)
         if self.shuffle is not None:
             check.seed_argument(self.shuffle, "pack")
+        told_of(self.measure)
         if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
             raise PlanError(
                 f"name={self.name!r} cannot begin a file name",
@@ -88,7 +95,8 @@ class PackOptions:
 
     def names_of(self, shard: str) -> list[str]:
         """Return the names of all files of a shard, for that of the first."""
-        return [shard, *(os.path.splitext(shard)[0] + ending for ending in SUFFIXES[self.format][1:])]
+        endings = [*SUFFIXES[self.format][1:], *([NUMBERS] if self.measure else [])]
+        return [shard, *(os.path.splitext(shard)[0] + ending for ending in endings)]
 
     def manifest_name(self) -> str:
         """Return the name of the manifest."""
@@ -96,8 +104,8 @@ class PackOptions:
 
     def as_json(self) -> dict[str, Any]:
         """Return what stands in the manifest."""
-        record = {**asdict(self), "version": str(self.version)}
-        return {name: value for name, value in record.items() if value or name not in ("version", "dtype")}
+        record = {**asdict(self), "version": str(self.version), "measure": told_of(self.measure)}
+        return {name: value for name, value in record.items() if value or name not in ("version", "dtype", "measure")}
 
 
 def options_of(given: dict[str, Any]) -> PackOptions:
@@ -113,7 +121,8 @@ def options_of(given: dict[str, Any]) -> PackOptions:
         if name not in known:
             raise PlanError(f"there is no option {name!r}", where="pack()", fix=f"the options are {', '.join(sorted(known))}")
     dtype = given.get("dtype")
-    return PackOptions(**{**given, "dtype": getattr(dtype, "__name__", getattr(dtype, "name", dtype))})
+    made = {"dtype": getattr(dtype, "__name__", getattr(dtype, "name", dtype)), "measure": given.get("measure") or {}}
+    return PackOptions(**{**given, **made})
 
 
 def destination(dest: str | os.PathLike[str]) -> str:

@@ -9,11 +9,14 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Any, Literal
+
+import numpy as np
 
 from penstock._contracts.event import ElementLost, Event
 from penstock._contracts.policy import Policy, Replace, Skip, checked_policy, final
@@ -23,12 +26,12 @@ from penstock._system.failing import add_note, text_of
 from penstock._system.process import refuse_on_windows
 from penstock._system.text import size_words
 from penstock.dataset.builder import Dataset
-from penstock.dataset.measuring import opened
-from penstock.errors import PackError, PenstockError, PlanError, SourceError, SpecError, TooManySkipped
+from penstock.dataset.measuring import Number, is_number, no_number, opened
+from penstock.errors import PackError, PenstockError, PlanError, SourceError, TooManySkipped
 from penstock.jobs import parallel_jobs
 from penstock.observe.progress import Progress
 from penstock.packing.disk import Folder, Inputs, OutFile, check_apart, check_unchanged, lock_folder, look, make_folder, sums_of
-from penstock.packing.encoders import SUFFIXES, open_encoder
+from penstock.packing.encoders import open_encoder
 from penstock.packing.manifest import Manifest, found_in, lost_record, read_manifest, record_of, sealed, with_notes
 from penstock.packing.options import PackOptions, destination, options_of, workers_of
 from penstock.packing.schema import Schema
@@ -76,7 +79,7 @@ def pack(
             is judged at the end.
         progress: True draws a bar on stderr if that is a terminal; "always" writes elsewhere too, a line every 10 s.
         **options: what is written, as in `penstock.packing.PackOptions`: format, compression, num_shards, shard_bytes, shuffle, name,
-            version, dtype.
+            version, dtype, measure.
 
     Returns:
         The manifest.
@@ -325,8 +328,8 @@ class _Task:
         names = self.options.names_of(name)
 
         def fill(outs: Sequence[OutFile]) -> None:
-            encoder = open_encoder(self.options.format, self.schema.fields, self.options.compression, outs, shard)
-            part = self.split.part(begin, end).map(self.schema.values, name="pack")
+            encoder = _Writer(self.options, self.schema, outs, shard)
+            part = self.split.part(begin, end).map(_Row(self.schema, self.options.measure), name="pack")
             workers: dict[str, Any] = {"executor": "threads" if self.num_threads else "inline", "num_workers": self.num_threads}
             with opened(part, self.policy, listeners=[_Noting(note["skipped"])], **workers) as rows:
                 for row in rows:
@@ -441,9 +444,9 @@ class _Stream:
         """Write the files of a shard, up to its size."""
         most = None if self.options.num_shards == 1 else self.options.aimed_bytes()
         path = os.path.join(folder, f"{self.options.name}-{number}")
-        outs, count = [OutFile(f"{path}{ending}.part") for ending in SUFFIXES[self.options.format]], 0
+        outs, count = [OutFile(f"{path}-{place}.part") for place in range(len(self.options.names_of("")))], 0
         try:
-            encoder = open_encoder(self.options.format, schema.fields, self.options.compression, outs, number)
+            encoder = _Writer(self.options, schema, outs, number)
             for row in rows:
                 encoder.add(row)
                 count += 1
@@ -477,20 +480,57 @@ class _Stream:
 
     def _rows(self, schema: Schema, elements: Iterable[Any], advance: Callable[[float], object]) -> Iterator[list[Any]]:
         """Give what is written of each element; what does not fit the fields is raised, or left out and noted."""
-        last = final(self.policy)
+        last, values = final(self.policy), _Row(schema, self.options.measure)
         for number, element in enumerate(elements):
             try:
-                row = schema.values(element)
-            except SpecError as error:
+                row = values(element)
+            except Exception as error:
                 where = f"element {number} of {self.root.line()}"
-                if not (isinstance(last, Skip) and issubclass(SpecError, last.errors)):
-                    add_note(error, f"penstock: {where}")
-                    raise
-                record = {"where": where, "stage": "pack", "error": "SpecError", "text": text_of(error)}
-                self._lost.append({"key": [[0, number, 0]], **record, "retries": 0})
-            else:
-                advance(1)
-                yield row
+                if isinstance(last, Skip) and isinstance(error, last.errors):
+                    record = {"where": where, "stage": "pack", "error": type(error).__name__, "text": text_of(error)}
+                    self._lost.append({"key": [[0, number, 0]], **record, "retries": 0})
+                    continue
+                add_note(error, f"penstock: {where}")
+                raise
+            advance(1)
+            yield row
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """Makes of an element what is written of it: the values of its fields, then its numbers. For `Dataset.map`."""
+
+    schema: Schema
+    functions: Mapping[str, Number]
+
+    def __call__(self, element: Any) -> list[Any]:
+        row = list(self.schema.values(element))
+        for name, function in sorted(self.functions.items()):
+            value = function(element)
+            if not is_number(value):
+                raise no_number(function, value, f"pack(measure=...), column {name!r}")
+            row.append(int(value))
+        return row
+
+
+class _Writer:
+    """Writes the rows of a shard; the numbers in them to the last of its files."""
+
+    def __init__(self, options: PackOptions, schema: Schema, outs: Sequence[OutFile], shard: int) -> None:
+        self._numbers, self._out = [array("q") for _ in options.measure], outs[-1]
+        files = outs[:-1] if self._numbers else outs
+        self._encoder = open_encoder(options.format, schema.fields, options.compression, files, shard)
+
+    def add(self, row: Sequence[Any]) -> None:
+        count = len(row) - len(self._numbers)
+        self._encoder.add(row[:count])
+        for column, number in zip(self._numbers, row[count:], strict=True):
+            column.append(number)
+
+    def finish(self) -> None:
+        self._encoder.finish()
+        for column in self._numbers:
+            self._out.write(np.array(column, "<i8").tobytes())
 
 
 def _check_left(folder: str, num_bytes: int) -> None:

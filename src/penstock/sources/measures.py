@@ -22,6 +22,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._order.arithmetic import grouped
 from penstock.errors import PlanError, SourceError
 from penstock.kernels.library import Ints
 from penstock.sources.numbers import NumberSource
@@ -126,11 +127,60 @@ class Column(NumberSource):
         return self._mapped[0]
 
     def _wrong(self, what: str) -> SourceError:
-        return SourceError(f"the file of column {self.name!r} {what}", where=self.path, fix=f"remove the folder, and {_AGAIN}")
+        fix = f"start again if another job has brought the folder up to date meanwhile; else remove it, and {_AGAIN}"
+        return SourceError(f"the file of column {self.name!r} {what}", where=self.path, fix=fix)
 
 
 def _column(path: str, name: str, kind: Kind, length: int, crc: int, is_sent: bool = False) -> Column:
     return Column(path=path, name=name, kind=kind, length=length, crc=crc, is_sent=is_sent)
+
+
+NUMBERS = ".numbers"
+"""The ending of a file of numbers beside a packed shard: int64, little-endian [columns, elements], the columns by their names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackedColumn(NumberSource):
+    """A number of each element of packed shards, as a source of int64 scalars. Files are mapped each time: 30 us.
+
+    Attributes:
+        name: of the column.
+        place: of the column in the files.
+        files: path, number of elements and SHA-256 of each.
+    """
+
+    name: str
+    place: int
+    files: tuple[tuple[str, int, str], ...]
+
+    def __len__(self) -> int:
+        return sum(count for _, count, _ in self.files)
+
+    def values(self, indices: Ints) -> NDArray[Any]:
+        """Return the numbers of elements.
+
+        Raises:
+            OSError: a file cannot be read.
+            ValueError: it was cut.
+        """
+        starts = np.cumsum([0, *(count for _, count, _ in self.files)])
+        out, files = np.empty(len(indices), np.int64), np.searchsorted(starts, indices, side="right") - 1
+        for number, places in grouped(files):
+            path, count, _ = self.files[number]
+            out[places] = np.memmap(path, "<i8", "r", 8 * count * self.place, (count,))[indices[places] - starts[number]]
+        return out
+
+    def describe(self, index: int) -> str:
+        """Name the number."""
+        return f"number {index} of column {self.name!r}"
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return name, length and the check sums that the manifest has; nothing is read."""
+        return {"kind": "packed column", "name": self.name, "count": len(self), "sha256": [sha256 for _, _, sha256 in self.files]}
+
+    def label(self) -> str:
+        """Return the name and the number of elements."""
+        return f"column({self.name!r}, {len(self)} elements)"
 
 
 class Measures(NamedTuple):

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import penstock as ps
-from penstock._engine.lowering import explain, lower
+from penstock._engine.lowering import lower
+from penstock.feed.compiled import explain
 
 
 def double(x: Any) -> Any:
@@ -39,6 +41,11 @@ def test_workers_of_its_own_padding_and_whole_batches_are_told() -> None:
 def test_ragged_batches_and_windows_are_told() -> None:
     assert "    batches of 2: ragged batches" in text(ps.from_source([1]).ragged_batch(2))
     assert "    batches of 3: rows written straight into recycled batch slots" in text(ps.from_source([1]).window(3, 1))
+
+
+def test_rows_by_numbers_are_told_with_what_makes_their_elements(tmp_path: Path) -> None:
+    ds = ps.from_source([1]).map(double).measure(str(tmp_path), num_workers=0, n=double)
+    assert "    read in groups, through double: packed rows" in text(ds.pack_sequences(9, by="n"))
 
 
 def test_folds_generators_and_what_is_handed_on_are_told() -> None:
