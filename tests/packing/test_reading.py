@@ -10,7 +10,7 @@ import pytest
 from packing.small import dataset
 
 import penstock as ps
-from penstock.errors import RecordError, SourceError, SpecError
+from penstock.errors import RecordError, SpecError
 from penstock.packing import features_of, read_manifest
 
 WAYS = [("tfrecord", None), ("tfrecord", "GZIP"), ("tar", None), ("parquet", None), ("parquet", "zstd"), ("decoded", None)]
@@ -105,14 +105,6 @@ def test_the_features_are_those_for_read_tfrecord(tmp_path: Path) -> None:
     with pytest.raises(SpecError) as caught:
         features_of(read_manifest(tmp_path / "tar"))
     assert "tar files have no features" in str(caught.value)
-
-
-def test_a_missing_shard_is_an_error(tmp_path: Path) -> None:
-    ps.pack(dataset(10), tmp_path, executor="threads", num_shards=2)
-    (tmp_path / "data-00000-of-00002.tfrecord").unlink()
-    with pytest.raises(SourceError) as caught:
-        ps.read_packed(tmp_path)
-    assert "'data-00000-of-00002.tfrecord' is missing" in str(caught.value)
 
 
 def test_every_changed_bit_of_a_small_file_is_found(tmp_path: Path) -> None:

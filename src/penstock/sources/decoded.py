@@ -140,13 +140,13 @@ class DecodedSource(RecordSource):
         storage, beside = (LocalStorage([os.path.splitext(path)[0] + ending for path in paths], _CALLER) for ending in (".bin", ".idx"))
         found = []
         for file, path in enumerate(paths):
-            index = decode(beside.read(file, 0, beside.size(file)), beside.name(file))
+            try:
+                index = decode(beside.read(file, 0, beside.size(file)), beside.name(file))
+            except RecordError as error:
+                raise RecordError(error.what, where=error.where, fix=_AGAIN) from error
             if index.kind != DecodedFormat.kind or index.size != storage.size(file):
-                raise RecordError(
-                    f"the file has {storage.size(file)} bytes, and its index is of {index.kind!r}, {index.size} bytes",
-                    where=repr(path),
-                    fix=_AGAIN,
-                )
+                what = f"the file has {storage.size(file)} bytes, and its index is of {index.kind!r}, {index.size} bytes"
+                raise RecordError(what, where=repr(path), fix=_AGAIN)
             found.append(replace(index, samples=sample(storage, file), identity=storage.identity(file)))
         options = found[0].options
         form = DecodedFormat(tuple((name, dtype, num_dims) for name, dtype, num_dims in options["fields"]), options["single"])
