@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from pathlib import Path
 from typing import Any
@@ -102,6 +103,7 @@ def test_a_damaged_or_cut_file_is_an_error_with_file_and_place(tmp_path: Path) -
 def test_a_file_that_is_cut_while_it_is_read_is_found_before_its_pixels_are_touched(tmp_path: Path) -> None:
     path = Path(packed(tmp_path).files()[0])
     back = ps.read_packed(tmp_path)
+    os.utime(path)
     assert int(back[29]["label"]) == 29
     path.write_bytes(path.read_bytes()[:-64])
     with pytest.raises(IndexStale, match="had"):
