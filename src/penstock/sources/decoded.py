@@ -10,6 +10,7 @@ pages beside a crop stay on the disk.
 
 from __future__ import annotations
 
+import mmap
 import os
 from array import array
 from collections.abc import Callable, Sequence
@@ -176,5 +177,6 @@ class DecodedSource(RecordSource):
     def _map(self, file: int) -> memoryview:
         for oldest in list(self._maps)[: max(0, len(self._maps) + 1 - self._files.descriptors.capacity)]:  # a map holds a descriptor
             self._maps.pop(oldest, None)
-        made = self._maps[file] = np.memmap(self._files.path(file), np.uint8, "r").data
+        with open(self._files.path(file), "rb", buffering=0) as opened:
+            made = self._maps[file] = memoryview(mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ))
         return made
