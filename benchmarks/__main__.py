@@ -32,6 +32,7 @@ SCRIPTS = (
     ("known.py",),
     ("balance.py",),
     ("photometric.py",),
+    ("decoded.py",),
     ("policies.py",),
     ("state.py",),
     ("finalize_step.py",),

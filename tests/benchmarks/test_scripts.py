@@ -41,6 +41,7 @@ CLAIMS = {
     "known": ["known.py"],
     "balance": ["balance.py"],
     "photometric": ["photometric.py"],
+    "decoded": ["decoded.py"],
     "policies": ["policies.py", "--only", *POLICIES],
     "state": ["state.py"],
     "finalize_step": ["finalize_step.py"],
@@ -82,6 +83,7 @@ PACKAGES = {
     "tfdata": "tensorflow",
     "tokenize": "tokenizers",
     "torch": "torch",
+    "turboloader": "turboloader",
     "vision": "torchvision",
     "webdataset": "webdataset",
 }

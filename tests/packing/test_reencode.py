@@ -23,6 +23,8 @@ def test_images_are_decoded_resized_and_encoded_again() -> None:
     assert np.abs(pixels.astype(int).mean() - PIXELS.mean()) < 2
     (same,) = reencoded(ds, "data", size=None, quality=80)
     assert ps.image.decode(same["data"]).shape == PIXELS.shape
+    (pixels,) = reencoded(ds, "data", size=50, quality=None)
+    assert (pixels["data"].dtype, pixels["data"].shape) == (np.uint8, (100, 50, 3))
 
 
 def test_a_lower_quality_takes_fewer_bytes() -> None:

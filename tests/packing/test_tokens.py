@@ -122,20 +122,21 @@ def test_a_shard_alone_is_inspected_by_its_manifest(tmp_path: Path) -> None:
     assert "SHA-256 differs" in inspect(path, verify=True)[0].problems[0]
 
 
-def life(dest: str, at: int) -> None:
+def life(dest: str, at: int, fmt: str) -> None:
     """Pack, and be killed at a step."""
     with DeadlyDisk(at).used():
-        packed(Path(dest), measure={"length": len})
+        packed(Path(dest), format=fmt, measure={"length": len})
 
 
 @pytest.mark.usefixtures("fork_server")
-def test_a_packer_that_is_killed_at_any_step_ends_with_the_same_pairs_of_files(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("fmt", "step"), [("megatron", 11), ("decoded", 17)])
+def test_a_packer_that_is_killed_at_any_step_ends_with_the_same_pairs_of_files(tmp_path: Path, fmt: str, step: int) -> None:
     with (counting := StepDisk(-1)).used():
-        packed(tmp_path / "reference", measure={"length": len})
-    for at in range(1, counting.count, 8):
-        assert exit_code_of(life, str(tmp_path / "dest"), at) == -9
+        packed(tmp_path / "reference", format=fmt, measure={"length": len})
+    for at in range(1, counting.count, step):
+        assert exit_code_of(life, str(tmp_path / "dest"), at, fmt) == -9
         with Disk().used():
-            packed(tmp_path / "dest", measure={"length": len})
+            packed(tmp_path / "dest", format=fmt, measure={"length": len})
         assert hashes(tmp_path / "dest") == hashes(tmp_path / "reference"), f"step {at}"
         shutil.rmtree(tmp_path / "dest")
 

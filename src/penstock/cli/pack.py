@@ -95,7 +95,8 @@ def _with_operators(arguments: argparse.Namespace, dataset: Any, kind: str) -> A
                 where=f"{_COMMAND} --resize",
                 fix="leave them out, and resize in the dataset or with --map",
             )
-        return reencoded(dataset, "data", size=arguments.resize, quality=90 if arguments.quality is None else arguments.quality)
+        usual = None if arguments.format == "decoded" else 90
+        return reencoded(dataset, "data", size=arguments.resize, quality=usual if arguments.quality is None else arguments.quality)
     if kind == TFRECORD:
         raise SourceError(
             f"which features the records of {arguments.source!r} have stands nowhere in the files",

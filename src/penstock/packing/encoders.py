@@ -1,4 +1,4 @@
-"""Elements into the bytes of one shard: TFRecord, tar as WebDataset has it, Parquet, tokens. Its bytes depend on elements and options."""
+"""Elements into the bytes of one shard: TFRecord, tar, Parquet, tokens, decoded. Its bytes depend on elements and options."""
 
 from __future__ import annotations
 
@@ -16,9 +16,17 @@ from penstock.formats.example import encode_example
 from penstock.formats.tar import TarWriter
 from penstock.formats.tfrecord import RecordWriter
 from penstock.packing.schema import TOKENS, Field, npy, raw
+from penstock.sources.decoded import DecodedFormat, DecodedWriter
 from penstock.sources.megatron import encode_index
 
-SUFFIXES = {"tfrecord": (".tfrecord",), "tar": (".tar",), "parquet": (".parquet",), "tokens": (".bin",), "megatron": (".bin", ".idx")}
+SUFFIXES = {
+    "tfrecord": (".tfrecord",),
+    "tar": (".tar",),
+    "parquet": (".parquet",),
+    "tokens": (".bin",),
+    "megatron": (".bin", ".idx"),
+    "decoded": (".bin", ".idx"),
+}
 """The formats, and the endings of the files that a shard has."""
 CHOICES: dict[str, dict[str, tuple[str, ...]]] = {
     "compression": {"tfrecord": ("GZIP",), "parquet": ("zstd",)},
@@ -32,7 +40,7 @@ _GROUP_BYTES = 16 << 20
 
 def open_encoder(
     fmt: str, fields: Sequence[Field], compression: str | None, outs: Sequence[Writable], shard: int
-) -> _Records | _Tar | _Parquet | _Tokens:
+) -> _Records | _Tar | _Parquet | _Tokens | DecodedWriter:
     """Return what writes the elements of a shard to its files, one for each ending in `SUFFIXES`.
 
     Raises:
@@ -42,6 +50,9 @@ def open_encoder(
         return _Records(fields, compression, outs[0])
     if fmt == "tar":
         return _Tar(fields, outs[0], shard)
+    if fmt == "decoded":
+        parts = tuple((field.name, field.dtype or field.kind, len(field.shape) if field.dtype else 1) for field in fields)
+        return DecodedWriter(DecodedFormat(parts, fields[0].single), *outs)
     return _Parquet(fields, compression, outs[0]) if fmt == "parquet" else _Tokens(fields, *outs)
 
 

@@ -77,7 +77,7 @@ def _pieces_of(path: str) -> Iterator[NDArray[np.uint8]]:
 def inspect(path: str | os.PathLike[str], *, verify: bool = False, num_samples: int = 3) -> list[Inspection]:
     """Look into a TFRecord, WebDataset tar, Parquet or manifest file, or a folder of such; told apart by their content.
 
-    Packed tokens are known by the manifest beside them. A damaged file is no error: what is wrong stands in `problems`.
+    Packed tokens and decoded elements are known by the manifest beside them. A damaged file is no error: `problems` has what is wrong.
     Blocks; reads TFRecord and tar files whole.
 
     Args:
@@ -145,8 +145,8 @@ def _inspected(path: str, listed: _Listed, verify: bool, num_samples: int) -> In
         head = file.read(1024)
     report = Inspection(path=path, kind="", size=os.path.getsize(path))
     look, entry = _look_of(path, head), listed.shards.get(os.path.basename(path))
-    if look is None and entry is not None:  # nothing in a file of tokens says what it is
-        report.kind, report.count, report.noun = "tokens of a packed dataset", entry.count, "documents"
+    if look is None and entry is not None:  # nothing in such a file says what it is
+        report.kind, report.count, report.noun = "part of a packed dataset", entry.count, "elements"
         _compare_bytes(report, entry, verify)
         return report
     if look is None:

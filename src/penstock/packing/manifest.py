@@ -34,6 +34,7 @@ from penstock.packing.disk import Folder, Inputs, difference, sha256_of, strange
 from penstock.packing.encoders import SUFFIXES
 from penstock.packing.options import PackOptions
 from penstock.packing.schema import SINGLE, Field, NoSchema, Schema, from_raw, shaped
+from penstock.sources.decoded import DecodedSource
 from penstock.sources.measures import PackedColumn
 
 _FORM = 1
@@ -312,8 +313,9 @@ def read_packed(path: str | os.PathLike[str]) -> Dataset:
     """Read what `pack` wrote: the same fields with the same types, in the order in which they were packed.
 
     Elements are dicts; fields of nested dicts have names such as "meta/size". Integers and floats are NumPy scalars; arrays may be written
-    to. Sizes and names of the files are compared with the manifest first. It has positions, so `shuffle` is over all elements, and
-    operators go by the numbers that `pack(measure=...)` has found; TFRecord with compression is a stream.
+    to, but for those of format "decoded", which are views of the mapped file. Sizes and names of the files are compared with the manifest
+    first. It has positions, so `shuffle` is over all elements, and operators go by the numbers that `pack(measure=...)` has found; TFRecord
+    with compression is a stream.
 
     Args:
         path: the folder, or the manifest.
@@ -340,6 +342,8 @@ def read_packed(path: str | os.PathLike[str]) -> Dataset:
         opened = reading.read_tfrecord(files, compression=manifest.compression, features=features_of(manifest), allow_empty=True)
     elif manifest.format == "megatron":
         opened = reading.read_megatron(files)
+    elif manifest.format == "decoded":
+        opened = reading.from_source(DecodedSource(files))
     else:
         opened = reading.read_tar(files) if manifest.format == "tar" else reading.read_parquet(files)
     if manifest.compression != "GZIP" and len(opened) != len(manifest):
@@ -348,7 +352,8 @@ def read_packed(path: str | os.PathLike[str]) -> Dataset:
             where=f"manifest {manifest.path!r}",
             fix="see which with `penstock inspect --verify`, and pack it again",
         )
-    packed, measured = opened.map(Restore(manifest.columns), name="restore"), sorted(manifest.record["options"].get("measure", ()))
+    packed = opened if manifest.format == "decoded" else opened.map(Restore(manifest.columns), name="restore")
+    measured = sorted(manifest.record["options"].get("measure", ()))
     if manifest.compression == "GZIP" or not measured:  # a stream has no positions
         return packed
     shards = tuple((os.path.join(manifest.folder, one.beside[-1].name), one.count, one.beside[-1].sha256) for one in manifest.shards)

@@ -25,8 +25,9 @@ class PackOptions:
     """Options of `pack` that change what is written.
 
     Attributes:
-        format: "tfrecord" (records are `tf.train.Example`), "tar" (as WebDataset has it) or "parquet"; of elements that are documents of
-            token ids "tokens" (nothing but the tokens, for `read_tokens`) or "megatron" (with an index, as Megatron-LM has it).
+        format: "tfrecord" (records are `tf.train.Example`), "tar" (as WebDataset has it) or "parquet"; "decoded" for arrays that are used
+            where they lie in the file, such as decoded images; of elements that are documents of token ids "tokens" (nothing but the
+            tokens, for `read_tokens`) or "megatron" (with an index, as Megatron-LM has it).
         compression: None; "GZIP" for TFRecord, "zstd" for Parquet.
         num_shards: how many files. None: as many as make them about `shard_bytes` large, as a stream is always cut.
         shard_bytes: the size to aim at, judged by a sample at fixed positions, so that it does not depend on who writes what; 256 MB by
@@ -41,7 +42,7 @@ class PackOptions:
             dataset that knows the numbers, as `Dataset.measure` does.
     """
 
-    format: Literal["tfrecord", "tar", "parquet", "tokens", "megatron"] = "tfrecord"
+    format: Literal["tfrecord", "tar", "parquet", "tokens", "megatron", "decoded"] = "tfrecord"
     compression: str | None = None
     num_shards: int | None = None
     shard_bytes: int | None = None

@@ -50,8 +50,14 @@ class EncodeJpeg:
         return {**element, self.field: data}
 
 
-def reencoded(dataset: Any, field: str, *, size: int | None, quality: int) -> Any:
-    """Return a dataset whose images are decoded, resized so that the shorter side has `size` pixels (None: not at all), and encoded again.
+def reencoded(dataset: Any, field: str, *, size: int | None, quality: int | None) -> Any:
+    """Return a dataset whose images are decoded, resized and encoded again.
+
+    Args:
+        dataset: elements with the field.
+        field: bytes of an image.
+        size: pixels of the shorter side; None: those that it has.
+        quality: of the JPEG; None: the pixels stay as they are.
 
     Raises:
         PlanError: a size or quality that cannot be.
@@ -59,4 +65,4 @@ def reencoded(dataset: Any, field: str, *, size: int | None, quality: int) -> An
     """
     decoded = dataset.map(image.decode(field))
     resized = decoded if size is None else decoded.map(image.resize(field, size))
-    return resized.map(EncodeJpeg(field, quality), name=f"encode_jpeg({quality=})")
+    return resized if quality is None else resized.map(EncodeJpeg(field, quality), name=f"encode_jpeg({quality=})")

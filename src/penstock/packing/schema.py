@@ -344,11 +344,11 @@ def columns_of(schema: Schema, fmt: str, first: Sequence[Any], dtype: str | None
         SpecError: two fields would have one name in the file; the elements are no documents of tokens, for a format of these.
     """
     others = partial(_as_tokens, len(schema.fields), dtype)
-    decide = {"tfrecord": _in_example, "parquet": _in_parquet, "tar": _in_tar}.get(fmt, others)
+    decide = {"tfrecord": _in_example, "parquet": _in_parquet, "tar": _in_tar, "decoded": _as_it_is}.get(fmt, others)
     fields = []
     for field, value in zip(schema.fields, first, strict=True):
         column, stored = decide(field, value)
-        shapes = column + SHAPE if fmt != "tar" and None in field.shape and len(field.shape) > 1 else ""
+        shapes = column + SHAPE if fmt not in ("tar", "decoded") and None in field.shape and len(field.shape) > 1 else ""
         fields.append(replace(field, column=column, stored=stored, shapes=shapes))
     names = [name for field in fields for name in (field.column, field.shapes) if name]
     twice = sorted({name for name in names if names.count(name) > 1})
@@ -387,6 +387,10 @@ def _in_tar(field: Field, value: Any) -> tuple[str, str]:
         return f"{name}.npy", "npy"
     # The names that the webdataset package decodes: .cls is an int, .json anything that JSON has.
     return f"{name}.{'cls' if np.dtype(field.dtype).kind in 'iu' else 'json'}", "text"
+
+
+def _as_it_is(field: Field, _: Any) -> tuple[str, str]:
+    return field.name, "raw" if field.dtype else field.kind
 
 
 def _as_tokens(num_fields: int, dtype: str | None, field: Field, _: Any) -> tuple[str, str]:
