@@ -81,6 +81,8 @@ def read_lines(path: str | os.PathLike[str]) -> list[QuarantinedLine]:
         for number, text in enumerate(file, 1):
             if not text.strip() or _is_cut(text):
                 continue
+            keys: tuple[Any, ...] = ()
+            place = None
             try:
                 record = json.loads(text)
                 keys, place = tuple(map(tuple, record["keys"])), record["place"] and tuple(record["place"])
