@@ -109,26 +109,6 @@ def test_a_long_key_hides_no_status_of_the_answer(server: FaultServer):
     assert len(server.log) == 1
 
 
-LASTING = {
-    "NoSuchKey": Fault(status=404, body=b"<Error><Code>NoSuchKey</Code></Error>"),
-    "NoSuchBucket": Fault(status=404, body=b"<Error><Code>NoSuchBucket</Code></Error>"),
-    "PermanentRedirect": Fault(status=301, body=b"<Error><Code>PermanentRedirect</Code></Error>"),
-    "AuthorizationHeaderMalformed": Fault(status=400, body=b"<Error><Code>AuthorizationHeaderMalformed</Code></Error>"),
-    **{str(status): Fault(status=status) for status in (400, 405, 410, 411, 413, 414, 451, 501, 505)},
-}
-
-
-@pytest.mark.parametrize("fault", LASTING.values(), ids=LASTING.keys())
-def test_what_a_store_says_for_good_is_asked_once(server: FaultServer, fault: Fault):
-    storage = opened("s3", server, "big")
-    server.fault = lambda request: fault
-    before = len(server.log)
-    with pytest.raises(StorageError, match=r"cannot be read: |is not there: "):
-        storage.read(0, 0, 9)
-    assert len(server.log) == before + 1
-    storage.close()
-
-
 def test_a_request_that_timed_out_at_the_store_is_asked_again(server: FaultServer):
     storage = opened("s3", server, "big")
     faults = iter([Fault(status=400, body=b"<Error><Code>RequestTimeout</Code></Error>")])

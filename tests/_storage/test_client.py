@@ -52,16 +52,6 @@ def test_the_first_error_of_a_request_breaks_off_the_others_and_comes_as_itself(
     assert ended in ([True], [])
 
 
-def test_the_deadline_ends_what_never_ends_and_the_error_says_what_went_wrong_last():
-    client = Client(options(deadline_s=0.05))
-    turn = Turn(client, "s3://bucket/key")
-    turn.last = "the server said 503"
-    with pytest.raises(StorageError) as caught:
-        turn.run([lambda: turn.sleep(3600)])
-    assert caught.value.what == "'s3://bucket/key' did not come after 0.05 s, the deadline: the server said 503"
-    client.close()
-
-
 @pytest.mark.parametrize("end", [Client.close, Client.stop])
 def test_a_client_that_ends_breaks_off_what_is_waited_for(end: Callable[[Client], None]):
     client, begun, caught = Client(options()), threading.Event(), list[str]()

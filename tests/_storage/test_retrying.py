@@ -5,10 +5,8 @@ from typing import Any
 import pytest
 from _storage.remotes import options
 
-from penstock._storage.requests import AskAgain, Client, CredentialsRefused, RemoteObject, Turn, backoff_s, persist
+from penstock._storage.requests import AskAgain, Client, CredentialsRefused, Turn, backoff_s, persist
 from penstock.errors import StorageError
-
-FOUND = RemoteObject(key="/key", shown="https://example.org/key", size=10, etag='"1"', modified="today")
 
 
 class Failing:

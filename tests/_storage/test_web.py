@@ -189,22 +189,6 @@ def test_an_answer_of_all_bytes_to_a_range_of_all_bytes_is_right():
         storage.close()
 
 
-LASTING = (400, 404, 405, 410, 411, 413, 414, 451, 501, 505)
-
-
-@pytest.mark.parametrize("status", LASTING)
-def test_what_a_server_says_for_good_is_asked_once(server: FaultServer, status: int):
-    storage = opened("http", server, "key")
-    server.fault = lambda request: Fault(status=status)
-    before = len(server.log)
-    with pytest.raises(StorageError, match=f"the server said {status}"):
-        storage.read(0, 0, 9)
-    with pytest.raises(StorageError, match=f"the server said {status}"):
-        opened("http", server, "key")
-    assert len(server.log) == before + 2
-    storage.close()
-
-
 @pytest.mark.parametrize("host", ["no-such-host.invalid", "a..b", f"{'a' * 70}.example"])
 def test_a_host_without_a_name_is_asked_for_twice(host: str):
     with pytest.raises(StorageError, match="did not come after 2 tries: the connection failed: ") as caught:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 import numpy as np
@@ -48,15 +47,6 @@ def test_photographs_are_resized_and_packed(capsys: pytest.CaptureFixture[str], 
 def test_a_rerun_says_that_all_was_there(capsys: pytest.CaptureFixture[str], photos: Path) -> None:
     for wanted in ("written 12 elements", "written nothing: all was there already, and was verified"):
         assert wanted in run(capsys, "photos", "out")[1]
-
-
-@pytest.mark.slow
-def test_the_number_of_workers_changes_no_byte(capsys: pytest.CaptureFixture[str], photos: Path) -> None:
-    found = []
-    for number in ("1", "2"):
-        assert run(capsys, "photos", number, "--resize=20", "--shards=2", f"--num-workers={number}")[0] == 0
-        found.append([hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(Path(number).iterdir())])
-    assert found[0] == found[1]
 
 
 def test_a_dry_run_predicts_and_writes_nothing(capsys: pytest.CaptureFixture[str], photos: Path) -> None:
@@ -193,23 +183,3 @@ def test_arguments_that_do_not_go_together_are_errors(
     assert code == 1
     assert words in err
     assert not Path("out").exists()
-
-
-def test_a_stream_is_packed_once(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    Path("stream_to_pack.py").write_text(
-        "import penstock as ps\n\n"
-        "class Once:\n"
-        "    def __init__(self):\n        self.left = iter(range(300))\n"
-        "    def __iter__(self):\n        yield from self.left\n\n"
-        "def as_row(number):\n    return {'number': number}\n\n"
-        "def train():\n    return ps.from_stream(Once()).map(as_row)\n"
-    )
-    code, out, err = run(capsys, "stream_to_pack:train", "out", "--num-workers=1", "--dry-run")
-    assert (code, err) == (0, "")
-    assert "a look at 64 elements of a dataset; nothing was written" in out
-    assert "an element; how many a stream has shows at its end" in out
-    code, out, err = run(capsys, "stream_to_pack:train", "out", "--num-workers=1")
-    assert (code, err) == (0, "")
-    assert "written 300 elements" in out

@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -77,14 +76,6 @@ def test_a_process_that_only_reads_leaves_nothing_behind(tmp_path: Path) -> None
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_another_plan_has_other_records_in_the_same_folder(tmp_path: Path) -> None:
-    filled(tmp_path)
-    other = store(tmp_path, "other")
-    assert other.get([3]) == [None]
-    other.put([3], [b"drei"])
-    assert (other.get([3]), store(tmp_path).get([3])) == ([b"drei"], [b"three"])
-
-
 def test_files_of_another_plan_that_somebody_copied_in_count_for_nothing(tmp_path: Path) -> None:
     filled(tmp_path)
     store(tmp_path, "other").put([3], [b"drei"])
@@ -105,20 +96,6 @@ def test_two_stores_find_what_the_other_has_written_meanwhile(tmp_path: Path) ->
     assert one.get([1, 2, 3]) == [b"a", b"b", b"c"]
     assert sum(path.stat().st_size for path in files(tmp_path, "data")) == 3  # 2 was there already
     assert len(files(tmp_path, "index")) == 2
-
-
-def test_with_any_byte_changed_no_wrong_record_is_ever_found(tmp_path: Path) -> None:
-    filled(tmp_path)
-    for kind in ("data", "index"):
-        (path,) = files(tmp_path, kind)
-        good = path.read_bytes()
-        for at in range(len(good)):
-            path.write_bytes(good[:at] + bytes([good[at] ^ 0x41]) + good[at + 1 :])
-            broken = store(tmp_path)
-            found = broken.get(list(RECORDS))
-            assert 1 <= found.count(None) <= 2  # two where the position of one has become that of another
-            assert all(record in (None, wanted) for record, wanted in zip(found, RECORDS.values(), strict=True))
-        path.write_bytes(good)
 
 
 def test_cut_anywhere_only_whole_records_count(tmp_path: Path) -> None:
@@ -218,55 +195,6 @@ def test_a_disk_that_is_full_in_the_middle_of_a_record_leaves_the_ones_before(tm
     assert found.get(range(12)) == [bytes([index]) * 90 for index in range(11)] + [None]
     found.put([11], [b"next"])
     assert found.get([11]) == [b"next"]
-
-
-ENDLESS = """
-found = store(sys.argv[1])
-index = 0
-while True:
-    found.put([index], [str(index).encode() * 50])
-    index += 1
-    if index == 50:
-        print("fifty", flush=True)
-"""
-
-
-def test_a_writer_that_is_killed_leaves_only_whole_records(tmp_path: Path) -> None:
-    for _ in range(3):
-        with child(ENDLESS, tmp_path) as process:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "fifty\n"
-            process.send_signal(signal.SIGKILL)
-    found = store(tmp_path)
-    records = found.get(range(100_000))
-    kept = [index for index, record in enumerate(records) if record is not None]
-    assert kept[:50] == list(range(50))
-    assert all(records[index] == str(index).encode() * 50 for index in kept)
-    assert not found.label().endswith("damaged")
-    found.put([kept[-1] + 1], [b"on"])
-    assert store(tmp_path).get([kept[-1] + 1]) == [b"on"]
-
-
-BOTH = """
-found = store(sys.argv[1])
-input()
-for index in range(int(sys.argv[2]), 400, int(sys.argv[3])):
-    if found.get([index]) == [None]:
-        found.put([index], [str(index).encode() * 20])
-print([record == str(index).encode() * 20 for index, record in enumerate(found.get(range(400)))].count(True))
-"""
-
-
-def test_two_processes_that_write_at_once_lose_and_mix_nothing(tmp_path: Path) -> None:
-    with child(BOTH, tmp_path, 0, 1) as one, child(BOTH, tmp_path, 0, 1) as two:
-        for process in (one, two):
-            assert process.stdin is not None
-            process.stdin.write("go\n")
-            process.stdin.flush()
-        assert [process.communicate()[0].strip() for process in (one, two)] == ["400", "400"]
-    found = store(tmp_path)
-    assert found.get(range(400)) == [str(index).encode() * 20 for index in range(400)]
-    assert len(files(tmp_path, "data")) <= 2
 
 
 def test_a_forked_child_writes_to_files_of_its_own(tmp_path: Path) -> None:

@@ -54,6 +54,27 @@ def test_values_come_back_flat(value: Any, found: list[Any]) -> None:
     assert list(ps.decode_example(ps.encode_example({"v": value}))["v"]) == found
 
 
+@pytest.mark.parametrize(
+    ("value", "match"),
+    [
+        (None, "NoneType"),
+        ([], "empty list"),
+        ([[1], [2, 3]], "ragged"),
+        (2**63, "does not fit int64"),
+        (np.array([2**63], np.uint64), "does not fit int64"),
+        (1j, "complex128"),
+        (np.datetime64("2026-01-01"), "datetime64"),
+        (["a", 1], "texts and numbers are mixed: 'a' and 1"),
+        ("\ud800", "UTF-8"),
+        ({"a": 1}, "dict has no place"),
+    ],
+)
+def test_what_no_list_can_hold_is_refused_with_its_name(value: Any, match: str) -> None:
+    with pytest.raises(SpecError, match=match) as caught:
+        ps.encode_example({"good": 1, "v": value})
+    assert "'v'" in caught.value.where
+
+
 FEATURES: dict[str, Any] = {
     "x": ps.FixedLenFeature((2,), "float32"),
     "y": ps.FixedLenFeature((), "int64", 0),

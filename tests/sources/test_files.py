@@ -8,6 +8,7 @@ import pytest
 from sources.gathering import fill, gathered
 
 from penstock._contracts.source import ColumnSource, IndexedSource
+from penstock.errors import SourceError
 from penstock.sources import FilesSource
 from penstock.testing import check_source
 
@@ -35,6 +36,21 @@ def test_relative_paths_stay_relative_and_are_read_after_a_change_of_the_working
     assert source.fingerprint()["sampled_bytes"] == 8
 
 
+ODD_NAMES = ["new\nline", "quo'te\"", "50%{}", "-dash", "~", "sp ace", "e\u0301", "é", "😀", "back\\slash", "\udcff\udcfe", "[1]"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs POSIX names")
+def test_odd_names_are_read_and_shown_escaped(tmp_path: Path) -> None:
+    fill(tmp_path, *ODD_NAMES)
+    source = FilesSource(tmp_path / "*")
+    assert {os.path.basename(row["path"]) for row in gathered(source)} == set(ODD_NAMES)
+    for index in range(len(source)):
+        shown = source.describe(index)
+        assert "\n" not in shown
+        shown.encode("utf-8")
+    assert gathered(FilesSource(tmp_path / "[1]"))[0]["data"] == b"[1]"
+
+
 def test_a_file_deleted_after_listing_is_the_systems_error_with_a_note(tmp_path: Path) -> None:
     fill(tmp_path, "a", "b")
     source = FilesSource(tmp_path / "*")
@@ -44,6 +60,15 @@ def test_a_file_deleted_after_listing_is_the_systems_error_with_a_note(tmp_path:
         source.gather([0, 1, 0], rows)
     assert len(rows) == 1
     assert f"reading file {str(tmp_path / 'b')!r}" in caught.value.__notes__
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a FIFO")
+def test_a_fifo_among_the_files_is_an_error_and_does_not_block(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(SourceError) as caught:
+        gathered(FilesSource(tmp_path / "*"))
+    assert "named pipe" in caught.value.what
+    assert "pipe" in caught.value.__notes__[0]
 
 
 def test_the_fingerprint_tells_other_names_other_content_and_one_more_file_but_not_another_place_or_time(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from sources.memory import growth, needs_proc
 from penstock._storage import open_storage
 from penstock._storage.sameness import sampled_spans
 from penstock.errors import RecordError, SourceError
-from penstock.formats.index import Index, decode, encode
+from penstock.formats.index import decode, encode
 from penstock.kernels.framing import crc32c
 from penstock.sources.indexing import IndexReport, build, open_indices
 
@@ -360,15 +360,6 @@ def test_many_threads_build_one_storage_once_each(tmp_path: Path) -> None:
     assert sorted(opened.format.scanned) == [str(tmp_path / f"{number:03d}.x") for number in range(100)]
     assert [index.columns["first"].tolist() for index in opened.indices] == [[ord(str(number)[0])] for number in range(100)]
     assert threading.active_count() == 1
-
-
-def test_an_index_says_which_records_lie_where(tmp_path: Path) -> None:
-    old(tmp_path / "a.x", marked(b"one", b""))
-    index = Opening(tmp_path).indices[0]
-    assert isinstance(index, Index)
-    assert (index.columns["offsets"].tolist(), index.columns["lengths"].tolist()) == ([1, 5], [3, 0])
-    assert index.identity.items() >= {"size": 5, "mtime_ns": PAST_NS}.items()
-    assert index.meta == {"records": 2}
 
 
 OPEN = """

@@ -235,22 +235,7 @@ _SHARD = re.compile(r"(.*-)(\d+)(-of-)(\d+)(.*)", re.DOTALL)
 _COMMANDS = ("pipe:", "file:")
 
 
-def refuse_commands(pattern: str, caller: str) -> None:
-    """Refuse patterns that other libraries run as a command or open as a URL of this machine.
-
-    Raises:
-        PlanError: the pattern begins with "pipe:" or "file:".
-    """
-    if pattern.lower().startswith(_COMMANDS):
-        scheme = pattern[:5]
-        raise PlanError(
-            f"{shown(pattern)} begins with {scheme!r}, which is never run or opened",
-            where=caller,
-            fix=f"give the path itself; for a file whose name begins so, './{scheme}...'",
-        )
-
-
-def expand(pattern: str, caller: str, *, most: int = MOST_NAMES) -> list[str]:
+def expand(pattern: str, caller: str) -> list[str]:
     """Return the names or globs that a pattern stands for.
 
     `{a,b}` is one of the words, `{000..146}` one of the numbers (both ends included, with as many digits as the longer end if one of them
@@ -258,9 +243,14 @@ def expand(pattern: str, caller: str, *, most: int = MOST_NAMES) -> list[str]:
     `NAME@*` a glob for any number of them.
 
     Raises:
-        PlanError: "pipe:" or "file:", or more than `most` names.
+        PlanError: "pipe:" or "file:", which other libraries run as a command or open as a URL; or more than a million names.
     """
-    refuse_commands(pattern, caller)
+    if pattern.lower().startswith(_COMMANDS):
+        raise PlanError(
+            f"{shown(pattern)} begins with {pattern[:5]!r}, which is never run or opened",
+            where=caller,
+            fix=f"give the path itself; for a file whose name begins so, './{pattern[:5]}...'",
+        )
     parts: list[tuple[int, Iterable[str]]] = []  # how many words, and which
     place = 0
     for match in _BRACES.finditer(pattern):
@@ -269,11 +259,11 @@ def expand(pattern: str, caller: str, *, most: int = MOST_NAMES) -> list[str]:
             parts += [(1, [pattern[place : match.start()]]), choices]
             place = match.end()
     parts.append((1, [pattern[place:]]))
-    _limit(math.prod(count for count, _ in parts), pattern, caller, most)
+    _limit(math.prod(count for count, _ in parts), pattern, caller)
     names: list[str] = []
     for words in itertools.product(*(words for _, words in parts)):
-        names += _shards("".join(words), caller, most)
-        _limit(len(names), pattern, caller, most)  # `{0..999}@99999`: neither alone is too many
+        names += _shards("".join(words), caller)
+        _limit(len(names), pattern, caller)  # `{0..999}@99999`: neither alone is too many
     return names
 
 
@@ -289,23 +279,23 @@ def _choices(inside: str) -> tuple[int, Iterable[str]] | None:
     return len(numbers), (str(number).zfill(width) for number in numbers)
 
 
-def _shards(name: str, caller: str, most: int) -> list[str]:
+def _shards(name: str, caller: str) -> list[str]:
     match = _SHARDED.fullmatch(name)
     if match is None:
         return [name]
     if match[2] == "*":
         return [f"{match[1]}-*-of-*"]
     count = int(match[2])
-    _limit(count, name, caller, most)
+    _limit(count, name, caller)
     if count == 0:
         raise PlanError(f"{shown(name)} names no shard", where=caller, fix="give the number of shards behind the @")
     return [f"{match[1]}-{number:05d}-of-{count:05d}" for number in range(count)]
 
 
-def _limit(count: int, pattern: str, caller: str, most: int) -> None:
-    if count > most:
+def _limit(count: int, pattern: str, caller: str) -> None:
+    if count > MOST_NAMES:
         raise PlanError(
-            f"{shown(pattern)} stands for {count} names or more, {most} at most", where=caller, fix="check its braces or number"
+            f"{shown(pattern)} stands for {count} names or more, {MOST_NAMES} at most", where=caller, fix="check its braces or number"
         )
 
 

@@ -60,18 +60,14 @@ def format_for(name: str | None, path: str, caller: str) -> Kind:
     if name is not None:
         return next(kind for kind in KINDS if kind.name == name)
     lower = os.path.basename(path).lower()
+    is_shard = "-of-" in lower  # such as "train.tfrecord-00003-of-00010"
     fitting = [
-        (len(ending), kind) for kind in KINDS for ending in kind.endings if ending in (lower[-len(ending) :], _stem_end(lower, ending))
+        (len(ending), kind) for kind in KINDS for ending in kind.endings if lower.endswith(ending) or (is_shard and f"{ending}-" in lower)
     ]
     if not fitting:
         names = ", ".join(kind.name for kind in KINDS)
         raise PlanError(f"the name of {path!r} does not say which format it has", where=caller, fix=f"name it with --format: {names}")
     return max(fitting, key=lambda pair: pair[0])[1]
-
-
-def _stem_end(lower: str, ending: str) -> str:
-    """Return `ending` for a shard name such as "train.tfrecord-00003-of-00010"."""
-    return ending if f"{ending}-" in lower and "-of-" in lower else ""
 
 
 def add_arguments(parser: ArgumentParser) -> None:

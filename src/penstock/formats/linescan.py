@@ -156,7 +156,7 @@ def stream_lines(pieces: Iterator[Uint8s], name: str, rules: Rules, first: Calla
     """
     for base, held, begins, lengths, lines_at in _Scan(name, rules, first).records(pieces):
         numbers = lines_at + 1 if len(lines_at) > 1 else lines_at + np.arange(1, len(begins) + 1)
-        yield PlainPart(base, b"".join(held), begins, begins + lengths, numbers)
+        yield PlainPart(base, b"".join(part.data for part in held), begins, begins + lengths, numbers)
 
 
 _Found: TypeAlias = tuple[int, list[Uint8s], Ints, Ints, Ints]
@@ -272,7 +272,7 @@ class _Scan:
         """Return the bytes of a record."""
         place = begin - self._base - sum(map(len, held[:-1]))
         parts = [held[-1][place:]] if place >= 0 else [*held[:-1], held[-1][:length]]
-        return b"".join(part[:length] for part in parts)[:length]
+        return b"".join(part[:length].data for part in parts)[:length]
 
     def _too_long(self, before: Uint8s) -> RecordError:
         """Return the error of the record behind so much of a block."""

@@ -83,19 +83,29 @@ def read_lines(path: str | os.PathLike[str]) -> list[QuarantinedLine]:
                 continue
             try:
                 record = json.loads(text)
-                keys, place = tuple(map(tuple, record["keys"])), record["place"] and tuple(record["place"])
-                good = {len(key) for key in keys} <= {3} and (place is None or len(place) == 2)
-                good = good and all(type(part) is int and part >= 0 for key in (*keys, place or ()) for part in key)
+                found = _line(number, record["keys"], record["place"])
             except (ValueError, TypeError, KeyError):
-                good = False
-            if not good:
+                found = None
+            if found is None:
                 raise SourceError(
                     f"line {number} is not a line of a quarantine file",
                     where=f"line {number} of {os.fsdecode(path)!r}: {text[:80]!r}",
                     fix="give a file that a feed wrote with ps.Skip(quarantine=), or take this line out",
                 )
-            out.append(QuarantinedLine(number, keys, place))
+            out.append(found)
     return out
+
+
+def _line(number: int, keys: Any, place: Any) -> QuarantinedLine | None:
+    if not isinstance(keys, list) or not all(_are_numbers(key, 3) for key in keys) or not (place is None or _are_numbers(place, 2)):
+        return None
+    return QuarantinedLine(
+        number, tuple((epoch, index, lane) for epoch, index, lane in keys), None if place is None else (place[0], place[1])
+    )
+
+
+def _are_numbers(values: Any, count: int) -> bool:
+    return isinstance(values, list) and len(values) == count and all(type(value) is int and value >= 0 for value in values)
 
 
 def _is_cut(text: bytes) -> bool:

@@ -295,12 +295,12 @@ def frame_error(
         status: what the kernel said.
         data: bytes of the file from the frame on: at least all of the frame when its data are bad, else its header.
         name: of the file.
-        record: number of the record in the file, -1 when it is not known.
+        record: number of the record in the file.
         offset: where the frame begins, in bytes (of the decompressed file).
         left: bytes of the file from the frame on.
         limit: what `max_record_bytes` was.
     """
-    which = f"record {record}" if record >= 0 else "the record"
+    which = f"record {record}"
     what, fix = _words(status, bytes(data[:FRAME_BYTES]), data, left, limit)
     return RecordError(
         f"{which} of {name!r} at offset {offset}: {what}",
