@@ -125,6 +125,13 @@ class DecodedWriter:
         self._index.write(encode(Index(kind=form.kind, options=form.options, size=int(offsets[-1]), crc32c=self._crc, columns=columns)))
 
 
+class _Maps(dict[int, memoryview]):
+    """The mapped files by number. In another process there is none yet."""
+
+    def __reduce__(self) -> tuple[type[_Maps], tuple[()]]:
+        return _Maps, ()
+
+
 class DecodedSource(RecordSource):
     """Serve the elements of pairs of files. Arrays are read-only views of maps; a map goes with the last view of it.
 
@@ -151,15 +158,8 @@ class DecodedSource(RecordSource):
             found.append(replace(index, samples=index.crc32c, identity=storage.identity(file)))
         options = found[0].options
         form = DecodedFormat(tuple((name, dtype, num_dims) for name, dtype, num_dims in options["fields"]), options["single"])
-        self._files, self._head_bytes = storage, form.head.itemsize
+        self._files, self._head_bytes, self._maps = storage, form.head.itemsize, _Maps()
         super().__init__(storage, form, _CALLER, noun="element", indices=joined(found, paths))
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_maps": {}}
-
-    def _look_up(self) -> None:
-        super()._look_up()
-        self._maps = dict[int, memoryview]()
 
     def _spans(self, indices: Ints) -> Ints:
         """Return the places of the heads."""
