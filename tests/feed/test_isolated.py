@@ -265,7 +265,6 @@ def views(ds: ps.Dataset, folder: Path, *, isolate: bool) -> dict[str, Any]:
         "stages": {stage.name: (stage.num_elements, len(stage.workers)) for stage in stats.stages},
         "batches": stats.consumer.num_batches,
         "blocks": sum(event.num_elements for event in blocks),
-        "first": {event.stage for event in blocks if event.first == (0, 0)},
         "delivered": sum(event.num_delivered for event in events if isinstance(event, BatchDelivered)),
         "report": [re.split(r"\s{2,}", line.strip())[:2] for line in lines[1:] if not line.startswith("  run:")],
         "doctor": (told.plan, told.num_feeds, told.num_batches, [line.split()[0] for line in told.report.splitlines()[1:]]),
@@ -285,9 +284,8 @@ def test_each_view_of_each_plan_is_that_of_an_engine_in_the_program(name: str, t
     assert there == here
 
 
-@pytest.mark.parametrize("executor", [ps.Threads(isolate=True), ps.Processes(isolate=False)], ids=repr)
-def test_of_batches_that_come_together_those_are_kept_that_the_loop_has(executor: Any) -> None:
-    with ps.from_source(range(4000)).batch(4).feed(executor=executor, num_workers=1) as feed:
+def test_of_batches_that_come_together_those_are_kept_that_the_loop_has() -> None:
+    with ps.from_source(range(4000)).batch(4).feed(**ISOLATED) as feed:
         kept = [next(feed) for _ in range(300)]
         deadline = time.monotonic() + 10  # a worker that reports its task still holds a batch that it has delivered
         while (num_kept := feed.stats().memory.num_kept) != 299:

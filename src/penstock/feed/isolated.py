@@ -31,7 +31,7 @@ from penstock._workers import failure
 from penstock._workers.child import Child
 from penstock._workers.executed import pools_here
 from penstock._workers.failure import Logged, Warned, log_levels
-from penstock._workers.inbox import Leases
+from penstock._workers.inbox import Leases, mapped
 from penstock._workers.parts import warn_of_generators
 from penstock._workers.pipe import MESSAGE, Pipe, PipeEnded, pickled
 from penstock._workers.processes import RELEASE_BYTES, digest_of, no_system_resources, pickled_once
@@ -418,11 +418,7 @@ class EngineProcess:
         """
         while not isinstance(message := self._child.receive(), Hello):
             self._heed(message, lambda event: None)
-        descriptor = self._child.take_fd()
-        try:
-            self._memory = mmap.mmap(descriptor, message.arena_bytes)
-        finally:
-            os.close(descriptor)
+        self._memory = mapped(self._child.take_fd(), message.arena_bytes)
 
     def renewed(self, job: Job) -> str:
         """Send a job again where it holds something else than before; return what is to be announced."""
