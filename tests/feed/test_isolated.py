@@ -27,7 +27,7 @@ from faults.deaths import PLANS, unhurt
 from observe.test_curves import points_of
 
 import penstock as ps
-from penstock._contracts.event import BatchDelivered, BlockDone, Event, Notice
+from penstock._contracts.event import BlockDone, Event, Notice
 from penstock.errors import FeedClosed, FeedStalled, NotRepeatable, PlanError, SpecError, WorkerDied
 from penstock.observe.doctor import FeedWatch
 from penstock.testing.runs import exact
@@ -262,17 +262,16 @@ def views(ds: ps.Dataset, folder: Path, *, isolate: bool) -> dict[str, Any]:
         "stats": [
             (name, getattr(stats, name)) for name in ("num_skipped", "num_replaced", "failures", "in_order", "memory_bytes", "notices")
         ],
-        "stages": {stage.name: (stage.num_elements, len(stage.workers)) for stage in stats.stages},
+        "stages": {stage.name: stage.num_elements for stage in stats.stages},
         "batches": stats.consumer.num_batches,
         "blocks": sum(event.num_elements for event in blocks),
-        "delivered": sum(event.num_delivered for event in events if isinstance(event, BatchDelivered)),
         "report": [re.split(r"\s{2,}", line.strip())[:2] for line in lines[1:] if not line.startswith("  run:")],
         "doctor": (told.plan, told.num_feeds, told.num_batches, [line.split()[0] for line in told.report.splitlines()[1:]]),
         "memory": (memory.slots_bytes > 0, memory.filled_by, memory.budget_bytes),
         "fills": [(fill.name, fill.capacity) for fill in fills],
         "curves": {tag for _, point in points_of(curves.path)[1] for tag in point if not tag.startswith("memory/held")},
-        "trace": {row["name"] for row in rows if row["ph"] in "XC" and "steps" not in row["name"]},
-        "workers": {row["args"]["name"][-1:] for row in rows if row["ph"] == "M" and ": worker" in row["args"]["name"]},
+        "trace": {row["name"] for row in rows if row["ph"] in "XC" and "step" not in row["name"]},
+        "workers": any(": worker" in row["args"]["name"] for row in rows if row["ph"] == "M"),
     }
 
 
