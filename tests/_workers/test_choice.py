@@ -233,7 +233,7 @@ def test_on_many_cpus_own_operators_run_in_processes_and_functions_in_the_progra
     with images().map(seen.around(lambda element: {**element, "pid": os.getpid()})).batch(4).feed() as feed:
         batches = list(feed)
         assert feed._run._placement._processes is not None
-        assert feed._run._placement._processes.pids
+        assert feed._run._placement._processes._workers
     assert {int(pid) for batch in batches for pid in batch["pid"]} == {HERE}
 
 

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._contracts.frameworks import Pin
+from penstock._workers.inbox import mapped
 from penstock._workers.outbox import anonymous_file, rounded_up
 from penstock._workers.sending import SendingPickler
 from penstock.errors import PlanError
@@ -143,10 +144,7 @@ class ArenaView:
 
     def __init__(self, fd: int, num_bytes: int) -> None:
         """Map the file and close its descriptor."""
-        try:
-            self._memory = mmap.mmap(fd, num_bytes)
-        finally:
-            os.close(fd)
+        self._memory = mapped(fd, num_bytes)
 
     def array(self, offset: int, shape: Sequence[int], dtype: np.dtype[Any]) -> NDArray[Any]:
         """Return the array that the parent has at `offset`."""

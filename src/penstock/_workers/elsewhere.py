@@ -176,14 +176,10 @@ class RemoteWorkers(ABC):
 
     def worker(self, pool: str, index: int, engine: Engine, plans: list[SegmentPlan]) -> RemoteWorker:
         """Return a worker of a pool, for one run."""
-        found: RemoteWorker = self._found(pool, index)
-        found.engine, found.plans = engine, plans
-        return found
-
-    def _found(self, pool: str, index: int) -> Any:
-        found = self._workers.get((pool, index))
+        found: RemoteWorker | None = self._workers.get((pool, index))
         if found is None:
             found = self._workers[pool, index] = self._make(f"{pool}-{index}", index)
+        found.engine, found.plans = engine, plans
         return found
 
     @abstractmethod

@@ -28,23 +28,13 @@ UNKNOWN = 255
 _LOOK_S = 0.01
 
 
-def sizes_of_pools(num_threads: int) -> dict[str, str]:
-    """Return the variables that give pools so many threads, except those that the user has set."""
-    return {name: os.environ.get(name, str(num_threads)) for name in POOLS}
-
-
-def set_sizes_of_pools(sizes: Mapping[str, str]) -> None:
-    """Set the variables for libraries that are loaded later in this process."""
-    os.environ.update(sizes)
-
-
-def pools_here() -> dict[str, str | None]:
-    """Return the variables as they are here; None for one that is not set."""
-    return {name: os.environ.get(name) for name in POOLS}
+def pools_here(otherwise: str | None = None) -> dict[str, Any]:
+    """Return the variables as they are here, or something else for one that is not set."""
+    return {name: os.environ.get(name, otherwise) for name in POOLS}
 
 
 def set_pools(values: Mapping[str, str | None]) -> None:
-    """Set the variables as they are elsewhere."""
+    """Set the variables, for libraries that are loaded later in this process; None is one that is not set."""
     for name, value in values.items():
         os.environ.pop(name, None)
         os.environ.update({} if value is None else {name: value})

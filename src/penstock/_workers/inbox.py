@@ -85,7 +85,7 @@ class Inbox:
             assert isinstance(parcelled.stream, bytes)
             return pickle.loads(parcelled.stream, buffers=parcelled.buffers)
         if parcelled.new_bytes:
-            self._memories[parcelled.slot] = _mapped(take_fd(), parcelled.new_bytes)
+            self._memories[parcelled.slot] = mapped(take_fd(), parcelled.new_bytes)
         assert isinstance(parcelled.stream, int)
         whole = self._leases.lease(self._memories[parcelled.slot], parcelled.slot)
         buffers = [whole[start : start + size] for start, size in parcelled.buffers]
@@ -98,7 +98,8 @@ class Inbox:
         return self._leases.take_returned()
 
 
-def _mapped(descriptor: int, size: int) -> mmap.mmap:
+def mapped(descriptor: int, size: int) -> mmap.mmap:
+    """Map a memory file, and close its descriptor."""
     try:
         return mmap.mmap(descriptor, size)
     finally:

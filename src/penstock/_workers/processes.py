@@ -28,7 +28,7 @@ from penstock._system.process import uninterrupted
 from penstock._workers.arena import Arena
 from penstock._workers.child import Child, stop_all
 from penstock._workers.elsewhere import RemoteWorker, RemoteWorkers
-from penstock._workers.executed import sizes_of_pools
+from penstock._workers.executed import pools_here
 from penstock._workers.failure import Logged, Warned, log_levels
 from penstock._workers.inbox import Inbox
 from penstock._workers.nursery import FORKS, Nursery
@@ -182,7 +182,7 @@ class WorkerProcesses(RemoteWorkers):
         if self._forks and (nursery is None or self._loaded != self.sent.serial):
             nursery = self._load(worker.engine)
         share = max(1, available_cpus() // max(1, self._num_processes))
-        args = (name, index, self.arena.num_bytes, sizes_of_pools(share), log_levels())
+        args = (name, index, self.arena.num_bytes, pools_here(str(share)), log_levels())
         if nursery is None or not self._forks:
             return Child.start(serve, args, name=name, method="exec")
         return nursery.fork(serve, args, name)
@@ -250,11 +250,6 @@ class WorkerProcesses(RemoteWorkers):
         if self._sent is not None:
             os.close(self._sent.descriptor)
         self.arena.close()
-
-    @property
-    def pids(self) -> list[int]:
-        """The processes that run."""
-        return [worker.child.pid for worker in self._workers.values() if worker.child is not None]
 
 
 def digest_of(what: object, before: bytes) -> tuple[bytes, str]:

@@ -34,7 +34,7 @@ from penstock._system.failing import attempt
 from penstock._system.parking import thread_times
 from penstock._system.process import worker_place
 from penstock._workers.arena import ArenaView
-from penstock._workers.executed import set_sizes_of_pools
+from penstock._workers.executed import set_pools
 from penstock._workers.failure import dump_with_errors, send_records
 from penstock._workers.outbox import Outbox
 from penstock._workers.pipe import Pipe, not_sendable
@@ -396,7 +396,7 @@ def serve(
         loaded: what it computes first, where it was forked with it.
     """
     _seed_apart()
-    set_sizes_of_pools(pools)
+    set_pools(pools)
     pipe.receive()
     given = pools["OMP_NUM_THREADS"]
     worker = _Worker(pipe, name, index, ArenaView(pipe.take_fd(), arena_bytes), int(given) if given.isdecimal() else 1)

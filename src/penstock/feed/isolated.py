@@ -31,7 +31,7 @@ from penstock._workers import failure
 from penstock._workers.child import Child
 from penstock._workers.executed import pools_here
 from penstock._workers.failure import Logged, Warned, log_levels
-from penstock._workers.inbox import Leases
+from penstock._workers.inbox import Leases, mapped
 from penstock._workers.parts import warn_of_generators
 from penstock._workers.pipe import MESSAGE, Pipe, PipeEnded, pickled
 from penstock._workers.processes import RELEASE_BYTES, digest_of, no_system_resources, pickled_once
@@ -72,7 +72,7 @@ class IsolatedRun:
         self._outgoing = None if compiled.output is None else Outgoing(compiled.output)
         self._process: EngineProcess | None = None
         self.tickers: list[Ticker] = []
-        self.feed_memory: Callable[[], Callable[[], FeedMemory] | None] = lambda: None
+        self.feed_memory: Any = int
         self._uncounted = deque[Event]()  # those that were announced while there was no process
         self._number = self._num_deaths = 0
         self._ended_meanwhile: EngineProcess | None = None
@@ -151,7 +151,7 @@ class IsolatedRun:
     def _start(self, unsent: Unsent, digest: bytes) -> EngineProcess:
         output = self._compiled.output
         self._process = process = EngineProcess(unsent, digest, None if output is None else output.pin)
-        self._finalizer = weakref.finalize(self, _end, self.tickers, process)
+        self._finalizer = weakref.finalize(self, process.stop, self.tickers)
         return process
 
     def _job(self) -> Job:
@@ -418,11 +418,7 @@ class EngineProcess:
         """
         while not isinstance(message := self._child.receive(), Hello):
             self._heed(message, lambda event: None)
-        descriptor = self._child.take_fd()
-        try:
-            self._memory = mmap.mmap(descriptor, message.arena_bytes)
-        finally:
-            os.close(descriptor)
+        self._memory = mapped(self._child.take_fd(), message.arena_bytes)
 
     def renewed(self, job: Job) -> str:
         """Send a job again where it holds something else than before; return what is to be announced."""
@@ -567,8 +563,10 @@ class EngineProcess:
         """Kill it: who waits for it gets `WorkerDied`."""
         self._child.kill()
 
-    def stop(self) -> None:
-        """End it."""
+    def stop(self, tickers: Iterable[Ticker] = ()) -> None:
+        """End it, after some tickers that may ask it."""
+        for ticker in tickers:
+            ticker.stop()
         self._child.stop(_GRACE_S)  # in which its functions may end
         self._control.close()
         while self._unpin:
@@ -593,12 +591,6 @@ class _Arrivals:
         except BaseException:  # of a signal handler, amid a message perhaps
             self._run.is_torn = True
             raise
-
-
-def _end(tickers: list[Ticker], process: EngineProcess) -> None:
-    for ticker in tickers:
-        ticker.stop()
-    process.stop()
 
 
 def _is_stopped(pid: int) -> bool:

@@ -6,7 +6,6 @@ It writes a point every 2 s. Event files are scalars by step, in TFRecord frames
 from __future__ import annotations
 
 import itertools
-import math
 import os
 import socket
 import struct
@@ -234,7 +233,7 @@ class Curves(Ticked):
         host = host_of([one.target() for one in watched])
         self._far = None if host is None else weakref.WeakMethod(host.samples)
         self._begin_s = time.monotonic()
-        self._written_s = self._begin_s if host is None else -math.inf
+        self._written_s = self._begin_s if host is None else 0.0
         try:
             self._sample()  # a queue that is closed at once has a point too
         except BaseException:  # of the function that gives the step
