@@ -31,7 +31,7 @@ SCRIPTS = (
     ("mix.py",),
     ("known.py",),
     ("balance.py",),
-    ("photometric.py",),
+    ("images.py",),
     ("policies.py",),
     ("state.py",),
     ("finalize_step.py",),

@@ -40,7 +40,7 @@ CLAIMS = {
     "mix": ["mix.py"],
     "known": ["known.py"],
     "balance": ["balance.py"],
-    "photometric": ["photometric.py"],
+    "images": ["images.py"],
     "policies": ["policies.py", "--only", *POLICIES],
     "state": ["state.py"],
     "finalize_step": ["finalize_step.py"],

@@ -16,7 +16,7 @@ import numpy as np
 from penstock import kernels
 from penstock._contracts.arguments import is_whole
 from penstock._contracts.element import is_masked
-from penstock._contracts.transform import Scratch, Transform
+from penstock._contracts.transform import Scratch
 from penstock.errors import MissingExtra, PlanError, SpecError
 from penstock.kernels.library import UINT8_DTYPE, Array, DType
 
@@ -36,6 +36,8 @@ class ImageOperator(ABC):
     name: ClassVar[str] = ""
     joins: ClassVar[bool] = False
     """Whether it takes fields=."""
+    reminder: ClassVar[str] = ""
+    """What is to be said of it in any plan."""
 
     field: str
     out_field: str
@@ -104,18 +106,18 @@ class ImageOperator(ABC):
             )
         return rng.random(self.num_draws).tolist()  # type: ignore[no-any-return]
 
-    def notice(self, seed: int, following: Sequence[tuple[Transform, int]], right_behind: Transform | None) -> str:
+    def notice(self, seed: int, following: Sequence[tuple[Any, int]], right_behind: Any) -> str:
         """Say what of this operator is not what it looks like in a plan, or nothing.
 
         Args:
             seed: of its map.
-            following: the operators above it, each with the seed of its map.
+            following: the functions of the maps above it, each with its seed.
             right_behind: the one that gets what this one gives, or None.
         """
-        alike = [other for other, its in following if self.num_draws and isinstance(other, ImageOperator) and its == seed]
-        other = next((one for one in alike if one.name == self.name and one.field != self.field), None)
+        alike = [getattr(other, "operator", other) for other, its in following if self.num_draws and its == seed]
+        other = next((one for one in alike if isinstance(one, ImageOperator) and one.name == self.name and one.field != self.field), None)
         if other is None:
-            return ""
+            return self.reminder
         how = (
             f"for the same crop or flip of both, name the other one in fields=: {self.name}({self.field!r}, ..., "
             f'fields={{{other.field!r}: "mask"}}), docs/image.md'

@@ -58,5 +58,5 @@ def reencoded(dataset: Any, field: str, *, size: int | None, quality: int) -> An
         MissingExtra: simplejpeg or OpenCV is not installed.
     """
     decoded = dataset.map(image.decode(field))
-    resized = decoded if size is None else decoded.map(image.resize(field, size))
+    resized = decoded if size is None else decoded.map(image.resize(field, size, antialias=True))
     return resized.map(EncodeJpeg(field, quality), name=f"encode_jpeg({quality=})")
