@@ -204,7 +204,6 @@ CASES: dict[str, Case] = {
         _PHOTO,
         lambda image: image.center_crop("x", 224),
         {
-            "opencv": _opencv(lambda cv2, pixels: pixels[76:300, 138:362].copy()),
             "torch": _tensor(lambda torch, pixels: pixels[76:300, 138:362].clone().numpy()),
             "albumentations": _albumentations("CenterCrop", height=224, width=224),
         },
@@ -224,11 +223,11 @@ CASES: dict[str, Case] = {
         },
     ),
     "pad_to": (
-        (200, 224),
-        lambda image: image.pad_to("x", 256),
+        (480, 640),
+        lambda image: image.pad_to("x", 640),
         {
-            "opencv": _opencv(lambda cv2, pixels: cv2.copyMakeBorder(pixels, 28, 28, 16, 16, cv2.BORDER_CONSTANT)),
-            "albumentations": _albumentations("PadIfNeeded", min_height=256, min_width=256),
+            "opencv": _opencv(lambda cv2, pixels: cv2.copyMakeBorder(pixels, 80, 80, 0, 0, cv2.BORDER_CONSTANT)),
+            "albumentations": _albumentations("PadIfNeeded", min_height=640, min_width=640),
         },
     ),
     "random_affine": (

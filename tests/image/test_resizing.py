@@ -50,10 +50,7 @@ def test_without_antialias_dtypes_and_channels_that_opencv_refuses_are_resized_a
         assert np.abs(apart.astype(np.int8 if dtype is np.uint8 else dtype)).max() <= (0 if dtype is np.uint8 else 1e-3)
 
 
-MODES: dict[str, tuple[int, Any]] = {
-    **{"L": (1, np.uint8), "RGB": (3, np.uint8), "CMYK": (4, np.uint8)},
-    **{"I;16": (1, np.uint16), "I": (1, np.int32), "F": (1, np.float32)},
-}
+MODES = {"L": (1, np.uint8), "RGB": (3, np.uint8), "CMYK": (4, np.uint8), "I;16": (1, np.uint16), "I": (1, np.int32), "F": (1, np.float32)}
 FILTERS = {"linear": Image.Resampling.BILINEAR, "cubic": Image.Resampling.BICUBIC}
 
 

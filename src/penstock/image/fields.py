@@ -50,10 +50,12 @@ class Image:
     def moved(self, value: Any, move: Move) -> Any:
         """Do the steps with the interpolation and the fill of the operator."""
         images = [move.operator.moved(one, move.steps) for one in (value if self.stacked else value[None])]
+        if not self.stacked:
+            return hand_over(images[0], None, None, value)
         out = np.empty((len(images), *images[0].shape), value.dtype)
         for one, target in zip(images, out, strict=True):
             hand_over(one, None, target)
-        return out if self.stacked else out[0]
+        return out
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,8 +90,12 @@ class Crop:
         part = value[top : max(self.top + self.height, 0), left : max(self.left + self.width, 0)]
         if part.shape[:2] == self.size:
             return part
-        target = np.full((*self.size, *value.shape[2:]), fill, value.dtype)
-        target[top - self.top :, left - self.left :][: part.shape[0], : part.shape[1]] = part
+        above, before = top - self.top, left - self.left
+        below, behind = above + part.shape[0], before + part.shape[1]
+        target = np.empty((*self.size, *value.shape[2:]), value.dtype)
+        target[above:below, before:behind] = part
+        for border in (target[:above], target[below:], target[above:below, :before], target[above:below, behind:]):
+            border[...] = fill
         return target
 
     def points(self, xy: Coordinates) -> Coordinates:
@@ -188,7 +192,7 @@ class Geometric(ImageOperator):
             SpecError: `value` is not an image of a dtype that this operator takes, or too large or small for it.
         """
         check_image(self, value, self.dtypes)
-        return hand_over(self.moved(value, self.steps(Picture(value.shape[0], value.shape[1], draws))), scratch, out)
+        return hand_over(self.moved(value, self.steps(Picture(value.shape[0], value.shape[1], draws))), scratch, out, value)
 
     def moved(self, value: Pixels, steps: Steps) -> Pixels:
         """Do `steps` with the interpolation and the fill of this operator.

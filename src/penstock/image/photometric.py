@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial, wraps
-from inspect import Signature, signature
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypedDict, Unpack, overload
 
 import numpy as np
@@ -83,7 +82,7 @@ def _posterize(image: Image, bits: int) -> Image:
 
 
 def _solarize(image: Image, threshold: float) -> Image:
-    return _by_table(image, np.where(threshold <= _LEVELS, 255 - _LEVELS, _LEVELS))
+    return image ^ -(image >= math.ceil(threshold)).view(np.uint8)
 
 
 def _counts(image: Image) -> NDArray[np.int64]:
@@ -93,8 +92,8 @@ def _counts(image: Image) -> NDArray[np.int64]:
 
 
 def _auto_contrast(image: Image) -> Image:
-    present = _counts(image) > 0
-    low, high = present.argmax(axis=0), 255 - present[::-1].argmax(axis=0)
+    cv2 = load_cv2()
+    low, high = np.array([cv2.minMaxLoc(plane)[:2] for plane in cv2.split(image)]).T
     stretched = (_LEVELS[:, None] - low) * 255 / np.maximum(high - low, 1)
     return _by_table(image, np.where(high > low, stretched, _LEVELS[:, None]))
 
@@ -288,6 +287,8 @@ class TwoForms(Protocol[P]):
 
 
 def _two_forms(make: Callable[Concatenate[Any, P], Photometric], probability: float = 1) -> TwoForms[P]:
+    from inspect import Signature, signature  # which dataclasses have imported
+
     @wraps(make)
     def call(field: Any, /, *args: P.args, **options: P.kwargs) -> Any:
         operator = make(field, *args, **{"probability": probability, **options})  # type: ignore[arg-type]

@@ -212,7 +212,7 @@ def resize(
         SpecError: (on an array) not an image of such a dtype.
     """
     pair = as_size(size, "resize")
-    filtered = _filtered(interpolation, antialias, "resize")
+    shared = _shared(field, out, interpolation, antialias, "resize")
     wanted = pair if isinstance(size, Sequence) else pair[0]
     if max_size is not None and (isinstance(wanted, tuple) or not is_whole(max_size, wanted)):
         raise PlanError(
@@ -220,7 +220,7 @@ def resize(
             where="image.resize",
             fix="give one number for the shorter side, and one that is not less for the longer",
         )
-    operator = Resize(**names(field, out), size=wanted, max_size=max_size, **filtered)
+    operator = Resize(**shared, size=wanted, max_size=max_size)
     return finished(operator, field, fields)
 
 
@@ -294,11 +294,10 @@ def random_resized_crop(
         SpecError: (on an array) not an image of such a dtype.
     """
     operator = RandomResizedCrop(
-        **names(field, out),
+        **_shared(field, out, interpolation, antialias, "random_resized_crop"),
         size=as_size(size, "random_resized_crop"),
         scale=number_range(scale, "scale", "random_resized_crop", 1.0),
         ratio=number_range(ratio, "ratio", "random_resized_crop", sys.float_info.max),
-        **_filtered(interpolation, antialias, "random_resized_crop"),
     )
     return finished(operator, field, fields, rng)
 
@@ -309,8 +308,8 @@ _REMINDER = (
 )
 
 
-def _filtered(interpolation: str, antialias: bool | None, operator: str) -> dict[str, Any]:
-    """Return the fields of an operator that say how it interpolates."""
+def _shared(field: object, out: str | None, interpolation: str, antialias: bool | None, operator: str) -> dict[str, Any]:
+    """Return what both operators have: the names of fields, and how pixels are interpolated."""
     if interpolation not in INTERPOLATIONS:
         raise PlanError(
             f"interpolation={interpolation!r} is not known",
@@ -323,4 +322,5 @@ def _filtered(interpolation: str, antialias: bool | None, operator: str) -> dict
     smooth = wanted and interpolation in FILTERS
     if not smooth:
         load_cv2()
-    return {"interpolation": interpolation, "antialias": smooth, "reminder": _REMINDER if smooth and antialias is None else ""}
+    reminder = _REMINDER if smooth and antialias is None else ""
+    return {**names(field, out), "interpolation": interpolation, "antialias": smooth, "reminder": reminder}

@@ -16,7 +16,7 @@ DTYPES: Final[tuple[DType, ...]] = tuple(map(np.dtype, ("uint8", "bool", "uint16
 FILTERS: Final = ("linear", "cubic")
 _FINE: Final = 22  # binary digits of Pillow's weights
 _ENOUGH: Final = 16
-"""With fewer digits a row may be off by a level where Pillow's is not. The cubic filter, some of whose weights are negative, makes two of that."""
+"""With fewer, rows are a level off here and there. Weights of the cubic filter are negative, too, so that several rows make two of it."""
 
 
 class Way(NamedTuple):
@@ -101,7 +101,7 @@ def way(before: int, after: int, interpolation: str, fixed: bool, exact: bool = 
 
 def resample_twin(values: Array, kind: int, rows: Way, columns: Way, work: Uint8s, out: Array) -> None:
     """Add up what each place is made of, tap by tap, along the rows and then along the columns."""
-    made = values.astype(np.int64 if rows.shift else np.float64)
+    made: Array = values.astype(np.int64 if rows.shift else np.float64)
     for axis, (_, taps, _, shift, starts, weights) in ((1, columns), (0, rows)):
         lines = np.moveaxis(made, axis, 0)
         if shift == _FINE:
