@@ -1,4 +1,5 @@
 import math
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import penstock.image as image
 from penstock._contracts.transform import Scratch
 from penstock.errors import PackError, PlanError, SpecError, StateMismatch
 from penstock.image.resizing import crop_box
+from penstock.kernels.resampling import DTYPES
 
 Photo = NDArray[np.uint8]
 SCALE, RATIO = (0.08, 1.0), (3 / 4, 4 / 3)
@@ -37,17 +39,12 @@ def test_without_antialias_resize_is_opencvs(photo: Photo, interpolation: Any, d
 
 @pytest.mark.parametrize("interpolation", sorted(CODES))
 def test_without_antialias_dtypes_and_channels_that_opencv_refuses_are_resized_alike(photo: Photo, interpolation: Any) -> None:
-    def resized(values: NDArray[Any]) -> NDArray[Any]:
-        return image.resize(values, (30, 40), interpolation=interpolation, antialias=False)
-
-    numbers = (photo.astype(np.int64) * 16_000_000 - 2**31).astype(np.int32)  # what overshoots is cut off
-    exact = resized(numbers.astype(np.float64))
-    assert np.array_equal(resized(numbers), np.rint(exact).clip(-(2**31), 2**31 - 1).astype(np.int32))
-    assert np.array_equal(resized(photo > 99), resized((photo > 99).astype(np.float64)) > 0.5)
-    for dtype in (np.uint8, np.float32):
-        many = np.concatenate([photo, photo[::-1], photo[:, ::-1]], axis=2).astype(dtype)
-        apart = resized(many) - np.concatenate([resized(many[..., at : at + 1]) for at in range(9)], axis=2)
-        assert np.abs(apart.astype(np.int8 if dtype is np.uint8 else dtype)).max() <= (0 if dtype is np.uint8 else 1e-3)
+    resized = partial(image.resize, size=(30, 40), interpolation=interpolation, antialias=False)
+    numbers = photo.astype(float) * 16_000_000 - 2**31  # what overshoots is cut off
+    assert np.array_equal(resized(numbers.astype(np.int32)), np.rint(resized(numbers)).clip(-(2**31), 2**31 - 1))
+    assert np.array_equal(resized(photo > 99), resized((photo > 99) * 1.0) > 0.5)
+    many = np.concatenate([photo, photo[::-1]], axis=2)
+    assert np.array_equal(resized(many), np.concatenate([resized(photo), resized(many[..., 3:])], axis=2))
 
 
 MODES = {"L": (1, np.uint8), "RGB": (3, np.uint8), "CMYK": (4, np.uint8), "I;16": (1, np.uint16), "I": (1, np.int32), "F": (1, np.float32)}
@@ -73,22 +70,19 @@ def test_antialiased_the_pixels_are_pillows_to_one_level(photo: Photo, interpola
             assert dtype != np.uint8 or (apart > 0).mean() < 0.01, size  # of others Pillow rounds the rows
 
 
-def test_a_crop_is_a_view_and_gives_what_its_copy_gives() -> None:
-    pixels = np.random.default_rng(1).integers(0, 256, (90, 120, 3), np.uint8)
-    for view in (pixels[5:70, 10:107], pixels[::-1, 3:50], pixels[:, ::-1], pixels.transpose(1, 0, 2), pixels[::2, ::3, ::-1]):
-        for interpolation in FILTERS:
-            wanted = image.resize(view.copy(), (31, 40), interpolation=interpolation)  # type: ignore[call-overload]
-            assert np.array_equal(image.resize(view, (31, 40), interpolation=interpolation), wanted)  # type: ignore[call-overload]
+def test_a_crop_is_a_view_and_gives_what_its_copy_gives(photo: Photo) -> None:
+    for view in (photo[5:70, 10:97], photo[::-1, 3:50], photo[::2, ::3, ::-1]):
+        for dtype in (np.uint8, np.float32):
+            assert np.array_equal(image.resize(view.astype(dtype), 31), image.resize(view.astype(dtype).copy(), 31))
+            assert np.array_equal(image.resize(view, 31), image.resize(view.copy(), 31))
 
 
-@pytest.mark.parametrize("dtype", [bool, np.uint8, np.uint16, np.int16, np.int32, np.float32, np.float64])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_each_channel_of_any_dtype_is_resized_by_itself(photo: Photo, dtype: Any) -> None:
-    many = np.concatenate([photo, photo[::-1], photo[:, ::-1]], axis=2)
-    many = many > 99 if dtype is bool else many.astype(dtype)
-    for fields in (None, {}):
-        made = image.resize("x", (30, 140), fields=fields)({"x": many})["x"]  # type: ignore[call-overload]
+    many = (np.concatenate([photo, photo[::-1]], axis=2) // (128 if dtype.kind == "b" else 1)).astype(dtype)
+    for made in (image.resize(many, (30, 140)), image.resize("x", (30, 140), fields={})({"x": many})["x"]):
         assert made.dtype == dtype
-        for channel in range(9):
+        for channel in range(6):
             assert np.array_equal(made[..., channel], image.resize(many[..., channel : channel + 1], (30, 140))[..., 0])
 
 

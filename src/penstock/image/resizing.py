@@ -202,7 +202,7 @@ def resize(
         interpolation: "linear" and "cubic" look at 2x2 and 4x4 pixels, and at more where they shrink; "area" averages all pixels under
             the new one, "nearest" takes one.
         antialias: True, the default, gives what Pillow's BILINEAR and BICUBIC give, to one level of uint8. False gives what OpenCV gives,
-            which leaves pixels out where it shrinks, in half the time. "area" and "nearest" are OpenCV's either way.
+            which leaves pixels out where it shrinks, the faster the more it shrinks. "area" and "nearest" are OpenCV's either way.
         out: the field for the result; the default is `field`.
         fields: other fields to resize alike, and what they hold (docs/image.md).
 
