@@ -104,7 +104,8 @@ LINES = (
         Line(f"{what}, CPU time beside the fastest peer's", "images", "", name, "", "", "beside")
         for what, name in (
             ("`resize`, 500 x 375 to 224 x 224", "resize"), ("`resize`, cubic", "resize_cubic"),
-            ("`resize(antialias=False)`", "resize_plain"), ("`random_resized_crop`", "random_resized_crop"), ("`random_flip`", "random_flip"),
+            ("`resize(antialias=False)`", "resize_plain"), ("`random_resized_crop`", "random_resized_crop"),
+            ("`random_flip`", "random_flip"),
         )
     ),
     Line("Packing JPEG files, two workers, images/s", "packing", "limit", "penstock", "", ""),
