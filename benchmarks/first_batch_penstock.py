@@ -13,7 +13,7 @@ dataset = (
     ps.read_list(listing, root=listing.parent)
     .shuffle(seed=7)
     .map(ps.image.decode("data"))
-    .map(ps.image.random_resized_crop("data", 224), seed=1)
+    .map(ps.image.random_resized_crop("data", 224, antialias=False), seed=1)
     .map(ps.image.random_flip("data"), seed=2)
     .map(ps.image.normalize("data", MEAN, STD, layout="CHW"))
     .batch(128, drop_remainder=True)

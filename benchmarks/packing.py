@@ -40,13 +40,11 @@ def _prepare(size: Size, root: Path) -> None:
 
 def _shrink(data: bytes) -> bytes:
     """Do the work with nothing around it."""
-    import cv2
     import simplejpeg
 
-    pixels = simplejpeg.decode_jpeg(data, "RGB")
-    height, width = pixels.shape[:2]
-    size = (_SIDE * width // height, _SIDE) if height <= width else (_SIDE, _SIDE * height // width)
-    small = cv2.resize(pixels, size, interpolation=cv2.INTER_LINEAR)
+    import penstock as ps
+
+    small = ps.image.resize(simplejpeg.decode_jpeg(data, "RGB"), _SIDE)
     return bytes(simplejpeg.encode_jpeg(small, quality=_QUALITY, colorspace="RGB", colorsubsampling="420"))
 
 

@@ -93,15 +93,15 @@ def dataloader(run: Run, batch_size: int, as_uint8: bool) -> Epoch:
     return lambda: loader
 
 
-def penstock(run: Run, batch_size: int, as_uint8: bool, forever: bool = False, crop_only: bool = False) -> Epoch:
-    """Make batches with Penstock, as its README shows."""
-    whole = dataset(run, batch_size, as_uint8, crop_only)
+def penstock(run: Run, batch_size: int, as_uint8: bool, forever: bool = False, crop_only: bool = False, antialias: bool = False) -> Epoch:
+    """Make batches with Penstock, as its README shows; unless told otherwise resized as the others do it, not antialiased."""
+    whole = dataset(run, batch_size, as_uint8, crop_only, antialias)
     if forever:
         whole = whole.repeat()
     return lambda: whole
 
 
-def dataset(run: Run, batch_size: int, as_uint8: bool, crop_only: bool = False) -> Any:
+def dataset(run: Run, batch_size: int, as_uint8: bool, crop_only: bool = False, antialias: bool = False) -> Any:
     """Return one epoch of batches as a dataset of Penstock."""
     import penstock as ps
 
@@ -110,7 +110,7 @@ def dataset(run: Run, batch_size: int, as_uint8: bool, crop_only: bool = False) 
         ps.read_list(path, root=path.parent)
         .shuffle(seed=7)
         .map(ps.image.decode("data", crop_only=crop_only))
-        .map(ps.image.random_resized_crop("data", CROP), seed=1)
+        .map(ps.image.random_resized_crop("data", CROP, antialias=antialias), seed=1)
         .map(ps.image.random_flip("data"), seed=2)
     )
     if not as_uint8:

@@ -100,6 +100,14 @@ LINES = (
             ("S3, a feed", "", "feed_s3"), ("web, a feed", "", "feed_http"), ("moto, a feed", "moto_", "moto_feed"),
         )
     ),
+    *(
+        Line(f"{what}, CPU time beside the fastest peer's", "images", "", name, "", "", "beside")
+        for what, name in (
+            ("`resize`, 500 x 375 to 224 x 224", "resize"), ("`resize`, cubic", "resize_cubic"),
+            ("`resize(antialias=False)`", "resize_plain"), ("`random_resized_crop`", "random_resized_crop"),
+            ("`random_flip`", "random_flip"),
+        )
+    ),
     Line("Packing JPEG files, two workers, images/s", "packing", "limit", "penstock", "", ""),
     Line("Heavy work packed, beside it in a feed, images/s", "packing", "heavy_feed", "heavy_packed", "", "heavy_in_line"),
     Line("Pack, first fit into rows of 2,048, one core, tokens/s", "pack", "", "penstock_inline", "", "loop_first_fit", "rate"),

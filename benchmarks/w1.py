@@ -29,6 +29,9 @@ def _contestants(as_uint8: bool) -> rounds.Contestants:
     def crop_only(run: rounds.Run, batch_size: int, as_uint8: bool) -> photos.Epoch:
         return photos.penstock(run, batch_size, as_uint8, crop_only=True)
 
+    def antialiased(run: rounds.Run, batch_size: int, as_uint8: bool) -> photos.Epoch:
+        return photos.penstock(run, batch_size, as_uint8, antialias=True)
+
     def steady(run: rounds.Run) -> dict[str, Any]:
         batches = photos.penstock(run, _BATCH_SIZE, as_uint8, forever=True)()
         return drive.steady(batches, run.size.num_jpegs // _BATCH_SIZE, _BATCH_SIZE, run.size.min_seconds)
@@ -37,6 +40,7 @@ def _contestants(as_uint8: bool) -> rounds.Contestants:
         "limit": limit,
         "penstock": epochs(photos.penstock),
         "penstock_crop_only": epochs(crop_only),
+        "penstock_antialiased": epochs(antialiased),
         "penstock_repeat": steady,
         "dataloader": epochs(photos.dataloader),
         "two_threads": epochs(photos.two_threads),

@@ -263,7 +263,7 @@ def photos(listing: Path, batch_size: int) -> Any:
         ps.read_list(listing, root=listing.parent)
         .shuffle(seed=7)
         .map(ps.image.decode("data"))
-        .map(ps.image.random_resized_crop("data", CROP), seed=1)
+        .map(ps.image.random_resized_crop("data", CROP, antialias=False), seed=1)
         .map(ps.image.random_flip("data"), seed=2)
         .batch(batch_size, drop_remainder=True)
         .repeat()

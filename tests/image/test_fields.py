@@ -184,7 +184,6 @@ def test_a_longer_side_has_at_most_max_size() -> None:
     for shape, wanted in shapes.items():
         assert image.resize(np.zeros((*shape, 3), np.uint8), 40, max_size=50).shape[:2] == wanted
     assert image.resize("image", 40, max_size=50) != image.resize("image", 40)
-    assert repr(image.resize("a", 40)) == "Resize(field='a', out_field='a', size=40, interpolation='linear')"  # as in states of before
     assert "max_size=50" in repr(image.resize("a", 40, max_size=50))
 
 
@@ -274,6 +273,7 @@ def test_a_point_that_has_left_stays_marked() -> None:
         pad(crop({"image": np.zeros((40, 40, 3), np.uint8), "points": given_points}))["points"]
         for given_points in (points, points[:, :2].astype(np.float32))
     )
+    assert resized([], "points")["it"].shape == (0, 2)
     assert whole.tolist() == [[0, 0, 0], [30, 30, 1], [0, 0, 0]]
     assert np.isnan(floating[0]).all()
     assert floating[1:].tolist() == [[30, 30], [25, 25]]
@@ -412,6 +412,14 @@ def test_shares_are_refused_also_with_an_edge_of_1_and_pixels_are_not() -> None:
     with pytest.raises(SpecError, match="they are shares of the picture"):
         resized(np.array([[0.2, 0.3, 1.0, 0.8]], np.float32), "boxes")
     assert resized(np.array([[0, 0, 1, 1]], np.float32), "boxes", (100, 200))["it"].tolist() == [[0, 0, 1, 1]]
+
+
+def test_a_fill_that_the_image_cannot_hold_is_a_spec_error() -> None:
+    depths = {"image": np.zeros((4, 4, 1), np.int8)}
+    for pad in (image.pad_to("image", 6, fill=200), image.random_crop("image", 6, padding=1, fill=200)):
+        with pytest.raises(SpecError, match=r"is int8\[4, 4, 1\], which cannot hold fill=200.*\n.*\n.*give another fill"):
+            pad(depths, np.random.default_rng(0))
+    assert image.pad_to("image", 6, fill=100)(depths)["image"].max() == 100
 
 
 def test_a_mask_of_floats_may_be_filled_with_nan_and_a_fill_is_a_number() -> None:

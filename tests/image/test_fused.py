@@ -26,6 +26,8 @@ Photo = NDArray[np.uint8]
 DECODE = image.decode("image")
 CROPS = {
     "crop": image.random_resized_crop("image", (24, 20)),
+    "plain crop": image.random_resized_crop("image", (24, 20), antialias=False),
+    "cubic crop": image.random_resized_crop("image", (24, 20), interpolation="cubic"),
     "resize": image.resize("image", (24, 20)),
     "shorter side": image.resize("image", 24),
     "same size": image.resize("image", (75, 100)),

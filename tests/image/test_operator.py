@@ -291,14 +291,15 @@ def notices(dataset: ps.Dataset) -> tuple[str, ...]:
 def test_crop_only_without_the_crop_right_behind_it_is_noticed() -> None:
     encoded = cv2.imencode(".jpg", np.zeros((40, 40, 3), np.uint8))[1].tobytes()
     decoded = ps.from_source([{"data": encoded}]).map(image.decode("data", crop_only=True))
-    crop = image.random_resized_crop("data", 8)
+    crop = image.random_resized_crop("data", 8, antialias=True)
     assert notices(decoded.map(crop)) == ()
     assert notices(decoded.map(crop).map(image.random_flip("data")).batch(1)) == ()
     for idle in (
         decoded,
-        decoded.map(image.resize("data", 8)),
+        decoded.map(image.resize("data", 8, antialias=True)),
         decoded.map(image.random_flip("data")).map(crop),
-        decoded.map(image.random_resized_crop("data", 8, out="small")),
+        decoded.map(image.random_resized_crop("data", 8, antialias=True, out="small")),
+        decoded.map(image.random_resized_crop("data", 8, antialias=True, fields={})),
     ):
         (notice,) = notices(idle)
         assert notice.startswith(
@@ -317,6 +318,9 @@ def test_two_random_operators_with_one_seed_on_two_fields_are_noticed_and_fields
         "random_crop('image', ..., fields={'mask': \"mask\"}), docs/image.md"
     )
     assert notices(both.map(crop["image"], seed=3).map(crop["mask"], seed=4)) == ()
+    joint = {name: image.random_crop(name, 8, fields={}) for name in ("image", "mask")}
+    for first, second in ((joint["image"], crop["mask"]), (crop["image"], joint["mask"]), (joint["image"], joint["mask"])):
+        assert notices(both.map(first, seed=3).map(second, seed=3)) == (notice,)
     assert notices(both.map(crop["image"]).map(image.random_flip("mask")).map(image.random_crop("image", 4))) == ()
 
     paired = list(both.map(image.random_crop("image", 8, fields={"mask": "mask"}), seed=3))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -162,6 +163,12 @@ def test_an_image_of_other_channels_is_a_spec_error(photo: Photo, channels: int)
 def test_what_is_no_uint8_image_is_a_spec_error(value: Any) -> None:
     with pytest.raises(SpecError, match="field 'x' is"):
         image.color_jitter("x", 0.4)({"x": value}, np.random.default_rng(0))
+
+
+def test_help_shows_the_options_that_all_have() -> None:
+    assert str(signature(image.random_grayscale)).startswith(
+        "(field: 'str | Image', *, out: 'str | None' = None, probability: 'float' = 0.1,"
+    )
 
 
 def test_an_unknown_option_is_refused() -> None:

@@ -1,4 +1,6 @@
 import math
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import cv2
@@ -6,12 +8,16 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from image.pixels import difference
 from numpy.typing import NDArray
+from PIL import Image
 
+import penstock as ps
 import penstock.image as image
 from penstock._contracts.transform import Scratch
-from penstock.errors import PlanError, SpecError
+from penstock.errors import PackError, PlanError, SpecError, StateMismatch
 from penstock.image.resizing import crop_box
+from penstock.kernels.resampling import DTYPES
 
 Photo = NDArray[np.uint8]
 SCALE, RATIO = (0.08, 1.0), (3 / 4, 4 / 3)
@@ -19,15 +25,65 @@ CODES = {"linear": cv2.INTER_LINEAR, "area": cv2.INTER_AREA, "nearest": cv2.INTE
 
 
 @pytest.mark.parametrize("interpolation", sorted(CODES))
-@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.int16, np.float32, np.float64])
 @pytest.mark.parametrize("channels", [1, 3, 4])
-def test_resize_is_opencvs(photo: Photo, interpolation: Any, dtype: Any, channels: int) -> None:
+def test_without_antialias_resize_is_opencvs(photo: Photo, interpolation: Any, dtype: Any, channels: int) -> None:
     values = np.concatenate([photo, photo], axis=2)[..., :channels].astype(dtype)
     wanted = cv2.resize(values, (40, 30), interpolation=CODES[interpolation]).reshape(30, 40, channels)
-    result = image.resize(values, (30, 40), interpolation=interpolation)
+    result = image.resize(values, (30, 40), interpolation=interpolation, antialias=False)
     assert result.dtype == dtype
     assert np.array_equal(result, wanted)
-    assert np.array_equal(image.resize("x", (30, 40), interpolation=interpolation).apply(values, (), Scratch(), None), wanted)
+    operator = image.resize("x", (30, 40), interpolation=interpolation, antialias=False)
+    assert np.array_equal(operator.apply(values, (), Scratch(), None), wanted)
+
+
+@pytest.mark.parametrize("interpolation", sorted(CODES))
+def test_without_antialias_dtypes_and_channels_that_opencv_refuses_are_resized_alike(photo: Photo, interpolation: Any) -> None:
+    resized = partial(image.resize, size=(30, 40), interpolation=interpolation, antialias=False)
+    numbers = photo.astype(float) * 16_000_000 - 2**31  # what overshoots is cut off
+    assert np.array_equal(resized(numbers.astype(np.int32)), np.rint(resized(numbers)).clip(-(2**31), 2**31 - 1))
+    assert np.array_equal(resized(photo > 99), resized((photo > 99) * 1.0) > 0.5)
+    many = np.concatenate([photo, photo[::-1]], axis=2)
+    assert np.array_equal(resized(many), np.concatenate([resized(photo), resized(many[..., 3:])], axis=2))
+
+
+MODES = {"L": (1, np.uint8), "RGB": (3, np.uint8), "CMYK": (4, np.uint8), "I;16": (1, np.uint16), "I": (1, np.int32), "F": (1, np.float32)}
+FILTERS = {"linear": Image.Resampling.BILINEAR, "cubic": Image.Resampling.BICUBIC}
+
+
+@pytest.mark.parametrize("interpolation", sorted(FILTERS))
+@pytest.mark.parametrize("mode", MODES)
+def test_antialiased_the_pixels_are_pillows_to_one_level(photo: Photo, interpolation: Any, mode: str) -> None:
+    channels, dtype = MODES[mode]
+    chance = np.random.default_rng(3)
+    smooth = np.concatenate([photo, photo], axis=2)[..., :channels]
+    for values in (smooth, chance.integers(0, 256, smooth.shape), chance.integers(0, 2, smooth.shape) * 255):
+        pixels = (values.astype(int) * 100 + 9000 if dtype == np.uint16 else values).astype(dtype)  # nothing that Pillow cuts off
+        picture = Image.frombytes(mode, (100, 75), pixels.tobytes())
+        for size in ((30, 40), (75, 33), (10, 100), (75, 101), (7, 5), (1, 1), (74, 99), (150, 211), (300, 20)):
+            rows = picture.resize((size[1], 75), FILTERS[interpolation])  # Pillow 13 may begin with the columns
+            wanted = np.asarray(rows.resize(size[::-1], FILTERS[interpolation])).reshape(*size, channels)
+            made = image.resize(pixels, size, interpolation=interpolation)
+            assert made.dtype == dtype
+            apart = np.abs(made.astype(np.float64) - wanted)
+            assert apart.max() <= (1e-3 if dtype == np.float32 else 1), size
+            assert dtype != np.uint8 or (apart > 0).mean() < 0.01, size  # of others Pillow rounds the rows
+
+
+def test_a_crop_is_a_view_and_gives_what_its_copy_gives(photo: Photo) -> None:
+    for view in (photo[5:70, 10:97], photo[::-1, 3:50], photo[::2, ::3, ::-1]):
+        for dtype in (np.uint8, np.float32):
+            assert np.array_equal(image.resize(view.astype(dtype), 31), image.resize(view.astype(dtype).copy(), 31))
+            assert np.array_equal(image.resize(view, 31), image.resize(view.copy(), 31))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_each_channel_of_any_dtype_is_resized_by_itself(photo: Photo, dtype: Any) -> None:
+    many = (np.concatenate([photo, photo[::-1]], axis=2) // (128 if dtype.kind == "b" else 1)).astype(dtype)
+    for made in (image.resize(many, (30, 140)), image.resize("x", (30, 140), fields={})({"x": many})["x"]):
+        assert made.dtype == dtype
+        for channel in range(6):
+            assert np.array_equal(made[..., channel], image.resize(many[..., channel : channel + 1], (30, 140))[..., 0])
 
 
 @pytest.mark.parametrize(
@@ -46,7 +102,7 @@ def test_an_image_that_has_the_size_already_is_passed_on(photo: Photo) -> None:
 def test_other_dtypes_are_spec_errors_that_name_those_that_work() -> None:
     with pytest.raises(SpecError) as caught:
         image.resize(np.zeros((4, 4, 3), np.int64), 2)
-    assert "is int64[4, 4, 3], expected uint8 or float32 of shape" in caught.value.what
+    assert "is int64[4, 4, 3], expected uint8 or bool or uint16 or int16 or int32 or float32 or float64 of shape" in caught.value.what
 
 
 def test_an_unknown_interpolation_is_a_plan_error() -> None:
@@ -65,8 +121,11 @@ def test_the_crop_is_the_resized_box(photo: Photo) -> None:
     for seed in range(20):
         draws = np.random.default_rng(seed).random(22).tolist()
         top, left, height, width = crop_box(75, 100, draws, SCALE, RATIO)
-        wanted = cv2.resize(photo[top : top + height, left : left + width].copy(), (32, 24))
-        assert np.array_equal(image.random_resized_crop(photo, (24, 32), rng=np.random.default_rng(seed)), wanted)
+        box = photo[top : top + height, left : left + width].copy()
+        plain = image.random_resized_crop(photo, (24, 32), antialias=False, rng=np.random.default_rng(seed))
+        assert np.array_equal(plain, cv2.resize(box, (32, 24)))
+        wanted = np.asarray(Image.fromarray(box).resize((32, height), 2).resize((32, 24), Image.Resampling.BILINEAR))
+        assert difference(image.random_resized_crop(photo, (24, 32), rng=np.random.default_rng(seed)), wanted) <= 1
 
 
 @given(
@@ -140,3 +199,56 @@ def test_a_range_that_cannot_be_is_a_plan_error(argument: str, pair: Any, fix: s
     assert caught.value.what == f"{argument}={pair!r} is not a range"
     assert caught.value.where == "image.random_resized_crop"
     assert fix in caught.value.fix
+
+
+# -- the default of earlier releases -------------------------------------------------------------------------------------------------
+
+BEFORE = {
+    "Resize(field='x', out_field='x', size=8, interpolation='linear')": lambda **more: image.resize("x", 8, **more),
+    "RandomResizedCrop(field='x', out_field='x', size=(8, 8), scale=(0.08, 1.0), ratio=(0.75, 1.25), interpolation='cubic')": (
+        lambda **more: image.random_resized_crop("x", 8, ratio=(0.75, 1.25), interpolation="cubic", **more)
+    ),
+}
+
+
+@pytest.mark.parametrize(("line", "make"), BEFORE.items())
+def test_without_antialias_an_operator_prints_what_it_printed_in_earlier_releases(line: str, make: Any) -> None:
+    assert repr(make(antialias=False)) == line
+    assert repr(make()) == repr(make(antialias=True)) == f"{line[:-1]}, antialias=True)"
+    assert make() == make(antialias=True) != make(antialias=False)
+    assert "antialias" not in repr(image.resize("x", 8, interpolation="area"))
+    with pytest.raises(PlanError, match="antialias='no' is neither True nor False"):
+        make(antialias="no")
+
+
+def photos(**more: Any) -> ps.Dataset:
+    pixels = np.random.default_rng(0).integers(0, 256, (20, 30, 3), np.uint8)
+    return ps.from_source([{"x": pixels}] * 6).map(image.resize("x", (8, 9), **more)).map(image.random_resized_crop("x", 4, **more), seed=1)
+
+
+def test_a_feed_says_once_that_the_default_is_another_one_and_not_where_antialias_is_given() -> None:
+    joint = image.resize("x", 8, fields={})
+    for dataset, count in (
+        (photos(), 1),
+        (photos(antialias=True), 0),
+        (photos(antialias=False), 0),
+        (ps.from_source([{"x": np.zeros((9, 9, 3), np.uint8)}]).map(joint), 1),
+    ):
+        with dataset.feed() as feed:
+            next(feed)
+            said = [text for text in feed.stats().notices if "antialias" in text]
+        assert len(said) == count
+        assert all("antialias=False gives the pixels of earlier ones" in text for text in said)
+
+
+def test_a_state_and_a_pack_of_earlier_releases_name_antialias(tmp_path: Path) -> None:
+    with photos(antialias=False).feed() as feed:
+        next(feed)
+        state = feed.state_dict()
+    with photos().feed() as feed, pytest.raises(StateMismatch) as caught:
+        feed.load_state_dict(state)
+    assert "antialias=True" in caught.value.what
+    assert caught.value.fix.startswith("give antialias=False, as it was then, or load_state_dict(state, strict=False)")
+    ps.pack(photos(antialias=False), tmp_path)
+    with pytest.raises(PackError, match="give antialias=False, as it was then"):
+        ps.pack(photos(), tmp_path)

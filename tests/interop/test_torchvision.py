@@ -60,6 +60,15 @@ def test_the_levels_are_those_of_torchvision(v2: Any, name: str) -> None:
             assert np.abs(own(pixels, option) - wanted).max() <= 1, option
 
 
+@pytest.mark.parametrize(("interpolation", "mode", "most"), [("linear", "bilinear", 1), ("cubic", "bicubic", 2)])
+def test_resizing_is_that_of_pytorch(interpolation: Any, mode: str, most: int) -> None:
+    functional = pytest.importorskip("torch.nn.functional")  # whose cubic filter is two levels off Pillow's
+    for pixels in photos():
+        for size in ((17, 30), (60, 33), (75, 200), (5, 5)):
+            wanted = functional.interpolate(tensor(pixels)[None], size, mode=mode, antialias=True)[0].numpy().transpose(1, 2, 0)
+            assert np.abs(image.resize(pixels, size, interpolation=interpolation) - wanted.astype(int)).max() <= most, size
+
+
 @pytest.mark.parametrize("wide", [False, True])
 def test_each_augmentation_is_that_of_torchvision(v2: Any, wide: bool) -> None:
     policy = v2.TrivialAugmentWide() if wide else v2.RandAugment()

@@ -149,15 +149,15 @@ class WritingTransform(Transform, Protocol):
 
 
 @runtime_checkable
-class NoticingTransform(Transform, Protocol):
-    """A transform that knows what of it does nothing in a plan, or is not what it looks like."""
+class Noticing(Protocol):
+    """A function of an element that knows what of it does nothing in a plan, or is not what it looks like."""
 
-    def notice(self, seed: int, following: Sequence[tuple[Transform, int]], right_behind: Transform | None) -> str:
+    def notice(self, seed: int, following: Sequence[tuple[Any, int]], right_behind: Any) -> str:
         """Say so, or return "".
 
         Args:
             seed: of its map.
-            following: the transforms above it, each with the seed of its map.
+            following: the functions of the maps above it, each with its seed.
             right_behind: the one that gets what this one gives, or None.
         """
 

@@ -8,14 +8,14 @@ from dataclasses import replace
 from typing import Any, get_args
 
 from penstock._contracts.arguments import flag, listed, path_name, real_number, whole_number
-from penstock._contracts.transform import NoticingTransform, Transform
+from penstock._contracts.transform import Noticing
 from penstock._order.folds import Even, uneven
 from penstock._order.mixing import History
 from penstock._order.planned import BalancedOrder
 from penstock._plan.base import Node, function_name, is_async, is_async_generator, length_of, never_ends, substituted, walk, wants_rng
 from penstock._plan.facts import INFINITE, ROOM, highest_number, is_indexable, known_spec
 from penstock._plan.known import Chosen, Measure
-from penstock._plan.node import AsCompleted, RaggedBatch, Shard, Window, shards_of
+from penstock._plan.node import AsCompleted, Map, RaggedBatch, Shard, Window, shards_of
 from penstock.errors import PlanError
 
 __all__ = [
@@ -273,15 +273,15 @@ def notices(nodes: Sequence[Node], output: str = "numpy") -> list[str]:
     if output == "torch" and not any(node.makes_batches for node in nodes):
         out.append('output="torch" without batch() gives single elements: put batch(n) last, unless each element is a batch already')
     for node in nodes:
-        if node.transform is None or not isinstance(node.transform[0], NoticingTransform):
+        if not isinstance(node, Map) or not isinstance(node.fn, Noticing):
             continue
-        maps, parent = list[tuple[Transform, int]](), above.get(id(node))
-        right_behind = parent.transform[0] if parent is not None and parent.transform is not None else None
+        maps, parent = list[tuple[Any, int]](), above.get(id(node))
+        right_behind = parent.fn if isinstance(parent, Map) else None
         while parent is not None:
-            if parent.transform is not None:
-                maps.append(parent.transform)
+            if isinstance(parent, Map):
+                maps.append((parent.fn, parent.seed))
             parent = above.get(id(parent))
-        out.append(node.transform[0].notice(node.transform[1], maps, right_behind))
+        out.append(node.fn.notice(node.seed, maps, right_behind))
     return list(dict.fromkeys(filter(None, out)))
 
 

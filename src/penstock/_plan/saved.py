@@ -272,11 +272,21 @@ def _other_plan(before: list[str], now: list[str], line: int, of_lines: list[str
     was = f"had {before[line].strip()!r}" if line < len(before) else "ended"
     is_now = f"has {now[line].strip()!r}" if line < len(now) else "ends"
     inside = next((name for name in of_lines[line : line + 1] if name), "it")
+    pipeline = as_before(before, now) or "resume with the pipeline that was saved"
     return StateMismatch(
         f"the state was saved with another plan: {inside} {was} where this one {is_now}{note}",
         where=f"load_state_dict(), operator {line + 1} from the source",
-        fix="resume with the pipeline that was saved, or load_state_dict(state, strict=False) to keep only the position",
+        fix=f"{pipeline}, or load_state_dict(state, strict=False) to keep only the position",
     )
+
+
+def as_before(before: Sequence[str], now: Sequence[str]) -> str:
+    """Say which flag makes a line of a plan what it was, such as one that was added later and is on by default; "" where none does."""
+    for was, is_now in zip(before, now, strict=False):
+        for flag in re.findall(r", (\w+)=True", is_now):
+            if is_now.replace(f", {flag}=True", "") == was:
+                return f"give {flag}=False, as it was then"
+    return ""
 
 
 def short(value: Any) -> str:

@@ -186,9 +186,12 @@ def _image_operators(crop: int | None, resize: int | None) -> Operators:
 
     steps: Operators
     if resize is None:
-        steps = {"random_resized_crop": image.random_resized_crop("data", crop or 224), "random_flip": image.random_flip("data")}
+        steps = {
+            "random_resized_crop": image.random_resized_crop("data", crop or 224, antialias=True),
+            "random_flip": image.random_flip("data"),
+        }
     else:
-        steps = {"resize": image.resize("data", resize), "center_crop": image.center_crop("data", resize)}
+        steps = {"resize": image.resize("data", resize, antialias=True), "center_crop": image.center_crop("data", resize)}
     normalize = image.normalize("data", mean=_MEAN, std=_STD, layout="CHW")
     return {"decode": image.decode("data"), **steps, "normalize": normalize}
 

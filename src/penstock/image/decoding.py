@@ -31,7 +31,7 @@ from penstock._contracts.transform import FusedTransform, Scratch, Transform
 from penstock.errors import DecodeError, MissingExtra, PlanError, SpecError
 from penstock.image import jpeg
 from penstock.image.flipping import RandomFlip
-from penstock.image.geometry import INTERPOLATIONS
+from penstock.image.geometry import resized
 from penstock.image.header import Data, Header, damaged, is_tiff, orient, read_header, tiff_orientation, verify_png
 from penstock.image.normalizing import Normalize
 from penstock.image.operator import (
@@ -107,12 +107,11 @@ class FusedImage:
         top, left, rows, columns, size = box
         view = self.decode.upper_rows(value, header, top + rows, scratch)[top : top + rows, left : left + columns]
         if (rows, columns) != size:
-            if target is None:
-                target = scratch.take("fused small", (*size, 3), UINT8_DTYPE)
-            view = load_cv2().resize(view, (size[1], size[0]), dst=target, interpolation=INTERPOLATIONS[self.crop.interpolation])
-        if target is None or view is target:
+            target = scratch.take("fused small", (*size, 3), UINT8_DTYPE) if target is None else target
+            return resized(view, target, self.crop.interpolation, self.crop.antialias)
+        if target is None:
             return view
-        np.copyto(target, view.reshape(target.shape))  # of the right size already, or OpenCV has refused a dst without telling
+        np.copyto(target, view)
         return target
 
     def one_by_one(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: Array | None) -> Array:
@@ -261,7 +260,7 @@ class Decode(ImageOperator):
         """Return this operator with as many of the following ones as can be done in one, or None."""
         return fused([self, *following])
 
-    def notice(self, seed: int, following: Sequence[tuple[Transform, int]], right_behind: Transform | None) -> str:
+    def notice(self, seed: int, following: Sequence[tuple[Any, int]], right_behind: Any) -> str:
         """Say that `crop_only` does nothing here, where that is so."""
         crop = fused([self, right_behind]) if self.crop_only and right_behind is not None else None
         if not self.crop_only or (crop is not None and isinstance(crop.crop, RandomResizedCrop)):

@@ -50,10 +50,12 @@ class Image:
     def moved(self, value: Any, move: Move) -> Any:
         """Do the steps with the interpolation and the fill of the operator."""
         images = [move.operator.moved(one, move.steps) for one in (value if self.stacked else value[None])]
+        if not self.stacked:
+            return hand_over(images[0], None, None, value)
         out = np.empty((len(images), *images[0].shape), value.dtype)
         for one, target in zip(images, out, strict=True):
             hand_over(one, None, target)
-        return out if self.stacked else out[0]
+        return out
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,8 @@ class Points:
     def checked(self, value: Any, field: str, operator: Geometric) -> tuple[Any, Size | None]:
         """Check points."""
         points = _numbers(value, field, operator)
+        if points.shape == (0,):
+            points = points.reshape(0, 2)
         if points.ndim and (points.shape[-1], points.dtype.kind) in {(2, "f"), (3, "f"), (3, "i"), (3, "u")}:
             return points, None
         fix = "make the numbers floating: a point that leaves the picture becomes NaN; or add a third number, the visibility"
@@ -243,6 +247,10 @@ class JointOperator:
     def num_draws(self) -> int:
         """Return how many uniform [0, 1) numbers one element uses, whatever fields it has."""
         return self.operator.num_draws
+
+    def notice(self, seed: int, following: Sequence[tuple[Any, int]], right_behind: Any) -> str:
+        """Say what its operator says."""
+        return self.operator.notice(seed, following, right_behind)
 
     def __call__(self, element: Mapping[str, Any], rng: np.random.Generator | None = None) -> dict[str, Any]:
         """Return a new element dict in which all fields are changed alike; the given element stays as it was.

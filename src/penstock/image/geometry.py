@@ -16,16 +16,17 @@ from numpy.typing import NDArray
 
 from penstock._contracts.arguments import is_whole, listed, real_number
 from penstock._contracts.transform import Scratch
-from penstock.errors import PlanError
+from penstock.errors import PlanError, SpecError
 from penstock.image.operator import ImageOperator, check_image, hand_over, load_cv2
+from penstock.kernels.resampling import resample
 
 Interpolation = Literal["linear", "area", "nearest", "cubic"]
 
 INTERPOLATIONS = {"nearest": 0, "linear": 1, "cubic": 2, "area": 3}
 """The names of cv2.INTER_*."""
 
-RESAMPLED = (np.dtype(np.uint8), np.dtype(np.float32))
-"""The dtypes of images that can be resized."""
+_NOT_OF_OPENCV = (np.dtype(np.bool_), np.dtype(np.int32))
+"""The dtypes that OpenCV does not resize."""
 
 Coordinates = NDArray[np.float64]
 
@@ -43,6 +44,26 @@ class Picture(NamedTuple):
     width: int
     draws: Sequence[float] = ()
     boxes: Coordinates = np.empty((0, 4))
+
+
+def resized(value: Pixels, target: Pixels, interpolation: Interpolation, antialias: bool) -> Pixels:
+    """Write an image [height, width, channels] to `target` in the size of that, by Pillow's filters or by OpenCV; return `target`."""
+    if antialias:
+        return resample(value, target, interpolation)
+    size, num_channels = target.shape[:2], target.shape[2]
+    if value.dtype in _NOT_OF_OPENCV:
+        made = resized(value.astype(np.float64), np.empty(target.shape), interpolation, False)
+        limits = (0, 1) if value.dtype.kind == "b" else (-(2**31), 2**31 - 1)
+        np.copyto(target, np.rint(made).clip(*limits), casting="unsafe")
+    elif interpolation == "area" and num_channels > 4:  # of which OpenCV averages 4 at most
+        for first in range(0, num_channels, 4):
+            part = np.s_[..., first : first + 4]
+            target[part] = resized(value[part], target[part].copy(), interpolation, False)
+    else:
+        made = load_cv2().resize(value, size[::-1], dst=target, interpolation=INTERPOLATIONS[interpolation])
+        if made is not target:  # OpenCV may refuse a dst without telling
+            np.copyto(target, made.reshape(target.shape))
+    return target
 
 
 # Each of the steps has `size`, that of its result; `pixels` gives the new picture, perhaps a view, and `points` where points [..., 2] go.
@@ -69,8 +90,12 @@ class Crop:
         part = value[top : max(self.top + self.height, 0), left : max(self.left + self.width, 0)]
         if part.shape[:2] == self.size:
             return part
-        target = np.full((*self.size, *value.shape[2:]), fill, value.dtype)
-        target[top - self.top :, left - self.left :][: part.shape[0], : part.shape[1]] = part
+        above, before = top - self.top, left - self.left
+        below, behind = above + part.shape[0], before + part.shape[1]
+        target = np.empty((*self.size, *value.shape[2:]), value.dtype)
+        target[above:below, before:behind] = part
+        for border in (target[:above], target[below:], target[above:below, :before], target[above:below, behind:]):
+            border[...] = fill
         return target
 
     def points(self, xy: Coordinates) -> Coordinates:
@@ -84,14 +109,14 @@ class Scale:
 
     before: Size
     size: Size
+    antialias: bool
 
     def pixels(self, value: Pixels, interpolation: Interpolation, fill: float) -> Pixels:
         """Resize; "nearest" takes the pixel below the centre of the new one."""
         if self.before == self.size:
             return value
         if interpolation != "nearest":
-            resized = load_cv2().resize(value, self.size[::-1], interpolation=INTERPOLATIONS[interpolation])
-            return resized.reshape(*self.size, *value.shape[2:])  # type: ignore[no-any-return]
+            return resized(value, np.empty((*self.size, value.shape[2]), value.dtype), interpolation, self.antialias)
         rows, columns = ((2 * np.arange(new) + 1) * old // (2 * new) for old, new in zip(self.before, self.size, strict=True))
         return value[rows].take(columns, axis=1)
 
@@ -167,12 +192,24 @@ class Geometric(ImageOperator):
             SpecError: `value` is not an image of a dtype that this operator takes, or too large or small for it.
         """
         check_image(self, value, self.dtypes)
-        return hand_over(self.moved(value, self.steps(Picture(value.shape[0], value.shape[1], draws))), scratch, out)
+        return hand_over(self.moved(value, self.steps(Picture(value.shape[0], value.shape[1], draws))), scratch, out, value)
 
     def moved(self, value: Pixels, steps: Steps) -> Pixels:
-        """Do `steps` with the interpolation and the fill of this operator."""
-        for step in steps:
-            value = step.pixels(value, getattr(self, "interpolation", "linear"), getattr(self, "fill", 0))
+        """Do `steps` with the interpolation and the fill of this operator.
+
+        Raises:
+            SpecError: the dtype cannot hold the fill.
+        """
+        fill = getattr(self, "fill", 0)
+        try:
+            for step in steps:
+                value = step.pixels(value, getattr(self, "interpolation", "linear"), fill)
+        except OverflowError as error:
+            raise SpecError(
+                f"field {self.field!r} is {value.dtype}{list(value.shape)}, which cannot hold fill={fill}",
+                where=self.place_name(),
+                fix="convert it before this operator, or give another fill",
+            ) from error
         return value
 
 

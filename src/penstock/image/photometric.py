@@ -9,7 +9,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypedDict, Unpack, overload
 
 import numpy as np
@@ -82,7 +82,7 @@ def _posterize(image: Image, bits: int) -> Image:
 
 
 def _solarize(image: Image, threshold: float) -> Image:
-    return _by_table(image, np.where(threshold <= _LEVELS, 255 - _LEVELS, _LEVELS))
+    return image ^ -(image >= math.ceil(threshold)).view(np.uint8)
 
 
 def _counts(image: Image) -> NDArray[np.int64]:
@@ -92,8 +92,8 @@ def _counts(image: Image) -> NDArray[np.int64]:
 
 
 def _auto_contrast(image: Image) -> Image:
-    present = _counts(image) > 0
-    low, high = present.argmax(axis=0), 255 - present[::-1].argmax(axis=0)
+    cv2 = load_cv2()
+    low, high = np.array([cv2.minMaxLoc(plane)[:2] for plane in cv2.split(image)]).T
     stretched = (_LEVELS[:, None] - low) * 255 / np.maximum(high - low, 1)
     return _by_table(image, np.where(high > low, stretched, _LEVELS[:, None]))
 
@@ -286,13 +286,18 @@ class TwoForms(Protocol[P]):
     def __call__(self, field: Image, /, *args: P.args, **options: P.kwargs) -> Image: ...
 
 
-def _two_forms(make: Callable[Concatenate[Any, P], Photometric]) -> TwoForms[P]:
+def _two_forms(make: Callable[Concatenate[Any, P], Photometric], probability: float = 1) -> TwoForms[P]:
+    from inspect import Signature, signature  # which dataclasses have imported
+
     @wraps(make)
     def call(field: Any, /, *args: P.args, **options: P.kwargs) -> Any:
-        operator = make(field, *args, **options)
+        operator = make(field, *args, **{"probability": probability, **options})  # type: ignore[arg-type]
         rng: Any = options.get("rng")
         return as_called(operator, field, rng)
 
+    own, shared = ([*signature(function).parameters.values()] for function in (make, _operator))
+    shared = [one.replace(default=probability) if one.name == "probability" else one for one in shared if one.kind is one.KEYWORD_ONLY]
+    call.__signature__ = Signature([*own[:-1], *shared])  # type: ignore[attr-defined]  # for help()
     return call
 
 
@@ -326,13 +331,13 @@ def color_jitter(
     return _operator(_color_jitter, 8, field, (*spans, _span(name, "hue", hue, -0.5, 0.5, neutral=0)), **common)
 
 
-@_two_forms
+@partial(_two_forms, probability=0.1)
 def random_grayscale(field: str | Image, **common: Unpack[Common]) -> Photometric:
     """Turn RGB images (height, width, 3), uint8, grey, by default a tenth of them; all three channels stay. 1 draw per image.
 
     Arguments and errors are those of `color_jitter`.
     """
-    return _operator(_random_grayscale, 0, field, (), **Common({"probability": 0.1, **common}))
+    return _operator(_random_grayscale, 0, field, (), **common)
 
 
 @_two_forms
@@ -352,7 +357,7 @@ def gaussian_blur(
     return _operator(_gaussian_blur, 1, field, (kernel_size, _span("gaussian_blur", "sigma", sigma, 0.01, 1000)), **common)
 
 
-@_two_forms
+@partial(_two_forms, probability=0.5)
 def random_erase(
     field: str | Image,
     scale: Span = (0.02, 0.33),
@@ -370,7 +375,7 @@ def random_erase(
     for level in value if isinstance(value, tuple) and len(value) == 3 else (value,):
         _whole(name, "value", level, 0, 255)
     spans = _span(name, "scale", scale, 0, 1), _span(name, "ratio", ratio, 0.01, 100)
-    return _operator(_random_erase, 2 + 2 * _TRIES, field, (*spans, value), **Common({"probability": 0.5, **common}))
+    return _operator(_random_erase, 2 + 2 * _TRIES, field, (*spans, value), **common)
 
 
 @_two_forms

@@ -6,20 +6,19 @@ import math
 import sys
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from dataclasses import fields as fields_of
 from typing import Any, ClassVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._contracts.arguments import is_whole
+from penstock._contracts.arguments import flag, is_whole
 from penstock._contracts.transform import Scratch
 from penstock.errors import PlanError
 from penstock.image.fields import Fields, JointOperator, finished
 from penstock.image.geometry import (
     INTERPOLATIONS,
-    RESAMPLED,
     Crop,
     Geometric,
     Interpolation,
@@ -27,9 +26,11 @@ from penstock.image.geometry import (
     Scale,
     Steps,
     number_range,
+    resized,
 )
 from penstock.image.operator import as_size, check_image, hand_over, load_cv2, names, place
 from penstock.kernels.library import Array
+from penstock.kernels.resampling import DTYPES, FILTERS
 
 Box = tuple[int, int, int, int, tuple[int, int]]
 """Top, left, height and width of a part of an image, and the (height, width) that it is resized to."""
@@ -39,16 +40,18 @@ _TRIES = 10  # torchvision's number
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resampled(Geometric):
-    """Resize a part of an image (height, width, channels), uint8 or float32."""
+    """Resize a part of an image (height, width, channels)."""
 
-    dtypes: ClassVar[tuple[np.dtype[Any], ...] | None] = RESAMPLED
+    dtypes: ClassVar[tuple[np.dtype[Any], ...] | None] = DTYPES
 
     interpolation: Interpolation
+    antialias: bool
+    reminder: str = field(repr=False, compare=False)
 
     def __repr__(self) -> str:
-        """Return the call, as the states of earlier releases have it: interpolation is last, and what is None is left out."""
-        names = sorted((one.name for one in fields_of(self) if one.repr), key="interpolation".__eq__)
-        given = {name: value for name in names if (value := getattr(self, name)) is not None}
+        """Return the call, as the states of earlier releases have it: interpolation is last, and what is None or False is left out."""
+        names = sorted((one.name for one in fields_of(self) if one.repr), key=("interpolation", "antialias").__contains__)
+        given = {name: value for name in names if (value := getattr(self, name)) is not None and value is not False}
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in given.items())})"
 
     @abstractmethod
@@ -59,7 +62,7 @@ class Resampled(Geometric):
         """Cut and resize one image; the box is a view, so only the resize touches pixels.
 
         Raises:
-            SpecError: `value` is not a uint8 or float32 image.
+            SpecError: `value` is not an image of a dtype that can be resized.
         """
         check_image(self, value, self.dtypes)
         top, left, height, width, size = self.box(value.shape[0], value.shape[1], draws)
@@ -67,15 +70,12 @@ class Resampled(Geometric):
         if (height, width) == size:
             return hand_over(view, scratch, out)
         target = place(self.tag, (*size, value.shape[2]), value.dtype, value, scratch, out)
-        result = load_cv2().resize(view, size[::-1], dst=target, interpolation=INTERPOLATIONS[self.interpolation])
-        if result is not target:  # OpenCV may refuse a dst without telling
-            np.copyto(target, result.reshape(target.shape))
-        return target
+        return resized(view, target, self.interpolation, self.antialias)
 
     def steps(self, picture: Picture) -> Steps:
         """Return the window, and its change of size."""
         top, left, height, width, size = self.box(*picture[:3])
-        return Crop(top, left, height, width), Scale((height, width), size)
+        return Crop(top, left, height, width), Scale((height, width), size, self.antialias)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -154,19 +154,31 @@ def resize(
     *,
     max_size: int | None = None,
     interpolation: Interpolation = "linear",
+    antialias: bool = True,
     out: str | None = None,
 ) -> Resize: ...
 
 
 @overload
 def resize(
-    field: str, size: int | Sequence[int], *, max_size: int | None = None, interpolation: Interpolation = "linear", fields: Fields
+    field: str,
+    size: int | Sequence[int],
+    *,
+    max_size: int | None = None,
+    interpolation: Interpolation = "linear",
+    antialias: bool = True,
+    fields: Fields,
 ) -> JointOperator: ...
 
 
 @overload
 def resize(
-    field: NDArray[Any], size: int | Sequence[int], *, max_size: int | None = None, interpolation: Interpolation = "linear"
+    field: NDArray[Any],
+    size: int | Sequence[int],
+    *,
+    max_size: int | None = None,
+    interpolation: Interpolation = "linear",
+    antialias: bool = True,
 ) -> NDArray[Any]: ...
 
 
@@ -176,29 +188,31 @@ def resize(
     *,
     max_size: int | None = None,
     interpolation: Interpolation = "linear",
+    antialias: bool | None = None,
     out: str | None = None,
     fields: Fields | None = None,
 ) -> Resize | JointOperator | NDArray[Any]:
-    """Resize images (height, width, channels), uint8 or float32.
+    """Resize images (height, width, channels), uint8, uint16, int16, int32, bool, float32 or float64, of any number of channels.
 
     Args:
         field: the field with the image, or the image itself (the result is then returned at once).
         size: (height, width) in pixels, or one number for the shorter side, the other keeping the proportions (rounded down).
         max_size: with one number for `size`: the most that the longer side may have; the shorter is then less than `size`. The same
             number for both makes it the length of the longer side.
-        interpolation: "linear" and "cubic" look at 2x2 and 4x4 pixels (no antialiasing when shrinking), "area" averages all pixels under
-            the new one (10 times slower), "nearest" takes one.
+        interpolation: "linear" and "cubic" look at 2x2 and 4x4 pixels, and at more where they shrink; "area" averages all pixels under
+            the new one, "nearest" takes one.
+        antialias: True, the default, gives what Pillow's BILINEAR and BICUBIC give, to one level of uint8. False gives what OpenCV gives,
+            which leaves pixels out where it shrinks, the faster the more it shrinks. "area" and "nearest" are OpenCV's either way.
         out: the field for the result; the default is `field`.
         fields: other fields to resize alike, and what they hold (docs/image.md).
 
     Raises:
-        PlanError: a size, interpolation or fields that cannot be.
-        MissingExtra: OpenCV is not installed.
-        SpecError: (on an array) not a uint8 or float32 image.
+        PlanError: a size, interpolation, antialias or fields that cannot be.
+        MissingExtra: OpenCV is not installed, which antialiasing does without.
+        SpecError: (on an array) not an image of such a dtype.
     """
     pair = as_size(size, "resize")
-    _check_interpolation(interpolation, "resize")
-    load_cv2()
+    shared = _shared(field, out, interpolation, antialias, "resize")
     wanted = pair if isinstance(size, Sequence) else pair[0]
     if max_size is not None and (isinstance(wanted, tuple) or not is_whole(max_size, wanted)):
         raise PlanError(
@@ -206,7 +220,7 @@ def resize(
             where="image.resize",
             fix="give one number for the shorter side, and one that is not less for the longer",
         )
-    operator = Resize(**names(field, out), size=wanted, max_size=max_size, interpolation=interpolation)
+    operator = Resize(**shared, size=wanted, max_size=max_size)
     return finished(operator, field, fields)
 
 
@@ -218,6 +232,7 @@ def random_resized_crop(
     scale: tuple[float, float] = ...,
     ratio: tuple[float, float] = ...,
     interpolation: Interpolation = ...,
+    antialias: bool = True,
     out: str | None = None,
 ) -> RandomResizedCrop: ...
 
@@ -230,6 +245,7 @@ def random_resized_crop(
     scale: tuple[float, float] = ...,
     ratio: tuple[float, float] = ...,
     interpolation: Interpolation = ...,
+    antialias: bool = True,
     fields: Fields,
 ) -> JointOperator: ...
 
@@ -242,6 +258,7 @@ def random_resized_crop(
     scale: tuple[float, float] = ...,
     ratio: tuple[float, float] = ...,
     interpolation: Interpolation = ...,
+    antialias: bool = True,
     rng: np.random.Generator | None = None,
 ) -> NDArray[Any]: ...
 
@@ -253,6 +270,7 @@ def random_resized_crop(
     scale: tuple[float, float] = (0.08, 1.0),
     ratio: tuple[float, float] = (3 / 4, 4 / 3),
     interpolation: Interpolation = "linear",
+    antialias: bool | None = None,
     out: str | None = None,
     fields: Fields | None = None,
     rng: np.random.Generator | None = None,
@@ -260,36 +278,49 @@ def random_resized_crop(
     """Cut a random box out of each image and resize it, as torchvision defines it; 22 draws per image.
 
     Args:
-        field: the field with the image (height, width, channels), uint8 or float32, or the image itself.
+        field: the field with the image (height, width, channels), of a dtype as in `resize`, or the image itself.
         size: (height, width) of the result in pixels, or one number for a square.
         scale: least and greatest share of the image's area in the box.
         ratio: least and greatest width:height of the box.
         interpolation: as in `resize`.
+        antialias: as in `resize`.
         out: the field for the result; the default is `field`.
         fields: other fields to cut and resize alike, and what they hold (docs/image.md).
         rng: the generator to draw from, needed when `field` is an image.
 
     Raises:
         PlanError: an argument that cannot be, or no `rng` for an image.
-        MissingExtra: OpenCV is not installed.
-        SpecError: (on an array) not a uint8 or float32 image.
+        MissingExtra: OpenCV is not installed, which antialiasing does without.
+        SpecError: (on an array) not an image of such a dtype.
     """
-    _check_interpolation(interpolation, "random_resized_crop")
-    load_cv2()
     operator = RandomResizedCrop(
-        **names(field, out),
+        **_shared(field, out, interpolation, antialias, "random_resized_crop"),
         size=as_size(size, "random_resized_crop"),
         scale=number_range(scale, "scale", "random_resized_crop", 1.0),
         ratio=number_range(ratio, "ratio", "random_resized_crop", sys.float_info.max),
-        interpolation=interpolation,
     )
     return finished(operator, field, fields, rng)
 
 
-def _check_interpolation(interpolation: str, operator: str) -> None:
+_REMINDER = (
+    "resize and random_resized_crop antialias by default since this release: antialias=False gives the pixels of earlier ones, "
+    "antialias=True says that these are meant"
+)
+
+
+def _shared(field: object, out: str | None, interpolation: str, antialias: bool | None, operator: str) -> dict[str, Any]:
+    """Return what both operators have: the names of fields, and how pixels are interpolated."""
     if interpolation not in INTERPOLATIONS:
         raise PlanError(
             f"interpolation={interpolation!r} is not known",
             where=f"image.{operator}",
             fix=f"give one of {', '.join(sorted(INTERPOLATIONS))}",
         )
+    wanted = flag(True if antialias is None else antialias)
+    if wanted is None:
+        raise PlanError(f"antialias={antialias!r} is neither True nor False", where=f"image.{operator}", fix="give antialias True or False")
+    smooth = wanted and interpolation in FILTERS
+    if not smooth:
+        load_cv2()
+    reminder = _REMINDER if smooth and antialias is None else ""
+    return {**names(field, out), "interpolation": interpolation, "antialias": smooth, "reminder": reminder}

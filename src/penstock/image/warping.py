@@ -13,8 +13,9 @@ import numpy as np
 from penstock._contracts.arguments import real_number
 from penstock.errors import PlanError
 from penstock.image.fields import Fields, JointOperator, area_of, on_fields
-from penstock.image.geometry import RESAMPLED, Affine, Crop, Geometric, Picture, Steps, check_whole, number_range
+from penstock.image.geometry import Affine, Crop, Geometric, Picture, Steps, check_whole, number_range
 from penstock.image.operator import as_size, load_cv2, names
+from penstock.kernels.library import FLOAT32_DTYPE, UINT8_DTYPE
 
 _LEAST_IOUS = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
 _TRIES = 40  # torchvision's number
@@ -41,7 +42,7 @@ class RandomAffine(Geometric):
     """Turn, scale and slant an image about its centre. Made by `random_affine`."""
 
     name: ClassVar[str] = "random_affine"
-    dtypes: ClassVar[tuple[np.dtype[Any], ...] | None] = RESAMPLED
+    dtypes: ClassVar[tuple[np.dtype[Any], ...] | None] = (UINT8_DTYPE, FLOAT32_DTYPE)
 
     degrees: float
     scale: tuple[float, float]

@@ -4,15 +4,18 @@
 /* ---- one row of pixels, from any strides to contiguous -------------------------------------------------------------- */
 
 #if WITH_X86
+/* From which of 16 bytes the bytes of 5 pixels come: in order or reversed, and with the channels as they are or swapped. */
+static const uint8_t ORDERS[2][2][16] = {
+    {{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 0},
+     {2, 1, 0, 5, 4, 3, 8, 7, 6, 11, 10, 9, 14, 13, 12, 0}},
+    {{13, 14, 15, 10, 11, 12, 7, 8, 9, 4, 5, 6, 1, 2, 3, 0},
+     {15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0}},
+};
+
 /* Copy pixels of 3 bytes, in reverse order and/or with their channels swapped, 5 at a time. `low` is the lowest address of the row.
  * 16 bytes are read and written for 15 that count, so at least 6 pixels must be left: both stay inside the row. */
 AVX2 static int64_t shuffle3(const uint8_t *low, int64_t width, int reversed, int swapped, uint8_t *out) {
-    uint8_t order[16];
-    for (int place = 0; place < 16; place++) {
-        const int pixel = place / 3, channel = swapped ? 2 - place % 3 : place % 3;
-        order[place] = (uint8_t)(place == 15 ? 0 : reversed ? 1 + 3 * (4 - pixel) + channel : 3 * pixel + channel);
-    }
-    const __m128i mask = _mm_loadu_si128((const __m128i *)order);
+    const __m128i mask = _mm_loadu_si128((const __m128i *)ORDERS[reversed][swapped]);
     int64_t column = 0;
     for (; column + 6 <= width; column += 5) {
         const uint8_t *from = reversed ? low + 3 * (width - 5 - column) - 1 : low + 3 * column;

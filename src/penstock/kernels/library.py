@@ -34,7 +34,7 @@ LIBRARY: Final = os.path.join(os.path.dirname(__file__), _NAME)  # pathlib would
 _OF_POSIX: Final = ("read_spans", "read_windows") if sys.platform == "win32" else ()
 """Functions that read nothing there; what else reads files in C has its callers read them when it has read none."""
 # Raised with every change of an argument list, so that an old library beside new Python code is not called.
-_INTERFACE: Final = 10
+_INTERFACE: Final = 11
 
 _LITTLE_NS: Final = 100_000_000
 _FEW_DRAWS: Final = 2048  # about 15 us: letting go of the GIL and taking it back costs more among many threads
@@ -182,6 +182,7 @@ def _spread_spans(function: Any) -> Callable[..., int]:
 
 
 _IMAGES = (IN, *[INT64] * 8)
+_WAY = (*[INT64] * 4, IN, IN)
 _TAR_TABLE = (OUT, INT64, OUT, INT64)
 _SPANS = (TEXT, IN, IN, INT64, IN, IN, IN, IN, INT64, INT64, OUT, OUT, INT64, OUT, INT64, OUT, OUT, IN, INT, INT64)
 
@@ -212,6 +213,17 @@ SIGNATURES: Final[dict[str, Signature]] = {
         (IN, *[INT64] * 4, IN, IN, IN, INT, INT64, INT64, OUT),
         lambda c: lambda values, tops, lefts, flips, fill, out: c(values, *values.shape, tops, lefts, flips, fill, *out.shape[1:3], out),
     ),
+    # resampling.py
+    "resample": Signature(
+        None,
+        (IN, *[INT64] * 4, INT, INT64, *_WAY, *_WAY, OUT, OUT),
+        lambda c: (
+            lambda values, kind, rows, columns, work, out: c(
+                values, *values.shape, values.strides[0], kind, values.itemsize, *rows, *columns, work, out
+            )
+        ),
+    ),
+    # checked.py
     "read_file": Signature(INT64, (TEXT, OUT, INT64), lambda c: lambda path, buffer: c(path, buffer, buffer.size)),
     "read_files": Signature(
         INT64,

@@ -15,6 +15,7 @@ import numpy as np
 from penstock._contracts.storage import lock_file
 from penstock._plan.base import Node, sources
 from penstock._plan.facts import input_files
+from penstock._plan.saved import as_before
 from penstock._storage.sameness import stamps
 from penstock._system.failing import add_note
 from penstock.errors import PackError, PlanError, SourceError
@@ -474,7 +475,8 @@ def difference(found: dict[str, Any], wanted: dict[str, Any], *, lossy: bool) ->
             continue
         if isinstance(old, dict) and isinstance(value, dict):
             inner = next(name for name in (*value, *old) if old.get(name) != value.get(name))
-            return f"its {key} is another: {inner} was {_short(old.get(inner))}, now {_short(value.get(inner))}"
+            flag = as_before(old.get("plan", ()), value.get("plan", ()))
+            return f"its {key} is another: {inner} was {_short(old.get(inner))}, now {_short(value.get(inner))}{flag and f'; {flag}'}"
         return f"its {key} is another: {_short(old)}, now {_short(value)}"
     return ""
 

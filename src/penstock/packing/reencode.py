@@ -64,5 +64,5 @@ def reencoded(dataset: Any, field: str, *, size: int | None, quality: int | None
         MissingExtra: simplejpeg or OpenCV is not installed.
     """
     decoded = dataset.map(image.decode(field))
-    resized = decoded if size is None else decoded.map(image.resize(field, size))
+    resized = decoded if size is None else decoded.map(image.resize(field, size, antialias=True))
     return resized if quality is None else resized.map(EncodeJpeg(field, quality), name=f"encode_jpeg({quality=})")
