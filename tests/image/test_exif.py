@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from image.pixels import as_pillow, chunk
+from image.pixels import as_pillow, chunk, difference
 from numpy.typing import NDArray
 from PIL import Image
 
+import penstock as ps
 import penstock.image as image
 from penstock.image.header import orient, read_orientation
 
@@ -186,3 +187,27 @@ def test_png_and_webp_are_turned_as_pillow_turns_them(encode: Encode, photo: Pho
     assert np.array_equal(image.decode(webp), seen(webp))
     webp = encode(photo[:40, :64], "WEBP", lossless=True, xmp=xmp(7))
     assert np.array_equal(image.decode(webp), seen(webp))
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF", "AVIF"])
+def test_without_exif_the_pixels_are_those_of_the_file_without_an_orientation(
+    encode: Encode, photo: Photo, kind: str, orientation: int
+) -> None:
+    record = Image.Exif()
+    record[0x0112] = orientation
+    turned, plain = encode(photo, kind, exif=record), encode(photo, kind)
+    for mode in ("RGB", "GRAY", "unchanged"):
+        assert difference(image.decode(turned, mode=mode, exif=False), image.decode(plain, mode=mode)) == 0
+
+    def crops(data: bytes, exif: bool) -> Photo:
+        ds = ps.from_source([{"data": data}] * 3).map(image.decode("data", exif=exif))  # which are fused
+        return next(iter(ds.map(image.random_resized_crop("data", 24), seed=1).batch(3)))["data"]  # type: ignore[no-any-return]
+
+    assert difference(crops(turned, False), crops(plain, True)) == 0
+
+
+def test_the_operator_is_written_as_in_states_of_before() -> None:
+    line = "Decode(field='data', out_field='data', mode='RGB', max_pixels=89478485, crop_only=False"
+    assert repr(image.decode("data")) == line + ")"
+    assert repr(image.decode("data", exif=False)) == line + ", exif=False)"
