@@ -197,14 +197,10 @@ def test_without_exif_the_pixels_are_those_of_the_file_without_an_orientation(
     record = Image.Exif()
     record[0x0112] = orientation
     turned, plain = encode(photo, kind, exif=record), encode(photo, kind)
-    for mode in ("RGB", "GRAY", "unchanged"):
+    for mode in ("RGB", "unchanged"):
         assert difference(image.decode(turned, mode=mode, exif=False), image.decode(plain, mode=mode)) == 0
-
-    def crops(data: bytes, exif: bool) -> Photo:
-        ds = ps.from_source([{"data": data}] * 3).map(image.decode("data", exif=exif))  # which are fused
-        return next(iter(ds.map(image.random_resized_crop("data", 24), seed=1).batch(3)))["data"]  # type: ignore[no-any-return]
-
-    assert difference(crops(turned, False), crops(plain, True)) == 0
+    fused = ps.from_source([{"data": turned}]).map(image.decode("data", exif=False)).map(image.resize("data", (30, 40)))
+    assert difference(next(iter(fused.batch(1)))["data"][0], image.resize(image.decode(plain), (30, 40))) == 0
 
 
 def test_the_operator_is_written_as_in_states_of_before() -> None:

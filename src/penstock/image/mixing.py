@@ -96,10 +96,14 @@ def channels_first(shape: Sequence[int]) -> bool:
     return shape[1] < shape[3]
 
 
+def within(shape: Sequence[int], box: tuple[slice, slice]) -> tuple[Any, ...]:
+    """Return the index of a box of rows and columns in images of this shape."""
+    return (..., *box) if channels_first(shape) else (slice(None), *box)
+
+
 def _cut(images: NDArray[Any], box: tuple[slice, slice]) -> NDArray[Any]:
     """Put a box of the images before in each."""
-    where = (..., *box) if channels_first(images.shape) else (slice(None), *box)
-    mixed = images.copy()
+    mixed, where = images.copy(), within(images.shape, box)
     mixed[where] = np.roll(images[where], 1, axis=0)
     return mixed
 

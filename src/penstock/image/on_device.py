@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from penstock.errors import PlanError, SpecError
 from penstock.image.geometry import Geometric, Picture, Scale, Size, Steps
-from penstock.image.mixing import Mixing, channels_first
+from penstock.image.mixing import Mixing, channels_first, within
 from penstock.image.normalizing import Normalize
 from penstock.image.photometric import Photometric
 
@@ -26,7 +26,7 @@ _HUE = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Draw:
+class DeviceDraw:
     """Add to a batch the field "on_device": what is to be done to its images. `map(augment.draw, seed=...)` behind `batch` takes it."""
 
     operators: tuple[Any, ...]
@@ -65,7 +65,7 @@ class OnDevice:
         draw: what draws their numbers, for `map` behind `batch`.
     """
 
-    draw: Draw
+    draw: DeviceDraw
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         """Return the batch with changed images, and labels where they are mixed, on the device of its tensors. For `ps.Torch(transform=)`.
@@ -119,10 +119,10 @@ def on_device(*operators: Any) -> OnDevice:
             raise PlanError(
                 f"{operator!r:.200} cannot be done on the device",
                 where="image.on_device",
-                fix="give crops, random_flip, linear resizes, color_jitter, normalize and mixup or cutmix for the name of a field, "
-                "without out= and fields=; map the others before batch()",
+                fix="give crops, random_flip, linear resizes, color_jitter, normalize and mixup or cutmix, each for one field that it "
+                "changes; map the others before batch()",
             )
-    return OnDevice(Draw(operators))
+    return OnDevice(DeviceDraw(operators))
 
 
 # -- on the host ------------------------------------------------------------------------------------------------------------------
@@ -241,8 +241,7 @@ def _mixed(operator: Mixing, images: Any, labels: Any, share: float, box: tuple[
     if box is None:
         mixed = _rounded(blended(images.float()), images)
     else:
-        where = (..., *box) if channels_first(images.shape) else (slice(None), *box)
-        mixed = images.clone()
+        mixed, where = images.clone(), within(images.shape, box)
         mixed[where] = images[where].roll(1, 0)
     if operator.num_classes is not None:
         own = labels[:, None] == torch.arange(operator.num_classes, device=labels.device)
