@@ -32,6 +32,7 @@ SCRIPTS = (
     ("known.py",),
     ("balance.py",),
     ("photometric.py",),
+    ("detection.py",),
     ("policies.py",),
     ("state.py",),
     ("finalize_step.py",),

@@ -41,6 +41,7 @@ CLAIMS = {
     "known": ["known.py"],
     "balance": ["balance.py"],
     "photometric": ["photometric.py"],
+    "detection": ["detection.py"],
     "policies": ["policies.py", "--only", *POLICIES],
     "state": ["state.py"],
     "finalize_step": ["finalize_step.py"],
@@ -68,6 +69,7 @@ CLAIMS = {
     "tokenizing": ["tokenizing.py"],
 }
 PACKAGES = {
+    "albumentations": "albumentations",
     "dali": "nvidia",
     "dataloader": "torch",
     "datasets": "datasets",
