@@ -19,7 +19,6 @@ import numpy as np
 import pairs
 import rounds
 from data import Size, jpeg_list, read_listing
-from photometric import opencv_jitter
 
 _BATCH_SIZE, _SIDE, _FILL = 16, 640, 114
 _LEAST_IOUS = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
@@ -85,6 +84,27 @@ def _crop(image: Any, boxes: Any, labels: Any) -> tuple[Any, Any, Any]:
     return image, boxes, labels
 
 
+def _jittered(image: Any) -> Any:
+    """Change the colours as torchvision's ColorJitter(0.4, 0.4, 0.4, 0.1) does, with OpenCV."""
+    import cv2
+
+    for kind in random.sample(range(4), 4):
+        factor = random.uniform(0.6, 1.4)
+        if kind == 0:
+            image = cv2.convertScaleAbs(image, alpha=factor)
+        elif kind == 1:
+            mean = cv2.mean(cv2.cvtColor(image, cv2.COLOR_RGB2GRAY))[0]
+            image = cv2.convertScaleAbs(image, alpha=factor, beta=(1 - factor) * mean)
+        elif kind == 2:
+            grey = cv2.cvtColor(cv2.cvtColor(image, cv2.COLOR_RGB2GRAY), cv2.COLOR_GRAY2RGB)
+            image = cv2.addWeighted(image, factor, grey, 1 - factor, 0)
+        else:
+            hsv = cv2.cvtColor(image.astype(np.float32) / np.float32(255), cv2.COLOR_RGB2HSV)
+            hsv[..., 0] += random.uniform(-36, 36) % 360
+            image = cv2.convertScaleAbs(cv2.cvtColor(hsv, cv2.COLOR_HSV2RGB), alpha=255)
+    return image
+
+
 def _by_hand(sample: Sample) -> tuple[Any, Any, Any]:
     import cv2
     import simplejpeg
@@ -94,7 +114,7 @@ def _by_hand(sample: Sample) -> tuple[Any, Any, Any]:
     image, boxes, labels = _crop(simplejpeg.decode_jpeg(Path(path).read_bytes(), "RGB"), boxes, labels)
     if random.random() < 0.5:
         image, boxes = cv2.flip(image, 1), boxes[:, [2, 1, 0, 3]] * (-1, 1, -1, 1) + (image.shape[1], 0, image.shape[1], 0)
-    image = opencv_jitter()(image, [random.random() for _ in range(8)])
+    image = _jittered(image)
     scale = _SIDE / max(image.shape[:2])
     image = cv2.resize(image, (round(image.shape[1] * scale), round(image.shape[0] * scale)))
     top, left = (_SIDE - image.shape[0]) // 2, (_SIDE - image.shape[1]) // 2

@@ -53,7 +53,7 @@ def _cv2() -> Any:
     return cv2
 
 
-def opencv_jitter(bits: int = 32) -> Call:
+def _opencv_jitter(bits: int = 32) -> Call:
     """Return the steps with OpenCV; a hue of 8 bits is faster, and several levels away from torchvision's."""
     cv2 = _cv2()
 
@@ -142,8 +142,8 @@ def _measure(make: Callable[[], Call]) -> Callable[[rounds.Run], dict[str, Any]]
 
 CONTESTANTS: dict[str, Callable[[], Call]] = {
     "penstock_jitter": _penstock_jitter,
-    "opencv_jitter": opencv_jitter,
-    "opencv_jitter_8_bits": lambda: opencv_jitter(8),
+    "opencv_jitter": _opencv_jitter,
+    "opencv_jitter_8_bits": lambda: _opencv_jitter(8),
     "vision_jitter": _torchvision_jitter,
     "penstock_blur": _penstock_blur,
     "opencv_blur": _opencv_blur,

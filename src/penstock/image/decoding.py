@@ -32,7 +32,7 @@ from penstock.errors import DecodeError, MissingExtra, PlanError, SpecError
 from penstock.image import jpeg
 from penstock.image.flipping import RandomFlip
 from penstock.image.geometry import INTERPOLATIONS
-from penstock.image.header import Data, Header, damaged, is_tiff, orient, read_header, tiff_orientation, turned_back, verify_png
+from penstock.image.header import Data, Header, damaged, is_tiff, orient, read_header, tiff_orientation, verify_png
 from penstock.image.normalizing import Normalize
 from penstock.image.operator import (
     BEFORE_BATCH,
@@ -262,7 +262,8 @@ class Decode(ImageOperator):
             return self._jpeg(data, header, scratch, out)
         orientation = verify_png(data, header, self.place_name()) if header.kind == "PNG" else header.orientation
         if not self.exif:  # OpenCV has turned a TIFF image
-            orientation = turned_back(tiff_orientation(data)) if header.kind == "TIFF" else 1
+            turned = tiff_orientation(data) if header.kind == "TIFF" else 1
+            orientation = {6: 8, 8: 6}.get(turned, turned)  # that undoes it
         pixels = _stored_pixels(data, header, self.place_name()) if self.mode == "unchanged" else self._other(data, header)
         return hand_over(orient(pixels, orientation), scratch, out)
 

@@ -50,8 +50,6 @@ class Image:
     def moved(self, value: Any, move: Move) -> Any:
         """Do the steps with the interpolation and the fill of the operator."""
         images = [move.operator.moved(one, move.steps) for one in (value if self.stacked else value[None])]
-        if not (self.stacked or np.may_share_memory(images[0], value)):
-            return images[0]
         out = np.empty((len(images), *images[0].shape), value.dtype)
         for one, target in zip(images, out, strict=True):
             hand_over(one, None, target)

@@ -65,11 +65,6 @@ def orient(pixels: Array, orientation: int) -> Array:
     return pixels
 
 
-def turned_back(orientation: int) -> int:
-    """Return the orientation that undoes another one."""
-    return {6: 8, 8: 6}.get(orientation, orientation)
-
-
 Data = bytes | memoryview
 
 _PNG_CHANNELS = {0: 1, 2: 3, 3: 3, 4: 2, 6: 4}
