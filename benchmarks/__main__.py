@@ -33,6 +33,7 @@ SCRIPTS = (
     ("balance.py",),
     ("decoded.py",),
     ("images.py",),
+    ("detection.py",),
     ("policies.py",),
     ("state.py",),
     ("finalize_step.py",),

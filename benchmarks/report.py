@@ -108,6 +108,10 @@ LINES = (
             ("`random_flip`", "random_flip"),
         )
     ),
+    *(
+        Line(f"Detection to 640 x 640, beside {what}, images/s", "detection", name, "penstock", name, "", f"times_{name}")
+        for what, name in (("the steps by hand", "dataloader_by_hand"), ("Albumentations", "albumentations_dataloader"))
+    ),
     Line("Packing JPEG files, two workers, images/s", "packing", "limit", "penstock", "", ""),
     Line("Heavy work packed, beside it in a feed, images/s", "packing", "heavy_feed", "heavy_packed", "", "heavy_in_line"),
     Line("Pack, first fit into rows of 2,048, one core, tokens/s", "pack", "", "penstock_inline", "", "loop_first_fit", "rate"),

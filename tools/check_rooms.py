@@ -28,7 +28,7 @@ EXTRAS = {
     "tensorflow": ("adapters", "cli"),
     "tifffile": ("image",),
     "tokenizers": ("text",),
-    "torch": ("adapters", "cli"),
+    "torch": ("adapters", "cli", "image"),
     "transformers": ("adapters",),
 }
 """Optional packages, and the rooms whose functions may import them: never at module level."""

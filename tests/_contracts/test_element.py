@@ -6,7 +6,7 @@ import sys
 import time
 from collections import ChainMap, OrderedDict, UserDict, defaultdict, namedtuple
 from collections.abc import Mapping
-from types import MappingProxyType
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -190,3 +190,8 @@ def test_masked_arrays_are_told_from_others_without_importing_their_module() -> 
     assert is_masked(np.ma.masked_array([1, 2]))
     assert is_masked(np.ma.masked)
     assert not is_masked([1])
+
+
+def test_no_array_is_masked_while_another_thread_imports_numpy_ma(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "numpy.ma", ModuleType("numpy.ma"))  # as it is until the import has ended
+    assert not is_masked(np.zeros(2))

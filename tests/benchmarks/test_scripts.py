@@ -42,6 +42,7 @@ CLAIMS = {
     "balance": ["balance.py"],
     "decoded": ["decoded.py"],
     "images": ["images.py"],
+    "detection": ["detection.py"],
     "policies": ["policies.py", "--only", *POLICIES],
     "state": ["state.py"],
     "finalize_step": ["finalize_step.py"],
@@ -69,6 +70,7 @@ CLAIMS = {
     "tokenizing": ["tokenizing.py"],
 }
 PACKAGES = {
+    "albumentations": "albumentations",
     "dali": "nvidia",
     "dataloader": "torch",
     "datasets": "datasets",

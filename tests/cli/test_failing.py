@@ -123,7 +123,7 @@ def test_an_error_of_penstock_in_the_users_code_says_what_where_and_what_to_do()
     pytest.importorskip("simplejpeg", reason="simplejpeg is not installed")
     for error in (failing(decoding), sent(failing(decoding))):
         lines = said(error)
-        assert lines[0].startswith("unknown data, not JPEG, PNG, WebP, BMP, GIF, TIFF or AVIF")
+        assert lines[0].startswith("unknown data, not JPEG, PNG, WebP, BMP, GIF, TIFF, AVIF or JPEG 2000")
         assert [line[:8] for line in lines[1:]] == ["  where:", "  fix:  ", *["  note: "] * (len(lines) - 3)]
 
 

@@ -20,6 +20,7 @@ PAGES = [
     "docs/guide.md",
     "docs/gpu-is-idle.md",
     "docs/how-it-works.md",
+    "docs/image-recipes.md",
     "docs/looking.md",
     "docs/policies.md",
     "docs/ranks.md",

@@ -257,7 +257,7 @@ def test_an_empty_file_an_html_page_and_another_format_name_the_field() -> None:
     for data, text in (
         (b"", "the file is empty"),
         (b"<html>404", "HTML page, not an image"),
-        (b"\0\0\0\x0cjP  \r\n", "JPEG 2000 data, not JPEG, PNG, WebP, BMP, GIF, TIFF or AVIF"),
+        (b"%PDF-1.7", "PDF data, not JPEG, PNG, WebP, BMP, GIF, TIFF, AVIF or JPEG 2000"),
     ):
         with pytest.raises(DecodeError) as caught:
             image.decode("data")({"data": data})

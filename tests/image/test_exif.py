@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from image.pixels import as_pillow, chunk
+from image.pixels import as_pillow, chunk, difference
 from numpy.typing import NDArray
 from PIL import Image
 
+import penstock as ps
 import penstock.image as image
 from penstock.image.header import orient, read_orientation
 
@@ -186,3 +187,23 @@ def test_png_and_webp_are_turned_as_pillow_turns_them(encode: Encode, photo: Pho
     assert np.array_equal(image.decode(webp), seen(webp))
     webp = encode(photo[:40, :64], "WEBP", lossless=True, xmp=xmp(7))
     assert np.array_equal(image.decode(webp), seen(webp))
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF", "AVIF"])
+def test_without_exif_the_pixels_are_those_of_the_file_without_an_orientation(
+    encode: Encode, photo: Photo, kind: str, orientation: int
+) -> None:
+    record = Image.Exif()
+    record[0x0112] = orientation
+    turned, plain = encode(photo, kind, exif=record), encode(photo, kind)
+    for mode in ("RGB", "unchanged"):
+        assert difference(image.decode(turned, mode=mode, exif=False), image.decode(plain, mode=mode)) == 0
+    fused = ps.from_source([{"data": turned}]).map(image.decode("data", exif=False)).map(image.resize("data", (30, 40)))
+    assert difference(next(iter(fused.batch(1)))["data"][0], image.resize(image.decode(plain), (30, 40))) == 0
+
+
+def test_the_operator_is_written_as_in_states_of_before() -> None:
+    line = "Decode(field='data', out_field='data', mode='RGB', max_pixels=89478485, crop_only=False"
+    assert repr(image.decode("data")) == line + ")"
+    assert repr(image.decode("data", exif=False)) == line + ", exif=False)"

@@ -28,12 +28,14 @@ FORMATS = {
     "GIF": [{}, {"interlace": 1}, {"transparency": 3}],
     "TIFF": [{}, *({"compression": name} for name in ("tiff_lzw", "tiff_deflate", "tiff_adobe_deflate", "packbits", "jpeg"))],
     "AVIF": [{"quality": 90}, {"quality": 100, "subsampling": "4:4:4"}],
+    "JPEG2000": [{}, {"no_jp2": True}, {"irreversible": True, "quality_layers": [20]}, {"tile_size": (32, 32)}],
 }
 MODES = {
     "BMP": ("RGB", "L", "1", "P", "RGBA"),
     "GIF": ("P", "L", "1"),
     "TIFF": ("RGB", "L", "1", "CMYK", "YCbCr"),
     "AVIF": ("RGB", "L", "RGBA"),
+    "JPEG2000": ("RGB", "L", "RGBA"),
 }
 CASES = [
     (kind, mode, options)
@@ -95,6 +97,13 @@ def test_a_tiff_of_16_bits_becomes_8_by_a_shift(channels: int) -> None:
     assert difference(image.decode(data), shifted.repeat(3, 2) if channels == 1 else shifted[..., ::-1]) == 0
 
 
+def test_jpeg_2000_of_16_bits_is_stored_as_such_and_becomes_8_by_a_shift() -> None:
+    deep = np.random.default_rng(2).integers(0, 65536, (96, 128, 3), np.uint16)
+    data = cv2.imencode(".jp2", deep[..., ::-1], [cv2.IMWRITE_JPEG2000_COMPRESSION_X1000, 1000])[1].tobytes()
+    assert np.array_equal(image.decode(data, mode="unchanged"), deep)
+    assert difference(image.decode(data), (deep >> 8).astype(np.uint8)) == 0
+
+
 @pytest.mark.parametrize("mode", ["P", "RGBA", "LA", "LAB", "F", "I"])
 def test_a_tiff_whose_colours_opencv_would_change_is_an_error(encode: Encode, photo: Photo, mode: str) -> None:
     picture = (
@@ -116,7 +125,7 @@ def test_the_pixel_limit_is_exact(encode: Encode, photo: Photo, kind: str) -> No
     assert image.decode(data, max_pixels=7500).shape == (75, 100, 3)
     with pytest.raises(DecodeError, match="100 x 75 = 7500 pixels is over the limit of 7499"):
         image.decode(data, max_pixels=7499)
-    assert read_header(data, "here")[:4] == (kind, 75, 100, 3)
+    assert read_header(data, "here")[:4] == (kind.replace("JPEG2000", "JPEG 2000"), 75, 100, 3)
 
 
 def test_a_bmp_from_top_to_bottom_is_read() -> None:
@@ -135,6 +144,7 @@ def test_a_folder_of_all_formats_is_decoded(tmp_path: Any, encode: Encode, photo
         "f.avif": "AVIF",
         "g.gif": "GIF",
         "h.webp": "WEBP",
+        "i.jp2": "JPEG2000",
     }
     (tmp_path / "class").mkdir()
     for name, kind in names.items():

@@ -124,10 +124,10 @@ def test_an_html_page_is_an_error_that_says_so_with_its_first_bytes(page: bytes)
     assert "get it again" in caught.value.fix
 
 
-READ = "JPEG, PNG, WebP, BMP, GIF, TIFF or AVIF"
+READ = "JPEG, PNG, WebP, BMP, GIF, TIFF, AVIF or JPEG 2000"
 
 
-@pytest.mark.parametrize(("magic", "kind"), [(b"\0\0\0\x0cjP  ", "JPEG 2000"), (b"\xff\x0a", "JPEG XL"), (b"%PDF", "PDF")])
+@pytest.mark.parametrize(("magic", "kind"), [(b"\xff\x0a", "JPEG XL"), (b"%PDF", "PDF")])
 def test_other_image_formats_are_errors_that_name_them_and_the_supported_ones(magic: bytes, kind: str) -> None:
     with pytest.raises(DecodeError) as caught:
         read_header(magic + bytes(40), "here")

@@ -273,8 +273,8 @@ def spec_of(leaf: Any) -> ArraySpec:
 
 def is_masked(value: Any) -> bool:
     """Tell whether a value is a masked array, whose mask a plain copy would lose. Does not import `numpy.ma` (12 ms) for it."""
-    masked = sys.modules.get("numpy.ma")
-    return masked is not None and isinstance(value, masked.MaskedArray)
+    masked = getattr(sys.modules.get("numpy.ma"), "MaskedArray", None)  # another thread may be in the middle of the import
+    return masked is not None and isinstance(value, masked)
 
 
 _OBJECT = np.dtype(object)

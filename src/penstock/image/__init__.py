@@ -10,6 +10,7 @@ from penstock.image.fields import Boxes, Mask
 from penstock.image.flipping import random_flip
 from penstock.image.mixing import cutmix, mixup, mixup_or_cutmix
 from penstock.image.normalizing import normalize, to_layout
+from penstock.image.on_device import on_device
 from penstock.image.photometric import (
     auto_contrast,
     color_jitter,
@@ -38,6 +39,7 @@ __all__ = [
     "mixup",
     "mixup_or_cutmix",
     "normalize",
+    "on_device",
     "pad_to",
     "posterize",
     "rand_augment",

@@ -223,8 +223,14 @@ class Decode(ImageOperator):
     mode: Mode
     max_pixels: int
     crop_only: bool
+    exif: bool = True
     odd: _Count = dataclasses.field(default_factory=_Count, init=False, repr=False, compare=False)
     reduced: _Count = dataclasses.field(default_factory=_Count, init=False, repr=False, compare=False)
+
+    def __repr__(self) -> str:
+        """Return the call; `exif` is left out where it is True, as the states of earlier releases have it."""
+        names = "field", "out_field", "mode", "max_pixels", "crop_only", *([] if self.exif else ["exif"])
+        return f"Decode({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
 
     @property
     def made_by(self) -> str:
@@ -241,8 +247,9 @@ class Decode(ImageOperator):
         """
         data = value if type(value) is bytes else self._as_bytes(value)
         if self.mode == "unchanged" and is_tiff(data):
-            return hand_over(_tiff_pixels(data, self.max_pixels, self.place_name()), scratch, out)
-        header = read_header(data, self.place_name())
+            stored = _tiff_pixels(data, self.max_pixels, self.place_name())
+            return hand_over(orient(stored, tiff_orientation(data) if self.exif else 1), scratch, out)
+        header = self._header(data)
         if header.height * header.width > self.max_pixels:
             raise DecodeError(
                 f"{header.kind} image of {header.width} x {header.height} = {header.width * header.height} pixels"
@@ -253,6 +260,9 @@ class Decode(ImageOperator):
         if header.kind == "JPEG":
             return self._jpeg(data, header, scratch, out)
         orientation = verify_png(data, header, self.place_name()) if header.kind == "PNG" else header.orientation
+        if not self.exif:  # OpenCV has turned a TIFF image
+            turned = tiff_orientation(data) if header.kind == "TIFF" else 1
+            orientation = {6: 8, 8: 6}.get(turned, turned)  # that undoes it
         pixels = _stored_pixels(data, header, self.place_name()) if self.mode == "unchanged" else self._other(data, header)
         return hand_over(orient(pixels, orientation), scratch, out)
 
@@ -279,9 +289,13 @@ class Decode(ImageOperator):
         """
         if type(value) is not bytes and type(value) is not memoryview:
             return None
-        header = read_header(value, self.place_name())
+        header = self._header(value)
         usual = header.kind == "JPEG" and header.orientation == 1 and header.channels != 4
         return header if usual and header.height * header.width <= self.max_pixels else None
+
+    def _header(self, data: Data) -> Header:
+        header = read_header(data, self.place_name())
+        return header if self.exif else header._replace(orientation=1)
 
     def upper_rows(self, value: bytes | memoryview, header: Header, num_rows: int, scratch: Scratch) -> Uint8s:
         """Decode the first `num_rows` rows or more of a usual image, whose header this is, into scratch.
@@ -364,11 +378,19 @@ class Decode(ImageOperator):
 
 
 @overload
-def decode(field: str, *, mode: Mode = "RGB", max_pixels: int = _MAX_PIXELS, crop_only: bool = False, out: str | None = None) -> Decode: ...
+def decode(
+    field: str,
+    *,
+    mode: Mode = "RGB",
+    max_pixels: int = _MAX_PIXELS,
+    crop_only: bool = False,
+    exif: bool = True,
+    out: str | None = None,
+) -> Decode: ...
 
 
 @overload
-def decode(field: Encoded, *, mode: Mode = "RGB", max_pixels: int = _MAX_PIXELS) -> NDArray[Any]: ...
+def decode(field: Encoded, *, mode: Mode = "RGB", max_pixels: int = _MAX_PIXELS, exif: bool = True) -> NDArray[Any]: ...
 
 
 def decode(
@@ -377,9 +399,10 @@ def decode(
     mode: Mode = "RGB",
     max_pixels: int = _MAX_PIXELS,
     crop_only: bool = False,
+    exif: bool = True,
     out: str | None = None,
 ) -> Decode | NDArray[Any]:
-    """Decode JPEG, PNG, WebP, BMP, GIF, TIFF or AVIF, told apart by content, to pixels (height, width, channels).
+    """Decode JPEG, PNG, WebP, BMP, GIF, TIFF, AVIF or JPEG 2000, told apart by content, to pixels (height, width, channels).
 
     The orientation of EXIF or XMP is applied. Without "unchanged" alpha is dropped and 16 bits become 8 by `>> 8`; docs/image.md has all
     conversions.
@@ -391,6 +414,7 @@ def decode(
         max_pixels: height x width above which the image is refused, read from the header before anything is decoded.
         crop_only: leave out the rows below the crop where `random_resized_crop` comes next: a tenth faster, the same pixels.
             Of damaged JPEG files only those that end early are then still found as surely as before.
+        exif: False leaves the pixels as the file stores them, whatever the orientation, for boxes and masks that were drawn on those.
         out: the field for the pixels; the default is `field`.
 
     Raises:
@@ -406,7 +430,7 @@ def decode(
         raise PlanError(f"max_pixels={max_pixels!r} is not a number of pixels", where="image.decode", fix="give a positive whole number")
     if by_opencv():
         warnings.warn(_WITHOUT_SIMPLEJPEG, RuntimeWarning, stacklevel=2)
-    operator = Decode(**names(field, out), mode=mode, max_pixels=max_pixels, crop_only=crop_only)
+    operator = Decode(**names(field, out), mode=mode, max_pixels=max_pixels, crop_only=crop_only, exif=exif)
     return as_called(operator, field)
 
 
@@ -471,7 +495,7 @@ _CHANNELS = {1: [0], 3: [2, 1, 0], 4: [2, 1, 0, 3]}
 
 
 def _stored_pixels(data: Data, header: Header, where: str) -> Array:
-    """Return the pixels of a PNG, WebP, BMP, GIF or AVIF image as they are stored: (height, width, channels), not turned.
+    """Return the pixels of a PNG, WebP, BMP, GIF, AVIF or JPEG 2000 image as they are stored: (height, width, channels), not turned.
 
     A palette PNG gives the numbers of its colours. Grey PNG of 1, 2 and 4 bits gives numbers below 2, 4 and 16.
 
@@ -509,7 +533,7 @@ def _as_grey(data: Data) -> bytes:
 
 
 def _tiff_pixels(data: Data, max_pixels: int, where: str) -> Array:
-    """Return the first series of a TIFF image by tifffile, turned as its orientation says: (height, width, pages and channels).
+    """Return the first series of a TIFF image by tifffile, not turned: (height, width, pages and channels).
 
     Raises:
         MissingExtra: tifffile is not installed.
@@ -526,7 +550,7 @@ def _tiff_pixels(data: Data, max_pixels: int, where: str) -> Array:
             series = file.series[0]
             sizes = dict(zip(series.axes, series.shape, strict=True))
             if "Y" in sizes and "X" in sizes and sizes["Y"] * sizes["X"] <= max_pixels:
-                return orient(_last_channels(series.asarray(), series.axes), tiff_orientation(data))
+                return _last_channels(series.asarray(), series.axes)
     except (tifffile.TiffFileError, ValueError, IndexError, KeyError, RuntimeError, struct.error, zlib.error) as error:
         raise damaged("TIFF", f"tifffile says: {error}", data, where) from error
     raise DecodeError(

@@ -82,7 +82,7 @@ class Header(NamedTuple):
         height_at: where a sequential JPEG says its height (2 bytes, big end first); 0 for all others. Its rows come from top to bottom.
     """
 
-    kind: Literal["JPEG", "PNG", "WebP", "BMP", "GIF", "TIFF", "AVIF"]
+    kind: Literal["JPEG", "PNG", "WebP", "BMP", "GIF", "TIFF", "AVIF", "JPEG 2000"]
     height: int
     width: int
     channels: int
@@ -106,6 +106,8 @@ def read_header(data: Data, where: str) -> Header:
     for kind, order, pattern in _SIZES:
         if found := pattern.match(data):
             width, height = struct.unpack(order, found[1] + found[2])
+            if kind == "JPEG 2000" and bytes(data).find(b"\xff\xd9", found.end()) < 0:  # OpenJPEG fills up what is cut
+                raise damaged(kind, f"it is cut, {len(data)} bytes", data, where)
             return Header(kind, abs(height), width, 3, _avif_orientation(data) if kind == "AVIF" else 1)
     if start[:4] in _TIFF_ORDERS:
         return _read_tiff(data, where)
@@ -250,10 +252,11 @@ def _webp_orientation(data: Data, end: int) -> int:
     return read_orientation(notes.get(b"EXIF", b"") if has_exif else b"", notes.get(b"XMP ", b"") if has_xmp else b"")
 
 
-_SIZES: tuple[tuple[Literal["BMP", "GIF", "AVIF"], str, re.Pattern[bytes]], ...] = (
+_SIZES: tuple[tuple[Literal["BMP", "GIF", "AVIF", "JPEG 2000"], str, re.Pattern[bytes]], ...] = (
     ("BMP", "<ii", re.compile(rb"BM.{16}(....)(....)", re.DOTALL)),
     ("GIF", "<HH", re.compile(rb"GIF8..(..)(..)", re.DOTALL)),
     ("AVIF", ">II", re.compile(rb"....ftypavi[fs].*?ispe....(....)(....)", re.DOTALL)),
+    ("JPEG 2000", ">II", re.compile(rb"(?:\0\0\0\x0cjP  .*?)?\xffO\xffQ....(....)(....)", re.DOTALL)),
 )
 """For each format how its width and height are written, and where they stand."""
 
@@ -296,7 +299,6 @@ _TIFF_COLOURS = {1: (0, 1), 4: (0, 1), 8: (0, 1, 2, 5, 6), 16: (1, 2)}
 """For so many bits what colours OpenCV gives as they are stored. It multiplies with alpha, and tells of no cut with a palette."""
 
 _OTHERS = {
-    b"\0\0\0\x0cjP  ": "JPEG 2000",
     b"\xff\x0a": "JPEG XL",
     b"\x1f\x8b": "gzip",
     b"PK\x03\x04": "zip",
@@ -304,7 +306,7 @@ _OTHERS = {
 }
 
 
-_NOT_READ = "not JPEG, PNG, WebP, BMP, GIF, TIFF or AVIF"
+_NOT_READ = "not JPEG, PNG, WebP, BMP, GIF, TIFF, AVIF or JPEG 2000"
 
 
 def _not_an_image(data: Data, where: str) -> DecodeError:

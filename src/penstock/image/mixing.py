@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,19 +43,34 @@ class Mixing:
         Raises:
             SpecError: the fields are not the images of a batch and their classes.
         """
-        images, labels = self._taken(batch)
-        cut = rng.random() < self.cutmix_share
-        alpha = self.cutmix_alpha if cut else self.mixup_alpha
-        share = float(rng.beta(alpha, alpha))
-        mixed, share = _cut(images, share, rng) if cut else (_blended(images, share), share)
-        batch = {**batch, self.field: mixed}
+        images, labels = self.taken(batch)
+        share, box = self.drawn(rng, images.shape[2:] if channels_first(images.shape) else images.shape[1:3])
+        batch = {**batch, self.field: _blended(images, share) if box is None else _cut(images, box)}
         if self.num_classes is None:
             shares = np.full(len(labels), share, np.float32)
             return {**batch, f"{self.label}_other": np.roll(labels, 1), f"{self.label}_share": shares}
         own = labels[:, None] == np.arange(self.num_classes)
         return {**batch, self.label: _blended(own.astype(np.float32), share)}
 
-    def _taken(self, batch: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+    def drawn(self, rng: np.random.Generator, size: Sequence[int]) -> tuple[float, tuple[slice, slice] | None]:
+        """Return the share of the own image of (height, width), and for CutMix the rows and columns that are taken from the other."""
+        cut = rng.random() < self.cutmix_share
+        alpha = self.cutmix_alpha if cut else self.mixup_alpha
+        share = float(rng.beta(alpha, alpha))
+        if not cut:
+            return share, None
+        sizes = np.array(size)
+        half = (0.5 * math.sqrt(1 - share) * sizes).astype(int)
+        middle = rng.integers(sizes)
+        (top, left), (bottom, right) = np.maximum(middle - half, 0).tolist(), np.minimum(middle + half, sizes).tolist()
+        return 1 - float((bottom - top) * (right - left) / sizes.prod()), (slice(top, bottom), slice(left, right))
+
+    def taken(self, batch: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return the images and the labels of a batch.
+
+        Raises:
+            SpecError: they are not as `mixup` says.
+        """
         images, labels = (np.asarray(batch.get(name) if isinstance(batch, Mapping) else None) for name in (self.field, self.label))
         good = images.ndim == 4 and images.size and images.dtype in (np.uint8, np.float32) and images.shape[1] != images.shape[3]
         good = good and labels.shape == images.shape[:1] and labels.dtype.kind in "iu"
@@ -76,17 +91,21 @@ def _blended(images: NDArray[Any], share: float) -> NDArray[Any]:
     return mixed.reshape(images.shape)  # type: ignore[no-any-return]
 
 
-def _cut(images: NDArray[Any], share: float, rng: np.random.Generator) -> tuple[NDArray[Any], float]:
-    """Put a box of the images before in each; return the share of the pixels that is left."""
-    first = images.shape[1] < images.shape[3]  # there are fewer channels than rows or columns
-    sizes = np.array(images.shape[2:] if first else images.shape[1:3])
-    half = (0.5 * math.sqrt(1 - share) * sizes).astype(int)
-    middle = rng.integers(sizes)
-    (top, left), (bottom, right) = np.maximum(middle - half, 0), np.minimum(middle + half, sizes)
-    box = np.s_[..., top:bottom, left:right] if first else np.s_[:, top:bottom, left:right]
-    mixed = images.copy()
-    mixed[box] = np.roll(images[box], 1, axis=0)
-    return mixed, 1 - float((bottom - top) * (right - left) / sizes.prod())
+def channels_first(shape: Sequence[int]) -> bool:
+    """Tell whether images of this shape are [batch, channels, height, width]: there are fewer channels than rows or columns."""
+    return shape[1] < shape[3]
+
+
+def within(shape: Sequence[int], box: tuple[slice, slice]) -> tuple[Any, ...]:
+    """Return the index of a box of rows and columns in images of this shape."""
+    return (..., *box) if channels_first(shape) else (slice(None), *box)
+
+
+def _cut(images: NDArray[Any], box: tuple[slice, slice]) -> NDArray[Any]:
+    """Put a box of the images before in each."""
+    mixed, where = images.copy(), within(images.shape, box)
+    mixed[where] = np.roll(images[where], 1, axis=0)
+    return mixed
 
 
 def mixup(alpha: float = 1.0, num_classes: int | None = None, *, field: str = "image", label: str = "label") -> Mixing:

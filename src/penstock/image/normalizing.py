@@ -51,7 +51,7 @@ class Normalize(ImageOperator):
         """
         check_image(self, value, None if getattr(value, "dtype", UINT8_DTYPE).kind in "biuf" else (UINT8_DTYPE, FLOAT32_DTYPE))
         height, width, num_channels = value.shape
-        self._check_channels(num_channels)
+        self.check_channels(num_channels)
         first = self.layout == "CHW"
         target = place(self.tag, (num_channels, height, width) if first else value.shape, FLOAT32_DTYPE, value, scratch, out)
         if value.dtype == UINT8_DTYPE and num_channels <= _MOST_CHANNELS:
@@ -71,14 +71,19 @@ class Normalize(ImageOperator):
         if not is_block(values) or values.shape[3] > _MOST_CHANNELS:
             return None
         num_images, height, width, num_channels = values.shape
-        self._check_channels(num_channels)
+        self.check_channels(num_channels)
         first = self.layout == "CHW"
         shape = (num_images, num_channels, height, width) if first else values.shape
         target = place(self.tag + " block", shape, FLOAT32_DTYPE, values, scratch, out)
         kernels.normalize(values, self.scale, self.bias, target, first)
         return target
 
-    def _check_channels(self, num_channels: int) -> None:
+    def check_channels(self, num_channels: int) -> None:
+        """Refuse images of another number of channels.
+
+        Raises:
+            SpecError: it is not that of the means.
+        """
         if num_channels != len(self.mean):
             raise SpecError(
                 f"field {self.field!r} has {num_channels} channels, but mean and std have {len(self.mean)} numbers",

@@ -235,7 +235,7 @@ def missing_path(path: str, call: str, kind: str) -> SourceError:
 
 # -- images in one sub-folder per class -------------------------------------------------------------------------------------------
 
-_EXTENSIONS = frozenset((".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".avif"))
+_EXTENSIONS = frozenset((".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".avif", ".jp2", ".j2k"))
 
 
 class ImageFolderSource(WholeFiles):
