@@ -105,6 +105,19 @@ def test_other_dtypes_are_spec_errors_that_name_those_that_work() -> None:
     assert "is int64[4, 4, 3], expected uint8 or bool or uint16 or int16 or int32 or float32 or float64 of shape" in caught.value.what
 
 
+def test_an_array_of_the_other_byte_order_is_named_as_that(photo: Photo) -> None:
+    with pytest.raises(SpecError, match=r"is >u2\[75, 100, 3\], expected uint8"):
+        image.resize(photo.astype(">u2"), 20)
+
+
+def test_nan_does_not_spread_along_an_edge_that_stays() -> None:
+    depth = np.ones((8, 9, 1), np.float32)
+    depth[3, 4] = np.nan
+    for interpolation in ("linear", "cubic"):
+        made = image.resize(depth, (8, 30), interpolation=interpolation)  # type: ignore[call-overload]
+        assert np.isnan(made).any(axis=(1, 2)).tolist() == [row == 3 for row in range(8)]
+
+
 def test_an_unknown_interpolation_is_a_plan_error() -> None:
     for name, act in (
         ("resize", lambda: image.resize("x", 8, interpolation="lanczos")),  # type: ignore[call-overload]

@@ -171,7 +171,9 @@ def _moved(images: Any, operator: Geometric, windows: Any, size: Size, scaled: b
     """Return a window of each image in a new size: its pixels, or weighted sums of those of the window where the size changes."""
     import torch
 
-    made = images.float() if scaled else images
+    name = str(images.dtype).removeprefix("torch.")
+    same_bits = {"uint16": torch.int16, "uint32": torch.int32}.get(name, images.dtype)  # PyTorch looks up no unsigned pixels but uint8
+    made = images.float() if scaled else images.view(same_bits)
     for axis, num in ((1, size[0]), (2, size[1])):
         length, (begin, end) = images.shape[axis], windows[:, 2 - axis :: 2].split(1, 1)
         at = begin + (torch.arange(num, device=images.device) + 0.5) * ((end - begin) / num)
@@ -186,13 +188,14 @@ def _moved(images: Any, operator: Geometric, windows: Any, size: Size, scaled: b
         made = torch.take_along_dim(made, at.long().clamp(0, length - 1), axis)
         if getattr(operator, "padding", 0):
             made = made.masked_fill((at < 0) | (at > length), getattr(operator, "fill", 0))
-    return _rounded(made, images) if scaled else made
+    return _rounded(made, images) if scaled else made.view(images.dtype)
 
 
 def _normalized(images: Any, scale: Any, bias: Any) -> Any:
     import torch
 
-    largest = 1 if images.dtype.is_floating_point else torch.iinfo(images.dtype).max
+    plain = images.dtype.is_floating_point or images.dtype == torch.bool
+    largest = 1 if plain else torch.iinfo(images.dtype).max
     return images.float() * (scale * (255 / largest)) + bias
 
 

@@ -209,7 +209,7 @@ def _got_and_fix(value: Any) -> tuple[str, str]:
         if isinstance(value, (bytes, bytearray, memoryview)):  # what a user gave as bytes may come as a view of them
             return "bytes" if isinstance(value, memoryview) else type(value).__name__, "put ps.image.decode before this operator"
         return type(value).__name__, "give a NumPy array"
-    got = f"{value.dtype.name}{list(value.shape)}"
+    got = f"{value.dtype}{list(value.shape)}"
     if value.ndim == 4 or value.dtype == object:
         return got, BEFORE_BATCH
     if is_channels_first(value.shape):

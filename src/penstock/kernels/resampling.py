@@ -76,7 +76,7 @@ def way(before: int, after: int, interpolation: str, fixed: bool, exact: bool = 
     """Return how an edge of `before` pixels becomes one of `after`; in fixed point, perhaps with all digits of Pillow, or floating."""
     scale = before / after
     stretch = max(scale, 1.0)
-    reach = stretch * (1 + FILTERS.index(interpolation))
+    reach = 0.5 if before == after else stretch * (1 + FILTERS.index(interpolation))  # half: the pixel alone, so that NaN does not spread
     centres = (np.arange(after) + 0.5) * scale
     starts = np.floor(centres - reach + 0.5).clip(0).astype(np.int64)
     taps = int((np.floor(centres + reach + 0.5).clip(0, before) - starts).max())
