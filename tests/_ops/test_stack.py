@@ -67,6 +67,22 @@ def test_two_dtypes_are_refused_with_the_cast_that_makes_them_one() -> None:
     assert refused(["a", 1]).fix == "make them equal before batch: cast to one dtype in a map"
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (np.float32(1), np.float64(1)),
+        (1, True),
+        (np.zeros(2, "<i4"), np.zeros(2, ">i4")),
+        (np.datetime64(1, "s"), np.datetime64(1, "ns")),
+    ],
+)
+def test_a_change_of_dtype_is_refused_and_nothing_is_promoted(one: Any, other: Any) -> None:
+    for rows in ([one, other], [one, one, one, other]):
+        assert "two elements of one batch differ: ['x'] is " in refused([{"x": row} for row in rows]).what
+        with pytest.raises(SpecError, match="differ"):
+            next(iter(ps.from_source(rows).batch(len(rows))))
+
+
 # -- one spec -------------------------------------------------------------------------------------------------------------------------
 
 

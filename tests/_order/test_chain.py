@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 from _order.passes import FOLDS, PASSES, Passed, all_of, passes_per_end, run
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from penstock._order.chain import Chain
-from penstock._order.folds import BatchFold, EnumerateFold, Fold, RepeatFold, SkipFold, TakeFold
+from penstock._order.folds import BatchFold, EnumerateFold, Fold, RepeatFold, ShardFold, SkipFold, TakeFold
 from penstock._order.holding import BucketFold
 from penstock.errors import StateMismatch
 
@@ -66,6 +66,9 @@ def test_a_pass_of_which_no_more_is_wanted_ends_as_below_a_full_take() -> None:
     assert chain.snapshot() == [0, [], 0]
 
 
+@example([SkipFold(1), TakeFold(1, False), RepeatFold(2)], [[1, 2, 3]] * 2)
+@example([ShardFold(2, 0), TakeFold(1, False), RepeatFold(2)], [[1, 2, 3]] * 2)
+@example([EnumerateFold(5), TakeFold(1, False), RepeatFold(2)], [[1, 2, 3]] * 2)
 @given(st.lists(FOLDS, max_size=4), PASSES)
 def test_asking_after_every_item_changes_nothing_but_the_reading(folds: list[Fold], passes: Passed) -> None:
     repeated = [any(isinstance(above, RepeatFold) for above in folds[place + 1 :]) for place in range(len(folds))]

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import math
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from penstock._order.runs import Runs
@@ -15,6 +15,7 @@ def positions(runs: object) -> list[int]:
     return [position for begin, end in runs for position in range(begin, end)]  # type: ignore[attr-defined]
 
 
+@example([(3, 5), (0, 3), (5, 6)], [])
 @given(RUNS, st.lists(st.integers(0, 60)))
 def test_a_set_of_positions_is_held_as_runs_that_do_not_touch(runs: list[tuple[int, int]], left_out: list[int]) -> None:
     made, wanted = Runs(), set()

@@ -262,3 +262,11 @@ def test_a_killed_program_leaves_a_timeline_of_its_jobs(tmp_path: Path) -> None:
     check_names(records, program.pid)
     check_nesting(records)
     assert {record["name"] for record in records if record["ph"] == "X"} == {"job"}
+
+
+def test_what_watches_a_feed_that_is_closed_ends_by_itself(tmp_path: Path) -> None:
+    feed = ps.from_source(range(4)).feed(executor=ps.Threads(isolate=True))
+    feed.close()
+    for observer in (feed.trace(tmp_path / "t.json"), feed.observe(tensorboard=tmp_path)):
+        observer._ticker.join(60)
+        assert not observer.is_alive

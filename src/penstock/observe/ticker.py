@@ -113,9 +113,9 @@ def _stop(stopped: threading.Event, thread: threading.Thread, pid: int) -> None:
 
 
 def host_of(targets: Sequence[Any]) -> Any:
-    """Return what runs the one feed that is looked at, where that is a process of its own: it has no thread in the program; else None."""
+    """Return what runs the one feed that is looked at, where that is a process of its own, without a thread here; None if it is closed."""
     run = getattr(targets[0], "_run", None) if len(targets) == 1 else None
-    return run if hasattr(run, "tickers") else None
+    return run if hasattr(run, "tickers") and not targets[0].is_closed() else None
 
 
 class Ticked:
