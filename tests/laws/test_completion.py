@@ -341,12 +341,12 @@ def test_a_generator_is_counted_in_the_order_of_the_state() -> None:
             raise ValueError(value)
         return value
 
-    ds = generated().map(slow, on_error=ps.Skip()).filter(bool).as_completed().bucket_by_length(lambda _: 1, [3], [8, 8]).map(list).repeat(2)
+    ds = generated().map(slow, on_error=ps.Skip()).filter(bool).as_completed().bucket_by_length(lambda _: 1, [3], [8, 8]).repeat(2)
     with ds.feed(executor="threads", num_workers=2) as feed:
-        seen = next(feed)
+        seen = next(feed).tolist()
         state = feed.state_dict()
         first_is_due.set()
     with ds.feed(executor="inline") as feed:
         feed.load_state_dict(state)
-        seen += [value for batch in feed for value in batch]
+        seen += [value for batch in feed for value in batch.tolist()]
     assert sorted(seen) == sorted(2 * [value for value in range(1, COUNT + 1) if value != 7])

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -120,10 +119,6 @@ class Segment:
         self._due = deque(start.done.taken)  # still to be committed
         self._taken = self._taken_of_pass([(0, start.source[1]), *start.done.runs] if start.done.runs or self._again else [])
         self.reads_in_another_order = plan.stream is not None and bool(self._due)
-        self._number_in_state: dict[tuple[int, int], int] = {}  # of each element that a generator gives in another order
-        if self.reads_in_another_order:
-            numbers: dict[int, Iterator[int]] = defaultdict(itertools.count)
-            self._number_in_state = {(one, at): next(numbers[one]) for one, begin, end in self._due for at in range(begin, end)}
         self._known: dict[tuple[int, int], list[KnownLoss]] = {}
         self._replay = 0, 0
         self._opened_in = start.source[0], 0
@@ -173,7 +168,7 @@ class Segment:
         chunk = self._open_leaf(most_rows) if self.plan.leaf is not None else self._open_given(most_rows)
         self.rows_open += chunk.num_rows
         self._open.append(chunk)
-        if self._number_in_state or self._replay > self._opened_in:
+        if self.reads_in_another_order or self._replay > self._opened_in:
             self._note_replayed(chunk)
         if chunk.ends_pass:
             self._ends.append(chunk.seq)
@@ -187,8 +182,11 @@ class Segment:
         pass_number, num_opened = self._opened_in
         first = num_opened if pass_number == chunk.pass_number else 0
         self._opened_in = chunk.pass_number, first + chunk.num_items
-        if self._number_in_state:
-            first = self._number_in_state.pop((chunk.pass_number, chunk.first), self._replay[1])
+        if self.reads_in_another_order:  # numbers are those of the saved order
+            runs = [run for run in self._again if run[0] == chunk.pass_number]
+            place = next((place for place, (_, begin, end) in enumerate(runs) if begin <= chunk.first < end), None)
+            before = sum(end - begin for _, begin, end in runs[:place])
+            first = self._replay[1] if place is None else before + chunk.first - runs[place][1]
         border = (0, chunk.num_items)[chunk.pass_number < self._replay[0]]
         if chunk.pass_number == self._replay[0]:
             border = min(chunk.num_items, max(0, self._replay[1] - first))
