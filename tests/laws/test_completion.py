@@ -330,3 +330,23 @@ def test_the_epoch_and_the_step_are_those_of_what_was_delivered() -> None:
             places = [(feed.step, feed.epoch) for _ in feed]
         assert [step for step, _ in places] == list(range(1, 10))
         assert {epoch for _, epoch in places} == {0}
+
+
+def test_a_generator_is_counted_in_the_order_of_the_state() -> None:
+    first_is_due = threading.Event()
+
+    def slow(value: int) -> int:
+        assert value != 1 or first_is_due.wait(60)
+        if value == 7:
+            raise ValueError(value)
+        return value
+
+    ds = generated().map(slow, on_error=ps.Skip()).filter(bool).as_completed().bucket_by_length(lambda _: 1, [3], [8, 8]).repeat(2)
+    with ds.feed(executor="threads", num_workers=2) as feed:
+        seen = next(feed).tolist()
+        state = feed.state_dict()
+        first_is_due.set()
+    with ds.feed(executor="inline") as feed:
+        feed.load_state_dict(state)
+        seen += [value for batch in feed for value in batch.tolist()]
+    assert sorted(seen) == sorted(2 * [value for value in range(1, COUNT + 1) if value != 7])

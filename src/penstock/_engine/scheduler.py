@@ -236,7 +236,7 @@ class Scheduler:
     def _may_read(self) -> bool:
         """Tell whether the thread that reads the stream has nothing else to do with what it has read: it may wait long for the next."""
         behind = self.segments[: self._last_of_users + 1]
-        return all(segment.is_empty and (segment is behind[-1] or not segment.finished) for segment in behind)
+        return all(one.is_empty and (one is behind[-1] or not one.finished) for one in behind) or behind[0].reads_in_another_order
 
     def _segment_task(self, segment: Segment, pool: str) -> Claim | None:
         task = self._later_task(segment, pool)

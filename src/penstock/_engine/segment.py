@@ -168,7 +168,7 @@ class Segment:
         chunk = self._open_leaf(most_rows) if self.plan.leaf is not None else self._open_given(most_rows)
         self.rows_open += chunk.num_rows
         self._open.append(chunk)
-        if self._replay > self._opened_in:
+        if self.reads_in_another_order or self._replay > self._opened_in:
             self._note_replayed(chunk)
         if chunk.ends_pass:
             self._ends.append(chunk.seq)
@@ -179,9 +179,14 @@ class Segment:
 
     def _note_replayed(self, chunk: Chunk) -> None:
         """Tell the chunk which of its items were read before, and what became of them."""
-        pass_number, count = self._opened_in
-        first = count if pass_number == chunk.pass_number else 0
+        pass_number, num_opened = self._opened_in
+        first = num_opened if pass_number == chunk.pass_number else 0
         self._opened_in = chunk.pass_number, first + chunk.num_items
+        if self.reads_in_another_order:  # numbers are those of the saved order
+            runs = [run for run in self._again if run[0] == chunk.pass_number]
+            place = next((place for place, (_, begin, end) in enumerate(runs) if begin <= chunk.first < end), None)
+            before = sum(end - begin for _, begin, end in runs[:place])
+            first = self._replay[1] if place is None else before + chunk.first - runs[place][1]
         border = (0, chunk.num_items)[chunk.pass_number < self._replay[0]]
         if chunk.pass_number == self._replay[0]:
             border = min(chunk.num_items, max(0, self._replay[1] - first))
