@@ -30,10 +30,10 @@ def one_input(data: bytes) -> None:
         )
         _catalogue(given, index, again)
     try:
-        names = expand(data[:40].decode("utf-8", "surrogateescape"), "fuzz", most=1000)
+        names = expand(data[:40].decode("utf-8", "surrogateescape"), "fuzz")
     except PlanError:
         return
-    assert len(names) <= 1000
+    assert len(names) <= 1_000_000
 
 
 def _catalogue(given: bytes, index: Index, again: Index) -> None:

@@ -29,7 +29,7 @@ def one_input(data: bytes) -> None:
     rules = Rules(skip=_SKIPS[data[0] % 3], max_line_bytes=40 if data[0] & 64 else 1 << 20)
     size, text = 1 + (data[0] >> 2) % 16, data[1:]
     try:
-        found = scan_lines(pieces(text, size), len(text), "fuzz.txt", rules)
+        found = scan_lines(pieces(text, size), "fuzz.txt", rules)
     except RecordError:
         return
     begin = len(BOM) if text.startswith(BOM) else 0

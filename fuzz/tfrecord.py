@@ -44,14 +44,13 @@ def _read(data: bytes, compression: str | None) -> list[bytes]:
 def _plain(data: bytes) -> None:
     """Read a plain file in all ways; they must agree."""
     records = _read(data, None)
-    bad: list[int] = []
-    blocks = list(
-        read_blocks(io.BytesIO(data), name="f", max_record_bytes=_LIMIT, size=len(data), on_bad=lambda number, *_: bad.append(number))
-    )
-    good = [record for block in blocks for record in block.records()]
-    assert good[: len(records)] == records
-    assert bad or good == records
-    assert sorted([*bad, *(block.first + row for block in blocks for row in range(len(block.starts)))]) == list(range(len(bad) + len(good)))
+    found: list[bytes] = []
+    try:
+        for block in read_blocks(io.BytesIO(data), name="f", max_record_bytes=_LIMIT):
+            found.extend(block.records())
+    except RecordError:
+        pass
+    assert found == records
     pieces = [np.frombuffer(data[begin : begin + 7], np.uint8) for begin in range(0, len(data), 7)]
     try:
         spans = scan_headers(pieces, len(data), "f", resync=True)
@@ -59,8 +58,8 @@ def _plain(data: bytes) -> None:
         if "GZIP" not in error.what:
             raise
         return
-    ends = (spans.offsets + spans.lengths).tolist()
-    assert spans.offsets.tolist() == [0, *ends][: len(ends)]
+    ends = (spans["offsets"] + spans["lengths"]).tolist()
+    assert spans["offsets"].tolist() == [0, *ends][: len(ends)]
     assert (ends or [0])[-1] == len(data)
 
 

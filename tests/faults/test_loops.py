@@ -524,7 +524,8 @@ def test_a_function_that_does_not_stop_is_named_after_the_grace_period_and_the_m
         assert "still busy" in still.value.fix
         assert "grace_period_s" in still.value.fix
         feed.close()  # it was said once
-        assert drained(numbers().feed(**way)) == (WHOLE, None)
+        batches, error = drained(numbers().feed(**way))
+        assert (in_order(batches, way), error) == (in_order(WHOLE, way), None)
     finally:
         go_on.set()
     _wait_for_the_end_of(threading.enumerate())
