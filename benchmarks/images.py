@@ -104,6 +104,10 @@ def _albumentations(name: str, **options: Any) -> Callable[[], Call]:
     return make
 
 
+def _cut() -> Call:
+    return lambda pixels, draws: pixels[76:300, 138:362].copy()
+
+
 def _jitter_of_opencv() -> Call:
     cv2 = _cv2()
 
@@ -204,6 +208,7 @@ CASES: dict[str, Case] = {
         _PHOTO,
         lambda image: image.center_crop("x", 224),
         {
+            "numpy": _cut,
             "torch": _tensor(lambda torch, pixels: pixels[76:300, 138:362].clone().numpy()),
             "albumentations": _albumentations("CenterCrop", height=224, width=224),
         },
@@ -211,7 +216,7 @@ CASES: dict[str, Case] = {
     "random_crop": (
         _PHOTO,
         lambda image: image.random_crop("x", 224),
-        {"albumentations": _albumentations("RandomCrop", height=224, width=224)},
+        {"numpy": _cut, "albumentations": _albumentations("RandomCrop", height=224, width=224)},
     ),
     "random_flip": (
         _CROP,
@@ -343,11 +348,11 @@ def _measure(case: Case) -> Callable[[rounds.Run], dict[str, Any]]:
 
 CLAIM = rounds.Claim(
     name="images",
-    title="Operators on one uint8 image, one thread: CPU time beside the fastest of OpenCV, Pillow, PyTorch and Albumentations",
+    title="Operators on one uint8 image, one thread: CPU time beside the fastest of NumPy, OpenCV, Pillow, PyTorch and Albumentations",
     unit="images/s",
     prepare=_nothing,
     reference="",
-    also=("beside", "penstock_us", "opencv_us", "pillow_us", "torch_us", "albumentations_us"),
+    also=("beside", "penstock_us", "numpy_us", "opencv_us", "pillow_us", "torch_us", "albumentations_us"),
     targets=tuple(rounds.Target(contestant=name, metric="beside", sense="<=", bound=1.1) for name in CASES),
 )
 
