@@ -179,7 +179,8 @@ def test_two_workers_that_lose_one_actor_have_both_begun() -> None:
         first = next(feed).tolist()
         workers = feed._run._placement._ray
         assert workers is not None
-        owner, other = (workers._found("workers", number) for number in range(2))
+        known = next(iter(workers._workers.values()))
+        owner, other = (workers.worker("workers", number, known.engine, known.plans) for number in range(2))
         owner.actor = owner.actor or workers.create("worker", 0)
         assert owner.actor.wait(60)
         for worker in (owner, other):
