@@ -109,12 +109,13 @@ def test_the_program_has_no_thread_of_the_feed_also_with_a_trace_curves_and_a_pi
                 feed.show(stream=stream)
                 curves, trace = feed.observe(tensorboard=tmp_path), feed.trace(tmp_path / "trace.json")
             for _ in zip(range(8), feed, strict=False):
+                time.sleep(0.01)  # so that curves have samples
                 deadline = time.monotonic() + 5  # one that asked a question has ended, and the system lists it for a moment
                 while more := set(os.listdir("/proc/self/task")) - threads:
                     assert time.monotonic() < deadline, more
                 assert threading.enumerate() == [threading.current_thread()]
     assert "training loop" in stream.getvalue()
-    assert points_of(curves.path)[1]
+    assert points_of(curves.path)[1][-1][0] == 8
     assert any(event["name"] == "step" for event in json.loads(trace.path.read_text()))
 
 
@@ -281,6 +282,17 @@ def test_each_view_of_each_plan_is_that_of_an_engine_in_the_program(name: str, t
     ds = TEN[name](unhurt)
     there, here = (views(ds, tmp_path / str(isolate), isolate=isolate) for isolate in (True, False))
     assert there == here
+
+
+def test_the_engine_process_samples_for_curves_no_longer_than_they_are_written(tmp_path: Path) -> None:
+    with ps.from_source(range(10**6)).feed(**ISOLATED) as feed:
+        next(feed)
+        threads = f"/proc/{pid_of(feed)}/task"
+        before = len(os.listdir(threads))
+        with feed.observe(tensorboard=tmp_path):
+            while len(os.listdir(threads)) == before:
+                next(feed)
+        assert len(os.listdir(threads)) == before
 
 
 def test_of_batches_that_come_together_those_are_kept_that_the_loop_has() -> None:
@@ -497,7 +509,7 @@ def test_an_error_of_a_signal_handler_at_any_time_loses_nothing() -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     assert all(item in (None, one) for item, one in zip(items, in_line(ds), strict=True))
-    assert num_raised > 5  # on a busy machine many come before next() is called
+    assert num_raised > 20
 
 
 def test_epochs_that_are_left_at_once_are_not_mixed_up() -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
-import re
 import time
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +11,6 @@ import pytest
 from core import core
 
 import penstock as ps
-from penstock._system.memory import available_cpus
 from penstock._workers import choice
 from penstock.observe.advice import Advice, Stretch, advice
 from penstock.observe.stats import ConsumerStats, Snapshot, StageStats
@@ -143,8 +140,6 @@ def advice_of(feed: Any, enough: Callable[[list[str]], bool], step_s: float = 0.
                 time.sleep(step_s)
                 if enough(given()) or time.monotonic() > end_s:
                     return given()
-    if enough is bool and os.getloadavg()[0] > 4 * available_cpus():
-        pytest.skip("other programs have the CPUs: a function that waits for one of them is not told from one that computes")
     return given()
 
 
@@ -153,7 +148,7 @@ def test_a_loop_that_waits_for_a_function_is_told_once_also_over_short_epochs() 
     found = advice_of(feed, bool)
     assert len(found) == 1
     assert found[0].startswith("'read+nap' takes ")
-    assert re.search(r"feed\(num_workers=(\d+)\) runs it in \1 worker processes", found[0])  # 8, or one a CPU where a nap waits for a CPU
+    assert "feed(num_workers=8) runs it in 8 worker processes" in found[0]
     assert found[0] in feed.report()
 
 
@@ -162,7 +157,7 @@ def test_where_no_process_can_be_started_neither_advice_nor_report_offers_worker
     feed = ps.from_source(range(160)).map(nap).batch(2).feed()
     found = advice_of(feed, bool)
     assert found[0].endswith("but cannot run it: this is Windows")
-    assert re.search(r'feed\(executor="threads"(, num_workers=8)?\)', found[0])
+    assert 'feed(executor="threads", num_workers=8)' in found[0]
     assert "runs it in" not in feed.report()
     assert feed.stats().no_processes == "this is Windows"
 

@@ -508,7 +508,7 @@ class ItemProcesses:
         """Take an item of each process in turn.
 
         Raises:
-            WorkerDied: a process has ended before its generator; at once, whoever's turn it is.
+            WorkerDied: a process has ended before its generator; at once, also in the turn of another.
             BaseException: what a generator raised, at its turn.
         """
         turn = deque(self._workers)

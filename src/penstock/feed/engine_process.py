@@ -370,17 +370,21 @@ class EngineProcess:
         self._step = self._step if step is None else step
         return self._run.memory(self._step)
 
-    def samples(self, key: int) -> list[tuple[str, float]]:
-        """Return what was sampled for some curves since they asked last, and from the first time on."""
+    def samples(self, key: int, is_last: bool) -> list[tuple[str, float]]:
+        """Return what was sampled for some curves since they asked last; sampling begins with the first call."""
         from penstock.observe.curves import SAMPLE_S, Samples, Watched  # which other feeds do not pay
         from penstock.observe.ticker import Ticker
 
-        if (found := self._samples.get(key)) is None:
-            found, watched = Samples(), [Watched(weakref.ref(self), "feed")]
-            self._samples[key] = found
-            found.add(watched)
-            Ticker("penstock-samples", SAMPLE_S, partial(found.add, watched), lambda: None)
-        return found.take()
+        if key not in self._samples:
+            found = Samples()
+            add = partial(found.add, [Watched(weakref.ref(self), "feed")])
+            add()
+            self._samples[key] = found, Ticker("penstock-samples", SAMPLE_S, add, lambda: None)
+        found, ticker = self._samples[key]
+        if is_last:
+            del self._samples[key]
+            ticker.stop()
+        return list(found.take())
 
     def snapshot(self) -> Snapshot:
         """Return the figures."""

@@ -300,9 +300,9 @@ class IsolatedRun:
         """Return where its memory is, when `step` elements were delivered."""
         return self._asked(FeedMemory(), "memory", step)
 
-    def samples(self, key: int) -> list[tuple[str, float]]:
+    def samples(self, key: int, is_last: bool) -> list[tuple[str, float]]:
         """Return what the process has sampled for some curves since they asked last; nothing where it is gone."""
-        return self._asked([], "samples", key)
+        return self._asked([], "samples", key, is_last)
 
     def _look(self, now_s: float) -> None:
         """Have those tickers tick that are due."""

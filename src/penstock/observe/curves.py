@@ -258,7 +258,7 @@ class Curves(Ticked):
     def _end(self) -> None:
         try:
             self._sample()
-            self._write()
+            self._write(is_last=True)
         finally:
             self._file.close()
 
@@ -272,9 +272,9 @@ class Curves(Ticked):
     def _step_now(self) -> int:
         return max(0, int(self._step()))
 
-    def _write(self) -> None:
+    def _write(self, *, is_last: bool = False) -> None:
         far = self._far and self._far()
-        points = far(id(self)) if far else self._samples.take()
+        points = far(id(self), is_last) if far else self._samples.take()
         if not points:
             return
         points += self._memory()
