@@ -137,11 +137,7 @@ def batch_rows(
     Batch i has the elements i * shift + j * stride for j below `batch_size` (a plain batch moves by its own size); the last ones of a pass
     of `length` elements have what is left over.
     """
-    shift = batch_size if shift is None else shift
-    if length is not None and length != INFINITE and length > 0:  # no more than there are: sizes beyond memory and 64 bits are harmless
-        end = int(length)
-        stride = min(stride, end)
-        batch_size, shift = min(batch_size, -(-end // stride)), min(shift, end)
+    batch_size, shift, stride = _within(length, batch_size, batch_size if shift is None else shift, stride)
     starts = positions * shift
     rows = (starts[:, None] + np.arange(batch_size, dtype=np.int64) * stride).ravel()
     row_epochs = np.repeat(epochs, batch_size)
@@ -150,6 +146,15 @@ def batch_rows(
     sizes = np.clip(-((starts - int(length)) // stride), 0, batch_size)
     keep = rows < length
     return row_epochs[keep], rows[keep], sizes.tolist()
+
+
+def _within(length: Length, size: int, shift: int, stride: int) -> tuple[int, int, int]:
+    """Return size, shift and stride of windows that are no larger than there are elements: beyond memory and 64 bits they are harmless."""
+    if not length or length == INFINITE:
+        return size, shift, stride
+    end = int(length)
+    stride = min(stride, end)
+    return min(size, -(-end // stride)), min(shift, end), stride
 
 
 # -- keyed shuffles ---------------------------------------------------------------------------------------------------------------
@@ -329,8 +334,5 @@ def _places(one: _Pass, starts: Ints, positions: Ints) -> Ints:
 
 def last_row(length: Length, position: int, size: int, shift: int, stride: int) -> int:
     """Return the last position that `batch_rows` computes for window number `position`, before it drops those behind the end."""
-    if length and length != INFINITE:
-        end = int(length)
-        stride = min(stride, end)
-        size, shift = min(size, -(-end // stride)), min(shift, end)
+    size, shift, stride = _within(length, size, shift, stride)
     return position * shift + (size - 1) * stride

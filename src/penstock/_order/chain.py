@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol, cast, runtime_checkable
+from typing import Any, Literal, NamedTuple, cast
 
 from penstock._order.folds import Fold, Item, RankFold, RepeatFold, SkipFold, TakeFold
 from penstock.errors import StateMismatch
 
-__all__ = ["BufferedElement", "Chain", "CountsPasses", "HoldingFold", "Mark", "items_again", "passes_above"]
+__all__ = ["BufferedElement", "Chain", "HoldingFold", "Mark", "items_again", "passes_above"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,18 +55,24 @@ def items_again(held: Sequence[BufferedElement], end: tuple[int, int]) -> tuple[
     return numbers, inputs, total
 
 
-class HoldingFold(Fold, Protocol):
+class HoldingFold(Fold):
     """A fold whose state holds items between inputs. Its states are objects of its own; `push` and `end` may change them in place."""
 
+    __slots__ = ()
+
+    @abstractmethod
     def held(self, state: Any) -> Sequence[BufferedElement]:
         """List what is held, in any order."""
 
+    @abstractmethod
     def save(self, state: Any, numbers: Mapping[int, int]) -> Any:
         """Return the state as a JSON value, held items as what `numbers` has for theirs."""
 
+    @abstractmethod
     def load(self, saved: Any, found: Callable[[int], BufferedElement]) -> Any:
         """Return the state of a JSON value whose `numbers` are good; `found` returns the item of a number."""
 
+    @abstractmethod
     def numbers(self, saved: Any) -> Sequence[int]:
         """List the numbers of the items that a saved state holds.
 
@@ -73,14 +80,6 @@ class HoldingFold(Fold, Protocol):
             StateDamaged: one of its numbers is none.
             TypeError, ValueError, KeyError: it does not have the form that `save` gives.
         """
-
-
-@runtime_checkable
-class CountsPasses(Protocol):
-    """A fold whose result depends on the number of the pass."""
-
-    def initial_of(self, pass_number: int) -> Any:
-        """Return the state before the first item of a pass."""
 
 
 class Chain:
@@ -131,7 +130,7 @@ class Chain:
             first_pass: the number of the pass below the lowest fold with which the run begins; above a `repeat` passes are fewer.
         """
         self._folds = tuple(folds)
-        self.holding = next((level for level, fold in enumerate(folds) if hasattr(fold, "held")), None)
+        self.holding = next((level for level, fold in enumerate(folds) if isinstance(fold, HoldingFold)), None)
         self._states = _initial(folds, first_pass) if states is None else [_copied(state) for state in states]
         self.num_entered = 0
         self.counts = any(isinstance(fold, TakeFold) for fold in folds)
@@ -313,7 +312,7 @@ class Chain:
 def _initial(folds: Sequence[Fold], first_pass: int) -> list[Any]:
     states = []
     for fold in folds:
-        states.append(fold.initial_of(first_pass) if isinstance(fold, CountsPasses) else fold.initial())
+        states.append(fold.initial(first_pass))
         first_pass = passes_above(fold, first_pass)
     return states
 

@@ -5,9 +5,10 @@ A fold sees one item at a time and the ends of passes. Its state is a JSON value
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from penstock import kernels
 from penstock.errors import PlanError
@@ -33,95 +34,69 @@ Item = Any
 Even: TypeAlias = Literal["drop", "pad", "mask", "error"]
 
 
-class Fold(Protocol):
-    """(state, item) -> (state, what comes out)."""
+class Fold:
+    """(state, item) -> (state, what comes out). If it says no more, its state is a count that begins at 0 in each pass."""
 
-    def initial(self) -> Any:
-        """Return the state before the first item of the first pass."""
+    __slots__ = ()
 
+    def initial(self, pass_number: int = 0) -> Any:
+        """Return the state before the first item of a pass."""
+        return 0
+
+    @abstractmethod
     def push(self, state: Any, item: Item) -> tuple[Any, Sequence[Item]]:
         """Take one item."""
 
+    def restart(self, state: Any) -> Any:
+        """Return the state of the next pass when this one is cut off."""
+        return self.initial()
+
     def end(self, state: Any) -> tuple[Any, Sequence[Item], bool]:
         """Take the end of a pass: return (state of the next pass, what comes out before it, whether the end goes on upwards)."""
+        return self.restart(state), (), True
 
     def closed(self, state: Any) -> bool:
         """Tell whether nothing more can come out of this pass."""
-
-    def restart(self, state: Any) -> Any:
-        """Return the state of the next pass when this one is cut off."""
+        return False
 
 
 @dataclass(frozen=True, slots=True)
-class TakeFold:
+class TakeFold(Fold):
     """The first `count` items of each pass. State: how many were seen. `repeated` tells that a repeat stands somewhere above."""
 
     count: int
     repeated: bool = False
 
-    def initial(self) -> int:
-        return 0
-
     def push(self, state: int, item: Item) -> tuple[int, Sequence[Item]]:
         return (state + 1, (item,)) if state < self.count else (state, ())
-
-    def end(self, state: int) -> tuple[int, Sequence[Item], bool]:
-        return 0, (), True
 
     def closed(self, state: int) -> bool:
         return state >= self.count
 
-    def restart(self, state: int) -> int:
-        return 0
-
 
 @dataclass(frozen=True, slots=True)
-class SkipFold:
+class SkipFold(Fold):
     """All but the first `count` items of each pass. State: how many were skipped."""
 
     count: int
 
-    def initial(self) -> int:
-        return 0
-
     def push(self, state: int, item: Item) -> tuple[int, Sequence[Item]]:
         return (state, (item,)) if state >= self.count else (state + 1, ())
 
-    def end(self, state: int) -> tuple[int, Sequence[Item], bool]:
-        return 0, (), True
-
-    def closed(self, state: int) -> bool:
-        return False
-
-    def restart(self, state: int) -> int:
-        return 0
-
 
 @dataclass(frozen=True, slots=True)
-class ShardFold:
+class ShardFold(Fold):
     """Every `num_shards`-th item, beginning with item `index`. State: the number of the next item, modulo num_shards."""
 
     num_shards: int
     index: int
 
-    def initial(self) -> int:
-        return 0
-
     def push(self, state: int, item: Item) -> tuple[int, Sequence[Item]]:
         return (state + 1) % self.num_shards, ((item,) if state == self.index else ())
 
-    def end(self, state: int) -> tuple[int, Sequence[Item], bool]:
-        return 0, (), True
-
-    def closed(self, state: int) -> bool:
-        return False
-
-    def restart(self, state: int) -> int:
-        return 0
-
 
 @dataclass(frozen=True, slots=True)
-class RankFold:
+class RankFold(Fold):
     """The item number `rank` of each round of `num_ranks` items, when the round is complete: all ranks give as many.
 
     Of a last round that is not complete "drop" gives nothing, and "pad" gives the first items again to the ranks that have none. So does
@@ -134,7 +109,7 @@ class RankFold:
     even: Even
     pair: Callable[[bool, Item], Item] = lambda valid, item: (valid, item)
 
-    def initial(self) -> list[Item]:
+    def initial(self, pass_number: int = 0) -> list[Item]:
         return []
 
     def push(self, state: list[Item], item: Item) -> tuple[list[Item], Sequence[Item]]:
@@ -157,12 +132,6 @@ class RankFold:
         if not num_left or self.even not in ("pad", "mask"):
             return ""
         return f"the last round of a pass had {num_left} elements, and repeated some of them for {self.num_ranks - num_left} of the ranks"
-
-    def closed(self, state: list[Item]) -> bool:
-        return False
-
-    def restart(self, state: list[Item]) -> list[Item]:
-        return []
 
 
 def uneven(num_ranks: int, num_left: int) -> PlanError:
@@ -191,30 +160,21 @@ def marked(element: Any, valid: Any) -> dict[Any, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class EnumerateFold:
+class EnumerateFold(Fold):
     """Pairs (number, item), as `pair` makes them. State: the next number."""
 
     start: int
     pair: Callable[[int, Item], Item] = lambda number, item: (number, item)
 
-    def initial(self) -> int:
+    def initial(self, pass_number: int = 0) -> int:
         return self.start
 
     def push(self, state: int, item: Item) -> tuple[int, Sequence[Item]]:
         return state + 1, (self.pair(state, item),)
 
-    def end(self, state: int) -> tuple[int, Sequence[Item], bool]:
-        return self.start, (), True
-
-    def closed(self, state: int) -> bool:
-        return False
-
-    def restart(self, state: int) -> int:
-        return self.start
-
 
 @dataclass(frozen=True, slots=True)
-class BatchFold:
+class BatchFold(Fold):
     """Lists of `batch_size` items. State: the items of the unfinished batch, which is empty whenever something comes out.
 
     So a saved state is [], and a resume never needs the elements of an unfinished batch. Behind a change of the batch size the state may
@@ -224,7 +184,7 @@ class BatchFold:
     batch_size: int
     drop_remainder: bool
 
-    def initial(self) -> list[Item]:
+    def initial(self, pass_number: int = 0) -> list[Item]:
         return []
 
     def push(self, state: list[Item] | int, item: Item) -> tuple[list[Item] | int, Sequence[Item]]:
@@ -236,21 +196,12 @@ class BatchFold:
     def end(self, state: list[Item] | int) -> tuple[list[Item], Sequence[Item], bool]:
         return [], ((state,) if isinstance(state, list) and state and not self.drop_remainder else ()), True
 
-    def closed(self, state: list[Item] | int) -> bool:
-        return False
-
-    def restart(self, state: list[Item] | int) -> list[Item]:
-        return []
-
 
 @dataclass(frozen=True, slots=True)
-class RepeatFold:
+class RepeatFold(Fold):
     """The point where `repeat(count)` stands: ends of passes stop here until the last one. State: the number of the current pass."""
 
     count: int | None
-
-    def initial(self) -> int:
-        return 0
 
     def push(self, state: int, item: Item) -> tuple[int, Sequence[Item]]:
         return state, (item,)
@@ -258,12 +209,6 @@ class RepeatFold:
     def end(self, state: int) -> tuple[int, Sequence[Item], bool]:
         last = self.count is not None and state + 1 >= self.count
         return (0 if last else state + 1), (), last
-
-    def closed(self, state: int) -> bool:
-        return False
-
-    def restart(self, state: int) -> int:
-        return 0
 
 
 State = dict[str, Any]
@@ -281,7 +226,7 @@ def acceptance(target: Sequence[float], initial: Sequence[float]) -> list[float]
 
 
 @dataclass(frozen=True, slots=True)
-class ResampleFold:
+class ResampleFold(Fold):
     """Each item with the probability that its class needs; the draw depends on seed, pass and number of the item alone.
 
     Without `initial` the shares below are those of the items of the pass so far, this one included, one of each class added at the start:
@@ -295,13 +240,10 @@ class ResampleFold:
     weight: Callable[[Item], int]
     bare: Callable[[Item], Item]
 
-    def initial(self) -> State:
-        return self.initial_of(0)
-
     def restart(self, state: State) -> State:
-        return self.initial_of(state["pass"] + 1)
+        return self.initial(state["pass"] + 1)
 
-    def initial_of(self, pass_number: int) -> State:
+    def initial(self, pass_number: int = 0) -> State:
         return {"pass": pass_number, "seen": 0, "counts": [1] * len(self.target) if self.initial_dist is None else []}
 
     def push(self, state: State, item: Item) -> tuple[State, Sequence[Item]]:
@@ -312,9 +254,3 @@ class ResampleFold:
         keep = acceptance(self.target, self.initial_dist or counts)[number]
         draw = kernels.mix(self.seed, state["pass"], state["seen"]) / 2**64
         return {"pass": state["pass"], "seen": state["seen"] + 1, "counts": counts}, ((self.bare(item),) if draw < keep else ())
-
-    def end(self, state: State) -> tuple[State, Sequence[Item], bool]:
-        return self.restart(state), (), True
-
-    def closed(self, state: State) -> bool:
-        return False

@@ -10,12 +10,13 @@ from reprlib import repr as short
 from typing import Any, NamedTuple
 
 from penstock import kernels
-from penstock._order.chain import BufferedElement
+from penstock._order.chain import BufferedElement, HoldingFold
 from penstock.errors import StateDamaged
 
 __all__ = ["BucketFold", "BudgetFold", "ConcatenateFold", "Group", "PackFold", "ShuffleBufferFold", "WindowFold", "budget_batches"]
 
 Weight = Callable[[BufferedElement], Any]
+Items = list[BufferedElement]
 Find = Callable[[int], BufferedElement]
 Numbers = Mapping[int, int]
 
@@ -23,21 +24,12 @@ Numbers = Mapping[int, int]
 class Group(NamedTuple):
     """Items that become one element, and how they lie in it."""
 
-    items: list[BufferedElement]
+    items: Items
     layout: Any
 
 
-class _Holding:
-    """What all folds of this room have in common: they end with every pass and never close one."""
-
-    __slots__ = ()
-
-    def closed(self, state: Any) -> bool:
-        return False
-
-
 @dataclass(frozen=True, slots=True)
-class BucketFold(_Holding):
+class BucketFold(HoldingFold):
     """Lists of `batch_sizes[b]` items of bucket b: the number of `boundaries` that an item's length has reached. State: the buckets.
 
     At the end of a pass what is left comes out bucket by bucket.
@@ -48,15 +40,10 @@ class BucketFold(_Holding):
     drop_remainder: bool
     weight: Weight
 
-    def initial(self) -> list[list[BufferedElement]]:
+    def initial(self, pass_number: int = 0) -> list[Items]:
         return [[] for _ in self.batch_sizes]
 
-    def restart(self, state: list[list[BufferedElement]]) -> list[list[BufferedElement]]:
-        return self.initial()
-
-    def push(
-        self, state: list[list[BufferedElement]], item: BufferedElement
-    ) -> tuple[list[list[BufferedElement]], Sequence[list[BufferedElement]]]:
+    def push(self, state: list[Items], item: BufferedElement) -> tuple[list[Items], Sequence[Items]]:
         number = bisect_right(self.boundaries, self.weight(item))
         bucket = state[number]
         bucket.append(item)
@@ -65,26 +52,26 @@ class BucketFold(_Holding):
         state[number] = []
         return state, (bucket,)
 
-    def end(self, state: list[list[BufferedElement]]) -> tuple[list[list[BufferedElement]], Sequence[list[BufferedElement]], bool]:
+    def end(self, state: list[Items]) -> tuple[list[Items], Sequence[Items], bool]:
         return self.initial(), [] if self.drop_remainder else [bucket for bucket in state if bucket], True
 
-    def held(self, state: list[list[BufferedElement]]) -> Sequence[BufferedElement]:
+    def held(self, state: list[Items]) -> Sequence[BufferedElement]:
         return [item for bucket in state for item in bucket]
 
-    def save(self, state: list[list[BufferedElement]], numbers: Numbers) -> list[list[int]]:
+    def save(self, state: list[Items], numbers: Numbers) -> list[list[int]]:
         return [_numbers(bucket, numbers) for bucket in state]
 
     def numbers(self, saved: list[list[int]]) -> Sequence[int]:
         if len(saved) != len(self.batch_sizes):
-            raise _damaged(f"{len(saved)} buckets instead of {len(self.batch_sizes)}")
+            raise damaged(f"fold state has {len(saved)} buckets instead of {len(self.batch_sizes)}")
         return _whole(chain.from_iterable(saved))
 
-    def load(self, saved: list[list[int]], found: Find) -> list[list[BufferedElement]]:
+    def load(self, saved: list[list[int]], found: Find) -> list[Items]:
         return [[found(number) for number in bucket] for bucket in saved]
 
 
 @dataclass(frozen=True, slots=True)
-class BudgetFold(_Holding):
+class BudgetFold(HoldingFold):
     """Lists of the items of a pool of `pool`, as `budget_batches` has them. State: the items of the open pool."""
 
     most: int
@@ -92,32 +79,29 @@ class BudgetFold(_Holding):
     multiple: int
     weight: Weight
 
-    def initial(self) -> list[BufferedElement]:
+    def initial(self, pass_number: int = 0) -> Items:
         return []
 
-    def restart(self, state: list[BufferedElement]) -> list[BufferedElement]:
-        return []
-
-    def push(self, state: list[BufferedElement], item: BufferedElement) -> tuple[list[BufferedElement], Sequence[list[BufferedElement]]]:
+    def push(self, state: Items, item: BufferedElement) -> tuple[Items, Sequence[Items]]:
         state.append(item)
         return (state, ()) if len(state) < self.pool else ([], self._batches(state))
 
-    def end(self, state: list[BufferedElement]) -> tuple[list[BufferedElement], Sequence[list[BufferedElement]], bool]:
+    def end(self, state: Items) -> tuple[Items, Sequence[Items], bool]:
         return [], self._batches(state), True
 
-    def _batches(self, state: list[BufferedElement]) -> list[list[BufferedElement]]:
+    def _batches(self, state: Items) -> list[Items]:
         return [[state[place] for place in batch] for batch in budget_batches(list(map(self.weight, state)), self.most, self.multiple)]
 
-    def held(self, state: list[BufferedElement]) -> Sequence[BufferedElement]:
+    def held(self, state: Items) -> Sequence[BufferedElement]:
         return state
 
-    def save(self, state: list[BufferedElement], numbers: Numbers) -> list[int]:
+    def save(self, state: Items, numbers: Numbers) -> list[int]:
         return _numbers(state, numbers)
 
     def numbers(self, saved: list[int]) -> Sequence[int]:
         return _whole(saved)
 
-    def load(self, saved: list[int], found: Find) -> list[BufferedElement]:
+    def load(self, saved: list[int], found: Find) -> Items:
         return [found(number) for number in saved]
 
 
@@ -136,12 +120,14 @@ def budget_batches(costs: Sequence[int], most: int, multiple: int) -> list[list[
 
 @dataclass(slots=True, eq=False)
 class _Bin:
-    items: list[BufferedElement] = field(default_factory=list)
+    """What fills up: items, or for a fold that cuts them each with where it begins; and how much of them in all."""
+
+    items: list[Any] = field(default_factory=list)
     used: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class PackFold(_Holding):
+class PackFold(HoldingFold):
     """Groups of whole items of at most `capacity` in all: each item goes into the first of up to `num_bins` open bins that has room.
 
     When none has, the fullest is closed and a new one opened. A bin that is full is closed at once. An item of no size takes no place
@@ -152,10 +138,7 @@ class PackFold(_Holding):
     num_bins: int
     weight: Weight
 
-    def initial(self) -> list[_Bin]:
-        return []
-
-    def restart(self, state: list[_Bin]) -> list[_Bin]:
+    def initial(self, pass_number: int = 0) -> list[_Bin]:
         return []
 
     def push(self, state: list[_Bin], item: BufferedElement) -> tuple[list[_Bin], Sequence[Group]]:
@@ -201,14 +184,8 @@ def _group(one: _Bin) -> Group:
     return Group(one.items, None)
 
 
-@dataclass(slots=True, eq=False)
-class _Open:
-    parts: list[tuple[BufferedElement, int]] = field(default_factory=list)
-    used: int = 0
-
-
 @dataclass(frozen=True, slots=True)
-class ConcatenateFold(_Holding):
+class ConcatenateFold(HoldingFold):
     """Groups of exactly `capacity`: items one after the other, cut where a group is full. State: the items of the open group.
 
     The layout says for each item which part of it, (begin, end), stands in the group. The last group of a pass may be short. An item of
@@ -218,58 +195,55 @@ class ConcatenateFold(_Holding):
     capacity: int
     weight: Weight
 
-    def initial(self) -> _Open:
-        return _Open()
+    def initial(self, pass_number: int = 0) -> _Bin:
+        return _Bin()
 
-    def restart(self, state: _Open) -> _Open:
-        return _Open()
-
-    def push(self, state: _Open, item: BufferedElement) -> tuple[_Open, Sequence[Group]]:
+    def push(self, state: _Bin, item: BufferedElement) -> tuple[_Bin, Sequence[Group]]:
         outs: list[Group] = []
         begin, size = 0, self.weight(item)
         while begin < size and state.used + size - begin >= self.capacity:
             end = begin + self.capacity - state.used
-            outs.append(self._cut([*state.parts, (item, begin)], end))
-            state, begin = _Open(), end
+            outs.append(self._cut([*state.items, (item, begin)], end))
+            state, begin = _Bin(), end
         if begin < size:
-            state.parts.append((item, begin))
+            state.items.append((item, begin))
             state.used += size - begin
         return state, outs
 
-    def end(self, state: _Open) -> tuple[_Open, Sequence[Group], bool]:
-        parts = state.parts
-        return _Open(), [self._cut(parts, self.weight(parts[-1][0]))] if parts else [], True
+    def end(self, state: _Bin) -> tuple[_Bin, Sequence[Group], bool]:
+        parts = state.items
+        return _Bin(), [self._cut(parts, self.weight(parts[-1][0]))] if parts else [], True
 
     def _cut(self, parts: list[tuple[BufferedElement, int]], end: int) -> Group:
         """Make a group whose last item ends at `end`."""
         ends = [*(self.weight(held) for held, _ in parts[:-1]), end]
         return Group([held for held, _ in parts], [(start, stop) for (_, start), stop in zip(parts, ends, strict=True)])
 
-    def held(self, state: _Open) -> Sequence[BufferedElement]:
-        return [held for held, _ in state.parts]
+    def held(self, state: _Bin) -> Sequence[BufferedElement]:
+        return [held for held, _ in state.items]
 
-    def save(self, state: _Open, numbers: Numbers) -> list[list[int]]:
-        return [[numbers[held.number], start] for held, start in state.parts]
+    def save(self, state: _Bin, numbers: Numbers) -> list[list[int]]:
+        return [[numbers[held.number], start] for held, start in state.items]
 
     def numbers(self, saved: list[list[int]]) -> Sequence[int]:
         _whole(start for _, start in saved)
         return _whole(number for number, _ in saved)
 
-    def load(self, saved: list[list[int]], found: Find) -> _Open:
+    def load(self, saved: list[list[int]], found: Find) -> _Bin:
         parts = [(found(number), start) for number, start in saved]
-        return _Open(parts, sum(self.weight(held) - start for held, start in parts))
+        return _Bin(parts, sum(self.weight(held) - start for held, start in parts))
 
 
 @dataclass(slots=True)
 class _Buffer:
     number: int
     draws: int
-    items: list[BufferedElement]
+    items: Items
     used: int
 
 
 @dataclass(frozen=True, slots=True)
-class ShuffleBufferFold(_Holding):
+class ShuffleBufferFold(HoldingFold):
     """A random one of the last items: whenever `buffer_size` are held, or more than `buffer_bytes` in all, one of them comes out.
 
     State: the number of the pass and of the draws in it, and the buffer.
@@ -281,14 +255,11 @@ class ShuffleBufferFold(_Holding):
     reshuffle: bool
     weight: Weight
 
-    def initial(self) -> _Buffer:
-        return self.initial_of(0)
-
-    def initial_of(self, pass_number: int) -> _Buffer:
+    def initial(self, pass_number: int = 0) -> _Buffer:
         return _Buffer(pass_number, 0, [], 0)
 
     def restart(self, state: _Buffer) -> _Buffer:
-        return _Buffer(state.number + 1, 0, [], 0)
+        return self.initial(state.number + 1)
 
     def push(self, state: _Buffer, item: BufferedElement) -> tuple[_Buffer, Sequence[BufferedElement]]:
         state.items.append(item)
@@ -332,11 +303,11 @@ class ShuffleBufferFold(_Holding):
 @dataclass(slots=True)
 class _Window:
     gap: int
-    items: list[BufferedElement]
+    items: Items
 
 
 @dataclass(frozen=True, slots=True)
-class WindowFold(_Holding):
+class WindowFold(HoldingFold):
     """Groups of `size` items, every `stride`-th one, a new group beginning every `shift` items.
 
     State: how many items to leave out before the next group begins, and the items from its beginning on.
@@ -347,11 +318,8 @@ class WindowFold(_Holding):
     stride: int
     drop_remainder: bool
 
-    def initial(self) -> _Window:
+    def initial(self, pass_number: int = 0) -> _Window:
         return _Window(0, [])
-
-    def restart(self, state: _Window) -> _Window:
-        return self.initial()
 
     def push(self, state: _Window, item: BufferedElement) -> tuple[_Window, Sequence[Group]]:
         if state.gap:
@@ -396,13 +364,14 @@ def _whole(numbers: Iterable[Any]) -> list[int]:
     out = list(numbers)
     for number in out:
         if type(number) is not int or number < 0:
-            raise _damaged(f"{short(number)} for a number")
+            raise damaged(f"fold state has {short(number)} for a number")
     return out
 
 
-def _damaged(words: str) -> StateDamaged:
+def damaged(words: str) -> StateDamaged:
+    """Return the error of a saved state that no run can have saved."""
     return StateDamaged(
-        f"the state's fold state has {words}",
+        f"the state's {words}",
         where="load_state_dict()",
         fix="use an older checkpoint; this one would skip or repeat elements",
     )
