@@ -15,6 +15,7 @@ import json
 import math
 import random
 import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -24,13 +25,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import penstock as ps
-from penstock._engine.chunk import Buffer, Claim, Token
+from penstock._engine.chunk import Claim, Token
 from penstock._engine.compute import compute
 from penstock._engine.error_policy import RAISING
 from penstock._engine.folding import finish_chunk
 from penstock._engine.lowering import lower
 from penstock._engine.program import SHARED, in_completion_order
 from penstock._engine.scheduler import Scheduler
+from penstock._engine.slots import Lease
 from penstock._ops.rows import Rows
 from penstock._ops.worker import WorkerContext
 from penstock.formats.index import Index, joined
@@ -323,8 +325,8 @@ class VirtualWorkers:
         segment, chunk = self._scheduler.segments[task.segment], task.chunk
         assert chunk is not None
         sizes = segment.batches_of(chunk)
-        if sizes is not None and chunk.rows is None and not chunk.progress.finishing:
-            chunk.buffer = Buffer(None, True)
+        if sizes is not None and chunk.rows is None and not chunk.finishing:
+            chunk.lease = weakref.ref(Lease(bytearray(1)))
             chunk.rows = Rows(sizes[0], segment.expected_spec, lambda plain: [np.empty(*one) for one in plain], str, sizes[1])
         outcome = compute(segment.plan, task.item, chunk.rows, self._context, RAISING)
         took_ns = int(1e9 * took_s)

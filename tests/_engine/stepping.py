@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import pickle
 import random
+import weakref
 from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
 
 import penstock as ps
-from penstock._engine.chunk import Buffer, Chunk, Claim, Counted, Failure, Outcome, Token
+from penstock._engine.chunk import Chunk, Claim, Failure, Outcome, Token
 from penstock._engine.compute import compute
 from penstock._engine.error_policy import RAISING, ErrorHandler
 from penstock._engine.folding import finish_chunk
@@ -21,6 +22,7 @@ from penstock._engine.lowering import lower
 from penstock._engine.program import Policies, in_completion_order
 from penstock._engine.scheduler import Ready, Scheduler
 from penstock._engine.segment import READER, Segment
+from penstock._engine.slots import Lease
 from penstock._ops.rows import Rows
 from penstock._ops.worker import WorkerContext
 
@@ -149,14 +151,14 @@ class Stepper:
             return True
         segment, chunk = self.scheduler.segments[task.segment], task.chunk
         assert chunk is not None
-        if not chunk.progress.finishing and chunk.rows is None and task.stage == len(segment.plan.stages) - 1:
+        if not chunk.finishing and chunk.rows is None and task.stage == len(segment.plan.stages) - 1:
             self._open_rows(segment, chunk)
         self._computed.append((pool, worker, task, self._outcome(segment, chunk, task, self._workers[pool, worker])))
         return True
 
     def _outcome(self, segment: Segment, chunk: Chunk, task: Claim, worker: WorkerContext) -> Outcome:
         """Compute a task as `Engine._compute` does, but from and to copies of the messages, as between two processes."""
-        if chunk.progress.finishing:
+        if chunk.finishing:
             return Outcome(task.begin)
         item = pickle.loads(pickle.dumps(task.item))
         outcome = compute(
@@ -169,7 +171,7 @@ class Stepper:
         wall_ns = self._chance.choice([100, 10_000, 1_000_000, 50_000_000]) * max(1, task.end - task.begin)
         if task.read:
             chunk, failure = outcome
-            self.scheduler.book_read(chunk, failure, wall_ns)
+            self.scheduler.book_read(task, chunk, failure, wall_ns)
             self._free[READER].append(worker)
             return True
         segment = self.scheduler.segments[task.segment]
@@ -198,10 +200,7 @@ class Stepper:
     def _take(self) -> bool:
         ready: Ready = self.scheduler.take()
         self.items.extend(reversed(ready.items))
-        if isinstance(ready.tokens, Counted):
-            self.tokens.extend(ready.tokens.behind(number + 1) for number in range(len(ready.items)))
-        else:
-            self.tokens.extend(ready.tokens[: len(ready.items)])
+        self.tokens.extend(ready.tokens[: len(ready.items)])
         self._held.append(self._taken)
         self._taken += 1
         while len(self._held) > self._keep:
@@ -214,7 +213,7 @@ class Stepper:
 
         def allocate(leaves: Any) -> list[Any]:
             if segment is self.scheduler.segments[-1]:
-                chunk.buffer = Buffer(None, True)
+                chunk.lease = weakref.ref(Lease(bytearray(1)))
                 self._leased.append(chunk)
             return [np.empty(shape, dtype) for shape, dtype in leaves]
 
@@ -243,7 +242,7 @@ class Stepper:
         )
         self._room = most
         for segment in self.scheduler.segments[:-1]:
-            in_work = segment.opened - segment.committed
+            in_work = len(segment.chunks)
             assert in_work <= most or segment.rows_open < 2048
         for segment in self.scheduler.segments[1:]:
             # Awaited elements come as a chunk each, all those of one commit together: they are in memory anyway.
@@ -251,7 +250,7 @@ class Stepper:
             assert added <= 1 or segment.one_batch_per_chunk
             assert len(segment.inbox) <= MOST_IN_INBOX - 1 + max(1, added)
         last = self.scheduler.segments[-1]
-        in_flight = last.opened - (last.committed - len(self.scheduler.ready))
+        in_flight = len(last.chunks) + len(self.scheduler.ready)
         self.most_in_flight = max(self.most_in_flight, in_flight)
         # Sequencers may make several hand-overs wait, but never more than there may be chunks.
         assert len(self.scheduler.ready) <= most

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock._engine.chunk import Chunk, Collected, LostElement, Result, Token
+from penstock._engine.chunk import Chunk, Counted, LostElement, Result, Token
 from penstock._engine.committing import LeftOut, ReadCount
 from penstock._engine.lowering import lower
 
@@ -20,14 +20,15 @@ def chunk_of(
         first=first,
         sizes=None,
         num_rows=count,
+        tokens=Counted(Token((0, first)), count),
         ends_pass=ends,
         result=Result(items, None, None),
-        collected=Collected(lost=list(lost)),
+        lost=list(lost),
     )
 
 
 def loss(item: int, how: int, limit: int | None = None) -> LostElement:
-    return LostElement(item, item, how, "on_error", limit, (0, item, 0), "", (), None, "f", 0, ValueError("bad"), 0)
+    return LostElement(item, item, (0, item, 0), "", (), None, how=how, site="on_error", limit=limit, stage="f", error=ValueError("bad"))
 
 
 @pytest.mark.parametrize(("items", "wrong"), [(6, False), (5, True), (7, True)])
@@ -63,5 +64,5 @@ def test_one_element_that_is_left_begins_the_count_anew() -> None:
     all_lost = chunk_of([], num_items=5, lost=tuple(loss(item, 0) for item in range(5)))
     for number in range(400):
         some = chunk_of(["a"], 5 * number, num_items=5, lost=tuple(loss(item, 0) for item in range(4)))
-        all_lost.first = 5 * number
+        all_lost.tokens = Counted(Token((0, 5 * number)), 5)
         assert watched.add(some if number % 50 == 0 else all_lost) is None

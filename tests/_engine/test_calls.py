@@ -66,7 +66,7 @@ class Loop:
             self._ask(answered.set)
             assert answered.wait(LIMIT_S)
         self.ahead_ns += elapsed_ns
-        assert self.watch.queued_ns >= 0
+        assert self.watch.monitor.read_clocks() >= 0
         return self.watch.observe(time.perf_counter_ns() + self.ahead_ns, elapsed_ns, 0)
 
     def facts(self, timeout_ns: int) -> Any:

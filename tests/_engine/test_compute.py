@@ -21,7 +21,7 @@ from penstock.errors import WorkerDied
 
 def opened(dataset: ps.Dataset, rows: int) -> tuple[Segment, Chunk]:
     """Open a chunk of `rows` rows of the first segment, with memory for its batches."""
-    segment = Segment(0, lower(dataset._root).segments[0], 1, Token((0, 0)), at_once=False, elsewhere=False)
+    segment = Segment(lower(dataset._root), 0, Token((0, 0)), at_once=False)
     for _ in range(20):
         segment.blocks[0].observe(segment.blocks[0].rows(1 << 40, 1), 1)
     chunk = segment.open()
@@ -61,9 +61,7 @@ def test_a_batch_that_ended_worker_processes_fails_unseen_and_names_what_runs_ab
     plan = lower(numbers(6).batch(2).map(fails_at(), name="above")._root).segments[0]
     batches = [np.array([number, number + 1]) for number in (0, 2, 4)]
     epochs, positions = np.zeros(3, np.int64), np.arange(3)
-    item = BatchItem(
-        batches, None, None, [(epochs, positions)] * 2, {}, 0, {}, frozenset(), {2: WorkerDied("it was killed", where="", fix="")}
-    )
+    item = BatchItem(batches, None, None, [(epochs, positions)] * 2, {}, 0, frozenset(), {2: WorkerDied("it was killed", where="", fix="")})
     worker, announced = WorkerContext(0), []
     worker.announce_row = announced.append
     plan = replace(plan, batch_ops=tuple(op for op in plan.batch_ops if getattr(op, "name", "") == "above"))

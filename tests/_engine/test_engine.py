@@ -43,7 +43,7 @@ def joined(thread: threading.Thread) -> None:
 
 
 def begin_to_wait(engine: Engine) -> None:
-    engine._scheduler.waiting += 1
+    engine.scheduler.waiting += 1
     engine._unpark_workers()
 
 
@@ -90,7 +90,7 @@ def test_a_ring_that_wakes_a_worker_that_may_not_work_is_passed_on() -> None:
             thread.start()
             while len(engine._waiters[SHARED]) < number:
                 threading.Event().wait(0)
-        engine._scheduler.active.limit = 1
+        engine.scheduler.active.limit = 1
         assert engine.poll() is not None
         joined(threads[1])
         assert claims[0] is not None

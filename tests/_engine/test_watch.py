@@ -62,7 +62,7 @@ class Running:
 
     @property
     def scheduler(self) -> Scheduler:
-        return self.engine._scheduler
+        return self.engine.scheduler
 
     def __enter__(self) -> Running:
         for thread in self.threads:

@@ -68,7 +68,7 @@ def test_a_worker_in_which_the_collector_finds_the_feed_does_not_wait_for_the_ot
     first = ps.from_source(range(10)).map(waits, concurrency=1)
     engine = engine_of(first.map(collects_in_the_loop if asynchronous else collects, concurrency=2 - asynchronous), num_workers=1)
     here.append((engine, ThreadsExecutor(engine)))
-    failures = engine.failures  # the end lets go of the list
+    failures = engine.scheduler.failures  # the end lets go of the list
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         here[0][1].start()

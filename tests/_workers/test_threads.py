@@ -75,7 +75,7 @@ def test_all_threads_that_are_to_work_do_so_after_fewer_were_tried() -> None:
     with ps.from_source(range(1 << 30)).map(waits).batch(4).feed(executor="threads", num_workers=32) as feed:
         next(feed)
         assert feed._run._engine is not None
-        active = feed._run._engine._scheduler.active
+        active = feed._run._engine.scheduler.active
         active.ceiling = active._most = 8
         for limit in (2, 8):  # the first is said, the second found
             active.limit = min(limit, active.limit)

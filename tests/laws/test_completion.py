@@ -44,7 +44,7 @@ class Gate:
             while most is None or most > 0:
                 most = None if most is None else most - 1
                 engine = feed._run._engine
-                in_hand = feed._delivery.items or (engine is not None and any(ready.items for ready in list(engine._scheduler.ready)))
+                in_hand = feed._delivery.items or (engine is not None and any(ready.items for ready in list(engine.scheduler.ready)))
                 if not in_hand:
                     self._event.set()
                 item = None if feed.epoch > 0 else next(feed, None)

@@ -7,6 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -94,13 +95,12 @@ class Call:
         age_ns, watched_ns: the counted and the elapsed time up to the last look; the watching consumer's.
     """
 
-    __slots__ = ("_booked", "_run", "age_ns", "begin_ns", "call_slot", "offset", "watched_ns")
+    __slots__ = ("_run", "age_ns", "begin_ns", "call_slot", "offset", "watched_ns")
 
     def __init__(self, run: _Run, offset: int, call_slot: int, begin_ns: int) -> None:
         self._run, self.offset, self.call_slot = run, offset, call_slot
         self.begin_ns = begin_ns
         self.age_ns = self.watched_ns = 0
-        self._booked = False
 
     @property
     def block(self) -> Block:
@@ -139,7 +139,6 @@ class AsyncCalls:
         """
         self._op = op
         self._on_error = on_error
-        self._task_name = f"penstock {op.name}"
         self._on_begin = on_begin
         self._on_end = on_end
         self._free = list(range(op.concurrency - 1, -1, -1))
@@ -206,7 +205,7 @@ class AsyncCalls:
             call_slot = self._free.pop()
             begin_ns = time.perf_counter_ns()
             call = Call(run, offset, call_slot, begin_ns)
-            task = loop.create_task(self._call(call), name=self._task_name, context=context.copy())
+            task = loop.create_task(self._call(call), name=f"penstock {self._op.name}", context=context.copy())
             run.tasks[offset] = task
             self._calls[task] = call
             task.add_done_callback(partial(self._ended, call))
@@ -216,7 +215,6 @@ class AsyncCalls:
         import asyncio
 
         outcome = await self._op.outcome(call._run.block, call.offset, call.call_slot)
-        call._booked = True
         hear(self._on_error, self._take, call, asyncio.current_task(), outcome)
         del outcome  # its error may hold this frame
 
@@ -224,7 +222,7 @@ class AsyncCalls:
         """Book a call that was cancelled before its first step, by the user's own code: it has no outcome."""
         import asyncio
 
-        if not call._booked:
+        if task in self._calls:
             hear(self._on_error, self._take, call, task, CallResult(None, asyncio.CancelledError(), call.call_slot))
 
     def _take(self, call: Call, task: asyncio.Task[None], outcome: CallResult) -> None:
@@ -255,7 +253,7 @@ def begun(task: Claim) -> Block | None:
     """Return the elements of a task, or None when a row before them failed meanwhile: they are no longer wanted."""
     chunk = task.chunk
     given = chunk.given  # before looking at `finishing`: who finishes the chunk takes it away
-    if chunk.progress.finishing or task.begin >= chunk.progress.limit:
+    if chunk.finishing or task.begin >= chunk.limit:
         return None
     if task.block is not None:
         return task.block
@@ -301,11 +299,8 @@ def ended(task: Claim, block: Block, outcomes: Sequence[CallResult], stage: str)
 
 def gather_alone(op: AwaitedOp, block: Block) -> list[CallResult]:
     """Run a block on a loop of its own; return the outcomes up to the first failure. A loop costs 0.1 ms."""
-    loop = PrivateLoop()
-    try:
+    with closing(PrivateLoop()) as loop:
         return loop.gather(op, block) or []
-    finally:
-        loop.close()
 
 
 class PrivateLoop:

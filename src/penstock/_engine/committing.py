@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock._engine.chunk import IN_ORDER, Chunk, Completed, CompletedRun, Counted, Reached, Result, StreamState, Token
+from penstock._engine.chunk import IN_ORDER, Chunk, Completed, CompletedRun, Reached, Result, StreamState, Token
 from penstock._engine.folding import Sequenced, pieces_of
 from penstock._engine.program import Program, SegmentPlan
 from penstock._ops.block import Block
@@ -50,12 +50,12 @@ class LeftOut:
         if chunk.result is None or chunk.result.items:
             self._begin = None
             return None
-        place = chunk.token_after(chunk.num_items - 1).source
+        place = chunk.tokens[chunk.num_items - 1].source
         if self._begin is None:
             self._begin, self._num_inputs, self._num_skipped = place, 0, 0
             return None
         self._num_inputs += chunk.num_items
-        self._num_skipped += len({loss.item for loss in chunk.collected.lost if not loss.how})
+        self._num_skipped += len({loss.item for loss in chunk.lost if not loss.how})
         fewest_passes = 2 if self._num_skipped == self._num_inputs else INFINITE if self._random or not self._num_skipped else 100
         enough = self._num_inputs >= _FEWEST_INPUTS and self._whole_passes(*self._begin, *place) >= fewest_passes
         return empty_pass() if enough else None
@@ -101,7 +101,7 @@ class ReadCount:
         result = chunk.result if plan.one_to_one else None
         count = chunk.num_items if result is None else len(result.items)
         self._num_read += count
-        self._num_skipped += (chunk.num_items - count) if chunk.collected.lost else 0
+        self._num_skipped += (chunk.num_items - count) if chunk.lost else 0
         if not chunk.ends_pass:
             return None
         read, skipped, failed = self._num_read, self._num_skipped, self._failed
@@ -121,15 +121,14 @@ def chunks_of(chunk: Chunk, out: Sequenced, *, batched: bool, one_batch_per_chun
         return [passed_on(chunk, out.tokens)]
     items: list[Any] = list(pieces_of(chunk.result)) if out.unchanged and chunk.result is not None else out.items
     groups = items if batched else [[piece] for piece in items]
-    tokens = [out.tokens.behind(number + 1) for number in range(len(groups))] if isinstance(out.tokens, Counted) else out.tokens
     size = 1 if one_batch_per_chunk else max(1, len(groups))
     return [
-        given_chunk(groups[first : first + size], batched, tokens[first : first + size], chunk.pass_number, 0)
+        given_chunk(groups[first : first + size], batched, out.tokens[first : first + size], chunk.pass_number)
         for first in range(0, max(1, len(groups)), size)
     ]
 
 
-def given_chunk(pieces: list[list[Any]], batched: bool, tokens: Sequence[Token], pass_number: int, first: int) -> Chunk:
+def given_chunk(pieces: list[list[Any]], batched: bool, tokens: Sequence[Token], pass_number: int) -> Chunk:
     """Make a chunk for the next segment of what a fold runner emitted: groups of pieces or single ones."""
     flat = [piece for group in pieces for piece in group]
     keys = [piece.key for piece in flat]
@@ -142,7 +141,7 @@ def given_chunk(pieces: list[list[Any]], batched: bool, tokens: Sequence[Token],
     return Chunk(
         seq=-1,
         pass_number=pass_number,
-        first=first,
+        first=0,
         sizes=[len(group) for group in pieces] if batched else None,
         num_rows=len(flat),
         given=block,
@@ -150,7 +149,7 @@ def given_chunk(pieces: list[list[Any]], batched: bool, tokens: Sequence[Token],
     )
 
 
-def passed_on(chunk: Chunk, tokens: Sequence[Token] | Counted) -> Chunk:
+def passed_on(chunk: Chunk, tokens: Sequence[Token]) -> Chunk:
     """Make the chunk of the next segment of one whose elements go through the folds unchanged."""
     assert isinstance(chunk.result, Result)
     block = chunk.result.block
@@ -175,47 +174,42 @@ class CompletionOrder:
         """Take the next chunk, and give it its tokens."""
         if chunk.pass_number != self._pass:
             self._pass, self._done = chunk.pass_number, Runs()
-        note = chunk.tokens[0].note if isinstance(chunk.tokens, Sequence) and chunk.num_items and chunk.tokens else None
-        if isinstance(note, StreamState):
-            insort(self._notes, note, key=_place_of)
         count = chunk.num_items
         if count:
+            if (note := chunk.tokens[0].note) is not None:
+                insort(self._notes, note, key=_place_of)
             step = CompletedRun(chunk.pass_number, chunk.first, chunk.first + count)
             self._last.following = self._last = step
-        chunk.tokens = Tokens(chunk.pass_number, self._done.without(()), self._last, count, tuple(self._notes))
+        chunk.tokens = Tokens(self._done.without(()), self._last, tuple(self._notes)) if count else ()
         self._done.add(chunk.first, chunk.first + count)
         while len(self._notes) > 1 and _place_of(self._notes[1]) <= (self._pass, self._done.gap(0, 2**63 - 1)[0]):
             del self._notes[0]
-        if chunk.ends_pass:
-            after = None if chunk.pass_token is None else chunk.pass_token.note
-            at = Reached(self._last, self._last.end - self._last.begin)
-            chunk.pass_token = Token((chunk.pass_number + 1, 0), done=Completed(at=at), note=after)
+        at = Completed(at=Reached(self._last, self._last.end - self._last.begin))
+        chunk.pass_token = chunk.pass_token._replace(done=at) if chunk.ends_pass and chunk.pass_token else None
 
 
 class Tokens(Sequence[Token]):
-    """The places behind items that went on one after the other, each made when it is asked for."""
+    """The places behind the items of a step, each made when it is asked for."""
 
-    __slots__ = ("_before", "_notes", "_num_items", "_pass", "_step")
+    __slots__ = ("_before", "_notes", "_step")
 
-    def __init__(
-        self, pass_number: int, before: tuple[Run, ...], step: CompletedRun, num_items: int, notes: tuple[StreamState, ...]
-    ) -> None:
-        """Prepare for so many items of a step; `before` was done before."""
-        self._pass, self._before, self._step, self._num_items, self._notes = pass_number, before, step, num_items, notes
+    def __init__(self, before: tuple[Run, ...], step: CompletedRun, notes: tuple[StreamState, ...]) -> None:
+        """Prepare for a step; `before` was done before."""
+        self._before, self._step, self._notes = before, step, notes
 
     def __len__(self) -> int:
         """Return how many items there are."""
-        return self._num_items
+        return self._step.end - self._step.begin
 
     def __getitem__(self, number: Any) -> Any:
         """Return the place behind an item, or those behind several."""
         if isinstance(number, slice):
             return [self[one] for one in range(*number.indices(len(self)))]
-        count = range(self._num_items)[number] + 1
+        count = range(len(self))[number] + 1
         done = Runs(self._before)
         done.add(self._step.begin, self._step.begin + count)
         watermark, runs = done.split()
-        source = self._pass, watermark
+        source = self._step.pass_number, watermark
         note = next((note for note in reversed(self._notes) if _place_of(note) <= source), None)
         at = Reached(self._step, count)
         return Token(source, done=IN_ORDER._replace(runs=runs, at=at), note=note)

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
 from penstock._contracts.element import bytes_of_all
+from penstock._contracts.policy import Policy
 from penstock._engine.chunk import BatchItem, Failure, Key, KnownLoss, LostElement, Outcome, PositionsPerOp, WorkItem
 from penstock._engine.error_policy import (
     EMPTY,
     MOST_REPLACEMENTS,
     RAISING,
     SKIPPED,
-    Around,
     ErrorHandler,
     FailedElement,
     Partial,
@@ -24,7 +25,7 @@ from penstock._engine.error_policy import (
     in_pieces,
 )
 from penstock._engine.program import IN_PROGRAM, FilterStep, SegmentPlan
-from penstock._engine.verifying import Where, chosen, computed_twice, copied, rows_twice
+from penstock._engine.verifying import chosen, computed_twice, copied, rows_twice
 from penstock._ops.block import LEFT_OUT, UNLIMITED, Block, ElementFailed, Ints, part_of
 from penstock._ops.operator import ChainOp, Operator, WritesRows, apply_all
 from penstock._ops.reading import BatchLeaf
@@ -49,7 +50,7 @@ def compute(plan: SegmentPlan, item: WorkItem, slot: Rows | None, worker: Worker
         KeyboardInterrupt: of the user, in the main thread; the item may be computed again.
     """
     worker.take_room(item.room)
-    job = _Job(plan, item, slot, worker, error_handler)
+    job = _Job(plan, item, slot, worker, error_handler, item.positions_per_op)
     share = error_handler.policies.verify
     twice = rows_twice(share, plan, item) if share else frozenset()
     run = partial(job.run_verified, twice) if twice else job.run
@@ -64,16 +65,20 @@ def compute(plan: SegmentPlan, item: WorkItem, slot: Rows | None, worker: Worker
     return job.outcome(end, block, failure)
 
 
+@dataclass(slots=True, eq=False)
 class _Job:
     """An item in work."""
 
-    def __init__(self, plan: SegmentPlan, item: WorkItem, slot: Rows | None, worker: WorkerContext, error_handler: ErrorHandler) -> None:
-        self.plan, self.item, self.slot, self.worker, self.error_handler = plan, item, slot, worker, error_handler
-        self.positions_per_op = item.positions_per_op
-        self.moved: set[int] = set()
-        self.parts: dict[int, tuple[Block, Ints]] = {}
-        self.lost: list[LostElement] = []
-        self.unknown: frozenset[str] = frozenset()
+    plan: SegmentPlan
+    item: WorkItem
+    slot: Rows | None
+    worker: WorkerContext
+    error_handler: ErrorHandler
+    positions_per_op: PositionsPerOp
+    moved: set[int] = field(default_factory=set)
+    parts: dict[int, tuple[Block, Ints]] = field(default_factory=dict)
+    lost: list[LostElement] = field(default_factory=list)
+    unknown: frozenset[str] = frozenset()
 
     def outcome(self, end: int, block: Block | None, failure: Failure | None) -> Outcome:
         """Hand everything over."""
@@ -94,9 +99,7 @@ class _Job:
         """Run rows through the stage; with `found`, policies act inside the leaf on one row, and it gets what they replaced there."""
         self._begin(begin, end, found)
         if self.item.fatal is not None:
-            if begin in self.item.fatal:
-                raise self._died(begin)
-            self.worker.announce_row(begin)
+            _announce(self.item, begin, self.worker, *self._owner())
         piece = _RowRange(self.item.stage, begin, end, self.item.block)
         block = self._input(piece)
         block.room = self.worker.room
@@ -118,13 +121,12 @@ class _Job:
             cast(Block, piece.block).origins = given.origins
 
         def again() -> None:
-            job = _Job(self.plan, self.item, None, worker, self.error_handler)
-            job.positions_per_op = self.positions_per_op
+            job = _Job(self.plan, self.item, None, worker, self.error_handler, self.positions_per_op)
             job._begin(begin, end, None)
             job._through(piece, job._input(piece), ())
 
         try:
-            out, unknown = computed_twice(worker, lambda: self.run(begin, end), again, lambda: Where(*self._identity(begin)[:2]))
+            out, unknown = computed_twice(worker, lambda: self.run(begin, end), again, lambda: self._identity(begin)[:2])
         except ElementFailed:
             self.parts.pop(begin, None)
             raise
@@ -137,16 +139,12 @@ class _Job:
             found.clear()
             self.worker.mend = partial(self._retry, begin, found)
 
-    def _died(self, row: int) -> ElementFailed:
-        """Return the failure of a row that ends worker processes, with the policy of its stage: which step did it is not known."""
-        assert self.item.fatal is not None
+    def _owner(self) -> tuple[str, Any]:
+        """Return whose failure it is if a row ends worker processes, and the policy of its stage: which step did it is not known."""
         stage = self.plan.stages[self.item.stage]
         owners = [step for step in (*stage.operators, *stage.filter_steps) if getattr(step, "policy", None) is not None]
         owner: Any = owners[0] if len(owners) == 1 else None
-        name = stage.name or self.plan.name
-        failed = ElementFailed(0, name if owner is None else owner.name, self.item.fatal[row], getattr(owner, "policy", None))
-        failed.fatal = True
-        return failed
+        return (stage.name or self.plan.name, None) if owner is None else (owner.name, owner.policy)
 
     def known_rows(self) -> Collection[int]:
         """Return the rows that are known to have failed in this stage before the state was saved."""
@@ -167,8 +165,8 @@ class _Job:
         """Say what stands for a row that failed, or is known to have failed before the state was saved."""
         known = [one for one in self.item.known.get(row, ()) if self._is_due(one)] if failed is None else []
         whole = next((one for one in known if not one.inner), None)
-        around = Around(self.worker.index, self.lost)
         found: list[LostElement] = []
+        around = self.worker.index, self.lost
         if failed is not None and failed.inside_batch and self.error_handler.cares(failed):
             failed = None  # the row runs once more, and the policies act where the element stands
         if whole is not None and not whole.how:
@@ -177,7 +175,7 @@ class _Job:
         if whole is not None:
             case = self._case(row, (), found)
             self._move(row, whole.how)
-            out = handled(self.error_handler, lambda _: case, lambda out: self._run_one(row, found, out), None, known, around)
+            out = handled(self.error_handler, lambda _: case, lambda out: self._run_one(row, found, out), None, known, *around)
         else:
             out = handled(
                 self.error_handler,
@@ -185,7 +183,7 @@ class _Job:
                 lambda out: self.run(row, row + 1, out, found),
                 failed,
                 known,
-                around,
+                *around,
             )
         if out is EMPTY:
             found[-1] = found[-1]._replace(fixed=False)  # it stands for the row, which goes with it
@@ -224,8 +222,8 @@ class _Job:
             parts = child.keys(epochs[place : place + 1], positions[place : place + 1])
             key = int(parts[0][0]), int(parts[1][0]), int(parts[2][0])
             again = partial(run, place, place + 1)
-            case = FailedElement(-1, row, again, others, lambda: None, key, child.where(epoch, position), (key,), None, False, fixed=True)
-            result = self.error_handler.handle(case, failed, self.worker.index, found)[0]
+            loss = LostElement(-1, row, key, child.where(epoch, position), (key,), None, fixed=True)
+            result = self.error_handler.handle(FailedElement(loss, again, others), failed, self.worker.index, found)[0]
             return [LEFT_OUT] if result is SKIPPED or result is EMPTY else result
 
         done, _, failure = in_pieces(0, len(positions), (), run, handle)
@@ -252,15 +250,10 @@ class _Job:
                 yield distance, partial(self._run_one, row, found)
 
         return FailedElement(
-            -1,
-            row,
+            LostElement(-1, row, key, where, keys, place),
             lambda: self.run(row, row + 1, without, found),
             others if self.positions_per_op else None,
             restore,
-            key,
-            where,
-            keys,
-            place,
             row < self.item.num_replayed,
         )
 
@@ -487,21 +480,12 @@ def compute_batches(plan: SegmentPlan, item: BatchItem, worker: WorkerContext, e
 
     def run(begin: int, end: int, without: Without = ()) -> tuple[Block, Ints]:
         if item.fatal is not None:
-            if begin in item.fatal:
-                raise died(begin)
-            worker.announce_row(begin)
+            _announce(item, begin, worker, "+".join(filter(None, (step.name for step in plan.batch_ops))))
         return _apply_batch_ops(plan, item, begin, end, worker, without)
-
-    def died(number: int) -> ElementFailed:
-        assert item.fatal is not None
-        failed = ElementFailed(0, "+".join(filter(None, (step.name for step in plan.batch_ops))), item.fatal[number])
-        failed.fatal = True
-        return failed
 
     def handle(number: int, failed: ElementFailed | None) -> Any:
         if number in item.without:
             return SKIPPED
-        failed = failed or item.bad.get(number)
         known = item.known.get(number, []) if failed is None else []
         if known and not known[0].inner:
             lost.append(_failed_batch(item, number).known_as(known[0]))
@@ -512,10 +496,11 @@ def compute_batches(plan: SegmentPlan, item: BatchItem, worker: WorkerContext, e
             lambda out: run(number, number + 1, out),
             failed,
             known,
-            Around(worker.index, lost),
+            worker.index,
+            lost,
         )
 
-    asked, twice = [*item.known, *item.bad, *item.without], _batches_twice(item, error_handler.policies.verify)
+    asked, twice = [*item.known, *item.without], _batches_twice(item, error_handler.policies.verify)
     called = partial(_run_verified, plan, item, worker, run, twice) if twice else run
     with worker.beside():
         parts, end, failure = in_pieces(0, len(item.batches), asked, called, handle, one_by_one=item.fatal is not None, singly=twice)
@@ -523,6 +508,15 @@ def compute_batches(plan: SegmentPlan, item: BatchItem, worker: WorkerContext, e
     origins = [origin + begin for begin, (_, part) in parts for origin in part.tolist()]
     block = concatenated([part for _, (part, _) in parts])
     return Outcome(end, block, failure, origins, lost=_handed_over(lost))
+
+
+def _announce(item: WorkItem | BatchItem, number: int, worker: WorkerContext, stage: str, policy: Policy | None = None) -> None:
+    """Announce a row or batch that is run alone; raise the failure of one that ends worker processes."""
+    if item.fatal and number in item.fatal:
+        failed = ElementFailed(0, stage, item.fatal[number], policy)
+        failed.fatal = True
+        raise failed
+    worker.announce_row(number)
 
 
 def _handed_over(some: list[T]) -> tuple[T, ...]:
@@ -543,7 +537,8 @@ def _failed_batch(item: BatchItem, number: int, again: Callable[[], Any] = lambd
         keys = (_keyed(item, number, number + 1).key_of(0),)
     where = f"a batch of {len(keys)}" if item.keys is not None else "a batch"
     shown = keys if item.keys is not None else ()
-    return FailedElement(number, -1, again, None, lambda: None, keys[0], where, shown, None, number < item.num_replayed)
+    loss = LostElement(number, -1, keys[0], where, shown, None)
+    return FailedElement(loss, again, replayed=number < item.num_replayed)
 
 
 def _apply_batch_ops(
@@ -573,9 +568,9 @@ def _run_verified(
     batches = copied(item.batches[begin:end]) if begin in twice else None
     if batches is None:
         return run(begin, end)
-    copy, case = item._replace(batches=[*item.batches[:begin], *batches, *item.batches[end:]]), _failed_batch(item, begin)
+    copy, loss = item._replace(batches=[*item.batches[:begin], *batches, *item.batches[end:]]), _failed_batch(item, begin).loss
     again = partial(_apply_batch_ops, plan, copy, begin, end, worker, ())
-    return computed_twice(worker, lambda: run(begin, end), again, lambda: Where(case.key, case.where))[0]
+    return computed_twice(worker, lambda: run(begin, end), again, lambda: (loss.key, loss.where))[0]
 
 
 def _batches_twice(item: BatchItem, share: float) -> frozenset[int]:
@@ -617,13 +612,8 @@ def concatenated(blocks: list[Block]) -> Block | None:
         return blocks[0]
     if not blocks:
         return None
-    return keys_of(blocks).with_rows([row for block in blocks for row in block.rows()])
-
-
-def keys_of(blocks: list[Block]) -> Block:
-    """Return the keys of blocks one behind the other, without elements."""
     keys = ([block.epochs for block in blocks], [block.indices for block in blocks], [block.lanes for block in blocks])
-    return Block(*map(np.concatenate, keys))  # type: ignore[arg-type]
+    return Block(*map(np.concatenate, keys), rows=[row for block in blocks for row in block.rows()])  # type: ignore[arg-type]
 
 
 def joined(start: int, blocks: list[tuple[int, Block]]) -> Block:
@@ -673,12 +663,7 @@ def filter_step(
         for left_out, element, *rest in without:
             if left_out == first + number:
                 if element >= len(block):
-                    raise StateMismatch(
-                        f"the data or functions are other ones than when the state was saved: number {element} of the results of one "
-                        f"element was left out, and it gives {len(block)} now",
-                        where="load_state_dict()",
-                        fix="resume with the data and functions that the state was saved with",
-                    )
+                    raise not_again(f"number {element} of the results of one element was left out, and it gives {len(block)} now")
                 keep = np.arange(element) if rest else np.delete(np.arange(len(block)), element)
                 block, origins = block.select(keep), origins[keep]
         worker.block, worker.operator, worker.origins = block, step, origins
@@ -703,6 +688,15 @@ def filter_step(
             worker.trace.note(step.name, block)
     block.taken = taken
     return block, origins
+
+
+def not_again(what: str) -> StateMismatch:
+    """Return the error of an element that does not give what it gave before the state was saved."""
+    return StateMismatch(
+        f"the data or functions are other ones than when the state was saved: {what}",
+        where="load_state_dict()",
+        fix="resume with the data and functions that the state was saved with",
+    )
 
 
 def _apply_from(step: Operator, origins: Ints, worker: WorkerContext, block: Block, begin: int) -> Block:

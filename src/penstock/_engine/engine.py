@@ -10,15 +10,15 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from penstock._contracts.event import BlockDone, Event, Fill, Listener, RowsPacked, noted
+from penstock._contracts.event import BlockDone, Event, Listener, RowsPacked, noted
 from penstock._engine.async_calls import ended, failed_call
-from penstock._engine.chunk import Buffer, Chunk, Claim, Failure, LossCounts, Outcome, Token
+from penstock._engine.chunk import Chunk, Claim, Failure, Outcome, Token
 from penstock._engine.compute import HERE, Computer
 from penstock._engine.error_policy import ErrorHandler, LossAnnouncer, prepare, signal_in, tell_retry
 from penstock._engine.folding import finish_chunk
 from penstock._engine.program import IN_PROGRAM, SHARED, Program, SegmentPlan
 from penstock._engine.scheduler import Ready, Scheduler
-from penstock._engine.segment import Segment, awaited_in, pool_of
+from penstock._engine.segment import Segment, pool_of, stages_of
 from penstock._engine.slots import SlotPool, anonymous_memory
 from penstock._engine.stall_report import Kind, report
 from penstock._engine.tuning import TuningCache, awaited_ns
@@ -32,7 +32,6 @@ from penstock._system.frames import warn
 from penstock._system.memory import FeedMemory
 from penstock._system.parking import ParkingLot
 from penstock._system.process import Breaker
-from penstock.errors import FeedStalled
 from penstock.kernels import slow_twins
 
 _IN_HAND = 2  # what is being delivered, and what the name in a `for` stands for until then
@@ -43,7 +42,8 @@ Mark = tuple[int, int, int, int]
 class Engine:
     """Runs a program. Starts no thread: an executor calls `claim` and `run`, in as many threads as it likes.
 
-    Thread-safe. `poll` and `wait` are for consumers, `stop` for anybody. `error_handler` says what policies do about elements that fail.
+    Thread-safe. `poll` and `wait` are for consumers, `stop` for anybody. `error_handler` says what policies do about elements that fail;
+    `scheduler` has the state of the run, and its figures may be read from any thread.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Engine:
         self.is_torn = False  # stopped, as an interrupt in the consumer's thread left a change half done
         self.occupied = False  # by a consumer that runs a task itself
         self.breaker = Breaker()
-        self._scheduler = Scheduler(program, num_workers, memory_bytes, start)
+        self.scheduler = Scheduler(program, num_workers, memory_bytes, start)
         self._tuning_cache = TuningCache()
         self._listeners = listeners
         self.watch = watch or Watch(None)
@@ -81,9 +81,9 @@ class Engine:
         self._took: tuple[int, int] | None = None  # when the consumer took how many items
         self.grow: Callable[[], None] | None = None  # of the executor: starts the workers that `pools` has more
         self._consumers = ParkingLot()
-        self._waiters = {pool: ParkingLot() for pool in self._scheduler.pools}
+        self._waiters = {pool: ParkingLot() for pool in self.scheduler.pools}
         self._idle = [ParkingLot() for _ in range(max(1, num_workers, program.most_workers))]  # for a shared worker that is not to work
-        last = self._scheduler.segments[-1]
+        last = self.scheduler.segments[-1]
         self._opener = self._waiters[pool_of(last, 0)]  # where those wait who need a slot
         self._slots = SlotPool(allocate, self._opener.bell)
         self._plain_memory = allocate is anonymous_memory  # other memory is pinned, or shared with the processes of one feed
@@ -92,74 +92,66 @@ class Engine:
         self._turns = Turns(program)
         self.gate = Gate(lambda: not self.stopping) if program.policies.verify else None
         self._unknown: frozenset[str] = frozenset()
-        self.draws = Draws(lambda: self._delivered == 0 or self.occupied or self._scheduler.waiting > 0)
+        self.draws = Draws(lambda: self._delivered == 0 or self.occupied or self.scheduler.waiting > 0)
         self._errands = Errands(self._waiters.get(IN_PROGRAM.pool), lambda: not self.stopping)
         pause = partial(self._waits.park, lambda: not self.stopping)
         self.error_handler = ErrorHandler(policies=program.policies, pause=pause, retrying=partial(tell_retry, self.announce))
-        self._lost = LossAnnouncer(self._scheduler.lost, self.announce, self.broke)
+        self._lost = LossAnnouncer(self.scheduler.lost, self.announce, self.broke)
 
     def learn(self, tuning_cache: TuningCache) -> None:
         """Begin with what earlier runs of the same dataset found out, and add to it at the end. Before the first task."""
         self._tuning_cache = tuning_cache
-        tuning_cache.begin(self._scheduler)
+        tuning_cache.begin(self.scheduler)
         if self._plain_memory:
             self._slots.adopt(tuning_cache.take_spare())
-        active = self._scheduler.active
+        active = self.scheduler.active
         if active.notice:
             self.announce(noted(active.subject, active.notice))
 
     @property
     def awaited(self) -> dict[str, AwaitedOp]:
         """The async function of each pool that has one: its tasks are begun with `begun` and booked with `book_awaited`."""
-        return awaited_in(self._scheduler.segments)
+        return {pool: stage.awaited for pool, stage in stages_of(self.scheduler.segments) if stage.awaited is not None}
 
     def awaited_by(self, task: Claim) -> AwaitedOp | None:
         """Return the async function that a task is for, or None."""
-        return None if task.read else self._scheduler.segments[task.segment].plan.stages[task.stage].awaited
+        return None if task.read else self.scheduler.segments[task.segment].plan.stages[task.stage].awaited
 
     @property
     def pools(self) -> dict[str, int]:
         """The worker pools by name, each with the number of workers that it should have."""
-        return {pool: self._scheduler.size_of(pool) for pool in self._scheduler.pools}
+        return {pool: self.scheduler.size_of(pool) for pool in self.scheduler.pools}
 
     @property
     def num_active(self) -> int:
         """How many of the shared workers work: fewer where they only take the interpreter lock from each other."""
-        return self._scheduler.active.limit
+        return self.scheduler.active.limit
 
     def keep_size(self) -> None:
         """Have no more shared workers than `pools` has now."""
-        self._scheduler.active.ceiling = min(self._scheduler.active.ceiling, self._scheduler.size_of(SHARED))
+        self.scheduler.active.ceiling = min(self.scheduler.active.ceiling, self.scheduler.size_of(SHARED))
 
     @property
     def executors(self) -> dict[str, str]:
         """The executor of each pool whose stage names one."""
-        stages = (
-            (pool_of(segment, number), stage) for segment in self._scheduler.segments for number, stage in enumerate(segment.plan.stages)
-        )
+        stages = stages_of(self.scheduler.segments)
         found = {pool: stage.workers.executor for pool, stage in stages if stage.workers is not None and stage.workers.executor is not None}
         return {**found, IN_PROGRAM.pool: "threads"}
 
     @property
     def plans(self) -> list[SegmentPlan]:
         """What is run, from the source to the consumer."""
-        return [segment.plan for segment in self._scheduler.segments]
-
-    @property
-    def memory_bytes(self) -> int:
-        """The budget for what is in flight."""
-        return self._scheduler.memory_bytes
+        return [segment.plan for segment in self.scheduler.segments]
 
     @property
     def reads_stream(self) -> bool:
         """Whether one thread reads a generator or an iterator."""
-        return self._scheduler.reader is not None
+        return self.scheduler.reader is not None
 
     @property
     def concurrency(self) -> dict[str, int]:
         """The `concurrency=` of the stages that have one, by name."""
-        stages = [stage for segment in self._scheduler.segments for stage in segment.plan.stages]
-        return {stage.name: stage.concurrency for stage in stages if stage.concurrency}
+        return {stage.name: stage.concurrency for _, stage in stages_of(self.scheduler.segments) if stage.concurrency}
 
     @property
     def in_program(self) -> set[str]:
@@ -168,16 +160,11 @@ class Engine:
         finishing = {plan.finishing for plan in self.plans if plan.finisher}
         return names | finishing | {"read" for plan in self.plans if plan.reader}
 
-    @property
-    def failures(self) -> list[Failure]:
-        """All errors so far."""
-        return self._scheduler.failures
-
     # -- workers ------------------------------------------------------------------------------------------------------------------
 
     def claim(self, pool: str, worker: int) -> Claim | None:
         """Return the next task for a worker of `pool`; block while there is none; None when the engine stops."""
-        scheduler = self._scheduler
+        scheduler = self.scheduler
         while True:
             if pool == IN_PROGRAM.pool:
                 self._errands.run(self._turns)
@@ -202,7 +189,7 @@ class Engine:
 
     def try_claim(self) -> Claim | None:
         """Return the next task of any pool, or None; never block. For the inline executor."""
-        scheduler, version = self._scheduler, self._scheduler.version
+        scheduler, version = self.scheduler, self.scheduler.version
         try:
             with self._mutex:
                 if scheduler.poisoned:  # by an interrupt that reached the consumer: its last state still holds
@@ -247,7 +234,7 @@ class Engine:
         if task.read:
             self._read(task, begin_ns, begin_cpu)
             return
-        segment, chunk = self._scheduler.segments[task.segment], task.chunk
+        segment, chunk = self.scheduler.segments[task.segment], task.chunk
         worker.cpu_ns, worker.busy_ns = 0, None
         made = [self._compute(segment, chunk, task, worker, computer)]
         _raise_signal(made[0].failure)
@@ -278,7 +265,7 @@ class Engine:
             self._open_rows(segment, chunk)
         # Before looking at `finishing`: the worker that finishes the chunk takes its rows and given elements away.
         slot, item = chunk.rows if last else None, task.item
-        if chunk.progress.finishing:
+        if chunk.finishing:
             return Outcome(task.begin)  # a row before these failed, and the chunk was finished without them
         return computer.compute(segment.plan, item, slot, worker, self.error_handler)
 
@@ -292,7 +279,7 @@ class Engine:
             busy_ns: the time of all calls together.
             worker: of this thread.
         """
-        op, segment = self.awaited_by(task), self._scheduler.segments[task.segment]
+        op, segment = self.awaited_by(task), self.scheduler.segments[task.segment]
         assert op is not None
         made = [Outcome(task.begin) if block is None else ended(task, block, outcomes, op.name)]
         failed = failed_call(op, outcomes)
@@ -313,15 +300,15 @@ class Engine:
         computer: Computer,
     ) -> None:
         """Book the outcome in `made`, and take it out: its elements may then be delivered before this thread runs again."""
-        segment, chunk = self._scheduler.segments[task.segment], task.chunk
+        segment, chunk = self.scheduler.segments[task.segment], task.chunk
         failure = made[0].failure
         if failure is not None:
             made[0] = made[0]._replace(failure=prepare(failure, *segment.where(chunk, failure.row)))
         worker.rest()
-        active = self._scheduler.active
+        active = self.scheduler.active
         with self._mutex:
             notice = active.notice
-            complete = self._scheduler.complete(segment, task, made.pop(), wall_ns, 0 if event is None else event.cpu_ns, worker.beside_ns)
+            complete = self.scheduler.complete(segment, task, made.pop(), wall_ns, 0 if event is None else event.cpu_ns, worker.beside_ns)
         if active.notice != notice:
             if self.grow is not None:
                 self.grow()
@@ -348,14 +335,14 @@ class Engine:
     def broke(self, error: BaseException) -> None:
         """Report that a worker itself failed, not a user's function: the consumer gets the error and everything stops."""
         with self._mutex:
-            self._scheduler.ended = True
-            self._scheduler.ready.append(Ready([], [], False, Failure(0, error, "engine", 0)))
+            self.scheduler.ended = True
+            self.scheduler.ready.append(Ready([], [], False, Failure(0, error, "engine", 0)))
         self._consumers.ring()
 
     def put_back(self, task: Claim) -> None:
         """Undo a claim whose run was interrupted; when that is not possible any more, stop: the last state still holds."""
         with self._mutex:
-            self.is_torn = not self._scheduler.put_back(task)
+            self.is_torn = not self.scheduler.put_back(task)
         if self.is_torn:
             self.stop()
 
@@ -364,18 +351,18 @@ class Engine:
     def poll(self, keep: Callable[[Ready], Any] = lambda ready: None) -> Ready | None:
         """Take the next finished items if there are any; never block. `keep` is as that of `Scheduler.take`."""
         if self._took is not None:
-            self._scheduler.active.steps.append((time.perf_counter_ns() - self._took[0], self._took[1]))
+            self.scheduler.active.steps.append((time.perf_counter_ns() - self._took[0], self._took[1]))
             self._took = None
-        if not self._scheduler.ready:
+        if not self.scheduler.ready:
             return None
-        while self._scheduler.notices:
-            self.announce(noted(*self._scheduler.notices.pop(0)))
+        while self.scheduler.notices:
+            self.announce(noted(*self.scheduler.notices.pop(0)))
         if self._lost.waiting:
             self._lost.tell()  # before it is delivered: who saves a state behind it finds everything written
         if self._lost.broken is not None:  # in the place of what was next, which may be the end
             keep(ready := Ready([], [], False, Failure(0, self._lost.broken, "engine", 0)))
             return ready
-        ready = self._scheduler.take(keep)
+        ready = self.scheduler.take(keep)
         self._delivered += 1
         self._unpark_workers()
         if ready.items:
@@ -384,7 +371,7 @@ class Engine:
 
     def wait(self) -> None:
         """Block until there may be something to take; look at the workers from time to time, and report what stalls."""
-        self._scheduler.waiting += 1
+        self.scheduler.waiting += 1
         self._unpark_workers()
         self.watch.begin(self._delivered)
         try:
@@ -393,17 +380,17 @@ class Engine:
             else:
                 self._wait_and_look(self.watch.slice_s)
         finally:
-            self._scheduler.waiting -= 1
+            self.scheduler.waiting -= 1
 
     def _wait_and_look(self, slice_s: float) -> None:
-        glances, due_s = Glances(self.watch.monitors, self._scheduler), time.monotonic() + slice_s
+        glances, due_s = Glances(self.watch.monitors, self.scheduler), time.monotonic() + slice_s
         while not self._consumers.park(self._nothing_ready, glances.pause_s(due_s - time.monotonic())):
             for slow in glances.look():
                 self.announce(slow)
             if time.monotonic() < due_s:
                 continue
             due_s = time.monotonic() + slice_s
-            kind = self.watch.look(self._scheduler.reader.num_read if self._scheduler.reader is not None else 0)
+            kind = self.watch.look(self.scheduler.reader.num_read if self.scheduler.reader is not None else 0)
             if kind is not None and self._nothing_ready():
                 self._report_stall(kind)
         for slow in glances.end():
@@ -414,12 +401,11 @@ class Engine:
 
         Slow progress is only warned about: a job must not die of a cold disk, or of a resume that reads a generator forward.
         """
-        situation = self.watch.situation(kind, self._scheduler)
+        situation = self.watch.situation(kind, self.scheduler)
         if kind == "stuck" and not any(facts.stuck for facts in situation.busy):
             return  # it has gone on meanwhile
-        what, where, fix = report(situation)
-        error = FeedStalled(what, where=where, fix=fix)
-        self.announce(noted("stall", what))
+        error = report(situation)
+        self.announce(noted("stall", error.what))
         if kind == "stuck" and self.watch.on_stall == "skip" and self.watch.give_up(error):
             return
         if kind != "slow" and self.watch.on_stall != "warn":
@@ -429,28 +415,15 @@ class Engine:
 
     def room(self) -> tuple[int, int]:
         """Return how many hand-overs the consumer keeps beside the two last ones, and how many may exist at once. Without the mutex."""
-        return max(0, self._scheduler.kept - self._slots.num_returned - _IN_HAND), self._scheduler.limit
-
-    def loss_counts(self) -> LossCounts:
-        """Return what was skipped and replaced up to now, in this run and before; of an engine that has ended."""
-        return self._scheduler.loss_counts
-
-    @property
-    def num_ready(self) -> int:
-        """How many hand-overs wait for the consumer."""
-        return len(self._scheduler.ready)
-
-    def fills(self) -> list[Fill]:
-        """Return how full the buffers are: what is ready for the consumer, and what waits for each stage but the first."""
-        return self._scheduler.fills()
+        return max(0, self.scheduler.kept - self._slots.num_returned - _IN_HAND), self.scheduler.limit
 
     def begin_at(self, step: int, num_ahead: int = 0) -> None:
         """Count on from `step`; the feed polls `num_ahead` batches more than it has delivered. Before the first `poll`."""
-        self._scheduler.handed_over.step, self._scheduler.num_ahead = step, num_ahead
+        self.scheduler.handed_over.step, self.scheduler.num_ahead = step, num_ahead
 
     def memory(self, step: int) -> FeedMemory:
         """Return where the memory is, of a consumer that has taken `step` items; 20 us. Without the mutex, from any thread."""
-        scheduler, kept = self._scheduler, self._scheduler.handed_over.kept(step)
+        scheduler, kept = self.scheduler, self.scheduler.handed_over.kept(step)
         monitors = [(monitor.task, monitor.worker.kept) for monitor in list(self.watch.monitors)]
         held = scheduler.held([(task, made) for task, made in monitors if task is not None])
         held["training loop"] += kept.beside_bytes
@@ -479,17 +452,17 @@ class Engine:
 
     def dispose(self) -> None:
         """Drop what is queued and free buffers, after the workers have ended. Batches that are still held stay valid."""
-        self._tuning_cache.keep(self._scheduler)
-        self._scheduler.ready.clear()
-        if not (self.occupied or self.breaker.is_attached or self._scheduler.waiting):  # a function that closes its own feed goes on
-            self._scheduler.drop()
+        self._tuning_cache.keep(self.scheduler)
+        self.scheduler.ready.clear()
+        if not (self.occupied or self.breaker.is_attached or self.scheduler.waiting):  # a function that closes its own feed goes on
+            self.scheduler.drop()
             self.watch.monitors.clear()
         free = self._slots.close()
         if self._plain_memory:
             self._tuning_cache.keep_spare(free)
         self._inner_slots.close()
-        if self._scheduler.reader is not None:
-            self._scheduler.reader.close()
+        if self.scheduler.reader is not None:
+            self.scheduler.reader.close()
 
     # -- inside -------------------------------------------------------------------------------------------------------------------
 
@@ -499,8 +472,8 @@ class Engine:
         returned = self._slots.take_returned()
         self._opener.silence(returned)
         self._inner_slots.take_returned()
-        self._scheduler.reclaim(returned)
-        task = self._scheduler.next_task(pool, worker)
+        self.scheduler.reclaim(returned)
+        task = self.scheduler.next_task(pool, worker)
         self._unpark_consumer()
         return task
 
@@ -513,24 +486,24 @@ class Engine:
         chunk.result, tail = finish_chunk(segment.plan, chunk, worker, self.error_handler, computer)
         _raise_signal(tail)
         end_ns = time.perf_counter_ns()
-        chunk.progress.cost_ns += end_ns - begin_ns
+        chunk.cost_ns += end_ns - begin_ns
         if users:
             times, where = (begin_ns, end_ns, time.thread_time_ns() - begin_cpu), ((segment.number, chunk.seq), chunk.made_of)
             self.announce(BlockDone(segment.plan.finishing, worker.index, *times, chunk.num_items, *where))
         worker.rest()  # of what it has just made
-        if tail is not None and chunk.progress.failure is None:
+        if tail is not None and chunk.failure is None:
             tail = prepare(tail, *segment.where(chunk, chunk.first_row(tail.row)))
         with self._mutex:
-            before = self._scheduler.oversize
-            self._scheduler.finish(segment, chunk, tail)
+            before = self.scheduler.oversize
+            self.scheduler.finish(segment, chunk, tail)
             self._unpark_consumer()
-        if self._scheduler.oversize > before == 0:
-            sizes = f"{self._scheduler.oversize / 1e6:.1f} MB, more than memory_bytes ({self._scheduler.memory_bytes / 1e6:.1f} MB)"
+        if self.scheduler.oversize > before == 0:
+            sizes = f"{self.scheduler.oversize / 1e6:.1f} MB, more than memory_bytes ({self.scheduler.memory_bytes / 1e6:.1f} MB)"
             self.announce(noted("memory", f"a batch takes {sizes}: one is made at a time"))
         self._lost.tell()
 
     def _read(self, task: Claim, begin_ns: int, begin_cpu: int) -> None:
-        reader = self._scheduler.reader
+        reader = self.scheduler.reader
         assert reader is not None
         chunk, failure = reader.read(task.read, task.room)
         end_ns = time.perf_counter_ns()
@@ -538,35 +511,34 @@ class Engine:
         if failure is not None:
             failure = prepare(failure, reader.describe(failure.at), (chunk.pass_number, failure.at))
         with self._mutex:
-            self._scheduler.book_read(chunk, failure, end_ns - begin_ns)
+            self.scheduler.book_read(task, chunk, failure, end_ns - begin_ns)
         if self._listeners and chunk.num_items:
-            cpu_ns, count, num_bytes = time.thread_time_ns() - begin_cpu, chunk.num_items, chunk.memory.given_bytes
+            cpu_ns, count, num_bytes = time.thread_time_ns() - begin_cpu, chunk.num_items, chunk.given_bytes
             keys = chunk.key_of(0), chunk.key_of(count - 1)
             self.announce(BlockDone("read", 0, begin_ns, end_ns, cpu_ns, count, chunk.made_of, None, *keys, num_bytes))
         self._unpark_workers()
 
     def _open_rows(self, segment: Segment, chunk: Chunk) -> None:
         with self._mutex:
-            if chunk.rows is not None or chunk.progress.finishing:
+            if chunk.rows is not None or chunk.finishing:
                 return
-            batches, is_last = segment.batches_of(chunk), segment.leases
+            batches, is_last = segment.batches_of(chunk), segment.plan.delivers
             if batches is None:
                 return
 
             def allocate(leaves: Any) -> Any:
                 num_bytes = sum(dtype.itemsize * math.prod(shape) for shape, dtype in leaves)
                 with self._mutex:
-                    if not self._scheduler.may_open(segment, chunk, num_bytes):
+                    if not self.scheduler.may_open(segment, chunk, num_bytes):
                         return None
-                    chunk.buffer = Buffer(None, is_last)
                 lease = (self._slots if is_last else self._inner_slots).lease(leaves)
-                lease.first, chunk.buffer = chunk.key_of(0), Buffer(weakref.ref(lease), is_last)
+                lease.first, chunk.lease = chunk.key_of(0), weakref.ref(lease)
                 with self._mutex:
-                    self._scheduler.open_rows(chunk, len(lease))
+                    self.scheduler.open_rows(chunk, len(lease))
                 return lease.arrays(leaves)
 
             names, lock = partial(segment.name_of, chunk), threading.Lock()
-            chunk.rows = self._scheduler.program.make_rows(
+            chunk.rows = self.scheduler.program.make_rows(
                 batches[0], segment.expected_spec, allocate, names, batches[1], lock, segment.chunk_size.most_bytes
             )
 
@@ -574,17 +546,17 @@ class Engine:
         return not self.stopping and self._mark() == seen and not (pool == IN_PROGRAM.pool and self._errands.waiting)
 
     def _nothing_ready(self) -> bool:
-        return not self._scheduler.ready and not self.stopping
+        return not self.scheduler.ready and not self.stopping
 
     def _mark(self) -> Mark:
-        return self._scheduler.version, self._slots.num_returned, self._delivered, self._scheduler.waiting
+        return self.scheduler.version, self._slots.num_returned, self._delivered, self.scheduler.waiting
 
     def _unpark_workers(self) -> None:
         for waiters in self._waiters.values():
             waiters.ring()
 
     def _unpark_consumer(self) -> None:
-        if self._scheduler.ready:
+        if self.scheduler.ready:
             self._consumers.ring()
 
 

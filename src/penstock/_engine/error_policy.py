@@ -42,38 +42,26 @@ class FailedElement(NamedTuple):
     """One failing element: who it is, and how to run it again.
 
     Attributes:
+        loss: what is counted if it is left out; its failure and its policy tell the rest.
         again: runs it.
         others: run the elements that may stand in for it, the nearest first, each with its distance; None when there are none.
         restore: undoes what `others` changed.
-        key: (epoch, index, lane).
         replayed: whether it was read before the state was saved that the run began with.
-        fixed: whether it is an element of a batch inside the leaf of the plan.
     """
 
-    item: int
-    row: int
+    loss: LostElement
     again: Callable[[], Any]
-    others: Callable[[], Iterable[tuple[int, Callable[[], Any]]]] | None
-    restore: Callable[[], None]
-    key: Key
-    where: str
-    keys: tuple[Key, ...]
-    place: tuple[int, int] | None
-    replayed: bool
-    fixed: bool = False
+    others: Callable[[], Iterable[tuple[int, Callable[[], Any]]]] | None = None
+    restore: Callable[[], None] = lambda: None
+    replayed: bool = False
 
     def known_as(self, known: KnownLoss) -> LostElement:
-        """Return what is booked for it when it is known from a saved state and not run again."""
-        who = self.key, self.where, self.keys, self.place
-        return LostElement(self.item, self.row, known.how, known.site, None, *who, "", 0, None, 0, known.inner)
+        """Return what is counted for it when it is known from a saved state and not run again."""
+        return self.loss._replace(how=known.how, site=known.site, inner=known.inner)
 
 
-class SkippedElement:
-    """Stands for the result of an element that is left out."""
-
-
-SKIPPED, EMPTY = SkippedElement(), SkippedElement()
-"""The second stands for a batch inside the leaf of which nothing is left."""
+SKIPPED, EMPTY = object(), object()
+"""They stand for the result of an element that is left out, and for a batch inside the leaf of which nothing is left."""
 
 
 class ErrorHandler(NamedTuple):
@@ -112,18 +100,17 @@ class ErrorHandler(NamedTuple):
         """Do what the policy says about an element that is not tried again."""
         if retries:
             add_note(failed.error, f"penstock: tried {retries + 1} times")
-        failure = Failure(case.row, failed.error, failed.stage, worker)
+        failure = Failure(case.loss.row, failed.error, failed.stage, worker)
         if not isinstance(policy, (Skip, Replace)):
             return failure
         if case.replayed:
             add_note(failed.error, _FAILED_ONLY_NOW)
             return failure
-        who = case.key, case.where, case.keys, case.place
-        loss = LostElement(case.item, case.row, 0, site, policy.limit, *who, failed.stage, worker, failed.error, retries, (), case.fixed)
-        loss = loss._replace(quarantine=policy.quarantine)
+        loss = case.loss._replace(site=site, limit=policy.limit, quarantine=policy.quarantine)
+        loss = loss._replace(stage=failed.stage, worker=worker, error=failed.error, retries=retries)
         if isinstance(policy, Skip):
             if failed.inner is not None:
-                loss = loss._replace(key=failed.key or case.key, inner=(0, *failed.inner))
+                loss = loss._replace(key=failed.key or loss.key, inner=(0, *failed.inner))
             lost.append(loss)
             return SKIPPED
         return self._replaced(case, loss, failure, lost)
@@ -157,7 +144,7 @@ class ErrorHandler(NamedTuple):
                     return policy, site, failed, sum(tries.values()), None
                 number = tries[site] = tries.get(site, 0) + 1
                 wait_s = policy.wait_s(number - 1)
-                self.retrying(failed, case.key, worker, number, wait_s)
+                self.retrying(failed, case.loss.key, worker, number, wait_s)
                 if wait_s and self.pause(wait_s):
                     return Raise(), site, failed, number - 1, None  # the engine stops, and no consumer takes it
                 try:
@@ -175,25 +162,14 @@ _FAILED_ONLY_NOW = (
 )
 
 
-class Around(NamedTuple):
-    """What belongs to a row that fails.
-
-    Attributes:
-        worker: the number of the worker.
-        lost: gets what was left out or replaced.
-    """
-
-    worker: int
-    lost: list[LostElement]
-
-
 def handled(
     error_handler: ErrorHandler,
     case_of: Callable[[list[tuple[int, ...]]], FailedElement],
     run: Callable[[list[tuple[int, ...]]], Any],
     failed: ElementFailed | None,
     known: Iterable[KnownLoss],
-    around: Around,
+    worker: int,
+    lost: list[LostElement],
 ) -> Any:
     """Return what stands for an input that failed, without those of the elements that it gave which are left out.
 
@@ -205,16 +181,16 @@ def handled(
         run: runs the input without some elements.
         failed: None when the input is only known to have failed before the state was saved.
         known: what was left out of it then, at this stage.
-        around: the row.
+        worker: the number of the worker.
+        lost: gets what was left out or replaced.
     """
-    lost = around.lost
     without = [one.inner[1:] for one in known if one.inner]
     lost.extend(case_of(without).known_as(one) for one in known)
     behind: Failure | None = None
     try:
         while True:
             if failed is not None:
-                result, failed = error_handler.handle(case_of(without), failed, around.worker, lost)
+                result, failed = error_handler.handle(case_of(without), failed, worker, lost)
                 if isinstance(result, Failure) and failed.inner is not None and failed.inner[1]:
                     behind = result
                     without.append((*failed.inner, 1))
@@ -472,13 +448,12 @@ def signal_in(error: BaseException) -> BaseException | None:
     return found if traceback is not None or is_interrupt(found) else None
 
 
-def attach_others(first: Failure, failures: list[Failure]) -> BaseException:
-    """Return the first error, with a note for each of the others (two workers may fail together)."""
+def attach_others(first: Failure, failures: list[Failure]) -> None:
+    """Give the first error a note for each of the others (two workers may fail together)."""
     error = first.error
     for other in failures:
         if other.error is not error and other.error is not cause_of(error):
             add_note(error, f"penstock: also failed: {words_of(other.error)} (stage {other.stage!r})")
-    return error
 
 
 def let_go(failures: list[Failure]) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from penstock._engine.chunk import (
     Token,
     merged,
 )
-from penstock._engine.compute import HERE, Computer, concatenated
+from penstock._engine.compute import HERE, Computer, concatenated, not_again
 from penstock._engine.error_policy import RAISING, ErrorHandler, LossLedger
 from penstock._engine.program import Program, SegmentPlan
 from penstock._ops.block import UNLIMITED, Block, ElementFailed
@@ -32,7 +33,6 @@ from penstock._ops.reading import Moves
 from penstock._ops.streams import Gathered, Measured
 from penstock._ops.worker import WorkerContext
 from penstock._order.chain import BufferedElement, Chain, Mark, items_again, passes_above
-from penstock._order.folds import Fold
 from penstock._order.holding import Group
 from penstock._order.runs import Runs
 from penstock.errors import PlanError, StateMismatch, TooManySkipped
@@ -102,38 +102,27 @@ folded. The last one is not saved: the folds are as they were when it was decide
 _CHECKPOINT_ITEMS = 64  # a resume runs at least so many items again, so that a checkpoint of few held items costs nothing either
 
 
-class Sequenced(NamedTuple):
-    """What came out of one chunk: items (a Piece each, or a list of pieces behind a batch), a token each, and the marks that go on."""
+@dataclass(slots=True)
+class Sequenced:
+    """What came out of one chunk: items (a KeyedElement each, or a list of them behind a batch), a token each, and what goes on behind.
 
-    items: list[Any]
-    tokens: Sequence[Token] | Counted
-    ends_pass: bool
-    tail: Failure | None
-    cut: bool
-    empty_pass: bool
-    excess: Failure | None = None
-    """The tail, if it is that of a limit: the segment does not know of it yet."""
+    Attributes:
+        ends_pass: whether the end of the pass goes on.
+        tail: the failure behind the items: that of the chunk, or one that the segment does not know of yet.
+        cut: whether nothing more is wanted of the pass.
+        empty_pass: whether a whole pass of an endless repeat gave nothing.
+        unchanged: whether the chunk goes on as it is: `items` are only as many as there are.
+        notices: what is to be announced.
+    """
+
+    items: list[Any] = field(default_factory=list)
+    tokens: Any = field(default_factory=list)
+    ends_pass: bool = False
+    tail: Failure | None = None
+    cut: bool = False
+    empty_pass: bool = False
     unchanged: bool = False
-    """Whether the chunk goes on as it is: `items` are only as many as there are."""
     notices: Sequence[str] = ()
-
-
-class FoldRules(NamedTuple):
-    """What a program asks of a fold runner."""
-
-    may_cut: bool = False
-    """A failure may stand behind what is wanted of a pass."""
-    elements_per_item: int = 1
-    """Of a position of the source, for limits that are rates."""
-    equal_steps: bool = False
-    """No input may be left out, because other ranks do not leave out theirs."""
-
-
-class _Emitted(NamedTuple):
-    """What folds let through, and the places behind."""
-
-    items: list[Any]
-    tokens: list[Token]
 
 
 class FoldRunner:
@@ -148,28 +137,22 @@ class FoldRunner:
     """
 
     def __init__(
-        self,
-        folds: Sequence[Fold],
-        before: Token,
-        saved: FoldState | None,
-        *,
-        transparent: bool = False,
-        ledger: LossLedger | None = None,
-        first_pass: int = 0,
-        rules: FoldRules = FoldRules(),  # noqa: B008 - a frozen value
+        self, program: Program, number: int, before: Token, saved: FoldState | None, ledger: LossLedger, first_pass: int = 0
     ) -> None:
         """Start with the resume token of the input before, and this fold runner's own saved state.
 
         Args:
-            folds: the lowest first.
+            program: what runs.
+            number: of the segment.
             before: the token of the input before.
             saved: its own saved state.
-            transparent: whether it adds nothing to a token.
             ledger: counts what was left out.
             first_pass: the number of the pass that comes first.
-            rules: what the program asks of it.
         """
-        self._ledgers = ledger or LossLedger()
+        self._program, self._plan = program, program.segments[number]
+        self._transparent = self._plan.transparent  # it adds nothing to a token
+        self._may_cut = program.may_cut  # a failure may stand behind what is wanted of a pass
+        self._ledger, folds = ledger, self._plan.folds
         self._input = before.source[0], -1  # the last one: its pass, and its number in what this run saw of the pass
         self._origin = before.source[0], 0  # the first one behind the checkpoint
         self._known: list[tuple[KnownLoss, bool]] = []  # of inputs that the checkpoint does not have; and whether they are tried again
@@ -183,24 +166,22 @@ class FoldRunner:
         self._num_outs = 0
         self._entered, self._patience = 0, _CHECKPOINT_ITEMS
         self._started = False
-        self._rules = rules
         self._dropping = False  # whether nothing more is wanted of the pass that goes on upwards
-        self._transparent = transparent
 
     def take(self, chunk: Chunk) -> Sequenced:
         """Take one finished chunk, in order."""
-        tail_alone = chunk.tail is None or not (self._rules.may_cut or chunk.tail.inside)
-        if self._transparent and tail_alone and not self._changes(chunk) and not self._ledgers.loss_counts:
+        tail_alone = chunk.tail is None or not (self._may_cut or chunk.tail.inside)
+        if self._transparent and tail_alone and not self._changes(chunk) and not self._ledger.loss_counts:
             whole, ends = [] if chunk.result is None else chunk.result.items, chunk.ends_pass and chunk.tail is None
-            places = Counted(Token((chunk.pass_number, chunk.first))) if chunk.tokens is None else chunk.tokens
-            if self._rules.may_cut:
-                self._before = self._pass_start(chunk) if ends else chunk.token_after(chunk.num_items - 1)
-            return Sequenced(whole, places, ends, chunk.tail, cut=False, empty_pass=False, unchanged=bool(whole))
-        emitted = _Emitted([], [])
+            if self._may_cut:
+                self._before = self._pass_start(chunk) if ends else chunk.tokens[chunk.num_items - 1]
+            return Sequenced(whole, chunk.tokens, ends, chunk.tail, unchanged=bool(whole))
+        out = Sequenced()
         try:
-            return self._take(chunk, emitted)
+            self._take(chunk, out)
         except (StateMismatch, PlanError) as error:  # what was held when the state was saved did not come again; uneven ranks
-            return Sequenced(*emitted, False, Failure(len(emitted.items), error, "resume", 0), False, False)
+            out.tail = Failure(len(out.items), error, "resume", 0)
+        return out
 
     def drop_pass(self) -> None:
         """Let nothing more come of the pass that goes on upwards, but its end."""
@@ -210,57 +191,46 @@ class FoldRunner:
         """List what the folds hold."""
         return self._chain.waiting()
 
-    def _take(self, chunk: Chunk, emitted: _Emitted) -> Sequenced:
-        ends, excess = self._begin(emitted), None
-        counted = None if emitted.items else self._take_whole(chunk, emitted)
-        if chunk.result is not None and counted is None:
-            goes_on, excess = self._take_inputs(chunk, emitted)
+    def _take(self, chunk: Chunk, out: Sequenced) -> None:
+        ends, excess = self._begin(out), None
+        out.unchanged = not out.items and self._take_whole(chunk, out)
+        if chunk.result is not None and not out.unchanged:
+            goes_on, excess = self._take_inputs(chunk, out)
             ends |= goes_on
-        ends, tail = self._take_end(chunk, self._failure_behind(chunk, excess), ends, emitted)
-        cut = self._mode != OPEN or self._dropping
-        self._dropping = self._dropping or (tail is not None and self._rules.may_cut)
-        unchanged = counted is not None
-        notices, self._chain.notices = self._chain.notices, []
-        return Sequenced(
-            emitted.items,
-            emitted.tokens if counted is None else counted,
-            ends,
-            tail,
-            cut,
-            self._chain.empty_pass,
-            excess,
-            unchanged,
-            notices,
-        )
+        out.ends_pass, out.tail = self._take_end(chunk, self._failure_behind(chunk, excess), ends, out)
+        out.cut = self._mode != OPEN or self._dropping
+        self._dropping = self._dropping or (out.tail is not None and self._may_cut)
+        out.empty_pass = self._chain.empty_pass
+        out.notices, self._chain.notices = self._chain.notices, []
 
-    def _begin(self, emitted: _Emitted) -> bool:
+    def _begin(self, out: Sequenced) -> bool:
         """End the pass at once if nothing of it is wanted; return whether its end goes on upwards."""
         if self._started and not self._dropping:
             return False
         self._started = True
-        return not self._chain.recalling and self._close(emitted, self._before, 0)[0]
+        return not self._chain.recalling and self._close(out, self._before, 0)[0]
 
     def _failure_behind(self, chunk: Chunk, excess: Failure | None) -> Failure | None:
         """Return the failure behind a chunk: `excess`, that of a limit, or its tail, unless this is behind an early end of the pass."""
         tail = excess or chunk.tail
         return None if self._mode != OPEN and excess is None and tail is not None and not tail.of_close else tail
 
-    def _take_end(self, chunk: Chunk, tail: Failure | None, ends: bool, emitted: _Emitted) -> tuple[bool, Failure | None]:
+    def _take_end(self, chunk: Chunk, tail: Failure | None, ends: bool, out: Sequenced) -> tuple[bool, Failure | None]:
         """Take the end of a chunk, and of its pass if it has that; return whether the end of the pass goes on upwards, and the failure."""
         ended = chunk.ends_pass and tail is None
         if ended:
-            ends = self._end(chunk, emitted) or ends
+            ends = self._end(chunk, out) or ends
         if ends and self._num_outs < self._drop:
-            raise _not_again(f"{self._drop} results were delivered behind the last checkpoint, and {self._num_outs} came again")
+            raise not_again(f"{self._drop} results were delivered behind the last checkpoint, and {self._num_outs} came again")
         if self._holds and (ends or ended):
             self._save(self._before, 0)
         return ends, tail
 
-    def _take_inputs(self, chunk: Chunk, emitted: _Emitted) -> tuple[bool, Failure | None]:
+    def _take_inputs(self, chunk: Chunk, out: Sequenced) -> tuple[bool, Failure | None]:
         """Take the inputs of a chunk one by one; return whether the end of the pass goes on upwards, and the error of a limit."""
         ends = False
-        lost = chunk.lost_by_item() if chunk.collected.lost else {}
-        for number, results in enumerate(pieces_by_input(chunk)):
+        lost = chunk.lost_by_item() if chunk.lost else {}
+        for number, (results, after) in enumerate(zip(pieces_by_input(chunk), chunk.tokens, strict=False)):
             if self._mode != OPEN:
                 break
             position = self._count(chunk, number)
@@ -269,24 +239,24 @@ class FoldRunner:
                 if excess is not None:
                     return ends, excess
             more = chunk.tail is not None and chunk.tail.inside and number == chunk.tail.row
-            ends = self._take_input(self._after(chunk, number), results, emitted, position, more=more) or ends
+            ends = self._take_input(self._counting(after), results, out, position, more=more) or ends
         return ends, None
 
-    def _take_whole(self, chunk: Chunk, emitted: _Emitted) -> Sequence[Token] | Counted | None:
-        """Take all of a chunk at once if it comes out as it went in, which changes no state but counts; return its tokens.
+    def _take_whole(self, chunk: Chunk, out: Sequenced) -> bool:
+        """Take all of a chunk at once if it comes out as it went in, which changes no state but counts.
 
-        None, and nothing is done, where the inputs must be looked at one by one.
+        False, and nothing is done, where the inputs must be looked at one by one.
         """
         result, count = chunk.result, chunk.num_items
         if result is None or not count or chunk.tail is not None or self._changes(chunk) or not self._chain.lets_through(count):
-            return None
+            return False
         self._chain.mark_passes()
-        tokens = self._tokens_of_whole(chunk, count)
+        out.tokens = self._tokens_of_whole(chunk, count)
         pass_number, number = self._input
-        self._input = chunk.pass_number, chunk.num_items + (number if pass_number == chunk.pass_number else -1)
-        self._before = self._after(chunk, chunk.num_items - 1)
-        emitted.items.extend(result.items)
-        return tokens
+        self._input = chunk.pass_number, count + (number if pass_number == chunk.pass_number else -1)
+        self._before = self._counting(chunk.tokens[count - 1])
+        out.items.extend(result.items)
+        return True
 
     def _changes(self, chunk: Chunk) -> bool:
         """Tell whether the state of this fold runner, or what became of some inputs of a chunk, changes more than counts."""
@@ -294,23 +264,21 @@ class FoldRunner:
             return True
         if chunk.result is None:
             return chunk.num_items > 0
-        return bool(chunk.collected.lost) or chunk.result.origins is not None
+        return bool(chunk.lost) or chunk.result.origins is not None
 
-    def _tokens_of_whole(self, chunk: Chunk, count: int) -> Sequence[Token] | Counted:
-        if chunk.tokens is None and not self._chain.counts:
-            first = Token((chunk.pass_number, chunk.first), loss_counts=self._ledgers.loss_counts)
-            return Counted(first if self._transparent else self._with_states(first))
-        if chunk.tokens is not None and self._transparent and not self._ledgers.loss_counts:
+    def _tokens_of_whole(self, chunk: Chunk, count: int) -> Sequence[Token]:
+        if self._transparent and not self._ledger.loss_counts:
             return chunk.tokens
+        if isinstance(chunk.tokens, Counted) and not self._chain.counts:
+            return Counted(self._behind_folds(self._counting(chunk.tokens.first)), count)
         tokens = []
-        for number in range(count):
+        for token in chunk.tokens:
             self._chain.count_one()
-            after = self._after(chunk, number)
-            tokens.append(after if self._transparent else self._with_states(after))
+            tokens.append(self._behind_folds(self._counting(token)))
         return tokens
 
-    def _with_states(self, before: Token) -> Token:
-        return _with(before, FoldState(0, OPEN, tuple(self._chain.snapshot())))
+    def _behind_folds(self, before: Token) -> Token:
+        return before if self._transparent else _with(before, FoldState(0, OPEN, tuple(self._chain.snapshot())))
 
     def _count(self, chunk: Chunk, number: int) -> int | None:
         """Count an input; where a fold holds elements, return its position in the source, if the inputs are these in their order."""
@@ -321,23 +289,26 @@ class FoldRunner:
 
     def _book(self, lost: list[LostElement], chunk: Chunk, number: int, *, left: int) -> Failure | None:
         """Count what was left out or replaced at an input, of which so many elements are left; return the error when that is too much."""
-        source = chunk.token_after(number)
-        num_read = (source.source[1] + sum(end - begin for begin, end in source.done.runs)) * self._rules.elements_per_item
+        source = chunk.tokens[number]
+        num_read = source.source[1] + sum(end - begin for begin, end in source.done.runs)
+        first = self._program.segments[0]
+        num_read *= 1 if first.batch is None else first.batch.shift  # limits that are rates count elements
         if not self._holds:
             self._known.clear()
         for loss in lost:
             row = -1 if loss.row < 0 else loss.row - chunk.first_row(loss.item)
             self._known.append((KnownLoss(*self._input, loss.how, loss.site, loss.inner, row), loss.fixed))
-            error = self._ledgers.book(loss, source.loss_counts, source.source[0], num_read)
+            error = self._ledger.book(loss, source.loss_counts, source.source[0], num_read)
             if error is not None:
                 return Failure(number, error, loss.stage, loss.worker)
-        if self._rules.equal_steps and not left and lost[-1].error is not None:
+        equal_steps = self._program.policies.equal_steps and self._plan is first  # other ranks do not leave out theirs
+        if equal_steps and not left and lost[-1].error is not None:
             return Failure(number, _step_left_out(lost[-1]), lost[-1].stage, lost[-1].worker)
         return None
 
-    def _after(self, chunk: Chunk, number: int) -> Token:
-        token = chunk.token_after(number)
-        return token._replace(loss_counts=merged(token.loss_counts, self._ledgers.loss_counts)) if self._ledgers.loss_counts else token
+    def _counting(self, token: Token) -> Token:
+        """Add what this fold runner has counted."""
+        return token._replace(loss_counts=merged(token.loss_counts, self._ledger.loss_counts)) if self._ledger.loss_counts else token
 
     def _again(self, record: FoldState, origin: tuple[int, int]) -> FoldState:
         """Add what of the inputs behind a record is to be treated as before when they are read again; the first one has number `origin`."""
@@ -346,7 +317,7 @@ class FoldRunner:
         pass_number, number = _since(origin, self._input)
         return record._replace(known=(*record.known, *known), replay=(pass_number, number + 1))
 
-    def _take_input(self, after: Token, results: list[KeyedElement], emitted: _Emitted, position: int | None, *, more: bool) -> bool:
+    def _take_input(self, after: Token, results: list[KeyedElement], out: Sequenced, position: int | None, *, more: bool) -> bool:
         """Fold the results of an input, behind which `more` would come; return whether the end of the pass goes on upwards."""
         skip, self._skip = self._skip, 0
         check_results(skip, len(results))
@@ -359,8 +330,8 @@ class FoldRunner:
             place = (after, 0) if number == len(results) - 1 and not more else (before.read_up_to(after), number + 1)
             self._read_up_to = after
             if outs:
-                self._emit(outs, emitted, *place)
-            ends, cut = self._close(emitted, *place)
+                self._emit(outs, out, *place)
+            ends, cut = self._close(out, *place)
             if cut:
                 self._before = after
                 return ends
@@ -369,26 +340,26 @@ class FoldRunner:
         self._before = self._read_up_to = after
         return False
 
-    def _close(self, emitted: _Emitted, before: Token, skip: int) -> tuple[bool, bool]:
+    def _close(self, out: Sequenced, before: Token, skip: int) -> tuple[bool, bool]:
         """End the pass early if nothing more is wanted of it; return (whether its end goes on, whether the rest of the pass is cut)."""
         if self._mode != OPEN:
             return False, False
         outs, how = self._chain.close_early(wanted=not self._dropping)
         if how == "open":
             return False, False
-        self._emit(outs, emitted, before, skip, PASS_END if how == "end" else DROP_END)
+        self._emit(outs, out, before, skip, PASS_END if how == "end" else DROP_END)
         self._mode = FOLD_END if how == "rest" else DROP_END
         self._dropping &= how != "end"
         return how == "end", True
 
-    def _end(self, chunk: Chunk, emitted: _Emitted) -> bool:
+    def _end(self, chunk: Chunk, out: Sequenced) -> bool:
         """Take the end of the pass; return whether it goes on upwards."""
         mode, self._mode = self._mode, OPEN
         goes_on = mode == PASS_END
         if mode in (OPEN, FOLD_END):
             outs, goes_on = self._chain.end()
             self._read_up_to = self._read_up_to.read_up_to(Token((self._read_up_to.source[0] + 1, 0)))
-            self._emit(outs, emitted, self._before, 0, PASS_END if goes_on else DROP_END)
+            self._emit(outs, out, self._before, 0, PASS_END if goes_on else DROP_END)
         self._dropping &= not goes_on
         self._before, self._skip = self._pass_start(chunk), 0
         self._read_up_to = self._before
@@ -397,13 +368,10 @@ class FoldRunner:
 
     def _pass_start(self, chunk: Chunk) -> Token:
         """Return the token of the start of the next pass: the source's next pass, and every fold runner below as it is then."""
-        if chunk.tokens is None:
-            return Token((chunk.pass_number + 1, 0), loss_counts=self._ledgers.loss_counts)
         assert chunk.pass_token is not None
-        token = chunk.pass_token
-        return token._replace(loss_counts=merged(token.loss_counts, self._ledgers.loss_counts)) if self._ledgers.loss_counts else token
+        return self._counting(chunk.pass_token)
 
-    def _emit(self, outs: Sequence[Any], emitted: _Emitted, before: Token, skip: int, mode: int = OPEN) -> None:
+    def _emit(self, outs: Sequence[Any], out: Sequenced, before: Token, skip: int, mode: int = OPEN) -> None:
         if not outs or self._dropping:
             return
         if self._holds:
@@ -413,8 +381,8 @@ class FoldRunner:
             for item in outs:
                 self._num_outs += 1
                 if self._num_outs > self._drop:
-                    emitted.items.append(item)
-                    emitted.tokens.append(_with(below, record._replace(drop=self._num_outs)))
+                    out.items.append(item)
+                    out.tokens.append(_with(below, record._replace(drop=self._num_outs)))
             return
         delivered = min(self._drop, len(outs))  # an older state drops them behind folds that hold nothing
         self._drop, outs = self._drop - delivered, outs[delivered:]
@@ -423,8 +391,8 @@ class FoldRunner:
         else:
             record = FoldState(skip, mode, tuple(self._chain.snapshot()))
             token = _with(before, self._again(record, self._input) if skip else record)
-        emitted.items.extend(outs)
-        emitted.tokens.extend([token] * len(outs))
+        out.items.extend(outs)
+        out.tokens.extend([token] * len(outs))
 
     def _save(self, before: Token, skip: int) -> None:
         """Take a checkpoint at this place, unless it cannot be one."""
@@ -476,8 +444,7 @@ class FoldRunner:
         When a full `take` ended it in the middle of `chunk`'s pass, the fold runners below are in the middle of theirs: the token is that
         place, and drops what is left of the pass with its end.
         """
-        early = chunk.tokens is not None and not chunk.ends_pass
-        below, mode = (self._before, self._mode) if early else (self._pass_start(chunk), OPEN)
+        below, mode = (self._before, self._mode) if chunk.pass_token is None else (self._pass_start(chunk), OPEN)
         if self._transparent:
             return below
         return _with(below, FoldState(0, mode, tuple(self._chain.snapshot())))
@@ -492,17 +459,9 @@ def records_of(program: Program, start: Token) -> list[FoldState | None]:
 def fold_runners_of(program: Program, start: Token, ledgers: Sequence[LossLedger]) -> list[FoldRunner]:
     """Make the fold runner of each segment."""
     out: list[FoldRunner] = []
-    below, first_pass, batch = start._replace(fold_runners=()), program.first_pass, program.segments[0].batch
+    below, first_pass = start._replace(fold_runners=()), program.first_pass
     for number, (segment, record) in enumerate(zip(program.segments, records_of(program, start), strict=True)):
-        runner = FoldRunner(
-            segment.folds,
-            below,
-            record,
-            transparent=segment.transparent,
-            ledger=ledgers[number],
-            first_pass=first_pass,
-            rules=FoldRules(program.may_cut, 1 if batch is None else batch.shift, program.policies.equal_steps and not number),
-        )
+        runner = FoldRunner(program, number, below, record, ledgers[number], first_pass)
         out.append(runner)
         if not segment.transparent:
             below = below._replace(fold_runners=(*below.fold_runners, record or runner.begin))
@@ -523,7 +482,7 @@ def check_results(num_taken: int, num_results: int) -> None:
         StateMismatch: it does.
     """
     if num_taken > num_results:
-        raise _not_again(f"{num_taken} results of one element were delivered, and it gives {num_results} now")
+        raise not_again(f"{num_taken} results of one element were delivered, and it gives {num_results} now")
 
 
 def _step_left_out(loss: LostElement) -> TooManySkipped:
@@ -535,14 +494,6 @@ def _step_left_out(loss: LostElement) -> TooManySkipped:
     )
     error.__cause__ = loss.error
     return error
-
-
-def _not_again(what: str) -> StateMismatch:
-    return StateMismatch(
-        f"the data or functions are other ones than when the state was saved: {what}",
-        where="load_state_dict()",
-        fix="resume with the data and functions that the state was saved with",
-    )
 
 
 def _with(below: Token, record: FoldState) -> Token:
@@ -563,13 +514,13 @@ def finish_chunk(
     worker.rest()
     worker.take_room(UNLIMITED)
     worker.finishing = True
-    failure = chunk.progress.failure and chunk.progress.failure._replace(at=chunk.item_of(chunk.progress.failure.at))
+    failure = chunk.failure and chunk.failure._replace(at=chunk.item_of(chunk.failure.at))
     count = chunk.good_items()
     moves = all(isinstance(operator, Moves) for operator in plan.batch_ops)
     as_written = moves and chunk.rows is not None and not chunk.rows.beside
     if chunk.rows is None:
         return join(chunk, count), failure
-    missing = chunk.left_out_rows() if chunk.collected.lost else frozenset[int]()
+    missing = chunk.left_out_rows() if chunk.lost else frozenset[int]()
     collated = _collates_here(plan, computer, error_handler)
     batches, failure = _batches_of(chunk, count, missing, _AS_ROWS[collated], failure, worker.index)
     without = frozenset(number for number, batch in enumerate(batches) if batch is None) if missing else frozenset[int]()
@@ -616,7 +567,7 @@ def _with_elements(leaf: Leaf, chunk: Chunk, loss: LostElement) -> LostElement:
     assert chunk.sizes is not None
     first, missing = chunk.first_row(loss.item), chunk.left_out_rows()
     rows = [row for row in range(first, first + chunk.sizes[loss.item]) if row not in missing]
-    epochs, positions = chunk.positions.rows[0]
+    epochs, positions = chunk.positions[0]
     keys = zip(*(some.tolist() for some in leaf.keys(epochs[rows], positions[rows])), strict=True)
     return loss._replace(keys=tuple(keys), where=f"a batch of {len(rows)}")
 
@@ -636,7 +587,7 @@ def _batch_item(chunk: Chunk, batches: list[Any], missing: Collection[int], with
         items = np.bincount([chunk.item_of(row) for row in kept], minlength=len(sizes))
         sizes = items.tolist()
     replayed = chunk.replayed
-    return BatchItem(batches, sizes, keys, chunk.positions.batches, replayed.known_items, replayed.num_items, {}, without)
+    return BatchItem(batches, sizes, keys, chunk.batch_positions, replayed.known_items, replayed.num_items, without)
 
 
 def join(chunk: Chunk, count: int) -> Result:
@@ -644,8 +595,8 @@ def join(chunk: Chunk, count: int) -> Result:
     items: list[Any] = []
     origins: list[int] = []
     blocks: list[Block] = []
-    for begin in sorted(chunk.collected.parts):
-        block, part = chunk.collected.parts[begin]
+    for begin in sorted(chunk.parts):
+        block, part = chunk.parts[begin]
         if begin >= count:
             break
         if len(part) and int(part[-1]) >= count:
@@ -654,7 +605,7 @@ def join(chunk: Chunk, count: int) -> Result:
         items.extend(block.rows())
         origins.extend(part.tolist())
         blocks.append(block)
-    chunk.collected.parts = {}
+    chunk.parts = {}
     return _result(items, origins, concatenated(blocks), count)
 
 

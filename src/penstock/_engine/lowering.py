@@ -11,7 +11,7 @@ import numpy as np
 
 from penstock._contracts.element import bytes_of
 from penstock._contracts.policy import Raise
-from penstock._contracts.source import ColumnSource, IndexedSource, TransientSource
+from penstock._contracts.source import ColumnSource, TransientSource
 from penstock._contracts.transform import BlockTransform, FusingTransform, Transform
 from penstock._engine.async_calls import gather_alone
 from penstock._engine.chunk import Failure, KeyedElement
@@ -85,21 +85,14 @@ class Counter:
         return self.random
 
 
-class Fusible(NamedTuple):
-    """A transform that waits for its neighbours."""
+class Placed(NamedTuple):
+    """The operator of a map, or a transform that waits for its neighbours, and the workers that it has of its own."""
 
-    step: Step
+    operator: Operator | Step
     workers: Workers | None
 
 
-class Placed(NamedTuple):
-    """An operator with workers of its own."""
-
-    operator: Operator
-    workers: Workers
-
-
-Item = Operator | Fusible | Placed
+Item = Operator | Placed
 
 
 def _not_lowered(node: plan.Node) -> PlanError:
@@ -113,7 +106,9 @@ def _not_lowered(node: plan.Node) -> PlanError:
 def _leaf(node: plan.Node, counter: Counter) -> Leaf:
     match node:
         case plan.Read():
-            return _read_leaf(node.source)
+            source = node.source
+            columns = source if isinstance(source, ColumnSource) else None
+            return ReadLeaf(source, columns, source if isinstance(source, TransientSource) else None)
         case plan.Cache():
             return _cache_leaf(node, counter)
         case known.PackedRows():
@@ -147,11 +142,6 @@ def _cache_leaf(node: plan.Cache, counter: Counter) -> CacheLeaf:
 
 def _planned_leaf(node: known.PackedRows | known.PlannedBatches, collation: Collation, counter: Counter) -> BatchLeaf:
     return BatchLeaf(_branch(node.child, counter), length_of(node.child), PlannedMembers(node.order), collation)
-
-
-def _read_leaf(source: IndexedSource) -> ReadLeaf:
-    columns = source if isinstance(source, ColumnSource) else None
-    return ReadLeaf(source, columns, source if isinstance(source, TransientSource) else None)
 
 
 def _branches(node: plan.Concatenate, counter: Counter) -> tuple[Leaf, ...]:
@@ -223,12 +213,12 @@ def _shard_items(node: plan.Shard, below: Length) -> list[Item]:
     return [shard, ValidOp(shard), _MARK] if node.even == "mask" else [shard]
 
 
-def map_item(node: plan.Map, counter: Counter) -> Item:
+def map_item(node: plan.Map, counter: Counter) -> Placed:
     expected = None if node.output_spec is None else Expected(node.output_spec, node.name)
     if isinstance(node.fn, Transform):
         random = node.fn.num_draws > 0
         step = Step(node.fn, node.name, node.seed, counter.stage() if random else 0, True, (), node.on_error, expected)
-        return Fusible(step, workers_of(node))
+        return Placed(step, workers_of(node))
     stage = counter.stage() if node.random else 0
     if node.asynchronous:
         assert node.concurrency is not None
@@ -236,9 +226,7 @@ def map_item(node: plan.Map, counter: Counter) -> Item:
         awaited = AwaitedOp(called, node.name, node.seed, stage, node.random, node.concurrency, gather_alone, node.on_error)
         return Placed(awaited, Workers(node.concurrency, "threads"))
     fn = node.fn if expected is None else expected.around(node.fn)
-    operator = MapOp(fn, node.name, node.seed, stage, node.random, node.on_error)
-    workers = workers_of(node)
-    return operator if workers is None else Placed(operator, workers)
+    return Placed(MapOp(fn, node.name, node.seed, stage, node.random, node.on_error), workers_of(node))
 
 
 def workers_of(node: plan.Map) -> Workers | None:
@@ -251,13 +239,14 @@ def fuse(items: list[Item], counter: Counter) -> list[Operator]:
     out: list[Operator] = []
     run: list[Step] = []
     for item in items:
-        if isinstance(item, Fusible):
-            run.append(item.step)
+        operator = item.operator if isinstance(item, Placed) else item
+        if isinstance(operator, Step):
+            run.append(operator)
             continue
         if run:
             out.append(_transforms(run, counter))
             run = []
-        out.append(item.operator if isinstance(item, Placed) else item)
+        out.append(operator)
     if run:
         out.append(_transforms(run, counter))
     return out
@@ -297,13 +286,13 @@ def stages_of(items: list[Item], counter: Counter) -> list[StagePlan]:
     """
     groups: list[tuple[Workers | None, list[Item]]] = [(None, [])]
     for item in items:
-        wanted = item.workers if isinstance(item, (Placed, Fusible)) else None
+        wanted = item.workers if isinstance(item, Placed) else None
         if isinstance(item, Placed) and isinstance(item.operator, AwaitedOp):
             if len(groups) > 1 and not groups[-1][1]:
                 groups.pop()
             groups += [(wanted, [item]), (None, [])]
             continue
-        moves_only = not isinstance(item, (Placed, Fusible)) and not item.name
+        moves_only = not isinstance(item, Placed) and not item.name
         if wanted != groups[-1][0] and not moves_only:
             groups.append((wanted, []))
         groups[-1][1].append(item)
@@ -416,8 +405,8 @@ class _Builder:
                 where="map(concurrency=...) after batch()",
                 fix=f"put {name.partition('(')[0]}() before the batch or before this map",
             )
-        maps = [item for item in batch_ops[cut:] if isinstance(item, (Fusible, Placed, MapOp))]
-        moves = [item for item in batch_ops[cut:] if not isinstance(item, (Fusible, Placed, MapOp))]
+        maps = [item for item in batch_ops[cut:] if isinstance(item, (Placed, MapOp))]
+        moves = [item for item in batch_ops[cut:] if not isinstance(item, (Placed, MapOp))]
         self.segment = replace(self.segment, batch_ops=tuple(fuse([*batch_ops[:cut], *moves], self.counter)))
         for item in maps:
             self._place(fuse([item], self.counter)[0], getattr(item, "workers", None))
@@ -428,10 +417,9 @@ class _Builder:
             match node:
                 case plan.Map():
                     item = map_item(node, self.counter)
-                    wanted = getattr(item, "workers", None)
-                    self._place(fuse([item], self.counter)[0], wanted)
+                    self._place(fuse([item], self.counter)[0], item.workers)
                 case plan.Filter() | plan.FlatMap() | plan.Unbatch():
-                    self._add_filter_step(_filter_step_of(node))
+                    self._place(_filter_step_of(node), None)
                 case _ if isinstance(node, plan.AnyBatch):
                     self._batch(node)
                 case plan.Enumerate():
@@ -485,16 +473,11 @@ class _Builder:
             out.append(StagePlan(name=""))
         return tuple(out)
 
-    def _place(self, operator: Operator, workers: Workers | None) -> None:
+    def _place(self, operator: Operator | FilterStep, workers: Workers | None) -> None:
         in_batch = self.segment.batch is not None
         if self.folds or (in_batch and workers is not None):
             self._close()
         self.steps.append((workers, operator))
-
-    def _add_filter_step(self, filter_step: FilterStep) -> None:
-        if self.folds:
-            self._close()
-        self.steps.append((None, filter_step))
 
     def _fold(self, fold: Fold) -> None:
         self.folds.append(fold)

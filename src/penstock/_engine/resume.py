@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from penstock._contracts.source import StatefulStream
-from penstock._engine.chunk import Completed, CompletedRun, Counted, Entry, FoldState, KnownLoss, LossCounts, Reached, StreamState, Token
+from penstock._engine.chunk import Completed, CompletedRun, Entry, FoldState, KnownLoss, LossCounts, Reached, StreamState, Token
 from penstock._engine.error_policy import MOST_REPLACEMENTS
 from penstock._engine.folding import DROP_END, OPEN, PASS_END
 from penstock._engine.lowering import lower
@@ -18,6 +18,7 @@ from penstock._engine.scheduler import NOTHING_READY, Ready
 from penstock._order.arithmetic import INFINITE, shard_resume
 from penstock._order.chain import HoldingFold
 from penstock._order.folds import BatchFold, Fold, RepeatFold
+from penstock._order.holding import damaged
 from penstock._order.runs import Runs
 from penstock._plan.base import Descent, Node, chain_of, counted_node, sources
 from penstock._plan.facts import ROOM, components, highest_number, is_indexable, length_of, lines, passes_of
@@ -39,17 +40,13 @@ from penstock._plan.saved import (
     shard_of,
     short,
 )
-from penstock.errors import StateDamaged, StateMismatch, StateUnavailable
+from penstock.errors import StateMismatch, StateUnavailable
 
 
 def count(value: Any, name: str, most: float = INFINITE) -> int:
     most = min(most, LARGEST)
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
-        raise StateDamaged(
-            f"the state's {name} is {short(value)}, outside 0..{most}",
-            where="load_state_dict()",
-            fix="use an older checkpoint; this one would skip or repeat elements",
-        )
+        raise damaged(f"{name} is {short(value)}, outside 0..{most}")
     return value
 
 
@@ -61,11 +58,7 @@ def within_reach(node: Node, position: int, name: str) -> None:
     """
     highest = highest_number(node, position + ROOM)
     if highest > LARGEST:
-        raise StateDamaged(
-            f"the state's {name} is {position}, behind which numbers get as large as {highest}, beyond 2**63 - 1",
-            where="load_state_dict()",
-            fix="use an older checkpoint; this one would skip or repeat elements",
-        )
+        raise damaged(f"{name} is {position}, behind which numbers get as large as {highest}, beyond 2**63 - 1")
 
 
 def loss_counts_of(record: list[Any]) -> LossCounts:
@@ -103,10 +96,6 @@ def listed(record: FoldState) -> list[Any]:
     return [*out, [[*known[:4], list(known.inner), known.row] for known in record.known], list(record.replay)]
 
 
-Places = Sequence[Token] | Counted
-"""The place behind each of several items."""
-
-
 class Delivery(NamedTuple):
     """What the feed has in hand. `items` shrinks as they are delivered; the rest stays, so any thread can read a consistent state.
 
@@ -117,7 +106,7 @@ class Delivery(NamedTuple):
     ready: Ready
     total: int
     step: int
-    before: tuple[Places, int]
+    before: tuple[Sequence[Token], int]
     """The places of earlier items, and how many of these were delivered: at least one."""
     part: PlanPart
     epoch: int
@@ -125,9 +114,9 @@ class Delivery(NamedTuple):
     """How many items had been delivered when the epoch began."""
 
     @classmethod
-    def begin(cls, step: int, token: Token, part: PlanPart, epoch: int = 0, first_step: int = 0) -> Delivery:
+    def begin(cls, step: int, at: ResumeStep, epoch: int = 0, first_step: int = 0) -> Delivery:
         """Return an empty hand at a place."""
-        return cls([], NOTHING_READY, 0, step, ((token,), 1), part, epoch, first_step)
+        return cls([], NOTHING_READY, 0, step, ((at.token,), 1), at.part, epoch, first_step)
 
     def then(self, ready: Ready) -> Delivery:
         """Return what follows when all that was in hand is delivered."""
@@ -143,7 +132,7 @@ class Delivery(NamedTuple):
         """Return (step, token) behind the last delivered item. One look at the items: another thread may take the next meanwhile."""
         taken = self.total - len(self.items)
         places, count = (self.ready.tokens, taken) if taken else self.before
-        return self.step + taken, places.behind(count) if isinstance(places, Counted) else places[count - 1]
+        return self.step + taken, places[count - 1]
 
 
 class Restored(NamedTuple):
@@ -435,7 +424,7 @@ def _token(root: Node, place: dict[str, Any], epoch: int) -> Token:
         within_reach(counted, source[1], "position")
     saved_records = place["folds"]
     if len(saved_records) != len(chains) and (saved_records or source != (before, 0)):
-        raise _damaged_fold(f"{short(saved_records)}, not one record for each of {len(chains)} places where elements are counted")
+        raise damaged(f"fold state is {short(saved_records)}, not one record for each of {len(chains)} places where elements are counted")
     most_how = MOST_REPLACEMENTS if program.segments[0].leaf is not None else 0
     records = tuple(_record(one, chain, most_how) for one, chain in zip(saved_records, chains, strict=False))
     for record, folds in zip(records, chains, strict=False):
@@ -495,7 +484,7 @@ def _record(saved_record: list[Any], folds: tuple[Fold, ...], most_how: int) -> 
     """Check what a fold runner saved against its folds; an input may be replaced by the one up to `most_how` places further on."""
     skip, mode, states, recall, drop, known, replay = saved_record if len(saved_record) == 7 else [*saved_record, [], [0, 0]]
     if len(states) != len(folds):
-        raise _damaged_fold(f"{short(states)}, not {len(folds)} states")
+        raise damaged(f"fold state is {short(states)}, not {len(folds)} states")
     for one in known:
         count(one[2], "replaced element", most_how)
     for value, fold in zip(states, folds, strict=True):
@@ -513,9 +502,9 @@ def _check_held(value: Any, fold: HoldingFold, recall: int) -> None:
     try:
         numbers = fold.numbers(value)
     except (TypeError, ValueError, KeyError) as error:
-        raise _damaged_fold(f"{short(value)} ({error})") from None
+        raise damaged(f"fold state is {short(value)} ({error})") from None
     if any(number >= recall for number in numbers):
-        raise _damaged_fold(f"{short(value)}, which holds more than the {recall} elements that are read again")
+        raise damaged(f"fold state is {short(value)}, which holds more than the {recall} elements that are read again")
 
 
 def _check_like(value: Any, initial: Any) -> None:
@@ -523,18 +512,10 @@ def _check_like(value: Any, initial: Any) -> None:
     if isinstance(initial, int):
         count(value, "fold state")
     elif type(value) is not type(initial) or len(value) != len(initial) or (isinstance(initial, dict) and value.keys() != initial.keys()):
-        raise _damaged_fold(f"{short(value)}, not as {short(initial)}")
+        raise damaged(f"fold state is {short(value)}, not as {short(initial)}")
     else:
         for place in initial if isinstance(initial, dict) else range(len(initial)):
             _check_like(value[place], initial[place])
-
-
-def _damaged_fold(words: str) -> StateDamaged:
-    return StateDamaged(
-        f"the state's fold state is {words}",
-        where="load_state_dict()",
-        fix="use an older checkpoint; this one would skip or repeat elements",
-    )
 
 
 def _note(program: Program, source: tuple[int, int], record: dict[str, Any] | None) -> StreamState | None:

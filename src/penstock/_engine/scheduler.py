@@ -18,11 +18,9 @@ from penstock._engine.chunk import (
     NO_CHUNK,
     Chunk,
     Claim,
-    Counted,
     Failure,
     LossCounts,
     LostElement,
-    Memory,
     Outcome,
     Token,
     merged,
@@ -34,7 +32,7 @@ from penstock._engine.program import IN_PROGRAM, SHARED, Program
 from penstock._engine.segment import READER, Segment, finisher_of, last_with, pool_of, pools_of, result_bytes
 from penstock._engine.slots import HandedOver, Lease, bytes_beside
 from penstock._engine.stream_reader import Reader
-from penstock._engine.tuning import ActiveWorkers, followed
+from penstock._engine.tuning import ActiveWorkers, followed, go_on
 from penstock._ops.block import UNLIMITED
 
 P = ParamSpec("P")
@@ -78,7 +76,7 @@ class Ready(NamedTuple):
     """What the consumer takes: items in reverse order, with the token after each; or the end; or an error."""
 
     items: list[Any]
-    tokens: Sequence[Token] | Counted
+    tokens: Sequence[Token]
     """The place behind each item, in the order of delivery."""
     end: bool
     error: Failure | None
@@ -128,17 +126,14 @@ class Scheduler:
         self.memory_bytes = memory_bytes
         self._num_beside = sum(stage.concurrency or 0 for segment in program.segments for stage in segment.stages)
         self._make_wide(self.num_workers)
-        self.pools = pools_of(program)
-        num_passes = program.end_pass
-        self.segments = [Segment(n, plan, num_passes, start, not num_workers, program.elsewhere) for n, plan in enumerate(program.segments)]
+        self.segments = [Segment(program, number, start, at_once=not num_workers) for number in range(len(program.segments))]
+        self.pools = pools_of(self.segments)
         for segment in self.segments:
             segment.chunk_size.bound(memory_bytes // self._wanted_chunks())
-            segment.keeps_going = program.may_cut
-            segment.leases = segment is self.segments[-1]
         self._completion: CompletionOrder | None = None
         done = start.done._replace(until=None)
         known = done.runs and any(hasattr(fold, "held") for fold in program.segments[0].folds)  # to its fold runner
-        if self.segments[0].unordered or done._replace(runs=() if known else done.runs) != IN_ORDER:
+        if program.segments[0].unordered or done._replace(runs=() if known else done.runs) != IN_ORDER:
             self._completion = CompletionOrder(start)
             start = self._completion.start
         self.lost: deque[LostElement] = deque()
@@ -150,10 +145,10 @@ class Scheduler:
             segment.read_again(record)
         self._told_short = any(entry.action == "skipped" for entry in start.loss_counts)  # by an epoch before
         stream = program.segments[0].stream
-        self.reader = None if stream is None else Reader(stream, start, num_passes)
+        self.reader = None if stream is None else Reader(stream, start, program.end_pass)
         self._reads = program.segments[0].reader or READER
         # The pool whose rows are claimed in the order of their positions.
-        self._in_order = "" if self.segments[0].unordered else IN_PROGRAM.pool
+        self._in_order = "" if program.segments[0].unordered else IN_PROGRAM.pool
         self._last_of_users = last_with(self.segments, IN_PROGRAM.pool)
         self._live = 0
         self._chunk_bytes = 0
@@ -164,27 +159,27 @@ class Scheduler:
         self.notices: list[tuple[str, str]] = []
         self._kept_notice_at = memory_bytes // 4
         self._taken: deque[int] = deque()
-        self._read_room = 0
-        self._read_from = 0
         self._booked = True  # the task that was claimed last: of interest where one runs at a time
         self._source_pass = start.source[0]  # that the first segment's folds take
 
     @property
     def shape(self) -> Any:
         """What another run must have in common with it to begin with what this one has found out."""
-        scales = ((one.plan.name, *(block.scale for block in one.blocks)) for one in self.segments)
-        return self.num_workers, self.active.ceiling, self.memory_bytes, *scales
+        bounds = ((one.plan.name, *(block.bounds for block in one.blocks)) for one in self.segments)
+        return self.num_workers, self.active.ceiling, self.memory_bytes, *bounds
 
     @property
     def found(self) -> Any:
-        """The sizes of its tasks and the number of active workers."""
-        return [segment.found for segment in self.segments], self.active.found
+        """The sizes of its tasks and chunks, the specs of its batches, and the number of active workers."""
+        return [((*one.blocks, one.chunk_size), one.expected_spec) for one in self.segments], self.active
 
     def begin(self, found: Any) -> None:
         """Begin with what an earlier run has found out."""
-        sizes, active = found
-        for segment, known in zip(self.segments, sizes, strict=True):
-            segment.begin(known)
+        known, active = found
+        for segment, (sizes, spec) in zip(self.segments, known, strict=True):
+            segment.expected_spec = spec
+            for mine, other in zip((*segment.blocks, segment.chunk_size), sizes, strict=True):
+                go_on(mine, other)
         self.active.begin(active)
         self._make_wide(max(self.num_workers, self.active.limit))
 
@@ -202,6 +197,9 @@ class Scheduler:
     def size_of(self, pool: str) -> int:
         """Return how many workers a pool should have."""
         return self.pools[pool] or self._num_wide
+
+    def _num_working(self, pool: str) -> int:
+        return self.size_of(pool) if pool != SHARED else self.active.limit
 
     def _make_wide(self, num_workers: int) -> None:
         """Have work for so many shared workers."""
@@ -246,14 +244,15 @@ class Scheduler:
         while not blocked and not segment.has_rows() and segment.can_open() and self._room(segment) and self._has_bytes(segment):
             if self._open(segment):
                 self._pump()
-        return self._next_rows(segment, self.size_of(pool) if pool != SHARED else self.active.limit, blocked=blocked)
+        return self._next_rows(segment, self._num_working(pool), blocked=blocked)
 
     def _later_task(self, segment: Segment, pool: str) -> Claim | None:
         """Claim what brings a chunk on that is begun: a batch to be made, or a block of a later stage."""
         if segment.unfinished and finisher_of(segment) == pool:
-            task = segment.next_to_finish() if pool == self._in_order else segment.first_unfinished()
+            task = segment.first_unfinished(in_order=pool == self._in_order)
             if task is not None and self._may_finish(segment, task.chunk):
-                return segment.unfinished.pop(0)
+                segment.unfinished.remove(task)
+                return task
         for stage in range(len(segment.plan.stages) - 1, 0, -1):
             block = self._next_block(segment, stage) if pool_of(segment, stage) == pool else None
             if block is not None:
@@ -263,10 +262,10 @@ class Scheduler:
     def _next_rows(self, segment: Segment, num_workers: int, *, blocked: bool) -> Claim | None:
         """Claim rows of a chunk for the first stage, as many as there is room for."""
         for chunk in segment.unclaimed():
-            room = self._grant(segment, chunk, max(segment.row_bytes))
+            room = self._grant(segment, chunk.seq, max(segment.row_bytes))
             if room is not None and (not blocked or self._is_due(segment, chunk.seq)):
                 task = segment.next_rows(num_workers, chunk, self._most_rows(segment, room), room)
-                self.held_bytes += chunk.memory.grant(room)
+                self.held_bytes += chunk.grant(room)
                 return task
         return None
 
@@ -277,31 +276,26 @@ class Scheduler:
 
     def _next_block(self, segment: Segment, stage: int) -> Claim | None:
         """Claim the next block of a later stage."""
-        in_order = self._in_order == pool_of(segment, stage)
-        task = segment.next_in_order(stage) if in_order else segment.waiting_block(stage)
+        task = segment.first_block(stage, in_order=self._in_order == pool_of(segment, stage))
         if task is None:
             return None
-        row_bytes = segment.row_bytes[stage] * (task.end - task.begin)
-        room = self._grant(segment, task.chunk, row_bytes)
-        if room is None and not in_order:
-            task = segment.first_block(stage)
-            room = None if task is None else self._grant(segment, task.chunk, row_bytes)
-        if room is None or task is None:
+        room = self._grant(segment, task.chunk.seq, segment.row_bytes[stage] * (task.end - task.begin))
+        if room is None:
             return None
         segment.queues[stage].remove(task)
-        task.chunk.progress.begun[stage] = task.end
-        self.held_bytes += task.chunk.memory.grant(room)
+        task.chunk.begun[stage] = task.end
+        self.held_bytes += task.chunk.grant(room)
         return task._replace(room=room)
 
-    def _grant(self, segment: Segment, chunk: Chunk, num_bytes: float) -> int | None:
-        """Return how many bytes a task of a chunk may hold that may need `num_bytes`; None when it has to wait.
+    def _grant(self, segment: Segment, seq: int, num_bytes: float) -> int | None:
+        """Return how many bytes a task of chunk number `seq` may hold that may need `num_bytes`; None when it has to wait.
 
         Where there is no room the chunk that the consumer needs next goes on all the same, little by little.
         """
         room = self.memory_bytes - self.held_bytes
         if room > num_bytes:
             return min(room, max(self._share, int(num_bytes)))
-        if self._is_due(segment, chunk.seq):
+        if self._is_due(segment, seq):
             return max(min(room, self._share), min(self._share // 2, _LEAST_ROOM))
         return None
 
@@ -309,28 +303,25 @@ class Scheduler:
         """Tell whether nothing can be delivered before a chunk is finished."""
         if self.ready or (seq != segment.lowest and not segment.reads_in_another_order):
             return False
-        return not any(later.opened > later.committed or later.inbox for later in self.segments[segment.number + 1 :])
+        return not any(later.chunks or later.inbox for later in self.segments[segment.number + 1 :])
 
     def _has_bytes(self, segment: Segment) -> bool:
         """Tell whether there is memory for the next chunk, or it must be opened anyway."""
         if segment.inbox and segment.inbox[0].result is not None:
             return True  # its memory is in use already
-        if self.held_bytes + segment.next_bytes() < self.memory_bytes:
-            return True
-        return (segment.opened == segment.committed or segment.reads_in_another_order) and self._is_due(segment, segment.opened)
+        return self.held_bytes + segment.next_bytes() < self.memory_bytes or self._is_due(segment, segment.opened)
 
     def _may_finish(self, segment: Segment, chunk: Chunk) -> bool:
         """Tell whether the batch of a complete chunk may be made now; count what it will take."""
         rows = chunk.rows
         if rows is None or not rows.beside:
             return True
-        memory = chunk.memory
-        expected = max(memory.expected_bytes, memory.kept_bytes + rows.batch_bytes)
-        more = expected - max(memory.expected_bytes, memory.kept_bytes)
-        if more and self.held_bytes + more > self.memory_bytes and not self._is_due(segment, chunk.seq):
+        expected = max(chunk.expected_bytes, chunk.kept_bytes + rows.batch_bytes)
+        more = expected - max(chunk.expected_bytes, chunk.kept_bytes)
+        if not self._may_hold(segment, chunk, more):
             return False
-        memory.expected_bytes = expected
-        self.held_bytes += chunk.memory.charge()
+        chunk.expected_bytes = expected
+        self.held_bytes += chunk.charge()
         return True
 
     def take(self, keep: Callable[[Ready], Any] = lambda ready: None) -> Ready:
@@ -343,7 +334,7 @@ class Scheduler:
         keep(ready)
         self.ready.popleft()
         self._taken.append(ready.num_bytes)
-        batches = bool(self.segments) and self.segments[-1].plan.batch is not None
+        batches = self.program.segments[-1].batch is not None
         step = self.handed_over.step
         if self.handed_over.add(ready.items, ready.num_bytes, ready.lease, batches=batches):
             self._look_at_kept(step - self.num_ahead)
@@ -364,15 +355,15 @@ class Scheduler:
         expected = segment.next_bytes()
         chunk = segment.open(self._most_rows(segment, max(0, min(self._share, self.memory_bytes - self.held_bytes))))
         if segment.inbox:
-            self.held_bytes += segment.inbox[0].memory.charge()
-            self.held_bytes += chunk.memory.charge()
+            self.held_bytes += segment.inbox[0].charge()
+            self.held_bytes += chunk.charge()
         if segment is self.segments[-1]:
             self._live += 1
         if not chunk.num_rows or chunk.result is not None:
             self._close_chunk(segment, chunk)
             return True
-        chunk.memory.expected_bytes = expected
-        self.held_bytes += chunk.memory.charge()
+        chunk.expected_bytes = expected
+        self.held_bytes += chunk.charge()
         return False
 
     def _blocked_by_next_stage(self, segment: Segment) -> bool:
@@ -387,14 +378,14 @@ class Scheduler:
 
     def _room(self, segment: Segment) -> bool:
         """Tell whether the engine may hold one more chunk of this segment."""
-        if segment.opened - segment.lowest >= _WINDOW_CHUNKS:
+        if segment.plan.unordered and segment.opened - segment.lowest >= _WINDOW_CHUNKS:
             return False
         if segment.reads_in_another_order:
             return True
         last = self.segments[-1]
         if segment is not last:
             return self._room_within(segment)
-        in_flight = last.opened - self._delivered_chunks()
+        in_flight = len(last.chunks) + len(self.ready)
         most = self.limit
         if in_flight >= most:
             return False
@@ -405,7 +396,7 @@ class Scheduler:
 
     def _room_within(self, segment: Segment) -> bool:
         """Bound the chunks of an inner segment, and how far they may run ahead of a slow one."""
-        few = segment.opened - segment.committed < max(2 * self._num_wide + 2, segment.wanted_chunks())
+        few = len(segment.chunks) < max(2 * self._num_wide + 2, segment.wanted_chunks())
         return few or segment.rows_open < min(_WINDOW_ROWS, segment.known_rows)
 
     def fills(self) -> list[Fill]:
@@ -429,9 +420,9 @@ class Scheduler:
         for segment in self.segments:
             names, before = [stage.name or "batch" for stage in segment.plan.stages], maker
             maker = names[-1]
-            for chunk in segment.living_chunks():
-                held[before] += chunk.memory.given_bytes
-                held[maker] += bytes_beside(chunk.buffer.lease, chunk.memory.kept_bytes)
+            for chunk in (*list(segment.inbox), *list(segment.chunks)):
+                held[before] += chunk.given_bytes
+                held[maker] += bytes_beside(chunk.lease, chunk.kept_bytes)
             held[maker] += segment.folded_bytes
             here = [(task, made) for task, made in running if task.segment == segment.number and not task.read]
             for task, made in here:
@@ -447,16 +438,13 @@ class Scheduler:
     @property
     def filled_by(self) -> str:
         """The stage that writes into the buffers that are delivered; "" behind the end."""
-        plan = next((segment.plan for segment in self.segments if segment.leases), None)
+        plan = self.segments[-1].plan if self.segments else None
         return "" if plan is None else plan.stages[-1].name or "batch"
 
     @property
     def kept(self) -> int:
         """How many batches the consumer keeps: delivered, with buffers that did not come back."""
-        return max(0, self._live - (self.segments[-1].opened - self._delivered_chunks()))
-
-    def _delivered_chunks(self) -> int:
-        return self.segments[-1].committed - len(self.ready)
+        return max(0, self._live - len(self.segments[-1].chunks) - len(self.ready))
 
     def reclaim(self, num_slots: int) -> None:
         """Book buffers that came back."""
@@ -468,7 +456,7 @@ class Scheduler:
     def limit(self) -> int:
         """How many chunks of the last segment may exist: finished, in work, or held by the consumer."""
         rounds = 4 if self._chunk_bytes else 1
-        in_flight = [one.wanted_chunks(rounds) for one in self.segments if one.leases and one.max_stage_concurrency]
+        in_flight = [one.wanted_chunks(rounds) for one in self.segments if one.plan.delivers and one.max_stage_concurrency]
         if self._chunk_bytes == 0:
             return max([_FEWEST_CHUNKS, *in_flight])  # of unknown size, but what is in flight was asked for
         wanted = max([self._wanted_chunks(), *in_flight])
@@ -491,38 +479,37 @@ class Scheduler:
         """
         self.version += 1
         self._booked, chunk = True, task.chunk
-        progress, memory = chunk.progress, chunk.memory
-        if not progress.finishing:
+        if not chunk.finishing:
             chunk.take(outcome)
         if task.room < UNLIMITED:
-            memory.granted_bytes -= task.room
-        memory.kept_bytes += outcome.kept_bytes - task.num_bytes
-        progress.cost_ns += wall_ns
+            chunk.granted_bytes -= task.room
+        chunk.kept_bytes += outcome.kept_bytes - task.num_bytes
+        chunk.cost_ns += wall_ns
         if outcome.end > task.begin:
             self._learn(segment, task, outcome, wall_ns, cpu_ns, beside_ns)
         if outcome.failure is not None:
             self.failures.append(outcome.failure)
             chunk.fail(outcome.failure)
             segment.fail(chunk)
-        if outcome.failure is None and outcome.end < task.end and not progress.finishing:
+        if outcome.failure is None and outcome.end < task.end and not chunk.finishing:
             self._take_rest(segment, task, outcome)  # before its rows go on: it may give the last of them to another chunk
         segment.pass_on(task, outcome)
-        self.held_bytes += chunk.memory.charge()
-        if progress.finishing or not chunk.rows_complete():
+        self.held_bytes += chunk.charge()
+        if chunk.finishing or not chunk.rows_complete():
             return False
         here = task.begin == task.end or finisher_of(segment) == pool_of(segment, task.stage)
         if not (here and self._may_finish(segment, chunk)):
             segment.unfinished.append(Claim(segment.number, len(segment.plan.stages) - 1, chunk, chunk.num_rows, chunk.num_rows, None))
             return False
-        progress.finishing = True
+        chunk.finishing = True
         return True
 
     def _learn(self, segment: Segment, task: Claim, outcome: Outcome, wall_ns: int, cpu_ns: int, beside_ns: int) -> None:
         """Learn what rows of a stage cost."""
         count, stage = outcome.end - task.begin, task.stage
-        segment.weigh(stage, outcome.most_bytes / count)
+        segment.row_bytes[stage] = followed(segment.row_bytes[stage], outcome.most_bytes / count)
         pool, self.active.has_room = pool_of(segment, stage), self.held_bytes < _MOST_HELD * self.memory_bytes
-        num_workers = self.size_of(pool) if pool != SHARED else self.active.limit
+        num_workers = self._num_working(pool)
         segment.blocks[stage].observe(count, wall_ns, num_workers)
         self.active.num_rows[pool] += count
         if segment.blocks[stage].growing or segment.chunk_size.growing:
@@ -536,42 +523,44 @@ class Scheduler:
         tail = segment.give_back(task, outcome.end)
         if tail is not None:
             self._live += segment is self.segments[-1]
-            chunk.memory.kept_bytes = min(chunk.memory.kept_bytes, outcome.kept_bytes)
-            tail.memory.kept_bytes = sum(one.num_bytes for one in queue if one.chunk is tail)
-            self.held_bytes += tail.memory.charge()
+            chunk.kept_bytes = min(chunk.kept_bytes, outcome.kept_bytes)
+            tail.kept_bytes = sum(one.num_bytes for one in queue if one.chunk is tail)
+            self.held_bytes += tail.charge()
         elif task.block is not None:
-            chunk.memory.kept_bytes += queue[0].num_bytes
+            chunk.kept_bytes += queue[-1].num_bytes
 
     def may_open(self, segment: Segment, chunk: Chunk, num_bytes: int) -> bool:
         """Tell whether a chunk may have a buffer for all its rows now."""
-        memory = chunk.memory
-        more = num_bytes - max(0, memory.expected_bytes - memory.kept_bytes)
+        more = num_bytes - max(0, chunk.expected_bytes - chunk.kept_bytes)
+        return self._may_hold(segment, chunk, more)
+
+    def _may_hold(self, segment: Segment, chunk: Chunk, more: int) -> bool:
         return more <= 0 or self.held_bytes + more <= self.memory_bytes or self._is_due(segment, chunk.seq)
 
     def open_rows(self, chunk: Chunk, num_bytes: int) -> None:
         """Book the buffer that the rows of a chunk are written into."""
-        chunk.memory.kept_bytes += num_bytes
-        self.held_bytes += chunk.memory.charge()
+        chunk.kept_bytes += num_bytes
+        self.held_bytes += chunk.charge()
 
     @poison_on_interrupt
     def finish(self, segment: Segment, chunk: Chunk, tail: Failure | None) -> None:
         """Book a chunk whose items are made, up to the failure `tail`, and commit what can be committed."""
         if tail is not None:
-            if chunk.progress.failure is None:
+            if chunk.failure is None:
                 self.failures.append(tail)
             chunk.tail = tail
             segment.fail(chunk)
         batches = segment.plan.batch is not None and chunk.num_items > 0
         num_bytes = self._learn_batches(segment, chunk) if batches else self._learn_elements(segment, chunk)
-        chunk.memory = Memory(kept_bytes=num_bytes, granted_bytes=chunk.memory.granted_bytes, charged_bytes=chunk.memory.charged_bytes)
+        chunk.kept_bytes, chunk.given_bytes, chunk.expected_bytes = num_bytes, 0, 0
         self._close_chunk(segment, chunk)
-        self.held_bytes += chunk.memory.charge()
+        self.held_bytes += chunk.charge()
         self._pump()
 
     def _learn_batches(self, segment: Segment, chunk: Chunk) -> int:
         """Learn what batches take; return the bytes of those of a chunk."""
         num_bytes, num_items = result_bytes(segment, chunk), chunk.num_items
-        segment.chunk_size.observe(num_items, chunk.progress.cost_ns, num_bytes, segment.blocks[0].num_workers)
+        segment.chunk_size.observe(num_items, chunk.cost_ns, num_bytes, segment.blocks[0].num_workers)
         segment.item_bytes = followed(segment.item_bytes, num_bytes / chunk.num_rows)
         if segment is self.segments[-1]:
             self._chunk_bytes = max(1, num_bytes)
@@ -581,7 +570,7 @@ class Scheduler:
 
     def _learn_elements(self, segment: Segment, chunk: Chunk) -> int:
         """Learn what single elements take; return the bytes of those of a chunk."""
-        num_bytes = chunk.memory.kept_bytes or chunk.memory.given_bytes
+        num_bytes = chunk.kept_bytes or chunk.given_bytes
         if chunk.result is not None and chunk.result.items:
             count = len(chunk.result.items)
             segment.most_rows = max(1, self.memory_bytes * count // (_CHUNKS_OF_ELEMENTS * max(1, num_bytes)))
@@ -591,9 +580,9 @@ class Scheduler:
 
     def _close_chunk(self, segment: Segment, chunk: Chunk) -> None:
         self.version += 1
-        if chunk.progress.failure is None:  # else a worker may still come with another failed row, and its key is asked for
+        if chunk.failure is None:  # else a worker may still come with another failed row, and its key is asked for
             chunk.given = None
-        segment.finished[chunk.seq] = chunk
+        segment.finished[chunk] = None
 
     def _pump(self) -> None:
         """Commit finished chunks in order, as far as there is room behind them; the last segment first."""
@@ -608,7 +597,7 @@ class Scheduler:
                     segment.commit(chunk)
                     self.version += 1
                     self._commit(segment, chunk)
-                    chunk.collected.lost.clear()  # their errors lead to frames that hold the chunk: neither would end before a collection
+                    chunk.lost.clear()  # their errors lead to frames that hold the chunk: neither would end before a collection
                     moved = True
 
     def _room_behind(self, segment: Segment) -> bool:
@@ -620,19 +609,13 @@ class Scheduler:
         if self._completion is not None and not segment.number:
             self._completion.put(chunk)
         self._count(segment, chunk)
-        if segment is self.segments[-1] and not chunk.buffer.delivered:
+        if segment is self.segments[-1] and chunk.lease is None:
             self._live -= 1
-        if segment.plan.batch is not None and chunk.collected.lost and not self._told_short:
-            self._tell_short(segment, chunk)
-        self._fold(segment, chunk, self._fold_runners[segment.number])
-
-    def _tell_short(self, segment: Segment, chunk: Chunk) -> None:
-        """Say once that a batch is shorter than the others."""
-        missing = chunk.left_out_rows()
-        if missing:
+        if segment.plan.batch is not None and chunk.lost and not self._told_short and chunk.left_out_rows():
             self._told_short = True
             text = "Skip left an element out of its batch, which is that much shorter, also with drop_remainder=True"
             self.notices.append(("policy", f"{text}; Replace() keeps batches at their size, with another element"))
+        self._fold(segment, chunk, self._fold_runners[segment.number])
 
     def _count(self, segment: Segment, chunk: Chunk) -> None:
         """Count what a chunk brings; fail it where that cannot be right."""
@@ -650,7 +633,7 @@ class Scheduler:
     def _fold(self, segment: Segment, chunk: Chunk, fold_runner: FoldRunner) -> None:
         """Let a chunk through the folds of its segment, and on."""
         last = segment is self.segments[-1]
-        num_bytes, chunk.memory.charged_bytes = chunk.memory.charged_bytes, 0
+        num_bytes, chunk.charged_bytes = chunk.charged_bytes, 0
         out = fold_runner.take(chunk)
         if out.notices:
             self.notices += [("shard", text) for text in out.notices]
@@ -660,7 +643,12 @@ class Scheduler:
         segment.folded_bytes += num_bytes
         if out.cut:
             self._cut(segment.number)
-        tail = self._failure_of(segment, chunk, out) if out.excess is not None or out.empty_pass else out.tail
+        tail = out.tail
+        if tail is not None and tail is not chunk.tail:
+            self.failures.append(tail)
+            segment.fail(chunk)
+        elif tail is None and out.empty_pass:
+            tail = Failure(0, empty_pass(), segment.plan.name, 0)
         if last:
             self._deliver_folded(segment, chunk, out, tail, num_bytes)
         else:
@@ -669,13 +657,6 @@ class Scheduler:
             self._weigh_folds(segment, fold_runner, chunk.num_items)
         if end_later and not self.ended:
             self._fold(segment, chunk.end_alone(), fold_runner)
-
-    def _failure_of(self, segment: Segment, chunk: Chunk, out: Sequenced) -> Failure | None:
-        """Return the failure that goes on behind what came out of the folds."""
-        if out.excess is not None:
-            self.failures.append(out.excess)
-            segment.fail(chunk)
-        return Failure(0, empty_pass(), segment.plan.name, 0) if out.empty_pass and out.tail is None else out.tail
 
     def _weigh_folds(self, segment: Segment, fold_runner: FoldRunner, num_items: int) -> None:
         """See now and then what the folds hold: not all that enters them comes out again."""
@@ -695,21 +676,23 @@ class Scheduler:
         passed = bytes_of_all(values) if segment.plan.folds and not out.unchanged else num_bytes
         segment.folded_bytes -= passed
         ends, chunk_id = out.ends_pass and tail is None, _chunk_id_of(segment, chunk)
-        lease = chunk.buffer.lease if out.unchanged else None
-        self._deliver(Ready(values[::-1], out.tokens, ends, tail, passed, chunk_id, lease))
+        lease = chunk.lease if out.unchanged else None
+        self.ended |= ends or tail is not None
+        self.active.num_items += len(values)
+        self.ready.append(Ready(values[::-1], out.tokens, ends, tail, passed, chunk_id, lease))
 
     def _pass_on(self, segment: Segment, chunk: Chunk, fold_runner: FoldRunner, out: Sequenced, tail: Failure | None) -> None:
         if not out.items and not out.ends_pass and tail is None:
             return
         following = self.segments[segment.number + 1]
-        num_bytes = chunk.memory.kept_bytes
+        num_bytes = chunk.kept_bytes
         chunks = chunks_of(chunk, out, batched=following.plan.batch is not None, one_batch_per_chunk=following.one_batch_per_chunk)
         for one in chunks:
             if one.given is not None:
-                one.memory.given_bytes = num_bytes if out.unchanged and len(chunks) == 1 else bytes_of_all(one.given.rows())
-            segment.folded_bytes -= one.memory.num_bytes
-            self.held_bytes -= one.memory.num_bytes  # it is counted again as what it is now
-            self.held_bytes += one.memory.charge()
+                one.given_bytes = num_bytes if out.unchanged and len(chunks) == 1 else bytes_of_all(one.given.rows())
+            segment.folded_bytes -= one.num_bytes
+            self.held_bytes -= one.num_bytes  # it is counted again as what it is now
+            self.held_bytes += one.charge()
             one.made_of = segment.number, chunk.seq
         last = chunks[-1]
         last.ends_pass = out.ends_pass
@@ -720,11 +703,6 @@ class Scheduler:
         following.inbox.extend(chunks)
         while following.can_open() and following.inbox[0].result is not None:
             self._open(following)  # the next claim need not do it
-
-    def _deliver(self, ready: Ready) -> None:
-        self.ended |= ready.end or ready.error is not None
-        self.active.num_items += len(ready.items)
-        self.ready.append(ready)
 
     def _cut(self, number: int) -> None:
         """Ask below segment `number` for the end of the pass that comes to its folds, unless that is on its way already."""
@@ -744,40 +722,32 @@ class Scheduler:
             return None
         if len(first.inbox) >= 2 * self._num_wide + 2 or (first is self.segments[-1] and not self._room(first)):
             return None
-        room = self.memory_bytes - self.held_bytes
-        if room <= reader.row_bytes:
-            waits = first.opened > first.committed or first.inbox
-            if (waits and not first.reads_in_another_order) or not self._is_due(first, first.opened):
-                return None
-            room = min(self._share // 2, _LEAST_ROOM)
-        room = min(room, max(self._share, int(reader.row_bytes)))
+        room = self._grant(first, first.opened + len(first.inbox), reader.row_bytes)
+        if room is None:
+            return None
         most_rows = max(1, int(room / reader.row_bytes)) if reader.row_bytes >= 1 else first.most_rows
-        reader.busy, self._read_from = True, reader.num_read
-        self._read_room = room
+        reader.busy, place = True, reader.num_read
         self.held_bytes += room
-        return Claim(0, 0, NO_CHUNK, 0, 0, None, read=min(reader.block_size(), first.most_rows, most_rows), room=room)
+        return Claim(0, 0, NO_CHUNK, place, place, None, read=min(reader.blocks.size, first.most_rows, most_rows), room=room)
 
     @poison_on_interrupt
-    def book_read(self, chunk: Chunk, failure: Failure | None, wall_ns: int) -> None:
+    def book_read(self, task: Claim, chunk: Chunk, failure: Failure | None, wall_ns: int) -> None:
         """Book what the reader read."""
         reader = self.reader
         assert reader is not None
         self._booked = True
         self.version += 1
-        reader.observe(chunk.num_items, wall_ns)
+        reader.num_blocks += 1
+        if chunk.num_items:
+            reader.blocks.observe(chunk.num_items, wall_ns)
         chunk.made_of = -1, reader.num_blocks
         if failure is not None:
             self.failures.append(failure)
             chunk.tail = failure._replace(at=chunk.num_items)
         reader.busy = False
-        self._end_read()
-        self.held_bytes += chunk.memory.charge()
+        self.held_bytes += chunk.charge() - task.room
         if chunk.num_items or chunk.ends_pass or failure is not None:
             self.segments[0].inbox.append(chunk)
-
-    def _end_read(self) -> None:
-        self.held_bytes -= self._read_room
-        self._read_room = 0
 
     def put_back(self, task: Claim) -> bool:
         """Undo a claim whose run was interrupted; return False when it cannot be undone: it was booked, or what was read is gone."""
@@ -785,16 +755,16 @@ class Scheduler:
         if self.poisoned or self._booked:
             return False
         if task.read:
-            if reader is None or reader.done or reader.num_read != self._read_from:
+            if reader is None or reader.done or reader.num_read != task.begin:
                 return False
             reader.busy = False
-            self._end_read()
+            self.held_bytes -= task.room
             return True
         self.segments[task.segment].put_back(task)
         if task.room < UNLIMITED:
-            self.held_bytes += task.chunk.memory.grant(-task.room)
+            self.held_bytes += task.chunk.grant(-task.room)
         return True
 
 
 def _chunk_id_of(segment: Segment, chunk: Chunk) -> tuple[int, int] | None:
-    return (segment.number, chunk.seq) if chunk.progress.claimed else chunk.made_of
+    return (segment.number, chunk.seq) if chunk.claimed else chunk.made_of

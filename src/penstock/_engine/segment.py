@@ -12,19 +12,18 @@ from penstock._contracts.element import bytes_of_all, flatten
 from penstock._engine.chunk import (
     Chunk,
     Claim,
+    Counted,
     FoldState,
     KnownLoss,
     Outcome,
-    Positions,
     PositionsPerOp,
     Replayed,
     Token,
 )
-from penstock._engine.program import IN_PROGRAM, SHARED, Program, SegmentPlan
-from penstock._engine.tuning import ELSEWHERE, BlockSize, ChunkSize, followed, largest_block
-from penstock._ops.block import UNLIMITED, part_of
+from penstock._engine.program import IN_PROGRAM, SHARED, Program, SegmentPlan, StagePlan
+from penstock._engine.tuning import ELSEWHERE, BlockSize, ChunkSize, largest_block
+from penstock._ops.block import part_of
 from penstock._ops.collation import Collation
-from penstock._ops.map import AwaitedOp
 from penstock._ops.operator import ChainOp
 from penstock._ops.reading import BranchesLeaf, rows_at_once
 from penstock._ops.stack import BatchSpec
@@ -60,18 +59,18 @@ _MEASURED = 32  # texts of a batch
 class Segment:
     """Chunks between their opening and their commit, in order.
 
+    In an unordered one they are committed as they are finished. The end of a pass still waits for all of it, and what a saved state has in
+    an order comes first, in that order.
+
     Attributes:
         plan: what it runs.
         one_batch_per_chunk: whether elements are awaited: a batch is a chunk then.
         inbox: chunks that the fold runner before has made, waiting to be opened.
         queues: blocks waiting for each stage after the first.
-        opened, committed: how many chunks.
+        opened: how many chunks.
+        chunks: those that are not committed, in their order; `finished` are those of them that can be, as they were finished.
         expected_spec: the spec of the last finished batch.
         most_rows: of a chunk without a batch, for the byte budget.
-        unordered: whether chunks are committed as they are finished; the end of a pass still waits for all of it, and what a saved
-            state has in an order comes first, in that order.
-        leases: whether it writes into the buffers that are delivered.
-        lowest: the first chunk that is not committed.
         reads_in_another_order: whether a generator is read in its order, and goes on in that of a saved state: what follows there has to
             wait here.
         ends_coming: how many ends of passes the fold runner before has let through that this segment has not committed.
@@ -84,36 +83,31 @@ class Segment:
         folded_bytes: of what the folds behind this segment hold, at most; `num_folded` inputs ago it was measured: `num_held` elements.
     """
 
-    def __init__(self, number: int, plan: SegmentPlan, num_passes: float, start: Token, at_once: bool, elsewhere: bool) -> None:
-        """Start at (pass, position) `start.source`, without what `start.done` names; a leaf has `num_passes` passes in all."""
-        self.number = number
-        self.plan = plan
+    def __init__(self, program: Program, number: int, start: Token, *, at_once: bool) -> None:
+        """Start at (pass, position) `start.source`, without what `start.done` names."""
+        self._program, self.number = program, number
+        self.plan = plan = program.segments[number]
         self.inbox: deque[Chunk] = deque()
-        self.queues: list[deque[Claim]] = [deque() for _ in plan.stages]
+        self.queues: list[list[Claim]] = [[] for _ in plan.stages]
         self.max_stage_concurrency = max((stage.concurrency or 0 for stage in plan.stages), default=0)
         # What is awaited may never come: nothing that is ready stands in one chunk with it but the rest of its batch.
         self.one_batch_per_chunk = not at_once and any(stage.awaited for stage in plan.stages)
-        self.blocks, least_rows = block_sizes(plan, at_once=at_once, elsewhere=elsewhere)
+        self.blocks, least_rows = block_sizes(plan, at_once=at_once, elsewhere=program.elsewhere)
         single = plan.batch is None
         least_items = least_rows if single and not self.one_batch_per_chunk else 1
         scale = max((block.scale for block in self.blocks), default=1)
         self.chunk_size = ChunkSize(least_items, one_thread=at_once and single, scale=scale)
         self.opened = 0
-        self.committed = 0
-        self.finished: dict[int, Chunk] = {}
+        self.chunks: list[Chunk] = []
+        self.finished: dict[Chunk, None] = {}
         self.expected_spec: BatchSpec | None = None
         self.failed_seq: int | None = None
         self.exhausted = False
         self.most_rows = _UNKNOWN
-        self.reading = False
-        self.unordered, self.keeps_going, self.leases = plan.unordered, False, False
-        self.lowest = 0
         self.rows_open = 0
-        self._ends: deque[int] = deque()
-        self._gone: set[int] = set()
+        self._ends: deque[Chunk] = deque()
         self.cut_pass = -1
         self.ends_coming = 0
-        self._num_passes = num_passes
         self._pass_number, self._next_item = start.source
         self._again = deque(start.done.taken)  # still to be opened
         self._due = deque(start.done.taken)  # still to be committed
@@ -123,9 +117,7 @@ class Segment:
         self._replay = 0, 0
         self._opened_in = start.source[0], 0
         self._num_rows = 0
-        self._current: Chunk | None = None
-        self._open: list[Chunk] = []
-        self._tails: list[Chunk] = []
+        self._unclaimed: list[Chunk] = []
         self._rests: list[Claim] = []
         self.unfinished: list[Claim] = []
         self.row_bytes = [0.0] * len(plan.stages)
@@ -142,16 +134,9 @@ class Segment:
             self._known.setdefault((one.pass_number, one.number), []).append(one)
 
     @property
-    def found(self) -> Any:
-        """The sizes of its tasks and chunks, and the spec of its batches."""
-        return [block.found for block in self.blocks], self.chunk_size.items, self.expected_spec
-
-    def begin(self, found: Any) -> None:
-        """Begin with what an earlier run has found out."""
-        blocks, chunks, self.expected_spec = found
-        self.chunk_size.begin(chunks)
-        for block, known in zip(self.blocks, blocks, strict=True):
-            block.begin(known)
+    def lowest(self) -> int:
+        """The number of the first chunk that is not committed."""
+        return self.chunks[0].seq if self.chunks else self.opened
 
     # -- opening ------------------------------------------------------------------------------------------------------------------
 
@@ -167,13 +152,13 @@ class Segment:
         """Open the next chunk: one batch, or as many batches or elements as make one task, of at most so many rows."""
         chunk = self._open_leaf(most_rows) if self.plan.leaf is not None else self._open_given(most_rows)
         self.rows_open += chunk.num_rows
-        self._open.append(chunk)
+        self.chunks.append(chunk)
         if self.reads_in_another_order or self._replay > self._opened_in:
             self._note_replayed(chunk)
         if chunk.ends_pass:
-            self._ends.append(chunk.seq)
+            self._ends.append(chunk)
         if chunk.num_rows and chunk.result is None:
-            self._current = chunk
+            self._unclaimed.append(chunk)
         self._num_rows += chunk.num_rows
         return chunk
 
@@ -208,10 +193,6 @@ class Segment:
         batch = self.plan.batch
         return 0 if batch is None else int(self.item_bytes * batch.batch_size * self.chunk_size.items)
 
-    def weigh(self, stage: int, num_bytes: float) -> None:
-        """Learn what a row took of a worker's memory."""
-        self.row_bytes[stage] = followed(self.row_bytes[stage], num_bytes)
-
     def wanted_chunks(self, rounds: int = 4) -> int:
         """Return how many chunks may be open for the sake of stages with a concurrency of their own, by the mean size of those so far.
 
@@ -243,18 +224,18 @@ class Segment:
         if self._again and self._again[0][0] == pass_number:
             self._again[0] = (pass_number, self._next_item, self._again[0][2])
         self._next_run(length)
-        ends = count == 0 or (self._next_item == length and not self.unordered)  # what waits for all of a pass is an empty chunk then
+        ends = count == 0 or (self._next_item == length and not self.plan.unordered)  # what waits for all of a pass is an empty chunk then
         if ends:
             while self._again and self._again[0][0] <= pass_number:
                 self._again.popleft()
             self._pass_number, self._next_item = pass_number + 1, 0
-            self._taken = self._taken_of_pass([])
-            self.exhausted = self._pass_number >= self._num_passes
+            self._taken = self._taken_of_pass()
+            self.exhausted = self._pass_number >= self._program.end_pass
         chunk = self._leaf_chunk(pass_number, first, count, ends)
         self.opened += 1
         return chunk
 
-    def _taken_of_pass(self, delivered: Sequence[tuple[int, int]]) -> Runs | None:
+    def _taken_of_pass(self, delivered: Sequence[tuple[int, int]] = ()) -> Runs | None:
         """Return what of the pass is not opened in its turn: what was delivered, and what comes before all others; None for nothing."""
         taken = [*delivered, *((begin, end) for number, begin, end in self._again if number == self._pass_number)]
         return Runs(taken) if taken else None
@@ -293,27 +274,23 @@ class Segment:
             first=first,
             sizes=sizes,
             num_rows=len(positions),
-            positions=Positions(self._positions.positions_per_op(epochs, positions) if len(positions) else [], batch_positions),
+            positions=self._positions.positions_per_op(epochs, positions) if len(positions) else [],
+            batch_positions=batch_positions,
+            tokens=Counted(Token((pass_number, first)), count),
             ends_pass=ends,
+            pass_token=Token((pass_number + 1, 0)),
         )
-
-    def living_chunks(self) -> list[Chunk]:
-        """Return the chunks that hold elements here: waiting to be opened, in work, finished. Without the mutex."""
-        return [*list(self.inbox), *list(self._open)]
 
     # -- claiming -----------------------------------------------------------------------------------------------------------------
 
     def _task_rows(self) -> int:
-        return min(block.rows(_UNKNOWN, 1) for block in self.blocks)
+        return min(block.size for block in self.blocks)
 
-    def next_rows(self, num_workers: int, chunk: Chunk | None = None, most_rows: int = _UNKNOWN, room: int = UNLIMITED) -> Claim | None:
-        """Claim the next rows of a chunk, by default the first that has some, for the first stage; they may hold `room` bytes.
+    def next_rows(self, num_workers: int, chunk: Chunk, most_rows: int, room: int) -> Claim:
+        """Claim the next rows of a chunk for the first stage; they may hold `room` bytes.
 
         A chunk that is more than one batch or element is one task, so that it can be cut where its elements turn out large.
         """
-        chunk = next(self.unclaimed(), None) if chunk is None else chunk
-        if chunk is None:
-            return None
         for place, rest in enumerate(self._rests):
             if rest.chunk is chunk:
                 del self._rests[place]
@@ -321,34 +298,29 @@ class Segment:
                 if end < rest.end:
                     self._rests.insert(place, rest._replace(begin=end))
                 return rest._replace(end=end, room=room)
-        progress = chunk.progress
-        begin = progress.claimed
+        begin, limit = chunk.claimed, chunk.limit
         split = num_workers if self.plan.batch is not None and chunk.seq == 0 else 1
-        rows = min(most_rows, *(block.rows(progress.limit - begin, split) for block in self.blocks))  # what later stages take as it comes
+        rows = min(most_rows, *(block.rows(limit - begin, split) for block in self.blocks))  # what later stages take as it comes
         if chunk.num_items > 1:
-            rows = progress.limit
-        end = progress.claimed = begin + rows
-        if end >= progress.limit:
-            self._current = None if chunk is self._current else self._current
-            self._tails = [tail for tail in self._tails if tail is not chunk]
+            rows = limit
+        end = chunk.claimed = begin + rows
+        if end >= limit:
+            self._unclaimed.remove(chunk)
         return Claim(self.number, 0, chunk, begin, end, None, room=room)
 
     def _cut(self, chunk: Chunk, count: int) -> Chunk:
         """Leave `count` items with a chunk; the others are the chunk behind it, and wait to be claimed."""
         tail = chunk.cut(count)
         tail.seq = chunk.seq + 1
-        for other in self._open:
-            if other.seq > chunk.seq:
-                other.seq += 1
-        self.finished = {one.seq: one for one in self.finished.values()}
-        self._gone = {seq + (seq > chunk.seq) for seq in self._gone}
-        self._ends = deque(seq + (seq > chunk.seq or (tail.ends_pass and seq == chunk.seq)) for seq in self._ends)
-        failed = self.failed_seq
-        if failed is not None and (failed > chunk.seq or (failed == chunk.seq and tail.progress.failure is not None)):
-            self.failed_seq = failed + 1
+        place = self.chunks.index(chunk) + 1
+        for other in self.chunks[place:]:
+            other.seq += 1
+        self.chunks.insert(place, tail)
+        self._ends = deque(tail if one is chunk and tail.ends_pass else one for one in self._ends)
+        if self.failed_seq is not None and self.failed_seq > chunk.seq:
+            self.failed_seq += 1
         self.opened += 1
-        self._open.append(tail)
-        self._tails.append(tail)
+        self._unclaimed.append(tail)
         return tail
 
     def give_back(self, task: Claim, end: int) -> Chunk | None:
@@ -356,7 +328,7 @@ class Segment:
         chunk = task.chunk
         count, border = chunk.whole_items(end, up=False)
         tail = None
-        if (task.begin, task.end) == (0, chunk.num_rows) and not (border < end and chunk.collected.lost):
+        if (task.begin, task.end) == (0, chunk.num_rows) and not (border < end and chunk.lost):
             if not count:
                 count, border = chunk.whole_items(1, up=True)
             if border < chunk.num_rows:
@@ -365,8 +337,8 @@ class Segment:
         if end < border:
             self._wait(task, chunk, end, border, 0)
         if tail is not None and task.block is not None:
-            self._tails.remove(tail)
-            tail.progress.claimed = tail.num_rows
+            self._unclaimed.remove(tail)
+            tail.claimed = tail.num_rows
             self._wait(task, tail, border, task.end, border)
         return tail
 
@@ -377,26 +349,24 @@ class Segment:
             return
         part = part_of(task.block, begin - task.begin, end - task.begin)
         num_bytes = task.num_bytes * len(part) // max(1, len(task.block))
-        self.queues[task.stage].appendleft(rest._replace(block=part, num_bytes=num_bytes))
+        self.queues[task.stage].append(rest._replace(block=part, num_bytes=num_bytes))
 
     def has_rows(self) -> bool:
         """Tell whether there are chunks with rows to claim."""
         return next(iter(self.unclaimed()), None) is not None
 
     def unclaimed(self) -> Iterator[Chunk]:
-        """Yield the chunks with rows to claim for the first stage: given back, and then the one that was opened last."""
-        if self._rests or self._tails:
-            self._rests = [task for task in self._rests if task.begin < task.chunk.progress.limit]
-            waiting = [*(task.chunk for task in self._rests), *self._tails]
-            yield from sorted((chunk for chunk in waiting if not self._is_behind_failure(chunk)), key=lambda chunk: chunk.seq)
-        if self._current is not None and self._has_wanted_rows(self._current):
-            yield self._current
+        """Yield the chunks with rows to claim for the first stage: given back or not claimed yet."""
+        waiting = self._unclaimed
+        if self._rests or len(waiting) > 1:
+            self._rests = [task for task in self._rests if task.begin < task.chunk.limit]
+            waiting = sorted([*(task.chunk for task in self._rests), *waiting], key=lambda chunk: chunk.seq)
+        for chunk in waiting:
+            if not self._is_behind_failure(chunk):
+                yield chunk
 
     def _is_behind_failure(self, chunk: Chunk) -> bool:
         return self.failed_seq is not None and chunk.seq > self.failed_seq
-
-    def _has_wanted_rows(self, chunk: Chunk) -> bool:
-        return chunk.progress.claimed < chunk.progress.limit and not self._is_behind_failure(chunk)
 
     def pass_on(self, task: Claim, outcome: Outcome) -> None:
         """Queue what a task made for the next stage, or count the rows that it has ended."""
@@ -407,47 +377,37 @@ class Segment:
             following = Claim(task.segment, task.stage + 1, chunk, begin, end, block, num_bytes=outcome.kept_bytes)
             self.queues[task.stage + 1].append(following)
         elif end > begin and task.stage == len(self.plan.stages) - 1:
-            chunk.progress.done.append((begin, end))
-            chunk.progress.num_done += end - begin
+            chunk.done.append((begin, end))
+            chunk.num_done += end - begin
 
-    def first_unfinished(self) -> Claim:
-        """Return the first task, by its chunk, that waits to make a batch of complete rows: for room, or for the worker that makes it."""
-        self.unfinished.sort(key=lambda task: task.chunk.seq)
-        return self.unfinished[0]
+    def first_unfinished(self, *, in_order: bool) -> Claim | None:
+        """Return the first task, by its chunk, that waits to make a batch of complete rows: for room, or for the worker that makes it.
 
-    def next_to_finish(self) -> Claim | None:
-        """Return the first such task if no chunk before its own is still to be finished."""
-        task = self.first_unfinished()
-        seq = task.chunk.seq
-        return None if any(one.seq < seq and not _is_ending(one) for one in self._open) else task
+        With `in_order` it is None as long as a chunk before its own is still to be finished.
+        """
+        task = min(self.unfinished, key=lambda task: task.chunk.seq, default=None)
+        return None if task is None or (in_order and self._waits(task.chunk, None)) else task
 
-    def next_in_order(self, stage: int) -> Claim | None:
-        """Return the block that is next for a stage that takes rows in the order of their positions; None while it is on its way."""
-        task = self.first_block(stage) if self.waiting_block(stage) is not None else None
-        if task is None or task.begin > task.chunk.progress.begun.get(stage, 0):
-            return None
-        seq = task.chunk.seq
-        return None if any(one.seq < seq and not _has_passed(one, stage) for one in self._open) else task
+    def first_block(self, stage: int, *, in_order: bool) -> Claim | None:
+        """Return the block that waits for a later stage and is wanted first; those behind a failure are dropped.
+
+        With `in_order`, for a stage that takes rows in the order of their positions, it is None while the next one is on its way.
+        """
+        queue = [task for task in self.queues[stage] if task.begin < task.chunk.limit and not self._is_behind_failure(task.chunk)]
+        self.queues[stage] = queue
+        task = min(queue, key=lambda task: (task.chunk.seq, task.begin), default=None)
+        if task is None or not in_order:
+            return task
+        return None if task.begin > task.chunk.begun.get(stage, 0) or self._waits(task.chunk, stage) else task
+
+    def _waits(self, chunk: Chunk, stage: int | None) -> bool:
+        """Tell whether a chunk before this one has rows for a stage, or is to be finished."""
+        return any(one.seq < chunk.seq and not _has_passed(one, stage) for one in self.chunks)
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing is on its way through it."""
-        return not self.inbox and all(map(_is_ending, self._open))
-
-    def waiting_block(self, stage: int) -> Claim | None:
-        """Return the next block that waits for a later stage; blocks behind a failure are dropped."""
-        queue = self.queues[stage]
-        while queue:
-            task = queue[0]
-            if task.begin < task.chunk.progress.limit and not self._is_behind_failure(task.chunk):
-                return task
-            queue.popleft()
-        return None
-
-    def first_block(self, stage: int) -> Claim | None:
-        """Return the block that waits for a later stage and is wanted first."""
-        wanted = [task for task in self.queues[stage] if task.begin < task.chunk.progress.limit]
-        return min(wanted, key=lambda task: (task.chunk.seq, task.begin), default=None)
+        return not self.inbox and all(map(_is_ending, self.chunks))
 
     def put_back(self, task: Claim) -> None:
         """Undo a claim: the consumer's thread was interrupted in the middle of it."""
@@ -456,13 +416,13 @@ class Segment:
         elif task.stage == 0 and task.block is None:
             self._rests.append(task)
         else:
-            self.queues[task.stage].appendleft(task)
+            self.queues[task.stage].append(task)
 
     def fail(self, chunk: Chunk) -> None:
         """Note that a chunk failed: nothing behind it is of use, unless it may stand behind the end of its pass."""
-        if self.keeps_going:
-            return
-        if self.failed_seq is None or chunk.seq < self.failed_seq:
+        if chunk in self._unclaimed and chunk.claimed >= chunk.limit:
+            self._unclaimed.remove(chunk)
+        if not self._program.may_cut and (self.failed_seq is None or chunk.seq < self.failed_seq):
             self.failed_seq = chunk.seq
 
     @property
@@ -472,21 +432,21 @@ class Segment:
 
     def next_finished(self) -> Chunk | None:
         """Return the next chunk to commit if it is finished, without taking it."""
-        if not self.unordered:
-            return self.finished.get(self.committed)
-        border = self._ends[0] if self._ends else self.opened
+        first = self.chunks[0] if self.chunks else None
+        if first is None or not self.plan.unordered:
+            return first if first in self.finished else None
+        border = self._ends[0].seq if self._ends else self.opened
         wanted = self._due[0][:2] if self._due else None
-        for seq, chunk in self.finished.items():
+        for chunk in self.finished:
             in_turn = wanted is None or wanted[0] > chunk.pass_number or wanted == (chunk.pass_number, chunk.first)
-            if in_turn and (seq < border or seq == self.committed):
+            if in_turn and (chunk.seq < border or chunk is first):
                 return chunk
         return None
 
     def commit(self, chunk: Chunk) -> None:
         """Take a finished chunk out."""
-        self._open = [one for one in self._open if one.seq != chunk.seq]
-        del self.finished[chunk.seq]
-        self.committed += 1
+        self.chunks.remove(chunk)
+        del self.finished[chunk]
         self.rows_open -= chunk.num_rows
         if self._due and self._due[0][:2] == (chunk.pass_number, chunk.first):
             begin = chunk.first + chunk.num_items
@@ -496,13 +456,9 @@ class Segment:
                 self._due.popleft()
                 self.reads_in_another_order = self.plan.stream is not None and bool(self._due)
         if chunk.ends_pass:
-            self._ends.remove(chunk.seq)
+            self._ends.remove(chunk)
             while self._due and self._due[0][0] <= chunk.pass_number:
                 self._due.popleft()
-        self._gone.add(chunk.seq)
-        while self.lowest in self._gone:
-            self._gone.remove(self.lowest)
-            self.lowest += 1
 
     def batches_of(self, chunk: Chunk) -> tuple[list[int], Collation] | None:
         """Return the sizes and the collation of the batches that the last stage writes the chunk's rows into; None when it keeps them."""
@@ -518,7 +474,7 @@ class Segment:
             return "", key
         leaf = self.plan.leaf
         assert leaf is not None
-        epochs, positions = chunk.positions.rows[0]
+        epochs, positions = chunk.positions[0]
         spot = int(epochs[row]), int(positions[row])
         return leaf.where(*spot), leaf.key(*spot)
 
@@ -530,14 +486,13 @@ class Segment:
     def drop(self) -> None:
         """Let go of what refers to its chunk, after the end, rows and errors: all would live until a collection."""
         waiting = (task.chunk for queue in self.queues for task in queue)
-        for chunk in (self._current, *self.inbox, *self.finished.values(), *waiting):
-            if chunk is not None:
-                chunk.rows = None
-                chunk.collected.lost.clear()
+        for chunk in (*self._unclaimed, *self.inbox, *self.finished, *waiting):
+            chunk.rows = None
+            chunk.lost.clear()
 
     def position(self) -> dict[str, Any]:
         """Say how far the segment is, for tests and reports."""
-        return {"opened": self.opened, "committed": self.committed, "waiting": sum(map(len, self.queues))}
+        return {"opened": self.opened, "committed": self.opened - len(self.chunks), "waiting": sum(map(len, self.queues))}
 
 
 def result_bytes(segment: Segment, chunk: Chunk) -> int:
@@ -546,7 +501,7 @@ def result_bytes(segment: Segment, chunk: Chunk) -> int:
     items = result.items if result is not None else []
     if result is not None and result.as_written and segment.expected_spec is not None:
         return segment.expected_spec.row_bytes * chunk.num_rows + _texts_in(items, segment.expected_spec)
-    return bytes_of_all(items) if items else chunk.memory.kept_bytes
+    return bytes_of_all(items) if items else chunk.kept_bytes
 
 
 def _texts_in(items: list[Any], spec: BatchSpec) -> int:
@@ -567,22 +522,23 @@ READER, RETRY_WORKER = "reader", "retry"
 
 def _is_ending(chunk: Chunk) -> bool:
     """Tell whether nothing of a chunk is still to be claimed: a worker makes its items, or has made them, or there are none."""
-    return chunk.progress.finishing or chunk.result is not None or not chunk.num_rows
+    return chunk.finishing or chunk.result is not None or not chunk.num_rows
 
 
-def _has_passed(chunk: Chunk, stage: int) -> bool:
-    """Tell whether all rows of a chunk were claimed for a stage that takes them in order, or are not wanted."""
-    return _is_ending(chunk) or chunk.progress.begun.get(stage, 0) >= chunk.progress.limit
-
-
-def _pool(segment: SegmentPlan, number: int, stage: int) -> str:
-    workers = segment.stages[stage].workers
-    return SHARED if workers is None else workers.pool or f"{number}.{stage}"
+def _has_passed(chunk: Chunk, stage: int | None) -> bool:
+    """Tell whether all rows of a chunk were claimed for a stage that takes them in order, or are not wanted; for None, if it is ending."""
+    return _is_ending(chunk) or (stage is not None and chunk.begun.get(stage, 0) >= chunk.limit)
 
 
 def pool_of(segment: Segment, stage: int) -> str:
     """Name the pool of workers that runs a stage."""
-    return _pool(segment.plan, segment.number, stage)
+    workers = segment.plan.stages[stage].workers
+    return SHARED if workers is None else workers.pool or f"{segment.number}.{stage}"
+
+
+def stages_of(segments: Sequence[Segment]) -> list[tuple[str, StagePlan]]:
+    """Return all stages, each with the name of its pool."""
+    return [(pool_of(segment, number), stage) for segment in segments for number, stage in enumerate(segment.plan.stages)]
 
 
 def finisher_of(segment: Segment) -> str:
@@ -596,21 +552,12 @@ def last_with(segments: Sequence[Segment], pool: str) -> int:
     return max((number for number, some in enumerate(pools) if pool in some), default=-1)
 
 
-def pools_of(program: Program) -> dict[str, int]:
+def pools_of(segments: Sequence[Segment]) -> dict[str, int]:
     """Name the worker pools: 0 stands for the shared number of workers. One worker claims for an async stage, whatever is in flight."""
-    pools: dict[str, int] = {}
-    for number, segment in enumerate(program.segments):
-        for stage, plan in enumerate(segment.stages):
-            pools[_pool(segment, number, stage)] = 1 if plan.awaited else plan.workers.num if plan.workers is not None else 0
-    first = program.segments[0]
+    pools = {pool: 1 if stage.awaited else stage.workers.num if stage.workers is not None else 0 for pool, stage in stages_of(segments)}
+    first = segments[0].plan
     if first.stream is not None:
         pools[first.reader or READER] = 1
-    for finisher in {segment.finisher for segment in program.segments} - {""}:
+    for finisher in {segment.plan.finisher for segment in segments} - {""}:
         pools.setdefault(finisher, 0 if finisher == SHARED else IN_PROGRAM.num)
     return pools
-
-
-def awaited_in(segments: Sequence[Segment]) -> dict[str, AwaitedOp]:
-    """Return the async function of each pool that has one."""
-    stages = {pool_of(segment, number): stage for segment in segments for number, stage in enumerate(segment.plan.stages)}
-    return {pool: stage.awaited for pool, stage in stages.items() if stage.awaited is not None}

@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from penstock.errors import FeedStalled
+
 Kind = Literal["stuck", "idle", "slow"]
 """One element runs too long; no worker has anything to do; or work goes on and nothing has arrived all the same."""
 
@@ -137,24 +139,15 @@ class Situation(NamedTuple):
     oldest: str = ""
 
 
-class StallReport(NamedTuple):
-    """The three parts of an error text."""
-
-    what: str
-    where: str
-    fix: str
+_Cause = tuple[str, str]
+"""What it is, and what to do."""
 
 
-class _Cause(NamedTuple):
-    text: str
-    fix: str
-
-
-def report(situation: Situation) -> StallReport:
+def report(situation: Situation) -> FeedStalled:
     """Put a stall into words: what, where with stack and neighbours, likely cause and what to do."""
     stuck = sorted((worker for worker in situation.busy if worker.stuck), key=lambda worker: -worker.lasted_s)
-    cause = _cause(situation, stuck)
-    return StallReport(f"{_headline(situation, stuck)}; likely cause: {cause.text}", _where(situation, stuck), cause.fix)
+    cause, fix = _cause(situation, stuck)
+    return FeedStalled(f"{_headline(situation, stuck)}; likely cause: {cause}", where=_where(situation, stuck), fix=fix)
 
 
 def _headline(situation: Situation, stuck: list[WorkerFacts]) -> str:
@@ -241,12 +234,12 @@ def _cause(situation: Situation, stuck: list[WorkerFacts]) -> _Cause:
     if first.blocks:
         return _blocking(first)
     if first.cpu_share is not None and first.cpu_share >= _COMPUTES:
-        return _Cause(
+        return (
             f"a loop without end, or a very expensive element, in {_spot(first)}",
             "look at the line shown above; if it is only expensive, give a longer stall_timeout_s",
         )
     if _matches(first, _QUEUE, ("queue.py", "queues.py")):
-        return _Cause(
+        return (
             "an empty source: it waits for a queue into which nobody puts anything, perhaps because the producer is dead",
             "check who fills the queue; let the producer put an end mark or close it",
         )
@@ -262,24 +255,24 @@ def _cause(situation: Situation, stuck: list[WorkerFacts]) -> _Cause:
 def _cause_of_wait(first: WorkerFacts) -> _Cause:
     """Say what an element waits for that computes nothing, and waits for no queue and no lock."""
     if first.reader:
-        return _Cause(f"a dead generator or a blocked read in {_spot(first)}", _BOUND_IT)
+        return (f"a dead generator or a blocked read in {_spot(first)}", _BOUND_IT)
     if _matches(first, _READ, _READ_FILES) or first.stage == "read":
-        return _Cause(f"a blocked read (file, FIFO, network disk or socket) in {_spot(first)}", _BOUND_IT)
+        return (f"a blocked read (file, FIFO, network disk or socket) in {_spot(first)}", _BOUND_IT)
     if any("sleep(" in call.text for call in first.stack[-2 if first.call else -1 :]):
-        return _Cause(f"a sleep in {_spot(first)}", _BOUND_IT)
+        return (f"a sleep in {_spot(first)}", _BOUND_IT)
     if first.call:
-        return _Cause(f"something awaited that never comes, in {_spot(first)}", _BOUND_AWAIT)
-    return _Cause(f"a call that does not return: {_spot(first)}", _BOUND_IT)
+        return (f"something awaited that never comes, in {_spot(first)}", _BOUND_AWAIT)
+    return (f"a call that does not return: {_spot(first)}", _BOUND_IT)
 
 
 def _blocking(first: WorkerFacts) -> _Cause:
     """Say why the loop does not go round."""
     if first.cpu_share is not None and first.cpu_share >= _COMPUTES:
-        return _Cause(
+        return (
             f"a computation inside an async function, in {_spot(first)}",
             "while it runs no other call goes on: make it a map of its own with a plain function, or use `await asyncio.to_thread(...)`",
         )
-    return _Cause(
+    return (
         f"a blocking call inside an async function, in {_spot(first)}",
         "while it runs no other call goes on: use an async library, or `await asyncio.to_thread(...)`, or make the function a plain one",
     )
@@ -288,11 +281,11 @@ def _blocking(first: WorkerFacts) -> _Cause:
 def _locked(locked: list[WorkerFacts]) -> _Cause:
     if len(locked) > 1:
         names = " and ".join(f"worker {worker.index} of stage {worker.stage!r} (at {_spot(worker)})" for worker in locked[:2])
-        return _Cause(
+        return (
             f"a lock between two operators: {names} wait for each other or for a third",
             "take the locks in one order everywhere, or use one lock; elements may be computed by several workers at once",
         )
-    return _Cause(
+    return (
         f"a lock or event that nobody releases, in {_spot(locked[0])}",
         "check who holds it: the thread that calls next() must not hold what a worker needs; give the wait a timeout",
     )
@@ -300,16 +293,16 @@ def _locked(locked: list[WorkerFacts]) -> _Cause:
 
 def _cause_without_element(situation: Situation) -> _Cause:
     if situation.kind == "slow":
-        return _Cause(
+        return (
             "much work for little result: slow elements, a large batch, or a filter that drops nearly everything",
             "look at feed.report(); a longer stall_timeout_s says that such waits are expected",
         )
     if situation.kept >= situation.limit:
-        return _Cause(
+        return (
             f"a consumer that holds every slot: {situation.kept} batches are kept",
             "drop batches that are done with, copy what must be kept, or give a larger memory_bytes",
         )
-    return _Cause(
+    return (
         "a fault of penstock: with nothing to do, everything should be delivered",
         "please report this text; a new feed with load_state_dict() of the last state goes on",
     )

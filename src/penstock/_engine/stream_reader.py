@@ -10,7 +10,7 @@ import numpy as np
 
 from penstock._contracts.element import WEIGHTLESS, bytes_of
 from penstock._contracts.source import IndependentPasses, StatefulStream, StreamSource
-from penstock._engine.chunk import Chunk, Failure, StreamState, Token
+from penstock._engine.chunk import Chunk, Counted, Failure, StreamState, Token
 from penstock._engine.tuning import BlockSize, followed
 from penstock._ops.block import UNLIMITED, Block, ElementFailed
 from penstock._order.arithmetic import INFINITE
@@ -23,7 +23,13 @@ _SLICE_NS = 2_000_000  # a slow generator hands over what it has after this time
 
 
 class Reader:
-    """The passes of a generator, cut into chunks. `read` is called by one thread at a time; the flags are the engine's."""
+    """The passes of a generator, cut into chunks. `read` is called by one thread at a time.
+
+    Attributes:
+        busy, num_blocks, blocks: the engine's: whether a read is claimed, how many there were, and how large they should be.
+        pass_number: of the pass that is read.
+        row_bytes: of an element; estimated.
+    """
 
     def __init__(self, source: StreamSource, start: Token, num_passes: float) -> None:
         """Start at position start.source[1] of pass start.source[0].
@@ -31,7 +37,6 @@ class Reader:
         Elements before it and those that were delivered beyond it are read and dropped; those before start.note are not read.
         """
         self.busy = False
-        self.done = False
         self._source = source
         self._stateful = source if isinstance(source, StatefulStream) else None
         self._note = self._resume_at = start.note
@@ -44,7 +49,7 @@ class Reader:
         self._cut_pass = -1
         self._failed = False
         self._unclosed: BaseException | None = None
-        self._blocks = BlockSize()
+        self.blocks = BlockSize()
         self.row_bytes = 0.0
         self.num_blocks = 0
         self._room_left = UNLIMITED
@@ -55,25 +60,20 @@ class Reader:
         """How many elements of the pass were read, or dropped on the way to a resumed place. From any thread."""
         return self._position + len(self._rows)
 
+    @property
+    def done(self) -> bool:
+        """Whether nothing more is read: behind the last pass, or behind a failure."""
+        return self._failed or self._unclosed is not None or self.pass_number >= self._num_passes
+
     def describe(self, index: int) -> str:
         """Say where an element comes from."""
         return self._source.describe(index)
-
-    def block_size(self) -> int:
-        """Return how many elements to read at once."""
-        return self._blocks.rows(1 << 40, 1)
-
-    def observe(self, num_rows: int, wall_ns: int) -> None:
-        """Learn what reading costs."""
-        self.num_blocks += 1
-        if num_rows:
-            self._blocks.observe(num_rows, wall_ns)
 
     def cut(self, pass_number: int) -> None:
         """Ask for the end of a pass: what is left of it is not wanted. From any thread."""
         self._cut_pass = max(self._cut_pass, pass_number)
         if self._failed and pass_number >= self.pass_number:  # it failed behind what anybody wanted of the pass
-            self._failed = self.done = False
+            self._failed = False
 
     def read(self, count: int, room: int = UNLIMITED) -> tuple[Chunk, Failure | None]:
         """Read up to `count` elements of the current pass, or those up to the one with which they hold more than `room` bytes.
@@ -91,7 +91,7 @@ class Reader:
             ended = self._fill(rows, count)
         except ElementFailed as failed:
             failure = Failure(failed.offset, failed.error, failed.stage, 0)
-            self._failed = self.done = True
+            self._failed = True
         first, self._position = self._position, self._position + len(rows)
         self._rows = []
         if ended:
@@ -99,10 +99,9 @@ class Reader:
                 self._next_pass()
             except ElementFailed as failed:
                 failure = Failure(failed.offset, failed.error, failed.stage, 0, of_close=True)
-                self.done = True
         chunk = self._chunk(pass_number, first, rows, ended)
-        chunk.memory.given_bytes = room - self._room_left
-        self.row_bytes = followed(self.row_bytes, chunk.memory.given_bytes / max(1, len(rows)))
+        chunk.given_bytes = room - self._room_left
+        self.row_bytes = followed(self.row_bytes, chunk.given_bytes / max(1, len(rows)))
         return chunk, failure
 
     def close(self) -> None:
@@ -129,7 +128,7 @@ class Reader:
             while len(rows) < count and room >= 0:
                 if self._is_cut():
                     return True
-                delivered = self._delivered(self._position + len(rows))
+                delivered = self._position + len(rows) in self._done  # by an earlier run, in completion order
                 if delivered and rows:
                     break  # a chunk has no gaps
                 row = next(iterator, _END)
@@ -163,10 +162,6 @@ class Reader:
         if self._note is not None and self._note.pass_number == self.pass_number:
             self._note = self._note._replace(cut=True)
         return True
-
-    def _delivered(self, position: int) -> bool:
-        """Tell whether an earlier run delivered this element, in completion order."""
-        return position in self._done
 
     def _begin(self) -> Iterator[Any]:
         if self._iterator is None:
@@ -221,7 +216,6 @@ class Reader:
             raise ElementFailed(self._position, "read", error) from error
         self.pass_number += 1
         self._position, self._done = 0, Runs()
-        self.done = self.pass_number >= self._num_passes
 
     def _check_length(self, count: int) -> None:
         declared = self._source.declared_length()
@@ -239,15 +233,14 @@ class Reader:
         count = len(rows)
         positions = np.arange(first, first + count, dtype=np.int64)
         block = Block(np.full(count, pass_number, np.int64), positions, np.zeros(count, np.uint64), rows=rows)
-        chunk = Chunk(
+        return Chunk(
             seq=-1,
             pass_number=pass_number,
             first=first,
             sizes=None,
             num_rows=count,
             given=block,
-            tokens=[Token((pass_number, first + number + 1), note=self._note) for number in range(count)],
+            tokens=Counted(Token((pass_number, first), note=self._note), count),
             ends_pass=ended,
+            pass_token=Token((pass_number + 1, 0), note=self._note) if ended else None,
         )
-        chunk.pass_token = Token((pass_number + 1, 0), note=self._note)
-        return chunk

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable
 from copy import copy
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from penstock._engine.program import SHARED
 from penstock._engine.slots import KEEP_BYTES
@@ -30,6 +30,11 @@ def largest_block(num_branches: int) -> int:
     return max(_LARGEST_BLOCK, min(_ROWS_PER_BRANCH * num_branches, _MOST_BRANCHED))
 
 
+def go_on(mine: object, other: object) -> None:
+    """Take over all that the same object of an earlier run has found out."""
+    vars(mine).update({name: copy(value) for name, value in vars(other).items()})
+
+
 def followed(expected_spec: float, found: float) -> float:
     """Return the guess of a size after one more was found: at once if it is larger, by halves if it is smaller."""
     return max(found, (expected_spec + found) / 2)
@@ -49,7 +54,7 @@ class BlockSize:
     def __init__(self, most_rows: int = _LARGEST_BLOCK, least_rows: int = 1, *, one_thread: bool = False, scale: int = 1) -> None:
         """Start with `least_rows`, one unless many rows wait no longer than one; a task never has more than `most_rows`."""
         self.scale, self.num_workers = scale, 1
-        self._cost_ns = 0.0
+        self.cost_ns = 0.0
         self._one_thread = one_thread
         self._num_steady = 0
         self._least_rows = min(least_rows, most_rows)
@@ -60,26 +65,21 @@ class BlockSize:
         """Whether the last task was as large as it might be, and the next may be larger."""
 
     @property
-    def found(self) -> tuple[float, int, int]:
-        """What is known, for `begin`."""
-        return self._cost_ns, self._num_steady, self.size
-
-    def begin(self, found: tuple[float, int, int]) -> None:
-        """Begin with what another run ended with."""
-        self._cost_ns, self._num_steady, size = found
-        self.size = max(self._least_rows, min(size, self._most_rows))
+    def bounds(self) -> Any:
+        """What another one must have in common with it to go on from it."""
+        return self.scale, self._one_thread, self._least_rows, self._most_rows
 
     def observe(self, num_rows: int, wall_ns: int, num_workers: int = 1) -> None:
         """Learn from one finished task of so many workers."""
         cost, self.num_workers = wall_ns / num_rows, num_workers
-        if self._cost_ns == 0.0:
-            self._cost_ns = cost
+        if self.cost_ns == 0.0:
+            self.cost_ns = cost
         else:
-            self._num_steady = 0 if cost > _DEAR * self._cost_ns else min(self._num_steady + 1, _STEADY_TASKS)
-            weight = 0.5 if cost < self._cost_ns else 0.2
-            self._cost_ns += weight * (cost - self._cost_ns)
+            self._num_steady = 0 if cost > _DEAR * self.cost_ns else min(self._num_steady + 1, _STEADY_TASKS)
+            weight = 0.5 if cost < self.cost_ns else 0.2
+            self.cost_ns += weight * (cost - self.cost_ns)
         target = _STEADY_TARGET_NS if self._one_thread or self._num_steady >= _STEADY_TASKS else _TARGET_NS
-        wanted = int(max(target, num_workers * _LOCK_TARGET_NS) * self.scale / max(self._cost_ns, 1.0))
+        wanted = int(max(target, num_workers * _LOCK_TARGET_NS) * self.scale / max(self.cost_ns, 1.0))
         before = self.size
         ceiling = before * _GROWTH if num_rows >= before else before
         self.size = max(self._least_rows, min(wanted, ceiling, self._most_rows))
@@ -122,10 +122,6 @@ class ChunkSize:
     def most_bytes(self) -> int:
         """What a chunk of several items should take at most, with some of it for a guess."""
         return 2 * self._most_bytes
-
-    def begin(self, items: int) -> None:
-        """Begin with what another run ended with."""
-        self.items = max(self._least_items, items)
 
 
 _MOST_STEPS = 256
@@ -222,15 +218,9 @@ class ActiveWorkers:
         self.subject = "workers"
         self._window, self._num_cold = _Window(), self._NUM_DROPPED
 
-    @property
-    def found(self) -> dict[str, Any]:
-        """What is known, and how far the search has come, for `begin`."""
-        return {name: copy(value) for name, value in vars(self).items()}
-
-    def begin(self, found: dict[str, Any]) -> None:
+    def begin(self, other: ActiveWorkers) -> None:
         """Go on from where another run of the same work ended: short runs, too, come to the end of a search."""
-        for name, value in found.items():
-            setattr(self, name, copy(value))
+        go_on(self, other)
         self.steps.clear()
         self._num_cold = self._NUM_DROPPED
 
@@ -320,23 +310,6 @@ class ActiveWorkers:
         return f"{self._estimates[number].ns / 1e6:.2f} ms"
 
 
-class Tunable(Protocol):
-    """A run as it begins with what earlier ones have found out, and as it ends."""
-
-    failures: list[Any]
-
-    @property
-    def shape(self) -> Any:
-        """What another run must have in common with it to learn from it."""
-
-    @property
-    def found(self) -> Any:
-        """What it has found out."""
-
-    def begin(self, found: Any) -> None:
-        """Begin with what another run has found out."""
-
-
 class TuningCache:
     """So that each epoch but the first begins with tasks that are worth their booking, and in memory that is there.
 
@@ -351,13 +324,13 @@ class TuningCache:
         """Leave all behind in a copy: memory has one owner, and elsewhere other sizes are best."""
         return TuningCache, ()
 
-    def begin(self, run: Tunable) -> None:
-        """Let a new run begin with what the last one of the same shape ended with."""
+    def begin(self, run: Any) -> None:
+        """Let a new run, a `Scheduler`, begin with what the last one of the same shape ended with."""
         found = self._found.get(run.shape)
         if found is not None:
             run.begin(found)
 
-    def keep(self, run: Tunable) -> None:
+    def keep(self, run: Any) -> None:
         """Keep what a run has found out; its workers have ended."""
         if not run.failures:
             self._found[run.shape] = run.found

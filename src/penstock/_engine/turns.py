@@ -7,7 +7,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from itertools import count
 from typing import Any, TypeVar
 
@@ -94,24 +94,21 @@ class Turns:
         first = program.segments[0]
         if first.reader:
             self._of[_READ] = _turns_of((*users_of(first.stream), *program.unsafe))
-        self._all = tuple({turn.number: turn for some in self._of.values() for turn in some}.values())
+        every = {turn for some in self._of.values() for turn in some}
+        self._all = tuple(sorted(every, key=lambda turn: turn.number))
 
     def wake(self) -> None:
         """Let who waits for a turn see that it is no longer wanted. Takes no lock."""
         for turn in self._all:
             turn.waiters.ring_all()
 
-    @contextmanager
-    def of_task(self, segment: int, stage: int, *, reads: bool, wanted: Callable[[], bool]) -> Iterator[bool]:
+    def of_task(self, segment: int, stage: int, *, reads: bool, wanted: Callable[[], bool]) -> AbstractContextManager[bool]:
         """Have the turns for a task in the `with` block; it gets False when they are no longer wanted."""
-        with self._held(self._of.get(_READ if reads else (segment, stage), ()), wanted) as held:
-            yield held
+        return self._held(self._of.get(_READ if reads else (segment, stage), ()), wanted)
 
-    @contextmanager
-    def of_all(self, wanted: Callable[[], bool]) -> Iterator[bool]:
+    def of_all(self, wanted: Callable[[], bool]) -> AbstractContextManager[bool]:
         """Have all turns, as `of_task`."""
-        with self._held(tuple(sorted(self._all, key=lambda turn: turn.number)), wanted) as held:
-            yield held
+        return self._held(self._all, wanted)
 
     @contextmanager
     def _held(self, turns: tuple[_Turn, ...], wanted: Callable[[], bool]) -> Iterator[bool]:
@@ -140,8 +137,7 @@ class Gate:
         self._lock = threading.Lock()
         # Those who wait for the same share a waiters: in another one they might take a ring that was meant for others.
         self._for_shared, self._for_exclusive = ParkingLot(), ParkingLot()
-        self._num_sharing = self._num_waiting = 0
-        self._taken = False
+        self._num_sharing = self._num_waiting = 0  # -1 is alone
 
     @contextmanager
     def shared(self) -> Iterator[None]:
@@ -150,7 +146,7 @@ class Gate:
         Raises:
             Stopped: it is no longer wanted.
         """
-        self._wait(self._for_shared, lambda: not self._taken and not self._num_waiting, 1)
+        self._wait(self._for_shared, lambda: self._num_sharing >= 0 and not self._num_waiting, 1)
         try:
             yield
         finally:
@@ -168,22 +164,21 @@ class Gate:
         self._change(-1)
         held = False
         try:
-            self._wait(self._for_exclusive, lambda: not self._taken and not self._num_sharing, 0)
+            self._wait(self._for_exclusive, lambda: not self._num_sharing, -1)
             held = True
             yield
         finally:
             with self._lock:
-                self._taken &= not held
+                self._num_sharing += held
                 self._num_waiting -= 1
             self._change(1)
 
     def _wait(self, waiters: ParkingLot, free: Callable[[], bool], num_sharing: int) -> None:
-        """Wait until the gate is free and go in: beside others, or for `num_sharing` 0 alone."""
+        """Wait until the gate is free and go in: beside others, or for `num_sharing` -1 alone."""
         while self._wanted():
             with self._lock:
                 if free():
                     self._num_sharing += num_sharing
-                    self._taken = not num_sharing
                     return
             waiters.park(lambda: not free() and self._wanted())
         raise Stopped

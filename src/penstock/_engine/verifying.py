@@ -130,16 +130,11 @@ def _cut(data: Any) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
-class Where(NamedTuple):
-    """Which element it is: its key, and where it comes from."""
-
-    key: Key
-    place: str
+Where = Callable[[], tuple[Key, str]]
+"""Says which element it is: its key, and where it comes from."""
 
 
-def computed_twice(
-    worker: WorkerContext, first: Callable[[], T], again: Callable[[], object], where: Callable[[], Where]
-) -> tuple[T, frozenset[str]]:
+def computed_twice(worker: WorkerContext, first: Callable[[], T], again: Callable[[], object], where: Where) -> tuple[T, frozenset[str]]:
     """Compute something, and a second time while no other thread of the feed computes; return it with types that cannot be compared.
 
     Raises:
@@ -170,7 +165,7 @@ def _noted_in(worker: WorkerContext, trace: StepLog) -> Iterator[None]:
         worker.trace = None
 
 
-def _difference(first: StepLog, second: StepLog, failed: ElementFailed | None, where: Callable[[], Where]) -> ElementFailed | None:
+def _difference(first: StepLog, second: StepLog, failed: ElementFailed | None, where: Where) -> ElementFailed | None:
     """Return the failure of the first step that did not give the same twice, or None; `failed` is how the second computation failed."""
     for (name, before), (_, after) in zip(first.steps, second.steps, strict=False):
         for path in (*before, *(path for path in after if path not in before)):
@@ -190,7 +185,7 @@ def _suspects(name: str, first: StepLog) -> str:
     return f"; {' or '.join(later)} may have changed it in place" if later else ""
 
 
-def _failure(name: str, words: str, where: Callable[[], Where]) -> ElementFailed:
+def _failure(name: str, words: str, where: Where) -> ElementFailed:
     (epoch, index, _), place = where()
     error = NotRepeatable(
         f"{name!r} was computed twice for one element, the second time alone, and did not give the same: {words}",

@@ -10,15 +10,18 @@ import linecache
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
+from penstock._contracts.event import SlowElement
 from penstock._engine.async_calls import AsyncCalls, Call
 from penstock._engine.chunk import Claim
 from penstock._engine.program import IN_PROGRAM, SHARED
 from penstock._engine.scheduler import Scheduler
-from penstock._engine.segment import READER, Segment
-from penstock._engine.stall_report import Frame, WorkerFacts, counted_ns
+from penstock._engine.segment import READER, RETRY_WORKER, Segment
+from penstock._engine.stall_report import Frame, Kind, RunClock, Situation, WorkerFacts, counted_ns, slice_of
 from penstock._ops.block import Block
 from penstock._ops.worker import WorkerContext
 from penstock._system.failing import attempt
@@ -27,13 +30,6 @@ from penstock._system.process import current_frames
 
 if TYPE_CHECKING:
     import asyncio
-from collections import Counter
-from dataclasses import dataclass
-from typing import Literal
-
-from penstock._contracts.event import SlowElement
-from penstock._engine.segment import RETRY_WORKER
-from penstock._engine.stall_report import Kind, RunClock, Situation, slice_of
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
@@ -150,11 +146,7 @@ def call_of(scheduler: Scheduler, task: Claim | None, block: Block, offset: int)
 
 
 def _name(segment: Segment, task: Claim, row: int) -> str:
-    found = place_of(segment, task, row)
-    if found is None:
-        return "an element that is not wanted any more"
-    words, key = found
-    return f"epoch {key[0]} index {key[1]}" + (f" ({words})" if words else "")
+    return attempt(segment.name_of, task.chunk, row) or "an element that is not wanted any more"
 
 
 def place_of(segment: Segment, task: Claim, row: int) -> tuple[str, tuple[int, int]] | None:
@@ -181,6 +173,14 @@ def pool_words(scheduler: Scheduler, pool: str) -> str:
     return f"workers of stage {scheduler.segments[int(segment)].plan.stages[int(stage)].name!r}"
 
 
+Clocks = tuple[int | None, int]
+"""What a thread has used of a CPU, None when the system does not tell; and how long it has waited for one."""
+
+
+def _used(begin: Clocks, end: Clocks) -> int | None:
+    return None if begin[0] is None or end[0] is None else max(0, end[0] - begin[0])
+
+
 class WorkerMonitor:
     """One worker thread, as the watch sees it. `begin` and `end` are the worker's own; everything else is the watching consumer's.
 
@@ -201,10 +201,9 @@ class WorkerMonitor:
         self._clock_id = None if clock_of is None else clock_of(self.ident)
         self.task: Claim | None = None
         self.serial = self.age_ns = self.due_ns = self.watched_ns = 0
-        self._cpu_ns: int | None = None
-        self._first_cpu_ns: int | None = None
-        self._cpu_used_ns: int | None = None
-        self._queued_ns = self._queued_for_ns = self._first_queued_ns = 0
+        self._first: Clocks = None, 0  # when the element was first seen
+        self._before: Clocks = None, 0  # at the look before the last one
+        self._now: Clocks = None, 0
         self._marker: Any = None
 
     def begin(self, task: Claim) -> None:
@@ -218,22 +217,13 @@ class WorkerMonitor:
         self.task = None
         self.worker.rest()
 
-    def sample(self) -> int:
-        """Read the clocks of a busy worker's thread; return how long it has waited for a CPU since the last look."""
-        if self.task is None:
-            return 0
-        return self.read_clocks()
-
     def read_clocks(self) -> int:
         """Read the clocks of the thread; return how long it has waited for a CPU since the last time."""
-        before, self._cpu_ns = self._cpu_ns, self._cpu_now()
-        self._cpu_used_ns = None if before is None or self._cpu_ns is None else self._cpu_ns - before
-        queued_ns = self._queued_now()
-        self._queued_for_ns, self._queued_ns = queued_ns - self._queued_ns, queued_ns
-        return self._queued_for_ns
+        self._before, self._now = self._now, (self._cpu_now(), self._queued_now())
+        return self._now[1] - self._before[1]
 
     def observe(self, ran_ns: int, elapsed_ns: int, wanted_ns: int, num_read: int) -> bool:
-        """Look at the worker, after `sample`; return whether it has moved on since the last look."""
+        """Look at the worker, after `read_clocks`; return whether it has moved on since the last look."""
         task = self.task
         if task is None:
             self._marker = None
@@ -256,11 +246,18 @@ class WorkerMonitor:
     def restart(self) -> None:
         """Begin with what the thread does now: it has moved on."""
         self.age_ns = self.watched_ns = self.due_ns = 0
-        self._first_cpu_ns, self._first_queued_ns = self._cpu_ns, self._queued_ns
+        self._first = self._now
+
+    def overdue(self, timeout_ns: int) -> bool:
+        """Tell whether the element has lasted too long; again when it has lasted twice as long."""
+        if self.age_ns < max(self.due_ns, timeout_ns):
+            return False
+        self.due_ns = 2 * self.age_ns
+        return True
 
     def counted_ns(self, elapsed_ns: int, wanted_ns: int) -> int:
         """Return how much of the time since the last look counts, by the clocks of the thread."""
-        return counted_ns(elapsed_ns, self._cpu_used_ns, self._queued_for_ns, wanted_ns)
+        return counted_ns(elapsed_ns, _used(self._before, self._now), self._now[1] - self._before[1], wanted_ns)
 
     def _look_back(self, ran_ns: int) -> None:
         """Begin with the age of the task: it is one element. How busy the machine was meanwhile is not known; the worst is assumed."""
@@ -269,17 +266,16 @@ class WorkerMonitor:
             return
         began_ran_ns, began_cpu_ns = began
         self.watched_ns = max(0, ran_ns - began_ran_ns)
-        self._first_cpu_ns = began_cpu_ns
-        cpu = None if self._cpu_ns is None else max(0, self._cpu_ns - began_cpu_ns)
-        self.age_ns = counted_ns(self.watched_ns, cpu, 0, self.watched_ns)
+        self._first = began_cpu_ns, self._now[1]
+        self.age_ns = counted_ns(self.watched_ns, _used(self._first, self._now), 0, self.watched_ns)
 
     @property
     def cpu_share(self) -> float | None:
         """CPU time over elapsed time since the element was first seen, without the time in which the thread was queued for a CPU."""
-        if self._cpu_ns is None or self._first_cpu_ns is None or self.watched_ns == 0:
+        used_ns = _used(self._first, self._now)
+        if used_ns is None or self.watched_ns == 0:
             return None
-        used_ns = self._cpu_ns - self._first_cpu_ns
-        return used_ns / max(1, used_ns, self.watched_ns - (self._queued_ns - self._first_queued_ns))
+        return used_ns / max(1, used_ns, self.watched_ns - (self._now[1] - self._first[1]))
 
     def _cpu_now(self) -> int | None:
         pid = self.worker.pid
@@ -318,10 +314,10 @@ class LoopWatch:
             ask: lets the loop call a function, from any thread.
         """
         self._lanes, self._ask = lanes, ask
-        self._monitor = WorkerMonitor(SHARED, WorkerContext(0))
-        self._monitor.read_clocks()
-        self._asked = self._answers = 0
-        self._due_ns = self._silence_due_ns = 0
+        self.monitor = WorkerMonitor(SHARED, WorkerContext(0))
+        self.monitor.read_clocks()
+        self._has_answered = True
+        self._due_ns = 0
         self._marker: Any = None
 
     @property
@@ -334,26 +330,21 @@ class LoopWatch:
         """The counted time of the oldest call."""
         return max((call.age_ns for _, _, call in self._flying()), default=0)
 
-    @property
-    def queued_ns(self) -> int:
-        """Read the clocks of the loop's thread; return how long it has waited for a CPU since the last look."""
-        return self._monitor.read_clocks()
-
     def observe(self, now_ns: int, elapsed_ns: int, wanted_ns: int) -> bool:
-        """Look at all calls, after `queued_ns`; return whether one has begun or ended since the last look.
+        """Look at all calls, after the clocks of `monitor` were read; return whether one has begun or ended since the last look.
 
         Args:
             now_ns: `time.perf_counter_ns`, as the begin of a call.
             elapsed_ns: the time run since the last look.
             wanted_ns: as `counted_ns` takes it.
         """
-        if self._answers == self._asked:
-            self._asked += 1
+        if self._has_answered:
+            self._has_answered = False
             self._ask(self._answer)
-            self._monitor.restart()
+            self.monitor.restart()
         else:
-            self._monitor.grow(elapsed_ns, wanted_ns)
-        counted_ns = self._monitor.counted_ns(elapsed_ns, wanted_ns)
+            self.monitor.grow(elapsed_ns, wanted_ns)
+        counted_ns = self.monitor.counted_ns(elapsed_ns, wanted_ns)
         for _, _, call in self._flying():
             span_ns = min(elapsed_ns, now_ns - call.begin_ns)
             call.watched_ns += span_ns
@@ -363,7 +354,7 @@ class LoopWatch:
 
     def restart(self) -> None:
         """Restart the clock of all calls: their time so far does not count."""
-        self._monitor.restart()
+        self.monitor.restart()
         for _, _, call in self._flying():
             call.age_ns = call.watched_ns = 0
 
@@ -372,13 +363,9 @@ class LoopWatch:
         oldest_ns = self.oldest_ns
         if oldest_ns < timeout_ns:
             self._due_ns = 0
-        if self._monitor.age_ns < timeout_ns:
-            self._silence_due_ns = 0
-        calls, silent = oldest_ns >= max(self._due_ns, timeout_ns), self._monitor.age_ns >= max(self._silence_due_ns, timeout_ns)
+        calls, silent = oldest_ns >= max(self._due_ns, timeout_ns), self.monitor.overdue(timeout_ns)
         if calls:
             self._due_ns = 2 * oldest_ns
-        if silent:
-            self._silence_due_ns = 2 * self._monitor.age_ns
         return calls or silent
 
     def facts(self, scheduler: Scheduler, timeout_ns: int) -> tuple[list[WorkerFacts], int, int]:
@@ -389,7 +376,7 @@ class LoopWatch:
             timeout_ns: the limit.
         """
         flying = sorted(self._flying(), key=lambda one: one[2].begin_ns)
-        blocking = None if 2 * self._monitor.age_ns < timeout_ns else self._blocking(scheduler, flying)
+        blocking = None if 2 * self.monitor.age_ns < timeout_ns else self._blocking(scheduler, flying)
         facts = []
         if blocking is not None:
             facts.append(blocking[0])
@@ -402,30 +389,30 @@ class LoopWatch:
 
     def _blocking(self, scheduler: Scheduler, flying: Sequence[Flying]) -> tuple[WorkerFacts, Call | None] | None:
         """Say who holds up the loop: a call of ours, or something else that runs there; None when it only got no CPU."""
-        stack, frames = waits_of(self._monitor.ident)
+        stack, frames = waits_of(self.monitor.ident)
         try:
             found = next(((lanes, call) for lanes, task, call in flying if any(frame is _frame_of(task) for frame in frames)), None)
         finally:
             frames.clear()
         if not stack:
             return None
-        lasted_s = self._monitor.watched_ns / 1e9
+        lasted_s = self.monitor.watched_ns / 1e9
         if found is not None:
             return self._fact(scheduler, *found, lasted_s, stack=stack, stuck=True, blocks=True), found[1]
         facts = WorkerFacts(
-            index=0, thread=self._monitor.thread, stage="", element="none of the calls of the feed", lasted_s=lasted_s,
-            cpu_share=self._monitor.cpu_share, stack=stack, stuck=True, blocks=True,
+            index=0, thread=self.monitor.thread, stage="", element="none of the calls of the feed", lasted_s=lasted_s,
+            cpu_share=self.monitor.cpu_share, stack=stack, stuck=True, blocks=True,
         )  # fmt: skip
         return facts, None
 
     def _fact(self, scheduler: Scheduler, lanes: AsyncCalls, call: Call, lasted_s: float, **more: Any) -> WorkerFacts:
         return WorkerFacts(
             index=call.call_slot,
-            thread=self._monitor.thread,
+            thread=self.monitor.thread,
             stage=lanes.name,
             element=call_of(scheduler, call.task, call.block, call.offset),
             lasted_s=lasted_s,
-            cpu_share=self._monitor.cpu_share if more.get("blocks") else None,
+            cpu_share=self.monitor.cpu_share if more.get("blocks") else None,
             call=True,
             **more,
         )
@@ -434,7 +421,7 @@ class LoopWatch:
         return [(lanes, task, call) for lanes in self._lanes for task, call in lanes.in_flight()]
 
     def _answer(self) -> None:
-        self._answers = self._asked
+        self._has_answered = True
 
 
 def _frame_of(task: asyncio.Task[Any]) -> Any:
@@ -502,7 +489,7 @@ class Glances:
 
     def _slow(self, monitor: WorkerMonitor, task: Claim, now_ns: int, lasted_ns: int) -> SlowElement | None:
         row, segment = row_of(monitor.worker, task), self._scheduler.segments[task.segment]
-        if row is None or lasted_ns < _DEAR * segment.blocks[task.stage].found[0]:
+        if row is None or lasted_ns < _DEAR * segment.blocks[task.stage].cost_ns:
             return None
         found = place_of(segment, task, row)
         if found is None:
@@ -531,11 +518,14 @@ class Watch:
         self.clock = RunClock(int(1e9 * (self.slice_s or 0.5)))
         self.monitors: list[WorkerMonitor] = []
         self.loops: list[LoopWatch] = []
-        self._timeout_ns = int(1e9 * (self.timeout_s or 0))
         self._looked_ns = self._process_ns = 0
         self._delivered = -1
         self._num_begun = 0
         self.restart()
+
+    @property
+    def _timeout_ns(self) -> int:
+        return int(1e9 * (self.timeout_s or 0))
 
     def enlist(self, pool: str, worker: WorkerContext) -> WorkerMonitor:
         """Make a post for the calling thread."""
@@ -574,7 +564,8 @@ class Watch:
         self._looked_ns, self._process_ns = ran_ns, process_ns
         waited_ns = min(elapsed_ns, int(1e9 * (self.slice_s or 0)))  # what lies before this wait is none
         before, self._num_begun = self._num_begun, sum(monitor.serial for monitor in self.monitors)
-        wanted_ns = used_ns + sum(monitor.sample() for monitor in self.monitors) + sum(loop.queued_ns for loop in self.loops)
+        clocks = [monitor for monitor in self.monitors if monitor.task is not None] + [loop.monitor for loop in self.loops]
+        wanted_ns = used_ns + sum(monitor.read_clocks() for monitor in clocks)
         moved = [monitor.observe(ran_ns, elapsed_ns, wanted_ns, num_read) for monitor in self.monitors]
         moved += [loop.observe(now_ns, elapsed_ns, wanted_ns) for loop in self.loops]
         moves = any(moved) or self._num_begun != before
@@ -586,10 +577,9 @@ class Watch:
         self._idle_ns = 0 if moves or works else self._idle_ns + waited_ns
         kind = self._verdict()
         if kind is not None and (not self.awaited or self._is_debugged()):
-            for monitor in self.monitors:
-                monitor.restart()
-            for loop in self.loops:
-                loop.restart()
+            watched: list[WorkerMonitor | LoopWatch] = [*self.monitors, *self.loops]
+            for one in watched:
+                one.restart()
             self.restart()
             return None
         return kind
@@ -604,19 +594,15 @@ class Watch:
         return not _DEBUGGERS.isdisjoint(map(os.path.basename, files))
 
     def _verdict(self) -> Kind | None:
-        overdue = [
-            monitor for monitor in self.monitors if monitor.task is not None and monitor.age_ns >= max(monitor.due_ns, self._timeout_ns)
-        ]
-        late = [loop for loop in self.loops if loop.overdue(self._timeout_ns)]
-        if overdue or late:
-            for monitor in overdue:
-                monitor.due_ns = 2 * monitor.age_ns
+        busy = [monitor for monitor in self.monitors if monitor.task is not None]
+        late = [monitor.overdue(self._timeout_ns) for monitor in busy] + [loop.overdue(self._timeout_ns) for loop in self.loops]
+        if any(late):
             return "stuck"
         if self._idle_ns >= self._idle_due_ns:
             self._idle_due_ns = 2 * self._idle_ns
             return "idle"
         # Who has not moved for half the time may be stuck: that is said when it is certain.
-        ages_ns = [monitor.age_ns for monitor in self.monitors if monitor.task is not None] + [loop.oldest_ns for loop in self.loops]
+        ages_ns = [monitor.age_ns for monitor in busy] + [loop.oldest_ns for loop in self.loops]
         if self._waited_ns >= self._slow_due_ns and 2 * max([self._still_ns, *ages_ns]) < self._timeout_ns:
             self._slow_due_ns = 2 * self._waited_ns
             return "slow"

@@ -121,7 +121,7 @@ class Feed(Observed):
         self._notices = [*compiled.notices, ("shard", notice)] if notice else list(compiled.notices)
         self._part = PlanPart(root)
         self._parts = [ResumeStep(self._part, Token((0, 0)))]
-        self._delivery = Delivery.begin(0, Token((0, 0)), self._part)
+        self._delivery = Delivery.begin(0, self._parts[0])
         self._begun: Literal["", "next", "for", "state"] = ""  # by what the epoch was begun
         self._serial = 0  # counts the epochs that were begun, a resumed one included
         self._left: set[int] = set()  # those of them that were left before their end
@@ -177,7 +177,7 @@ class Feed(Observed):
         caller = sys._getframe(1)
         refuse_loader_around(caller, batches=self._compiled.root.batch_size_each() != 1, ranks=self._agree is not None)
         with self._lock:
-            if self._closed or self._condition not in ("new", "running", "ended"):
+            if self.is_closed():
                 self._refuse("Feed.__iter__")
             delivery = self._delivery
             if self._begun == "for" and delivery.now()[0] > delivery.first_step and not self._is_over():
@@ -265,7 +265,7 @@ class Feed(Observed):
         """
         number = check.count_argument(epoch, "epoch", "set_epoch")
         with self._lock:
-            if self._closed or self._condition not in ("new", "running", "ended"):
+            if self.is_closed():
                 self._refuse("Feed.set_epoch")
             if number != self._delivery.epoch or self._condition != "new":
                 self._begin_epoch(number)
@@ -297,7 +297,8 @@ class Feed(Observed):
             self._left.add(self._serial)
         parts = [ResumeStep(self._part, token._replace(note=None))]  # the source itself begins its next pass
         step = self.step
-        self._go_to(parts, Delivery.begin(step, token, self._part, epoch, step), "", self._serial + 1)
+        begin = Delivery.begin(step, ResumeStep(self._part, token), epoch, step)
+        self._go_to(parts, begin, "", self._serial + 1)
 
     def _go_to(self, parts: list[ResumeStep], delivery: Delivery, begun: Literal["", "next", "for", "state"], serial: int) -> None:
         """Close what runs, and go on at the first of `parts`. Whatever interrupts it, the feed is there afterwards, or where it was."""
@@ -379,7 +380,7 @@ class Feed(Observed):
         if not self._is_over():
             self._left.add(self._serial)
         self._closed = self._has_agreed = False
-        self._go_to(parts, Delivery.begin(at.step, parts[0].token, parts[0].part, at.epoch, at.first_step), "state", self._serial + 1)
+        self._go_to(parts, Delivery.begin(at.step, parts[0], at.epoch, at.first_step), "state", self._serial + 1)
         self._run.stats.begin_from(*lost_before(parts[0].token))
 
     # -- figures ------------------------------------------------------------------------------------------------------------------
@@ -577,8 +578,7 @@ class Feed(Observed):
                 where="next(feed)",
                 fix="make a new feed; from_generator(fast_forward=True) and sources with positions go on after an interrupt",
             ) from lost
-        token, part = at.parts[0].token, at.parts[0].part
-        self._go_to(at.parts, Delivery.begin(step, token, part, at.epoch, delivery.first_step), self._begun, self._serial)
+        self._go_to(at.parts, Delivery.begin(step, at.parts[0], at.epoch, delivery.first_step), self._begun, self._serial)
 
     def _compare_ranks(self, agree: Callable[[Sequence[str]], None]) -> None:
         try:
@@ -609,8 +609,8 @@ class Feed(Observed):
         self._delivery, self._condition = self._delivery._replace(ready=self._delivery.ready._replace(end=False)), "new"
         if len(self._parts) > 1:
             del self._parts[0]
-            part, token = self._parts[0] = self._parts[0]._replace(token=self._parts[0].token._replace(loss_counts=loss_counts))
-            self._delivery = Delivery.begin(self.step, token, part, self._delivery.epoch, self._delivery.first_step)
+            here = self._parts[0] = self._parts[0]._replace(token=self._parts[0].token._replace(loss_counts=loss_counts))
+            self._delivery = Delivery.begin(self.step, here, self._delivery.epoch, self._delivery.first_step)
             return
         self._condition = "ended"
         if self.step == 0 and self._warns_when_empty:

@@ -91,7 +91,7 @@ class Run:
             assert executor is not None
             if self._engine is not engine:  # `close` came meanwhile
                 return
-            plan = engine.memory_bytes, engine.concurrency, engine.in_program, engine.reads_stream, not engine.plans[0].unordered
+            plan = engine.scheduler.memory_bytes, engine.concurrency, engine.in_program, engine.reads_stream, not engine.plans[0].unordered
             self.announce(RunBegun(time.perf_counter_ns(), *plan, self._placement.hindrance))
             while self._placement.notices:
                 self.announce(noted("executor", self._placement.notices.pop(0)))
@@ -147,7 +147,7 @@ class Run:
                     if begin_ns is not None:
                         now_ns = time.perf_counter_ns()
                         found = len(ready.items), ready.chunk_id, *engine.room()
-                        self.announce(BatchDelivered(now_ns, now_ns - begin_ns, engine.num_ready, *found))
+                        self.announce(BatchDelivered(now_ns, now_ns - begin_ns, len(engine.scheduler.ready), *found))
                     return ready
                 if engine.stopping:
                     break
@@ -161,7 +161,7 @@ class Run:
     def room(self, num_sent: int) -> tuple[int, int, int]:
         """Return how many hand-overs are ready, how many the training loop keeps, and how many may exist; `num_sent` are on their way."""
         engine = self._engine
-        return (0, 0, 0) if engine is None else (engine.num_ready + num_sent, *engine.room())
+        return (0, 0, 0) if engine is None else (len(engine.scheduler.ready) + num_sent, *engine.room())
 
     def await_next(self, waits: bool) -> None:
         """Say whether the training loop waits for what another thread takes ahead of it: only then something can stall."""
@@ -239,12 +239,12 @@ class Run:
     def failures(self) -> list[Failure]:
         """All errors so far."""
         engine = self._engine
-        return [] if engine is None else engine.failures
+        return [] if engine is None else engine.scheduler.failures
 
     def loss_counts(self) -> LossCounts | None:
         """Return what was skipped and replaced up to now; None where nothing runs."""
         engine = self._engine
-        return None if engine is None else engine.loss_counts()
+        return None if engine is None else engine.scheduler.loss_counts
 
     def instead(self, error: PlanError) -> Run:
         """Raise the error of `open`: nothing else can run it."""
@@ -253,7 +253,7 @@ class Run:
     def fills(self) -> list[Fill]:
         """Return how full its buffers are; empty where nothing runs."""
         engine = self._engine
-        return [] if engine is None else engine.fills()
+        return [] if engine is None else engine.scheduler.fills()
 
     def memory(self, step: int) -> FeedMemory:
         """Return where its memory is, when `step` elements were delivered."""
