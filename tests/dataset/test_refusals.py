@@ -267,7 +267,7 @@ def test_what_cannot_run_is_refused_where_it_is_written(call: Callable[[], Any],
 # -- numbers, flags and functions: each argument of each method ---------------------------------------------------------------------
 
 BESIDE: dict[str, dict[str, Any]] = {
-    **dict.fromkeys(("batch", "padded_batch", "ragged_batch"), {"batch_size": 2}),
+    **{method: {"batch_size": 2} for method in ("batch", "padded_batch", "ragged_batch")},
     "bucket_by_length": {"length_fn": abs, "bucket_boundaries": [2], "bucket_batch_sizes": [2, 2]},
     "interleave": {"fn": numbers},
     "map": {"fn": abs},
