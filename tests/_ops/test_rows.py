@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock._ops.block import Block, ElementFailed
-from penstock._ops.collation import Stack
+from penstock._ops.collation import Collate, Pad, Stack
 from penstock._ops.rows import Rows
 from penstock._ops.stack import BatchSpec
 from penstock.sources import ArraySource
@@ -105,3 +106,33 @@ def test_a_column_of_objects_is_judged_as_its_elements_are_however_it_is_cut(ele
     for begin, end in data.draw(st.permutations(list(zip([0, *ends], ends, strict=False)))):
         rows.put_block(begin, block(list(range(begin, end)), column))
     assert verdict(rows) == verdict(filled(elements, range(len(elements))))
+
+
+COLLATIONS = {"stack": Stack(), "pad": Pad(None, -1), "list": Collate(list)}
+
+
+@pytest.mark.parametrize("name", sorted(COLLATIONS))
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=4), st.data())
+def test_rows_that_are_missing_are_left_out_of_their_batches(name: str, sizes: list[int], data: st.DataObject) -> None:
+    collation, count = COLLATIONS[name], sum(sizes)
+    missing = data.draw(st.frozensets(st.integers(0, count - 1)))
+    odd = data.draw(st.frozensets(st.integers(0, count - 1), max_size=1)) if name == "list" else frozenset()
+    elements: list[Any] = [str(row) if row in odd else {"a": np.full(1 + row % 2 * (name == "pad"), row), "b": row} for row in range(count)]
+    rows = rows_of(sizes, data.draw(st.sampled_from([None, elements[0]])), collation)
+    for row in data.draw(st.permutations(range(count))):
+        if row not in missing:
+            rows.put(row, elements[row])
+    borders = np.cumsum([0, *sizes]).tolist()
+    kept = [[row for row in range(begin, end) if row not in missing] for begin, end in pairwise(borders)]
+    found = rows.finish(len(sizes), missing=missing)
+    assert [batch is None for batch in found] == [not some for some in kept]
+    for batch, some in zip(found, kept, strict=True):
+        if not some:
+            continue
+        if name == "list":
+            assert [one if isinstance(one, str) else int(one["b"]) for one in batch] == [
+                elements[row] if row in odd else row for row in some
+            ]
+        else:
+            assert batch["b"].tolist() == some
+            assert [values[0] for values in batch["a"].tolist()] == some
