@@ -96,15 +96,6 @@ def block(indices: list[int], tree: Any) -> Block:
     return Block(np.zeros(len(indices), np.int64), positions, np.zeros(len(indices), np.uint64), source=source, column_source=source)
 
 
-@pytest.mark.parametrize("guess", [None, {"x": np.zeros(2, np.int64)}, {"x": np.zeros(2, "f4")}, {"z": 1}, 5])
-def test_a_block_of_columns_is_written_at_once_whatever_was_guessed(guess: Any) -> None:
-    rows = rows_of([4], guess)
-    tree = {"x": np.arange(20).reshape(10, 2)}
-    rows.put_block(2, block([7, 1], tree))
-    rows.put_block(0, block([0, 9], tree))
-    assert rows.finish(1)[0]["x"].tolist() == [[0, 1], [18, 19], [14, 15], [2, 3]]
-
-
 @given(st.lists(st.one_of(ELEMENTS, st.none(), st.just(b"b")), min_size=1, max_size=5), st.one_of(st.none(), ELEMENTS), st.data())
 def test_a_column_of_objects_is_judged_as_its_elements_are_however_it_is_cut(elements: list[Any], guess: Any, data: st.DataObject) -> None:
     column = np.empty(len(elements), object)

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -67,22 +66,6 @@ def test_two_dtypes_are_refused_with_the_cast_that_makes_them_one() -> None:
     assert refused(["a", 1]).fix == "make them equal before batch: cast to one dtype in a map"
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        (np.float32(1), np.float64(1)),
-        (1, True),
-        (np.zeros(2, "<i4"), np.zeros(2, ">i4")),
-        (np.datetime64(1, "s"), np.datetime64(1, "ns")),
-    ],
-)
-def test_a_change_of_dtype_is_refused_and_nothing_is_promoted(one: Any, other: Any) -> None:
-    for rows in ([one, other], [one, one, one, other]):
-        assert "two elements of one batch differ: ['x'] is " in refused([{"x": row} for row in rows]).what
-        with pytest.raises(SpecError, match="differ"):
-            next(iter(ps.from_source(rows).batch(len(rows))))
-
-
 # -- one spec -------------------------------------------------------------------------------------------------------------------------
 
 
@@ -111,11 +94,3 @@ def test_the_order_of_keys_does_not_matter_at_any_depth(rows: tuple[Any, Any]) -
     assert spec(one).difference(other) is None
     with ps.from_source([one, other] * 3).batch(3).feed(executor="inline") as feed:
         assert [structure_of(item) for item in feed] == [structure_of(one), structure_of(other)]  # that of its first element
-
-
-@pytest.mark.parametrize("place", [0, 5])
-def test_masks_are_not_lost_in_a_batch(place: int) -> None:
-    rows: list[Any] = [{"m": np.ones(3)} for _ in range(8)]
-    rows[place] = {"m": np.ma.masked_array([1.0, 2.0, 3.0], [0, 1, 0])}
-    with pytest.raises(SpecError, match=r"\['m'\] is a MaskedArray, which cannot stand in a batch"):
-        next(iter(ps.from_source(rows).batch(8)))

@@ -5,11 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 from _contracts.test_element import Tensor
-from hypothesis import given
-from hypothesis import strategies as st
 
 from penstock._ops.block import Block, ElementFailed
-from penstock._ops.streams import FlatMapOp, UnbatchOp
+from penstock._ops.streams import FlatMapOp, rows_of
 from penstock.errors import SpecError
 from penstock.testing.runs import plain
 
@@ -22,27 +20,15 @@ def origins(rows: list[Any]) -> Any:
     return np.arange(len(rows)) * 10
 
 
-def keys(found: Block) -> list[tuple[int, int, int]]:
-    return list(zip(found.epochs.tolist(), found.indices.tolist(), found.lanes.tolist(), strict=True))
-
-
-@given(st.lists(st.integers(0, 4), max_size=8))
-def test_a_flat_map_gives_all_results_in_order_each_with_a_key_of_its_own(rows: list[int]) -> None:
-    found, where = FlatMapOp(lambda n: (n * 10 + k for k in range(n)), "count").filter_step(block(rows), origins(rows))
-    assert found.rows() == [n * 10 + k for n in rows for k in range(n)]
-    assert where.tolist() == [10 * place for place, n in enumerate(rows) for _ in range(n)]
-    assert len(set(keys(found))) == len(found)
-
-
 def test_unbatch_takes_what_batch_takes_as_an_array() -> None:
     element = {"tensor": Tensor(np.arange(4).reshape(2, 2)), "list": [1.5, 2], "lists": [[True], [False]], "texts": np.array(["a", "b"])}
-    rows = UnbatchOp().filter_step(block([element]), origins([0]))[0].rows()
+    rows = FlatMapOp(rows_of, "unbatch").filter_step(block([element]), origins([0]))[0].rows()
     assert [type(row["tensor"]) for row in rows] == [np.ndarray, np.ndarray]
     assert [plain(row) for row in rows] == [
         {"tensor": [0, 1], "list": 1.5, "lists": [True], "texts": "a"},
         {"tensor": [2, 3], "list": 2.0, "lists": [False], "texts": "b"},
     ]
-    assert UnbatchOp().filter_step(block([{"x": []}]), origins([0]))[0].rows() == []
+    assert FlatMapOp(rows_of, "unbatch").filter_step(block([{"x": []}]), origins([0]))[0].rows() == []
 
 
 @pytest.mark.parametrize(
@@ -60,7 +46,7 @@ def test_unbatch_takes_what_batch_takes_as_an_array() -> None:
 )
 def test_unbatch_refuses_what_has_no_common_first_dimension(element: Any, words: str) -> None:
     with pytest.raises(ElementFailed) as caught:
-        UnbatchOp().filter_step(block([element]), origins([0]))
+        FlatMapOp(rows_of, "unbatch").filter_step(block([element]), origins([0]))
     error = caught.value.error
     assert isinstance(error, SpecError)
     assert error.what == f"unbatch needs arrays with equal first dimensions, got {words}"

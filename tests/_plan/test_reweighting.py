@@ -5,8 +5,6 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock._plan.facts import walk
-from penstock._plan.node import Mix
 from penstock._plan.saved import reweighted
 from penstock.errors import StateDamaged, StateMismatch
 
@@ -17,19 +15,6 @@ def numbers(count: int = 50) -> ps.Dataset:
 
 def mixed(*weights: float, stop: Any = "first_exhausted") -> ps.Dataset:
     return numbers().mix(*[numbers() for _ in weights[1:]], weights=weights, stop=stop)
-
-
-def history_of(root: Any) -> Any:
-    return next(node.history for node in walk(root) if isinstance(node, Mix))
-
-
-def test_other_weights_begin_where_the_mix_was() -> None:
-    plan = mixed(4, 1).batch(3)._root
-    assert history_of(reweighted(plan, [[[0, [1.0, 2.0]]]], 2, strict=True)) == ((0, (1.0, 2.0)), (6, (4.0, 1.0)))
-    assert history_of(reweighted(plan, [[[0, [1.0, 2.0]]]], 0, strict=True)) == ((0, (4.0, 1.0)),)
-    twice = [[[0, [1.0, 2.0]], [6, [5.0, 1.0]]]]
-    assert history_of(reweighted(plan, twice, 2, strict=True)) == ((0, (1.0, 2.0)), (6, (4.0, 1.0)))
-    assert history_of(reweighted(plan, twice, 4, strict=True)) == ((0, (1.0, 2.0)), (6, (5.0, 1.0)), (12, (4.0, 1.0)))
 
 
 def test_many_weights_are_shown_in_part() -> None:

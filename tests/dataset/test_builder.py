@@ -2,41 +2,14 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from dataset.small import POSITIONS, Row, assert_refused, double, endless, generated, numbers, refusals
+from dataset.small import double, endless, generated, numbers
 
 import penstock as ps
-from penstock.errors import PlanError
-
-WRONG: list[Row] = [
-    ("prefetch -1", lambda: numbers(3).prefetch(-1), "buffer_size=-1 is not a whole number >= 0", "prefetch()", "buffer_size"),
-    ("an unknown option", lambda: numbers(3).with_options(threads=3), "there is no option 'threads'", "feed options", "num_workers"),
-    ("a number of listeners", lambda: numbers(3).feed(listeners=5), "listeners=5 is no list of", "feed()", "callables"),  # type: ignore[arg-type]
-    # type: ignore[arg-type]
-    # type: ignore[list-item]
-    ("measure None", lambda: numbers(3).explain(measure=None), "measure=None is not a whole", "explain()", "whole number >= 0"),  # type: ignore[arg-type]
-    # type: ignore[arg-type]
-    ("an index that wraps", lambda: endless().shard(2**30, 0)[2**40], f"index {2**40} of inf", "ds[i]", "0.."),
-    ("an index behind the end", lambda: numbers(3)[3], "index 3 of 3 elements", "ds[i]", "0..len(ds)-1"),
-    ("an index before the start", lambda: numbers(3)[-4], "index -4 of 3 elements", "ds[i]", "0..len(ds)-1"),
-    ("a slice", lambda: numbers(3)[0:2], "the index slice(0, 2, None) is not a whole number", "ds[i]", "skip(a).take(b - a)"),
-    ("a name for an index", lambda: numbers(3)["x"], "the index 'x' is not", "ds[i]", "one whole number"),
-    ("an index of a filter", lambda: numbers(3).filter(double)[0], f"ds[i] {POSITIONS}", "ds[i]", "before the filter"),
-    ("a negative index of an endless dataset", lambda: endless()[-1], "index -1 of inf elements", "ds[i]", "0.."),
-    ("the length of a filter", lambda: len(numbers(3).filter(double)), "only known after reading", "len(ds)", "take(n)"),
-    ("the length of an endless dataset", lambda: len(endless()), "is endless", "len(ds)", "take(n)"),
-    ("the spec of nothing", lambda: numbers(3).filter(lambda x: x > 9).spec(), "gave no element", "ds.spec()", "the filters"),
-]
-
-
-@pytest.mark.filterwarnings("ignore:this dataset gave no elements")
-@refusals(WRONG)
-def test_what_cannot_run_is_refused_where_it_is_written(call: Callable[[], Any], what: str, where: str, fix: str) -> None:
-    assert_refused(call, what, where, fix)
 
 
 def test_indexing_and_length_errors_are_what_python_expects() -> None:
@@ -232,11 +205,6 @@ def test_the_options_are_written_out_as_options_has_them(method: str) -> None:
     fields = {name: field.type for name, field in ps.Options.__dataclass_fields__.items()}
     assert given == fields
     assert parameters["unknown"].annotation == "Never"
-
-
-def test_a_slip_in_the_name_of_an_option_is_told() -> None:
-    with pytest.raises(PlanError, match="there is no option 'num_worker'; did you mean 'num_workers'"):
-        numbers(3).feed(num_worker=4)  # type: ignore[arg-type]
 
 
 def test_an_option_that_is_not_given_stays() -> None:

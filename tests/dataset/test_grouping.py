@@ -1,66 +1,13 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from dataset.small import Row, assert_refused, endless, noisy, numbers, refusals
+from dataset.small import numbers
 
 import penstock as ps
 from penstock.errors import SpecError
-
-
-def buckets(length_fn: Any, boundaries: Any, batch_sizes: Any) -> ps.Dataset:
-    return numbers(3).bucket_by_length(length_fn, boundaries, batch_sizes)
-
-
-WRONG: list[Row] = [
-    ("batch 0", lambda: numbers(3).batch(0), "batch_size=0 is not a whole number >= 1", "batch()", "batch_size"),
-    ("bucket without a function", lambda: buckets(3, [2], [2, 2]), "3 is not callable", "bucket_by_length()", "takes one element"),
-    ("bucket with an rng", lambda: buckets(noisy, [2], [2, 2]), "gives no rng", "bucket_by_length(", "draw in a map"),
-    ("buckets in no order", lambda: buckets(len, [4, 2], [1, 1, 1]), "bucket_boundaries=[4, 2]", "bucket_by_length()", "ascending"),
-    ("too few batch sizes", lambda: buckets(len, [4], [1]), "bucket_batch_sizes=[1]", "bucket_by_length()", "one batch size more"),
-    ("a batch size of 0", lambda: buckets(len, [4], [1, 0]), "bucket_batch_sizes=0 is not", "bucket_by_length()", "whole number >= 1"),
-    ("a boundary of 0", lambda: buckets(len, [0], [1, 1]), "bucket_boundaries=0 is not", "bucket_by_length()", "whole number >= 1"),
-    ("a number for boundaries", lambda: buckets(len, 4, [1, 1]), "bucket_boundaries=4 is not a list", "bucket_by_length()", "such as [2]"),
-    ("rows of 0", lambda: numbers(3).pack_sequences(0), "length=0 is not a whole number >= 1", "pack_sequences()", "length"),
-    ("no rows", lambda: numbers(3).pack_sequences(8, num_bins=0), "num_bins=0 is not", "pack_sequences()", "whole number >= 1"),
-    # type: ignore[arg-type]
-    ("ragged_batch 0", lambda: numbers(3).ragged_batch(0), "batch_size=0 is not a whole number", "ragged_batch()", "batch_size"),
-    (
-        "ragged_batch of a word",
-        lambda: numbers(3).ragged_batch(2, ragged="x"),
-        "ragged='x' is no list of fields",
-        "ragged_batch()",
-        '("tokens",)',
-    ),
-    # type: ignore[list-item]
-    ("a batch with a word", lambda: numbers(3).batch(2, "no"), "drop_remainder='no' is neither True nor False", "batch()", "True or False"),  # type: ignore[arg-type]
-    ("a padded batch with a word", lambda: numbers(3).padded_batch(2, None, None, "no"), "drop_remainder='no'", "padded_batch()", "True"),  # type: ignore[arg-type]
-    ("a ragged batch with a word", lambda: numbers(3).ragged_batch(2, "no"), "drop_remainder='no'", "ragged_batch()", "True or False"),  # type: ignore[arg-type]
-    ("a window with None", lambda: numbers(3).window(2, 1, 1, None), "drop_remainder=None is neither", "window()", "True or False"),  # type: ignore[arg-type]
-    ("a split in words", lambda: numbers(3).pack_sequences(2, split="no"), "split='no' is neither", "pack_sequences()", "True or False"),  # type: ignore[arg-type]
-    (
-        "buckets with a word",
-        lambda: numbers(3).bucket_by_length(abs, [2], [2, 2], drop_remainder="no"),  # type: ignore[arg-type]
-        "drop_remainder='no'",
-        "bucket_by_length()",
-        "True or False",
-    ),
-    # type: ignore[arg-type]
-    ("ragged_batch of a set", lambda: numbers(3).ragged_batch(2, ragged={1}), "ragged={1} is no list", "ragged_batch()", "keys of the"),  # type: ignore[arg-type]
-    ("windows far apart", lambda: endless().window(2, shift=2**62), "get as large as", "window()", "the first 2**32 elements must fit"),
-    ("window of 0", lambda: numbers(3).window(0), "size=0 is not a whole number >= 1", "window()", "size"),
-    ("window that stays", lambda: numbers(3).window(2, shift=0), "shift=0 is not a whole number >= 1", "window()", "shift"),
-    ("window of stride 0", lambda: numbers(3).window(2, stride=0), "stride=0 is not a whole number >= 1", "window()", "stride"),
-    ("padded_batch 0", lambda: numbers(3).padded_batch(0), "batch_size=0 is not a whole number", "padded_batch()", "batch_size"),
-]
-
-
-@refusals(WRONG)
-def test_what_cannot_run_is_refused_where_it_is_written(call: Callable[[], Any], what: str, where: str, fix: str) -> None:
-    assert_refused(call, what, where, fix)
 
 
 def test_places_of_fields_and_flags_may_be_of_numpy() -> None:

@@ -1,29 +1,13 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from dataset.small import Row, assert_refused, numbers, refusals
+from dataset.small import numbers
 
 import penstock as ps
-
-WRONG: list[Row] = [
-    ("arrays of different lengths", lambda: ps.from_arrays({"a": np.zeros(2), "b": np.zeros(3)}), "3", "from_arrays", ""),
-    ("a generator that is none", lambda: ps.from_generator(3), "neither callable nor iterable", "from_generator", "yields"),  # type: ignore[arg-type]
-    ("a function as a stream", lambda: ps.from_stream(len), "cannot be iterated", "from_stream()", "use from_generator"),  # type: ignore[arg-type]
-    ("a generator with a word", lambda: ps.from_generator(list, fast_forward="no"), "fast_forward='no'", "from_generator()", "True or"),  # type: ignore[arg-type]
-    ("a stream with a word", lambda: ps.from_stream([1], fast_forward="no"), "fast_forward='no'", "from_stream()", "True or False"),  # type: ignore[arg-type]
-    ("a list with a word", lambda: ps.read_list("absent", label="no"), "label='no'", "read_list()", "True or False"),  # type: ignore[arg-type]
-    ("a source without length", lambda: ps.from_source(iter([])), "", "from_source", ""),
-]
-
-
-@refusals(WRONG)
-def test_what_cannot_run_is_refused_where_it_is_written(call: Callable[[], Any], what: str, where: str, fix: str) -> None:
-    assert_refused(call, what, where, fix)
 
 
 def test_a_source_of_our_protocol_is_used_as_it_is() -> None:

@@ -1,33 +1,12 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
-from typing import Any
 
 import pytest
-from dataset.small import POSITIONS, Row, assert_refused, double, endless, noisy, numbers, refusals
+from dataset.small import double, noisy, numbers
 
 import penstock as ps
 from penstock.errors import StateMismatch
-
-WRONG: list[Row] = [
-    ("no fraction", lambda: numbers(9).split(), "the fractions () are no shares of 1", "split()", "split(0.9)"),
-    ("more than all", lambda: numbers(9).split(0.9, 0.2), "the fractions 0.9, 0.2 are no shares", "split()", "add up to 1 or less"),
-    ("not a number", lambda: numbers(9).split(float("nan")), "the fractions nan are no shares", "split()", "positive numbers"),
-    ("a text", lambda: numbers(9).split("0.9"), "the fractions '0.9' are no shares", "split()", "positive numbers"),  # type: ignore[arg-type]
-    ("too few elements", lambda: numbers(3).split(0.9), "3 elements in parts of 3, 0: a part would be empty", "split()", "more elements"),
-    ("a bad seed", lambda: numbers(9).split(0.5, seed=-1), "seed=-1 is not a whole number", "split()", "seed"),
-    ("a stream", lambda: numbers(9).filter(bool).split(0.5), f"split {POSITIONS}", "split()", "before the filter"),
-    ("endless", lambda: endless().split(0.5), "split of an endless dataset", "split()", "split() first"),
-    ("passes", lambda: numbers(9).repeat(2).split(0.5), "split after repeat(2), which puts", "split()", "then repeat() on the part"),
-    ("another order", lambda: numbers(9).shuffle(seed=1).map(double).split(0.5), "after shuffle(seed=1)", "split()", "then shuffle() on"),
-    ("a mix", lambda: numbers(9).mix(numbers(2), stop="all_exhausted").split(0.5), "after mix of 2", "split()", "then mix() on"),
-]
-
-
-@refusals(WRONG)
-def test_what_cannot_be_split_is_refused_where_it_is_written(call: Callable[[], Any], what: str, where: str, fix: str) -> None:
-    assert_refused(call, what, where, fix)
 
 
 @pytest.mark.parametrize(

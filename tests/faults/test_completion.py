@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+from faults.test_resume import _quiet, keep  # noqa: F401
 from faults.ways import UNORDERED, drained, every_unordered_way
 from laws.plans import plain
 
@@ -19,10 +19,6 @@ pytestmark = pytest.mark.slow  # together with its kin two minutes; `make check`
 SIZE = 200
 THREADS = UNORDERED[1:]
 every_unordered_thread_count = pytest.mark.parametrize("way", THREADS, ids=["1 thread", "2 threads", "8 threads"])
-
-
-def keep(x: int) -> bool:
-    return x % 3 != 0
 
 
 def copies(x: int) -> list[int]:
@@ -59,13 +55,6 @@ def resumed(ds: ps.Dataset, state: Any, **way: Any) -> list[Any]:
     items, error = drained(feed)
     assert error is None
     return items
-
-
-@pytest.fixture(autouse=True)
-def _quiet(recwarn: pytest.WarningsRecorder) -> Iterator[None]:
-    """Let a resume at the end warn that nothing is left; check that nothing else warned."""
-    yield
-    assert {str(warning.message).partition(":")[0] for warning in recwarn} <= {"this dataset gave no elements"}
 
 
 # -- exactly once, saved anywhere (E16) ----------

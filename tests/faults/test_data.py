@@ -202,6 +202,7 @@ DIFFERENT = {
     "str for int": (1, "1", "the element is int64[] in one and object[]"),
     "int32 for int64": (np.int64(1), np.int32(1), "the element is int64[] in one and int32[]"),
     "another byte order": (np.zeros(2, "<i4"), np.zeros(2, ">i4"), "the element is int32[2] in one and >i4[2]"),
+    "nanoseconds for seconds": (np.datetime64(1, "s"), np.datetime64(1, "ns"), "datetime64[s][] in one and datetime64[ns][]"),
     "a field more": ({"x": 1}, {"x": 1, "y": 2}, "the structure is {'x': array} in one and {'x': array, 'y': array}"),
     "a field less": ({"x": 1, "y": 2}, {"x": 1}, "the structure is {'x': array, 'y': array} in one and {'x': array}"),
     "a tuple for a dict": ({"x": 1}, (1,), "the structure is {'x': array} in one and (array)"),

@@ -11,8 +11,9 @@ from functools import cache
 from itertools import count, islice
 from typing import Any
 
-import numpy as np
 import pytest
+from faults.test_resume import copies, keep
+from faults.test_resume_operators import small, tokens, two
 from hypothesis import given
 from hypothesis import strategies as st
 from sources.streams import Numbers
@@ -21,26 +22,6 @@ import penstock as ps
 from penstock._plan.saved import sealed
 
 COUNT = 46
-
-
-def keep(x: int) -> bool:
-    return x % 3 != 0
-
-
-def copies(x: int) -> list[int]:
-    return [x] * (x % 4)
-
-
-def tokens(x: int) -> Any:
-    return np.full(x % 6 + 1, x, np.int64)
-
-
-def small(x: int) -> int:
-    return x % 7
-
-
-def two(x: int) -> int:
-    return x % 2
 
 
 def bad(x: int) -> int:

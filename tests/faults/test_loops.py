@@ -11,6 +11,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -438,20 +439,21 @@ def test_of_two_errors_at_once_the_first_in_order_is_raised_and_the_other_is_its
         assert "also failed: KeyError: 'number 1' (stage 'fail')" in notes(error)
 
 
+def unclosable(count: int | None = None) -> Iterator[int]:
+    try:
+        yield from itertools.islice(itertools.count(), count)
+    finally:
+        raise OSError("the shard could not be closed")
+
+
 @every_way
 def test_an_error_of_a_generators_cleanup_does_not_hide_the_first_error(way: dict[str, Any]) -> None:
-    def rows() -> Iterator[int]:
-        try:
-            yield from itertools.count()
-        finally:
-            raise OSError("the shard could not be closed")
-
     def fail(x: int) -> int:
         if x == 5:
             raise ValueError("number 5")
         return x
 
-    feed = ps.from_generator(rows).map(fail, name="fail").feed(**way)
+    feed = ps.from_generator(unclosable).map(fail, name="fail").feed(**way)
     items: list[int] = []
     with pytest.raises(ValueError) as caught:
         items.extend(feed)
@@ -466,13 +468,7 @@ def test_an_error_of_a_generators_cleanup_does_not_hide_the_first_error(way: dic
 
 @every_way
 def test_an_error_of_a_generators_cleanup_is_raised_by_close_after_all_threads_have_ended(way: dict[str, Any]) -> None:
-    def rows() -> Iterator[int]:
-        try:
-            yield from itertools.count()
-        finally:
-            raise OSError("the shard could not be closed")
-
-    feed = ps.from_generator(rows).feed(**way)
+    feed = ps.from_generator(unclosable).feed(**way)
     assert [next(feed) for _ in range(3)] == [0, 1, 2]
     with pytest.raises(OSError, match="the shard could not be closed"):
         feed.close()
@@ -482,14 +478,8 @@ def test_an_error_of_a_generators_cleanup_is_raised_by_close_after_all_threads_h
 
 @every_way
 def test_an_error_of_a_generators_cleanup_at_the_end_of_a_pass_is_an_error_behind_all_elements(way: dict[str, Any]) -> None:
-    def rows(count: int) -> Iterator[int]:
-        try:
-            yield from itertools.islice(itertools.count(), count)
-        finally:
-            raise OSError("the shard could not be closed")
-
-    whole = ps.from_generator(lambda: rows(1000))
-    cut = ps.from_generator(lambda: rows(1 << 40)).take(1000)
+    whole = ps.from_generator(partial(unclosable, 1000))
+    cut = ps.from_generator(unclosable).take(1000)
     for ds in (whole, cut, cut.repeat(2), cut.map(lambda x: x).filter(lambda x: True)):
         feed = ds.feed(**way)
         items: list[int] = []
@@ -502,20 +492,26 @@ def test_an_error_of_a_generators_cleanup_at_the_end_of_a_pass_is_an_error_behin
         assert nothing_runs()
 
 
-@every_thread_count_and_order
-def test_a_function_that_does_not_stop_is_named_after_the_grace_period_and_the_main_thread_goes_on(way: dict[str, Any]) -> None:
-    inside, go_on = threading.Event(), threading.Event()
+class Deaf:
+    """A function that does not stop at the element 1 until it is told to go on."""
 
-    def deaf(x: int) -> int:
+    def __init__(self) -> None:
+        self.inside, self.go_on = threading.Event(), threading.Event()
+
+    def __call__(self, x: int) -> int:
         if x == 1:
-            inside.set()
-            go_on.wait(60)
+            self.inside.set()
+            self.go_on.wait(60)
         return x
 
+
+@every_thread_count_and_order
+def test_a_function_that_does_not_stop_is_named_after_the_grace_period_and_the_main_thread_goes_on(way: dict[str, Any]) -> None:
+    deaf = Deaf()
     feed = ps.from_source(range(100)).map(deaf).feed(grace_period_s=0.2, **way)
     try:
         assert next(feed) != 1
-        assert inside.wait(30)
+        assert deaf.inside.wait(30)
         with pytest.raises(ps.errors.StillRunning) as still:
             feed.close()
         (name,) = engine_threads()
@@ -527,51 +523,38 @@ def test_a_function_that_does_not_stop_is_named_after_the_grace_period_and_the_m
         batches, error = drained(numbers().feed(**way))
         assert (in_order(batches, way), error) == (in_order(WHOLE, way), None)
     finally:
-        go_on.set()
+        deaf.go_on.set()
     _wait_for_the_end_of(threading.enumerate())
 
 
 def test_a_function_that_does_not_stop_becomes_a_note_of_the_loops_own_error() -> None:
-    inside, go_on = threading.Event(), threading.Event()
-
-    def deaf(x: int) -> int:
-        if x == 1:
-            inside.set()
-            go_on.wait(60)
-        return x
+    deaf = Deaf()
 
     def train() -> None:
         with ps.from_source(range(100)).map(deaf).feed(executor="threads", num_workers=1, grace_period_s=0.2) as feed:
             assert next(feed) == 0
-            assert inside.wait(30)
+            assert deaf.inside.wait(30)
             raise ArithmeticError("loss is nan")
 
     try:
         with pytest.raises(ArithmeticError, match="loss is nan") as caught:
             train()
     finally:
-        go_on.set()
+        deaf.go_on.set()
     assert "did not stop inside 0.2 s: penstock-workers-0" in notes(caught.value)
     _wait_for_the_end_of(threading.enumerate())
 
 
 def test_a_dropped_feed_whose_function_does_not_stop_warns_with_the_name_of_its_thread() -> None:
-    inside, go_on = threading.Event(), threading.Event()
-
-    def deaf(x: int) -> int:
-        if x == 1:
-            inside.set()
-            go_on.wait(60)
-        return x
-
+    deaf = Deaf()
     feed = ps.from_source(range(10)).map(deaf).feed(executor="threads", num_workers=1, grace_period_s=0.1)
     assert next(feed) == 0
     try:
-        assert inside.wait(30)
+        assert deaf.inside.wait(30)
         with pytest.warns(ResourceWarning, match="a dropped feed left threads running: penstock-workers-0"):
             del feed
     finally:
-        go_on.set()
+        deaf.go_on.set()
     _wait_for_the_end_of(threading.enumerate())
 
 

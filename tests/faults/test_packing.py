@@ -53,6 +53,17 @@ def num_steps(folder: Path) -> int:
 CODES = [errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EROFS, errno.ESTALE]
 
 
+def packed_again(dest: Path) -> dict[str, str]:
+    """Pack with nothing in the way; return what is there then."""
+    small.packed_with(Disk(), dest)
+    return small.hashes(dest)
+
+
+def ran(command: list[str], *, check: bool) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": f"{SOURCE}:{TESTS}", "PYTHONDONTWRITEBYTECODE": "1"}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=check)
+
+
 def check_each_step_fails(tmp_path: Path, reference: dict[str, str], code: int, afters: Iterable[bool], every: int, first: int = 0) -> None:
     for at, after in zip(range(first, num_steps(tmp_path / "counted"), every), itertools.cycle(afters), strict=False):
         dest = tmp_path / f"dest-{at}"
@@ -62,8 +73,7 @@ def check_each_step_fails(tmp_path: Path, reference: dict[str, str], code: int, 
         there = small.shards(dest) if dest.exists() else {}
         assert there.items() <= reference.items(), f"step {at}: a file that is not complete has its name"
         assert not list(dest.glob(".packing/*.part")), f"step {at}: the unfinished file is left"
-        small.packed_with(Disk(), dest)
-        assert small.hashes(dest) == reference, f"step {at}"
+        assert packed_again(dest) == reference, f"step {at}"
         shutil.rmtree(dest)
 
 
@@ -141,8 +151,7 @@ def test_a_limit_on_the_size_of_files_is_an_error_and_no_record_is_cut(tmp_path:
     dest = tmp_path / "dest"
     assert small.exit_code_of(limited, str(dest), 3000) == 40
     assert small.shards(dest) == {}
-    small.packed_with(Disk(), dest)
-    assert small.hashes(dest) == reference
+    assert packed_again(dest) == reference
 
 
 # -- D3 with strace: the real calls ----------------------------------------------------------------------------------------------------
@@ -162,18 +171,11 @@ def test_a_system_call_that_fails_is_an_error(tmp_path: Path, reference: dict[st
         if call != "mkdir":
             dest.mkdir()
         command = ["strace", "-f", "-qq", "-o", os.devnull, "-e", f"trace={call}", "-e", f"inject={call}:error={error}:when={when}"]
-        ended = subprocess.run(
-            [*command, sys.executable, "-c", PROGRAM, str(dest)],
-            env={**os.environ, "PYTHONPATH": f"{SOURCE}:{TESTS}", "PYTHONDONTWRITEBYTECODE": "1"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        ended = ran([*command, sys.executable, "-c", PROGRAM, str(dest)], check=False)
         assert ended.returncode == 1, ended.stderr
         assert os.strerror(getattr(errno, error)) in ended.stderr
         assert (small.shards(dest) if dest.exists() else {}).items() <= reference.items()
-        small.packed_with(Disk(), dest)
-        assert small.hashes(dest) == reference
+        assert packed_again(dest) == reference
 
 
 STEP = """
@@ -211,8 +213,7 @@ def test_a_system_call_on_a_shard_that_fails_is_an_error(tmp_path: Path, referen
     assert not {SHARD, "data-manifest.json"} & set(there) or name == "EINTR"
     assert there.items() <= reference.items()
     assert not list(dest.glob(".packing/*.part"))
-    small.packed_with(Disk(), dest)
-    assert small.hashes(dest) == reference
+    assert packed_again(dest) == reference
 
 
 # -- D1 on a disk that really fills up -------------------------------------------------------------------------------------------------
@@ -233,13 +234,7 @@ def may_mount() -> bool:
 def test_a_disk_that_fills_up_meanwhile_is_an_error_and_a_rerun_gives_the_same_files(tmp_path: Path) -> None:
     if not may_mount():
         pytest.skip("a process may mount nothing here")
-    done = subprocess.run(
-        [*OWN_MOUNTS, MOUNT, "sh", str(tmp_path), sys.executable, FULL],
-        env={**os.environ, "PYTHONPATH": f"{SOURCE}:{TESTS}", "PYTHONDONTWRITEBYTECODE": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = ran([*OWN_MOUNTS, MOUNT, "sh", str(tmp_path), sys.executable, FULL], check=False)
     assert (done.returncode, done.stderr) == (0, "")
     code, *there, parts, same = done.stdout.split()
     assert int(code) == errno.ENOSPC
@@ -260,8 +255,7 @@ def check_kills(tmp_path: Path, reference: dict[str, str], every: int, first: in
         assert killed_at(dest, at, after=bool(at % 2)) == -signal.SIGKILL
         there = small.shards(dest) if dest.exists() else {}
         assert there.items() <= reference.items(), f"step {at}: a file that is not complete has its name"
-        small.packed_with(Disk(), dest)
-        assert small.hashes(dest) == reference, f"step {at}"
+        assert packed_again(dest) == reference, f"step {at}"
 
 
 def test_a_packer_that_is_killed_at_a_step_goes_on_to_the_same_files(tmp_path: Path, reference: dict[str, str]) -> None:
@@ -308,8 +302,7 @@ def test_a_finished_shard_that_was_changed_is_written_again(tmp_path: Path, refe
     data = bytearray(shard.read_bytes())
     data[100] ^= 1
     shard.write_bytes(data)
-    small.packed_with(Disk(), dest)
-    assert small.hashes(dest) == reference
+    assert packed_again(dest) == reference
 
 
 # -- D6 ----------------------------------------------------------------------------------------------------------------------------------
@@ -557,13 +550,7 @@ def test_a_destination_that_may_only_be_read_is_an_error_that_names_the_path(
     for folder in folders:
         folder.chmod(0o555)
     try:
-        done = subprocess.run(
-            [*UNPRIVILEGED, sys.executable, "-c", DENIED, str(dest)],
-            env={**os.environ, "PYTHONPATH": f"{SOURCE}:{TESTS}", "PYTHONDONTWRITEBYTECODE": "1"},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        done = ran([*UNPRIVILEGED, sys.executable, "-c", DENIED, str(dest)], check=True)
     finally:
         for folder in folders:
             folder.chmod(0o755)
@@ -571,8 +558,7 @@ def test_a_destination_that_may_only_be_read_is_an_error_that_names_the_path(
     assert int(code) == errno.EACCES
     assert path.startswith(str(work))
     assert small.hashes(dest) == there
-    small.packed_with(Disk(), dest)
-    assert small.hashes(dest) == reference
+    assert packed_again(dest) == reference
 
 
 # -- D23: loss of power --------------------------------------------------------------------------------------------------------------------
@@ -594,8 +580,7 @@ def check_power_loss(tmp_path: Path, reference: dict[str, str], every: int, firs
             if "data-manifest.json" in there:
                 assert there == reference, f"after step {end}: the manifest is there before the shards"
             if (end + number) % every == first:
-                small.packed_with(Disk(), dest)
-                assert small.hashes(dest) == reference, f"after step {end}"
+                assert packed_again(dest) == reference, f"after step {end}"
             shutil.rmtree(dest)
 
 

@@ -14,16 +14,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from faults.test_resume import noisy
 from faults.ways import WAYS, drained
 from laws.plans import plain
 
 import penstock as ps
 
 SIZE = 96
-
-
-def noisy(x: int, rng: np.random.Generator) -> int:
-    return x * 1000 + int(rng.integers(1000))
 
 
 def source(size: int = SIZE) -> ps.Dataset:

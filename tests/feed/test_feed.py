@@ -63,14 +63,6 @@ def fails_at(bad: int) -> Callable[[int], int]:
 # -- delivering -------------------------------------------------------------------------------------------------------------------
 
 
-def test_it_delivers_everything_once_in_order_and_then_stops_for_good(way: dict[str, Any]) -> None:
-    with numbers(100).map(double).feed(**way) as feed:
-        assert list(feed) == list(range(0, 200, 2))
-        for _ in range(3):
-            with pytest.raises(StopIteration):
-                next(feed)
-
-
 # -- state ------------------------------------------------------------------------------------------------------------------------
 
 
@@ -106,12 +98,6 @@ def test_a_state_loads_after_an_error_and_after_close(way: dict[str, Any]) -> No
 
 
 # -- finalize ---------------------------------------------------------------------------------------------------------------------
-
-
-def test_after_finalize_batches_of_one_shape_pass(way: dict[str, Any]) -> None:
-    with numbers(10).batch(4, drop_remainder=True).feed(**way) as feed:
-        feed.finalize()
-        assert len(list(feed)) == 2
 
 
 def test_finalize_in_the_middle_takes_the_next_element_as_the_pattern(way: dict[str, Any]) -> None:
@@ -278,20 +264,6 @@ def test_close_in_a_signal_handler_works(way: dict[str, Any]) -> None:
             list(feed)
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def test_the_generator_of_a_closed_feed_is_closed_too(way: dict[str, Any]) -> None:
-    ended: list[str] = []
-
-    def rows() -> Iterator[int]:
-        try:
-            yield from range(10_000)
-        finally:
-            ended.append("closed")
-
-    with ps.from_generator(rows).feed(**way) as feed:
-        assert next(feed) == 0
-    assert ended == ["closed"]
 
 
 # -- memory -----------------------------------------------------------------------------------------------------------------------

@@ -591,20 +591,3 @@ def test_no_workers_is_in_line() -> None:
 def test_isolate_is_true_or_false(value: Any) -> None:
     with pytest.raises(PlanError, match="isolate="):
         ps.Threads(isolate=value)
-
-
-def test_what_functions_hold_is_sent_again_for_the_next_epoch() -> None:
-    class Scale:
-        factor = 1
-
-        def __init__(self) -> None:
-            self.factor = 1
-
-        def __call__(self, x: int) -> int:
-            return self.factor * x
-
-    scale: Callable[[int], int] = Scale()
-    with ps.from_source(range(4)).map(scale).feed(**ISOLATED) as feed:
-        assert list(feed) == [0, 1, 2, 3]
-        scale.factor = 10  # type: ignore[attr-defined]
-        assert list(feed) == [0, 10, 20, 30]

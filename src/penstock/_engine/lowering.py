@@ -32,7 +32,7 @@ from penstock._ops.collation import (
     whole_sequence_length,
 )
 from penstock._ops.map import AwaitedOp, Expected, MapOp, Step, TransformsOp
-from penstock._ops.operator import ChainOp, Leaf, Operator
+from penstock._ops.operator import ChainOp, Leaf, Operator, key_of
 from penstock._ops.reading import (
     BatchLeaf,
     CacheLeaf,
@@ -55,7 +55,7 @@ from penstock._ops.reading import (
     in_turn,
 )
 from penstock._ops.stack import stack_rows
-from penstock._ops.streams import FilterOp, FlatMapOp, GatherOp, UnbatchOp, WeighOp, whole_number
+from penstock._ops.streams import FilterOp, FlatMapOp, GatherOp, WeighOp, rows_of, whole_number
 from penstock._ops.worker import WorkerContext
 from penstock._order.arithmetic import INFINITE, GroupOrders, Length
 from penstock._order.folds import BatchFold, EnumerateFold, Fold, RankFold, RepeatFold, ResampleFold, ShardFold, SkipFold, TakeFold, marked
@@ -420,7 +420,7 @@ class _Builder:
                     self._place(fuse([item], self.counter)[0], item.workers)
                 case plan.Filter() | plan.FlatMap() | plan.Unbatch():
                     self._place(_filter_step_of(node), None)
-                case _ if isinstance(node, plan.AnyBatch):
+                case plan.BatchNode():
                     self._batch(node)
                 case plan.Enumerate():
                     self._fold(EnumerateFold(node.start, _numbered))
@@ -520,7 +520,7 @@ class _Builder:
             self._hold(whole_sequence_length(node.length), "pack_sequences", fold)
         self._place(GatherOp(pack_rows(node.length, node.padding_value, node.positions), "pack_sequences", places_in_use), None)
 
-    def _batch(self, node: plan.AnyBatch) -> None:
+    def _batch(self, node: plan.BatchNode) -> None:
         self.folds.append(BatchFold(node.batch_size, node.drop_remainder))
         self._close()
         self.segment = SegmentPlan(batch=batch_plan(node, None))
@@ -575,7 +575,7 @@ _MARK = MapOp(_marked, "shard_by_rank", 0, 0, False, Raise())
 
 def _filter_step_of(node: plan.Filter | plan.FlatMap | plan.Unbatch) -> FilterStep:
     if isinstance(node, plan.Unbatch):
-        return UnbatchOp()
+        return FlatMapOp(rows_of, "unbatch")
     return (FilterOp if isinstance(node, plan.Filter) else FlatMapOp)(node.fn, node.name, node.on_error)
 
 
@@ -609,4 +609,4 @@ class Evaluator:
             if isinstance(failed.error, KeyboardInterrupt):
                 raise failed.error from None
             failure = Failure(0, failed.error, failed.stage, 0)
-            raise prepare(failure, self._chain.where(0, place), self._chain.key(0, place)).error from None
+            raise prepare(failure, self._chain.where(0, place), key_of(self._chain, 0, place)).error from None

@@ -24,7 +24,7 @@ from penstock._engine.program import IN_PROGRAM, SHARED, Program, SegmentPlan, S
 from penstock._engine.tuning import ELSEWHERE, BlockSize, ChunkSize, largest_block
 from penstock._ops.block import part_of
 from penstock._ops.collation import Collation
-from penstock._ops.operator import ChainOp
+from penstock._ops.operator import ChainOp, key_of
 from penstock._ops.reading import BranchesLeaf, rows_at_once
 from penstock._ops.stack import BatchSpec
 from penstock._order.arithmetic import batch_rows
@@ -476,7 +476,7 @@ class Segment:
         assert leaf is not None
         epochs, positions = chunk.positions[0]
         spot = int(epochs[row]), int(positions[row])
-        return leaf.where(*spot), leaf.key(*spot)
+        return leaf.where(*spot), key_of(leaf, *spot)
 
     def name_of(self, chunk: Chunk, row: int) -> str:
         """Name a row in words for an error: its key, and where it comes from."""

@@ -94,7 +94,8 @@ class Pad:
 
     def collate(self, rows: list[Any], names: Names) -> Any:
         spec = BatchSpec(rows[0], lambda: names(0))
-        shapes, values = shapes_of(self.shapes, spec.structure), values_of(self.values, spec.structure)
+        shapes = leaves_of(self.shapes, spec.structure, "padded_shapes")
+        values = leaves_of(self.values, spec.structure, "padding_values")
         columns = columns_of_rows(rows, spec, names, lambda number, found, leaf: len(found.shape) == len(leaf.shape), _ONLY_SIZES)
         shaped = [
             _padded(number, column, spec, shapes[number], values[number], names, self.multiple) for number, column in enumerate(columns)
@@ -293,27 +294,14 @@ def _other(given: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any] | None:
     return made if same or (dtype.kind in "mM" and np.isnat(given) and np.isnat(made)) else None
 
 
-def values_of(given: Any, structure: Structure) -> list[Any]:
-    """Return the padding value of each leaf, None for the default: of a key that is left out, too.
+def leaves_of(given: Any, structure: Structure, argument: str, path: str = "") -> list[Any]:
+    """Return the padded shape, or the padding value, of each leaf; None for the default: of a key that is left out, too.
 
     A value in the place of a dict, tuple or list is that of all its leaves.
 
     Raises:
         SpecError: `given` has another structure.
     """
-    return _leaves(given, structure, "padding_values", "")
-
-
-def shapes_of(given: Any, structure: Structure) -> list[Any]:
-    """Return the padded shape of each leaf; None for what is left out.
-
-    Raises:
-        SpecError: `given` has another structure.
-    """
-    return _leaves(given, structure, "padded_shapes", "")
-
-
-def _leaves(given: Any, structure: Structure, argument: str, path: str) -> list[Any]:
     if given is None:
         return [None] * len(leaf_paths(structure))
     if argument == "padding_values" and not isinstance(given, (dict, list, tuple)):
@@ -328,7 +316,7 @@ def _leaves(given: Any, structure: Structure, argument: str, path: str) -> list[
     return [
         leaf
         for key, part, child in zip(keys, parts, structure[-1], strict=True)
-        for leaf in _leaves(part, child, argument, f"{path}[{key!r}]")
+        for leaf in leaves_of(part, child, argument, f"{path}[{key!r}]")
     ]
 
 

@@ -16,7 +16,8 @@ from penstock._contracts.element import LEAF, WEIGHTLESS, ArraySpec, bytes_of, e
 from penstock._contracts.policy import Policy
 from penstock._contracts.transform import BlockFunction, BlockTransform, Scratch, Transform, Writer, WritingTransform
 from penstock._ops.block import Block, ElementFailed, Ints
-from penstock._ops.operator import OneToOne, RowSink
+from penstock._ops.operator import OneToOne
+from penstock._ops.rows import Rows
 from penstock._ops.stack import only_texts
 from penstock._ops.worker import WorkerContext, generator_of
 from penstock._system.failing import cause_of
@@ -69,7 +70,7 @@ class MapOp(OneToOne):
             raise ElementFailed(len(out), self.name, error, self.policy) from error
         return block.with_rows(out, room - left)
 
-    def apply_into(self, block: Block, worker: WorkerContext, sink: RowSink, row: int) -> tuple[int, int]:
+    def apply_into(self, block: Block, worker: WorkerContext, sink: Rows, row: int) -> tuple[int, int]:
         """Write each result into its row before the next is computed: it is still in the cache."""
         values: list[Any] = []
         small = sink.small  # asked once: another worker may set the spec meanwhile
@@ -155,7 +156,7 @@ class TransformsOp(OneToOne):
                 break
         return block.with_rows(out, num_bytes)
 
-    def apply_into(self, block: Block, worker: WorkerContext, sink: RowSink, row: int) -> tuple[int, int]:
+    def apply_into(self, block: Block, worker: WorkerContext, sink: Rows, row: int) -> tuple[int, int]:
         """Write each element into its row; the last transform of a field writes there itself."""
         if self._blockwise(block):
             kept = self._columns_into(block, worker, sink, row)
@@ -271,7 +272,7 @@ class TransformsOp(OneToOne):
                 _check(step, {key: columns[key][0] for key in structure[1]}, 0)  # all rows of a column are alike
         return structure, [columns[key] for key in structure[1]]
 
-    def _columns_into(self, block: Block, worker: WorkerContext, sink: RowSink, row: int) -> int | None:
+    def _columns_into(self, block: Block, worker: WorkerContext, sink: Rows, row: int) -> int | None:
         structure = block.structure()
         arrays = sink.columns_of(structure, row, len(block))
         targets = None if arrays is None else dict(zip(structure[1], arrays, strict=True))

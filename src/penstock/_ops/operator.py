@@ -4,35 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
 from penstock._ops.block import Block, ElementFailed, Ints, Keys
+from penstock._ops.rows import Rows
 from penstock._ops.worker import WorkerContext
-
-
-class RowSink(Protocol):
-    """The rows of a batch under construction."""
-
-    @property
-    def small(self) -> bool:
-        """Tell whether elements are so small that writing many at once is quicker than one by one."""
-
-    def put_rows(self, row: int, elements: list[Any]) -> int:
-        """Write several elements from `row` on; return the bytes of those that are kept beside the batch."""
-
-    def put(self, row: int, element: Any, done: str | None = None) -> int:
-        """Write one element; `done` names a field of a dict that already stands in its row. Return its bytes if it is kept beside."""
-
-    def put_block(self, row: int, block: Block) -> int:
-        """Write a whole block from `row` on; return as `put_rows`."""
-
-    def array_of(self, field: str) -> Any:
-        """Return the array whose rows take `field`, or None when that is not known yet."""
-
-    def columns_of(self, structure: Any, row: int, count: int) -> list[Any] | None:
-        """Return the arrays to write `count` rows of every leaf into, or None when they are not known or are of another structure."""
 
 
 class Leaf(Protocol):
@@ -43,9 +21,6 @@ class Leaf(Protocol):
 
     def where(self, epoch: int, position: int) -> str:
         """Say where one element comes from."""
-
-    def key(self, epoch: int, position: int) -> tuple[int, int]:
-        """Return (epoch, index) of one element."""
 
     def keys(self, epochs: Ints, positions: Ints) -> Keys:
         """Return the keys that `run` gives, without computing an element."""
@@ -82,7 +57,7 @@ class OneToOne:
 class WritesRows(Protocol):
     """An operator that can write its results straight into a batch."""
 
-    def apply_into(self, block: Block, worker: WorkerContext, sink: RowSink, row: int) -> tuple[int, int]:
+    def apply_into(self, block: Block, worker: WorkerContext, sink: Rows, row: int) -> tuple[int, int]:
         """Like `apply`, with element i written to row `row + i`. Return how many were, and the bytes of those kept beside the batch."""
 
 
@@ -118,19 +93,18 @@ class ChainOp:
 
     def where(self, epoch: int, position: int) -> str:
         """Say where one element comes from."""
-        return self.leaf.where(*self._bottom(epoch, position))
-
-    def key(self, epoch: int, position: int) -> tuple[int, int]:
-        """Return (epoch, index) of one element in its source."""
-        return self.leaf.key(*self._bottom(epoch, position))
+        epochs, positions = self.positions_per_op(np.array([epoch], np.int64), np.array([position], np.int64))[0]
+        return self.leaf.where(int(epochs[0]), int(positions[0]))
 
     def keys(self, epochs: Ints, positions: Ints) -> Keys:
         """Return the keys of the elements in their source."""
         return self.leaf.keys(*self.positions_per_op(epochs, positions)[0])
 
-    def _bottom(self, epoch: int, position: int) -> tuple[int, int]:
-        epochs, positions = self.positions_per_op(np.array([epoch], np.int64), np.array([position], np.int64))[0]
-        return int(epochs[0]), int(positions[0])
+
+def key_of(leaf: Leaf, epoch: int, position: int) -> tuple[int, int]:
+    """Return (epoch, index) of one element in its source."""
+    epochs, indices, _ = leaf.keys(np.array([epoch], np.int64), np.array([position], np.int64))
+    return int(epochs[0]), int(indices[0])
 
 
 def apply_all(operators: Sequence[Operator], block: Block, positions_per_op: Sequence[tuple[Ints, Ints]], worker: WorkerContext) -> Block:

@@ -170,15 +170,17 @@ Part = tuple[int, Ints, Ints, Ints]
 
 
 class BranchesLeaf(ABC):
-    """A leaf whose elements come from one of several branches each. The lane tells apart equal indices of different branches."""
+    """A leaf whose elements come from one of several branches each. The lane tells apart equal indices of different branches.
+
+    Attributes:
+        branches: each gives some of the elements.
+        parts_of_one: whether they are parts of one dataset, and share its keys.
+    """
 
     __slots__ = ()
 
     branches: tuple[Leaf, ...]
-
-    def share_keys(self) -> bool:
-        """Tell whether the branches are parts of one dataset, whose keys they share."""
-        return False
+    parts_of_one: bool = False
 
     @abstractmethod
     def parts(self, epochs: Ints, positions: Ints) -> Sequence[Part]:
@@ -222,8 +224,8 @@ class BranchesLeaf(ABC):
         """Put the elements of all branches in the order of their offsets."""
         if not blocks:
             return Block(epochs, positions, np.zeros(0, np.uint64), rows=[])
-        own = np.zeros(len(blocks), np.uint64) if self.share_keys() else np.array(numbers, np.uint64)
-        scale = np.uint64(1 if self.share_keys() else len(self.branches))
+        own = np.zeros(len(blocks), np.uint64) if self.parts_of_one else np.array(numbers, np.uint64)
+        scale = np.uint64(1 if self.parts_of_one else len(self.branches))
         lanes = _placed([block.lanes * scale + lane for block, lane in zip(blocks, own, strict=True)], places)
         keys = _placed([block.epochs for block in blocks], places), _placed([block.indices for block in blocks], places), lanes
         if _alike(blocks):
@@ -234,24 +236,16 @@ class BranchesLeaf(ABC):
         return Block(*keys, rows=rows.tolist())
 
     def where(self, epoch: int, position: int) -> str:
-        branch, below_epoch, below = self._branch(epoch, position)
-        return self.branches[branch].where(below_epoch, below)
-
-    def key(self, epoch: int, position: int) -> tuple[int, int]:
-        branch, below_epoch, below = self._branch(epoch, position)
-        return self.branches[branch].key(below_epoch, below)
+        ((branch, _, epochs, below),) = self.parts(np.array([epoch], np.int64), np.array([position], np.int64))
+        return self.branches[branch].where(int(epochs[0]), int(below[0]))
 
     def keys(self, epochs: Ints, positions: Ints) -> Keys:
         out = epochs.copy(), positions.copy(), np.zeros(len(positions), np.uint64)
         for branch, offsets, below_epochs, below in self.parts(epochs, positions):
             out[0][offsets], out[1][offsets], lanes = self.branches[branch].keys(below_epochs, below)
-            own = np.uint64(0 if self.share_keys() else branch)
-            out[2][offsets] = lanes * np.uint64(1 if self.share_keys() else len(self.branches)) + own
+            own = np.uint64(0 if self.parts_of_one else branch)
+            out[2][offsets] = lanes * np.uint64(1 if self.parts_of_one else len(self.branches)) + own
         return out
-
-    def _branch(self, epoch: int, position: int) -> tuple[int, int, int]:
-        ((branch, _, epochs, below),) = self.parts(np.array([epoch], np.int64), np.array([position], np.int64))
-        return branch, int(epochs[0]), int(below[0])
 
 
 def read_within(leaf: Leaf, epochs: Ints, positions: Ints, worker: WorkerContext, room: int) -> Block:
@@ -309,9 +303,6 @@ class ReadLeaf:
     def where(self, epoch: int, position: int) -> str:
         return self.source.describe(position)
 
-    def key(self, epoch: int, position: int) -> tuple[int, int]:
-        return epoch, position
-
     def keys(self, epochs: Ints, positions: Ints) -> Keys:
         return epochs, positions, np.zeros(len(positions), np.uint64)
 
@@ -334,9 +325,6 @@ class ZipLeaf:
     def where(self, epoch: int, position: int) -> str:
         return " with ".join(branch.where(epoch, position) for branch in self.branches)
 
-    def key(self, epoch: int, position: int) -> tuple[int, int]:
-        return self.branches[0].key(epoch, position)
-
     def keys(self, epochs: Ints, positions: Ints) -> Keys:
         return self.branches[0].keys(epochs, positions)
 
@@ -348,9 +336,6 @@ class ConcatenateLeaf(BranchesLeaf):
     branches: tuple[Leaf, ...]
     lengths: tuple[int, ...]
     parts_of_one: bool
-
-    def share_keys(self) -> bool:
-        return self.parts_of_one
 
     def parts(self, epochs: Ints, positions: Ints) -> Sequence[Part]:
         found = concatenate_parts(positions, list(self.lengths))
@@ -495,9 +480,6 @@ class BatchLeaf:
 
     def where(self, epoch: int, position: int) -> str:
         return f"batch {position} (from {self.child.where(epoch, self.grouping.first(position))})"
-
-    def key(self, epoch: int, position: int) -> tuple[int, int]:
-        return epoch, position
 
     def keys(self, epochs: Ints, positions: Ints) -> Keys:
         return epochs, positions, np.zeros(len(positions), np.uint64)
@@ -651,10 +633,6 @@ class CacheLeaf:
 
     def where(self, epoch: int, position: int) -> str:
         return self.child.where(0, position)
-
-    def key(self, epoch: int, position: int) -> tuple[int, int]:
-        pass_number, index = self.child.key(0, position)
-        return epoch * self.passes + pass_number, index
 
     def keys(self, epochs: Ints, positions: Ints) -> Keys:
         pass_numbers, indices, lanes = self.child.keys(np.zeros(len(positions), np.int64), positions)

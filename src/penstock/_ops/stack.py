@@ -76,10 +76,6 @@ class BatchSpec:
         """Make the dtypes those of the process that reads it: `put` compares them by identity."""
         return _spec_of, (self.structure, [(leaf.shape, leaf.dtype) for leaf in self.leaves])
 
-    def same(self, other: BatchSpec) -> bool:
-        """Tell whether elements of both fit one batch."""
-        return self.structure == other.structure and self.leaves == other.leaves
-
     def fits(self, element: Any) -> bool:
         """Tell whether an element has the structure, shapes and dtypes of this."""
         return structure_of(element) == self.structure and list(map(spec_of, flatten(element))) == self.leaves

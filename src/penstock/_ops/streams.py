@@ -73,17 +73,6 @@ class FlatMapOp:
         return out, origins[parents]
 
 
-@dataclass(frozen=True, slots=True)
-class UnbatchOp:
-    """The rows of each element: every leaf gives up its first dimension."""
-
-    name: str = "unbatch"
-
-    def filter_step(self, block: Block, origins: Ints) -> tuple[Block, Ints]:
-        """Return the rows as elements."""
-        return FlatMapOp(rows_of, self.name).filter_step(block, origins)
-
-
 def _sublanes(lanes: NDArray[np.uint64], counts: list[int]) -> NDArray[np.uint64]:
     """Put the number of each result into its lane; the first result of an element in lane 0 stays there, as one to one operators do."""
     numbers = np.concatenate([np.arange(count, dtype=np.uint64) for count in counts]) if counts else np.empty(0, np.uint64)
@@ -91,6 +80,7 @@ def _sublanes(lanes: NDArray[np.uint64], counts: list[int]) -> NDArray[np.uint64
 
 
 def rows_of(element: Any) -> list[Any]:
+    """Return the rows of an element: every leaf gives up its first dimension."""
     leaves = [_array(leaf) for leaf in flatten(element)]
     structure = structure_of(element)
     lengths = {len(leaf) if isinstance(leaf, np.ndarray) and leaf.ndim else -1 for leaf in leaves}

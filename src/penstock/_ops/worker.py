@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from sys import getrefcount
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -119,16 +119,17 @@ class WorkerContext:
         errand: has the thread of the user's functions make a call, and returns its result; None in that thread, and where there is none.
         gate: of the feed, where elements are computed twice and threads compute side by side; None elsewhere.
         trace: notes what each step gives; None but for an element that is computed twice.
+        remote: the worker of another process that computes for this thread (`penstock._workers.elsewhere`); None where the thread computes.
         draws: watches the first calls of functions; None for no watch.
     """
 
     __slots__ = (
         "_generators", "_packed", "_scratch", "announce_row", "began", "beside_ns", "block", "busy_ns", "cpu_ns", "draws", "errand",
-        "finishing", "gate", "index", "kept", "mend", "most_bytes", "operator", "origins", "piece", "room", "trace",
+        "finishing", "gate", "index", "kept", "mend", "most_bytes", "operator", "origins", "piece", "remote", "room", "trace",
     )  # fmt: skip
 
-    def __init__(self, index: int) -> None:
-        self.index = index
+    def __init__(self, index: int, remote: Any = None) -> None:
+        self.index, self.remote = index, remote
         self.began: tuple[int, int] | None = None
         self.take_room(UNLIMITED)
         self.rest()
@@ -184,8 +185,13 @@ class WorkerContext:
         self.room -= num_bytes
         self.most_bytes = max(self.most_bytes, self.kept)
 
-    def place(self) -> tuple[int, int, int | None, bool, tuple[int, int] | None]:
+    def _spot(self) -> Any:
+        return None if self.remote is None else self.remote.spot()
+
+    def place(self) -> Any:
         """Return where the worker is: another value means that it has moved on. From any thread."""
+        if (spot := self._spot()) is not None:
+            return spot.marker
         block = self.block
         return id(block), id(self.operator), None if block is None else block.begun, self.finishing, self.piece
 
@@ -194,6 +200,8 @@ class WorkerContext:
 
         It is not known inside a whole column, or a branch, where rows are others or all at once.
         """
+        if (spot := self._spot()) is not None:
+            return cast("int | None", spot.row)
         piece, block, origins = self.piece, self.block, self.origins
         if piece is None:
             return None
@@ -210,26 +218,29 @@ class WorkerContext:
     @property
     def step_name(self) -> str:
         """The step that runs: "read", the name of an operator, or nothing where that is not known. From any thread."""
+        if (spot := self._spot()) is not None:
+            return cast(str, spot.step)
         block = self.block
         return "read" if block is not None and block.reading else str(getattr(self.operator, "name", "") or "")
 
     @property
     def pid(self) -> int | None:
         """The process that computes; None for this one, 0 for one of another machine."""
-        return None
+        return None if self.remote is None or not self.remote.busy else cast("int | None", self.remote.pid)
 
     @property
     def starts(self) -> bool:
         """Whether the process that computes starts: no element takes long yet."""
-        return False
+        spot = self._spot()
+        return spot is not None and spot.number == 0
 
     def calls(self) -> list[tuple[str, int, str]] | None:
         """Return the Python calls of the process that computes, innermost last: file, line, function. None for this process."""
-        return None
+        return None if self.remote is None or not self.remote.busy else cast("list[tuple[str, int, str]]", self.remote.calls())
 
     def give_up(self, error: BaseException) -> bool:
         """End the process that computes, so that its element counts as one that failed with `error`; return whether there is one."""
-        return False
+        return self.remote is not None and bool(self.remote.give_up(error))
 
     def scratch(self, owner: int, step: int) -> Scratch:
         """Return the scratch memory of one step of one operator."""

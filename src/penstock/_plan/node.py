@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self, TypeAlias
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -42,13 +42,9 @@ from penstock._plan.base import (
 )
 
 __all__ = [
-    "AnyBatch",
-    "AnyBranching",
-    "AnyGroup",
-    "AnyNode",
-    "AnySelecting",
     "AsCompleted",
     "Batch",
+    "BatchNode",
     "BucketByLength",
     "Cache",
     "Concatenate",
@@ -629,16 +625,14 @@ class Interleave(BranchingNode):
 # -- one element of several ---------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class BatchNode(GroupNode):
-    """A batch: these differ only in how rows become one."""
+    """A batch of `batch_size` elements, but for the last one: these differ only in how rows become one."""
 
-    __slots__ = ()
     moves_as: ClassVar[str] = "batch"
 
-    @property
-    def batch_size(self) -> int:
-        """How many elements a batch has, but for the last one."""
-        return 1
+    batch_size: int
+    drop_remainder: bool = field()
 
     def num_elements(self, below: Sequence[Length]) -> Length:
         return batch_length(below[0], self.batch_size, self.drop_remainder)
@@ -665,8 +659,6 @@ class BatchNode(GroupNode):
 class Batch(BatchNode):
     """`batch_size` elements stacked along a new first dimension, or what `collate_fn` makes of a list of them."""
 
-    batch_size: int = field()
-    drop_remainder: bool = field()
     collate_fn: Function | None = None
 
     def line(self, *, saved: bool = False) -> str:
@@ -687,8 +679,6 @@ class Batch(BatchNode):
 class PaddedBatch(BatchNode):
     """Like Batch, each leaf padded to the longest of the batch or to `padded_shapes`."""
 
-    batch_size: int = field()
-    drop_remainder: bool = field()
     padded_shapes: Any = None
     padding_values: Any = None
 
@@ -705,15 +695,10 @@ class PaddedBatch(BatchNode):
 class RaggedBatch(BatchNode):
     """Like Batch, the leaves of the fields `ragged` joined along their first dimension; None stands for all that have one."""
 
-    batch_size: int = field()
-    drop_remainder: bool = field()
     ragged: tuple[str | int, ...] | None = None
 
     def line(self, *, saved: bool = False) -> str:
         return f"ragged_batch({self.batch_size}{self._drop_words()}{'' if self.ragged is None else f', ragged={self.ragged!r}'})"
-
-
-AnyBatch: TypeAlias = Batch | PaddedBatch | RaggedBatch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -763,12 +748,6 @@ class BucketByLength(GroupNode):
         fn = self.name if saved else function_name(self.fn)
         padding = self._padding_words(self.padded_shapes, self.padding_values)
         return f"bucket_by_length({fn}, {list(self.boundaries)}, {list(self.batch_sizes)}{padding})"
-
-
-AnySelecting: TypeAlias = AsCompleted | Filter | Shuffle | Shard | Take | Skip | Repeat | RejectionResample | Pick | Prefetch | Cache
-AnyBranching: TypeAlias = Concatenate | Zip | Mix | Interleave
-AnyGroup: TypeAlias = AnyBatch | Window | BucketByLength
-AnyNode: TypeAlias = Read | ReadStream | Map | FlatMap | Unbatch | Enumerate | AnySelecting | AnyBranching | AnyGroup
 
 
 def shards_of(root: Node) -> list[Shard]:

@@ -184,14 +184,14 @@ class Child:
         except PipeEnded:
             raise self.died() from None
 
-    def offer(self, message: object, *, fds: Sequence[int] = ()) -> bool:
+    def offer(self, message: object) -> bool:
         """Send an object to a child that may have ended; return False when it has. What it sent before can still be received.
 
         Raises:
             SpecError: it cannot be pickled.
         """
         try:
-            self._pipe.send(message, fds=fds, where=f"a message to {self.name}")
+            self._pipe.send(message, where=f"a message to {self.name}")
         except PipeEnded:
             return False
         return True

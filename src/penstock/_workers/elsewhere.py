@@ -210,7 +210,7 @@ class RemoteExecutor(ThreadsExecutor):
             super().work(pool, index)
         else:
             worker = self._workers.worker(pool, index, self._engine, self._plans)
-            work(self._engine, pool, index, Computer(worker.compute, worker.compute_batches), _Elsewhere(index, worker))
+            work(self._engine, pool, index, Computer(worker.compute, worker.compute_batches), WorkerContext(index, worker))
 
     def join(self, grace_period_s: float) -> list[str]:
         """Wait for the threads to end; kill the workers that compute longer than `grace_period_s`."""
@@ -219,49 +219,6 @@ class RemoteExecutor(ThreadsExecutor):
             return []
         self._workers.kill()
         return super().join(grace_period_s)
-
-
-class _Elsewhere(WorkerContext):
-    """The context of a thread whose items are computed elsewhere: it knows where its worker is."""
-
-    def __init__(self, index: int, worker: RemoteWorker) -> None:
-        super().__init__(index)
-        self.worker = worker
-
-    def place(self) -> Any:
-        """Return where the worker is; see `WorkerContext.place`."""
-        spot = self.worker.spot()
-        return super().place() if spot is None else spot.marker
-
-    def row(self) -> int | None:
-        """Return the row of the chunk that it is with; see `WorkerContext.row`."""
-        spot = self.worker.spot()
-        return super().row() if spot is None else spot.row
-
-    @property
-    def step_name(self) -> str:
-        """The step that runs."""
-        spot = self.worker.spot()
-        return super().step_name if spot is None else spot.step
-
-    @property
-    def pid(self) -> int | None:
-        """The process that computes."""
-        return self.worker.pid if self.worker.busy else None
-
-    @property
-    def starts(self) -> bool:
-        """Whether the worker starts."""
-        spot = self.worker.spot()
-        return spot is not None and spot.number == 0
-
-    def calls(self) -> list[tuple[str, int, str]] | None:
-        """Return the Python calls of the worker."""
-        return self.worker.calls() if self.worker.busy else None
-
-    def give_up(self, error: BaseException) -> bool:
-        """Kill the worker."""
-        return self.worker.give_up(error)
 
 
 def _only_row(item: WorkItem | BatchItem) -> list[int]:

@@ -160,14 +160,8 @@ class _Bare:
         self._error = error
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _made_bare, (type(self._error), self._error.args, vars(self._error))
-
-
-def _made_bare(kind: type[BaseException], args: tuple[Any, ...], state: dict[str, Any]) -> BaseException:
-    error = kind.__new__(kind, *args)
-    error.args = args
-    vars(error).update(state)
-    return error
+        kind = type(self._error)
+        return kind.__new__, (kind, *self._error.args), vars(self._error)
 
 
 def _read(data: bytes) -> BaseException | None:

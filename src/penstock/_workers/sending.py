@@ -19,7 +19,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from io import BytesIO, TextIOWrapper
-from types import CodeType, FunctionType, ModuleType
+from types import CodeType, FunctionType, ModuleType, SimpleNamespace
 from typing import Any, NewType
 
 import cloudpickle
@@ -121,7 +121,9 @@ class SendingPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle 
         if high - low > value.nbytes and not _is_of_file(value):
             return np.ascontiguousarray(value).__reduce_ex__(5)  # NumPy would send its elements in the stream
         start = int(value.__array_interface__["data"][0]) - low
-        return _strided, (np.asarray(_Bytes(value, low, high - low)), start, value.shape, value.strides, value.dtype)
+        whole = {"shape": (high - low,), "typestr": "|u1", "data": (low, not value.flags.writeable), "version": 3}
+        bytes_of_it = np.asarray(SimpleNamespace(owner=value, __array_interface__=whole))  # from its first to its last
+        return _strided, (bytes_of_it, start, value.shape, value.strides, value.dtype)
 
 
 _CachedFunction: type = type(functools.lru_cache(abs))
@@ -228,20 +230,6 @@ def _strided(data: NDArray[np.uint8], start: int, shape: tuple[int, ...], stride
     return np.ndarray(shape, dtype, data, start, strides)
 
 
-class _Bytes:
-    """The bytes that an array lies in, from its first to its last."""
-
-    __slots__ = ("_owner", "_place")
-
-    def __init__(self, owner: NDArray[Any], address: int, num_bytes: int) -> None:
-        self._owner, self._place = owner, (address, num_bytes)
-
-    @property
-    def __array_interface__(self) -> dict[str, Any]:
-        address, num_bytes = self._place
-        return {"shape": (num_bytes,), "typestr": "|u1", "data": (address, not self._owner.flags.writeable), "version": 3}
-
-
 def _is_of_file(array: Any) -> bool:
     while array is not None and not isinstance(array, np.memmap):
         array = getattr(array, "base", None)
@@ -255,24 +243,6 @@ def dumps_to_worker(value: object) -> bytes:
     return file.getvalue()
 
 
-class ClassesOfWorker:
-    """Which of the classes that are not found by a name were made in this process, and which came from the program.
-
-    cloudpickle gives each class that it sends by value a number of its own, on both sides. One that came has a number before it is first
-    sent back, and is sent back as the number.
-    """
-
-    def __init__(self) -> None:
-        self._made_here: weakref.WeakSet[type] = weakref.WeakSet()
-
-    def number_of(self, kind: type) -> str | None:
-        """Return the number of a class that came from the program."""
-        number: str | None = tracker._DYNAMIC_CLASS_TRACKER_BY_CLASS.get(kind)
-        if number is None:
-            self._made_here.add(kind)
-        return None if kind in self._made_here else number
-
-
 def class_of_number(number: str) -> type:
     """Return the program's class. Called by pickle in the program."""
     found: type = tracker._DYNAMIC_CLASS_TRACKER_BY_ID[number]
@@ -281,14 +251,22 @@ def class_of_number(number: str) -> type:
 
 @functools.cache
 def pickler_to_program() -> type[pickle.Pickler]:
-    """Return the pickler of this worker process: classes of the program go back as references to them."""
-    classes = ClassesOfWorker()
+    """Return the pickler of this worker process: classes of the program go back as references to them.
+
+    cloudpickle gives each class that it sends by value a number of its own, on both sides. One that came from the program has a number
+    before it is first sent back, and is sent back as the number; one that was made here has none then.
+    """
+    made_here: weakref.WeakSet[type] = weakref.WeakSet()
 
     class PicklerToProgram(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
         def reducer_override(self, value: Any) -> Any:
             if isinstance(value, type):
-                number = None if _has_its_name(value) else classes.number_of(value)
-                return _as_usual(self, value) if number is None else (class_of_number, (number,))
+                if _has_its_name(value):
+                    return _as_usual(self, value)
+                number = tracker._DYNAMIC_CLASS_TRACKER_BY_CLASS.get(value)
+                if number is None:
+                    made_here.add(value)
+                return _as_usual(self, value) if value in made_here else (class_of_number, (number,))
             if _is_tensor(type(value)):
                 return _reduced_tensor(value)
             return reduced(value) if isinstance(value, (np.ndarray, np.generic)) else _as_usual(self, value)
