@@ -488,7 +488,6 @@ ROWS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
             "faults/test_observers.py::test_a_folder_that_is_removed_while_it_is_written_to_harms_nothing",
             "faults/test_observers.py::test_a_place_where_no_file_can_be_is_an_error_at_once_and_the_feed_can_be_used",
             "faults/test_observers.py::test_a_disk_that_hangs_does_not_hold_up_close",
-            "observe/test_event_file.py::test_a_full_disk_is_an_error",
         ),
     ),
     (
@@ -496,7 +495,6 @@ ROWS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
         "an event file or a timeline is cut by a kill; two writers in one folder, or of one name",
         "readers show all complete records; event files have names of their own; of two timelines the later has the name",
         (
-            "observe/test_event_file.py::test_of_a_file_that_is_cut_every_whole_record_is_read",
             "observe/test_event_file.py::test_files_of_one_folder_and_second_have_names_of_their_own",
             "observe/test_curves.py::test_a_killed_program_leaves_its_points_up_to_the_last_two_seconds",
             "observe/test_trace.py::test_a_killed_program_leaves_strict_json",

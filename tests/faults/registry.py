@@ -868,12 +868,10 @@ _ROWS = (
             *_in(
                 "queues/test_runner.py",
                 "every_order_of_starting_and_stopping_has_a_defined_end",
-                "a_stop_that_an_operation_asks_for_ends_its_own_runner_too",
                 "a_runner_whose_queue_a_stop_closed_needs_a_new_queue_to_run_again",
             ),
             *_in(
                 "queues/test_coordinator.py",
-                "a_thread_that_outlived_its_run_is_not_called_back_to_work",
                 "stops_in_a_signal_handler_between_any_two_instructions_hold_up_nobody",
                 "join_from_a_thread_that_it_waits_for_is_an_error_and_no_deadlock",
             ),
@@ -975,7 +973,7 @@ _FURTHER = {
     "C25": _in(
         _ENQUEUER,
         "a_second_epoch_of_what_can_be_read_once_is_an_error_and_not_an_empty_epoch",
-        "none_is_left_out",
+        "none_is_left_out_and_a_generator_without_items_is_at_its_end_at_once",
     ),
 }
 """Tests of rows of this table for processes and `GeneratorEnqueuer`."""
