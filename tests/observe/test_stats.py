@@ -13,6 +13,7 @@ from queues.crowd import together
 
 from penstock._contracts.event import BatchDelivered, BlockDone, ElementLost, ElementRetried, Notice, RowsPacked
 from penstock.observe import Stats
+from penstock.observe.stats import since
 
 MS = 1_000_000
 
@@ -153,6 +154,21 @@ def test_a_snapshot_is_frozen_and_later_events_do_not_change_it() -> None:
     assert stats.snapshot().stages[0].num_blocks == 2
     with pytest.raises(dataclasses.FrozenInstanceError):
         before.elapsed_s = 1.0  # type: ignore[misc]
+
+
+def test_what_came_between_two_snapshots_is_their_difference() -> None:
+    stats = Stats()
+    stats(BlockDone("decode", 0, 0, 10 * MS, 5 * MS, 3))
+    stats(BatchDelivered(10 * MS, 10 * MS, 0, 1))
+    before = stats.snapshot()
+    stats(BlockDone("decode", 0, 10 * MS, 30 * MS, 8 * MS, 4))
+    stats(BlockDone("augment", 1, 10 * MS, 20 * MS, 9 * MS, 5))
+    stats(BatchDelivered(40 * MS, 20 * MS, 0, 2))
+    done = since(before, stats.snapshot())
+    figures = [(one.name, one.num_elements, pytest.approx(one.busy_s), pytest.approx(one.cpu_s)) for one in done.stages]
+    assert figures == [("decode", 4, 0.02, 0.008), ("augment", 5, 0.01, 0.009)]
+    taken = done.consumer
+    assert (taken.num_batches, taken.wait_s, taken.span_s) == (2, pytest.approx(0.02), pytest.approx(0.03))
 
 
 def test_the_system_tells_the_number_of_cpus_and_how_much_of_them_is_used() -> None:
