@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import enum
-import subprocess
 import sys
 import time
 from collections import ChainMap, OrderedDict, UserDict, defaultdict, namedtuple
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from programs import output_of
 
 from penstock._contracts.element import (
     LEAF,
@@ -186,7 +186,7 @@ def test_a_spec_reads_like_a_shape() -> None:
 
 def test_masked_arrays_are_told_from_others_without_importing_their_module() -> None:
     code = "import sys\nfrom penstock._contracts.element import is_masked\nprint(is_masked(3), 'numpy.ma' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "False False\n"
+    assert output_of("-c", code) == "False False\n"
     assert is_masked(np.ma.masked_array([1, 2]))
     assert is_masked(np.ma.masked)
     assert not is_masked([1])

@@ -3,7 +3,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 
 import penstock as ps
@@ -40,21 +39,6 @@ def test_a_policy_that_makes_no_sense_is_refused_with_its_value(call: Callable[[
     assert what in refused.value.what
     assert refused.value.where == where
     assert fix in refused.value.fix
-
-
-@pytest.mark.parametrize(
-    ("found", "wanted", "kind"),
-    [
-        (lambda: Retry(np.int64(3)).times, 3, int),  # type: ignore[arg-type]
-        (lambda: Retry(1, backoff_s=np.float32(0.5)).backoff_s, 0.5, float),  # type: ignore[arg-type]
-        (lambda: Skip(np.int64(3)).limit, 3, int),  # type: ignore[arg-type]
-        (lambda: Skip(np.float32(0.25)).limit, 0.25, float),  # type: ignore[arg-type]
-        (lambda: Replace(np.uint8(1)).limit, 1, int),  # type: ignore[arg-type]
-    ],
-)
-def test_numbers_of_numpy_become_those_of_python(found: Callable[[], Any], wanted: float, kind: type) -> None:
-    assert found() == wanted
-    assert type(found()) is kind
 
 
 def test_what_is_decided_depends_on_the_error_and_on_how_often_it_was_tried() -> None:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from queues.crowd import together
 
 from penstock._system.failing import ReadBrokenOff
 from penstock._system.process import Breaker, breakable, uninterrupted
@@ -41,13 +42,7 @@ def test_waits_of_all_attached_threads_end_and_are_named() -> None:
             except ReadBrokenOff as error:
                 caught.append(error)
 
-    threads = [threading.Thread(target=work) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    waiting.wait()
-    breaker.break_off()
-    for thread in threads:
-        thread.join()
+    together(*[work] * 3, lambda: (waiting.wait(), breaker.break_off()))
     assert [error.what for error in caught] == ["'s3://bucket/key' was being read when its feed was closed"] * 3
     assert all(error.__suppress_context__ for error in caught)
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-from penstock.cli import main
+from cli.running import Cli
 
 cv2 = pytest.importorskip("cv2")
 
@@ -22,18 +21,14 @@ def train_list(tmp_path: Path) -> Path:
     return tmp_path / "train.txt"
 
 
-def test_a_list_of_images_is_measured_explained_and_written_as_json(
-    capsys: pytest.CaptureFixture[str], train_list: Path, tmp_path: Path
-) -> None:
+def test_a_list_of_images_is_measured_explained_and_written_as_json(cli: Cli, train_list: Path, tmp_path: Path) -> None:
     arguments = ["--crop=32", "--batch=4", "--seconds=0.1", "--workers=2", "--step-ms=5,20", f"--json={tmp_path / 'out.json'}"]
-    assert main(["bench", str(train_list), *arguments]) == 0
-    captured = capsys.readouterr()
-    assert captured.err == ""
-    text = " ".join(captured.out.split())
-    assert "12 elements (a list of images), batches of 4, 2 threads" in text
+    told = cli("bench", train_list, *arguments)
+    assert (told.code, told.err) == (0, "")
+    assert "12 elements (a list of images), batches of 4, 2 threads" in told.text
     for word in ("read", "decode", "random_resized", "random_flip", "normalize", "stack", "ceiling", "first batch", "5 ms", "20 ms"):
-        assert word in text
-    assert "need not wait on this machine" in text
+        assert word in told.text
+    assert "need not wait on this machine" in told.text
     figures = json.loads((tmp_path / "out.json").read_text())
     assert [cost["name"] for cost in figures["costs"]] == ["read", "decode", "random_resized_crop", "random_flip", "normalize", "stack"]
     assert all(cost["us"] > 0 for cost in figures["costs"])
@@ -46,31 +41,26 @@ def test_a_list_of_images_is_measured_explained_and_written_as_json(
     assert figures["source"] == str(train_list)
 
 
-def test_an_array_file_smaller_than_a_batch_is_measured_too(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_an_array_file_smaller_than_a_batch_is_measured_too(cli: Cli, tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.arange(20).reshape(10, 2))
-    assert main(["bench", str(tmp_path / "a.npy"), "--batch=64", "--seconds=0.05", "--workers=1"]) == 0
-    assert "10 elements (arrays), batches of 64, 1 thread" in capsys.readouterr().out
+    told = cli("bench", tmp_path / "a.npy", "--batch=64", "--seconds=0.05", "--workers=1")
+    assert told.code == 0
+    assert "10 elements (arrays), batches of 64, 1 thread" in told.out
 
 
-def test_an_unreadable_image_names_its_file(capsys: pytest.CaptureFixture[str], train_list: Path) -> None:
-    (train_list.parent / "7.jpg").write_bytes(b"<html>not found</html>")
-    assert main(["bench", str(train_list), "--seconds=0.1"]) == 1
-    text = capsys.readouterr().err
-    assert text.startswith("penstock bench: ")
-    assert "7.jpg" in text
-    assert "Traceback" not in text
+@pytest.mark.parametrize("data", [b"<html>not found</html>", None], ids=["unreadable", "missing"])
+def test_an_image_that_cannot_be_read_is_named(cli: Cli, train_list: Path, data: bytes | None) -> None:
+    path = train_list.parent / "7.jpg"
+    path.unlink() if data is None else path.write_bytes(data)
+    told = cli("bench", train_list, "--seconds=0.1")
+    assert told.code == 1
+    assert told.err.startswith("penstock bench: ")
+    assert "7.jpg" in told.err
+    assert "Traceback" not in told.err
 
 
-def test_a_missing_image_names_its_file(capsys: pytest.CaptureFixture[str], train_list: Path) -> None:
-    (train_list.parent / "3.jpg").unlink()
-    assert main(["bench", str(train_list), "--seconds=0.1"]) == 1
-    assert "3.jpg" in capsys.readouterr().err
-
-
-def test_a_json_file_in_no_folder_is_refused_before_measuring(capsys: pytest.CaptureFixture[str], train_list: Path) -> None:
-    assert main(["bench", str(train_list), f"--json={train_list.parent / 'nowhere' / 'out.json'}"]) == 1
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert "out.json' does not exist" in captured.err
-    assert "penstock bench --json" in captured.err
-    assert "make the folder first" in captured.err
+def test_a_json_file_in_no_folder_is_refused_before_measuring(cli: Cli, train_list: Path) -> None:
+    told = cli("bench", train_list, f"--json={train_list.parent / 'nowhere' / 'out.json'}")
+    assert (told.code, told.out) == (1, "")
+    for words in ("out.json' does not exist", "penstock bench --json", "make the folder first"):
+        assert words in told.err

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from core import core
+from programs import python
 
 TWO_FEEDS = """
 import threading
@@ -60,8 +60,7 @@ finally:
 
 
 def doctor(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "penstock", "doctor", *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    return python("-m", "penstock", "doctor", *arguments, cwd=folder)
 
 
 def figures(folder: Path, source: str, *options: str, arguments: tuple[str, ...] = ()) -> tuple[dict[str, Any], str]:
@@ -91,7 +90,7 @@ def test_two_feeds_and_a_queue(tmp_path: Path) -> None:
 
 def test_an_error_is_shown_as_python_shows_it_and_what_ran_is_reported(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(FAILS, "utf-8")
-    plain = subprocess.run([sys.executable, "train.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    plain = python("train.py", cwd=tmp_path)
     done = doctor(tmp_path, "--json", "out.json", "train.py")
     assert done.returncode == plain.returncode == 1
     assert done.stderr == plain.stderr.replace(str(tmp_path) + "/", "")

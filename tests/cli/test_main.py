@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from programs import output_of
 
 import penstock as ps
 
 
 def test_the_command_also_runs_as_a_module() -> None:
-    done = subprocess.run([sys.executable, "-m", "penstock", "--version"], capture_output=True, text=True, check=True)
-    assert done.stdout == f"penstock {ps.__version__}\n"
-    assert done.stderr == ""
+    assert output_of("-m", "penstock", "--version") == f"penstock {ps.__version__}\n"

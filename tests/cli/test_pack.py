@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cli.running import Cli
 
 import penstock as ps
-from penstock.cli import main
 
 pytest.importorskip("simplejpeg", reason="simplejpeg is not installed")
 from penstock.packing.reencode import EncodeJpeg
@@ -27,86 +27,78 @@ def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    code = main(["pack", *arguments])
-    captured = capsys.readouterr()
-    return code, " ".join(captured.out.split()), captured.err
-
-
-def test_photographs_are_resized_and_packed(capsys: pytest.CaptureFixture[str], photos: Path) -> None:
-    code, out, err = run(capsys, "photos", "out", "--resize=30", "--quality=80", "--shards=3", "--num-workers=1", "--shuffle=1")
-    assert (code, err) == (0, "")
-    assert "12 elements" in out
-    assert "in 3 files, tfrecord" in out
+def test_photographs_are_resized_and_packed(cli: Cli, photos: Path) -> None:
+    told = cli("pack", "photos", "out", "--resize=30", "--quality=80", "--shards=3", "--num-workers=1", "--shuffle=1")
+    assert (told.code, told.err) == (0, "")
+    assert "12 elements" in told.text
+    assert "in 3 files, tfrecord" in told.text
     elements = list(ps.read_packed("out"))
     assert sorted(int(one["label"]) for one in elements) == [0] * 6 + [1] * 6
     assert {ps.image.decode(one["data"]).shape[0] for one in elements} == {30}
     assert [one["path"] for one in elements] != sorted(one["path"] for one in elements)
 
 
-def test_a_rerun_says_that_all_was_there(capsys: pytest.CaptureFixture[str], photos: Path) -> None:
+def test_a_rerun_says_that_all_was_there(cli: Cli, photos: Path) -> None:
     for wanted in ("written 12 elements", "written nothing: all was there already, and was verified"):
-        assert wanted in run(capsys, "photos", "out")[1]
+        assert wanted in cli("pack", "photos", "out").text
 
 
-def test_a_dry_run_predicts_and_writes_nothing(capsys: pytest.CaptureFixture[str], photos: Path) -> None:
-    code, out, _ = run(capsys, "photos", "out", "--resize=30", "--dry-run", "--shard-bytes=1kB", "--num-workers=2")
-    assert code == 0
-    assert "a look at 12 elements of a folder of images; nothing was written" in out
-    assert "would write 12 elements, about" in out
+def test_a_dry_run_predicts_and_writes_nothing(cli: Cli, photos: Path) -> None:
+    told = cli("pack", "photos", "out", "--resize=30", "--dry-run", "--shard-bytes=1kB", "--num-workers=2")
+    assert told.code == 0
+    assert "a look at 12 elements of a folder of images; nothing was written" in told.text
+    assert "would write 12 elements, about" in told.text
     assert not Path("out").exists()
 
 
-def test_a_corrupt_photograph_is_an_error_or_left_out_and_listed(capsys: pytest.CaptureFixture[str], photos: Path) -> None:
+def test_a_corrupt_photograph_is_an_error_or_left_out_and_listed(cli: Cli, photos: Path) -> None:
     (photos / "photos" / "a" / "4.jpg").write_bytes(b"<html>not found</html>")
-    code, _, err = run(capsys, "photos", "out", "--resize=30")
-    assert code == 1
-    assert "4.jpg" in err
-    assert "--on-error skip leaves such elements out" in err
-    code, out, _ = run(capsys, "photos", "out2", "--resize=30", "--on-error=skip")
-    assert code == 0
-    assert "left out 1 elements, listed in the manifest" in out
-    assert "4.jpg" in out
+    told = cli("pack", "photos", "out", "--resize=30")
+    assert told.code == 1
+    assert "4.jpg" in told.err
+    assert "--on-error skip leaves such elements out" in told.err
+    told = cli("pack", "photos", "out2", "--resize=30", "--on-error=skip")
+    assert told.code == 0
+    assert "left out 1 elements, listed in the manifest" in told.text
+    assert "4.jpg" in told.text
     assert len(ps.read_packed("out2")) == 11
 
 
-def test_a_damaged_photograph_outside_the_sample_is_told_without_the_stack_of_its_worker(
-    capsys: pytest.CaptureFixture[str], photos: Path
-) -> None:
+def test_a_damaged_photograph_outside_the_sample_is_told_without_the_stack_of_its_worker(cli: Cli, photos: Path) -> None:
     good = (photos / "photos" / "a" / "0.jpg").read_bytes()
     for number in range(180):
         (photos / "photos" / "a" / f"more{number:03d}.jpg").write_bytes(good if number != 99 else good[:300])
-    code, _, err = run(capsys, "photos", "out", "--resize=30", "--shards=4", "--num-workers=1")
-    assert code == 1
-    assert "Traceback" not in err
-    assert len(err.splitlines()) <= 6
-    lines = err.splitlines()
+    told = cli("pack", "photos", "out", "--resize=30", "--shards=4", "--num-workers=1")
+    assert told.code == 1
+    assert "Traceback" not in told.err
+    assert len(told.err.splitlines()) <= 6
+    lines = told.err.splitlines()
     assert "JPEG image is damaged" in lines[0]
     assert any("more099.jpg" in line for line in lines[1:4])
-    assert "--on-error skip leaves such elements out" in err
+    assert "--on-error skip leaves such elements out" in told.err
     kept = {path.name: path.stat().st_mtime_ns for path in Path("out").glob("*.tfrecord")}
     assert kept
-    code, out, _ = run(capsys, "photos", "out", "--resize=30", "--shards=4", "--num-workers=1", "--on-error=skip")
-    assert code == 0
-    assert "left out 1 elements" in out
+    told = cli("pack", "photos", "out", "--resize=30", "--shards=4", "--num-workers=1", "--on-error=skip")
+    assert told.code == 0
+    assert "left out 1 elements" in told.text
     assert {name: (Path("out") / name).stat().st_mtime_ns for name in kept} == kept
 
 
-def test_a_function_of_the_users_is_run_in_processes(capsys: pytest.CaptureFixture[str], photos: Path) -> None:
+def test_a_function_of_the_users_is_run_in_processes(cli: Cli, photos: Path) -> None:
     (photos / "mine_for_pack.py").write_text("def short(element):\n    return {'n': len(element['data']), 'label': element['label']}\n")
-    code, _, err = run(capsys, "photos", "out", "--map=mine_for_pack:short", "--format=tar", "--num-workers=2", "--shards=2")
-    assert (code, err) == (0, "")
+    told = cli("pack", "photos", "out", "--map=mine_for_pack:short", "--format=tar", "--num-workers=2", "--shards=2")
+    assert (told.code, told.err) == (0, "")
     assert ps.read_packed("out")[0].keys() == {"n", "label"}
 
 
-def test_an_error_of_a_users_function_in_a_worker_is_told_by_its_own_frames(capsys: pytest.CaptureFixture[str], photos: Path) -> None:
+def test_an_error_of_a_users_function_in_a_worker_is_told_by_its_own_frames(cli: Cli, photos: Path) -> None:
     Path("lines.jsonl").write_text("".join(f'{{"n": {number}}}\n' for number in range(1000)))
     Path("failing_for_pack.py").write_text(
         "def deep(element):\n    raise KeyError('nope')\ndef made(element):\n    return deep(element) if element['n'] == 101 else element\n"
     )
-    code, _, err = run(capsys, "lines.jsonl", "out", "--map=failing_for_pack:made", "--num-workers=1")
-    assert code == 1
-    lines = err.splitlines()
+    told = cli("pack", "lines.jsonl", "out", "--map=failing_for_pack:made", "--num-workers=1")
+    assert told.code == 1
+    lines = told.err.splitlines()
     assert [line for line in lines if line.startswith("  File ")] == [
         f'  File "{photos / "failing_for_pack.py"}", line {number}, in {name}' for number, name in ((4, "made"), (2, "deep"))
     ]
@@ -116,10 +108,10 @@ def test_an_error_of_a_users_function_in_a_worker_is_told_by_its_own_frames(caps
         "  note:  penstock: job 0 of 1 (0)",
         "  note:  penstock: --on-error skip leaves such elements out",
     ]
-    assert "(line 102 of 'lines.jsonl')" in err
+    assert "(line 102 of 'lines.jsonl')" in told.err
 
 
-def test_a_dataset_of_the_users_is_packed(capsys: pytest.CaptureFixture[str], photos: Path) -> None:
+def test_a_dataset_of_the_users_is_packed(cli: Cli, photos: Path) -> None:
     (photos / "data_for_pack.py").write_text(
         "import penstock as ps\n"
         "def noisy(number, rng):\n    return {'number': number, 'noise': float(rng.random())}\n"
@@ -127,38 +119,38 @@ def test_a_dataset_of_the_users_is_packed(capsys: pytest.CaptureFixture[str], ph
         "def made():\n    return train.take(3)\n"
         "other = 5\n"
     )
-    assert run(capsys, "data_for_pack:train", "out")[0] == 0
+    assert cli("pack", "data_for_pack:train", "out").code == 0
     elements = list(ps.read_packed("out"))
     assert len({float(one["noise"]) for one in elements}) == 10
-    assert run(capsys, "data_for_pack:made", "three")[0] == 0
+    assert cli("pack", "data_for_pack:made", "three").code == 0
     assert len(ps.read_packed("three")) == 3
-    code, _, err = run(capsys, "data_for_pack:other", "none")
-    assert code == 1
-    assert "'data_for_pack:other' is a int, not a dataset" in err
+    told = cli("pack", "data_for_pack:other", "none")
+    assert told.code == 1
+    assert "'data_for_pack:other' is a int, not a dataset" in told.err
 
 
-def test_files_of_records_are_read_as_such(capsys: pytest.CaptureFixture[str], photos: Path) -> None:
+def test_files_of_records_are_read_as_such(cli: Cli, photos: Path) -> None:
     ps.pack(ps.from_source([{"a": number} for number in range(5)]), "ref", executor="threads")
     Path("lines.jsonl").write_text('{"b": 1}\n{"b": 2}\n')
     for source in ("ref/*.tfrecord", "ref/data-00000-of-00001.tfrecord"):
-        code, _, err = run(capsys, source, "out")
-        assert code == 1
-        assert f"write `ds = ps.read_tfrecord({source!r}, features={{...}})`" in err
+        told = cli("pack", source, "out")
+        assert told.code == 1
+        assert f"write `ds = ps.read_tfrecord({source!r}, features={{...}})`" in told.err
     Path("sizes_for_pack.py").write_text("def lengths(element):\n    return {'size': len(element['record'])}\n")
-    assert run(capsys, "ref/*.tfrecord", "sizes", "--map=sizes_for_pack:lengths")[0] == 0
+    assert cli("pack", "ref/*.tfrecord", "sizes", "--map=sizes_for_pack:lengths").code == 0
     assert len(ps.read_packed("sizes")) == 5
-    assert run(capsys, "lines.jsonl", "lines")[0] == 0
+    assert cli("pack", "lines.jsonl", "lines").code == 0
     assert [int(one["b"]) for one in ps.read_packed("lines")] == [1, 2]
-    code, _, err = run(capsys, "s3://bucket/photos", "out")
-    assert code == 1
-    assert "'s3://bucket/photos' holds cannot be told by its name" in err
-    assert "--resize and --quality are for image files" in run(capsys, "lines.jsonl", "out", "--resize=3")[2]
-    assert "--root='x' is for list files" in run(capsys, "lines.jsonl", "out", "--root=x")[2]
+    told = cli("pack", "s3://bucket/photos", "out")
+    assert told.code == 1
+    assert "'s3://bucket/photos' holds cannot be told by its name" in told.err
+    assert "--resize and --quality are for image files" in cli("pack", "lines.jsonl", "out", "--resize=3").err
+    assert "--root='x' is for list files" in cli("pack", "lines.jsonl", "out", "--root=x").err
 
 
-def test_arrays_are_packed_in_threads(capsys: pytest.CaptureFixture[str], photos: Path) -> None:
+def test_arrays_are_packed_in_threads(cli: Cli, photos: Path) -> None:
     np.savez("a.npz", x=np.arange(20).reshape(10, 2), y=np.arange(10))
-    assert run(capsys, "a.npz", "out", "--compression=gzip")[0] == 0
+    assert cli("pack", "a.npz", "out", "--compression=gzip").code == 0
     assert [int(one["y"]) for one in ps.read_packed("out")] == list(range(10))
 
 
@@ -175,11 +167,9 @@ def test_arrays_are_packed_in_threads(capsys: pytest.CaptureFixture[str], photos
         (["a.npy", "out", "--resize=3"], "--resize and --quality are for image files"),
     ],
 )
-def test_arguments_that_do_not_go_together_are_errors(
-    capsys: pytest.CaptureFixture[str], photos: Path, arguments: list[str], words: str
-) -> None:
+def test_arguments_that_do_not_go_together_are_errors(cli: Cli, photos: Path, arguments: list[str], words: str) -> None:
     np.save("a.npy", np.zeros((3, 2)))
-    code, _, err = run(capsys, *arguments)
-    assert code == 1
-    assert words in err
+    told = cli("pack", *arguments)
+    assert told.code == 1
+    assert words in told.err
     assert not Path("out").exists()

@@ -46,8 +46,9 @@ def test_a_bad_sample_is_left_out_counted_and_kept_with_its_error_and_batches_st
     assert all(skipped.error.__traceback__ is None for skipped in batches.skipped)
 
 
-def test_the_default_raises_with_number_and_key_behind_the_whole_batches_before() -> None:
-    batches = iter(ps.SampleBatches([7, 6, 5, 3], 2, load=feeding.load))
+@pytest.mark.parametrize("policy", [{}, {"on_error": ps.Skip(errors=OSError)}], ids=str)
+def test_the_default_and_a_policy_for_other_errors_raise_with_number_and_key_behind_the_whole_batches_before(policy: Any) -> None:
+    batches = iter(ps.SampleBatches([7, 6, 5, 3], 2, load=feeding.load, **policy))
     assert next(batches)["label"].tolist() == [7, 6]
     with pytest.raises(ValueError, match="3 is bad") as caught:
         next(batches)
@@ -110,11 +111,6 @@ def test_a_second_pass_over_what_can_be_read_once_is_an_error_and_not_an_empty_p
         list(batches)
     assert caught.value.what.endswith("are at their end and can be read only once")
     assert "give a list" in caught.value.fix
-
-
-def test_errors_that_the_policy_is_not_for_are_raised() -> None:
-    with pytest.raises(ValueError, match="3 is bad"):
-        list(ps.SampleBatches(range(20), 4, load=feeding.load, on_error=ps.Skip(errors=OSError)))
 
 
 def test_a_retry_loads_again_and_ends_in_what_it_says() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from enqueuer import feeding
+from queues.crowd import together
 
 import penstock as ps
 from penstock.errors import FeedClosed, PlanError, SourceError, StopRaised
@@ -63,8 +64,9 @@ def test_every_item_comes_once_and_in_order_and_then_the_end(way: str, make: Mak
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_generator_object_is_read_too(way: str, make: Make) -> None:
-    assert list(make(way, feeding.twenty(), start_method=None).get()) == list(range(20))
+@pytest.mark.parametrize(("generator", "wanted"), [(feeding.some_none, [0, 2, 3, 5, 6, 8, 9, 11]), (feeding.nothing, [])])
+def test_none_is_left_out_and_a_generator_without_items_is_at_its_end_at_once(way: str, generator: Any, wanted: Any, make: Make) -> None:
+    assert list(make(way, generator).get()) == wanted
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -76,16 +78,6 @@ def test_arrays_arrive_as_they_were_and_can_be_written(way: str, make: Make) -> 
         assert (batch["image"] == number).all()
         assert (batch["label"] == number).all()
         batch["image"] += 1
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_none_is_left_out(way: str, make: Make) -> None:
-    assert list(make(way, feeding.some_none).get()) == [0, 2, 3, 5, 6, 8, 9, 11]
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_a_generator_without_items_is_at_its_end_at_once(way: str, make: Make) -> None:
-    assert list(make(way, feeding.nothing).get()) == []
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -104,32 +96,22 @@ def test_an_error_comes_as_itself_behind_the_items_before_it_once_and_never_as_a
     enqueuer.stop()
 
 
-def run(way: str, generator: Any) -> None:
-    workers, options = WAYS[way]
-    with ps.GeneratorEnqueuer(generator, **options) as enqueuer:
-        enqueuer.start(workers)
-        list(enqueuer.get())
-
-
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("generator", [feeding.leaves, feeding.stops_oddly])
-def test_an_exception_that_would_pass_for_an_end_is_an_error(way: str, generator: Any, make: Make) -> None:
+@pytest.mark.parametrize(
+    ("generator", "kind", "words"),
+    [
+        (feeding.leaves, StopRaised, "SystemExit was raised"),
+        (feeding.stops_oddly, StopRaised, "KeyboardInterrupt was raised"),
+        (feeding.fails_in_the_making, FileNotFoundError, "no list"),
+        (feeding.not_iterable, SourceError, "a int cannot be iterated"),
+    ],
+)
+def test_what_would_pass_for_an_end_and_what_fails_in_the_making_are_errors(
+    way: str, generator: Any, kind: type[Exception], words: str, make: Make
+) -> None:
     interrupted = way == "inline" and generator is feeding.stops_oddly  # in the loop's own thread that is Ctrl-C
-    with pytest.raises(KeyboardInterrupt if interrupted else StopRaised):
+    with pytest.raises(KeyboardInterrupt if interrupted else kind, match=None if interrupted else words):
         list(make(way, generator).get())
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_an_error_in_the_making_of_the_generator_is_raised(way: str) -> None:
-    with pytest.raises(FileNotFoundError, match="no list"):
-        run(way, feeding.fails_in_the_making)
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_a_callable_that_returns_no_iterable_is_an_error(way: str) -> None:
-    with pytest.raises(SourceError) as caught:
-        run(way, feeding.not_iterable)
-    assert caught.value.what == "a int cannot be iterated"
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -166,9 +148,10 @@ def test_a_second_epoch_of_what_can_be_read_once_is_an_error_and_not_an_empty_ep
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_generator_that_was_read_before_is_an_error(way: str, make: Make) -> None:
+def test_a_generator_object_is_read_and_one_that_was_read_before_is_an_error(way: str, make: Make) -> None:
     generator = feeding.twenty()
-    list(generator)
+    assert list(make(way, generator, start_method=None).get()) == list(range(20))
+    list(generator)  # a process has read a copy of it
     with pytest.raises(SourceError):
         list(make(way, generator, start_method=None).get())
 
@@ -195,11 +178,7 @@ def test_what_is_made_ahead_is_bounded(way: str, make: Make) -> None:
 def test_four_threads_each_with_a_get_share_the_items(way: str, make: Make) -> None:
     enqueuer = make(way, feeding.twenty, max_queue_size=2)
     got: list[int] = []
-    threads = [threading.Thread(target=lambda: got.extend(enqueuer.get())) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    together(*[lambda: got.extend(enqueuer.get())] * 4)
     assert sorted(got) == list(range(20))
 
 

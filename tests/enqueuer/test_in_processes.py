@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 from enqueuer import feeding
+from programs import output_of
 
 import penstock as ps
 from penstock.errors import PlanError, SpecError, WorkerDied
@@ -324,6 +325,4 @@ def test_a_program_without_a_guard_is_run_once(tmp_path: Path) -> None:
         "import penstock as ps\nprint('begins')\ndef two():\n    yield from (1, 2)\n"
         "enqueuer = ps.GeneratorEnqueuer(two, True, start_method='spawn')\nenqueuer.start(1)\nprint(list(enqueuer.get()))\n"
     )
-    environment = {**os.environ, "PYTHONPATH": str(Path(ps.__file__).parents[1]), "TMPDIR": str(tmp_path)}
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False, env=environment)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "begins\n[1, 2]\n", "")
+    assert output_of(script, PYTHONPATH=str(Path(ps.__file__).parents[1]), TMPDIR=str(tmp_path)) == "begins\n[1, 2]\n"

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from enqueuer import feeding
+from queues.crowd import together
 
 import penstock as ps
 from penstock.errors import StillRunning
@@ -137,10 +138,6 @@ def test_no_worker_and_several_threads_that_take_run_the_generator_one_at_a_time
     enqueuer = ps.GeneratorEnqueuer(NotThreadSafe(60))
     enqueuer.start(0)
     got: list[Any] = []
-    threads = [threading.Thread(target=lambda: got.extend(enqueuer.get())) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    together(*[lambda: got.extend(enqueuer.get())] * 4)
     enqueuer.stop()
     assert sorted(got) == list(range(1, 61))

@@ -5,8 +5,6 @@ import enum
 import functools
 import importlib
 import json
-import os
-import subprocess
 import sys
 import threading
 from collections import namedtuple
@@ -20,6 +18,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from programs import output_of
 
 import penstock as ps
 from penstock.errors import PlanError
@@ -111,15 +110,7 @@ def test_the_hash_is_the_same_in_every_process() -> None:
     program = "import sys; sys.path[:0] = sys.argv[1:]; from jobs.test_digest import told; print(told())"
     out = set()
     for seed in ("1", "2"):
-        done = subprocess.run(
-            [sys.executable, "-c", program, *sys.path],
-            env={**os.environ, "PYTHONHASHSEED": seed},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        out.add(done.stdout.strip())
+        out.add(output_of("-c", program, *sys.path, PYTHONHASHSEED=seed))
     assert len(out) == 1
 
 

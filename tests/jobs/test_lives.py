@@ -57,40 +57,16 @@ if __name__ == "__main__":
 WAYS: list[dict[str, Any]] = [{"num_workers": 1}, {"num_workers": 2}, {"num_workers": 4}, {"num_workers": 2, "method": "spawn"}]
 
 
-class Life:
-    """One run of the program, in a session of its own."""
-
-    def __init__(self, folder: Path, number: int, options: dict[str, Any], hold: int | None, temporary: str) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-W", "error", str(folder / "program.py"), str(folder), json.dumps(options)],
-            env={**os.environ, "PYTHONPATH": SOURCE, "LIFE": str(number), "HOLD": str(hold), "TMPDIR": temporary},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-
-    def read(self, count: int) -> bool:
-        """Read so many lines of progress; return False when the program ends before."""
-        assert self.process.stdout is not None
-        return all(self.process.stdout.readline() not in ("", "all\n") for _ in range(count))
-
-    def end(self) -> tuple[int, str]:
-        """Wait for the program; return its status and stderr."""
-        _, errors = self.process.communicate(timeout=60)
-        return self.process.returncode, errors
-
-
 def assert_gone(members: dict[int, int]) -> None:
     for pid, descriptor in members.items():
         poll = select.poll()
         poll.register(descriptor, select.POLLIN)
         assert poll.poll(10_000), f"process {pid} has outlived the program"
+        os.close(descriptor)
 
 
-@contextmanager
-def members_of(session: int) -> Iterator[dict[int, int]]:
-    """Give a descriptor of each process of a session that runs."""
+def members_of(session: int) -> dict[int, int]:
+    """Return a descriptor of each process of a session that runs."""
     out = {}
     for entry in Path("/proc").iterdir():
         try:
@@ -98,28 +74,35 @@ def members_of(session: int) -> Iterator[dict[int, int]]:
                 out[int(entry.name)] = os.pidfd_open(int(entry.name))
         except (FileNotFoundError, ProcessLookupError):
             continue
-    try:
-        yield out
-    finally:
-        for descriptor in out.values():
-            os.close(descriptor)
+    return out
 
 
 @contextmanager
-def life(folder: Path, number: int, options: dict[str, Any], hold: int | None = None) -> Iterator[Life]:
-    """Run the program; job number `hold` never ends."""
+def life(folder: Path, number: int, options: dict[str, Any], hold: int | None = None) -> Iterator[subprocess.Popen[str]]:
+    """Run the program, in a session of its own; job number `hold` never ends."""
     (folder / "program.py").write_text(PROGRAM.replace("COUNT", str(COUNT)))
     temporary = tempfile.mkdtemp()  # Python's fork server leaves its socket there when the program is killed
-    running = Life(folder, number, options, hold, temporary)
-    try:
-        yield running
-    finally:
-        shutil.rmtree(temporary)
-        running.process.kill()
-        running.process.wait()
-        for pipe in (running.process.stdout, running.process.stderr):
-            assert pipe is not None
-            pipe.close()
+    command = [sys.executable, "-W", "error", str(folder / "program.py"), str(folder), json.dumps(options)]
+    own = {"PYTHONPATH": SOURCE, "LIFE": str(number), "HOLD": str(hold), "TMPDIR": temporary}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, env={**os.environ, **own}, stdout=pipe, stderr=pipe, text=True, start_new_session=True) as running:
+        try:
+            yield running
+        finally:
+            shutil.rmtree(temporary)
+            running.kill()
+
+
+def read(running: subprocess.Popen[str], count: int) -> bool:
+    """Read so many lines of progress; return False when the program ends before."""
+    assert running.stdout is not None
+    return all(running.stdout.readline() not in ("", "all\n") for _ in range(count))
+
+
+def end_of(running: subprocess.Popen[str]) -> tuple[int, str]:
+    """Wait for the program; return its status and stderr."""
+    _, errors = running.communicate(timeout=60)
+    return running.returncode, errors
 
 
 def done_of(folder: Path) -> list[int]:
@@ -141,11 +124,11 @@ def killed_many_times(folder: Path, seed: int, num_kills: int) -> int:
     for number in range(num_kills + 1):
         before = set(done_of(folder))
         with life(folder, number, chance.choice(WAYS)) as running:
-            if number < num_kills and running.read(chance.choice([0, 1, 1, 2, 5, 20])):
-                with members_of(running.process.pid) as members:
-                    running.process.kill()
-                    assert_gone(members)
-            status, errors = running.end()
+            if number < num_kills and read(running, chance.choice([0, 1, 1, 2, 5, 20])):
+                members = members_of(running.pid)
+                running.kill()
+                assert_gone(members)
+            status, errors = end_of(running)
         assert errors == ""
         hit += status == -signal.SIGKILL
         assert status in (0, -signal.SIGKILL)
@@ -178,11 +161,11 @@ def test_a_program_that_is_killed_many_times_does_every_job(seed: int, tmp_path:
 @pytest.mark.parametrize("options", [WAYS[1], pytest.param(WAYS[3], marks=pytest.mark.slow)], ids=str)
 def test_a_kill_while_a_job_never_ends_leaves_no_process(options: dict[str, Any], tmp_path: Path) -> None:
     with life(tmp_path, 0, options, hold=7) as running:
-        assert running.read(3)
-        with members_of(running.process.pid) as members:
-            assert len(members) > 2
-            running.process.kill()
-            assert_gone(members)
+        assert read(running, 3)
+        members = members_of(running.pid)
+        assert len(members) > 2
+        running.kill()
+        assert_gone(members)
 
 
 INTERRUPTED = [
@@ -196,27 +179,27 @@ INTERRUPTED = [
 @pytest.mark.parametrize(("hold", "options"), INTERRUPTED)
 def test_ctrl_c_leaves_no_process_and_the_next_run_goes_on(hold: int, options: dict[str, Any], tmp_path: Path) -> None:
     with life(tmp_path, 0, options, hold) as running:
-        assert running.read(2)
-        with members_of(running.process.pid) as members:
-            os.killpg(running.process.pid, signal.SIGINT)
-            status, errors = running.end()
-            assert_gone(members)
+        assert read(running, 2)
+        members = members_of(running.pid)
+        os.killpg(running.pid, signal.SIGINT)
+        status, errors = end_of(running)
+        assert_gone(members)
     assert status == -signal.SIGINT
     assert "KeyboardInterrupt" in errors
     before = set(done_of(tmp_path))
     assert before
     with life(tmp_path, 1, WAYS[1]) as running:
-        assert running.end() == (0, "")
+        assert end_of(running) == (0, "")
     assert {int(job) for word, its, job in log_of(tmp_path) if (word, its) == ("begin", "1")} == set(range(COUNT)) - before
 
 
 @pytest.mark.slow
 def test_two_ctrl_cs_leave_no_process_either(tmp_path: Path) -> None:
     with life(tmp_path, 0, WAYS[1], hold=7) as running:
-        assert running.read(2)
-        with members_of(running.process.pid) as members:
-            for _ in range(2):
-                os.killpg(running.process.pid, signal.SIGINT)
-            status, _ = running.end()
-            assert_gone(members)
+        assert read(running, 2)
+        members = members_of(running.pid)
+        for _ in range(2):
+            os.killpg(running.pid, signal.SIGINT)
+        status, _ = end_of(running)
+        assert_gone(members)
     assert status == -signal.SIGINT

@@ -212,11 +212,9 @@ SICK: dict[str, Callable[[], dict[str, Any]]] = {
     "workers": lambda: run(numbers(400).map(digest).batch(10), num_workers=1),
     "gil": lambda: run(numbers(600).map(count).batch(10), num_workers=2),
     "waits": lambda: run(numbers(400).map(fetching(5_000)).batch(10), num_workers=2),
-    "waits, one worker": lambda: run(numbers(200).map(fetching(5_000)).batch(10), num_workers=1),
     "slow, waiting": lambda: run(numbers(800).shuffle(seed=3).map(with_some_slow).batch(8), Step(2), num_workers=4),
     "slow, computing": lambda: run(numbers(500).shuffle(seed=3).map(with_some_large).batch(8), Step(4), num_workers=2),
     "concurrency": lambda: run(numbers(300).map(fetching(5_000), concurrency=1).map(light).batch(10), num_workers=2),
-    "concurrency, async": lambda: run(numbers(200).map(fetch_async, concurrency=2).batch(10), num_workers=2),
     "bursts": lambda: run(numbers(2400).map(fetching(1_000)).batch(10), Step(0.2, 60, 600), num_workers=2),
     "kept": lambda: run(numbers(400).map(image).batch(4), Step(6), keep=14, num_workers=2),
     "memory": lambda: run(numbers(400).map(image).batch(4), Step(6), num_workers=2, memory_bytes=18_000_000),
@@ -246,17 +244,11 @@ _EXPECTED = {
 
 HEALTHY: dict[str, Callable[[], dict[str, Any]]] = {
     "map": lambda: run(numbers(600).map(light).batch(10), Step(20)),
-    "completion order": lambda: run(numbers(600).map(light).batch(10), Step(20), ordered=False),
     "small elements": lambda: run(ps.from_arrays({"x": np.zeros((60_000, 8), np.float32)}).batch(1000), Step(20)),
     "filtered": lambda: run(numbers(1200).filter(lambda number: number % 2).map(light).batch(10), Step(20)),
     "async": lambda: run(numbers(300).map(fetch_async, concurrency=32).batch(5), Step(25)),
     "generator": lambda: run(ps.from_generator(lambda: iter(range(600))).map(light).batch(10), Step(20)),
-    "few errors": lambda: run(
-        numbers(600).map(lambda number: 1 // (number % 100)).batch(10, drop_remainder=True), Step(20), on_error=ps.Skip()
-    ),
-    "own workers": lambda: run(numbers(600).map(light, concurrency=2).map(light).batch(10), Step(20)),
     "validation now and then": lambda: run(numbers(600).map(light).batch(10), Step(15, 20, 100)),
-    "large batches": lambda: run(numbers(160).map(lambda number: np.zeros(500_000, np.float32)).batch(4), Step(30)),
 }  # fmt: skip
 
 

@@ -6,9 +6,6 @@ import os
 import struct
 from pathlib import Path
 
-import pytest
-
-from penstock.errors import RecordError
 from penstock.formats.tfrecord import read_records
 from penstock.observe.curves import EventFile
 
@@ -42,21 +39,6 @@ def test_files_of_one_folder_and_second_have_names_of_their_own(tmp_path: Path) 
         file.close()
 
 
-@pytest.mark.parametrize("cut", range(1, 90, 11))
-def test_of_a_file_that_is_cut_every_whole_record_is_read(tmp_path: Path, cut: int) -> None:
-    file = EventFile(tmp_path)
-    for step in range(20):
-        file.write(step, [("fill", step / 20)])
-    file.close()
-    sizes = [len(record) + 16 for record in records_of(file.path)]
-    os.truncate(file.path, file.num_bytes - cut)
-    found = []
-    with pytest.raises(RecordError) if sum(sizes[:-1]) != file.num_bytes - cut else open(os.devnull), file.path.open("rb") as cut_file:
-        found.extend(bytes(record) for record in read_records(cut_file))
-    assert sum(len(record) + 16 for record in found) <= file.num_bytes - cut
-    assert len(found) >= 20 - cut // min(sizes)
-
-
 def test_a_forked_process_writes_nothing(tmp_path: Path) -> None:
     file = EventFile(tmp_path)
     file.write(1, [("fill", 1.0)])
@@ -71,14 +53,3 @@ def test_a_forked_process_writes_nothing(tmp_path: Path) -> None:
     file.write(3, [("fill", 0.5)])
     file.close()
     assert len(records_of(file.path)) == 3
-
-
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")
-def test_a_full_disk_is_an_error(tmp_path: Path) -> None:
-    file = EventFile(tmp_path)
-    full = os.open("/dev/full", os.O_WRONLY)
-    os.dup2(full, file._descriptor)
-    os.close(full)
-    with pytest.raises(OSError, match="No space left"):
-        file.write(1, [("fill", 1.0)])
-    file.close()

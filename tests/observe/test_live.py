@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import re
 import weakref
 from collections.abc import Iterator
@@ -11,16 +10,12 @@ from typing import Any
 
 import pytest
 from observe.terminals import on_a_terminal
+from observe.test_progress import Terminal
 
 import penstock as ps
 from penstock.errors import FeedClosed
 from penstock.observe.live import FeedPlace, Rates, followed, lasting
 from penstock.observe.stats import Stats
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 class Clock:
@@ -83,8 +78,7 @@ def test_the_rate_and_the_waiting_are_those_of_the_last_30_seconds() -> None:
     rates = Rates()
     for second in range(101):
         rates.add(float(second), 10 * second if second < 50 else 500 + (second - 50), float(min(second, 50)))
-    assert rates.per_s() == 1.0
-    assert rates.wait_share() == 0.0
+    assert rates.now() == (1.0, 0.0)
     assert len(rates._marks) <= 32
 
 
@@ -153,23 +147,6 @@ def test_a_batch_that_the_loop_lets_go_of_is_free() -> None:
         batch = weakref.ref(next(batches))
         assert batch() is None
         batches.close()
-
-
-def test_training_goes_on_when_the_line_cannot_be_written_with_one_warning() -> None:
-    stream = Terminal()
-    stream.close()
-    broken = open(os.open("/dev/full", os.O_WRONLY), "w") if os.path.exists("/dev/full") else stream  # noqa: SIM115
-    silent = Terminal()
-    silent.write = None  # type: ignore[assignment]  # any error ends the line, and not the epoch
-    for target in (stream, broken, silent):
-        with ps.from_source(range(6)).batch(2).feed(num_workers=0) as feed:
-            with pytest.warns(RuntimeWarning, match="training goes on") as caught:
-                assert len(list(feed.progress(stream=target))) == 3
-            assert [one.filename for one in caught] == [__file__]
-    try:
-        broken.close()
-    except OSError:
-        pass
 
 
 PROGRAM = """

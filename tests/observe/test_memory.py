@@ -5,8 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import re
-import subprocess
-import sys
 import threading
 import time
 import warnings
@@ -18,6 +16,7 @@ import numpy as np
 import pytest
 from core import core
 from observe.test_curves import points_of
+from programs import output_of
 
 import penstock as ps
 from penstock._contracts.event import BatchDelivered, BlockDone, Event, Notice
@@ -96,8 +95,7 @@ NAMES = ["batch", "batch of texts", "padded_batch", "map above batch", "shuffle 
     ),
 )
 def test_the_parts_add_up_to_what_the_process_grew_by(name: str, keep: str) -> None:
-    done = subprocess.run([sys.executable, "-c", PARTS, name, keep], capture_output=True, text=True, timeout=100, check=True)
-    growth, parts, slots, held, queues = json.loads(done.stdout)
+    growth, parts, slots, held, queues = json.loads(output_of("-c", PARTS, name, keep))
     assert growth > 30 * MB
     assert parts == pytest.approx(growth, rel=0.1)
     assert queues == {"images": 20 * MB}

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 
 import pytest
+from queues.crowd import together
 
 from penstock.observe.stats import QueueClock
 
@@ -25,17 +25,8 @@ def test_a_look_tells_what_came_since_the_last_one_of_this_thread(schedstat: Pat
     schedstat.write_bytes(b"9 350 2\n")
     assert clock.look(40 * MS) == (30 * MS, 250)
     found: list[tuple[int, int]] = []
-    thread = threading.Thread(target=lambda: found.append(clock.look(50 * MS)))
-    thread.start()
-    thread.join()
+    together(lambda: found.append(clock.look(50 * MS)))
     assert found == [(0, 0)]
-
-
-def test_looks_are_far_apart(schedstat: Path) -> None:
-    clock = QueueClock()
-    assert clock.due_ns == 0
-    clock.look(10 * MS)
-    assert clock.due_ns == 60 * MS
 
 
 @pytest.mark.parametrize("text", [None, b"", b"what is this", b"0 0 0\n"])

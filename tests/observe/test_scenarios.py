@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import os
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from observe import scenarios
+from programs import python
 
 pytestmark = [
     pytest.mark.slow,
@@ -37,8 +35,7 @@ def port() -> Iterator[int]:
 def said(name: str, port: int) -> dict[str, Any]:
     """Run a scenario, again where other programs took its CPUs."""
     for _ in range(_TRIES):
-        command = [sys.executable, str(Path(scenarios.__file__)), name, str(port)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+        done = python(scenarios.__file__, name, port)
         assert done.returncode == 0, done.stderr
         found: dict[str, Any] = json.loads(done.stdout)
         if name == "crowded" or not any(words in found["text"].splitlines()[0] for words in ("short of CPUs", "other programs")):

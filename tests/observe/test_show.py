@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import io
-import os
 import re
-import subprocess
-import sys
 import threading
 import time
-import warnings
 from typing import Any
 
-import pytest
 from observe.terminals import on_a_terminal
+from programs import output_of
 from rich.console import Console
 
 import penstock as ps
@@ -110,22 +106,6 @@ def test_a_feed_that_is_gone_ends_it() -> None:
     assert "penstock-show" not in [thread.name for thread in threading.enumerate()]
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")
-def test_training_goes_on_when_it_cannot_be_drawn_with_one_warning() -> None:
-    descriptor = os.open("/dev/full", os.O_WRONLY)
-    broken = os.fdopen(descriptor, "w")
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        with ps.from_source(range(8)).batch(2).feed(num_workers=0) as feed:
-            feed.show(stream=broken)
-            assert len(list(feed)) == 4
-    assert ["No space left" in str(one.message) and "training goes on" in str(one.message) for one in caught] == [True]
-    try:
-        broken.close()
-    except OSError:
-        pass
-
-
 PROGRAM = """
 import os, sys, time
 import penstock as ps
@@ -172,5 +152,4 @@ def test_without_rich_the_command_that_installs_it_is_named() -> None:
         "    try: feed.show()\n"
         "    except ps.errors.MissingExtra as error: print(error.fix)\n"
     )
-    done = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout == 'pip install "penstock[live]"\n'
+    assert output_of("-W", "error", "-c", program) == 'pip install "penstock[live]"\n'

@@ -5,26 +5,46 @@ from __future__ import annotations
 import dataclasses
 import threading
 import weakref
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
+from queues.crowd import together
 
 from penstock._contracts.event import BatchDelivered, BlockDone, ElementLost, ElementRetried, Notice, RowsPacked
 from penstock.observe import Stats
+from penstock.observe.stats import since
 
 MS = 1_000_000
 
 
-def test_nothing_announced_gives_zeros_and_no_division_by_zero() -> None:
-    snapshot = Stats(num_cpus=2).snapshot()
-    assert snapshot.elapsed_s == 0.0
-    assert snapshot.stages == ()
-    assert snapshot.notices == ()
-    assert snapshot.num_cpus == 2
-    assert snapshot.consumer.num_batches == 0
-    assert snapshot.consumer.wait_share == 0.0
-    assert snapshot.consumer.mean_ready == 0.0
+@pytest.mark.parametrize(
+    ("deliveries", "elapsed_s", "figures"),
+    [
+        ([], 0.0, {"num_batches": 0, "wait_share": 0.0, "mean_ready": 0.0}),
+        # the first wait is kept apart from those of the run, and counts in its length
+        (
+            [(100, 100, 0, 1), (150, 10, 2, 1), (200, 0, 4, 2)],
+            0.2,
+            {"num_batches": 4, "first_wait_s": 0.1, "wait_s": 0.01, "span_s": 0.1, "wait_share": 0.1, "mean_ready": 3.0},
+        ),
+        ([(500, 100, 0, 1), (600, 0, 1, 1)], 0.2, {"num_batches": 2}),
+        # the end of the data is no delivery
+        (
+            [(100, 0, 3, 1), (150, 0, 3, 1), (900, 700, 0, 0)],
+            0.05,
+            {"num_batches": 2, "mean_ready": 3.0, "wait_s": 0.0, "span_s": 0.05},
+        ),
+    ],
+)
+def test_deliveries_add_up(deliveries: list[tuple[int, int, int, int]], elapsed_s: float, figures: dict[str, float]) -> None:
+    stats = Stats(num_cpus=2)
+    for time_ms, wait_ms, num_ready, num_delivered in deliveries:
+        stats(BatchDelivered(time_ms * MS, wait_ms * MS, num_ready, num_delivered))
+    snapshot = stats.snapshot()
+    assert (snapshot.num_cpus, snapshot.stages, snapshot.notices) == (2, (), ())
+    assert snapshot.elapsed_s == pytest.approx(elapsed_s)
+    assert {name: getattr(snapshot.consumer, name) for name in figures} == pytest.approx(figures)
 
 
 def test_blocks_are_added_up_per_stage_with_the_workers_seen() -> None:
@@ -45,26 +65,6 @@ def test_blocks_are_added_up_per_stage_with_the_workers_seen() -> None:
     assert decode.busy_share(snapshot.elapsed_s) == pytest.approx(25 / 42)
 
 
-def test_the_first_wait_is_kept_apart_from_the_waits_of_the_run() -> None:
-    stats = Stats(num_cpus=2)
-    stats(BatchDelivered(100 * MS, 100 * MS, 0, 1))
-    stats(BatchDelivered(150 * MS, 10 * MS, 2, 1))
-    stats(BatchDelivered(200 * MS, 0, 4, 2))
-    consumer = stats.snapshot().consumer
-    assert consumer.num_batches == 4
-    assert consumer.first_wait_s == pytest.approx(0.1)
-    assert consumer.wait_s == pytest.approx(0.01)
-    assert consumer.span_s == pytest.approx(0.1)
-    assert consumer.wait_share == pytest.approx(0.1)
-    assert consumer.mean_ready == pytest.approx(3.0)
-
-
-def in_thread(function: Callable[[], object]) -> None:
-    thread = threading.Thread(target=function)
-    thread.start()
-    thread.join()
-
-
 def test_the_waits_of_several_threads_are_shares_of_the_time_of_each() -> None:
     stats = Stats(num_cpus=2)
     all_here = threading.Barrier(4)
@@ -74,11 +74,7 @@ def test_the_waits_of_several_threads_are_shares_of_the_time_of_each() -> None:
         all_here.wait()
         stats(BatchDelivered(1000 * MS + 100 * (number + 1) * MS, 900 * MS, 0, 4))
 
-    threads = [threading.Thread(target=take, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    together(*(partial(take, number) for number in range(4)))
     consumer = stats.snapshot().consumer
     assert (consumer.num_batches, consumer.num_calls, consumer.num_consumers) == (32, 8, 4)
     assert consumer.span_s == pytest.approx(4.0)
@@ -88,7 +84,7 @@ def test_the_waits_of_several_threads_are_shares_of_the_time_of_each() -> None:
 
 def test_a_thread_that_takes_what_it_made_is_in_line_and_another_is_not() -> None:
     stats = Stats(num_cpus=2)
-    in_thread(lambda: stats(BlockDone("decode", 0, 0, 10 * MS, 9 * MS, 8)))
+    together(lambda: stats(BlockDone("decode", 0, 0, 10 * MS, 9 * MS, 8)))
     stats(BatchDelivered(11 * MS, 10 * MS, 0, 1))
     assert not stats.snapshot().in_line
     stats(BlockDone("decode", 0, 11 * MS, 20 * MS, 9 * MS, 8))
@@ -105,25 +101,6 @@ def test_how_long_a_thread_was_queued_is_asked_now_and_then(monkeypatch: pytest.
     (stage,) = stats.snapshot().stages
     assert (stage.watched_s, stage.queued_s) == pytest.approx((0.09, 0.06))
     assert stage.queued_share == pytest.approx(2 / 3)
-
-
-def test_the_end_of_the_data_is_no_delivery() -> None:
-    stats = Stats(num_cpus=1)
-    stats(BatchDelivered(100 * MS, 0, 3, 1))
-    stats(BatchDelivered(150 * MS, 0, 3, 1))
-    stats(BatchDelivered(900 * MS, 700 * MS, 0, 0))
-    consumer = stats.snapshot().consumer
-    assert consumer.num_batches == 2
-    assert consumer.mean_ready == 3.0
-    assert consumer.wait_s == 0.0
-    assert consumer.span_s == pytest.approx(0.05)
-
-
-def test_the_time_before_the_first_batch_counts_in_the_length_of_the_run() -> None:
-    stats = Stats(num_cpus=1)
-    stats(BatchDelivered(500 * MS, 100 * MS, 0, 1))
-    stats(BatchDelivered(600 * MS, 0, 1, 1))
-    assert stats.snapshot().elapsed_s == pytest.approx(0.2)
 
 
 @pytest.mark.parametrize(
@@ -152,14 +129,7 @@ def test_events_from_many_threads_are_all_counted_once() -> None:
         for number in range(5_000):
             stats(BlockDone("decode", worker, number, number + 10, 5, 3))
 
-    threads = [threading.Thread(target=announce, args=(worker,)) for worker in range(4)]
-    for thread in threads:
-        thread.start()
-    start.wait()
-    for _ in range(50):
-        stats.snapshot()
-    for thread in threads:
-        thread.join()
+    together(*(partial(announce, worker) for worker in range(4)), lambda: (start.wait(), [stats.snapshot() for _ in range(50)]))
     (stage,) = stats.snapshot().stages
     assert stage.num_blocks == 20_000
     assert stage.num_elements == 60_000
@@ -184,6 +154,22 @@ def test_a_snapshot_is_frozen_and_later_events_do_not_change_it() -> None:
     assert stats.snapshot().stages[0].num_blocks == 2
     with pytest.raises(dataclasses.FrozenInstanceError):
         before.elapsed_s = 1.0  # type: ignore[misc]
+
+
+def test_what_came_between_two_snapshots_is_their_difference() -> None:
+    stats = Stats()
+    stats(BlockDone("decode", 0, 0, 10 * MS, 5 * MS, 3))
+    stats(BatchDelivered(10 * MS, 10 * MS, 0, 1))
+    stats(BatchDelivered(20 * MS, 5 * MS, 0, 1))  # the first wait is kept apart
+    before = stats.snapshot()
+    stats(BlockDone("decode", 0, 10 * MS, 30 * MS, 8 * MS, 4))
+    stats(BlockDone("augment", 1, 10 * MS, 20 * MS, 9 * MS, 5))
+    stats(BatchDelivered(40 * MS, 20 * MS, 0, 2))
+    done = since(before, stats.snapshot())
+    figures = [(one.name, one.num_elements, pytest.approx(one.busy_s), pytest.approx(one.cpu_s)) for one in done.stages]
+    assert figures == [("decode", 4, 0.02, 0.008), ("augment", 5, 0.01, 0.009)]
+    taken = done.consumer
+    assert (taken.num_batches, taken.wait_s, taken.span_s) == (2, pytest.approx(0.02), pytest.approx(0.02))
 
 
 def test_the_system_tells_the_number_of_cpus_and_how_much_of_them_is_used() -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from core import core
 from observe.timelines import Record, check_arrows, check_names, check_nesting, loaded, spans_of
+from programs import output_of
 
 import penstock as ps
 from penstock.errors import PlanError
@@ -184,21 +185,6 @@ def test_a_file_that_is_full_says_what_was_dropped(tmp_path: Path) -> None:
     assert records[-1]["args"]["text"].startswith(f"{timeline.num_dropped} records were dropped")
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")
-def test_training_goes_on_when_the_file_cannot_be_written(tmp_path: Path) -> None:
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        with ps.from_source(range(40)).batch(4).feed(executor="threads", num_workers=1) as feed:
-            timeline = feed.trace(tmp_path / "t.json")
-            full = os.open("/dev/full", os.O_WRONLY)
-            os.dup2(full, timeline._file._descriptor)
-            os.close(full)
-            assert len(list(feed)) == 10
-    (text,) = [str(one.message) for one in caught]
-    assert "No space left" in text
-    assert "training goes on" in text
-
-
 def test_what_is_no_queue_or_feed_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PlanError, match=r"observe\.trace\(\)"):
         trace(tmp_path / "t.json", 3)
@@ -235,8 +221,7 @@ def test_a_killed_program_leaves_strict_json(tmp_path: Path, after_s: float) -> 
 
 def test_a_program_that_ends_without_close_leaves_all_of_it(tmp_path: Path) -> None:
     path = tmp_path / "t.json"
-    ended = subprocess.run([sys.executable, "-c", PROGRAM, str(path), "end"], capture_output=True, text=True, timeout=60, check=True)
-    assert ended.stderr == ""
+    output_of("-c", PROGRAM, path, "end")
     assert last_step(loaded(path)) >= 301
 
 

@@ -480,27 +480,6 @@ def test_what_is_no_thread_is_refused() -> None:
         assert caught.value.what == f"{print!r} is no thread"
 
 
-# -- clear_stop ----------------------------------------------------------------------------------------------------------------------------
-
-
-def test_a_thread_that_outlived_its_run_is_not_called_back_to_work() -> None:
-    coord = Coordinator()
-    with hands("straggler", "new") as (straggler, new):
-        coord.register_thread(straggler.thread)
-        coord.request_stop()
-        coord.clear_stop()
-        coord.register_thread(new.thread)
-        assert straggler.do(coord.should_stop)
-        assert straggler.do(coord.wait_for_stop)
-        straggler.do(coord.request_stop)  # in its `finally`, as programs do
-        assert not new.do(coord.should_stop)
-        straggler.do(lambda: coord.request_stop(OSError("but not this")))
-        assert new.do(coord.should_stop)
-        new.end()
-        with pytest.raises(OSError):
-            coord.join()
-
-
 @pytest.mark.parametrize(
     ("call", "words"),
     [

@@ -5,7 +5,6 @@ from __future__ import annotations
 import _thread
 import json
 import os
-import subprocess
 import sys
 import textwrap
 import threading
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from programs import output_of, python
 from queues import slips
 from queues.crowd import LIMIT_S, Crowd, lined_up
 
@@ -35,17 +35,12 @@ def line() -> str:
 # -- the error: all threads wait. In programs of their own, for pytest-xdist has threads too -----------------------------------------------
 
 
-def outcome_of(*program: str) -> subprocess.CompletedProcess[str]:
-    """Run a program of its own."""
-    command, env = [sys.executable, *program], {"PYTHONPATH": os.pathsep.join(str(Path(one).parents[1]) for one in (ps.__file__, __file__))}
-    return subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False, env=env)
+PATH = os.pathsep.join(str(Path(one).parents[1]) for one in (ps.__file__, __file__))
 
 
 @pytest.fixture(scope="module")
 def told() -> dict[str, list[str]]:
-    done = outcome_of(str(Path(slips.__file__)))
-    assert done.returncode == 0, done.stderr
-    found: dict[str, list[str]] = json.loads(done.stdout)
+    found: dict[str, list[str]] = json.loads(output_of(slips.__file__, PYTHONPATH=PATH))
     return found
 
 
@@ -56,7 +51,7 @@ def test_a_wait_that_no_thread_can_end_is_an_error_that_names_the_slip_its_line_
 
 
 def test_an_error_of_a_wait_loses_nothing_and_says_how_many_are_in() -> None:
-    done = outcome_of(
+    done = python(
         "-c",
         textwrap.dedent("""
         import penstock as ps
@@ -76,13 +71,13 @@ def test_an_error_of_a_wait_loses_nothing_and_says_how_many_are_in() -> None:
 
 
 def test_a_thread_that_waits_when_the_main_thread_has_ended_does_not_hold_up_the_exit() -> None:
-    done = outcome_of("-c", "import threading, penstock as ps\nthreading.Thread(target=ps.queues.FIFOQueue(3).dequeue).start()")
+    done = python("-c", "import threading, penstock as ps\nthreading.Thread(target=ps.queues.FIFOQueue(3).dequeue).start()")
     assert "QueueStarved: nothing was ever added to FIFOQueue 'FIFOQueue'" in done.stderr
 
 
 def test_the_main_thread_of_a_notebook_may_go_on_between_two_cells() -> None:
     """Its runners wait at full queues for the next cell, which is not written yet."""
-    done = outcome_of(
+    done = python(
         "-c",
         textwrap.dedent("""
         import threading, warnings, penstock as ps

@@ -1,10 +1,7 @@
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
+from programs import output_of
 
 import penstock as ps
 
@@ -24,5 +21,4 @@ def test_a_feed_loads_the_parking_and_not_the_runners() -> None:
         "import penstock\n"
         "assert penstock.queues.FIFOQueue(2).capacity == 2\n"
     )
-    source = Path(ps.__file__).parents[1]
-    subprocess.run([sys.executable, "-W", "error", "-c", program], check=True, timeout=60, env={"PYTHONPATH": str(source)})
+    output_of("-W", "error", "-c", program)

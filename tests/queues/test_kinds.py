@@ -124,16 +124,6 @@ def test_a_random_queue_that_could_give_nothing_is_refused(capacity: int, least:
         RandomShuffleQueue(capacity, least, seed=seed)
 
 
-def test_the_lowest_priority_comes_first_and_equal_ones_as_they_came() -> None:
-    queue = PriorityQueue(10)
-    queue.enqueue((2, "c"))
-    queue.enqueue((-1, "a"))
-    queue.enqueue_many(([2, 0, 2], ["d", "b", "e"]))
-    assert [queue.dequeue()[1] for _ in range(2)] == ["a", "b"]
-    ranks, values = queue.dequeue_many(3)
-    assert (ranks.tolist(), values.tolist()) == ([2, 2, 2], ["c", "d", "e"])
-
-
 def test_priorities_hold_among_those_who_wait_to_get_in_too() -> None:
     queue = PriorityQueue(1)
     queue.enqueue((5, "five"))

@@ -27,64 +27,32 @@ def parked(lot: ParkingLot, count: int) -> None:
     assert len(lot) == count
 
 
-def test_who_is_not_idle_does_not_park() -> None:
-    lot = ParkingLot()
-    assert lot.park(lambda: False)
-    assert len(lot) == 0
-
-
-def test_the_idle_question_is_asked_after_enrolling() -> None:
-    lot = ParkingLot()
-    seen = []
-
-    def idle() -> bool:
-        seen.append(len(lot))
-        return False
-
-    lot.park(idle)
-    assert seen == [1]
-
-
-def test_a_ring_between_enrolling_and_waiting_wakes() -> None:
-    lot = ParkingLot()
+def test_who_is_not_idle_is_rung_or_has_no_time_does_not_stay() -> None:
+    lot, enrolled = ParkingLot(), list[int]()
+    assert not lot.ring()
+    assert lot.park(lambda: bool(enrolled.append(len(lot))))  # asked after enrolling, and not idle
+    assert enrolled == [1]
     assert lot.park(lot.ring)  # rung while it looks, and still idle: it wakes at once
-    assert len(lot) == 0
-
-
-def test_ring_tells_whether_somebody_was_there() -> None:
-    lot = ParkingLot()
-    assert not lot.ring()
-    answers = []
-    together(lambda: answers.append(lot.park(lambda: True)), lambda: (parked(lot, 1), answers.append(lot.ring())))
-    assert answers == [True, True]
-    assert not lot.ring()
-
-
-def test_a_park_whose_time_is_up_says_so_and_leaves() -> None:
-    lot = ParkingLot()
-    assert not lot.park(lambda: True, 0.0)
-    assert not lot.park(lambda: True, -1.0)
-    assert not lot.park(lambda: True, 0.002)
+    for timeout_s in (0.0, -1.0, 0.002):
+        assert not lot.park(lambda: True, timeout_s)
     assert len(lot) == 0
 
 
 def test_one_ring_wakes_one_and_only_who_is_parked_can_be_rung() -> None:
     lot, woken = ParkingLot(), []
-    assert not lot.ring()
 
     def waiter() -> None:
-        lot.park(lambda: True)
-        woken.append(1)
+        woken.append(lot.park(lambda: True))
 
     def ringer() -> None:
         parked(lot, 2)
         assert lot.ring()
         parked(lot, 1)
-        assert woken in ([], [1])
+        assert woken in ([], [True])
         assert lot.ring()
 
     together(waiter, waiter, ringer)
-    assert woken == [1, 1]
+    assert woken == [True, True]
     assert not lot.ring()
 
 

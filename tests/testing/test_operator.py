@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -57,60 +58,6 @@ def test_an_operator_that_refuses_everything_has_not_been_checked() -> None:
         check_operator(refuse, on=[1])
 
 
-def test_an_operator_that_fails_is_named_with_its_error() -> None:
-    broken = assert_broken(
-        lambda: check_operator(lambda ds: ds.map(lambda x: 1 // 0)),
-        "the operator failed: ZeroDivisionError",
-        "a list, feed(executor='inline')",
-        "on=",
-    )
-    assert isinstance(broken.__cause__, ZeroDivisionError)
-
-
-def test_a_function_that_counts_is_a_second_run_that_differs() -> None:
-    calls = iter(range(10**6))
-    assert_broken(
-        lambda: check_operator(lambda ds: ds.map(lambda x: next(calls))),
-        "a second run differs from the first: element 0 is 23, not 0",
-        "a list",
-        PURE,
-    )
-
-
-def test_a_function_that_looks_at_its_thread_depends_on_how_the_feed_runs() -> None:
-    import threading
-
-    def where(x: Any) -> bool:
-        return threading.current_thread() is threading.main_thread()
-
-    assert_broken(
-        lambda: check_operator(lambda ds: ds.map(where)),
-        "depend on how the feed runs: element 0 is False, not True",
-        "a list, feed(executor='threads', num_workers=2)",
-        PURE,
-    )
-
-
-def test_a_function_that_fails_in_some_threads_only_is_named() -> None:
-    import threading
-
-    def picky(x: Any) -> Any:
-        if threading.current_thread() is not threading.main_thread():
-            raise OSError("not here")
-        return x
-
-    assert_broken(lambda: check_operator(lambda ds: ds.map(picky)), "only this run failed: OSError: not here", "num_workers=2", PURE)
-
-
-def test_another_reference_is_named_with_the_first_element_that_differs() -> None:
-    assert_broken(
-        lambda: check_operator(lambda ds: ds.skip(1), reference=lambda below: below[2:]),
-        "differs from its reference: element 0 is 1, not 2",
-        "a list",
-        "the one that is wrong",
-    )
-
-
 class Wrong(ps.Dataset):
     """A dataset with one fault, which its class names."""
 
@@ -157,28 +104,6 @@ class Forgetful(Wrong):
     make_feed = _Forgetful
 
 
-@pytest.mark.parametrize(
-    ("kind", "what", "where", "fix"),
-    [
-        (WrongIndex, "ds[3] is not what the feed delivers there: element 0 is 4, not 3", "a list, ds[i]", "position alone"),
-        (NoEnd, "ds[23] is beyond the end and no IndexError", "a list, ds[i]", "OutOfRange"),
-        (SkippingRepeat, "the first of two passes is not the pass alone: element 0 is 1, not 0", "a list, repeat(2) after", PURE),
-        (Forgetful, "a resumed run is not the run that never stopped", "resumed behind element 0", "keep in the state"),
-    ],
-    ids=lambda value: value.__name__ if isinstance(value, type) else "",
-)
-def test_a_dataset_with_one_fault_is_named(kind: type[Wrong], what: str, where: str, fix: str) -> None:
-    assert_broken(lambda: check_operator(wrong(kind)), what, where, fix)
-
-
-@pytest.mark.parametrize(
-    ("length", "what"), [(7, "the length is 7, but a pass has 23 elements"), (float("inf"), "the length is inf, but a pass has 23")]
-)
-def test_a_wrong_length_is_named(length: Any, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(laws, "length_of", lambda node: length)
-    assert_broken(lambda: check_operator(lambda ds: ds), what, "a list, len(ds)", "give the true length")
-
-
 def rebuilt(ds: ps.Dataset, error: Any) -> ps.Dataset:
     """Read a dataset through a generator, and do with an injected error what `error` says."""
 
@@ -192,17 +117,70 @@ def rebuilt(ds: ps.Dataset, error: Any) -> ps.Dataset:
     return ps.from_generator(rows, fast_forward=True)
 
 
-def test_an_operator_that_hides_errors_or_replaces_them_is_named() -> None:
-    assert_broken(
-        lambda: check_operator(lambda ds: rebuilt(ds, None)),
-        "an error became the end of the data: 0 elements came",
-        "element 0 failing",
-        "faults=False",
+def in_main_thread(x: Any) -> bool:
+    return threading.current_thread() is threading.main_thread()
+
+
+def picky(x: Any) -> Any:
+    if not in_main_thread(x):
+        raise OSError("not here")
+    return x
+
+
+calls = iter(range(10**6))
+
+
+@pytest.mark.parametrize(
+    ("build", "what", "where", "fix"),
+    [
+        (wrong(WrongIndex), "ds[3] is not what the feed delivers there: element 0 is 4, not 3", "a list, ds[i]", "position alone"),
+        (wrong(NoEnd), "ds[23] is beyond the end and no IndexError", "a list, ds[i]", "OutOfRange"),
+        (
+            wrong(SkippingRepeat),
+            "the first of two passes is not the pass alone: element 0 is 1, not 0",
+            "a list, repeat(2) after",
+            PURE,
+        ),
+        (wrong(Forgetful), "a resumed run is not the run that never stopped", "resumed behind element 0", "keep in the state"),
+        (lambda ds: ds.map(lambda x: next(calls)), "a second run differs from the first: element 0 is 23, not 0", "a list", PURE),
+        (
+            lambda ds: ds.map(in_main_thread),
+            "depend on how the feed runs: element 0 is False, not True",
+            "a list, feed(executor='threads', num_workers=2)",
+            PURE,
+        ),
+        (lambda ds: ds.map(picky), "only this run failed: OSError: not here", "num_workers=2", PURE),
+        (lambda ds: rebuilt(ds, None), "an error became the end of the data: 0 elements came", "element 0 failing", "faults=False"),
+        (lambda ds: rebuilt(ds, KeyError("mine")), "the error before it arrived as KeyError", "element 0 failing", "catch only"),
+    ],
+)
+def test_an_operator_with_one_fault_is_named(build: Any, what: str, where: str, fix: str) -> None:
+    assert_broken(lambda: check_operator(build), what, where, fix)
+
+
+def test_an_operator_that_fails_is_named_with_its_error_and_one_that_handles_errors_may_say_so() -> None:
+    broken = assert_broken(
+        lambda: check_operator(lambda ds: ds.map(lambda x: 1 // 0)),
+        "the operator failed: ZeroDivisionError",
+        "a list, feed(executor='inline')",
+        "on=",
     )
-    assert_broken(
-        lambda: check_operator(lambda ds: rebuilt(ds, KeyError("mine"))),
-        "the error before it arrived as KeyError",
-        "element 0 failing",
-        "catch only",
-    )
+    assert isinstance(broken.__cause__, ZeroDivisionError)
     check_operator(lambda ds: rebuilt(ds, None), on=[1, 2], faults=False)
+
+
+def test_another_reference_is_named_with_the_first_element_that_differs() -> None:
+    assert_broken(
+        lambda: check_operator(lambda ds: ds.skip(1), reference=lambda below: below[2:]),
+        "differs from its reference: element 0 is 1, not 2",
+        "a list",
+        "the one that is wrong",
+    )
+
+
+@pytest.mark.parametrize(
+    ("length", "what"), [(7, "the length is 7, but a pass has 23 elements"), (float("inf"), "the length is inf, but a pass has 23")]
+)
+def test_a_wrong_length_is_named(length: Any, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(laws, "length_of", lambda node: length)
+    assert_broken(lambda: check_operator(lambda ds: ds), what, "a list, len(ds)", "give the true length")

@@ -1,8 +1,9 @@
 from __future__ import annotations
 
+import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -97,54 +98,6 @@ class Unnamed(Squares):
     label = None  # type: ignore[assignment]
 
 
-@pytest.mark.parametrize(
-    ("source", "what", "where", "fix"),
-    [
-        (Shrinking(), "the length was 10 and is now 9", "len()", "constant"),
-        (Returning(), "gather() of 10 indices left 10 rows where one stood before", "in order", "append exactly one"),
-        (Short(), "gather() of 10 indices left", "in a random order with repeats", "append exactly one"),
-        (Counting(), "in the first reading", "gather() backwards", "depend on i alone"),
-        (ThreadBound(), "in the first reading", "8 threads at once", "depend on i alone"),
-        (Endless(), "index 10 is beyond the end and gave an element", "gather([0, 10, 0])", "never give another one"),
-        (Broken(), "element 4 could not be read: ZeroDivisionError", "in order", "failing="),
-    ],
-    ids=lambda value: type(value).__name__ if isinstance(value, Squares) else "",
-)
-def test_an_indexed_source_with_one_fault_is_named(source: Any, what: str, where: str, fix: str) -> None:
-    broken = assert_broken(lambda: check_source(source), what, where, fix)
-    assert "squares(10 elements)" in broken.where
-
-
-def test_a_class_that_lacks_a_method_is_named() -> None:
-    class Half:
-        def gather(self, indices: Any, rows: Any) -> None:
-            pass
-
-    class HalfStream:
-        def open(self, pass_number: int) -> Any:
-            return iter(())
-
-    assert_broken(
-        lambda: check_source(Half()),
-        "Half has gather() but is no IndexedSource: it lacks __len__(), describe(), fingerprint(), label()",
-        "check_source",
-        "add it",
-    )
-    assert_broken(
-        lambda: check_source(HalfStream()),
-        "HalfStream has open() but is no StreamSource: it lacks declared_length()",
-        "check_source",
-        "add it",
-    )
-
-
-def test_other_elements_than_expected_are_named() -> None:
-    assert_broken(
-        lambda: check_source([1, 2], expected=[1, 3]), "not the expected ones: element 1 is 2, not 3", "gather()", "the right ones"
-    )
-    assert_broken(lambda: check_source([1, 2], expected=[1]), "the length is 2, and 1 elements are expected", "len()", "count")
-
-
 class Failing(Squares):
     """Cannot read elements 0 and 4."""
 
@@ -161,9 +114,6 @@ class FailingBlocks(Failing):
 
 def test_elements_that_fail_are_told_by_the_rows_before_them() -> None:
     check_source(Failing(), failing={0, 4}, again=Failing)
-    assert_broken(lambda: check_source(Squares(), failing=[4]), "element 4 did not fail", "gather([0, 4, 0])", "raise")
-    what = "element 0 failed with OSError: gone and left 0 rows, so element 1 would be blamed"
-    assert_broken(lambda: check_source(FailingBlocks(), failing=[0, 4]), what, "gather([1, 0, 1])", "append every element")
     with pytest.raises(PlanError, match="a stream has no indices"):
         check_source(GeneratorSource(lambda: iter(range(3))), failing=[1])
 
@@ -185,45 +135,12 @@ class Named(Squares):
         return said() if callable(said) else said
 
 
-@pytest.mark.parametrize(
-    ("says", "what", "fix"),
-    [
-        ({"label": "two\nlines"}, "label() is 'two\\nlines'", "one line of text"),
-        ({"label": 5}, "label() is 5", "one line of text"),
-        ({"describe": "0xdeadbeef99"}, "describe(0) is '0xdeadbeef99'", "without the address"),
-        ({"fingerprint": {"x": {1, 2}}}, "{'x': {1, 2}} is no JSON record", "a dict of text"),
-        ({"fingerprint": {"x": float("nan")}}, "{'x': nan} is no JSON record", "a dict of text"),
-        ({"fingerprint": {"x": ["<X at 0x7f0011223344>"]}}, "holds the address of an object", "leave out `repr`"),
-        ({"fingerprint": lambda: {"x": time.perf_counter_ns()}}, "and the second time", "the data alone"),
-    ],
-)
-def test_names_and_fingerprints_that_a_state_cannot_trust_are_named(says: Any, what: str, fix: str) -> None:
-    assert_broken(lambda: check_source(Named(**says)), what, "check_source", fix)
-
-
-def test_a_source_made_again_with_another_fingerprint_or_other_elements_is_named() -> None:
-    what = "id is 1, and of the source made again 2"
-    here, there = Named(fingerprint={"id": 1}), Named(fingerprint={"id": 2})
-    assert_broken(lambda: check_source(here, again=lambda: there), what, "fingerprint()", "in another process")
-
-    class Shifted(Named):
-        def read(self, index: int) -> Any:
-            return super().read(index) + 1
-
-    assert_broken(lambda: check_source(Named(), again=Shifted), "element 0 is 1, not 0", "resumed behind element 0", "depend on its index")
-
-
 class SharesItsRow(Squares):
     row = np.zeros(2)
 
     def read(self, index: int) -> Any:
         self.row[:] = super().read(index)
         return self.row
-
-
-def test_a_buffer_that_calls_share_is_told_by_what_was_read_first() -> None:
-    what = "element 9 is array([0., 0.]) here and array([81., 81.]) in the first reading"
-    assert_broken(lambda: check_source(SharesItsRow()), what, "gather() backwards", "no buffer that calls share")
 
 
 # -- columns ----------------------------------------------------------------------------------------------------------------------
@@ -236,7 +153,7 @@ def test_column_sources_that_keep_the_laws_pass() -> None:
         check_source(ArraySource(tree))
 
 
-class Shifted(ArraySource):
+class ShiftedColumns(ArraySource):
     def gather_columns(self, indices: Any, out: Any) -> Any:
         return super().gather_columns((indices + 1) % len(self), out)
 
@@ -256,19 +173,6 @@ class NewArrays(ArraySource):
 class OtherTypes(ArraySource):
     def leaves(self) -> Any:
         return [(shape, np.dtype(np.float16)) for shape, _ in super().leaves()]
-
-
-@pytest.mark.parametrize(
-    ("kind", "what", "fix"),
-    [
-        (Shifted, "the rows of the columns are not what gather() gives", "the same rows in both"),
-        (Views, "writing into a gathered column changed the source", "return copies"),
-        (NewArrays, "did not return the arrays of `out`", "write into `out`"),
-        (OtherTypes, "but leaves() says", "tell the same"),
-    ],
-)
-def test_a_column_source_with_one_fault_is_named(kind: Any, what: str, fix: str) -> None:
-    assert_broken(lambda: check_source(kind(np.arange(20))), what, "gather_columns()", fix)
 
 
 # -- working memory ---------------------------------------------------------------------------------------------------------------
@@ -310,3 +214,171 @@ def test_a_transient_source_that_keeps_the_laws_passes(files: str) -> None:
 )
 def test_a_transient_source_with_one_fault_is_named(kind: Any, where: str, files: str) -> None:
     assert_broken(lambda: check_source(kind(files)), "in the first reading", where, "no buffer that calls share")
+
+
+# -- streams ----------------------------------------------------------------------------------------------------------------------
+
+
+def count() -> Iterator[int]:
+    yield from range(30)
+
+
+def endless() -> Iterator[int]:
+    number = 0
+    while True:
+        yield number
+        number += 1
+
+
+def test_streams_that_keep_the_laws_pass() -> None:
+    for kwargs in ({}, {"fast_forward": True}, {"fast_forward": True, "length": 30}):
+        check_source(GeneratorSource(count, **kwargs), expected=range(30), again=lambda kwargs=kwargs: GeneratorSource(count, **kwargs))
+    check_source(GeneratorSource(lambda: ()), expected=[])
+    check_source(GeneratorSource(endless), expected=range(1000), most_elements=50)
+
+
+def test_a_stream_that_says_that_it_has_one_pass_is_checked_for_one() -> None:
+    check_source(GeneratorSource(count()), expected=range(30))
+
+
+class Remembering(GeneratorSource):
+    taken = 0
+
+    def open(self, pass_number: int) -> Any:
+        def rows() -> Iterator[int]:
+            for number in range(self.taken, 30):
+                self.taken += 1
+                yield number
+            self.taken = 0
+
+        return rows()
+
+
+class Leaving(GeneratorSource):
+    left: list[int] = []  # noqa: RUF012
+
+    def open(self, pass_number: int) -> Any:
+        self.left.append(os.open(os.devnull, os.O_RDONLY))
+        return super().open(pass_number)
+
+
+class Says(GeneratorSource):
+    """A stream of 30 elements that says of itself what it is told to."""
+
+    def __init__(self, length: Any) -> None:
+        super().__init__(count)
+        self.length = length
+
+    def declared_length(self) -> Any:
+        return self.length
+
+
+def fails() -> Iterator[int]:
+    yield 1
+    raise OSError("gone")
+
+
+def test_a_pass_that_leaves_a_descriptor_open_is_named() -> None:
+    source = Leaving(count)
+    assert_broken(lambda: check_source(source), "descriptor", "check_no_leaks()", "close")
+    for descriptor in source.left:
+        os.close(descriptor)
+
+
+# -- one fault --------------------------------------------------------------------------------------------------------------------
+
+
+class Half:
+    def gather(self, indices: Any, rows: Any) -> None:
+        pass
+
+
+class HalfStream:
+    def open(self, pass_number: int) -> Any:
+        return iter(())
+
+
+class Shifted(Named):
+    def read(self, index: int) -> Any:
+        return super().read(index) + 1
+
+
+ONE_LINE, AT_ONE, NUMBERS = "one line of text", "append exactly one", np.arange(20)
+ADDRESS = {"x": ["<X at 0x7f0011223344>"]}
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "what", "where", "fix"),
+    [
+        (
+            Half(),
+            {},
+            "Half has gather() but is no IndexedSource: it lacks __len__(), describe(), fingerprint(), label()",
+            "check_source",
+            "add it",
+        ),
+        (HalfStream(), {}, "HalfStream has open() but is no StreamSource: it lacks declared_length()", "check_source", "add it"),
+        (Shrinking(), {}, "the length was 10 and is now 9", "(squares(10 elements)), len()", "constant"),
+        (Returning(), {}, "gather() of 10 indices left 10 rows where one stood before", "in order", AT_ONE),
+        (Short(), {}, "gather() of 10 indices left", "in a random order with repeats", AT_ONE),
+        (Counting(), {}, "in the first reading", "gather() backwards", "depend on i alone"),
+        (ThreadBound(), {}, "in the first reading", "8 threads at once", "depend on i alone"),
+        (Endless(), {}, "index 10 is beyond the end and gave an element", "gather([0, 10, 0])", "never give another one"),
+        (Broken(), {}, "element 4 could not be read: ZeroDivisionError", "in order", "failing="),
+        (
+            SharesItsRow(),
+            {},
+            "element 9 is array([0., 0.]) here and array([81., 81.]) in the first reading",
+            "gather() backwards",
+            "no buffer that calls share",
+        ),
+        ([1, 2], {"expected": [1, 3]}, "not the expected ones: element 1 is 2, not 3", "gather()", "the right ones"),
+        ([1, 2], {"expected": [1]}, "the length is 2, and 1 elements are expected", "len()", "count"),
+        (Squares(), {"failing": [4]}, "element 4 did not fail", "gather([0, 4, 0])", "raise"),
+        (
+            FailingBlocks(),
+            {"failing": [0, 4]},
+            "element 0 failed with OSError: gone and left 0 rows, so element 1 would be blamed",
+            "gather([1, 0, 1])",
+            "append every element",
+        ),
+        (Named(label="two\nlines"), {}, "label() is 'two\\nlines'", "check_source", ONE_LINE),
+        (Named(label=5), {}, "label() is 5", "check_source", ONE_LINE),
+        (Named(describe="0xdeadbeef99"), {}, "describe(0) is '0xdeadbeef99'", "check_source", "without the address"),
+        (Named(fingerprint={"x": {1, 2}}), {}, "{'x': {1, 2}} is no JSON record", "fingerprint()", "a dict of text"),
+        (Named(fingerprint={"x": float("nan")}), {}, "{'x': nan} is no JSON record", "fingerprint()", "a dict of text"),
+        (Named(fingerprint=ADDRESS), {}, "holds the address of an object", "fingerprint()", "leave out `repr`"),
+        (Named(fingerprint=lambda: {"x": time.perf_counter_ns()}), {}, "and the second time", "fingerprint()", "the data alone"),
+        (
+            Named(fingerprint={"id": 1}),
+            {"again": lambda: Named(fingerprint={"id": 2})},
+            "id is 1, and of the source made again 2",
+            "fingerprint()",
+            "in another process",
+        ),
+        (Named(), {"again": Shifted}, "element 0 is 1, not 0", "resumed behind element 0", "depend on its index"),
+        (
+            ShiftedColumns(NUMBERS),
+            {},
+            "the rows of the columns are not what gather() gives",
+            "gather_columns()",
+            "the same rows in both",
+        ),
+        (Views(NUMBERS), {}, "writing into a gathered column changed the source", "gather_columns()", "return copies"),
+        (NewArrays(NUMBERS), {}, "did not return the arrays of `out`", "gather_columns()", "write into `out`"),
+        (OtherTypes(NUMBERS), {}, "but leaves() says", "gather_columns()", "tell the same"),
+        (Says(29), {}, "29 elements are declared, and a pass has 30", "declared_length()", "the true number"),
+        (
+            Says(5),
+            {"most_elements": 10},
+            "5 elements are declared, and a pass has at least 10",
+            "declared_length()",
+            "the true number",
+        ),
+        (GeneratorSource(fails), {}, "a pass failed: OSError: gone", "open()", "mend the source"),
+        (Remembering(count), {}, "the pass behind one that was closed behind", "open()", "start at the first"),
+        (GeneratorSource(count), {"expected": [0, 2]}, "element 1 is 1, not 2", "open()", "the right ones"),
+    ],
+)
+def test_a_source_with_one_fault_is_named(source: Any, options: dict[str, Any], what: str, where: str, fix: str) -> None:
+    assert_broken(lambda: check_source(source, **options), what, where, fix)

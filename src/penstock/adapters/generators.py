@@ -6,10 +6,8 @@ half: both begin the same Mersenne Twister, and with one number they would draw 
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import random
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -45,58 +43,13 @@ def seed_global(key: int) -> None:
     np.random.seed(key >> 32)
 
 
-@contextmanager
-def global_states_kept() -> Iterator[None]:
-    """Put torch, random and numpy.random back behind the `with` block as they were before it: 15 us."""
+def everywhere() -> list[Any]:
+    """Return the three themselves."""
     import torch
 
-    of_torch, of_random, of_numpy = torch.default_generator.get_state(), random.getstate(), _numpy_state()
-    try:
-        yield
-    finally:
-        torch.default_generator.set_state(of_torch)
-        random.setstate(of_random)
-        _set_numpy_state(of_numpy)
-
-
-_TWISTER_BYTES = 624 * 4 + 4
-
-
-@functools.cache
-def _twister(bits: Any) -> int | None:
-    """Return the address of the 624 words and the position of a Mersenne Twister; None where they do not lie as in NumPy 1.17 to 2.4."""
-    if type(bits) is not np.random.MT19937:
-        return None
-    address: int = bits.ctypes.state_address
-    inner = bits.state["state"]
-    known = inner["key"].astype(np.uint32).tobytes() + int(inner["pos"]).to_bytes(4, sys.byteorder)
-    return address if ctypes.string_at(address, _TWISTER_BYTES) == known else None
-
-
-def _numpy_state() -> Any:
-    """Return the state of numpy.random, for `_set_numpy_state`: a copy of its memory, or what `np.random.get_state` gives.
-
-    That call takes 33 us and its counterpart 37. The half of a pair of normal numbers that may be left over lies elsewhere: it is drawn,
-    which moves the twister when there was none.
-    """
-    module: Any = np.random
-    address = _twister(module.get_bit_generator())
-    if address is None:
-        return np.random.get_state(legacy=False)
-    memory = ctypes.string_at(address, _TWISTER_BYTES)
-    half = np.random.standard_normal()
-    if ctypes.string_at(address, _TWISTER_BYTES) != memory:
-        return address, memory
-    state = np.random.get_state(legacy=False)
-    return {**state, "has_gauss": 1, "gauss": half}
-
-
-def _set_numpy_state(state: Any) -> None:
-    if isinstance(state, dict):
-        np.random.set_state(state)
-        return
-    np.random.seed(0)  # no half is left over
-    ctypes.memmove(state[0], state[1], _TWISTER_BYTES)
+    of_random: Any = random.seed
+    of_numpy: Any = np.random.random_sample
+    return [torch.default_generator, of_numpy.__self__, of_random.__self__]
 
 
 # -- those that objects hold ------------------------------------------------------------------------------------------------------
@@ -108,13 +61,21 @@ def seed_held(generators: list[Any], key: int) -> None:
         _seed(generator, mixed(key + number))
 
 
-def states_of(generators: list[Any]) -> list[Any]:
-    """Return the states of generators, for `set_states`."""
-    return [_state_of(generator) for generator in generators]
+@contextmanager
+def states_kept(generators: list[Any]) -> Iterator[None]:
+    """Put generators back behind the `with` block as they were before it, whatever a signal handler raises meanwhile."""
+    states = [_state_of(generator) for generator in generators]
+    try:
+        yield
+    finally:
+        try:
+            _set_states(generators, states)
+        except BaseException:
+            _set_states(generators, states)
+            raise
 
 
-def set_states(generators: list[Any], states: list[Any]) -> None:
-    """Put generators back."""
+def _set_states(generators: list[Any], states: list[Any]) -> None:
     for generator, state in zip(generators, states, strict=True):
         _set_state(generator, state)
 
@@ -124,6 +85,8 @@ def _state_of(generator: Any) -> Any:
         return generator.bit_generator.state
     if isinstance(generator, random.Random):
         return generator.getstate()
+    if isinstance(generator, np.random.RandomState):  # the usual form of its state knows the Mersenne Twister only
+        return generator.get_state(legacy=False)
     return generator.get_state()
 
 
@@ -168,30 +131,18 @@ class DrawingFrom:
 
     def __init__(self, others: list[Any], key: int) -> None:
         """Change nothing yet."""
-        import torch
-
-        of_random: Any = random.seed
-        of_numpy: Any = np.random.random_sample
-        everywhere = [torch.default_generator, of_numpy.__self__, of_random.__self__]
-        self._generators = [*everywhere, *(one for one in others if all(one is not known for known in everywhere))]
+        shared = everywhere()
+        self._generators = [*shared, *(one for one in others if all(one is not known for known in shared))]
         self._key = key
         self._inside: list[Any] | None = None
 
     @contextmanager
     def here(self) -> Iterator[None]:
-        """Set the states of inside, and put those of outside back, whatever a signal handler raises meanwhile."""
-        with _locks().own():
-            outside = states_of(self._generators)
-            try:
-                if self._inside is None:
-                    seed_held(self._generators, self._key)
-                else:
-                    set_states(self._generators, self._inside)
-                yield
-                self._inside = states_of(self._generators)
-            finally:
-                try:
-                    set_states(self._generators, outside)
-                except BaseException:
-                    set_states(self._generators, outside)
-                    raise
+        """Set the states of inside, and put those of outside back."""
+        with _locks().own(), states_kept(self._generators):
+            if self._inside is None:
+                seed_held(self._generators, self._key)
+            else:
+                _set_states(self._generators, self._inside)
+            yield
+            self._inside = [_state_of(generator) for generator in self._generators]

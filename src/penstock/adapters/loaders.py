@@ -19,7 +19,7 @@ import numpy as np
 from penstock._system.failing import add_note
 from penstock._system.process import in_worker_thread, worker_place
 from penstock._workers.parts import generators_in
-from penstock.adapters.generators import DrawingFrom, global_states_kept, key_of, mixed, seed_global, seed_held, set_states, states_of
+from penstock.adapters.generators import DrawingFrom, everywhere, key_of, mixed, seed_global, seed_held, states_kept
 from penstock.errors import StateMismatch
 
 _MOST_DRAWN, _MOST_OF_ENDLESS = 1 << 22, 1 << 18
@@ -266,13 +266,8 @@ class LoaderFetch:
             return self._batch(self._copy, draw)
         if in_worker_thread():
             return self._batch_in_thread(draw)
-        held = self._copy.held(draw.epoch)
-        states = states_of(held)
-        with global_states_kept():
-            try:
-                return self._batch(self._copy, draw)
-            finally:
-                set_states(held, states)
+        with states_kept([*everywhere(), *self._copy.held(draw.epoch)]):
+            return self._batch(self._copy, draw)
 
     def _batch(self, parts: _Copy, draw: Draw, *, globally: bool = True) -> Any:
         dataset, held = parts.dataset, parts.held(draw.epoch)

@@ -13,7 +13,7 @@ from typing import Any
 
 from penstock.errors import SourceError
 from penstock.observe.doctor import FeedWatch
-from penstock.observe.environment import environment
+from penstock.observe.environment import environment, lines_of
 
 _ERROR, _INTERRUPTED = 1, 130
 
@@ -30,8 +30,8 @@ def run(arguments: argparse.Namespace) -> int:
     command = arguments.script[1:] if arguments.script[:1] == ["--"] else arguments.script
     if not command:
         facts = environment()
-        print("\n".join(facts.lines()))
-        write_figures(path, facts.as_json())
+        print("\n".join(lines_of(facts)))
+        write_figures(path, facts)
         return 0
     script, *rest = command
     if not os.path.exists(script):

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 import threading
 import time
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from penstock._contracts.element import bytes_of
-from penstock.observe.stats import Snapshot, StageStats, gil_taken
+from penstock.observe.stats import Snapshot, StageStats, gil_taken, since
 
 _WINDOW_NS = 2_000_000_000
 _WAIT_SHARE, _BUSY_SHARE = 0.10, 0.70
@@ -194,24 +193,17 @@ class Advice:
 
 
 def _between(begin: _Mark, end: _Mark, batch_bytes: int) -> Stretch:
-    before, now = begin.figures, end.figures
-    known = {stage.name: stage for stage in before.stages}
+    done = since(begin.figures, end.figures)
     return Stretch(
         span_s=(end.time_ns - begin.time_ns) / 1e9,
-        wait_s=now.consumer.wait_s - before.consumer.wait_s,
+        wait_s=done.consumer.wait_s,
         loop_cpu_s=(end.cpu_ns - begin.cpu_ns) / 1e9,
-        sent_bytes=batch_bytes * (now.consumer.num_batches - before.consumer.num_batches),
-        num_cpus=now.num_cpus,
-        stages=tuple(_since(known.get(stage.name), stage) for stage in now.stages),
-        is_stream=now.is_stream,
-        no_processes=now.no_processes,
+        sent_bytes=batch_bytes * done.consumer.num_batches,
+        num_cpus=done.num_cpus,
+        stages=done.stages,
+        is_stream=done.is_stream,
+        no_processes=done.no_processes,
     )
-
-
-def _since(before: StageStats | None, now: StageStats) -> StageStats:
-    if before is None:
-        return now
-    return replace(now, busy_s=now.busy_s - before.busy_s, cpu_s=now.cpu_s - before.cpu_s, queued_s=now.queued_s - before.queued_s)
 
 
 def _lock_share(window: Stretch) -> float | None:

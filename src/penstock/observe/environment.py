@@ -9,7 +9,6 @@ import re
 import sys
 import sysconfig
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,92 +30,64 @@ _FEATURES = ("sse4_2", "pclmulqdq", "bmi1", "popcnt", "avx2", "avx512f", "avx512
 _COMPILER = re.compile(rb"GCC: \([^\0]*?\) [0-9.]+|clang version [0-9.]+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Environment:
-    """What a bug report needs. Sizes are bytes; None is "no limit", or "not known on this system".
+def lines_of(facts: dict[str, Any]) -> Iterator[str]:
+    """Give one line for each subject of what `environment` has found."""
+    limit = "no limit" if facts["cpu_limit"] is None else f"at most {facts['cpu_limit']:g}"
+    memory = "no limit" if facts["memory_limit"] is None else f"at most {_size(facts['memory_limit'])}"
+    files = "not known" if facts["open_files"] is None else "{:,} (at most {:,})".format(*facts["open_files"])
+    lines = {
+        "penstock": f"{facts['penstock']}, wheel: {facts['wheel']}",
+        "kernels": facts["kernels"],
+        "python": f"{facts['python']}, GIL {'on' if facts['gil'] else 'off'}",
+        "platform": facts["platform"],
+        "CPUs": f"{facts['cpus_usable']} usable of {facts['cpus_total'] or 'an unknown number'}; cgroup: {limit}",
+        "memory": f"{_size(facts['memory_total'])}, {_size(facts['memory_available'])} available; cgroup: {memory}",
+        "libraries": ", ".join(f"{name} {version}" for name, version in facts["libraries"].items()),
+        "open files": files,
+        "/dev/shm": _size(facts["shared_memory"]),
+        "streams": ", ".join(f"{name}: {kind}" for name, kind in facts["streams"].items()),
+    }
+    yield from (f"{name + ':':<12}{text}" for name, text in lines.items())
 
-    Attributes:
-        penstock: the version.
-        wheel: the tag of the wheel that was installed; "none" where Penstock runs from its sources.
-        kernels: "c", the compiler of the C library, and the features of the CPU that it looks for; or "numpy", and why.
-        python: version, implementation and compiler, and whether it is free-threaded.
-        gil: whether this interpreter has a GIL that is on.
-        platform: the system and its C library.
-        cpus_usable, cpus_total: by affinity, and all of the machine.
-        cpu_limit: CPUs that the cgroup allows.
-        memory_total, memory_available: of the machine.
-        memory_limit: of the cgroup.
-        libraries: installed ones, with their versions.
-        open_files: the limit of file descriptors, soft and hard.
-        shared_memory: the size of /dev/shm.
-        streams: what standard input, output and error are: "terminal", "other" or "closed".
+
+def environment() -> dict[str, Any]:
+    """Describe where this process runs, as JSON takes it. Sizes are bytes; None is "no limit", or "not known on this system".
+
+    Returns:
+        - `penstock`: the version.
+        - `wheel`: the tags of the wheel that was installed, or that Penstock runs from its sources.
+        - `kernels`: "c", the compiler of the C library, and the features of the CPU that it looks for; or "numpy", and why.
+        - `python`: version, implementation and compiler, and whether it is free-threaded; `gil`: whether it has a GIL that is on.
+        - `platform`: the system and its C library.
+        - `cpus_usable`, `cpus_total`: by affinity, and all of the machine; `cpu_limit`: CPUs that the cgroup allows.
+        - `memory_total`, `memory_available`: of the machine; `memory_limit`: of the cgroup.
+        - `libraries`: installed ones, with their versions.
+        - `open_files`: the limit of file descriptors, soft and hard.
+        - `shared_memory`: the size of /dev/shm.
+        - `streams`: what standard input, output and error are: "terminal", "other" or "closed".
     """
-
-    penstock: str
-    wheel: str
-    kernels: str
-    python: str
-    gil: bool
-    platform: str
-    cpus_usable: int
-    cpus_total: int | None
-    cpu_limit: float | None
-    memory_total: int | None
-    memory_available: int | None
-    memory_limit: int | None
-    libraries: dict[str, str]
-    open_files: tuple[int, int] | None
-    shared_memory: int | None
-    streams: dict[str, str]
-
-    def as_json(self) -> dict[str, Any]:
-        """Return a dict that JSON can hold."""
-        return asdict(self)
-
-    def lines(self) -> Iterator[str]:
-        """Give one line for each subject."""
-        limit = "no limit" if self.cpu_limit is None else f"at most {self.cpu_limit:g}"
-        memory = "no limit" if self.memory_limit is None else f"at most {_size(self.memory_limit)}"
-        files = "not known" if self.open_files is None else f"{self.open_files[0]:,} (at most {self.open_files[1]:,})"
-        facts = {
-            "penstock": f"{self.penstock}, wheel: {self.wheel}",
-            "kernels": self.kernels,
-            "python": f"{self.python}, GIL {'on' if self.gil else 'off'}",
-            "platform": self.platform,
-            "CPUs": f"{self.cpus_usable} usable of {self.cpus_total or 'an unknown number'}; cgroup: {limit}",
-            "memory": f"{_size(self.memory_total)}, {_size(self.memory_available)} available; cgroup: {memory}",
-            "libraries": ", ".join(f"{name} {version}" for name, version in self.libraries.items()),
-            "open files": files,
-            "/dev/shm": _size(self.shared_memory),
-            "streams": ", ".join(f"{name}: {kind}" for name, kind in self.streams.items()),
-        }
-        yield from (f"{name + ':':<12}{fact}" for name, fact in facts.items())
-
-
-def environment() -> Environment:
-    """Describe where this process runs."""
     memory = meminfo()
     cpu_limit, memory_limit = cgroup_limits()
     free = ", free-threaded" if sysconfig.get_config_var("Py_GIL_DISABLED") else ""
     libc = " ".join(platform.libc_ver()).strip() or sysconfig.get_config_var("SOABI")  # that names musl, which libc_ver() learns in 3.14
-    return Environment(
-        penstock=VERSION,
-        wheel=_wheel(),
-        kernels=_kernels(),
-        python=f"{platform.python_version()} ({platform.python_implementation()}{free}, {platform.python_compiler()})",
-        gil=getattr(sys, "_is_gil_enabled", lambda: True)(),
-        platform=platform.platform() + (f" ({libc})" if libc else ""),
-        cpus_usable=available_cpus(),
-        cpus_total=os.cpu_count(),
-        cpu_limit=cpu_limit,
-        memory_total=memory.get("MemTotal"),
-        memory_available=memory.get("MemAvailable"),
-        memory_limit=memory_limit,
-        libraries=_libraries(),
-        open_files=_open_files(),
-        shared_memory=_shared_memory(),
-        streams={name: _stream(getattr(sys, name)) for name in ("stdin", "stdout", "stderr")},
-    )
+    return {
+        "penstock": VERSION,
+        "wheel": _wheel(),
+        "kernels": _kernels(),
+        "python": f"{platform.python_version()} ({platform.python_implementation()}{free}, {platform.python_compiler()})",
+        "gil": getattr(sys, "_is_gil_enabled", lambda: True)(),
+        "platform": platform.platform() + (f" ({libc})" if libc else ""),
+        "cpus_usable": available_cpus(),
+        "cpus_total": os.cpu_count(),
+        "cpu_limit": cpu_limit,
+        "memory_total": memory.get("MemTotal"),
+        "memory_available": memory.get("MemAvailable"),
+        "memory_limit": memory_limit,
+        "libraries": _libraries(),
+        "open_files": _open_files(),
+        "shared_memory": _shared_memory(),
+        "streams": {name: _stream(getattr(sys, name)) for name in ("stdin", "stdout", "stderr")},
+    }
 
 
 def _kernels() -> str:

@@ -20,7 +20,7 @@ from penstock._system.process import call_in_forked
 from penstock.errors import MissingExtra
 from penstock.observe.diagnose import NO_WAIT, judge
 from penstock.observe.progress import StatusLine, pace
-from penstock.observe.stats import Snapshot, StageStats
+from penstock.observe.stats import Snapshot, since
 from penstock.observe.ticker import Ticked, Ticker, guarded, host_of
 
 _DRAW_EVERY_S, _LOG_EVERY_S = 0.2, 30.0
@@ -73,15 +73,12 @@ class Rates:
         while len(self._marks) > 1 and self._marks[1].time_s <= time_s - _HORIZON_S:
             self._marks.popleft()
 
-    def per_s(self) -> float:
-        """Return batches a second; 0.0 before the second one."""
-        lasted_s = self._last.time_s - self._marks[0].time_s if self._marks else 0.0
-        return (self._last.num_done - self._marks[0].num_done) / lasted_s if lasted_s > 0 else 0.0
-
-    def wait_share(self) -> float:
-        """Return the part of the time in which the training loop waited."""
-        lasted_s = self._last.time_s - self._marks[0].time_s if self._marks else 0.0
-        return min(1.0, (self._last.waited_s - self._marks[0].waited_s) / lasted_s) if lasted_s > 0 else 0.0
+    def now(self) -> tuple[float, float]:
+        """Return batches a second, and the part of the time in which the training loop waited; zeros before the second batch."""
+        time_s, num_done, waited_s = self._last
+        first = self._marks[0] if self._marks else self._last
+        lasted_s = time_s - first.time_s
+        return ((num_done - first.num_done) / lasted_s, min(1.0, (waited_s - first.waited_s) / lasted_s)) if lasted_s > 0 else (0.0, 0.0)
 
 
 def lasting(seconds: float) -> str:
@@ -196,19 +193,18 @@ class _Shown:
         self._write("end", ", ".join(text))
 
     def _text(self) -> str:
-        place, rate = self._place(), self._rates.per_s()
+        place, (rate, waited) = self._place(), self._rates.now()
         parts = [place.words()]
         if rate > 0:
             parts += [f"{lasting((place.total - place.num_done) / rate)} left"] if place.total is not None else []
-            parts += [pace(rate), self._wait_words()]
+            parts += [pace(rate), self._wait_words(waited)]
             parts += [f"{rate * place.batch_size:,.0f} elements/s"] if place.batch_size is not None else []
         columns = self._line.columns() if self._line is not None else None
         while columns is not None and len(parts) > 1 and len(", ".join(parts)) > columns:
             parts.pop()
         return ", ".join(parts)[:columns]
 
-    def _wait_words(self) -> str:
-        share = self._rates.wait_share()
+    def _wait_words(self, share: float) -> str:
         stage = judge(self._stats()).stage if share >= NO_WAIT else None
         return f"waited {100 * share:.0f} %" + (f" for '{stage}'" if stage is not None else "")
 
@@ -333,18 +329,22 @@ def picture(before: FeedLook, now: FeedLook) -> Any:
     def add_buffer(fill: Fill, name: str) -> None:
         add_row(f"  {name}", fill.fraction, f"{fill.size} of {fill.capacity}", "dim")
 
-    lasted_s = now.time_s - before.time_s
-    earlier = {stage.name: stage for stage in before.stats.stages}
-    for stage in now.stats.stages:
+    lasted_s, done = now.time_s - before.time_s, since(before.stats, now.stats)
+
+    def each_s(count: int) -> float:
+        return count / lasted_s if lasted_s > 0 else 0.0
+
+    for stage in done.stages:
         for fill in [fill for fill in fills if fill.name == f"before_{stage.name}"]:
             add_buffer(fill, "waiting")
             fills.remove(fill)
-        share, text = _stage_words(stage, earlier.get(stage.name), lasted_s)
-        is_limiting = stage.name == limiting
-        add_row(stage.name, share, text + (", bottleneck" if is_limiting else ""), "bold red" if is_limiting else "")
+        share, is_limiting = min(1.0, stage.busy_share(lasted_s)), stage.name == limiting
+        workers = "1 worker" if len(stage.workers) == 1 else f"{len(stage.workers)} workers"
+        text = f"{pace(each_s(stage.num_elements))}, {workers} {100 * share:.0f} % busy{', bottleneck' * is_limiting}"
+        add_row(stage.name, share, text, "bold red" if is_limiting else "")
     for fill in fills:
         add_buffer(fill, fill.name)
-    per_s, wait_share = _consumed(before, now)
+    per_s, wait_share = each_s(done.consumer.num_batches), done.consumer.wait_share
     add_row("training loop", 1 - wait_share, f"{pace(per_s)}, waits {100 * wait_share:.0f} %", "green" if verdict.kind == "step" else "")
     return Group(Text(_head(now.place, per_s), style="bold"), table, Text(verdict.headline))
 
@@ -352,23 +352,3 @@ def picture(before: FeedLook, now: FeedLook) -> Any:
 def _head(place: FeedPlace, per_s: float) -> str:
     left = f", {lasting((place.total - place.num_done) / per_s)} left" if place.total is not None and per_s > 0 else ""
     return place.words() + left
-
-
-def _stage_words(stage: StageStats, before: StageStats | None, lasted_s: float) -> tuple[float, str]:
-    """Return how busy the workers of a stage were, from 0.0 to 1.0, and its rate in words."""
-    busy_s = stage.busy_s - (before.busy_s if before is not None else 0.0)
-    count = stage.num_elements - (before.num_elements if before is not None else 0)
-    share = min(1.0, busy_s / (lasted_s * len(stage.workers))) if lasted_s > 0 else 0.0
-    workers = "1 worker" if len(stage.workers) == 1 else f"{len(stage.workers)} workers"
-    return share, f"{pace(count / lasted_s if lasted_s > 0 else 0.0)}, {workers} {100 * share:.0f} % busy"
-
-
-def _consumed(before: FeedLook, now: FeedLook) -> tuple[float, float]:
-    """Return batches a second, and the share of waiting of the training loop."""
-    lasted_s = now.time_s - before.time_s
-    first, last = before.stats.consumer, now.stats.consumer
-    span_s = last.span_s - first.span_s
-    return (
-        (last.num_batches - first.num_batches) / lasted_s if lasted_s > 0 else 0.0,
-        min(1.0, (last.wait_s - first.wait_s) / span_s) if span_s > 0 else 0.0,
-    )

@@ -14,7 +14,7 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from penstock._contracts.event import Listener, Notice
 from penstock._system.frames import warn
@@ -65,16 +65,6 @@ class MemorySample(NamedTuple):
     limit: tuple[int, int] | None = None
 
 
-class System(Protocol):
-    """Gives samples of this process. From any thread; tests feed their own."""
-
-    def sample(self) -> MemorySample:
-        """Return all of it."""
-
-    def limit(self) -> tuple[int, int] | None:
-        """Return the limit and what is in use of it alone; cached files may count as in use far below the limit. In 20 us."""
-
-
 class _Walk(NamedTuple):
     """What the last walk over all pages found, in which process, and when the next is due."""
 
@@ -85,8 +75,8 @@ class _Walk(NamedTuple):
     freed: int
 
 
-class _ThisProcess:
-    """Reads /proc and the cgroups of this process. It keeps the last figures, for one that was forked its own."""
+class System:
+    """Reads /proc and the cgroups of this process, from any thread. It keeps the last figures, for a process that was forked its own."""
 
     def __init__(self) -> None:
         self._groups: list[MemoryGroup] = []
@@ -104,7 +94,7 @@ class _ThisProcess:
         return MemorySample(process_bytes, walk.freed, swapped_memory(), major_faults(), self._nearest(0.0))
 
     def limit(self) -> tuple[int, int] | None:
-        """Return the limit and what is in use of it."""
+        """Return the limit and what is in use of it; cached files may count as in use far below the limit. In 20 us."""
         return self._nearest(_NEAR)
 
     def _nearest(self, near: float) -> tuple[int, int] | None:
@@ -114,8 +104,8 @@ class _ThisProcess:
 
 @functools.cache
 def this_process() -> System:
-    """Return what gives samples of this process."""
-    return _ThisProcess()
+    """Return the one whose figures all share."""
+    return System()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,11 +9,11 @@ import functools
 import threading
 import time
 import weakref
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, TypeVar
 
 from penstock._contracts.event import (
     BatchDelivered,
@@ -30,6 +30,8 @@ from penstock._system.memory import available_cpus
 from penstock._system.parking import thread_times
 from penstock._system.process import OwnLocks
 from penstock.observe.memory import MemoryStats, RunMemory
+
+_Figures = TypeVar("_Figures", "StageStats", "ConsumerStats")
 
 
 def note_running(feed: Any) -> None:
@@ -273,6 +275,18 @@ class Snapshot:
         return 1 - self.packed_tokens / self.packed_places if self.packed_places else None
 
 
+def since(before: Snapshot, now: Snapshot) -> Snapshot:
+    """Return the figures of the time between two snapshots of a run: what was made, taken and waited, and the CPU time for it."""
+    known = {stage.name: stage for stage in before.stages}
+    names = "num_elements", "busy_s", "cpu_s", "queued_s"
+    stages = (_less(stage, known[stage.name], *names) if stage.name in known else stage for stage in now.stages)
+    return replace(now, stages=tuple(stages), consumer=_less(now.consumer, before.consumer, "num_batches", "wait_s", "span_s"))
+
+
+def _less(now: _Figures, before: _Figures, *names: str) -> _Figures:
+    return replace(now, **{name: getattr(now, name) - getattr(before, name) for name in names})
+
+
 @dataclass(slots=True)
 class _StageSum:
     num_elements: int = 0
@@ -363,7 +377,8 @@ class Stats:
         self._num_calls = 0
         self._packed_tokens = 0
         self._packed_places = 0
-        self._failures: dict[str, dict[str, float]] = {}
+        self._failed: Counter[tuple[str, str]] = Counter()  # (stage, what was done)
+        self._wait_s: defaultdict[str, float] = defaultdict(float)  # of each stage of these
         self._num_before_first = 0
         self._run = RunBegun(0)
         self._kept_sum = self._num_full = self._most = 0
@@ -373,8 +388,7 @@ class Stats:
         """Count on from what was skipped and replaced before a saved state; what this process did up to now is that of another run."""
         with self._folding.own():
             self._fold()
-            for counts in self._failures.values():
-                counts["skipped"] = counts["replaced"] = 0
+            self._failed = Counter({which: count for which, count in self._failed.items() if which[1] == "retried"})
             self._before = num_skipped, num_replaced
 
     def __call__(self, event: Event) -> None:
@@ -427,6 +441,16 @@ class Stats:
                 for name, total in self._stages.items()
                 if total.worker_ns
             )
+            failures = tuple(
+                FailureStats(
+                    stage=stage,
+                    num_skipped=self._failed[stage, "skipped"],
+                    num_replaced=self._failed[stage, "replaced"],
+                    num_retries=self._failed[stage, "retried"],
+                    wait_s=wait_s,
+                )
+                for stage, wait_s in self._wait_s.items()
+            )
             return Snapshot(
                 elapsed_s=(self._last_ns - self._first_ns) / 1e9 if self._first_ns is not None else 0.0,
                 num_cpus=self._num_cpus,
@@ -437,9 +461,9 @@ class Stats:
                 packed_tokens=self._packed_tokens,
                 packed_places=self._packed_places,
                 in_line=self._in_line,
-                failures=self._failure_stats(),
-                num_skipped=self._before[0] + int(sum(counts["skipped"] for counts in self._failures.values())),
-                num_replaced=self._before[1] + int(sum(counts["replaced"] for counts in self._failures.values())),
+                failures=failures,
+                num_skipped=self._before[0] + sum(one.num_skipped for one in failures),
+                num_replaced=self._before[1] + sum(one.num_replaced for one in failures),
                 memory_bytes=self._run.memory_bytes,
                 num_before_first=self._num_before_first,
                 is_stream=self._run.is_stream,
@@ -448,23 +472,6 @@ class Stats:
                 no_processes=self._run.no_processes,
                 memory=memory,
             )
-
-    def _failure_stats(self) -> tuple[FailureStats, ...]:
-        return tuple(
-            FailureStats(
-                stage=stage,
-                num_skipped=int(counts["skipped"]),
-                num_replaced=int(counts["replaced"]),
-                num_retries=int(counts["retried"]),
-                wait_s=counts["wait_s"],
-            )
-            for stage, counts in self._failures.items()
-        )
-
-    def _add_failure(self, event: ElementLost | ElementRetried) -> None:
-        counts = self._failures.setdefault(event.stage, {"skipped": 0, "replaced": 0, "retried": 0, "wait_s": 0.0})
-        counts[event.action if isinstance(event, ElementLost) else "retried"] += 1
-        counts["wait_s"] += event.wait_s if isinstance(event, ElementRetried) else 0.0
 
     def _consumer(self) -> ConsumerStats:
         consumers = self._consumers.values()
@@ -508,8 +515,12 @@ class Stats:
                 with suppress(ValueError):
                     self._notices.remove(old)
                 self._notices.append(event.text)
-            elif isinstance(event, (ElementLost, ElementRetried)):
-                self._add_failure(event)
+            elif isinstance(event, ElementLost):
+                self._failed[event.stage, event.action] += 1
+                self._wait_s[event.stage] += 0.0
+            elif isinstance(event, ElementRetried):
+                self._failed[event.stage, "retried"] += 1
+                self._wait_s[event.stage] += event.wait_s
 
     def _add_block(self, event: BlockDone) -> None:
         total = self._stages[event.stage]
