@@ -18,6 +18,7 @@ from penstock._engine.scheduler import NOTHING_READY, Ready
 from penstock._order.arithmetic import INFINITE, shard_resume
 from penstock._order.chain import HoldingFold
 from penstock._order.folds import BatchFold, Fold, RepeatFold
+from penstock._order.holding import damaged
 from penstock._order.runs import Runs
 from penstock._plan.base import Descent, Node, chain_of, counted_node, sources
 from penstock._plan.facts import ROOM, components, highest_number, is_indexable, length_of, lines, passes_of
@@ -39,17 +40,13 @@ from penstock._plan.saved import (
     shard_of,
     short,
 )
-from penstock.errors import StateDamaged, StateMismatch, StateUnavailable
+from penstock.errors import StateMismatch, StateUnavailable
 
 
 def count(value: Any, name: str, most: float = INFINITE) -> int:
     most = min(most, LARGEST)
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
-        raise StateDamaged(
-            f"the state's {name} is {short(value)}, outside 0..{most}",
-            where="load_state_dict()",
-            fix="use an older checkpoint; this one would skip or repeat elements",
-        )
+        raise damaged(f"{name} is {short(value)}, outside 0..{most}")
     return value
 
 
@@ -61,11 +58,7 @@ def within_reach(node: Node, position: int, name: str) -> None:
     """
     highest = highest_number(node, position + ROOM)
     if highest > LARGEST:
-        raise StateDamaged(
-            f"the state's {name} is {position}, behind which numbers get as large as {highest}, beyond 2**63 - 1",
-            where="load_state_dict()",
-            fix="use an older checkpoint; this one would skip or repeat elements",
-        )
+        raise damaged(f"{name} is {position}, behind which numbers get as large as {highest}, beyond 2**63 - 1")
 
 
 def loss_counts_of(record: list[Any]) -> LossCounts:
@@ -257,20 +250,13 @@ def restored(root: Node, state: Any, dataset: list[dict[str, Any]], *, strict: b
         _compare(was, record, dataset)
     record = _with_batches_of(root, was, _converted(was, record, epoch), epoch)
     moved = record["global"] is not None or was is not root  # other shards or batches make other steps
-    shards = [[node.num_shards, node.index] for node in shards_of(root)]
     root = _with_weights(root, record, epoch, strict=strict)
     loss_counts = loss_counts_of(record.get("lost", []))
     if record["global"] is not None and movable_shard(root) is not None:
         place = global_place(root, record["global"])
         parts = [_in_epoch(root, part, epoch) for part in parts_at(root, place)]
     else:
-        if strict and _kept_shards(root, record["shard"]) != _kept_shards(root, shards):
-            raise StateMismatch(
-                f"the state was saved with shard{_words(record['shard'])} and this plan has shard{_words(shards)}; a state moves to "
-                "another number of shards only when nothing but map, batch, repeat and prefetch stands after the shard",
-                where="load_state_dict()",
-                fix="resume with the same shards, or put shard() after shuffle and filter; states of ordered=False never move",
-            )
+        _compare_shards(root, record["shard"], strict=strict)
         if record["position"] is None:
             raise StateMismatch(
                 f"the state counts the elements before a shard that can move, {short(record['global'])}, and this plan has none",
@@ -331,7 +317,8 @@ def _elements_read(root: Node, place: dict[str, Any]) -> int | None:
     """Return how many elements folds have taken of the node below them; None where ranks may differ, or other passes have them too."""
     chain, bottom, records = chain_of(root), above_shard(root)[1], place["folds"]
     above = chain[chain.index(counted_node(root)) + 1 :]
-    if any(node.num_passes != 1 or (isinstance(node, Shard) and (node is not bottom or node.even is None)) for node in above):
+    differs = any(isinstance(node, Shard) and (node is not bottom or node.even is None) for node in chain)  # from rank to rank
+    if differs or any(node.num_passes != 1 for node in above):
         return None
     holds, ended = any(any((one[0], *one[3:5])) for one in records), any(one[1] for one in records)
     number, read = place.get("read", [-1, 0] if holds else place["source"])
@@ -396,15 +383,25 @@ def _of_other_batches(was: Node, records: list[list[Any]]) -> list[list[Any]]:
     return [*records[:number], [skip, mode, states, recall, 0, *more], *records[number + 1 :]]
 
 
-def _kept_shards(root: Node, shards: list[Any]) -> list[Any]:
-    """Return the shards that must be those of the state: not the one by rank whose rounds a fold runner counts, if it can move."""
-    bottom = above_shard(root)[1]
-    moves = any(node is bottom and node.even is not None and not is_indexable(node.child) for node in shards_of(bottom))
-    return shards[:-1] if moves else shards
-
-
-def _words(shards: Any) -> str:
-    return ", ".join(f"({number}, {index})" for number, index in shards) or "s: none"
+def _compare_shards(root: Node, saved: list[Any], *, strict: bool) -> None:
+    """Compare the shards of a plan with those of a state that is that of one shard; those by rank also where nothing else is compared."""
+    nodes, bottom = shards_of(root), above_shard(root)[1]
+    # Not those of the one by rank whose rounds a fold runner counts, if it can move.
+    moves = any(node is bottom and node.even is not None and not is_indexable(node.child) for node in nodes)
+    now, by_rank = [[node.num_shards, node.index] for node in nodes], any(node.even is not None for node in nodes)
+    if (moves and saved[:-1] == now[:-1]) or saved == now or not (strict or by_rank):
+        return
+    words, form = "with {} and this plan has {}; a state moves to another number of shards", "shard({}, {})"
+    fix = "resume with the same shards, or put shard() after shuffle and filter"
+    if by_rank:
+        words, form = "by {} and this process is {}; a state moves to another rank", "rank {1} of {0}"
+        fix = "load on each rank the state that it saved itself; with shard_by_rank() last, states are for any number of ranks"
+    words = words.format(*(", ".join(form.format(*one) for one in each) or "no shard" for each in (saved, now)))
+    raise StateMismatch(
+        f"the state was saved {words} only when nothing but map, batch, repeat and prefetch stands after the shard",
+        where="load_state_dict()",
+        fix=f"{fix}; states of ordered=False never move",
+    )
 
 
 def _parts(root: Node, place: dict[str, Any], epoch: int) -> list[ResumeStep]:
@@ -435,7 +432,7 @@ def _token(root: Node, place: dict[str, Any], epoch: int) -> Token:
         within_reach(counted, source[1], "position")
     saved_records = place["folds"]
     if len(saved_records) != len(chains) and (saved_records or source != (before, 0)):
-        raise _damaged_fold(f"{short(saved_records)}, not one record for each of {len(chains)} places where elements are counted")
+        raise damaged(f"fold state is {short(saved_records)}, not one record for each of {len(chains)} places where elements are counted")
     most_how = MOST_REPLACEMENTS if program.segments[0].leaf is not None else 0
     records = tuple(_record(one, chain, most_how) for one, chain in zip(saved_records, chains, strict=False))
     for record, folds in zip(records, chains, strict=False):
@@ -495,7 +492,7 @@ def _record(saved_record: list[Any], folds: tuple[Fold, ...], most_how: int) -> 
     """Check what a fold runner saved against its folds; an input may be replaced by the one up to `most_how` places further on."""
     skip, mode, states, recall, drop, known, replay = saved_record if len(saved_record) == 7 else [*saved_record, [], [0, 0]]
     if len(states) != len(folds):
-        raise _damaged_fold(f"{short(states)}, not {len(folds)} states")
+        raise damaged(f"fold state is {short(states)}, not {len(folds)} states")
     for one in known:
         count(one[2], "replaced element", most_how)
     for value, fold in zip(states, folds, strict=True):
@@ -513,9 +510,9 @@ def _check_held(value: Any, fold: HoldingFold, recall: int) -> None:
     try:
         numbers = fold.numbers(value)
     except (TypeError, ValueError, KeyError) as error:
-        raise _damaged_fold(f"{short(value)} ({error})") from None
+        raise damaged(f"fold state is {short(value)} ({error})") from None
     if any(number >= recall for number in numbers):
-        raise _damaged_fold(f"{short(value)}, which holds more than the {recall} elements that are read again")
+        raise damaged(f"fold state is {short(value)}, which holds more than the {recall} elements that are read again")
 
 
 def _check_like(value: Any, initial: Any) -> None:
@@ -523,18 +520,10 @@ def _check_like(value: Any, initial: Any) -> None:
     if isinstance(initial, int):
         count(value, "fold state")
     elif type(value) is not type(initial) or len(value) != len(initial) or (isinstance(initial, dict) and value.keys() != initial.keys()):
-        raise _damaged_fold(f"{short(value)}, not as {short(initial)}")
+        raise damaged(f"fold state is {short(value)}, not as {short(initial)}")
     else:
         for place in initial if isinstance(initial, dict) else range(len(initial)):
             _check_like(value[place], initial[place])
-
-
-def _damaged_fold(words: str) -> StateDamaged:
-    return StateDamaged(
-        f"the state's fold state is {words}",
-        where="load_state_dict()",
-        fix="use an older checkpoint; this one would skip or repeat elements",
-    )
 
 
 def _note(program: Program, source: tuple[int, int], record: dict[str, Any] | None) -> StreamState | None:

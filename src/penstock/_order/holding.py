@@ -13,7 +13,17 @@ from penstock import kernels
 from penstock._order.chain import BufferedElement
 from penstock.errors import StateDamaged
 
-__all__ = ["BucketFold", "BudgetFold", "ConcatenateFold", "Group", "PackFold", "ShuffleBufferFold", "WindowFold", "budget_batches"]
+__all__ = [
+    "BucketFold",
+    "BudgetFold",
+    "ConcatenateFold",
+    "Group",
+    "PackFold",
+    "ShuffleBufferFold",
+    "WindowFold",
+    "budget_batches",
+    "damaged",
+]
 
 Weight = Callable[[BufferedElement], Any]
 Find = Callable[[int], BufferedElement]
@@ -76,7 +86,7 @@ class BucketFold(_Holding):
 
     def numbers(self, saved: list[list[int]]) -> Sequence[int]:
         if len(saved) != len(self.batch_sizes):
-            raise _damaged(f"{len(saved)} buckets instead of {len(self.batch_sizes)}")
+            raise damaged(f"fold state has {len(saved)} buckets instead of {len(self.batch_sizes)}")
         return _whole(chain.from_iterable(saved))
 
     def load(self, saved: list[list[int]], found: Find) -> list[list[BufferedElement]]:
@@ -396,13 +406,14 @@ def _whole(numbers: Iterable[Any]) -> list[int]:
     out = list(numbers)
     for number in out:
         if type(number) is not int or number < 0:
-            raise _damaged(f"{short(number)} for a number")
+            raise damaged(f"fold state has {short(number)} for a number")
     return out
 
 
-def _damaged(words: str) -> StateDamaged:
+def damaged(words: str) -> StateDamaged:
+    """Return the error of a value in a saved state that leads to no place."""
     return StateDamaged(
-        f"the state's fold state has {words}",
+        f"the state's {words}",
         where="load_state_dict()",
         fix="use an older checkpoint; this one would skip or repeat elements",
     )
