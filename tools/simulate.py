@@ -440,7 +440,7 @@ def report(cluster: Cluster) -> dict[str, Table]:
         "Plan and start (measured, ranks sampled)": starts(cluster),
         "Failure and move (work counted in states, seconds on the virtual clock)": moves(cluster, 7 if small else 150),
         "Packed rows on changing numbers of ranks (measured)": packed_runs(*((5, 16, 300) if small else (1000, 1024, 4_000))),
-        "Ranks that pack their own documents (measured, ranks sampled)": own_runs(*((5, 16, 300) if small else (300, 1024, 4_000))),
+        "Ranks that pack their own documents (measured, ranks sampled)": own_runs(*((5, 16, 300) if small else (100, 1024, 4_000))),
         "Slowest node (simulated)": slow_nodes(cluster),
         "Uneven workers of one feed (real scheduler, virtual clock)": uneven_workers(
             [4] if small else [16, 256], 40.0 if small else 5000.0
