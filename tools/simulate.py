@@ -256,6 +256,40 @@ def packed_runs(num_trials: int, most_ranks: int, documents: int) -> Table:
     ]
 
 
+def own_runs(num_trials: int, most_ranks: int, documents: int, steps: int = 40) -> Table:
+    """Let ranks pack their own documents of an endless order; each is killed at random steps, and goes on from its own state."""
+    chance, differ, killed, sampled_ranks, shared = random.Random(1), 0, 0, 0, 0
+    for _ in range(num_trials):
+        ranks, pool = round(2 ** chance.uniform(1, math.log2(most_ranks))), chance.choice([1, 4, 16])
+        places, seen = sampled(ranks, 4), list[set[int]]()
+        for rank in places:
+            order = numbers(documents).shuffle(seed=7).repeat().enumerate().shard_by_rank(rank=rank, num_ranks=ranks)
+            rows = order.map(lambda pair: document(int(pair[0]))).pack_sequences(64, num_bins=pool).take(steps)
+            whole = [row["tokens"].tolist() for row in rows.feed(num_workers=0)]
+            found, state = list[list[int]](), None
+            while len(found) < steps:
+                with rows.feed(executor="inline") as feed:
+                    if state is not None:
+                        feed.load_state_dict(state)
+                    found += [row["tokens"].tolist() for row in itertools.islice(feed, chance.randint(0, steps // 2))]
+                    state = json.loads(json.dumps(feed.state_dict()))
+                killed += 1
+            differ += sum(mine != same for mine, same in zip(found, whole, strict=True))
+            seen.append({place for row in found for place in row if place})
+        sampled_ranks += len(places)
+        shared += sum(map(len, seen)) - len(set().union(*seen))
+    return [
+        {
+            "trials": num_trials,
+            "most ranks": most_ranks,
+            "ranks sampled": sampled_ranks,
+            "runs that were killed": killed - sampled_ranks,
+            "rows that differ from an unkilled run": differ,
+            "documents on two ranks": shared,
+        }
+    ]
+
+
 def slow_nodes(cluster: Cluster, steps: int = 100) -> Table:
     """Virtual seconds of synchronous steps: each step waits for the slowest node, whose time varies by 5 %."""
     rows: Table = []
@@ -408,6 +442,7 @@ def report(cluster: Cluster) -> dict[str, Table]:
         "Plan and start (measured, ranks sampled)": starts(cluster),
         "Failure and move (work counted in states, seconds on the virtual clock)": moves(cluster, 7 if small else 150),
         "Packed rows on changing numbers of ranks (measured)": packed_runs(*((5, 16, 300) if small else (1000, 1024, 4_000))),
+        "Ranks that pack their own documents (measured, ranks sampled)": own_runs(*((5, 16, 300) if small else (100, 1024, 4_000))),
         "Slowest node (simulated)": slow_nodes(cluster),
         "Uneven workers of one feed (real scheduler, virtual clock)": uneven_workers(
             [4] if small else [16, 256], 40.0 if small else 5000.0

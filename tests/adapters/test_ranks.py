@@ -149,11 +149,15 @@ def test_more_than_eight_ranks_that_read_everything_are_a_notice_that_names_the_
     assert (notices, len(explained)) == ([], 1)
     words = (
         "shard_by_rank: each of 9 ranks reads and computes all elements up to pack_sequences, and keeps one in 9; known: measure(length); "
-        "for each to read only its own, measure() the numbers of filter and pack_sequences once, and give by="
+        "for each to read only its own, measure() the numbers of filter and pack_sequences once, and give by=, or put repeat() and "
+        "shard_by_rank() before filter()"
     )
     assert _reading(rows, 9) == ([words], [words])
     (told_once,) = _reading(ds.flat_map(lambda n: [n, n]).filter(bool), 64)[0]
-    assert told_once.endswith("for each to read only its own, pack() the output of filter once")
+    assert told_once.endswith("pack() the output of filter once, or put repeat() and shard_by_rank() before flat_map()")
+    own = ds.repeat().shard_by_rank(rank=0, num_ranks=9).map(np.atleast_1d).pack_sequences(4).explain()
+    assert "each of 9 ranks reads only its own elements" in own
+    assert "pack_sequences counts the elements of this rank alone, so each rank saves a state of its own" in own
     assert _reading(ds.filter(by="length"), 9) == (
         [],
         ["shard_by_rank: each of 9 ranks reads only its own elements; known: measure(length)"],

@@ -50,6 +50,9 @@ PLANS: dict[str, Callable[[Callable[[Any], Any]], ps.Dataset]] = {
     "above batches": lambda hurt: ps.from_source(range(SIZE)).batch(8).map(hurt, name="hurt").map(batch_sum),
     "texts": lambda hurt: ps.from_source(range(SIZE)).map(hurt, name="hurt").map(words),
     "ragged": lambda hurt: ps.from_source(range(SIZE)).map(hurt, name="hurt").map(ragged),
+    "the elements of one rank": lambda hurt: (
+        ps.from_source(range(SIZE)).repeat().shard_by_rank(rank=1, num_ranks=3).map(hurt, name="hurt").flat_map(copies).shuffle(9).take(99)
+    ),
     "two epochs": lambda hurt: ps.from_source(range(SIZE // 2)).map(doubled).map(hurt, name="hurt").repeat(2).batch(3),
 }
 

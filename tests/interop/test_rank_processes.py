@@ -31,12 +31,14 @@ def pipeline(seed=7, **ranks):
 
 if how == "weights":
     ds = ps.from_arrays(np.arange(9)).mix(ps.from_arrays(np.arange(9)), weights=[1, 1 + rank]).shard_by_rank().batch(2)
+elif how.startswith("own"):
+    ds = ps.from_arrays(np.arange(103.0)).shuffle(seed=7).repeat().shard_by_rank().filter(lambda x: x % 3 > 0).batch(4).take(6)
 else:
     ds = pipeline(seed=7 + rank) if how == "seeds" else pipeline(rank=0, num_ranks=2) if how == "given" else pipeline()
 steps, out = [], {}
 try:
     with ds.feed(output="torch") as feed:
-        if how == "steps":
+        if how.endswith("steps"):
             feed.load_state_dict(json.load(open(f"{folder}/{rank}.json")))
         for batch in feed:
             if how != "uneven":
@@ -95,6 +97,12 @@ def test_two_ranks_share_one_sequence_and_one_goes_on_from_their_state(tmp_path:
 )
 def test_ranks_with_other_plans_are_refused_on_all_ranks(tmp_path: Path, how: str, words: str) -> None:
     assert all(words in one["error"] and one["closed"] for one in _run(tmp_path, how))
+
+
+def test_ranks_that_filter_their_own_elements_make_equal_steps_and_go_on_from_states_of_their_own(tmp_path: Path) -> None:
+    whole = [one["steps"] for one in _run(tmp_path, "own")]
+    assert [len(steps) for steps in whole] == [6, 6]
+    assert [one["steps"] for one in _run(tmp_path, "own steps")] == [steps[3:] for steps in whole]
 
 
 def test_ranks_that_are_given_are_not_compared(tmp_path: Path) -> None:

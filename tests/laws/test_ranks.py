@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import pytest
+from laws.epochs import rest
 
 import penstock as ps
 from penstock.errors import PlanError, StateMismatch
@@ -315,6 +318,118 @@ def test_states_of_what_counts_above_the_shard_keep_their_ranks() -> None:
         state = feed.state_dict()
     with plan(3).feed() as feed, pytest.raises(StateMismatch, match="nothing but map, batch, repeat and prefetch"):
         feed.load_state_dict(state)
+
+
+# -- operators after the shard: each rank computes its own elements only, behind an endless repeat ----------
+
+
+def _endless(count: int = 29) -> ps.Dataset:
+    return _numbers(count).shuffle(seed=3).repeat()
+
+
+OWN: dict[str, Plan] = {
+    "filter": lambda shard: shard(_endless()).filter(_odd).batch(3).take(12),
+    "flat_map": lambda shard: shard(_endless()).flat_map(_some).map(_same).batch(4).take(12),
+    "packs": lambda shard: shard(_endless().map(_tokens)).filter(len).pack_sequences(16, num_bins=4).batch(2).take(12),
+    "buckets": lambda shard: shard(_endless()).map(_tokens).bucket_by_length(len, [3, 5], [4, 3, 2]).take(12),
+    "costs": lambda shard: shard(_endless()).map(_tokens).batch_by_cost(len, 12, pool=8).take(12),
+    "shuffle buffer": lambda shard: shard(_endless()).filter(_odd).shuffle(8, seed=5).batch(2).take(12),
+    "packs of a filter": lambda shard: shard(_numbers(29).filter(_odd).repeat()).map(_tokens).pack_sequences(16, split=True).take(12),
+    "packs of a stream": lambda shard: (
+        shard(ps.from_generator(lambda: iter(range(29)), fast_forward=True).repeat()).map(_tokens).pack_sequences(16).take(12)
+    ),
+    "repeat after them": lambda shard: shard(_numbers(29)).filter(_odd).repeat().batch(3).take(12),
+}
+
+
+def _list_of(rank: int, num_ranks: int) -> Callable[[ps.Dataset], ps.Dataset]:
+    """In place of the shard: the elements of a rank as plain Python deals them."""
+
+    def rounds(ds: ps.Dataset) -> ps.Dataset:
+        elements = list(islice(ds, 600 * num_ranks))
+        return ps.from_source(elements[: len(elements) // num_ranks * num_ranks][rank::num_ranks])
+
+    return rounds
+
+
+@pytest.mark.parametrize("num_ranks", [2, 5])
+@pytest.mark.parametrize("name", OWN)
+def test_behind_an_endless_repeat_each_rank_has_its_own_elements_and_goes_on_from_its_own_state(name: str, num_ranks: int) -> None:
+    ways: list[dict[str, Any]] = [{"num_workers": 0}, {"executor": "threads", "num_workers": 2}, {"executor": "threads", "num_workers": 3}]
+    for rank in range(num_ranks):
+        plan = OWN[name](_by_rank(rank, num_ranks))
+        whole = [_ids(item) for item in OWN[name](_list_of(rank, num_ranks))]
+        assert len(whole) == 12  # as many steps on each rank
+        got, state = list[Any](), None
+        for life, steps in enumerate((1, 0, 3, 5, 99)):
+            with plan.feed(**ways[(life + rank) % 3]) as feed:
+                if state is not None:
+                    feed.load_state_dict(json.loads(state))
+                got += [_ids(item) for item in islice(rest(feed), steps)]
+                state = json.dumps(feed.state_dict())
+        assert got == whole
+
+
+def test_behind_an_endless_repeat_an_element_is_computed_on_one_rank_alone() -> None:
+    for rank in range(3):
+        seen = list[int]()
+
+        def noted(pair: Any, seen: list[int] = seen) -> Any:
+            seen.append(int(pair[0]))
+            return _tokens(pair[1])
+
+        list(_endless().enumerate().shard_by_rank(rank=rank, num_ranks=3).map(noted).pack_sequences(16).take(9).feed(num_workers=0))
+        assert seen == list(range(rank, 3 * len(seen), 3))
+
+
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize(("rank", "num_ranks"), [(1, 2), (0, 3), (0, 1)])
+def test_the_state_of_one_rank_is_refused_on_another(rank: int, num_ranks: int, strict: bool) -> None:
+    with OWN["packs"](_by_rank(0, 2)).feed() as feed:
+        next(feed)
+        state = feed.state_dict()
+    words = (
+        rf"saved by rank 0 of 2 and this process is rank {rank} of {num_ranks}(.|\n)*fix: +load on each rank the state that it saved itself"
+    )
+    with OWN["packs"](_by_rank(rank, num_ranks)).feed() as feed, pytest.raises(StateMismatch, match=words):
+        feed.load_state_dict(state, strict=strict)
+
+
+@pytest.mark.parametrize(
+    "above",
+    [
+        lambda ds: ds.take(40).filter(_odd),
+        lambda ds: ds.filter(_odd).take(40).flat_map(_some).take(9),
+    ],
+)
+def test_what_makes_uneven_steps_behind_an_end_is_refused_also_after_an_endless_repeat(above: Any) -> None:
+    with pytest.raises(PlanError, match=r"stands after shard_by_rank(.|\n)*or put repeat\(\) before shard_by_rank\(\), and take\(n\) last"):
+        above(_endless().shard_by_rank(rank=0, num_ranks=2)).feed()
+    mix = _endless().mix(_numbers(9)).shard_by_rank(rank=0, num_ranks=2)  # its end is that of the shorter one
+    with pytest.raises(PlanError, match="filter stands after shard_by_rank"):
+        mix.filter(_odd).feed()
+
+
+def test_weights_change_only_where_all_ranks_are_at_the_same_place() -> None:
+    def of(weights: Any, shard: Callable[[ps.Dataset], ps.Dataset]) -> ps.Dataset:
+        return shard(_endless().mix(_endless(), weights=weights)).filter(_odd).batch(2)
+
+    for shard in (_by_rank(0, 2), lambda ds: ds.shard(2, 0)):
+        with of([1, 2], shard).feed() as feed:
+            next(feed)
+            state = feed.state_dict()
+        with of([2, 1], shard).feed() as feed, pytest.raises(StateMismatch, match="how many elements it has given does not follow"):
+            feed.load_state_dict(state)
+
+
+def test_behind_an_endless_repeat_skip_leaves_elements_out_of_one_rank_and_after_take_it_is_refused() -> None:
+    own = _numbers(101).repeat().shard_by_rank(rank=0, num_ranks=2).map(_fails_at_50).filter(_odd).map(_same)
+    with own.take(80).batch(4).feed(on_error=ps.Skip()) as feed:
+        assert [int(x) for batch in feed for x in batch] == [x % 101 for x in range(0, 400, 2) if x % 101 % 3 and x % 101 != 50][:80]
+        assert not any("shifts the rounds" in text for text in feed.stats().notices)
+    for ds in (own.take(80).map(_same), _numbers().filter(_odd).repeat().shard_by_rank(rank=0, num_ranks=2).map(_same)):
+        with pytest.raises(PlanError, match="missing on one rank alone"):
+            ds.batch(4).feed(on_error=ps.Skip())
 
 
 _ONLY_DICTS = (

@@ -246,20 +246,13 @@ def restored(root: Node, state: Any, dataset: list[dict[str, Any]], *, strict: b
         _compare(was, record, dataset)
     record = _with_batches_of(root, was, _converted(was, record, epoch), epoch)
     moved = record["global"] is not None or was is not root  # other shards or batches make other steps
-    shards = [[node.num_shards, node.index] for node in shards_of(root)]
     root = _with_weights(root, record, epoch, strict=strict)
     loss_counts = loss_counts_of(record.get("lost", []))
     if record["global"] is not None and movable_shard(root) is not None:
         place = global_place(root, record["global"])
         parts = [_in_epoch(root, part, epoch) for part in parts_at(root, place)]
     else:
-        if strict and _kept_shards(root, record["shard"]) != _kept_shards(root, shards):
-            raise StateMismatch(
-                f"the state was saved with shard{_words(record['shard'])} and this plan has shard{_words(shards)}; a state moves to "
-                "another number of shards only when nothing but map, batch, repeat and prefetch stands after the shard",
-                where="load_state_dict()",
-                fix="resume with the same shards, or put shard() after shuffle and filter; states of ordered=False never move",
-            )
+        _compare_shards(root, record["shard"], strict=strict)
         if record["position"] is None:
             raise StateMismatch(
                 f"the state counts the elements before a shard that can move, {short(record['global'])}, and this plan has none",
@@ -320,7 +313,8 @@ def _elements_read(root: Node, place: dict[str, Any]) -> int | None:
     """Return how many elements folds have taken of the node below them; None where ranks may differ, or other passes have them too."""
     chain, bottom, records = chain_of(root), above_shard(root)[1], place["folds"]
     above = chain[chain.index(counted_node(root)) + 1 :]
-    if any(node.num_passes != 1 or (isinstance(node, Shard) and (node is not bottom or node.even is None)) for node in above):
+    differs = any(isinstance(node, Shard) and (node is not bottom or node.even is None) for node in chain)  # from rank to rank
+    if differs or any(node.num_passes != 1 for node in above):
         return None
     holds, ended = any(any((one[0], *one[3:5])) for one in records), any(one[1] for one in records)
     number, read = place.get("read", [-1, 0] if holds else place["source"])
@@ -385,15 +379,25 @@ def _of_other_batches(was: Node, records: list[list[Any]]) -> list[list[Any]]:
     return [*records[:number], [skip, mode, states, recall, 0, *more], *records[number + 1 :]]
 
 
-def _kept_shards(root: Node, shards: list[Any]) -> list[Any]:
-    """Return the shards that must be those of the state: not the one by rank whose rounds a fold runner counts, if it can move."""
-    bottom = above_shard(root)[1]
-    moves = any(node is bottom and node.even is not None and not is_indexable(node.child) for node in shards_of(bottom))
-    return shards[:-1] if moves else shards
-
-
-def _words(shards: Any) -> str:
-    return ", ".join(f"({number}, {index})" for number, index in shards) or "s: none"
+def _compare_shards(root: Node, saved: list[Any], *, strict: bool) -> None:
+    """Compare the shards of a plan with those of a state that is that of one shard; those by rank also where nothing else is compared."""
+    nodes, bottom = shards_of(root), above_shard(root)[1]
+    # Not those of the one by rank whose rounds a fold runner counts, if it can move.
+    moves = any(node is bottom and node.even is not None and not is_indexable(node.child) for node in nodes)
+    now, by_rank = [[node.num_shards, node.index] for node in nodes], any(node.even is not None for node in nodes)
+    if (moves and saved[:-1] == now[:-1]) or saved == now or not (strict or by_rank):
+        return
+    words, form = "with {} and this plan has {}; a state moves to another number of shards", "shard({}, {})"
+    fix = "resume with the same shards, or put shard() after shuffle and filter"
+    if by_rank:
+        words, form = "by {} and this process is {}; a state moves to another rank", "rank {1} of {0}"
+        fix = "load on each rank the state that it saved itself; with shard_by_rank() last, states are for any number of ranks"
+    words = words.format(*(", ".join(form.format(*one) for one in each) or "no shard" for each in (saved, now)))
+    raise StateMismatch(
+        f"the state was saved {words} only when nothing but map, batch, repeat and prefetch stands after the shard",
+        where="load_state_dict()",
+        fix=f"{fix}; states of ordered=False never move",
+    )
 
 
 def _parts(root: Node, place: dict[str, Any], epoch: int) -> list[ResumeStep]:

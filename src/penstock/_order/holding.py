@@ -13,7 +13,17 @@ from penstock import kernels
 from penstock._order.chain import BufferedElement, HoldingFold
 from penstock.errors import StateDamaged
 
-__all__ = ["BucketFold", "BudgetFold", "ConcatenateFold", "Group", "PackFold", "ShuffleBufferFold", "WindowFold", "budget_batches"]
+__all__ = [
+    "BucketFold",
+    "BudgetFold",
+    "ConcatenateFold",
+    "Group",
+    "PackFold",
+    "ShuffleBufferFold",
+    "WindowFold",
+    "budget_batches",
+    "damaged",
+]
 
 Weight = Callable[[BufferedElement], Any]
 Items = list[BufferedElement]

@@ -182,7 +182,8 @@ class Node:
 
     def endless(self, below: Sequence[bool]) -> bool:
         """Tell whether a pass has no end, also where the length is not known; `below` tells it of the children."""
-        return any(below) or length_of(self) == INFINITE
+        length = length_of(self)
+        return any(below) if length is None else length == INFINITE
 
     @property
     def limit(self) -> int | None:

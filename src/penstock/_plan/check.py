@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, get_args
 
@@ -19,6 +19,7 @@ from penstock._plan.node import AsCompleted, Map, RaggedBatch, Shard, Window, sh
 from penstock.errors import PlanError
 
 __all__ = [
+    "above",
     "as_completed",
     "bounded",
     "callable_argument",
@@ -30,6 +31,7 @@ __all__ = [
     "index_argument",
     "indexable",
     "instead_of_by",
+    "is_counted",
     "is_of_rank",
     "leaving_out",
     "listeners_argument",
@@ -48,6 +50,7 @@ __all__ = [
     "shares_argument",
     "splittable",
     "steps_of_ranks",
+    "uneven_after",
     "weights_argument",
 ]
 
@@ -450,28 +453,50 @@ def _drops_samples(where: str) -> PlanError:
     )
 
 
+def is_counted(node: Node) -> bool:
+    """Tell whether an operator gives another number of elements than can be known before reading."""
+    return node.streams and not isinstance(node, AsCompleted)
+
+
+def uneven_after(root: Node, shards: Sequence[Shard], changes: Callable[[Node], Any]) -> Node | None:
+    """Return the last operator above the first of some shards that `changes` the number of elements, if ranks then make unequal steps.
+
+    They do not where an operator above never ends: no rank comes to an end, or all come to that of the same `take`.
+    """
+    found = None
+    for node in above(root, shards):
+        found = node if changes(node) else found
+        if found is not None and never_ends(node):
+            found = None
+    return found
+
+
 def steps_of_ranks(root: Node, shards: Sequence[Shard]) -> None:
     """Refuse what gives ranks different numbers of steps: an operator above a shard by rank that leaves out or makes elements."""
-    by_rank = [node for node in shards if node.even is not None]
-    for node in reversed(_above(root, by_rank) or ()):
-        if node.streams and not isinstance(node, AsCompleted):
-            name = node.line(saved=True).partition("(")[0]
-            raise PlanError(
-                f"{name} stands after shard_by_rank: each rank would then make its own number of steps, and wait for the others for ever",
-                where=f"{name}() after shard_by_rank()",
-                fix=f"put shard_by_rank() after {name}(): each rank computes it for all elements, and keeps its part",
-            )
+    node = uneven_after(root, [node for node in shards if node.even is not None], is_counted)
+    if node is not None:
+        name = _name(node)
+        raise PlanError(
+            f"{name} stands after shard_by_rank: each rank would then make its own number of steps, and wait for the others for ever",
+            where=f"{name}() after shard_by_rank()",
+            fix=f"put shard_by_rank() after {name}(): each rank computes it for all elements, and keeps its part; or put repeat() before "
+            "shard_by_rank(), and take(n) last: each rank computes its own elements only, without end or n steps long",
+        )
+
+
+def _name(node: Node) -> str:
+    return node.line(saved=True).partition("(")[0]
 
 
 def rank_notes(nodes: Sequence[Node], *, explaining: bool = False) -> list[str]:
     """List what the shards by rank among them leave out, repeat, or make each of many ranks read; `explaining`, of any number of ranks."""
-    return [
-        f"shard_by_rank: {words}"
-        for node in nodes
-        if isinstance(node, Shard) and node.even is not None and node.num_shards > 1
-        for words in (_last_round(node), _reading(node, explaining))
-        if words
-    ]
+    out: list[str] = []
+    for place, node in enumerate(nodes):
+        if isinstance(node, Shard) and node.even is not None and node.num_shards > 1:
+            out += [_last_round(node), _reading(node, explaining)]
+            own = [_name(part) for part in nodes[place:] if explaining and is_counted(part)]
+            out += [f"{name} counts the elements of this rank alone, so each rank saves a state of its own" for name in own[:1]]
+    return [f"shard_by_rank: {words}" for words in out if words]
 
 
 def reading_notes(nodes: Sequence[Node]) -> list[str]:
@@ -495,7 +520,8 @@ def _last_round(node: Shard) -> str:
 def _reading(node: Shard, explaining: bool) -> str:
     """Say whether each rank reads all elements or its own, which numbers are known of them, and what would spare it."""
     below, ranks = walk(node.child), f"each of {node.num_shards} ranks reads"
-    streaming = list(dict.fromkeys(part.line(saved=True).partition("(")[0] for part in below if part.streams))
+    streams = [part for part in below if part.streams]
+    streaming = list(dict.fromkeys(map(_name, streams)))
     if not explaining and (not streaming or node.num_shards <= _FEW_RANKS):
         return ""
     known = "".join(f"; known: {part.line()}" for part in below if isinstance(part, Measure))
@@ -504,25 +530,19 @@ def _reading(node: Shard, explaining: bool) -> str:
     by_number = f"measure() the numbers of {' and '.join(streaming)} once, and give by="
     once = by_number if _BY_NUMBER.issuperset(streaming) else f"pack() the output of {streaming[-1]} once"
     reads = f"{ranks} and computes all elements up to {streaming[-1]}, and keeps one in {node.num_shards}{known}"
-    return f"{reads}; for each to read only its own, {once}"
+    before = next((f", or put repeat() and shard_by_rank() before {_name(part)}()" for part in streams if part.children), "")
+    return f"{reads}; for each to read only its own, {once}{before}"
 
 
 def shard_notice(root: Node, shards: Sequence[Shard]) -> str:
     """Say that ranks may make different numbers of steps, and where shard() makes them equal but for one; empty when all is well."""
-    above = _above(root, [node for node in shards if _has_others(node)])
-    if above is None or never_ends(root):
-        return ""
-    for node in above:
-        if node.limit is not None and never_ends(node.children[0]):
-            return ""  # all make as many steps
-        if node.streams or node.num_passes != 1:
-            break
-    else:
+    node = uneven_after(root, [node for node in shards if _has_others(node)], lambda node: node.streams or node.num_passes != 1)
+    if node is None:
         return ""
     most, fewest = (length_of(_with_shard(root, last=last)) for last in (False, True))
     if most is not None and fewest is not None and most - fewest <= 1:
         return ""
-    name = node.line(saved=True).partition("(")[0]
+    name = _name(node)
     numbers = "different numbers of steps" if most is None or fewest is None else f"{most} to {fewest} steps"
     cost = "; each rank then computes the elements of all" if node.streams else ""
     return f"shard() stands before {name}(), so ranks make {numbers}: put shard() after {name}(), and they differ by at most one{cost}"
@@ -533,12 +553,13 @@ def _has_others(node: Shard) -> bool:
     return node.equal_steps and node.even is None and node.num_shards > 1
 
 
-def _above(node: Node, wanted: Sequence[Node]) -> list[Node] | None:
-    """List the nodes above the first of those that are wanted, the highest first; None when there is none."""
-    if node in wanted or not wanted:
-        return [] if wanted else None
-    found = next((below for child in node.children if (below := _above(child, wanted)) is not None), None)
-    return None if found is None else [node, *found]
+def above(node: Node, wanted: Sequence[Node]) -> list[Node]:
+    """List the nodes above the first of those that are wanted, the lowest first; none where there is none."""
+    for child in node.children:
+        found = above(child, wanted)
+        if found or child in wanted:
+            return [*found, node]
+    return []
 
 
 def _with_shard(root: Node, *, last: bool) -> Node:

@@ -463,9 +463,6 @@ class Pick(SelectingNode):
     def num_elements(self, below: Sequence[Length]) -> Length:
         return len(self.places)
 
-    def endless(self, below: Sequence[bool]) -> bool:
-        return False
-
 
 # -- how it runs --------------------------------------------------------------------------------------------------------------------
 
@@ -551,9 +548,6 @@ class Zip(BranchingNode):
 
     def num_elements(self, below: Sequence[Length]) -> Length:
         return None if None in below else min(length for length in below if length is not None)
-
-    def endless(self, below: Sequence[bool]) -> bool:
-        return all(below)
 
     def spec(self, of: Callable[[Node], Any]) -> Any:
         return tuple(of(child) for child in self.children)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from penstock._contracts.element import mapped
 from penstock._order.arithmetic import INFINITE, shard_resume
 from penstock._order.folds import uneven
+from penstock._order.holding import damaged
 from penstock._order.mixing import History, from_position, in_words, joined, same_shares
 from penstock._plan.base import Descent, Node, length_of, substituted, walk
 from penstock._plan.node import Concatenate, Mix, Repeat, Shard, Skip, mixes_of, shards_of
@@ -315,7 +316,8 @@ class GlobalPosition(NamedTuple):
 
 _FIX = (
     "resume with the weights and components that were saved; they can change where no shuffle() without a buffer, repeat(), cache(), "
-    "measure() or sample() stands after mix(), and not at the end of a pass, so put shuffle() and repeat() before it"
+    "measure() or sample() stands after mix(), no filter or packing after a shard, and not at the end of a pass, so put shuffle() and "
+    "repeat() before it"
 )
 
 
@@ -559,11 +561,7 @@ def _checked(saved: Any, mixes: Sequence[Mix]) -> list[History]:
     except (TypeError, ValueError):
         found = [()]
     if not all(map(_is_history, found)):
-        raise StateDamaged(
-            f"the state's mix is {saved!r:.80}, not the weights of {len(mixes)} mixes with the positions they hold from",
-            where="load_state_dict()",
-            fix="use an older checkpoint; this one would skip or repeat elements",
-        )
+        raise damaged(f"mix is {saved!r:.80}, not the weights of {len(mixes)} mixes with the positions they hold from")
     return found
 
 

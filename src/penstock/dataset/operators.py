@@ -397,11 +397,12 @@ class OrderMethods(Chaining):
         """Keep this rank's part: of each round of `num_ranks` elements the one number `rank`. All ranks have equally many, in any pipeline.
 
         Put it above what leaves elements out or makes several of one (filter, flat_map, buckets, packs): each rank computes those for all
-        elements, and all come to the same end without a word between them. Where `torch.distributed` or JAX runs with several processes,
-        a feed compares the plans, seeds and states of all ranks before its first batch.
+        elements, and all come to the same end without a word between them. Behind an endless `repeat()` they may stand above it: each rank
+        then computes its own elements only, and `take(n)` on top ends all ranks after as many steps. Where `torch.distributed` or JAX runs
+        with several processes, a feed compares the plans, seeds and states of all ranks before its first batch.
 
         A state that was saved on all ranks after the same step goes on with another number of ranks, where nothing but map, batch, prefetch
-        and repeat stands above: no element of a round is lost or repeated.
+        and repeat stands above: no element of a round is lost or repeated. With anything else above, a state is that of its rank alone.
 
         Args:
             even: what becomes of a last round that is not complete, in each pass: "drop" leaves it out, "pad" gives its first elements to

@@ -17,10 +17,10 @@ from penstock._engine.program import IN_PROGRAM, Policies, Program, SegmentPlan,
 from penstock._ops.reading import BatchLeaf
 from penstock._order.arithmetic import INFINITE
 from penstock._plan import check
-from penstock._plan.base import Node, SourceNode, chain_of, length_of, walk
+from penstock._plan.base import Node, SourceNode, length_of, walk
 from penstock._plan.check import rank_notes, reading_notes
-from penstock._plan.facts import known_names, lines
-from penstock._plan.node import AsCompleted, Map, Shard
+from penstock._plan.facts import is_indexable, known_names, lines
+from penstock._plan.node import Map, Shard
 from penstock.errors import PlanError
 
 _BORDERS = re.compile(r"(window_groups=\d+) of [0-9a-f]{8}")
@@ -90,7 +90,7 @@ class Compiled:
         return [*plan, *weights, *(f"dataset {one}" for one in self.fingerprints)]
 
     def _policies(self) -> Policies:
-        counted = any(node.streams and not isinstance(node, AsCompleted) for node in self._nodes)
+        counted = any(map(check.is_counted, self._nodes))
         every = [final(policy) for policy in self._every_policy()]
         return Policies(
             on_error=self.options.on_error,
@@ -136,28 +136,29 @@ class Compiled:
                         fix=f"put {stage!r} before the batch, where Skip shortens it and Replace() takes another element",
                     )
 
-    def _after_counted_ranks(self) -> list[Node]:
-        """List the nodes from the shard by rank on whose rounds are counted as they come; none where there is no such shard."""
-        counted = [node for node in self.shards if node.even and node.num_shards > 1]
-        if self.policies.equal_steps or not counted:
-            return []
-        chain = chain_of(self.root)
-        place = next((place for place, node in enumerate(chain) if node in counted), len(chain))
-        return chain[place:]
+    @property
+    def _by_rank(self) -> list[Shard]:
+        return [node for node in self.shards if node.even and node.num_shards > 1]
 
     def _check_ranks(self) -> None:
-        """Refuse a Skip above a shard by rank whose rounds are counted as they come: it would take a step from one rank alone."""
-        for node in self._after_counted_ranks():
-            if isinstance(node, Map) and isinstance(final(node.on_error or self.policies.on_error), Skip):
-                raise PlanError(
-                    "an element that Skip leaves out after shard_by_rank() is missing on one rank alone, which then makes fewer steps",
-                    where=f"on_error= of stage {node.name!r}, after shard_by_rank()",
-                    fix=f"put {node.name!r} before shard_by_rank(), or use Retry or Raise there",
-                )
+        """Refuse a Skip above a shard by rank that takes a step from one rank alone, or makes its state differ from that of all."""
+        above = [] if self.policies.equal_steps else check.above(self.root, self._by_rank)
+        node = next(filter(self._skips, above), None)
+        if any(map(check.is_counted, above)):  # each rank has a state of its own
+            node = check.uneven_after(self.root, self._by_rank, self._skips)
+        if isinstance(node, Map):
+            raise PlanError(
+                "an element that Skip leaves out after shard_by_rank() is missing on one rank alone, which then makes fewer steps",
+                where=f"on_error= of stage {node.name!r}, after shard_by_rank()",
+                fix=f"put {node.name!r} before shard_by_rank(), or use Retry or Raise there",
+            )
+
+    def _skips(self, node: Node) -> bool:
+        return isinstance(node, Map) and isinstance(final(node.on_error or self.policies.on_error), Skip)
 
     def _notices(self) -> list[tuple[str, str]]:
         out = [("shard", check.shard_notice(self.root, self.shards))]
-        if self.policies.skips and self._after_counted_ranks():
+        if self.policies.skips and not all(map(is_indexable, self._by_rank)):
             text = (
                 "Skip before shard_by_rank() leaves an element out on each rank where it fails. An error of the data is the same on all; "
                 "one of a machine or a network shifts the rounds of a single rank, which then repeats and misses elements: use Retry() for "

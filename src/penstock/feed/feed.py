@@ -353,7 +353,7 @@ class Feed(Observed):
         """Continue behind a saved state: a dict of `state_dict()`, or its JSON. What runs now is closed first.
 
         Valid for any number of workers, block size and executor; for another `shard(num_shards, index)` where nothing but map, batch,
-        repeat and prefetch stands above it. With strict=False the plan and the data are not compared.
+        repeat and prefetch stands above it. With strict=False the plan and the data are not compared; the rank of a state of one rank is.
 
         Args:
             state: what `state_dict()` returned.
