@@ -19,6 +19,7 @@ import penstock as ps
 from penstock._contracts.transform import Scratch
 from penstock._ops.block import Block, ElementFailed
 from penstock._storage import remote
+from penstock.cli.bench_source import open_plain, open_records
 from penstock.errors import ListFileError, ObjectChanged, PlanError, SourceError, StorageError
 from penstock.sources import FilesSource, ListSource
 from penstock.testing import check_source
@@ -99,6 +100,8 @@ def test_the_sources_keep_the_laws_and_have_no_files_of_this_machine(server: Fau
         assert list(source.input_files()) == [], kind
         check_source(source, again=lambda read=read: read(at)._root.source)
     urls = f"{server.url}/bucket/images/{{cat,dog}}/{{00..19}}.jpg"
+    assert open_records(urls) is None
+    assert len(open_plain(urls, None, "bench")[0]) == 40
     check_source(FilesSource(urls), expected=[{"path": f"{server.url}/bucket/{key}", "data": data} for key, data in IMAGES.items()])
     server.put("bucket/images/cat/03.jpg", bytes(21))  # of the same size
     assert READ["images"](at)._root.source.fingerprint() != source.fingerprint()  # type: ignore[attr-defined]
@@ -207,7 +210,7 @@ def test_what_finds_nothing_or_cannot_be_listed_says_where(at: Any) -> None:
 
 
 def test_the_deadline_at_opening_is_that_of_one_object_and_what_was_opened_is_packed(tmp_path: Path) -> None:
-    with FaultServer({f"bucket/{name}": data for name, data in IMAGES.items()}, latency_s=0.05) as server:
-        urls = ps.RemoteFiles(f"{server.url}/bucket/images/{{cat,dog}}/{{00..19}}.jpg", {"deadline_s": 1.5, "max_requests": 1})
+    with FaultServer({f"bucket/{name}": data for name, data in IMAGES.items()}, latency_s=0.1) as server:
+        urls = ps.RemoteFiles(f"{server.url}/bucket/images/{{cat,dog}}/{{00..19}}.jpg", {"deadline_s": 3, "max_requests": 1})
         ps.pack(ps.read_files(urls).take(5), tmp_path / "packed", executor="threads", num_shards=2)
     assert [bytes(e["data"]) for e in ps.read_packed(tmp_path / "packed")] == list(IMAGES.values())[:5]
