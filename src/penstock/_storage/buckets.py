@@ -100,9 +100,7 @@ class BucketTransport:
         self._check_readable(pattern)
         folder, matcher = (literal_prefix(pattern) or "").rpartition("/")[0], key_matcher(pattern)
         is_deep = "/" in pattern[len(folder) + bool(folder) :] or "**" in pattern
-        listed, folders = self._run(turn, lambda: self._list(folder, is_deep, self._shown(pattern), turn))
-        # obstore lists "a/", the mark of a folder, as "a".
-        by_key = {item.key: item for item in sorted(listed, key=lambda item: item.size) if item.size or item.key not in folders}
+        by_key = self._run(turn, lambda: self._list(folder, is_deep, self._shown(pattern), turn))
         if names is not None:
             found = [by_key[key] for key in names & by_key.keys()]
         elif pattern in by_key:
@@ -176,17 +174,20 @@ class BucketTransport:
             raise AskAgain(f"the store sent {len(data)} bytes at {begin}, which is more than it had announced")
         part.add(data)
 
-    async def _list(self, folder: str, is_deep: bool, shown: str, turn: Turn) -> tuple[list[RemoteObject], set[str]]:
-        """Return what is in a folder, and the folders there. The deadline is for a page: a million keys are a thousand."""
+    async def _list(self, folder: str, is_deep: bool, shown: str, turn: Turn) -> dict[str, RemoteObject]:
+        """Return the objects in a folder, by key. The deadline is for a page: a million keys are a thousand."""
+        listed: list[RemoteObject] = []
         if not is_deep:
             found = await self._asked(lambda: self._obstore.list_with_delimiter_async(self._store, folder or None), shown, is_paged=True)
-            return [*map(self._found, found["objects"])], set(found["common_prefixes"])
-        listed: list[RemoteObject] = []
-        stream: Any = self._obstore.list(self._store, folder or None, chunk_size=_LIST_SIZE)
-        while chunk := await self._asked(lambda: anext(stream, None), shown):
-            listed += map(self._found, chunk)
-            turn.deadline = time.monotonic() + self._options.deadline_s
-        return listed, {item.key[: slash.start()] for item in listed for slash in re.finditer("/", item.key)}
+            listed, folders = [*map(self._found, found["objects"])], set(found["common_prefixes"])
+        else:
+            stream: Any = self._obstore.list(self._store, folder or None, chunk_size=_LIST_SIZE)
+            while chunk := await self._asked(lambda: anext(stream, None), shown):
+                listed += map(self._found, chunk)
+                turn.deadline = time.monotonic() + self._options.deadline_s
+            folders = {item.key[: slash.start()] for item in listed for slash in re.finditer("/", item.key)}
+        # obstore lists "a/", the mark of a folder, as "a".
+        return {item.key: item for item in sorted(listed, key=lambda item: item.size) if item.size or item.key not in folders}
 
     def _check_readable(self, key: str) -> None:
         if not is_readable(key):

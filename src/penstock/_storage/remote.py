@@ -518,11 +518,7 @@ def open_remote(urls: Sequence[str], options: StorageOptions, caller: str) -> Re
             return [transport.find(address.key, turn)]
         return _checked(transport.find_all(address.key, turn), address, caller)
 
-    def in_order(found: list[_Asked]) -> list[_Asked]:
-        unique = {(address.origin, item.key, address.user): (address, item) for address, item in found}
-        return sorted(unique.values(), key=lambda pair: (pair[1].shown.encode(), pair[1].key.encode()))
-
-    return _open(addresses, find, in_order, options, caller)
+    return _open(addresses, find, options, caller)[0]
 
 
 def open_named(urls: Sequence[str], options: StorageOptions, caller: str) -> tuple[RemoteStorage, Ints]:
@@ -534,7 +530,7 @@ def open_named(urls: Sequence[str], options: StorageOptions, caller: str) -> tup
         caller: the function that the user called, for errors.
 
     Returns:
-        The objects in the order of the list, each once; and int64 [urls]: the number of each there, -1 where it was not there.
+        The objects as `open_remote`; and int64 [urls]: the number of each there, -1 where there is no such object.
 
     Raises:
         PlanError, StorageError, MissingExtra: as `open_remote`.
@@ -556,15 +552,8 @@ def open_named(urls: Sequence[str], options: StorageOptions, caller: str) -> tup
                 raise
             return []
 
-    def in_order(found: list[_Asked]) -> list[_Asked]:
-        there = {(*address.origin, item.key): (address, item) for address, item in found}
-        ordered = {place: there[place] for address in addresses if (place := (*address.origin, address.key)) in there}
-        numbers.update((place, number) for number, place in enumerate(ordered))
-        return list(ordered.values())
-
-    numbers = dict[tuple[str, str, int, str], int]()
-    storage = _open(asked, find, in_order, options, caller)
-    return storage, np.array([numbers.get((*address.origin, address.key), -1) for address in addresses], np.int64)
+    storage, numbers = _open(asked, find, options, caller)
+    return storage, np.array([numbers.get((address.origin, address.key, address.user), -1) for address in addresses], np.int64)
 
 
 def _folder_of(address: Address) -> Address:
@@ -575,11 +564,14 @@ def _folder_of(address: Address) -> Address:
 def _open(
     addresses: Sequence[Address],
     find: Callable[[Any, Address, Turn], list[RemoteObject]],
-    in_order: Callable[[list[_Asked]], list[_Asked]],
     options: StorageOptions,
     caller: str,
-) -> RemoteStorage:
-    """Ask for all addresses, many at a time, each with a deadline of its own. `find` asks, in a thread of the client."""
+) -> tuple[RemoteStorage, dict[tuple[Any, str, str], int]]:
+    """Ask for all addresses, many at a time, each with a deadline of its own. `find` asks, in a thread of the client.
+
+    Returns:
+        The objects, and the number of each by its origin, key and user.
+    """
     client, found = Client(options), list[_Asked]()
 
     def ask(address: Address) -> None:
@@ -593,7 +585,10 @@ def _open(
             turn = Turn(client, addresses[first].shown)
             turn.deadline = threading.TIMEOUT_MAX
             turn.run([partial(ask, address) for address in addresses[first : first + _AT_ONCE]])
-        return RemoteStorage(FoundObjects(in_order(found)), client, options, caller)
+        unique = {(address.origin, item.key, address.user): (address, item) for address, item in found}
+        ordered = sorted(unique, key=lambda place: (unique[place][1].shown.encode(), place[1].encode()))
+        storage = RemoteStorage(FoundObjects([unique[place] for place in ordered]), client, options, caller)
+        return storage, {place: number for number, place in enumerate(ordered)}
     except BaseException:
         client.close()
         raise
