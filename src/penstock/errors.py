@@ -121,7 +121,13 @@ class UnknownArgument(PlanError, TypeError):
 
 
 class SourceError(PenstockError):
-    """A source is not what it said it was."""
+    """A source is not what it said it was.
+
+    Attributes:
+        file: number of the remote object that it is of, inside the library; None where it is not known.
+    """
+
+    file: int | None = None
 
 
 class ListFileError(SourceError, ValueError):

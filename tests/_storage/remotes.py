@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
+import pytest
 from faults.server import FaultServer
 
 from penstock._contracts.storage import StorageOptions
@@ -38,3 +45,35 @@ def opened(kind: str, server: FaultServer, *keys: str, **given: Any) -> RemoteSt
             **given,
         }
     return open_remote([start + key for key in keys], options(server, **given), "read_test")
+
+
+@contextmanager
+def moto() -> Iterator[str]:
+    """Run moto's server as a process of its own, and give its URL."""
+    pytest.importorskip("moto", reason="moto is not installed")
+    command = [sys.executable, "-c", "from moto.server import main; main(['-H', '127.0.0.1', '-p', '0'])"]
+    pages = {**os.environ, "MOTO_S3_DEFAULT_MAX_KEYS": "7"}  # short ones, so that listings have several
+    with subprocess.Popen(command, env=pages, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as server:
+        assert server.stderr is not None
+        for line in server.stderr:
+            if "Running on http://" in line:
+                break
+        reader = threading.Thread(target=server.stderr.read)  # it logs each request, and would wait when the pipe is full
+        reader.start()
+        yield line.split("Running on ")[1].strip()
+        server.terminate()
+        reader.join()
+
+
+def bucket(endpoint: str, objects: Mapping[str, bytes]) -> dict[str, Any]:
+    """Make "bucket" in moto with its objects; return the options to read it."""
+    import urllib.request
+
+    import obstore
+
+    given = {"endpoint": endpoint, "region": "us-east-1", "access_key_id": "testing", "secret_access_key": "testing"}
+    urllib.request.urlopen(urllib.request.Request(f"{endpoint}/bucket", method="PUT"), timeout=60).close()
+    writer = obstore.store.S3Store("bucket", client_options={"allow_http": True}, **given)
+    for key, data in objects.items():
+        obstore.put(writer, key, data, use_multipart=False)
+    return given

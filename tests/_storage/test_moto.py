@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from _storage.remotes import noise
+from _storage.remotes import bucket, moto, noise
 
 import penstock as ps
 from penstock._contracts.storage import StorageOptions
@@ -26,32 +24,14 @@ FILES = {f"folder/part-{number:05d}-of-00003": noise(200_000 + number, number) f
 
 @pytest.fixture
 def endpoint() -> Iterator[str]:
-    pytest.importorskip("moto", reason="moto is not installed")
-    command = [sys.executable, "-c", "from moto.server import main; main(['-H', '127.0.0.1', '-p', '0'])"]
-    pages = {**os.environ, "MOTO_S3_DEFAULT_MAX_KEYS": "7"}  # short ones, so that listings have several
-    with subprocess.Popen(command, env=pages, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as server:
-        assert server.stderr is not None
-        for line in server.stderr:
-            if "Running on http://" in line:
-                break
-        yield line.split("Running on ")[1].strip()
-        server.terminate()
-        server.stderr.read()
+    with moto() as url:
+        yield url
 
 
 @pytest.fixture
 def store(endpoint: str) -> dict[str, Any]:
     """Make the bucket with its objects; return the options to read it."""
-    import urllib.request
-
-    import obstore
-
-    options = {"endpoint": endpoint, "region": "us-east-1", "access_key_id": "testing", "secret_access_key": "testing"}
-    urllib.request.urlopen(urllib.request.Request(f"{endpoint}/bucket", method="PUT"), timeout=60).close()
-    writer = obstore.store.S3Store("bucket", client_options={"allow_http": True}, **options)
-    for key, data in FILES.items():
-        obstore.put(writer, key, data, use_multipart=False)
-    return options
+    return bucket(endpoint, FILES)
 
 
 def test_objects_are_listed_read_in_parts_and_found_changed(store: dict[str, Any], tmp_path: Path):

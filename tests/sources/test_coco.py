@@ -11,7 +11,7 @@ import pytest
 from sources.gathering import fill, gathered
 
 import penstock as ps
-from penstock.errors import PlanError, RecordError, SourceError
+from penstock.errors import RecordError, SourceError
 from penstock.testing import check_source
 
 CATEGORIES = [{"id": 44, "name": "bottle"}, {"id": 7, "name": "train"}]
@@ -153,8 +153,6 @@ def test_wrong_images_files_and_folders_are_errors(write: Any, tmp_path: Path) -
         ps.read_coco(folder, file, skip_empty=True)
     with pytest.raises(SourceError, match=r"folder .* is not there"):
         ps.read_coco(tmp_path / "none", file)
-    with pytest.raises(PlanError, match="is a URL"):
-        ps.read_coco(folder, "s3://bucket/a.json")
     file.write_text("[1, 2")
     with pytest.raises(RecordError, match="this is no COCO file of instances: JSONDecodeError"):
         ps.read_coco(folder, file)

@@ -6,7 +6,7 @@ import pytest
 from sources.gathering import fill, gathered
 
 import penstock as ps
-from penstock.errors import PlanError, SourceError
+from penstock.errors import SourceError
 from penstock.sources import ImageFolderSource
 
 
@@ -97,9 +97,3 @@ def test_the_fingerprint_tells_a_renamed_class(tmp_path: Path) -> None:
     assert ImageFolderSource(tmp_path).fingerprint() == before
     (tmp_path / "b").rename(tmp_path / "c")
     assert ImageFolderSource(tmp_path).fingerprint() != before
-
-
-def test_a_url_is_refused_without_its_password() -> None:
-    with pytest.raises(PlanError, match="is a URL, which read_images does not read") as caught:
-        ImageFolderSource("https://bob:hunter2@h/images")
-    assert "hunter2" not in str(caught.value)

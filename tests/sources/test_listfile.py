@@ -167,11 +167,3 @@ def test_the_fingerprint_tells_other_names_labels_content_and_lines_but_not_comm
         assert listed(tmp_path, text, root=tmp_path / root).fingerprint() != base
     os.utime(tmp_path / "one/a", (1, 1))
     assert listed(tmp_path, "a 1\nb 2\n", root=tmp_path / "one").fingerprint() == base
-
-
-def test_a_url_is_refused_without_its_password(tmp_path: Path) -> None:
-    url = "https://bob:hunter2@h/train.txt"
-    for call in (lambda: ListSource(url), lambda: listed(tmp_path, "a 1\n", root=url)):
-        with pytest.raises(PlanError, match="is a URL, which read_list does not read") as caught:
-            call()
-        assert "hunter2" not in str(caught.value)

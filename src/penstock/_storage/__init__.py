@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock._contracts.storage import RemoteFiles, Storage, StorageOptions, storage_options
 from penstock._storage.listing import find_local
 from penstock._storage.local import LocalStorage
 from penstock.errors import PlanError
+
+if TYPE_CHECKING:
+    from penstock._storage.remote import RemoteStorage
 
 __all__ = ["Patterns", "open_storage"]
 
@@ -32,13 +35,19 @@ def open_storage(patterns: Patterns, caller: str, options: StorageOptions | Mapp
         MissingExtra: obstore is not installed.
         OSError: as the system says it.
     """
+    storage = open_urls(patterns, caller, options)
+    return LocalStorage(find_local(patterns, caller), caller) if storage is None else storage
+
+
+def open_urls(patterns: Patterns, caller: str, options: StorageOptions | Mapping[str, Any] | None = None) -> RemoteStorage | None:
+    """Do what `open_storage` does for URLs; return None for patterns of this machine."""
     if isinstance(patterns, RemoteFiles):
         options, patterns = patterns.options, patterns.urls
     given: list[Any] = list(patterns) if isinstance(patterns, (list, tuple)) else [patterns]
     num_urls = sum(isinstance(item, str) and ("://" in item or item.startswith("pipe:")) for item in given)
     checked = storage_options(options, caller)
     if not num_urls:
-        return LocalStorage(find_local(patterns, caller), caller)
+        return None
     if num_urls < len(given):
         raise PlanError("paths and URLs stand in one list", where=caller, fix="make one dataset of each, and join them")
     from penstock._storage.remote import open_remote

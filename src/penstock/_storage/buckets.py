@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import threading
+import time
 from collections.abc import Callable, Coroutine
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -86,12 +87,12 @@ class BucketTransport:
             AskAgain, CredentialsRefused, StorageError, Ended: as `fetch`.
         """
         self._check_readable(key)
-        return self._found(self._run(turn, self._asked(lambda: self._obstore.head_async(self._store, key), self._shown(key))))
+        return self._found(self._run(turn, lambda: self._asked(lambda: self._obstore.head_async(self._store, key), self._shown(key))))
 
-    def find_all(self, pattern: str, turn: Turn) -> list[RemoteObject]:
+    def find_all(self, pattern: str, turn: Turn, names: set[str] | None = None) -> list[RemoteObject]:
         """List the objects whose keys a pattern matches: one listing of the folder in front of the first wildcard.
 
-        A key that the pattern itself is comes first, and indices are not found, as with files.
+        A key that the pattern itself is comes first, and indices are not found, as with files. With `names`, those of these keys.
 
         Raises:
             AskAgain, CredentialsRefused, StorageError, Ended: as `fetch`.
@@ -99,17 +100,16 @@ class BucketTransport:
         self._check_readable(pattern)
         folder, matcher = (literal_prefix(pattern) or "").rpartition("/")[0], key_matcher(pattern)
         is_deep = "/" in pattern[len(folder) + bool(folder) :] or "**" in pattern
-        listed, folders = self._run(turn, self._list(folder, is_deep, self._shown(pattern)))
-        # obstore lists "a/", the mark of a folder, as "a".
-        by_key = {
-            item["path"]: item for item in sorted(listed, key=lambda item: item["size"]) if item["size"] or item["path"] not in folders
-        }
-        found = [item for key, item in by_key.items() if matcher.fullmatch(key) and not key.endswith(_NOT_FOUND)]
-        if pattern in by_key:
+        by_key = self._run(turn, lambda: self._list(folder, is_deep, self._shown(pattern), turn))
+        if names is not None:
+            found = [by_key[key] for key in names & by_key.keys()]
+        elif pattern in by_key:
             found = [by_key[pattern]]
+        else:
+            found = [item for key, item in by_key.items() if matcher.fullmatch(key) and not key.endswith(_NOT_FOUND)]
         for item in found:
-            self._check_readable(item["path"])
-        return [self._found(item) for item in found]
+            self._check_readable(item.key)
+        return found
 
     def fetch(self, part: Part, turn: Turn) -> None:
         """Make one try to get the missing bytes of a part.
@@ -121,7 +121,7 @@ class BucketTransport:
             ObjectChanged: it is another object now.
             Ended: the read has ended.
         """
-        self._run(turn, self._fetch(part))
+        self._run(turn, lambda: self._fetch(part))
 
     def refresh(self) -> None:
         """Let obstore look for credentials again."""
@@ -133,13 +133,13 @@ class BucketTransport:
         self._thread.join()
         self._store = None
 
-    def _run(self, turn: Turn, coroutine: Coroutine[Any, Any, _T]) -> _T:
+    def _run(self, turn: Turn, ask: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
         import asyncio
         from concurrent.futures import CancelledError
 
         futures: list[Future[_T]] = []
         with turn.breaking(lambda: [future.cancel() for future in futures]):
-            futures.append(asyncio.run_coroutine_threadsafe(coroutine, self._loop))
+            futures.append(asyncio.run_coroutine_threadsafe(ask(), self._loop))
             if turn.is_ended:  # `end` may have come before there was something to cancel
                 futures[0].cancel()
             try:
@@ -174,28 +174,34 @@ class BucketTransport:
             raise AskAgain(f"the store sent {len(data)} bytes at {begin}, which is more than it had announced")
         part.add(data)
 
-    async def _list(self, folder: str, is_deep: bool, shown: str) -> tuple[list[Any], set[str]]:
-        """Return what is in a folder, and the folders there."""
+    async def _list(self, folder: str, is_deep: bool, shown: str, turn: Turn) -> dict[str, RemoteObject]:
+        """Return the objects in a folder, by key. The deadline is for a page: a million keys are a thousand."""
+        listed: list[RemoteObject] = []
         if not is_deep:
-            found = await self._asked(lambda: self._obstore.list_with_delimiter_async(self._store, folder or None), shown)
-            return list(found["objects"]), set(found["common_prefixes"])
-        listed: list[Any] = []
-        stream: Any = self._obstore.list(self._store, folder or None, chunk_size=_LIST_SIZE)
-        while chunk := await self._asked(lambda: anext(stream, None), shown):
-            listed += chunk
-        return listed, {item["path"][: slash.start()] for item in listed for slash in re.finditer("/", item["path"])}
+            found = await self._asked(lambda: self._obstore.list_with_delimiter_async(self._store, folder or None), shown, is_paged=True)
+            listed, folders = [*map(self._found, found["objects"])], set(found["common_prefixes"])
+        else:
+            stream: Any = self._obstore.list(self._store, folder or None, chunk_size=_LIST_SIZE)
+            while chunk := await self._asked(lambda: anext(stream, None), shown):
+                listed += map(self._found, chunk)
+                turn.deadline = time.monotonic() + self._options.deadline_s
+            folders = {item.key[: slash.start()] for item in listed for slash in re.finditer("/", item.key)}
+        # obstore lists "a/", the mark of a folder, as "a".
+        return {item.key: item for item in sorted(listed, key=lambda item: item.size) if item.size or item.key not in folders}
 
     def _check_readable(self, key: str) -> None:
         if not is_readable(key):
             raise _unreadable(self._shown(key), "it has a slash at an end, an empty part, '.', '..' or a control character")
 
-    async def _asked(self, ask: Callable[[], Any], shown: str, found: RemoteObject | None = None, num_bytes: int = 0) -> Any:
+    async def _asked(
+        self, ask: Callable[[], Any], shown: str, found: RemoteObject | None = None, num_bytes: int = 0, is_paged: bool = False
+    ) -> Any:
         import asyncio
 
         slowest = self._options.min_bytes_per_s
         limit_s = max(self._options.timeout_s, num_bytes / slowest if slowest else 0.0)
         try:
-            async with asyncio.timeout(limit_s):
+            async with asyncio.timeout(None if is_paged else limit_s):  # of several requests, obstore limits each
                 return await ask()
         except TimeoutError:
             raise AskAgain(f"nothing came for {limit_s:g} s") from None

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
+from penstock._contracts.storage import RemoteFiles, StorageOptions
 from penstock._storage.urls import expand, missing_shards
 from penstock._system.failing import attempt
 from penstock._system.text import redacted, shown
@@ -17,11 +18,13 @@ _MAGIC = ("*", "?", "[")
 
 
 def patterns_of(patterns: Any, caller: str) -> list[str]:
-    """Return one or several patterns as a list of text.
+    """Return one or several patterns, or those of `RemoteFiles`, as a list of text.
 
     Raises:
         PlanError: no pattern, or one that is no path.
     """
+    if isinstance(patterns, RemoteFiles):
+        patterns = patterns.urls
     given = list(patterns) if isinstance(patterns, (list, tuple)) else [patterns]
     if not given or not all(isinstance(item, (str, os.PathLike)) for item in given):
         raise PlanError(
@@ -73,6 +76,51 @@ def _find(pattern: str, caller: str) -> Iterator[str]:
     for name in expand(pattern, caller):
         refuse_url(name, caller)
         yield from _find_one(name, caller)
+
+
+class Location(NamedTuple):
+    """A file or folder, whose name is no pattern.
+
+    Attributes:
+        name: as it was given, without secrets.
+        full: absolute path, or URL.
+        is_url: whether it is of a store or web server.
+        options: how what is there is read.
+    """
+
+    name: str
+    full: str
+    is_url: bool
+    options: StorageOptions
+
+    @property
+    def base(self) -> str:
+        """Return the folder with a separator at its end."""
+        return f"{self.full.rstrip('/')}/" if self.is_url else os.path.join(self.full, "")
+
+    def folder(self) -> Location:
+        """Return the folder that it is in."""
+        head = self.full.partition("?")[0].rpartition("/")[0] if self.is_url else os.path.dirname(self.full)
+        return self._replace(name=redacted(head) if self.is_url else head, full=head)
+
+
+def location_of(given: str | os.PathLike[str] | RemoteFiles, caller: str) -> Location:
+    """Return what a path, a URL or `RemoteFiles` of one is. A path that is there is one, whatever it looks like.
+
+    Raises:
+        PlanError: it is none of these.
+    """
+    options: Any = None
+    if isinstance(given, RemoteFiles):
+        options, (given, *others) = given.options, patterns_of(given, caller)
+        if others:
+            raise PlanError(f"{len(others) + 1} URLs are given", where=caller, fix="give one file or folder")
+    if not isinstance(given, (str, os.PathLike)):
+        raise PlanError(f"{given!r:.60} is no path", where=caller, fix="give a str, a pathlib.Path or ps.RemoteFiles")
+    name = os.fspath(given)
+    is_url = "://" in name and not os.path.exists(name)
+    shown_name, full = (redacted(name), name) if is_url else (name, os.path.abspath(name))
+    return Location(shown_name, full, is_url, options or StorageOptions())
 
 
 def refuse_url(name: str, caller: str) -> None:

@@ -8,15 +8,17 @@ fetched in vain are counted: above an eighth of the read bytes, reading ahead st
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import threading
 import time
 import weakref
+from array import array
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -26,7 +28,7 @@ from penstock._contracts.transform import Scratch
 from penstock._storage.cache import BlockCache, Range, take
 from penstock._storage.requests import Client, Part, RemoteObject, Turn, persist
 from penstock._storage.urls import Address, expand_url, key_matcher, literal_prefix, missing_shards, parse_url
-from penstock.errors import SourceError
+from penstock.errors import SourceError, StorageError
 from penstock.kernels.library import Ints, Uint8s
 
 _SIGNING = re.compile(
@@ -34,6 +36,8 @@ _SIGNING = re.compile(
 )
 """What a signed URL adds to a query (S3, Google, CloudFront, Azure)."""
 _SIGNED = re.compile(r"(?i)(^|&)(x-(amz|goog)-signature|signature|sig)=")
+
+_Asked = tuple[Address, RemoteObject]
 
 _LEAST_RANGE = 4 << 20
 _LEAST_READS = 4
@@ -48,6 +52,10 @@ _LEAST_PIECES = 4
 _LONG_S = 2.0
 _VAIN_BYTES = 4 << 20
 """So much may be fetched in vain, and an eighth of what was read."""
+_AT_ONCE = 4096
+"""So many addresses are handed to the threads that ask, before they are waited for."""
+_MANY = 100
+"""A folder of which a list names so many objects is listed."""
 
 
 def plan_ranges(
@@ -170,11 +178,11 @@ class ReadAhead:
         client: fetches.
     """
 
-    def __init__(self, found: Sequence[tuple[Address, RemoteObject]], client: Client) -> None:
+    def __init__(self, found: FoundObjects, client: Client) -> None:
         self._found, self._client = found, client
         self._most = client.options.read_ahead_bytes if client.options.cache_dir is None else 0
         self._width = 0  # of a piece, from the first order on
-        self._bases = [0, *accumulate(item.size for _, item in found)]
+        self._bases = array("q", [0, *np.cumsum(found.sizes).tolist()])
         self._lock = threading.Lock()
         self._streams: list[_Stream] = []  # the one that was used last stands first
         self._pieces: dict[int, _Piece] = {}  # by their beginnings, the oldest first
@@ -211,8 +219,15 @@ class ReadAhead:
         jobs = []
         for file, begin, target in ranges:
             address, item = self._found[file]
-            jobs.append(partial(self._client.fetch, turn, address, Part(item, begin, target.data.cast("B"))))
+            jobs.append(partial(self._fetch_one, turn, address, Part(item, begin, target.data.cast("B")), file))
         turn.run(jobs, num_others)
+
+    def _fetch_one(self, turn: Turn, address: Address, part: Part, file: int) -> None:
+        try:
+            self._client.fetch(turn, address, part)
+        except SourceError as error:
+            error.file = file
+            raise
 
     def _divide(self, one: Range, shares: list[tuple[_Piece, Range]], direct: list[Range]) -> None:
         """Divide a range into shares of pieces, and what is to be fetched now."""
@@ -320,7 +335,25 @@ class ReadAhead:
             piece.turn.end()
 
 
-_Asked = tuple[Address, RemoteObject]
+class FoundObjects:
+    """Objects with addresses that lead there, in 20 bytes each and their texts: there may be a million."""
+
+    def __init__(self, found: Sequence[_Asked]) -> None:
+        numbers = dict[Address, int]()
+        self._address_of = np.array([numbers.setdefault(address._replace(key=""), len(numbers)) for address, _ in found], np.int32)
+        self._addresses = list(numbers)
+        texts = [f"{item.key}\0{item.etag}\0{item.modified}\0{item.is_young:d}".encode() for _, item in found]
+        self._texts, self._ends = b"".join(texts), np.cumsum([0, *map(len, texts)])
+        self.sizes = np.array([item.size for _, item in found], np.int64)
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def __getitem__(self, file: int) -> _Asked:
+        """Return address and object."""
+        key, etag, modified, is_young = self._texts[self._ends[file] : self._ends[file + 1]].decode().split("\0")
+        address = self._addresses[self._address_of[file]]._replace(key=key)
+        return address, RemoteObject(key, address.shown, int(self.sizes[file]), etag, modified, is_young == "1")
 
 
 class RemoteStorage:
@@ -335,8 +368,8 @@ class RemoteStorage:
         caller: the function that the user called, for errors.
     """
 
-    def __init__(self, found: Sequence[_Asked], client: Client | None, options: StorageOptions, caller: str) -> None:
-        self._found = list(found)
+    def __init__(self, found: FoundObjects, client: Client | None, options: StorageOptions, caller: str) -> None:
+        self._found = found
         self._options = options
         self._caller = caller
         self._is_closed = False
@@ -370,7 +403,7 @@ class RemoteStorage:
 
     def size(self, file: int) -> int:
         """Return the bytes."""
-        return self._found[file][1].size
+        return int(self._found.sizes[file])
 
     def identity(self, file: int) -> dict[str, Any]:
         """Return size, ETag and time of change, as far as the store says them and no other version can have the same."""
@@ -479,34 +512,101 @@ def open_remote(urls: Sequence[str], options: StorageOptions, caller: str) -> Re
         MissingExtra: obstore is not installed.
     """
     addresses = [parse_url(name, options, caller) for url in urls for name in expand_url(url, caller)]
-    client = Client(options)
-    found: list[_Asked] = []
+
+    def find(transport: Any, address: Address, turn: Turn) -> list[RemoteObject]:
+        if not address.in_bucket or literal_prefix(address.key) is None:
+            return [transport.find(address.key, turn)]
+        return _checked(transport.find_all(address.key, turn), address, caller)
+
+    return _open(addresses, find, options, caller)[0]
+
+
+def open_named(urls: Sequence[str], options: StorageOptions, caller: str) -> tuple[RemoteStorage, Ints]:
+    """Find the objects of a list of URLs, none of which is a pattern: by a request each, or a listing of a folder with many of them.
+
+    Args:
+        urls: in any order, some perhaps several times.
+        options: as the user gave them.
+        caller: the function that the user called, for errors.
+
+    Returns:
+        The objects as `open_remote`; and int64 [urls]: the number of each there, -1 where there is no such object.
+
+    Raises:
+        PlanError, StorageError, MissingExtra: as `open_remote`.
+    """
+    addresses = [parse_url(url, options, caller) for url in urls]
+    folders = defaultdict[Address, set[str]](set)
+    for address in filter(lambda address: address.in_bucket, addresses):
+        folders[_folder_of(address)].add(address.key)
+    listed = {folder: keys for folder, keys in folders.items() if len(keys) >= _MANY}
+    asked = [*listed, *dict.fromkeys(address for address in addresses if _folder_of(address) not in listed)]
+
+    def find(transport: Any, address: Address, turn: Turn) -> list[RemoteObject]:
+        if address in listed:
+            return list(transport.find_all(address.key, turn, listed[address]))
+        try:
+            return [transport.find(address.key, turn)]
+        except StorageError as error:
+            if error.errno != errno.ENOENT:
+                raise
+            return []
+
+    storage, numbers = _open(asked, find, options, caller)
+    return storage, np.array([numbers.get((address.origin, address.key, address.user), -1) for address in addresses], np.int64)
+
+
+def _folder_of(address: Address) -> Address:
+    """Return the pattern of all objects of a folder."""
+    return address._replace(key=f"{address.key.rpartition('/')[0]}/*".lstrip("/"))
+
+
+def _open(
+    addresses: Sequence[Address],
+    find: Callable[[Any, Address, Turn], list[RemoteObject]],
+    options: StorageOptions,
+    caller: str,
+) -> tuple[RemoteStorage, dict[tuple[Any, str, str], int]]:
+    """Ask for all addresses, many at a time, each with a deadline of its own. `find` asks, in a thread of the client.
+
+    Returns:
+        The objects, and the number of each by its origin, key and user.
+    """
+    client, found = Client(options), list[_Asked]()
+
+    def ask(address: Address) -> None:
+        turn, transport = Turn(client, address.shown), client.transport(address)
+        with client.watching(turn):
+            items = persist(lambda: find(transport, address, turn), transport, lambda: repr(address.shown), turn)
+        found.extend([(address, item) for item in items])
+
     try:
-        turn = Turn(client, addresses[0].shown)
-        turn.run([partial(_find, client, turn, address, caller, found) for address in addresses])
+        for first in range(0, len(addresses), _AT_ONCE):
+            turn = Turn(client, addresses[first].shown)
+            turn.deadline = threading.TIMEOUT_MAX
+            turn.run([partial(ask, address) for address in addresses[first : first + _AT_ONCE]])
         unique = {(address.origin, item.key, address.user): (address, item) for address, item in found}
-        ordered = sorted(unique.values(), key=lambda pair: (pair[1].shown.encode(), pair[1].key.encode()))
-        return RemoteStorage(ordered, client, options, caller)
+        ordered = sorted(unique, key=lambda place: (unique[place][1].shown.encode(), place[1].encode()))
+        storage = RemoteStorage(FoundObjects([unique[place] for place in ordered]), client, options, caller)
+        return storage, {place: number for number, place in enumerate(ordered)}
     except BaseException:
         client.close()
         raise
 
 
-def _find(client: Client, turn: Turn, address: Address, caller: str, found: list[_Asked]) -> None:
-    """Add what an address names; in a thread of the client."""
-    transport: Any = client.transport(address)
-    key, is_pattern = address.key, address.in_bucket and literal_prefix(address.key) is not None
-    if not is_pattern:
-        found.append((address, persist(lambda: transport.find(key, turn), transport, lambda: repr(address.shown), turn)))
-        return
-    listed = persist(lambda: transport.find_all(key, turn), transport, lambda: repr(address.shown), turn)
+def _checked(listed: list[RemoteObject], address: Address, caller: str) -> list[RemoteObject]:
+    """Return what a pattern found.
+
+    Raises:
+        SourceError: it is nothing, or not all shards of "-of-00010".
+    """
     if not listed:
         raise SourceError(f"no object matches {address.shown!r}", where=caller, fix="check bucket, folder and pattern")
     for lacking in missing_shards([item.key for item in listed]):
-        if key_matcher(key).fullmatch(lacking):
+        if key_matcher(address.key).fullmatch(lacking):
             raise SourceError(
                 f"shard {lacking!r} is missing; {len(listed)} objects match {address.shown!r}",
                 where=caller,
                 fix="get the missing object, or name those that you want",
             )
-    found.extend((address, item) for item in listed)
+    return listed

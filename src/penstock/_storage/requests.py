@@ -6,6 +6,7 @@ the storage is closed; then what is on its way is broken off, and no request wri
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import threading
@@ -386,10 +387,11 @@ def exhausted(shown: str, tries: str, reason: str, fix: str = _LATER) -> Storage
 
 
 def not_there(shown: str, reason: str) -> StorageError:
-    """Return the error of an object that is not there."""
-    return StorageError(
-        f"{shown!r} is not there: {reason}", where=shown, fix="check bucket, key and region, and whether it was deleted meanwhile"
-    )
+    """Return the error of an object that is not there, with `errno`."""
+    fix = "check bucket, key and region, and whether it was deleted meanwhile"
+    error = StorageError(f"{shown!r} is not there: {reason}", where=shown, fix=fix)
+    error.errno = errno.ENOENT
+    return error
 
 
 def changed(found: RemoteObject, now: str) -> ObjectChanged:

@@ -19,6 +19,7 @@ from penstock.errors import PlanError
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _SCHEMES = ("s3", "gs", "https", "http")
+_STARTS = tuple(f"{scheme}://" for scheme in _SCHEMES)
 _PARTS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://[^/?#]*/)(.*)", re.DOTALL)
 _PORTS = {"https": 443, "http": 80}
 _WILDCARD = re.compile(r"[*?\[]")
@@ -63,6 +64,11 @@ class Address(NamedTuple):
         host = f"[{self.host}]" if ":" in self.host else self.host
         port = f":{self.port}" if self.port not in (0, _PORTS.get(self.scheme)) else ""
         return f"{self.scheme}://{host}/{self.key}" if self.in_bucket else redacted(f"{self.scheme}://{host}{port}{self.key}")
+
+
+def is_url(text: str) -> bool:
+    """Tell whether a path of a list is a URL that can be read."""
+    return text.startswith(_STARTS)
 
 
 def parse_url(url: str, options: StorageOptions, caller: str) -> Address:

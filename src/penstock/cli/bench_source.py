@@ -45,11 +45,15 @@ def open_records(source: str) -> tuple[Any, str] | None:
     if kind is not None:
         options = {"decode": "basic"} if kind == "tar files" else {}
         return getattr(ps, _READERS[kind])(source, **options), kind
-    if "://" in source:
+    if "://" in source and not _is_glob(source):
         raise SourceError(
             f"what {source!r} holds cannot be told by its name", where="penstock SOURCE", fix=write_a_module("read_files", source)
         )
     return None
+
+
+def _is_glob(source: str) -> bool:
+    return any(mark in source for mark in "*?[{")
 
 
 def write_a_module(reader: str, source: str, options: str = "") -> str:
@@ -127,7 +131,7 @@ def open_plain(source: str, root: str | None, command: str) -> tuple[Any, str]:
     """
     import penstock as ps
 
-    if "://" in source or records_kind(source) is not None:
+    if ("://" in source and not _is_glob(source)) or records_kind(source) is not None:
         raise SourceError(
             f"{source!r} is no list, folder or glob of images and no array file",
             where=f"penstock {command} SOURCE",
@@ -145,7 +149,7 @@ def open_plain(source: str, root: str | None, command: str) -> tuple[Any, str]:
         return ps.from_arrays(_arrays(path)), "arrays"
     if path.is_dir():
         return ps.read_images(source), "a folder of images"
-    if any(mark in source for mark in "*?["):
+    if _is_glob(source):
         return ps.read_files(source), "image files"
     raise SourceError(
         f"{source!r} does not exist",

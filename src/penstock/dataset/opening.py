@@ -18,6 +18,7 @@ from penstock.errors import PlanError, SourceError
 from penstock.formats.quarantine import QuarantinedLine, read_lines
 
 if TYPE_CHECKING:
+    from penstock._contracts.storage import RemoteFiles
     from penstock.formats.features import Feature
     from penstock.sources.compressed import RecordStream
 
@@ -92,8 +93,8 @@ def from_stream(iterable: Iterable[Any], *, length: int | None = None, fast_forw
 
 
 def read_list(
-    list_file: str | os.PathLike[str],
-    root: str | os.PathLike[str] | None = None,
+    list_file: str | os.PathLike[str] | RemoteFiles,
+    root: str | os.PathLike[str] | RemoteFiles | None = None,
     *,
     label: bool = True,
     num_classes: int | None = None,
@@ -102,8 +103,8 @@ def read_list(
     """Read the files of a list: lines `path label` give elements {"path": str, "data": bytes, "label": int}.
 
     Args:
-        list_file: text, UTF-8; blank lines and lines that begin with # are skipped.
-        root: the folder that relative paths start from; the list's own folder by default.
+        list_file: text, UTF-8; blank lines and lines that begin with # are skipped. It may be a URL, and so may its paths.
+        root: the folder, or URL, that relative paths start from; the list's own folder by default.
         label: False for lines that are only paths.
         num_classes: refuse labels outside 0..num_classes-1 here, rather than in an assertion on the accelerator.
         duplicates: "keep" (they are counted in `print(ds)`), "drop" or "error".
@@ -114,18 +115,16 @@ def read_list(
     from penstock.sources import ListSource
 
     labelled = check.flag_argument(label, "label", "read_list")
-    for path, name in ((list_file, "list_file"), ("" if root is None else root, "root")):
-        if not isinstance(path, (str, os.PathLike)):
-            raise PlanError(f"{name}={path!r:.60} is no path", where="read_list()", fix=f"give {name} a str or a pathlib.Path")
     if num_classes is not None:
         num_classes = check.count_argument(num_classes, "num_classes", "read_list", least=1)
     return _read(ListSource(list_file, root, label=labelled, num_classes=num_classes, duplicates=duplicates))
 
 
-def read_images(folder: str | os.PathLike[str]) -> Dataset:
+def read_images(folder: str | os.PathLike[str] | RemoteFiles) -> Dataset:
     """Read a folder with one sub-folder of images per class: {"path": str, "data": bytes, "label": int}, classes in sorted order.
 
-    Images are recognised by the suffixes of formats that `image.decode` reads. Hidden files are left out; a notice counts the others.
+    Images are recognised by the suffixes of formats that `image.decode` reads. Hidden files are left out; a notice counts the others. The
+    folder may be one in a bucket (`s3://bucket/train`).
     """
     from penstock.sources import ImageFolderSource
 
@@ -133,7 +132,10 @@ def read_images(folder: str | os.PathLike[str]) -> Dataset:
 
 
 def read_files(pattern: Any) -> Dataset:
-    """Read whole files that match a glob pattern (`**` for any depth) or a list of patterns: {"path": str, "data": bytes}, sorted."""
+    """Read whole files that match a glob pattern (`**` for any depth) or a list of patterns: {"path": str, "data": bytes}, sorted.
+
+    Patterns may be URLs (`s3://bucket/train/**/*.jpg`); then so is "path", without secrets.
+    """
     from penstock.sources import FilesSource
 
     return _read(FilesSource(pattern))
@@ -159,8 +161,8 @@ def read_pairs(*, missing: str = "error", **patterns: Any) -> Dataset:
 
 
 def read_coco(
-    images: str | os.PathLike[str],
-    annotations: str | os.PathLike[str],
+    images: str | os.PathLike[str] | RemoteFiles,
+    annotations: str | os.PathLike[str] | RemoteFiles,
     *,
     masks: bool = False,
     contiguous_labels: bool = False,
@@ -174,8 +176,8 @@ def read_coco(
     takes 37 bytes, and with `masks` 4 more for each coordinate.
 
     Args:
-        images: the folder that the paths of the file start from.
-        annotations: the JSON file, with "images", "annotations" and "categories".
+        images: the folder, or URL, that the paths of the file start from.
+        annotations: the JSON file or its URL, with "images", "annotations" and "categories".
         masks: add "masks" uint8 [n, height, width] of 0 and 1, drawn from polygons and run lengths as pycocotools does.
         contiguous_labels: number the categories from 0, in the order of their ids; `ds.classes` are then their names.
         skip_empty: leave out images without annotations; otherwise they have n = 0.
@@ -518,7 +520,6 @@ def read_parquet(
             widths become the widest, and floats, and columns without any value.
         SourceError, OSError: no file, or one that cannot be read.
     """
-    from penstock._contracts.storage import RemoteFiles
     from penstock._storage import open_storage
     from penstock._storage.listing import patterns_of
     from penstock.sources.parquet import parquet_source
@@ -535,8 +536,7 @@ def read_parquet(
     most = check.count_argument(max_group_bytes, "max_group_bytes", "read_parquet", least=1)
     names = check.names_argument(columns, "columns", "read_parquet")
     storage = open_storage(pattern, "read_parquet")
-    patterns = patterns_of(pattern.urls if isinstance(pattern, RemoteFiles) else pattern, "read_parquet")
-    return _read(parquet_source(storage, patterns, names, nulls, kept, most))
+    return _read(parquet_source(storage, patterns_of(pattern, "read_parquet"), names, nulls, kept, most))
 
 
 # -- what was left out ------------------------------------------------------------------------------------------------------------

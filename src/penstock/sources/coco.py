@@ -16,12 +16,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._storage.listing import refuse_url
+from penstock._contracts.storage import RemoteFiles
+from penstock._storage.listing import location_of
 from penstock._system.text import shown
 from penstock.errors import RecordError
 from penstock.kernels.library import Ints
 from penstock.sources.files import WholeFiles, missing_path
-from penstock.sources.paths import join_paths, read_file
+from penstock.sources.paths import join_paths, objects_named, read_located
 
 _PACKED = struct.Struct("<3q5f?")
 _ROW = np.dtype([("id", "<i8"), ("image", "<i8"), ("category", "<i8"), ("boxes", "4<f4"), ("areas", "<f4"), ("iscrowd", "?")])
@@ -39,19 +40,25 @@ class CocoSource(WholeFiles):
     Raises:
         RecordError: the file is no COCO file of instances, or an entry is wrong; with its id.
         SourceError, OSError: the folder or the file is not there, or cannot be read.
+        PlanError, MissingExtra: as `open_storage`.
     """
 
     def __init__(
-        self, images: str | os.PathLike[str], annotations: str | os.PathLike[str], *, masks: bool, contiguous_labels: bool, skip_empty: bool
+        self,
+        images: str | os.PathLike[str] | RemoteFiles,
+        annotations: str | os.PathLike[str] | RemoteFiles,
+        *,
+        masks: bool,
+        contiguous_labels: bool,
+        skip_empty: bool,
     ) -> None:
-        folder, self._name = os.fspath(images), os.fspath(annotations)
-        for path in (folder, self._name):
-            refuse_url(path, "read_coco")
-        if not os.path.isdir(folder):
-            raise missing_path(folder, "read_coco", "folder")
-        self._file, self._has_masks = os.path.abspath(self._name), masks
+        folder, file = location_of(images, "read_coco"), location_of(annotations, "read_coco")
+        if not folder.is_url and not os.path.isdir(folder.full):
+            raise missing_path(folder.name, "read_coco", "folder")
+        self._name, self._has_masks = file.name, masks
+        self._file = "" if file.is_url else file.full
         entries = _Entries(self._name, masks)
-        classes = entries.parse(read_file(self._file))
+        classes = entries.parse(read_located(file, "read_coco"))
         rows = np.frombuffer(entries.rows, _ROW)
         image_of = entries.places(rows, "image", (image for image, *_ in entries.images))
         labels = entries.places(rows, "category", classes)
@@ -68,7 +75,8 @@ class CocoSource(WholeFiles):
         self._begins, self._ends = starts[kept], starts[kept + 1]
         ids, paths, sizes = zip(*(entries.images[image] for image in kept.tolist()), strict=True)
         self._ids, self._image_sizes = np.array(ids), np.array(sizes)
-        super().__init__(join_paths(paths, os.path.join(os.path.abspath(folder), "")), None, "image")
+        table = join_paths(paths, folder.base)
+        super().__init__(objects_named(table, folder, "read_coco") if folder.is_url else table, None, "image")
 
     def _more(self, index: int) -> dict[str, Any]:
         begin, end = int(self._begins[index]), int(self._ends[index])
@@ -101,9 +109,10 @@ class CocoSource(WholeFiles):
         return f"image {self._ids[index]} of {shown(self._name)} ({shown(self._table.path(index))})"
 
     def input_files(self) -> Iterator[str]:
-        """Give the full path of each image, and that of the annotations."""
+        """Give the full path of each image of this machine, and that of the annotations."""
         yield from super().input_files()
-        yield self._file
+        if self._file:
+            yield self._file
 
     def fingerprint(self) -> dict[str, Any]:
         """Return count, check sums of paths and annotations, and sizes and a check sum of both ends of up to 64 images."""

@@ -6,7 +6,7 @@ import os
 import zlib
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -15,14 +15,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._contracts.storage import RemoteFiles
 from penstock._contracts.transform import Scratch
-from penstock._storage.listing import find_local, patterns_of, refuse_url
+from penstock._storage import Patterns, open_urls
+from penstock._storage.listing import Location, find_local, location_of, patterns_of
+from penstock._storage.urls import is_url
 from penstock._system.failing import add_note
-from penstock._system.text import shown
+from penstock._system.text import redacted, shown
 from penstock.errors import ListFileError, PlanError, SourceError
 from penstock.kernels.library import Ints, Uint8s
 from penstock.sources.numbers import KnownNumber
-from penstock.sources.paths import PADDING, PathTable, common_folder, join_paths, pack_paths, read_file
+from penstock.sources.paths import PADDING, PathTable, common_folder, join_paths, objects_named, objects_of, pack_paths, read_located
 
 
 class WholeFiles(ABC):
@@ -34,8 +37,11 @@ class WholeFiles(ABC):
         self._labels = labels
         self._field = field
 
+    def _more_of(self, indices: Sequence[int]) -> Callable[[int], dict[str, Any]]:
+        """Return what gives the fields of elements beside path and bytes, of these in their order."""
+        return self._more
+
     def _more(self, index: int) -> dict[str, Any]:
-        """Return the fields of an element beside path and bytes."""
         return {} if self._labels is None else {"label": self._labels.item(index)}
 
     @abstractmethod
@@ -54,7 +60,7 @@ class WholeFiles(ABC):
         """
         before = len(rows)
         try:
-            self._table.read_into(indices, rows, self._field, self._more)
+            self._table.read_into(indices, rows, self._field, self._more_of(indices))
         except (OSError, SourceError) as error:
             add_note(error, f"reading {self.describe(indices[len(rows) - before])}")
             raise
@@ -63,6 +69,11 @@ class WholeFiles(ABC):
     def transient_field(self) -> str:
         """Return the name of the bytes' field."""
         return self._field
+
+    @property
+    def rows_at_once(self) -> int:
+        """Return how many elements should be asked for at once, at least: some 16 MB of them where the files are far away."""
+        return max(table.rows_at_once for table in self._tables.values())
 
     def read_transient(self, index: int, scratch: Scratch, ahead: Ints) -> dict[str, Any]:
         """Return one element, its bytes in working memory; where reads wait for a disk, have the system begin with those `ahead`.
@@ -73,23 +84,22 @@ class WholeFiles(ABC):
         """
         try:
             data = self._table.read_transient(index, scratch, ahead)
-            return {"path": self._table.path(index), self._field: data, **self._more(index)}
+            return {"path": self._table.path(index), self._field: data, **self._more_of([index])(index)}
         except (OSError, SourceError) as error:
             add_note(error, f"reading {self.describe(index)}")
             raise
 
     def input_files(self) -> Iterator[str]:
-        """Give the full path of each file, field by field."""
+        """Give the full path of each file of this machine, field by field."""
         return chain.from_iterable(table.all_full() for table in self._tables.values())
 
     def known_numbers(self) -> dict[str, KnownNumber]:
-        """Return "num_bytes": the size of an element's files, asked for at the first use and kept: what goes by it must not change."""
+        """Return "num_bytes": the size of an element's files; of this machine asked for at the first use and kept: it must not change."""
         return {"num_bytes": KnownNumber("num_bytes", self, self._num_bytes)}
 
     @cached_property
     def _sizes(self) -> Ints:
-        sizes: Ints = np.fromiter(map(os.path.getsize, WholeFiles.input_files(self)), np.int64).reshape(-1, len(self)).sum(0)
-        return sizes
+        return sum((table.sizes() for table in self._tables.values()), np.zeros(len(self), np.int64))
 
     def _num_bytes(self, indices: Ints) -> Ints:
         return self._sizes[indices]
@@ -97,7 +107,17 @@ class WholeFiles(ABC):
 
 # -- files that a pattern finds ---------------------------------------------------------------------------------------------------
 
-_Pattern = str | os.PathLike[str]
+
+def find_files(patterns: Patterns, caller: str) -> PathTable:
+    """Return the files that patterns and URLs name, sorted by the bytes of the path, or by those of the URL without secrets.
+
+    Raises:
+        PlanError, SourceError, StorageError, MissingExtra: as `open_storage`.
+    """
+    storage = open_urls(patterns, caller)
+    if storage is not None:
+        return objects_of(storage)
+    return join_paths([*map(os.fsencode, find_local(patterns, caller))], os.path.join(os.getcwd(), ""))
 
 
 class FilesSource(WholeFiles):
@@ -107,16 +127,15 @@ class FilesSource(WholeFiles):
     Relative patterns are resolved against the working directory of now; the paths stay as the pattern gives them.
 
     Args:
-        pattern: glob pattern, or several; `**` stands for any number of folders.
+        pattern: glob pattern or URL, or several; `**` stands for any number of folders.
 
     Raises:
-        PlanError: no pattern was given, or one that is not a path.
-        SourceError: a pattern finds no file.
+        PlanError, SourceError, StorageError, MissingExtra: as `find_files`.
     """
 
-    def __init__(self, pattern: _Pattern | Sequence[_Pattern]) -> None:
+    def __init__(self, pattern: Patterns) -> None:
         self._patterns = patterns_of(pattern, "read_files")
-        super().__init__(pack_paths(find_local(self._patterns, "read_files"), os.path.join(os.getcwd(), "")), None)
+        super().__init__(find_files(pattern, "read_files"), None)
 
     def describe(self, index: int) -> str:
         """Name the file."""
@@ -133,7 +152,7 @@ class FilesSource(WholeFiles):
 
     def label(self) -> str:
         """Return the call with the number of files."""
-        return f"read_files({', '.join(map(shown, self._patterns))}, {len(self)} elements)"
+        return f"read_files({', '.join(map(_plain, self._patterns))}, {len(self)} elements)"
 
 
 class PairsSource(WholeFiles):
@@ -146,24 +165,29 @@ class PairsSource(WholeFiles):
     Raises:
         PlanError: fewer than two fields, one that is named "path", another `missing`, or a pattern that is none.
         SourceError: a pattern finds no file, two files of a field have the same name, or a file has no partner.
+        StorageError, MissingExtra: as `find_files`.
     """
 
-    def __init__(self, patterns: Mapping[str, _Pattern | Sequence[_Pattern]], missing: str) -> None:
+    def __init__(self, patterns: Mapping[str, Patterns], missing: str) -> None:
         if len(patterns) < 2 or "path" in patterns or missing not in ("error", "drop"):
             raise PlanError(
                 f"the fields are {', '.join(patterns) or 'none'}, and missing is {missing!r}",
                 where="read_pairs",
                 fix='name two fields or more, none of them "path", each with a pattern; missing is "error" or "drop"',
             )
-        pairs, self._num_left_out = _find_pairs(patterns, missing)
-        base = os.path.join(os.getcwd(), "")
-        tables = {field: join_paths(paths, base) for field, paths in zip(patterns, zip(*pairs, strict=True), strict=True)}
+        tables, self._num_left_out = _find_pairs(patterns, missing)
         first = next(iter(patterns))
         super().__init__(tables[first], None, first)
         self._tables = tables
 
-    def _more(self, index: int) -> dict[str, Any]:
-        return {field: read_file(table.full(table.path(index))) for field, table in self._tables.items() if field != self._field}
+    @property
+    def transient_field(self) -> str:
+        """Return the name of the first field; none where objects have to be asked for with their partners, many at a time."""
+        return "" if self.rows_at_once > 1 else self._field
+
+    def _more_of(self, indices: Sequence[int]) -> Callable[[int], dict[str, Any]]:
+        others = {field: table.each(indices) for field, table in self._tables.items() if field != self._field}
+        return lambda index: {field: next(data) for field, data in others.items()}
 
     def describe(self, index: int) -> str:
         """Name the files."""
@@ -183,47 +207,60 @@ class PairsSource(WholeFiles):
         return f"read_pairs({', '.join(self._tables)}, {len(self)} elements{left_out})"
 
 
-def _find_pairs(patterns: Mapping[str, _Pattern | Sequence[_Pattern]], missing: str) -> tuple[list[tuple[bytes, ...]], int]:
-    """Return the paths that belong together, a tuple for each pair, in order; and the number of files without a partner."""
-    found = [_by_wildcards(patterns_of(given, "read_pairs")) for given in patterns.values()]
+def _find_pairs(patterns: Mapping[str, Patterns], missing: str) -> tuple[dict[str, PathTable], int]:
+    """Return the paths that belong together, as a table for each field, in order; and the number of files without a partner."""
+    tables = {field: find_files(given, "read_pairs") for field, given in patterns.items()}
+    found = [_by_wildcards(patterns_of(given, "read_pairs"), tables[field]) for field, given in patterns.items()]
     names = set.intersection(*map(set, found))
-    lone = [path for paths in found for name, path in paths.items() if name not in names]
+    lone = [
+        table.path(at) for table, places in zip(tables.values(), found, strict=True) for name, at in places.items() if name not in names
+    ]
     if not names or (lone and missing == "error"):
         raise SourceError(
             f"{len(lone)} files have no partner: {', '.join(map(shown, lone[:3]))}{', ...' * (len(lone) > 3)}",
             where=f"read_pairs, {len(names)} pairs",
             fix='files belong together where the wildcards stand for the same text; missing="drop" leaves out those without a partner',
         )
-    return sorted(tuple(os.fsencode(paths[name]) for paths in found) for name in names), len(lone)
+    pairs = np.array(sorted(tuple(numbers[name] for numbers in found) for name in names)).T
+    return {field: table.chosen(chosen) for (field, table), chosen in zip(tables.items(), pairs, strict=True)}, len(lone)
 
 
 _WILDCARDS = ((r"\\\*\\\*/", "(?:(.*)/)?"), (r"\\\*\\\*", "(.*)"), (r"\\[*?]|\\\[.*?\\\]|\\\{.*?\\\}", "([^/]*)"))
 """What `re.escape` makes of the wildcards of a pattern, and a group for the text for which each stands."""
 
 
-def _by_wildcards(patterns: Sequence[str]) -> dict[str, str]:
-    """Return the files that patterns find, by the text for which the wildcards stand. The suffix of the last dot is no part of it."""
+def _by_wildcards(patterns: Sequence[str], table: PathTable) -> dict[str, int]:
+    """Return the files that patterns found, by the text for which the wildcards stand. The suffix of the last dot is no part of it."""
     import re  # as in `find_local`
 
-    found = dict[str, str]()
+    expressions = []
     for pattern in patterns:
         expression = re.escape(_stem(pattern))
         for wildcard, group in _WILDCARDS:
             expression = re.sub(wildcard, group, expression)
-        for path in find_local(pattern, "read_pairs"):
-            match = re.fullmatch(expression, _stem(path), re.DOTALL)
-            name = "/".join(filter(None, match.groups())) if match else _stem(path)
-            if found.setdefault(name, path) != path:
-                raise SourceError(
-                    f"{shown(found[name])} and {shown(path)} have the same name, {shown(name)}",
-                    where=f"read_pairs, {shown(pattern)}",
-                    fix="give a pattern that finds one of them",
-                )
+        expressions.append(re.compile(expression, re.DOTALL))
+    found = dict[str, int]()
+    for number in range(len(table)):
+        stem = _stem(table.path(number))
+        match = next(filter(None, (expression.fullmatch(stem) for expression in expressions)), None)
+        name = "/".join(filter(None, match.groups())) if match else stem
+        if found.setdefault(name, number) != number:
+            raise SourceError(
+                f"{shown(table.path(found[name]))} and {shown(table.path(number))} have the same name, {shown(name)}",
+                where=f"read_pairs, {', '.join(map(_plain, patterns))}",
+                fix="give a pattern that finds one of them",
+            )
     return found
 
 
 def _stem(path: str) -> str:
     return os.path.splitext(os.path.normpath(path))[0].replace(os.sep, "/")
+
+
+def _plain(pattern: str | bytes) -> str:
+    """Quote a path for a message, or a URL without its secrets."""
+    text = pattern if isinstance(pattern, str) else os.fsdecode(pattern)
+    return shown(redacted(text) if "://" in text else text)
 
 
 def missing_path(path: str, call: str, kind: str) -> SourceError:
@@ -246,48 +283,68 @@ class ImageFolderSource(WholeFiles):
     the folder.
 
     Args:
-        folder: the folder above the class folders.
+        folder: the folder above the class folders, or its URL in a bucket.
 
     Attributes:
-        folder: as given.
+        folder: as given, without secrets.
 
     Raises:
         OSError: the folder cannot be read.
-        PlanError: a URL in place of a path.
+        PlanError: the URL of a web server, which has no listing.
         SourceError: there is no such folder, no class folder in it, or one without an image.
+        StorageError, MissingExtra: as `open_storage`.
     """
 
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self.folder = os.fspath(folder)
-        if not os.path.exists(self.folder):
-            refuse_url(self.folder, "read_images")
-        base = os.path.join(os.path.abspath(self.folder), "")
+    def __init__(self, folder: str | os.PathLike[str] | RemoteFiles) -> None:
+        location = location_of(folder, "read_images")
+        self.folder = location.name
         self._ignored = Counter[str]()
-        try:
-            names = sorted(self._class_folders(base), key=os.fsencode)
-        except (FileNotFoundError, NotADirectoryError) as error:
-            raise missing_path(self.folder, "read_images", "folder") from error
+        self._sep = "/" if location.is_url else os.sep
+        names, table = self._listed(location) if location.is_url else self._walked(location)
+        counts = Counter(table.path(index).split(self._sep, 1)[0] for index in range(len(table)))
+        where = f"read_images({shown(self.folder)}), which is {_plain(location.base)}"
         if not names:
             raise SourceError(
                 f"no sub-folder in {shown(self.folder)}",
-                where=f"read_images({shown(self.folder)}), which is {shown(base)}",
+                where=where,
                 fix="put the images of each class into a sub-folder with its name, or use read_files or read_list",
             )
-        self.class_names = names
-        found: list[str] = []
         for name in names:
-            before = len(found)
-            found.extend(self._images(base, name))
-            if len(found) == before:
+            if not counts[name]:
                 raise SourceError(
                     f"class folder {shown(name)} holds no image",
-                    where=f"read_images({shown(self.folder)}), which is {shown(base)}",
+                    where=where,
                     fix=f"remove the folder, or put files ending in {', '.join(sorted(_EXTENSIONS))} into it",
                 )
-        table = pack_paths(found, base)
+        self.class_names = names
         numbers = {name: number for number, name in enumerate(names)}
-        labels = (numbers[table.path(index).split(os.sep, 1)[0]] for index in range(len(table)))
+        labels = (numbers[table.path(index).split(self._sep, 1)[0]] for index in range(len(table)))
         super().__init__(table, np.fromiter(labels, np.int64, len(table)))
+
+    def _walked(self, location: Location) -> tuple[list[str], PathTable]:
+        """Return the class folders, and the images in them."""
+        try:
+            names = sorted(self._class_folders(location.base), key=os.fsencode)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise missing_path(self.folder, "read_images", "folder") from error
+        return names, pack_paths((path for name in names for path in self._images(location.base, name)), location.base)
+
+    def _listed(self, location: Location) -> tuple[list[str], PathTable]:
+        """Do the same with one listing of a bucket."""
+        from glob import escape
+
+        storage = open_urls(RemoteFiles(f"{escape(location.base)}**", location.options), "read_images")
+        assert storage is not None
+        table, images, names = objects_of(storage, len(os.fsencode(location.base))), list[int](), set[str]()
+        for index in range(len(table)):
+            path = table.path(index)
+            suffix = os.path.splitext(path)[1].lower()
+            names.update(path.split("/")[:-1][:1])
+            if suffix in _EXTENSIONS and "/" in path:
+                images.append(index)
+            else:
+                self._ignored[suffix] += 1
+        return sorted(names, key=os.fsencode), table.chosen(images)
 
     @property
     def notice(self) -> str:
@@ -344,8 +401,9 @@ class ListSource(WholeFiles):
     path may hold spaces. The file is read once, now: it takes its own size and 24 bytes per line in memory.
 
     Args:
-        list_file: the list.
-        root: folder that relative paths stand in, and that no path may leave; None is the list's own folder, without that check.
+        list_file: the list, or its URL. Its paths may be URLs, all of them.
+        root: folder that relative paths stand in, and that no path may leave; None is the list's own folder, without that check. It may be
+            a URL; its options are those of the objects.
         label: False for a list of paths alone.
         duplicates: what to do with a path that stands in the list more than once: "keep" it, "drop" all but the first, or "error".
 
@@ -353,13 +411,14 @@ class ListSource(WholeFiles):
         OSError: the list cannot be read.
         ListFileError: a line is wrong, or there is none.
         SourceError: the list is not there or no regular file, or `root` is no folder.
-        PlanError: `duplicates` is not one of the three, or a URL in place of a path.
+        PlanError: `duplicates` is not one of the three, or a URL is none that is read.
+        StorageError, MissingExtra: as `open_storage`.
     """
 
     def __init__(
         self,
-        list_file: str | os.PathLike[str],
-        root: str | os.PathLike[str] | None = None,
+        list_file: str | os.PathLike[str] | RemoteFiles,
+        root: str | os.PathLike[str] | RemoteFiles | None = None,
         *,
         label: bool = True,
         num_classes: int | None = None,
@@ -367,31 +426,48 @@ class ListSource(WholeFiles):
     ) -> None:
         if duplicates not in _POLICIES:
             raise PlanError(f"duplicates={duplicates!r} is not known", where="read_list", fix=f"give one of {', '.join(_POLICIES)}")
-        self._name = os.fspath(list_file)
-        full_name = os.path.abspath(self._name)
-        for path in (self._name, os.fspath(root or "")):
-            if not os.path.exists(path):
-                refuse_url(path, "read_list")
-        base = os.path.dirname(full_name) if root is None else os.path.abspath(os.fspath(root))
-        if not os.path.isdir(base):
+        file = location_of(list_file, "read_list")
+        self._name = file.name
+        folder = file.folder() if root is None else location_of(root, "read_list")
+        if not folder.is_url and not os.path.isdir(folder.full):
             raise SourceError(
-                f"root {shown(base)} is not a folder", where=f"read_list({shown(self._name)})", fix="give the folder that holds the files"
+                f"root {shown(folder.full)} is not a folder",
+                where=f"read_list({shown(self._name)})",
+                fix="give the folder that holds the files",
             )
-        base = os.path.join(base, "")
         try:
-            blob = read_file(full_name) + PADDING
+            blob = read_located(file, "read_list") + PADDING
         except (FileNotFoundError, NotADirectoryError) as error:
             raise missing_path(self._name, "read_list", "file") from error
         except (OSError, SourceError) as error:
             error.add_note(f"reading the list of read_list({shown(self._name)})")
             raise
-        lines = parse_list(blob, name=self._name, has_label=label, root=base if root is not None else None)
-        super().__init__(PathTable(blob=blob, starts=lines.starts, ends=lines.ends, base=base), lines.labels if label else None)
+        lines = parse_list(blob, name=self._name, has_label=label, root=None if root is None else folder.base)
+        self._lines = PathTable(blob=blob, starts=lines.starts, ends=lines.ends, base=folder.base)
+        super().__init__(self._lines, lines.labels if label else None)
         if num_classes is not None:
             self._check_labels(num_classes)
         self._duplicates: int | None = None
         if duplicates != "keep":
             self._settle_duplicates(duplicates)
+        self._table = self._objects(folder, blob)
+        self._tables = {self._field: self._table}
+
+    def _objects(self, folder: Location, blob: bytes) -> PathTable:
+        """Return the table of what is read: objects, if the paths are URLs or the folder is one."""
+        lines = self._lines
+        if not folder.is_url:
+            kinds = [is_url(lines.path(index)) for index in range(len(lines))] if b"://" in blob else [False]
+            if not any(kinds):
+                return lines
+            if not all(kinds):
+                index = kinds.index(False)
+                raise ListFileError(
+                    f"line {self.line_number(index)}: path {shown(lines.path(index))} is no URL, and others are",
+                    where=f"line {self.line_number(index)} of {shown(self._name)}",
+                    fix="give root= a URL, or make one list of each, and join the datasets",
+                )
+        return objects_named(lines, folder, "read_list")
 
     def _check_labels(self, num_classes: int) -> None:
         labels = self._labels if self._labels is not None else np.empty(0, np.int64)
@@ -405,34 +481,32 @@ class ListSource(WholeFiles):
             )
 
     def _settle_duplicates(self, policy: str) -> None:
-        again = _repeated(self._table)
+        again = _repeated(self._lines)
         self._duplicates = 0
         if not again.size:
             return
         if policy == "error":
             index = int(again[0])
             raise ListFileError(
-                f"line {self.line_number(index)}: path {shown(self._table.path(index))} stands in the list a second time",
+                f"line {self.line_number(index)}: path {_plain(self._lines.path(index))} stands in the list a second time",
                 where=f"line {self.line_number(index)} of {shown(self._name)}; {len(again)} such lines in all",
                 fix='remove the line, or give duplicates="keep" or duplicates="drop"',
             )
-        keep = np.ones(len(self._table), bool)
+        keep = np.ones(len(self._lines), bool)
         keep[again] = False
-        table = self._table
-        self._table = PathTable(blob=table.blob, starts=table.starts[keep], ends=table.ends[keep], base=table.base)
-        self._tables = {self._field: self._table}
+        self._lines = self._lines.chosen(keep)
         self._labels = self._labels[keep] if self._labels is not None else None
 
     @property
     def num_duplicates(self) -> int:
         """Count the elements whose path stood in the list before; found on first use, about 0.3 s per million lines."""
         if self._duplicates is None:
-            self._duplicates = len(_repeated(self._table))
+            self._duplicates = len(_repeated(self._lines))
         return self._duplicates
 
     def line_number(self, index: int) -> int:
         """Return the line of element `index`, counted from 1 over all lines of the file."""
-        return self._table.blob.count(b"\n", 0, int(self._table.starts[index])) + 1
+        return self._lines.blob.count(b"\n", 0, int(self._lines.starts[index])) + 1
 
     def describe(self, index: int) -> str:
         """Name line, list and path."""
@@ -466,7 +540,7 @@ _MAX_JUDGED = 10_000
 _BOM = b"\xef\xbb\xbf"
 _WHITE = b" \t\r"
 
-_TAB, _SLASH, _DOT, _HASH, _PLUS, _MINUS, _ZERO = 9, 47, 46, 35, 43, 45, 48
+_TAB, _SLASH, _DOT, _HASH, _PLUS, _MINUS, _ZERO, _COLON = 9, 47, 46, 35, 43, 45, 48, 58
 _IS_WHITE = np.zeros(256, bool)
 _IS_WHITE[list(_WHITE)] = True
 
@@ -601,7 +675,7 @@ def _split_labels(data: Uint8s, starts: Ints, ends: Ints) -> tuple[Ints, Ints, N
 
 
 def _suspects(blob: bytes, view: Uint8s, begin: int, starts: Ints, ends: Ints, path_ends: Ints, root: str | None) -> NDArray[np.bool_]:
-    """Mark the lines that need a closer look: NUL, a tab that is not the separator, and, below a root, '..' and absolute paths."""
+    """Mark the lines that need a closer look: NUL, a tab that is not the separator, and, below a root, '..', absolute paths and URLs."""
     odd = np.zeros(len(starts), bool)
     if not len(starts):
         return odd
@@ -618,7 +692,8 @@ def _suspects(blob: bytes, view: Uint8s, begin: int, starts: Ints, ends: Ints, p
     if root is not None:
         dots = np.flatnonzero((view[:-1] == _DOT) & (view[1:] == _DOT)) + begin
         odd[lines_of(dots)] = True
-        folder = os.fsencode(root)
+        folder, urls = os.fsencode(root), np.flatnonzero((view[:-2] == _COLON) & (view[1:-1] == _SLASH) & (view[2:] == _SLASH)) + begin
+        odd[lines_of(urls)] = True
         absolute = np.flatnonzero(view[starts - begin] == _SLASH)
         if absolute.size:
             inside = [blob.startswith(folder, start) for start in starts[absolute].tolist()]
@@ -670,9 +745,13 @@ def _check_inside(path: bytes, root: str) -> None:
     folder = os.fsencode(root)
     if path.startswith(folder) and b".." not in path:
         return
-    full = os.path.normpath(os.path.join(folder, path))
-    if not full.startswith(folder):
-        raise _BadLine(f"path {shown(path)} is outside root {shown(root)}", "move the file below root, or give another root")
+    if is_url(root) or is_url(os.fsdecode(path)):
+        rest = path.removeprefix(folder)
+        is_inside = not (rest.startswith(b"/") or is_url(os.fsdecode(rest)) or b".." in rest.split(b"/"))
+    else:
+        is_inside = os.path.normpath(os.path.join(folder, path)).startswith(folder)
+    if not is_inside:
+        raise _BadLine(f"path {_plain(path)} is outside root {_plain(root)}", "move the file below root, or give another root")
 
 
 def _list_error(blob: bytes, name: str, problem: _Problem) -> ListFileError:
@@ -682,6 +761,6 @@ def _list_error(blob: bytes, name: str, problem: _Problem) -> ListFileError:
     more = "at least " if problem.count >= _MAX_JUDGED else ""
     return ListFileError(
         f"line {number}: {problem.what}",
-        where=f"line {number} of {shown(name)}: {shown(line)}; {more}{problem.count} bad lines in all",
+        where=f"line {number} of {shown(name)}: {_plain(line)}; {more}{problem.count} bad lines in all",
         fix=problem.fix,
     )

@@ -12,20 +12,22 @@ import struct
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from time import perf_counter_ns
-from typing import Any, overload
+from typing import Any, Self, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock import kernels
 from penstock._contracts.storage import Storage
-from penstock._contracts.transform import Scratch
+from penstock._contracts.transform import Own, Scratch
+from penstock._storage.listing import Location
 from penstock._storage.local import kind_of_file
-from penstock._system.text import shown
-from penstock.errors import LengthMismatch, SourceError
+from penstock._storage.urls import is_url
+from penstock._system.text import redacted, shown
+from penstock.errors import LengthMismatch, SourceError, StorageError
 from penstock.kernels.library import Array, Ints
 from penstock.kernels.spans import FLAGS
 
@@ -203,6 +205,8 @@ _SAMPLED_FILES = 64
 _HASH_ROWS = 1 << 16
 _SLOW_READ_NS = 200_000  # a file that takes longer to read was not in memory
 _NUM_AHEAD = 16
+_AT_ONCE_BYTES, _MOST_BYTES = 16 << 20, 64 << 20
+"""Of remote files, so many should be asked for at once, and no more."""
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -256,6 +260,31 @@ class PathTable:
     def all_full(self) -> Iterator[str]:
         """Give the full path of each, in order."""
         return (self.full(self.path(index)) for index in range(len(self)))
+
+    @property
+    def rows_at_once(self) -> int:
+        """Return how many files should be asked for at once, at least; 1 where it makes no difference."""
+        return 1
+
+    def chosen(self, indices: Any) -> Self:
+        """Return the table of some of the paths."""
+        return replace(self, starts=self.starts[indices], ends=self.ends[indices])
+
+    def sizes(self) -> Ints:
+        """Return the bytes of each file, int64 [n].
+
+        Raises:
+            OSError: as the system says it.
+        """
+        return np.fromiter(map(os.path.getsize, self.all_full()), np.int64, len(self))
+
+    def each(self, indices: Sequence[int]) -> Iterator[bytes]:
+        """Give what is in files.
+
+        Raises:
+            OSError, SourceError: as `read_into`.
+        """
+        return (read_file(self.full(self.path(index))) for index in indices)
 
     def read_into(self, indices: Sequence[int], rows: list[Any], field: str, more: Callable[[int], dict[str, Any]]) -> None:
         """Append {"path", field: bytes} per index, with `more(index)`; `len(rows)` tells which one failed.
@@ -320,6 +349,167 @@ class PathTable:
         return {"kind": kind, "count": len(self), "paths_crc32": crc, "sampled_bytes": sizes, "sample_crc32": content}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ObjectTable(PathTable):
+    """Paths of whole objects: each object is a record that fills its file.
+
+    Attributes:
+        storage: the objects.
+        files: int64 [n], the number of each there; -1 for one that was not there.
+        lengths: int64 [objects + 1], their bytes, and 0 for one that was not there.
+        own: what each thread has for itself.
+    """
+
+    storage: Storage
+    files: Ints
+    lengths: Ints
+    own: Own = field(default_factory=Own)
+
+    @property
+    def rows_at_once(self) -> int:
+        """Return how many objects should be asked for at once, at least."""
+        return most_at_once(self.storage, int(self.lengths.sum()) // max(1, len(self.storage)))
+
+    def chosen(self, indices: Any) -> Self:
+        """Return the table of some of the paths."""
+        return replace(self, starts=self.starts[indices], ends=self.ends[indices], files=self.files[indices])
+
+    def all_full(self) -> Iterator[str]:
+        """Give nothing: none is of this machine."""
+        return iter(())
+
+    def sizes(self) -> Ints:
+        """Return the bytes of each object, as they were found, int64 [n].
+
+        Raises:
+            StorageError: one was not there.
+        """
+        for index in np.flatnonzero(self.files < 0).tolist():
+            raise self._missing(index)
+        return self.lengths[self.files]
+
+    def fetch(self, indices: Ints, scratch: Scratch) -> list[memoryview]:
+        """Return what is in objects, in working memory: of the first ones, as many as can be read with one call of the storage.
+
+        Raises:
+            StorageError, ObjectChanged: the first one cannot be read.
+            OSError: of a cache.
+        """
+        files = self.files[indices]
+        lengths = self.lengths[files]
+        here = slice(max(1, int(np.searchsorted(np.cumsum(lengths), _MOST_BYTES, "right"))))
+        files, lengths = files[here], lengths[here]
+        failed, error = np.flatnonzero(files < 0), None
+        if not failed.size:
+            try:
+                data, begins = self.storage.read_spans(files, np.zeros_like(files), lengths, scratch)
+                view = data.data.toreadonly()
+                return [view[begin : begin + length] for begin, length in zip(begins.tolist(), lengths.tolist(), strict=True)]
+            except SourceError as caught:
+                failed, error = np.flatnonzero(files == (-1 if caught.file is None else caught.file)), caught
+        # Those before the one that failed. Where that is not known, the first is asked for alone.
+        num_good = int(failed[0]) if failed.size else len(files) > 1
+        if not num_good:
+            raise error or self._missing(int(indices[0]))
+        return self.fetch(indices[:num_good], scratch)
+
+    def each(self, indices: Sequence[int]) -> Iterator[bytes]:
+        """Give what is in objects, which are asked for many at a time.
+
+        Raises:
+            StorageError, ObjectChanged, OSError: as `fetch`.
+        """
+        places = np.asarray(indices, np.int64)
+        while places.size:
+            found = [*map(bytes, self.fetch(places, Scratch.of(self.own)))]
+            places = places[len(found) :]
+            yield from found
+
+    def read_into(self, indices: Sequence[int], rows: list[Any], field: str, more: Callable[[int], dict[str, Any]]) -> None:
+        """Append {"path", field: bytes} per index, with `more(index)`; `len(rows)` tells which one failed.
+
+        Raises:
+            StorageError, ObjectChanged, OSError: as `fetch`.
+        """
+        for index, data in zip(indices, self.each(indices), strict=True):
+            rows.append({"path": self.path(index), field: data, **more(index)})
+
+    def read_transient(self, index: int, scratch: Scratch, ahead: Ints) -> bytes | memoryview:
+        """Return what is in an object, in working memory; those `ahead`, which will be read next, are asked for with it.
+
+        Raises:
+            StorageError, ObjectChanged, OSError: as `fetch`.
+        """
+        return scratch.hold("objects", _Objects).read(self, index, scratch, ahead)
+
+    def fingerprint(self, kind: str, skip: int = 0) -> dict[str, Any]:
+        """Return count, and check sums of all paths and of sizes and ETags; nothing is read."""
+        etags = "\n".join(str(self.storage.identity(file).get("etag", "")) for file in range(len(self.storage)))
+        crc = zlib.crc32(etags.encode(), zlib.crc32(np.concatenate((self.files, self.lengths)).astype("<i8").tobytes()))
+        paths = zlib.crc32(self.hashes(skip).astype("<u8").tobytes())
+        return {"kind": kind, "count": len(self), "paths_crc32": paths, "objects_crc32": crc}
+
+    def _missing(self, index: int) -> StorageError:
+        from penstock._storage.requests import not_there
+
+        return not_there(self.path(index), "it was not found when the dataset was made")
+
+
+def objects_of(storage: Storage, skip: int = 0) -> ObjectTable:
+    """Return the table of all objects of a storage, named by their URLs without the first `skip` bytes."""
+    files = np.arange(len(storage))
+    return _objects([os.fsencode(name)[skip:] for name in FileNames(storage)], storage, files)
+
+
+def objects_named(table: PathTable, folder: Location, caller: str) -> ObjectTable:
+    """Return the table of objects that paths name, which are URLs or relative to a folder.
+
+    Raises:
+        PlanError, StorageError, MissingExtra: as `open_named`.
+    """
+    from penstock._storage.remote import open_named
+
+    names, base = [table.path(index) for index in range(len(table))], folder.base
+    storage, files = open_named([name if is_url(name) else base + name for name in names], folder.options, caller)
+    for index, file in enumerate(files.tolist()):
+        if is_url(names[index]):
+            names[index] = redacted(names[index]) if file < 0 else storage.name(file)
+    return _objects([*map(os.fsencode, names)], storage, files)
+
+
+def _objects(names: Sequence[bytes], storage: Storage, files: Ints) -> ObjectTable:
+    lengths = np.array([*map(storage.size, range(len(storage))), 0], np.int64)
+    packed = join_paths(names, "")
+    return ObjectTable(blob=packed.blob, starts=packed.starts, ends=packed.ends, base="", storage=storage, files=files, lengths=lengths)
+
+
+def read_located(file: Location, caller: str) -> bytes:
+    """Read all of a file or object.
+
+    Raises:
+        OSError, SourceError: as `read_file`; StorageError, ObjectChanged: as `Storage.read`.
+    """
+    if not file.is_url:
+        return read_file(file.full)
+    from penstock._storage.remote import open_named
+    from penstock._storage.requests import not_there
+
+    storage, found = open_named([file.full], file.options, caller)
+    try:
+        if found[0] < 0:
+            raise not_there(file.name, "no such object")
+        size = storage.size(0)
+        return b"".join(storage.read(0, begin, min(_MOST_BYTES, size - begin)) for begin in range(0, size, _MOST_BYTES))
+    finally:
+        storage.close()
+
+
+def most_at_once(storage: Storage, mean_bytes: int) -> int:
+    """Return how many spans of so many bytes should be asked for at once, at least; 1 for files of this machine."""
+    spans: int = getattr(storage, "spans_at_once", 1)
+    return max(1, min(spans, _AT_ONCE_BYTES // max(1, mean_bytes)))
+
+
 class _Ahead:
     """What one worker, which reads file by file, has read of the next ones, and what it has had the system fetch.
 
@@ -342,16 +532,22 @@ class _Ahead:
         goes_on = self._table is table and ahead.base is rest.base is not None and len(rest) == len(ahead) + 1 and rest[0] == index
         self._table = table
         if not goes_on or not self._ready:
-            self._ready, begin_ns, count = [], perf_counter_ns(), 0
-            paths = [table.full(table.path(one)) for one in (index, *ahead[:_NUM_AHEAD].tolist())]
-            if len(paths) > 1:
-                buffer, ends = scratch.take("file", (_FIRST_BYTES,), np.uint8), np.empty(len(paths), np.int64)
-                count = kernels.read_files(os.fsencode("\0".join([*paths, ""])), buffer, _SLOW_READ_NS, ends, scratch.ahead)
-                self._ready += [buffer[begin:end].data for begin, end in pairwise([0, *ends[:count].tolist()])][::-1]
-            if count < 2:
-                self._ready = self._ready or [read_file_into(paths[0], scratch)]
-                self.look(table, index, begin_ns, ahead)
+            self._ready = []  # before reading, which may fail
+            self._ready = self._fetch(table, index, scratch, ahead)[::-1]
         return self._ready.pop()
+
+    def _fetch(self, table: Any, index: int, scratch: Scratch, ahead: Ints) -> list[bytes | memoryview]:
+        """Return what is in a file, and in some of those ahead."""
+        found, begin_ns, count = list[bytes | memoryview](), perf_counter_ns(), 0
+        paths = [table.full(table.path(one)) for one in (index, *ahead[:_NUM_AHEAD].tolist())]
+        if len(paths) > 1:
+            buffer, ends = scratch.take("file", (_FIRST_BYTES,), np.uint8), np.empty(len(paths), np.int64)
+            count = kernels.read_files(os.fsencode("\0".join([*paths, ""])), buffer, _SLOW_READ_NS, ends, scratch.ahead)
+            found += [buffer[begin:end].data for begin, end in pairwise([0, *ends[:count].tolist()])]
+        if count < 2:
+            found = found or [read_file_into(paths[0], scratch)]
+            self.look(table, index, begin_ns, ahead)
+        return found
 
     def look(self, table: PathTable, index: int, begin_ns: int, ahead: Ints) -> None:
         """Look at a read that ends now; `ahead` will be read next. What was asked for is not asked for again, however slow it is."""
@@ -361,6 +557,16 @@ class _Ahead:
         self._asked_for = frozenset(nearest[:-1])  # at the last one it may go on
         for one in nearest:
             fetch_ahead(table.full(table.path(one)))
+
+
+class _Objects(_Ahead):
+    """What one worker has read of a block of objects."""
+
+    __slots__ = ()
+
+    def _fetch(self, table: Any, index: int, scratch: Scratch, ahead: Ints) -> list[bytes | memoryview]:
+        found: list[bytes | memoryview] = table.fetch(np.append(index, ahead), scratch)
+        return found
 
 
 def pack_paths(paths: Iterable[str], base: str) -> PathTable:

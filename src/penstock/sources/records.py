@@ -21,7 +21,7 @@ from penstock.kernels import lines
 from penstock.kernels.library import Array, Ints, Uint8s
 from penstock.kernels.spans import Places, Taker
 from penstock.sources.numbers import KnownNumber
-from penstock.sources.paths import FileNames, beyond, crc_of_files, local_files, words_of_files
+from penstock.sources.paths import FileNames, beyond, crc_of_files, local_files, most_at_once, words_of_files
 
 RECORD_SUMS = "crc32c"
 """Column of an index: the check sum of each record, where the file itself has none."""
@@ -127,7 +127,6 @@ def moved(table: RecordTable, index: int) -> IndexStale:
     )
 
 
-_AT_ONCE_BYTES = 16 << 20
 _OF_FILES = ("count", "num_files", "files_crc32")
 """What other files change in a fingerprint."""
 
@@ -299,9 +298,3 @@ class RecordSource:
     def label(self) -> str:
         """Return the call with the numbers of elements and files."""
         return f"{self._caller}({words_of_files(self.table.names)}, {len(self)} elements)"
-
-
-def most_at_once(storage: Storage, mean_bytes: int) -> int:
-    """Return how many spans of so many bytes should be asked for at once, at least; 1 for files of this machine."""
-    spans: int = getattr(storage, "spans_at_once", 1)
-    return max(1, min(spans, _AT_ONCE_BYTES // max(1, mean_bytes)))

@@ -26,8 +26,7 @@ from penstock.formats import linescan
 from penstock.kernels.library import Ints
 from penstock.kernels.spans import FLAGS
 from penstock.kernels.tokens import OUTSIDE, TokenFailure, read_windows
-from penstock.sources.paths import FileNames, beyond, local_files, spread, words_of_files
-from penstock.sources.records import most_at_once
+from penstock.sources.paths import FileNames, beyond, local_files, most_at_once, spread, words_of_files
 
 FIELDS: Final = "tokens", "segment_ids", "positions"
 _INT32, _INT64 = np.dtype(np.int32), np.dtype(np.int64)
