@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 import penstock as ps
 import penstock.image as image
-from penstock.errors import PlanError, SpecError
+from penstock._plan.saved import sealed
+from penstock.errors import PlanError, SpecError, StateMismatch
 
 HEIGHT, WIDTH = 37, 52
 FIELDS: dict[str, Any] = {
@@ -381,6 +382,32 @@ def test_only_random_operators_have_a_seed() -> None:
     ds = ps.from_source([element()])
     assert "seed=9" in str(ds.map(image.random_flip("image", fields=FIELDS), seed=9))
     assert "seed=" not in str(ds.map(image.center_crop("image", 8, fields=FIELDS), seed=9))
+
+
+def test_a_state_names_what_an_operator_does_and_one_of_an_earlier_release_its_name_alone() -> None:
+    def state_of(operator: Any, seed: int = 3) -> Any:
+        with ps.from_source([element()] * 4).map(operator, seed=seed).feed(num_workers=0) as feed:
+            next(feed)
+            return feed.state_dict()
+
+    def load(operator: Any, state: Any, seed: int = 3) -> None:
+        with ps.from_source([element()] * 4).map(operator, seed=seed).feed(num_workers=0) as feed:
+            feed.load_state_dict(state)
+            assert feed.step == 1
+
+    crop = partial(image.random_crop, "image", fields=FIELDS)
+    load(crop(20), state_of(crop(20)))
+    for other in (crop(21), crop(20, padding=1), image.random_crop("image", 20, fields={}), image.pad_to("image", 20)):
+        with pytest.raises(StateMismatch, match=r'had "map\(random_crop: JointOperator.* where this one has "map\((random_crop|pad_to): '):
+            load(other, state_of(crop(20)))
+    line = f"map(random_crop: {crop(20)!r}, seed=3)"
+    early = state_of(crop(20))
+    assert early["plan"][-1] == line
+    early["plan"][-1] = "map(random_crop, seed=3)"
+    load(crop(20), sealed(early))
+    for other, seed in ((image.random_flip("image", fields=FIELDS), 3), (crop(20), 4), (image.center_crop("image", 20, fields={}), 3)):
+        with pytest.raises(StateMismatch):
+            load(other, sealed(early), seed)
 
 
 def resized(value: Any, kind: Any, size: Any = (400, 800), **more: Any) -> Any:

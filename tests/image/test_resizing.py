@@ -118,6 +118,18 @@ def test_nan_does_not_spread_along_an_edge_that_stays() -> None:
         assert np.isnan(made).any(axis=(1, 2)).tolist() == [row == 3 for row in range(8)]
 
 
+@pytest.mark.parametrize("odd", [np.nan, np.inf])
+@pytest.mark.parametrize("size", [(16, 18), (24, 40), (8, 4), (3, 3)])
+@pytest.mark.parametrize("interpolation", ["linear", "cubic"])
+def test_nan_and_inf_reach_the_pixels_that_are_mixed_with_them_and_no_others(odd: float, size: Any, interpolation: Any) -> None:
+    for place in ((0, 0), (1, 1), (3, 4), (7, 8), (6, 1)):
+        depth, marked = np.ones((8, 9, 1), np.float32), np.zeros((8, 9, 1), np.float64)
+        depth[place], marked[place] = odd, 1
+        made, share = image.resize(depth, size, interpolation=interpolation), image.resize(marked, size, interpolation=interpolation)
+        assert np.array_equal(np.isfinite(made), abs(share) < 1e-12)
+        assert np.allclose(made[np.isfinite(made)], 1)
+
+
 def test_an_unknown_interpolation_is_a_plan_error() -> None:
     for name, act in (
         ("resize", lambda: image.resize("x", 8, interpolation="lanczos")),  # type: ignore[call-overload]

@@ -13,7 +13,7 @@ import numpy as np
 from penstock._contracts.arguments import real_number
 from penstock.errors import PlanError
 from penstock.image.fields import Fields, JointOperator, area_of, on_fields
-from penstock.image.geometry import Affine, Crop, Geometric, Picture, Steps, check_whole, number_range
+from penstock.image.geometry import Affine, Coordinates, Crop, Geometric, Steps, check_whole, number_range
 from penstock.image.operator import as_size, load_cv2, names
 from penstock.kernels.library import FLOAT32_DTYPE, UINT8_DTYPE
 
@@ -31,10 +31,11 @@ class PadTo(Geometric):
     multiple_of: tuple[int, int]
     fill: int
 
-    def steps(self, picture: Picture) -> Steps:
+    def steps(self, height: int, width: int, draws: Sequence[float], boxes: Coordinates) -> Steps:
         """Return the window, which lies around the picture."""
-        rows, columns = (-(-max(edges) // many) * many for *edges, many in zip(picture[:2], self.size, self.multiple_of, strict=True))
-        return (Crop(-((rows - picture.height) // 2), -((columns - picture.width) // 2), rows, columns),)
+        (least_rows, least_columns), (down, across) = self.size, self.multiple_of
+        rows, columns = -(-max(height, least_rows) // down) * down, -(-max(width, least_columns) // across) * across
+        return (Crop(-((rows - height) // 2), -((columns - width) // 2), rows, columns),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,14 +55,15 @@ class RandomAffine(Geometric):
         """Return 3: angle, scale, shear."""
         return 3
 
-    def steps(self, picture: Picture) -> Steps:
+    def steps(self, height: int, width: int, draws: Sequence[float], boxes: Coordinates) -> Steps:
         """Return the map that leaves the centre where it is."""
-        turn, grow, slant = picture.draws
-        angle, shear = np.radians([self.degrees * (2 * turn - 1), self.shear * (2 * slant - 1)])
-        turned = np.array([[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]])
-        matrix = turned @ [[1, math.tan(shear)], [0, 1]] * (self.scale[0] + (self.scale[1] - self.scale[0]) * grow)
-        centre = np.array([picture.width / 2, picture.height / 2])
-        return (Affine(picture[:2], matrix, centre - matrix @ centre),)
+        turn, grow, slant = draws
+        angle, shear = math.radians(self.degrees * (2 * turn - 1)), math.tan(math.radians(self.shear * (2 * slant - 1)))
+        factor, x, y = self.scale[0] + (self.scale[1] - self.scale[0]) * grow, width / 2, height / 2
+        cos, sin = math.cos(angle), math.sin(angle)
+        rows = (cos * factor, (cos * shear - sin) * factor), (sin * factor, (sin * shear + cos) * factor)
+        (a, b), (d, e) = rows
+        return (Affine((height, width), ((a, b, x - (a * x + b * y)), (d, e, y - (d * x + e * y)))),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,15 +71,15 @@ class RandomIouCrop(Geometric):
     """Cut a random box that overlaps with some object as far as drawn, as SSD. Made by `random_iou_crop`."""
 
     name: ClassVar[str] = "random_iou_crop"
+    by_boxes: ClassVar[bool] = True
 
     @property
     def num_draws(self) -> int:
         """Return 161: the least overlap, then width, height, left and top of each of 40 tries."""
         return 1 + 4 * _TRIES
 
-    def steps(self, picture: Picture) -> Steps:
+    def steps(self, height: int, width: int, draws: Sequence[float], boxes: Coordinates) -> Steps:
         """Return the window of the first try that fits, or nothing."""
-        height, width, draws, boxes = picture
         least, numbers = _LEAST_IOUS[int(draws[0] * len(_LEAST_IOUS))], np.reshape(draws[1:], (_TRIES, 4))
         sizes = ((0.3 + 0.7 * numbers[:, :2]) * (width, height)).astype(np.int64).clip(1)
         starts = (numbers[:, 2:] * ((width, height) - sizes + 1)).astype(np.int64)
