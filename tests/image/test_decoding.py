@@ -171,18 +171,6 @@ def test_a_decompression_bomb_is_refused_from_its_header() -> None:
     assert "raise max_pixels=" in caught.value.fix
 
 
-def test_an_empty_file_an_html_page_and_another_format_name_the_field() -> None:
-    for data, text in (
-        (b"", "the file is empty"),
-        (b"<html>404", "HTML page, not an image"),
-        (b"%PDF-1.7", "PDF data, not JPEG, PNG, WebP, BMP, GIF, TIFF, AVIF or JPEG 2000"),
-    ):
-        with pytest.raises(DecodeError) as caught:
-            image.decode("data")({"data": data})
-        assert text in caught.value.what
-        assert "image.decode('data')" in caught.value.where
-
-
 @pytest.mark.parametrize(
     ("value", "got", "fix"),
     [

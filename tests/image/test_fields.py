@@ -309,6 +309,10 @@ NAN = float("nan")
         ({"boxes": [[1, 2, 3, NAN]]}, "box 0 of field 'boxes' is [1.0, 2.0, 3.0, nan], which is no xyxy box", "mend the boxes"),
         ({"boxes": [[1, 2, 3, 4], [30, 2, 3, 8]]}, "box 1 of field 'boxes' is [30, 2, 3, 8], which is no xyxy", 'ps.image.Boxes("xywh")'),
         ({"boxes": [[0.1, 0.2, 0.5, 0.9]]}, "lie between 0 and 0.9: they are shares of the picture", "multiply them by the width"),
+        ({"boxes": [[0.2, 0.3, 1.0, 0.8]]}, "lie between 0 and 1: they are shares of the picture", "multiply them by the width"),
+        ({"boxes": [[1, 2, 3, 4], [1]]}, "expected an array of numbers, not masked, or lists of equal lengths", "mend it"),
+        ({"boxes": np.ma.array([[1.0, 2, 30, 40]], mask=[[0, 0, 0, 1]])}, "expected an array of numbers, not masked", "mend it"),
+        ({"boxes": [[1, 2, float("inf"), 4]]}, "which is no xyxy box: a number is not finite", "mend the boxes"),
         ({"boxes": [1, 2, 3, 4]}, "field 'boxes' is int64[4], expected boxes [n, 4] of numbers", "one row of four numbers"),
         ({"boxes": [["1", "2", "3", "4"]]}, "expected boxes [n, 4] of numbers", "one row of four numbers"),
         ({"boxes": None}, "field 'boxes' is object[], expected boxes [n, 4] of numbers", "one row of four numbers"),
@@ -422,23 +426,15 @@ def test_a_box_of_whole_numbers_that_is_rounded_away_is_dropped_with_its_label()
         assert (found["it"].tolist(), found["labels"].tolist()) == ([[0, 0, 20, 50]], [2])
 
 
+def test_boxes_of_whole_pixels_are_no_shares() -> None:
+    assert resized(np.array([[0, 0, 1, 1]], np.float32), "boxes", (100, 200))["it"].tolist() == [[0, 0, 1, 1]]
+
+
 def test_coordinates_that_a_dtype_cannot_hold_are_an_error_and_none_wraps() -> None:
     with pytest.raises(SpecError, match="becomes 800, and uint8 holds at most 255"):
         resized(np.array([[10, 10, 200, 100]], np.uint8), "boxes")
     with pytest.raises(SpecError, match="becomes 400, and int8 holds at most 127"):
         resized(np.array([[100, 50, 2]], np.int8), "points")
-
-
-@pytest.mark.parametrize("value", [np.ma.array([[1.0, 2, 30, 40]], mask=[[0, 0, 0, 1]]), [[1, 2, 3, 4], [1]]], ids=["masked", "ragged"])
-def test_masked_and_ragged_boxes_are_refused(value: Any) -> None:
-    with pytest.raises(SpecError, match="an array of numbers, not masked, or lists of equal lengths"):
-        resized(value, "boxes")
-
-
-def test_shares_are_refused_also_with_an_edge_of_1_and_pixels_are_not() -> None:
-    with pytest.raises(SpecError, match="they are shares of the picture"):
-        resized(np.array([[0.2, 0.3, 1.0, 0.8]], np.float32), "boxes")
-    assert resized(np.array([[0, 0, 1, 1]], np.float32), "boxes", (100, 200))["it"].tolist() == [[0, 0, 1, 1]]
 
 
 def test_a_fill_that_the_image_cannot_hold_is_a_spec_error() -> None:

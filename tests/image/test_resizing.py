@@ -94,11 +94,6 @@ def test_one_number_is_the_shorter_side(height: int, width: int, size: Any, want
     assert image.resize(np.zeros((height, width, 3), np.uint8), size).shape == (*wanted, 3)
 
 
-def test_an_image_that_has_the_size_already_is_passed_on(photo: Photo) -> None:
-    assert image.resize("x", 75).apply(photo, (), Scratch(), None) is photo
-    assert np.array_equal(image.resize(photo, 75), photo)
-
-
 def test_other_dtypes_are_spec_errors_that_name_those_that_work() -> None:
     with pytest.raises(SpecError) as caught:
         image.resize(np.zeros((4, 4, 3), np.int64), 2)

@@ -13,8 +13,8 @@ from penstock import kernels
 from penstock._contracts.transform import Scratch
 from penstock.errors import SpecError
 from penstock.image.fields import Fields, JointOperator, two_forms
-from penstock.image.geometry import Coordinates, Crop, Geometric, Steps, check_whole
-from penstock.image.operator import as_size, is_block, names, place
+from penstock.image.geometry import Coordinates, Crop, Geometric, Steps
+from penstock.image.operator import as_size, check_whole, is_block, names, place
 from penstock.kernels.library import UINT8_DTYPE, Array
 
 
@@ -41,15 +41,11 @@ class RandomCrop(Geometric):
     """Cut a random window of `size` (height, width) out of an image with a border of `padding` pixels of `fill`. Made by `random_crop`."""
 
     name: ClassVar[str] = "random_crop"
+    num_draws: ClassVar[int] = 2  # top, left
 
     size: tuple[int, int]
     padding: int
     fill: int
-
-    @property
-    def num_draws(self) -> int:
-        """Return 2: top, left."""
-        return 2
 
     def steps(self, height: int, width: int, draws: Sequence[float], boxes: Coordinates) -> Steps:
         """Return the window.

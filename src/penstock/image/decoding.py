@@ -20,7 +20,7 @@ import warnings
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol, get_args, runtime_checkable
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 
@@ -55,21 +55,6 @@ _WITHOUT_SIMPLEJPEG = (
 _SMALL_BYTES = 1_100_000  # seven images of 224 x 224: they stay in the second-level cache
 
 
-@runtime_checkable
-class Decoder(Transform, Protocol):
-    """What the first step must be."""
-
-    @property
-    def mode(self) -> str:
-        """Return the mode of its images, such as "RGB"."""
-
-    def usual(self, value: Any) -> Header | None:
-        """Return the header of the usual image, which `upper_rows` takes; None for every other, which `apply` looks at."""
-
-    def upper_rows(self, value: Any, header: Header, num_rows: int, scratch: Scratch) -> Uint8s:
-        """Decode at least the first `num_rows` rows of it into scratch."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FusedImage:
     """Decode, then crop or resize to one size, then perhaps mirror, then perhaps normalise, all on one field. The same bytes as one by one.
@@ -79,7 +64,7 @@ class FusedImage:
     """
 
     parts: tuple[Transform, ...]
-    decode: Decoder
+    decode: Decode
     crop: RandomResizedCrop | Resize
     flip: RandomFlip | None
     normalize: Normalize | None
@@ -176,7 +161,7 @@ class FusedWriter:
 
 def fused(steps: Sequence[Transform]) -> FusedImage | None:
     """Return the longest prefix of `steps` that can be one, or None."""
-    if len(steps) < 2 or not isinstance(steps[0], Decoder) or not isinstance(steps[1], (RandomResizedCrop, Resize)):
+    if len(steps) < 2 or not isinstance(steps[0], Decode) or not isinstance(steps[1], (RandomResizedCrop, Resize)):
         return None
     decode, crop, rest = steps[0], steps[1], list(steps[1:4])
     parts: list[Transform] = [decode]

@@ -13,12 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock import kernels
-from penstock._contracts.arguments import real_number
 from penstock._contracts.transform import Scratch
-from penstock.errors import PlanError
 from penstock.image.fields import Fields, JointOperator, two_forms
 from penstock.image.geometry import Coordinates, Geometric, Mirror, Steps
-from penstock.image.operator import is_block, names, place
+from penstock.image.operator import is_block, names, number_within, place
 from penstock.kernels.library import UINT8_DTYPE, Array
 
 
@@ -27,13 +25,9 @@ class RandomFlip(Geometric):
     """Mirror an image left to right when its draw is below `probability`. Made by `random_flip`."""
 
     name: ClassVar[str] = "random_flip"
+    num_draws: ClassVar[int] = 1
 
     probability: float
-
-    @property
-    def num_draws(self) -> int:
-        """Return 1."""
-        return 1
 
     def steps(self, height: int, width: int, draws: Sequence[float], boxes: Coordinates) -> Steps:
         """Return the mirror image, or nothing."""
@@ -71,7 +65,4 @@ def random_flip(
         PlanError: a probability outside 0..1, fields that cannot be, or no `rng` for an image.
         SpecError: (on an array) not an image.
     """
-    share = real_number(probability)
-    if share is None or not 0 <= share <= 1:
-        raise PlanError(f"probability={probability!r} is not in 0..1", where="image.random_flip", fix="give a number from 0 to 1")
-    return RandomFlip(**names(field, out), probability=share)
+    return RandomFlip(**names(field, out), probability=number_within(probability, "probability", "random_flip", 0, 1))

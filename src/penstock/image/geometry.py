@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock import kernels
-from penstock._contracts.arguments import is_whole, listed, real_number
+from penstock._contracts.arguments import listed, real_number
 from penstock._contracts.transform import Scratch
 from penstock.errors import PlanError, SpecError
 from penstock.image.operator import ImageOperator, check_image, load_cv2, place
@@ -224,11 +224,10 @@ class Geometric(ImageOperator):
         Raises:
             SpecError: the dtype cannot hold the fill.
         """
-        if len(steps) > 1:
-            for step in steps[:-1]:
-                seen = step.view(value)
-                assert seen is not None
-                value = seen
+        for step in steps[:-1]:
+            seen = step.view(value)
+            assert seen is not None
+            value = seen
         last = steps[-1] if steps else Crop(0, 0, *value.shape[:2])
         if scratch is not None and out is None and (seen := last.view(value)) is not None:
             return seen
@@ -246,20 +245,6 @@ class Geometric(ImageOperator):
                 fix="convert it before this operator, or give another fill",
             ) from error
         return target
-
-
-def check_whole(number: Any, argument: str, operator: str, least: int, highest: int | None = None) -> None:
-    """Refuse what is no whole number from `least` to `highest`.
-
-    Raises:
-        PlanError: it is not.
-    """
-    if not is_whole(number, least) or (highest is not None and number > highest):
-        raise PlanError(
-            f"{argument}={number!r} is out of range",
-            where=f"image.{operator}",
-            fix=f"give a whole number of at least {least}" + ("" if highest is None else f" and at most {highest}"),
-        )
 
 
 def number_range(pair: Any, argument: str, operator: str, highest: float) -> tuple[float, float]:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from penstock import kernels
-from penstock._contracts.arguments import flag, is_whole
+from penstock._contracts.arguments import flag, is_whole, real_number
 from penstock._contracts.element import is_masked
 from penstock._contracts.transform import Scratch
 from penstock.errors import MissingExtra, PlanError, SpecError
@@ -37,17 +37,15 @@ class ImageOperator(ABC):
     joins: ClassVar[bool] = False
     """Whether it takes fields=."""
 
+    num_draws: ClassVar[int] = 0
+    """How many uniform [0, 1) numbers one element uses."""
+
     field: str
     out_field: str
     tag: str = dataclasses.field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tag", f"image.{self!r}")
-
-    @property
-    def num_draws(self) -> int:
-        """Return how many uniform [0, 1) numbers one element uses."""
-        return 0
 
     @abstractmethod
     def apply(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: Array | None) -> Array:
@@ -172,6 +170,34 @@ def as_size(size: int | Sequence[int], operator: str) -> tuple[int, int]:
             fix="give one positive whole number or (height, width)",
         )
     return int(pair[0]), int(pair[1])
+
+
+def check_whole(number: Any, argument: str, operator: str, least: int, highest: int | None = None) -> None:
+    """Refuse what is no whole number from `least` to `highest`.
+
+    Raises:
+        PlanError: it is not.
+    """
+    if not is_whole(number, least) or (highest is not None and number > highest):
+        raise PlanError(
+            f"{argument}={number!r} is out of range",
+            where=f"image.{operator}",
+            fix=f"give a whole number of at least {least}" + ("" if highest is None else f" and at most {highest}"),
+        )
+
+
+def number_within(value: Any, argument: str, operator: str, least: float, most: float) -> float:
+    """Return a number from `least` to `most`.
+
+    Raises:
+        PlanError: it is none.
+    """
+    number = real_number(value)
+    if number is None or not least <= number <= most:
+        raise PlanError(
+            f"{argument}={value!r} is not in {least}..{most}", where=f"image.{operator}", fix=f"give a number from {least} to {most}"
+        )
+    return number
 
 
 def as_flag(value: Any, argument: str, operator: str) -> bool:

@@ -16,11 +16,11 @@ from typing import Any, Concatenate, TypeAlias, TypedDict, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._contracts.arguments import is_whole, real_number
+from penstock._contracts.arguments import real_number
 from penstock._contracts.transform import Scratch
 from penstock.errors import PlanError, SpecError
 from penstock.image.fields import P, TwoForms, two_forms
-from penstock.image.operator import ImageOperator, check_image, hand_over, load_cv2, names
+from penstock.image.operator import ImageOperator, check_image, check_whole, hand_over, load_cv2, names, number_within
 
 Image: TypeAlias = NDArray[np.uint8]
 Draws: TypeAlias = Sequence[float]
@@ -210,7 +210,7 @@ class Photometric(ImageOperator):
     probability: float
 
     @property
-    def num_draws(self) -> int:
+    def num_draws(self) -> int:  # type: ignore[override]
         """Return the numbers of the step, and one more below probability 1."""
         return self.own_draws + (self.probability < 1)
 
@@ -252,7 +252,7 @@ def _operator(
     rng: Any = None,
 ) -> Photometric:
     name = step.__name__[1:]
-    share = _number(name, "probability", probability, 0, 1)
+    share = number_within(probability, "probability", name, 0, 1)
     return Photometric(**names(field, out), name=name, step=step, own_draws=own_draws, options=options, probability=share)
 
 
@@ -265,19 +265,6 @@ def _span(operator: str, option: str, value: Any, least: float, most: float, neu
     if low is None or high is None or not least <= low <= high <= most:
         raise _refusal(operator, option, value, f"one number, or (low, high), within {least}..{most}")
     return low, high
-
-
-def _number(operator: str, option: str, value: Any, least: float, most: float) -> float:
-    number = real_number(value)
-    if number is None or not least <= number <= most:
-        raise _refusal(operator, option, value, f"a number from {least} to {most}")
-    return number
-
-
-def _whole(operator: str, option: str, value: Any, least: int, most: int) -> int:
-    if not is_whole(value, least) or value > most:
-        raise _refusal(operator, option, value, f"a whole number from {least} to {most}")
-    return int(value)
 
 
 def _refusal(operator: str, option: str, value: Any, fix: str) -> PlanError:
@@ -348,7 +335,8 @@ def gaussian_blur(
     `kernel_size` is its width in pixels, odd; `sigma` its standard deviation in pixels, or the (low, high) in which it is uniform. The
     image is mirrored at its edges. The other arguments and the errors are those of `color_jitter`.
     """
-    if _whole("gaussian_blur", "kernel_size", kernel_size, 1, 999) % 2 == 0:
+    check_whole(kernel_size, "kernel_size", "gaussian_blur", 1, 999)
+    if kernel_size % 2 == 0:
         raise _refusal("gaussian_blur", "kernel_size", kernel_size, "an odd number of pixels")
     return _operator(_gaussian_blur, 1, field, (kernel_size, _span("gaussian_blur", "sigma", sigma, 0.01, 1000)), **common)
 
@@ -369,7 +357,7 @@ def random_erase(
     """
     name = "random_erase"
     for level in value if isinstance(value, tuple) and len(value) == 3 else (value,):
-        _whole(name, "value", level, 0, 255)
+        check_whole(level, "value", name, 0, 255)
     spans = _span(name, "scale", scale, 0, 1), _span(name, "ratio", ratio, 0.01, 100)
     return _operator(_random_erase, 2 + 2 * _TRIES, field, (*spans, value), **common)
 
@@ -398,7 +386,8 @@ def posterize(field: str | Image, bits: int, **common: Unpack[Common]) -> Photom
 
     The other arguments and the errors are those of `color_jitter`.
     """
-    return _operator(_posterize, 0, field, (_whole("posterize", "bits", bits, 0, 8),), **common)
+    check_whole(bits, "bits", "posterize", 0, 8)
+    return _operator(_posterize, 0, field, (int(bits),), **common)
 
 
 @_two_forms
@@ -407,7 +396,7 @@ def solarize(field: str | Image, threshold: float, **common: Unpack[Common]) -> 
 
     The other arguments and the errors are those of `color_jitter`.
     """
-    return _operator(_solarize, 0, field, (_number("solarize", "threshold", threshold, 0, 255),), **common)
+    return _operator(_solarize, 0, field, (number_within(threshold, "threshold", "solarize", 0, 255),), **common)
 
 
 @_two_forms
@@ -418,8 +407,9 @@ def rand_augment(field: str | Image, num_ops: int = 2, magnitude: int = 9, **com
     solarize, auto contrast and equalize. `magnitude` is 0..30; 30 is a rotation by 30 degrees. Pixels from outside of the image are
     black. The other arguments and the errors are those of `color_jitter`.
     """
-    options = _whole("rand_augment", "num_ops", num_ops, 1, 14), _whole("rand_augment", "magnitude", magnitude, 0, _BINS)
-    return _operator(_rand_augment, 2 * num_ops, field, options, **common)
+    check_whole(num_ops, "num_ops", "rand_augment", 1, 14)
+    check_whole(magnitude, "magnitude", "rand_augment", 0, _BINS)
+    return _operator(_rand_augment, 2 * int(num_ops), field, (int(num_ops), int(magnitude)), **common)
 
 
 @_two_forms

@@ -89,15 +89,11 @@ class RandomResizedCrop(Resampled):
     """Cut a random box out of an image and resize it to `size` (height, width). Made by `random_resized_crop`."""
 
     name: ClassVar[str] = "random_resized_crop"
+    num_draws: ClassVar[int] = 2 + 2 * _TRIES  # top, left, then area and ratio of each try
 
     size: tuple[int, int]
     scale: tuple[float, float]
     ratio: tuple[float, float]
-
-    @property
-    def num_draws(self) -> int:
-        """Return 22: top, left, then area and ratio of each of ten tries."""
-        return 2 + 2 * _TRIES
 
     def box(self, height: int, width: int, draws: Sequence[float]) -> Box:
         """Return the part of an image of `height` x `width` that is resized, and to what size."""

@@ -10,11 +10,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from penstock._contracts.arguments import real_number
 from penstock.errors import PlanError
 from penstock.image.fields import Fields, JointOperator, area_of, on_fields
-from penstock.image.geometry import Affine, Coordinates, Crop, Geometric, Steps, check_whole, number_range
-from penstock.image.operator import as_size, load_cv2, names
+from penstock.image.geometry import Affine, Coordinates, Crop, Geometric, Steps, number_range
+from penstock.image.operator import as_size, check_whole, load_cv2, names, number_within
 from penstock.kernels.library import FLOAT32_DTYPE, UINT8_DTYPE
 
 _LEAST_IOUS = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
@@ -43,17 +42,13 @@ class RandomAffine(Geometric):
     """Turn, scale and slant an image about its centre. Made by `random_affine`."""
 
     name: ClassVar[str] = "random_affine"
+    num_draws: ClassVar[int] = 3  # angle, scale, shear
     dtypes: ClassVar[tuple[np.dtype[Any], ...] | None] = (UINT8_DTYPE, FLOAT32_DTYPE)
 
     degrees: float
     scale: tuple[float, float]
     shear: float
     fill: int
-
-    @property
-    def num_draws(self) -> int:
-        """Return 3: angle, scale, shear."""
-        return 3
 
     def steps(self, height: int, width: int, draws: Sequence[float], boxes: Coordinates) -> Steps:
         """Return the map that leaves the centre where it is."""
@@ -71,12 +66,8 @@ class RandomIouCrop(Geometric):
     """Cut a random box that overlaps with some object as far as drawn, as SSD. Made by `random_iou_crop`."""
 
     name: ClassVar[str] = "random_iou_crop"
+    num_draws: ClassVar[int] = 1 + 4 * _TRIES  # the least overlap, then width, height, left and top of each try
     by_boxes: ClassVar[bool] = True
-
-    @property
-    def num_draws(self) -> int:
-        """Return 161: the least overlap, then width, height, left and top of each of 40 tries."""
-        return 1 + 4 * _TRIES
 
     def steps(self, height: int, width: int, draws: Sequence[float], boxes: Coordinates) -> Steps:
         """Return the window of the first try that fits, or nothing."""
@@ -141,12 +132,10 @@ def random_affine(
         MissingExtra: OpenCV is not installed.
     """
     check_whole(fill, "fill", "random_affine", 0, 255)
-    for argument, angle, most in (("degrees", degrees, 180), ("shear", shear, 89)):
-        if (number := real_number(angle)) is None or not 0 <= number <= most:
-            raise PlanError(f"{argument}={angle!r} is no such angle", where="image.random_affine", fix=f"give a number from 0 to {most}")
+    turn, slant = number_within(degrees, "degrees", "random_affine", 0, 180), number_within(shear, "shear", "random_affine", 0, 89)
     load_cv2()
     scales = number_range(scale, "scale", "random_affine", sys.float_info.max)
-    operator = RandomAffine(**names(field, None), degrees=float(degrees), scale=scales, shear=float(shear), fill=fill)
+    operator = RandomAffine(**names(field, None), degrees=turn, scale=scales, shear=slant, fill=fill)
     return on_fields(operator, field, fields or {})
 
 
