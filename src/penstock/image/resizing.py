@@ -56,9 +56,10 @@ class Resampled(Geometric):
         """Return the part of an image of `height` x `width` that is resized, and to what size."""
 
     def steps(self, height: int, width: int, draws: Sequence[float], boxes: Coordinates) -> Steps:
-        """Return the window, and its change of size."""
-        top, left, height, width, size = self.box(height, width, draws)
-        return Crop(top, left, height, width), Scale((height, width), size, self.antialias)
+        """Return the window, if it is not the whole, and its change of size."""
+        top, left, rows, columns, size = self.box(height, width, draws)
+        scale = Scale((rows, columns), size, self.antialias)
+        return (scale,) if (rows, columns) == (height, width) else (Crop(top, left, rows, columns), scale)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
