@@ -139,11 +139,11 @@ def limit_work(worker: int, num_workers: int, pairs: list[tuple[str, int]], batc
             image = simplejpeg.decode_jpeg(encoded[(position + row) % len(encoded)], "RGB", buffer=pixels)
             top, left, high, wide = crop_box(*image.shape[:2])
             resized = cv2.resize(image[top : top + high, left : left + wide], (CROP, CROP), dst=small, interpolation=cv2.INTER_LINEAR)
-            view = resized[None, :, ::-1] if random.random() < 0.5 else resized[None]
+            flip = random.random() < 0.5
             if as_uint8:
-                kernels.copy_images(view, batch[row : row + 1])
+                kernels.crop_image(resized, 0, 0, flip, 0, batch[row])
             else:
-                kernels.normalize(view, scale, bias, batch[row : row + 1], True)
+                kernels.normalize(resized[None, :, :: -1 if flip else 1], scale, bias, batch[row : row + 1], True)
         position += batch_size
         return batch_size
 

@@ -98,7 +98,7 @@ def child(path: Path, seconds: float) -> int:
         say(f"{path} does not load")
         return 1
     if seconds < 0:
-        library.copy_images(np.zeros((1, 9, 9, 3), np.uint8), np.empty((1, 9, 8, 3), np.uint8))
+        library.write_images(np.zeros((1, 9, 9, 3), np.uint8), np.zeros(1, bool), None, None, False, [np.empty((9, 8, 3), np.uint8)])
         return 0
     rng = np.random.default_rng(SEED)
     num_calls, end = 0, time.monotonic() + seconds
@@ -191,12 +191,22 @@ def normalize(library: Any, rng: np.random.Generator) -> None:
         same(ours, other, (values.shape, values.strides, channels_first))
 
 
-def copy_images(library: Any, rng: np.random.Generator) -> None:
-    """Compare copies of views."""
-    values = random_view(rng, 6)
-    ours = np.empty(values.shape, np.uint8)
-    library.copy_images(values, ours)
-    same(ours, values, (values.shape, values.strides))
+def crop_image(library: Any, rng: np.random.Generator) -> None:
+    """Compare windows of one image of any dtype, whose rows lie apart or run upwards."""
+    from penstock.kernels import checked
+
+    dtype = np.dtype(rng.choice(["u1", "u2", "f4", "f8", "c16"]))
+    height, width, channels, fill = int(rng.integers(1, 9)), side(rng) + 1, int(rng.integers(1, 6)), 0 if rng.random() < 0.5 else 77
+    values = rng.integers(0, 256, (height, width, channels * dtype.itemsize), dtype=np.uint8).view(dtype)
+    values = values[:: int(rng.choice([-1, 1, 2])), int(rng.integers(0, width)) :]
+    shape = (int(rng.integers(1, 9)), side(rng) + 1, channels)
+    ours, other = np.empty(shape, dtype), np.empty(shape, dtype)
+    top, left, flip = int(rng.integers(-12, 12)), int(rng.integers(-width - 2, width + 2)), bool(rng.random() < 0.5)
+    fill *= dtype.itemsize == 1
+    how = checked.cropping(values.shape, values.strides, dtype, shape, dtype, flip, fill)
+    library.crop_image(how, values, top, left, ours)
+    checked.crop_image_twin(how or b"", values, top, left, other)
+    same(ours, other, (dtype, values.shape, values.strides, shape, top, left, flip))
 
 
 def write_images(library: Any, rng: np.random.Generator) -> None:
@@ -279,7 +289,7 @@ CASES: list[Callable[[Any, np.random.Generator], None]] = [
     permute,
     philox_uniform,
     normalize,
-    copy_images,
+    crop_image,
     write_images,
     crop_images,
     deal,

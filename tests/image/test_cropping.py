@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import penstock.image as image
-from penstock._contracts.transform import Scratch
 from penstock.errors import PlanError, SpecError
 
 Photo = NDArray[np.uint8]
@@ -18,18 +17,6 @@ def test_the_centre_is_cut_as_torchvision_rounds(photo: Photo) -> None:
     assert np.array_equal(image.center_crop(photo, 32), photo[22:54, 34:66])
     assert np.array_equal(image.center_crop(photo, (34, 100)), photo[20:54])
     assert np.array_equal(image.center_crop(photo, (75, 100)), photo)
-
-
-def test_the_centre_of_float_and_16_bit_images_can_be_cut(photo: Photo) -> None:
-    for dtype in (np.float32, np.uint16):
-        out = np.zeros((32, 32, 3), dtype)
-        assert image.center_crop("x", 32).apply(photo.astype(dtype), (), None, out) is out
-        assert np.array_equal(out, photo[22:54, 34:66])
-
-
-def test_a_crop_with_scratch_is_a_view(photo: Photo) -> None:
-    assert np.shares_memory(image.center_crop("x", 32).apply(photo, (), Scratch(), None), photo)
-    assert np.shares_memory(image.random_crop("x", 32).apply(photo, (0.5, 0.5), Scratch(), None), photo)
 
 
 @given(

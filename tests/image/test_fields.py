@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 import penstock as ps
 import penstock.image as image
-from penstock.errors import PlanError, SpecError
+from penstock._plan.saved import sealed
+from penstock.errors import PlanError, SpecError, StateMismatch
 
 HEIGHT, WIDTH = 37, 52
 FIELDS: dict[str, Any] = {
@@ -308,6 +309,10 @@ NAN = float("nan")
         ({"boxes": [[1, 2, 3, NAN]]}, "box 0 of field 'boxes' is [1.0, 2.0, 3.0, nan], which is no xyxy box", "mend the boxes"),
         ({"boxes": [[1, 2, 3, 4], [30, 2, 3, 8]]}, "box 1 of field 'boxes' is [30, 2, 3, 8], which is no xyxy", 'ps.image.Boxes("xywh")'),
         ({"boxes": [[0.1, 0.2, 0.5, 0.9]]}, "lie between 0 and 0.9: they are shares of the picture", "multiply them by the width"),
+        ({"boxes": [[0.2, 0.3, 1.0, 0.8]]}, "lie between 0 and 1: they are shares of the picture", "multiply them by the width"),
+        ({"boxes": [[1, 2, 3, 4], [1]]}, "expected an array of numbers, not masked, or lists of equal lengths", "mend it"),
+        ({"boxes": np.ma.array([[1.0, 2, 30, 40]], mask=[[0, 0, 0, 1]])}, "expected an array of numbers, not masked", "mend it"),
+        ({"boxes": [[1, 2, float("inf"), 4]]}, "which is no xyxy box: a number is not finite", "mend the boxes"),
         ({"boxes": [1, 2, 3, 4]}, "field 'boxes' is int64[4], expected boxes [n, 4] of numbers", "one row of four numbers"),
         ({"boxes": [["1", "2", "3", "4"]]}, "expected boxes [n, 4] of numbers", "one row of four numbers"),
         ({"boxes": None}, "field 'boxes' is object[], expected boxes [n, 4] of numbers", "one row of four numbers"),
@@ -383,6 +388,32 @@ def test_only_random_operators_have_a_seed() -> None:
     assert "seed=" not in str(ds.map(image.center_crop("image", 8, fields=FIELDS), seed=9))
 
 
+def test_a_state_names_what_an_operator_does_and_one_of_an_earlier_release_its_name_alone() -> None:
+    def state_of(operator: Any, seed: int = 3) -> Any:
+        with ps.from_source([element()] * 4).map(operator, seed=seed).feed(num_workers=0) as feed:
+            next(feed)
+            return feed.state_dict()
+
+    def load(operator: Any, state: Any, seed: int = 3) -> None:
+        with ps.from_source([element()] * 4).map(operator, seed=seed).feed(num_workers=0) as feed:
+            feed.load_state_dict(state)
+            assert feed.step == 1
+
+    crop = partial(image.random_crop, "image", fields=FIELDS)
+    load(crop(20), state_of(crop(20)))
+    for other in (crop(21), crop(20, padding=1), image.random_crop("image", 20, fields={}), image.pad_to("image", 20)):
+        with pytest.raises(StateMismatch, match=r'had "map\(random_crop: JointOperator.* where this one has "map\((random_crop|pad_to): '):
+            load(other, state_of(crop(20)))
+    line = f"map(random_crop: {crop(20)!r}, seed=3)"
+    early = state_of(crop(20))
+    assert early["plan"][-1] == line
+    early["plan"][-1] = "map(random_crop, seed=3)"
+    load(crop(20), sealed(early))
+    for other, seed in ((image.random_flip("image", fields=FIELDS), 3), (crop(20), 4), (image.center_crop("image", 20, fields={}), 3)):
+        with pytest.raises(StateMismatch):
+            load(other, sealed(early), seed)
+
+
 def resized(value: Any, kind: Any, size: Any = (400, 800), **more: Any) -> Any:
     given = {"image": np.zeros((100, 200, 3), np.uint8), "it": value, **more}
     return image.resize("image", size, fields={"it": kind})(given)
@@ -395,23 +426,15 @@ def test_a_box_of_whole_numbers_that_is_rounded_away_is_dropped_with_its_label()
         assert (found["it"].tolist(), found["labels"].tolist()) == ([[0, 0, 20, 50]], [2])
 
 
+def test_boxes_of_whole_pixels_are_no_shares() -> None:
+    assert resized(np.array([[0, 0, 1, 1]], np.float32), "boxes", (100, 200))["it"].tolist() == [[0, 0, 1, 1]]
+
+
 def test_coordinates_that_a_dtype_cannot_hold_are_an_error_and_none_wraps() -> None:
     with pytest.raises(SpecError, match="becomes 800, and uint8 holds at most 255"):
         resized(np.array([[10, 10, 200, 100]], np.uint8), "boxes")
     with pytest.raises(SpecError, match="becomes 400, and int8 holds at most 127"):
         resized(np.array([[100, 50, 2]], np.int8), "points")
-
-
-@pytest.mark.parametrize("value", [np.ma.array([[1.0, 2, 30, 40]], mask=[[0, 0, 0, 1]]), [[1, 2, 3, 4], [1]]], ids=["masked", "ragged"])
-def test_masked_and_ragged_boxes_are_refused(value: Any) -> None:
-    with pytest.raises(SpecError, match="an array of numbers, not masked, or lists of equal lengths"):
-        resized(value, "boxes")
-
-
-def test_shares_are_refused_also_with_an_edge_of_1_and_pixels_are_not() -> None:
-    with pytest.raises(SpecError, match="they are shares of the picture"):
-        resized(np.array([[0.2, 0.3, 1.0, 0.8]], np.float32), "boxes")
-    assert resized(np.array([[0, 0, 1, 1]], np.float32), "boxes", (100, 200))["it"].tolist() == [[0, 0, 1, 1]]
 
 
 def test_a_fill_that_the_image_cannot_hold_is_a_spec_error() -> None:

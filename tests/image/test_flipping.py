@@ -3,7 +3,6 @@ import pytest
 from numpy.typing import NDArray
 
 import penstock.image as image
-from penstock._contracts.transform import Scratch
 from penstock.errors import PlanError
 
 Photo = NDArray[np.uint8]
@@ -19,12 +18,6 @@ def test_probability_0_never_and_1_always_mirrors(photo: Photo) -> None:
     for seed in range(10):
         assert np.array_equal(image.random_flip(photo, probability=0, rng=np.random.default_rng(seed)), photo)
         assert np.array_equal(image.random_flip(photo, probability=1, rng=np.random.default_rng(seed)), photo[:, ::-1])
-
-
-def test_a_flip_with_scratch_copies_nothing(photo: Photo) -> None:
-    operator = image.random_flip("x")
-    assert np.shares_memory(operator.apply(photo, [0.1], Scratch(), None), photo)
-    assert operator.apply(photo, [0.9], Scratch(), None) is photo
 
 
 @pytest.mark.parametrize("probability", [-0.1, 1.1, float("nan")])

@@ -1,6 +1,5 @@
 import struct
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -9,40 +8,15 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from penstock.errors import DecodeError
-from penstock.image.header import Header, read_header, verify_png
+from penstock.image.header import read_header, verify_png
 
 Encode = Callable[..., bytes]
 Photo = NDArray[np.uint8]
 
 
-@pytest.mark.parametrize(
-    ("kind", "options", "name", "channels"),
-    [
-        ("JPEG", {}, "JPEG", 3),
-        ("JPEG", {"progressive": True}, "JPEG", 3),
-        ("PNG", {}, "PNG", 3),
-        ("WEBP", {"quality": 80}, "WebP", 3),
-        ("WEBP", {"lossless": True}, "WebP", 3),
-        ("WEBP", {"exif": exif(1)}, "WebP", 3),
-    ],
-)
-@pytest.mark.parametrize("wrap", [bytes, memoryview])
-def test_the_header_gives_format_and_size(
-    encode: Encode, photo: Photo, kind: str, options: dict[str, Any], name: str, channels: int, wrap: Callable[[bytes], Any]
-) -> None:
-    header = read_header(wrap(encode(photo, kind, **options)), "here")
-    assert header._replace(height_at=0) == Header(name, 75, 100, channels, 1)  # type: ignore[arg-type]
-    assert (header.height_at > 0) == (kind == "JPEG" and not options.get("progressive"))
-
-
 def test_grey_and_cmyk_jpeg_have_one_and_four_channels(encode: Encode, photo: Photo) -> None:
     assert read_header(encode(Image.fromarray(photo).convert("L"), "JPEG"), "here").channels == 1
     assert read_header(encode(Image.fromarray(photo).convert("CMYK"), "JPEG"), "here").channels == 4
-
-
-@pytest.mark.parametrize("kind", ["JPEG", "WEBP"])
-def test_the_orientation_is_in_the_header_of_jpeg_and_webp(encode: Encode, photo: Photo, kind: str) -> None:
-    assert read_header(encode(photo, kind, exif=exif(6)), "here").orientation == 6
 
 
 def test_fill_bytes_before_a_jpeg_marker_are_skipped(encode: Encode, photo: Photo) -> None:

@@ -5,7 +5,6 @@ import pytest
 from numpy.typing import NDArray
 
 import penstock.image as image
-from penstock._contracts.transform import Scratch
 from penstock.errors import PlanError, SpecError
 
 Photo = NDArray[np.uint8]
@@ -24,14 +23,6 @@ def test_normalize_is_the_formula(photo: Photo, layout: Any) -> None:
 def test_normalize_is_one_float32_product_and_one_sum(photo: Photo) -> None:
     operator = image.normalize("x", MEAN, STD, layout="HWC")
     assert np.array_equal(operator.apply(photo, (), None, None), photo.astype(np.float32) * operator.scale + operator.bias)
-
-
-def test_normalize_writes_into_the_row_of_a_batch(photo: Photo) -> None:
-    batch = np.zeros((4, 3, 75, 100), np.float32)
-    row = batch[2]
-    assert image.normalize("x", MEAN, STD).apply(photo[:, ::-1], (), Scratch(), row) is row
-    assert np.array_equal(batch[2], image.normalize(photo[:, ::-1].copy(), MEAN, STD))
-    assert not batch[[0, 1, 3]].any()
 
 
 def test_one_number_serves_one_channel(photo: Photo) -> None:
@@ -105,15 +96,6 @@ def test_an_unknown_layout_is_a_plan_error() -> None:
             f"image.{name}",
             'give "CHW" or "HWC"',
         )
-
-
-@pytest.mark.parametrize("operator", [image.normalize("x", MEAN, STD), image.to_layout("x")])
-def test_the_mask_of_an_image_is_never_dropped(operator: Any, photo: Photo) -> None:
-    with pytest.raises(SpecError) as caught:
-        operator({"x": np.ma.masked_array(photo, photo > 9)})
-    assert caught.value.what == "field 'x' is a masked array, whose mask would be lost"
-    assert caught.value.where == f"image.{operator.name}('x')"
-    assert "the mask as a field of its own" in caught.value.fix
 
 
 def test_means_on_the_scale_of_bytes_are_refused_with_those_of_0_to_1() -> None:

@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +132,22 @@ def test_the_same_operator_twice_in_one_chain_does_not_write_to_its_own_input(op
     assert np.array_equal(once, kept)
 
 
+@pytest.mark.parametrize(
+    ("operator", "draws", "part"),
+    [
+        (image.center_crop("image", 32), (), np.s_[22:54, 34:66]),
+        (image.random_crop("image", 32), (0, 0), np.s_[:32, :32]),
+        (image.random_flip("image"), (0.1,), np.s_[:, ::-1]),
+        (image.random_flip("image"), (0.9,), ...),
+        (image.resize("image", 75), (), ...),
+    ],
+)
+def test_with_scratch_what_needs_no_new_pixels_is_a_view(operator: Any, draws: tuple[float, ...], part: Any, photo: Photo) -> None:
+    view, wanted = operator.apply(photo, draws, Scratch(), None), photo[part]
+    assert view.__array_interface__ == wanted.__array_interface__
+    assert np.array_equal(operator.apply(photo, draws, None, None), wanted)
+
+
 def test_two_fields_of_one_element_keep_apart_in_scratch(photo: Photo) -> None:
     scratch = Scratch()
     first = image.resize("image", (30, 40)).apply(photo, (), scratch, None)
@@ -260,11 +277,15 @@ def test_a_size_that_cannot_be_is_a_plan_error(size: Any) -> None:
         assert "(height, width)" in caught.value.fix
 
 
-@pytest.mark.parametrize("operate", [lambda pixels: image.resize(pixels, 4), lambda pixels: image.center_crop(pixels, 4), image.to_layout])
+@pytest.mark.parametrize(
+    "operate",
+    [partial(image.resize, size=4), partial(image.center_crop, size=4), image.to_layout, partial(image.normalize, mean=0.5, std=1)],
+)
 def test_masks_of_pixels_are_not_lost(operate: Callable[[Any], Any]) -> None:
     pixels = np.ma.masked_array(np.zeros((8, 8, 3), np.uint8), np.zeros((8, 8, 3), bool))
-    with pytest.raises(SpecError, match="a masked array, whose mask would be lost"):
+    with pytest.raises(SpecError, match="field 'image' is a masked array, whose mask would be lost") as caught:
         operate(pixels)
+    assert "the mask as a field of its own" in caught.value.fix
 
 
 def test_an_operator_above_batch_says_where_it_belongs() -> None:

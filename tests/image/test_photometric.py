@@ -128,16 +128,16 @@ def test_below_probability_1_the_last_draw_decides(photo: Photo) -> None:
 
 
 REFUSED = [
-    (lambda: image.color_jitter("x", -0.1), "brightness=-0.1"),
-    (lambda: image.color_jitter("x", hue=0.6), "hue=0.6"),
-    (lambda: image.color_jitter("x", saturation=float("nan")), "saturation=nan"),
-    (lambda: image.gaussian_blur("x", 4), "kernel_size=4"),
-    (lambda: image.gaussian_blur("x", 3, 0.0), "sigma=0.0"),
-    (lambda: image.random_erase("x", value=(0, 0, 256)), "value=256"),
-    (lambda: image.random_grayscale("x", probability=1.5), "probability=1.5"),
-    (lambda: image.posterize("x", 2.5), "bits=2.5"),  # type: ignore[arg-type]
-    (lambda: image.rand_augment("x", magnitude=31), "magnitude=31"),
-    (lambda: image.rand_augment("x", 0), "num_ops=0"),
+    (lambda: image.color_jitter("x", -0.1), "brightness=-0.1 cannot be"),
+    (lambda: image.color_jitter("x", hue=0.6), "hue=0.6 cannot be"),
+    (lambda: image.color_jitter("x", saturation=float("nan")), "saturation=nan cannot be"),
+    (lambda: image.gaussian_blur("x", 4), "kernel_size=4 cannot be"),
+    (lambda: image.gaussian_blur("x", 3, 0.0), "sigma=0.0 cannot be"),
+    (lambda: image.random_erase("x", value=(0, 0, 256)), "value=256 is out of range"),
+    (lambda: image.random_grayscale("x", probability=1.5), "probability=1.5 is not in 0..1"),
+    (lambda: image.posterize("x", 2.5), "bits=2.5 is out of range"),  # type: ignore[arg-type]
+    (lambda: image.rand_augment("x", magnitude=31), "magnitude=31 is out of range"),
+    (lambda: image.rand_augment("x", 0), "num_ops=0 is out of range"),
 ]
 
 
@@ -145,7 +145,7 @@ REFUSED = [
 def test_an_option_out_of_its_range_is_a_plan_error(make: Callable[[], Any], words: str) -> None:
     with pytest.raises(PlanError) as caught:
         make()
-    assert caught.value.what == f"{words} cannot be"
+    assert caught.value.what == words
     assert str(caught.value.where).startswith("image.")
     assert "give" in str(caught.value.fix)
 
@@ -155,14 +155,8 @@ def test_an_image_of_other_channels_is_a_spec_error(photo: Photo, channels: int)
     with pytest.raises(SpecError, match=f"field 'image' has {channels} channels") as caught:
         image.equalize("image")({"image": np.resize(photo, (20, 20, channels))})
     assert "np.repeat" in str(caught.value.fix)
-
-
-@pytest.mark.parametrize(
-    "value", [np.zeros((0, 5, 3), np.uint8), np.zeros((9, 9, 3), np.float32), b"bytes"], ids=["empty", "float32", "bytes"]
-)
-def test_what_is_no_uint8_image_is_a_spec_error(value: Any) -> None:
-    with pytest.raises(SpecError, match="field 'x' is"):
-        image.color_jitter("x", 0.4)({"x": value}, np.random.default_rng(0))
+    with pytest.raises(SpecError, match="field 'image' is float32"):
+        image.equalize("image")({"image": np.zeros((9, 9, channels), np.float32)})
 
 
 def test_help_shows_the_options_that_all_have() -> None:

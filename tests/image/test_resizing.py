@@ -94,11 +94,6 @@ def test_one_number_is_the_shorter_side(height: int, width: int, size: Any, want
     assert image.resize(np.zeros((height, width, 3), np.uint8), size).shape == (*wanted, 3)
 
 
-def test_an_image_that_has_the_size_already_is_passed_on(photo: Photo) -> None:
-    assert image.resize("x", 75).apply(photo, (), Scratch(), None) is photo
-    assert np.array_equal(image.resize(photo, 75), photo)
-
-
 def test_other_dtypes_are_spec_errors_that_name_those_that_work() -> None:
     with pytest.raises(SpecError) as caught:
         image.resize(np.zeros((4, 4, 3), np.int64), 2)
@@ -116,6 +111,18 @@ def test_nan_does_not_spread_along_an_edge_that_stays() -> None:
     for interpolation in ("linear", "cubic"):
         made = image.resize(depth, (8, 30), interpolation=interpolation)  # type: ignore[call-overload]
         assert np.isnan(made).any(axis=(1, 2)).tolist() == [row == 3 for row in range(8)]
+
+
+@pytest.mark.parametrize("odd", [np.nan, np.inf])
+@pytest.mark.parametrize("size", [(16, 18), (24, 40), (8, 4), (3, 3)])
+@pytest.mark.parametrize("interpolation", ["linear", "cubic"])
+def test_nan_and_inf_reach_the_pixels_that_are_mixed_with_them_and_no_others(odd: float, size: Any, interpolation: Any) -> None:
+    for place in ((0, 0), (1, 1), (3, 4), (7, 8), (6, 1)):
+        depth, marked = np.ones((8, 9, 1), np.float32), np.zeros((8, 9, 1), np.float64)
+        depth[place], marked[place] = odd, 1
+        made, share = image.resize(depth, size, interpolation=interpolation), image.resize(marked, size, interpolation=interpolation)
+        assert np.array_equal(np.isfinite(made), abs(share) < 1e-12)
+        assert np.allclose(made[np.isfinite(made)], 1)
 
 
 def test_an_unknown_interpolation_is_a_plan_error() -> None:

@@ -144,6 +144,11 @@ def test_what_is_missing_or_too_late_is_named() -> None:
     with dataset().feed(output=ps.Torch(transform=flip)) as feed, pytest.raises(SpecError, match="has the random numbers") as caught:
         next(feed)
     assert ".map(augment.draw, seed=...)" in str(caught.value.fix)
+    other = image.on_device(image.random_flip("image", probability=0.1))
+    swapped = dataset().map(other.draw, seed=3)
+    with swapped.feed(output=ps.Torch(transform=flip)) as feed, pytest.raises(SpecError, match="drawn for other operators") as caught:
+        next(feed)
+    assert "use one object for both" in str(caught.value.fix)
     for batch in ({"image": np.zeros((8, 9, 3))}, [1]):
         with pytest.raises(SpecError, match="expected images of one size"):
             flip.draw(batch, np.random.default_rng(0))  # type: ignore[arg-type]

@@ -82,8 +82,8 @@ def test_no_positions_and_no_rows_are_fine() -> None:
     assert kernels.philox_uniform(0, 0, none, none, none.view(np.uint64), 3).shape == (0, 3)
     assert kernels.philox_uniform(0, 0, PAIR, PAIR, PAIR.view(np.uint64), 0).shape == (2, 0)
     kernels.normalize(IMAGES[:0], COLOURS, COLOURS, blank(0, 3, 4, 5, dtype=np.float32), True)
-    kernels.copy_images(IMAGES[:, :0], blank(2, 0, 5, 3))
-    kernels.copy_images(IMAGES[..., :0], blank(2, 4, 5, 0))
+    kernels.crop_image(IMAGES[0, :0], 0, 0, False, 0, blank(0, 5, 3))
+    kernels.crop_image(IMAGES[0, ..., :0], 0, 0, True, 0, blank(4, 5, 0))
     kernels.crop_images(IMAGES, PAIR, PAIR, FLIPS, 0, blank(2, 0, 7, 3))
 
 
@@ -103,6 +103,25 @@ def test_a_crop_is_padded_where_it_leaves_the_image_and_then_mirrored() -> None:
     for flip, rows in ((0, [[9, 9, 9], [2, 3, 9]]), (1, [[9, 9, 9], [9, 3, 2]])):
         kernels.crop_images(values, np.array([-1]), np.array([1]), np.array([flip], np.uint8), 9, out)
         assert out[0, :, :, 0].tolist() == rows
+
+
+@pytest.mark.parametrize("dtype", ["u1", "i2", "f4", "f8", "O"])
+@pytest.mark.parametrize("flip", [False, True])
+@pytest.mark.parametrize("fill", [0, 7])
+def test_an_image_of_any_dtype_and_strides_is_cropped_as_numpy_pads(dtype: str, flip: bool, fill: int) -> None:
+    big = np.arange(1, 1 + 9 * 40 * 3).reshape(9, 40, 3).astype(dtype)
+    unwritable = big.copy()
+    unwritable.flags.writeable = False
+    for values in (big, big[:, 5:31], big[::-2], big[:, ::-1], big.transpose(1, 0, 2), big[..., :2], big[..., 0], unwritable):
+        height, width = values.shape[:2]
+        padded = np.pad(values, [(50, 50), (50, 50), (0, 0)][: values.ndim], constant_values=fill)
+        for top, left, rows, columns in ((0, 0, height, width), (2, 3, 4, 5), (-3, -4, 20, 49), (1, -9, 2, 4), (-45, 2, 9, 9)):
+            wanted = padded[50 + top : 50 + top + rows, 50 + left : 50 + left + columns]
+            for out in (np.empty(wanted.shape, dtype), np.empty(wanted.shape[::-1], dtype).T):
+                kernels.crop_image(values, top, left, flip, fill, out)
+                assert np.array_equal(out, wanted[:, ::-1] if flip else wanted)
+    with pytest.raises(OverflowError):
+        kernels.crop_image(np.zeros((2, 2), np.int8), -1, 0, flip, 200, np.empty((3, 2), np.int8))
 
 
 @pytest.mark.parametrize("capacity", [4096, 2**25])
@@ -142,9 +161,9 @@ WRONG: dict[str, tuple[Callable[[], object], str, str]] = {
     "too many elements": (lambda: kernels.permute(PAIR, 2**63 + 1, 1), "num_elements=9223372036854775809", "permute"),
     "a whole float": (lambda: kernels.permute(PAIR, 9, 1.0), "key is 1.0, not an integer", "permute"),  # type: ignore[arg-type]
     "an output that cannot be written": (
-        lambda: kernels.copy_images(IMAGES, np.frombuffer(bytes(120), np.uint8).reshape(2, 4, 5, 3)),
+        lambda: kernels.crop_images(IMAGES, PAIR, PAIR, FLIPS, 0, np.frombuffer(bytes(120), np.uint8).reshape(2, 4, 5, 3)),
         "writeable False",
-        "copy_images",
+        "crop_images",
     ),
     "a negative key": (lambda: kernels.permute(PAIR, 9, -1), "key=-1 is outside 0..18446744073709551615", "permute"),
     "one side only": (lambda: kernels.deal(PAIR, HALF, SIDES[:, :1], 2), "sides has shape (1, 1), not (1, 2)", "deal"),
@@ -163,7 +182,7 @@ WRONG: dict[str, tuple[Callable[[], object], str, str]] = {
         "out has shape (2, 3, 4, 5), not (2, 4, 5, 3)",
         "normalize",
     ),
-    "copy onto itself": (lambda: kernels.copy_images(IMAGES[:, :, ::-1], IMAGES), "lies in the memory of values", "copy_images"),
+    "crop onto itself": (lambda: kernels.crop_images(IMAGES, PAIR, PAIR, FLIPS, 0, IMAGES), "lies in the memory of values", "crop_images"),
     "crop of a view": (
         lambda: kernels.crop_images(IMAGES[:, :, ::-1], PAIR, PAIR, FLIPS, 0, blank(2, 4, 5, 3)),
         "values is not C-contiguous: strides",

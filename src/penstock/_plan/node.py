@@ -40,6 +40,7 @@ from penstock._plan.base import (
     walk,
     wants_rng,
 )
+from penstock._system.ownership import users_of
 
 __all__ = [
     "AsCompleted",
@@ -139,8 +140,10 @@ class Map(UnaryNode):
         return (self.fn, self.seed) if isinstance(self.fn, Transform) else None
 
     def line(self, *, saved: bool = False) -> str:
-        is_own = isinstance(self.fn, (Transform, BlockFunction))  # an operator, whose arguments say what it does
-        fn = self.name if saved and not is_own else function_name(self.fn)
+        fn = function_name(self.fn)
+        if saved and fn != self.name and not isinstance(self.fn, (Transform, BlockFunction)):
+            is_own = next(users_of(self.fn), None) is None  # an operator, whose arguments say what it does
+            fn = f"{self.name}: {fn}" if is_own else self.name
         seed = f", seed={self.seed}" if self.random else ""
         return f"map({fn}{seed}{'' if self.output_spec is None else f', output_spec={self.output_spec!r}'})"
 

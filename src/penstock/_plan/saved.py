@@ -247,9 +247,8 @@ def compare(
     """
     note = "".join(f"; {change}" for change in changes)
     of_lines, of_sources = components
-    line = next(
-        (number for number, (was, now) in enumerate(zip_longest(saved["plan"], plan)) if (was or "").strip() != (now or "").strip()), None
-    )
+    pairs = enumerate(zip_longest(saved["plan"], plan, fillvalue=""))
+    line = next((number for number, (was, now) in pairs if not _same(was.strip(), now.strip())), None)
     at_mix = line is not None and bool(changes) and not any(of_lines[line : line + 1])  # the data say better which component is missing
     if line is not None and not at_mix:
         raise _other_plan(saved["plan"], plan, line, of_lines, note)
@@ -267,6 +266,13 @@ def compare(
                 )
     if line is not None:
         raise _other_plan(saved["plan"], plan, line, of_lines, note)
+
+
+def _same(was: str, now: str) -> bool:
+    """Compare two lines. Earlier releases saved the name alone of an operator that now follows it: map(pad_to) for map(pad_to: ...)."""
+    name, mark, _ = now.partition(": ")
+    tail = was.removeprefix(name) if mark and name.startswith("map(") else was
+    return was == now or (tail != was and tail.startswith((")", ", ")) and now.endswith(tail))
 
 
 def _other_plan(before: list[str], now: list[str], line: int, of_lines: list[str], note: str) -> StateMismatch:

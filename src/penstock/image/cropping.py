@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, overload
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from penstock import kernels
 from penstock._contracts.transform import Scratch
 from penstock.errors import SpecError
-from penstock.image.fields import Fields, JointOperator, finished
-from penstock.image.geometry import Crop, Geometric, Picture, Steps, check_whole
-from penstock.image.operator import as_size, is_block, names, place
+from penstock.image.fields import Fields, JointOperator, two_forms
+from penstock.image.geometry import Coordinates, Crop, Geometric, Steps
+from penstock.image.operator import as_size, check_whole, is_block, names, place
 from penstock.kernels.library import UINT8_DTYPE, Array
 
 
@@ -26,14 +26,14 @@ class CenterCrop(Geometric):
 
     size: tuple[int, int]
 
-    def steps(self, picture: Picture) -> Steps:
+    def steps(self, height: int, width: int, draws: Sequence[float], boxes: Coordinates) -> Steps:
         """Return the window.
 
         Raises:
             SpecError: the image is smaller than the crop.
         """
-        _check_room(self, picture.height, picture.width, self.size)
-        return (Crop(round((picture.height - self.size[0]) / 2), round((picture.width - self.size[1]) / 2), *self.size),)
+        _check_room(self, height, width, self.size)
+        return (Crop(round((height - self.size[0]) / 2), round((width - self.size[1]) / 2), *self.size),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,25 +41,21 @@ class RandomCrop(Geometric):
     """Cut a random window of `size` (height, width) out of an image with a border of `padding` pixels of `fill`. Made by `random_crop`."""
 
     name: ClassVar[str] = "random_crop"
+    num_draws: ClassVar[int] = 2  # top, left
 
     size: tuple[int, int]
     padding: int
     fill: int
 
-    @property
-    def num_draws(self) -> int:
-        """Return 2: top, left."""
-        return 2
-
-    def steps(self, picture: Picture) -> Steps:
+    def steps(self, height: int, width: int, draws: Sequence[float], boxes: Coordinates) -> Steps:
         """Return the window.
 
         Raises:
             SpecError: the image with its border is smaller than the window.
         """
-        rows, columns = picture.height + 2 * self.padding, picture.width + 2 * self.padding
+        rows, columns = height + 2 * self.padding, width + 2 * self.padding
         _check_room(self, rows, columns, self.size)
-        top, left = int(picture.draws[0] * (rows - self.size[0] + 1)), int(picture.draws[1] * (columns - self.size[1] + 1))
+        top, left = int(draws[0] * (rows - self.size[0] + 1)), int(draws[1] * (columns - self.size[1] + 1))
         return (Crop(top - self.padding, left - self.padding, *self.size),)
 
     def apply_block(self, values: Array, draws: NDArray[np.float64], scratch: Scratch | None, out: Array | None) -> Array | None:
@@ -91,21 +87,10 @@ def _check_room(operator: CenterCrop | RandomCrop, height: int, width: int, size
         )
 
 
-@overload
-def center_crop(field: str, size: int | Sequence[int], *, out: str | None = None) -> CenterCrop: ...
-
-
-@overload
-def center_crop(field: str, size: int | Sequence[int], *, fields: Fields) -> JointOperator: ...
-
-
-@overload
-def center_crop(field: NDArray[Any], size: int | Sequence[int]) -> NDArray[Any]: ...
-
-
+@two_forms
 def center_crop(
     field: str | NDArray[Any], size: int | Sequence[int], *, out: str | None = None, fields: Fields | None = None
-) -> CenterCrop | JointOperator | NDArray[Any]:
+) -> CenterCrop | JointOperator:
     """Cut the centre out of images (height, width, channels) of any dtype; where it lies half a pixel off, as torchvision rounds.
 
     Args:
@@ -118,23 +103,10 @@ def center_crop(
         PlanError: a size or fields that cannot be.
         SpecError: (on an array) not an image, or smaller than `size`.
     """
-    return finished(CenterCrop(**names(field, out), size=as_size(size, "center_crop")), field, fields)
+    return CenterCrop(**names(field, out), size=as_size(size, "center_crop"))
 
 
-@overload
-def random_crop(field: str, size: int | Sequence[int], *, padding: int = 0, fill: int = 0, out: str | None = None) -> RandomCrop: ...
-
-
-@overload
-def random_crop(field: str, size: int | Sequence[int], *, padding: int = 0, fill: int = 0, fields: Fields) -> JointOperator: ...
-
-
-@overload
-def random_crop(
-    field: NDArray[Any], size: int | Sequence[int], *, padding: int = 0, fill: int = 0, rng: np.random.Generator | None = None
-) -> NDArray[Any]: ...
-
-
+@two_forms
 def random_crop(
     field: str | NDArray[Any],
     size: int | Sequence[int],
@@ -144,7 +116,7 @@ def random_crop(
     out: str | None = None,
     fields: Fields | None = None,
     rng: np.random.Generator | None = None,
-) -> RandomCrop | JointOperator | NDArray[Any]:
+) -> RandomCrop | JointOperator:
     """Cut a random window out of images (height, width, channels) of any dtype, uniform over all places; 2 draws per image.
 
     Args:
@@ -162,5 +134,4 @@ def random_crop(
     """
     check_whole(padding, "padding", "random_crop", 0)
     check_whole(fill, "fill", "random_crop", 0, 255)
-    operator = RandomCrop(**names(field, out), size=as_size(size, "random_crop"), padding=padding, fill=fill)
-    return finished(operator, field, fields, rng)
+    return RandomCrop(**names(field, out), size=as_size(size, "random_crop"), padding=padding, fill=fill)

@@ -20,16 +20,16 @@ import warnings
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol, get_args, overload, runtime_checkable
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from penstock import kernels
 from penstock._contracts.arguments import is_whole
 from penstock._contracts.transform import FusedTransform, Scratch, Transform
 from penstock.errors import DecodeError, MissingExtra, PlanError, SpecError
 from penstock.image import jpeg
+from penstock.image.fields import Encoded, two_forms
 from penstock.image.flipping import RandomFlip
 from penstock.image.geometry import resized
 from penstock.image.header import Data, Header, damaged, is_tiff, orient, read_header, tiff_orientation, verify_png
@@ -37,7 +37,7 @@ from penstock.image.normalizing import Normalize
 from penstock.image.operator import (
     BEFORE_BATCH,
     ImageOperator,
-    as_called,
+    as_flag,
     by_opencv,
     hand_over,
     imdecode,
@@ -55,21 +55,6 @@ _WITHOUT_SIMPLEJPEG = (
 _SMALL_BYTES = 1_100_000  # seven images of 224 x 224: they stay in the second-level cache
 
 
-@runtime_checkable
-class Decoder(Transform, Protocol):
-    """What the first step must be."""
-
-    @property
-    def mode(self) -> str:
-        """Return the mode of its images, such as "RGB"."""
-
-    def usual(self, value: Any) -> Header | None:
-        """Return the header of the usual image, which `upper_rows` takes; None for every other, which `apply` looks at."""
-
-    def upper_rows(self, value: Any, header: Header, num_rows: int, scratch: Scratch) -> Uint8s:
-        """Decode at least the first `num_rows` rows of it into scratch."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FusedImage:
     """Decode, then crop or resize to one size, then perhaps mirror, then perhaps normalise, all on one field. The same bytes as one by one.
@@ -79,7 +64,7 @@ class FusedImage:
     """
 
     parts: tuple[Transform, ...]
-    decode: Decoder
+    decode: Decode
     crop: RandomResizedCrop | Resize
     flip: RandomFlip | None
     normalize: Normalize | None
@@ -176,7 +161,7 @@ class FusedWriter:
 
 def fused(steps: Sequence[Transform]) -> FusedImage | None:
     """Return the longest prefix of `steps` that can be one, or None."""
-    if len(steps) < 2 or not isinstance(steps[0], Decoder) or not isinstance(steps[1], (RandomResizedCrop, Resize)):
+    if len(steps) < 2 or not isinstance(steps[0], Decode) or not isinstance(steps[1], (RandomResizedCrop, Resize)):
         return None
     decode, crop, rest = steps[0], steps[1], list(steps[1:4])
     parts: list[Transform] = [decode]
@@ -201,7 +186,6 @@ def fused(steps: Sequence[Transform]) -> FusedImage | None:
 
 
 Mode = Literal["RGB", "GRAY", "unchanged"]
-Encoded = bytes | bytearray | memoryview | NDArray[np.uint8]
 _MAX_PIXELS = 89_478_485  # 256 MiB of RGB, the number that Pillow warns at
 
 
@@ -377,22 +361,7 @@ class Decode(ImageOperator):
         )
 
 
-@overload
-def decode(
-    field: str,
-    *,
-    mode: Mode = "RGB",
-    max_pixels: int = _MAX_PIXELS,
-    crop_only: bool = False,
-    exif: bool = True,
-    out: str | None = None,
-) -> Decode: ...
-
-
-@overload
-def decode(field: Encoded, *, mode: Mode = "RGB", max_pixels: int = _MAX_PIXELS, exif: bool = True) -> NDArray[Any]: ...
-
-
+@two_forms
 def decode(
     field: str | Encoded,
     *,
@@ -401,7 +370,7 @@ def decode(
     crop_only: bool = False,
     exif: bool = True,
     out: str | None = None,
-) -> Decode | NDArray[Any]:
+) -> Decode:
     """Decode JPEG, PNG, WebP, BMP, GIF, TIFF, AVIF or JPEG 2000, told apart by content, to pixels (height, width, channels).
 
     The orientation of EXIF or XMP is applied. Without "unchanged" alpha is dropped and 16 bits become 8 by `>> 8`; docs/image.md has all
@@ -418,7 +387,7 @@ def decode(
         out: the field for the pixels; the default is `field`.
 
     Raises:
-        PlanError: unknown mode, or a limit that is not a positive number.
+        PlanError: unknown mode, a limit that is not a positive number, or a `crop_only` or `exif` that is neither True nor False.
         MissingExtra: OpenCV is not installed, or tifffile is not, which "unchanged" reads TIFF with. Without simplejpeg OpenCV decodes
             JPEG too, more slowly, with a `RuntimeWarning`.
         DecodeError: (on bytes) not an image that can be read in full.
@@ -428,10 +397,10 @@ def decode(
         raise PlanError(f"mode={mode!r} is not known", where="image.decode", fix='give "RGB", "GRAY" or "unchanged"')
     if not is_whole(max_pixels, 1):
         raise PlanError(f"max_pixels={max_pixels!r} is not a number of pixels", where="image.decode", fix="give a positive whole number")
+    crop_only, exif = as_flag(crop_only, "crop_only", "decode"), as_flag(exif, "exif", "decode")
     if by_opencv():
-        warnings.warn(_WITHOUT_SIMPLEJPEG, RuntimeWarning, stacklevel=2)
-    operator = Decode(**names(field, out), mode=mode, max_pixels=max_pixels, crop_only=crop_only, exif=exif)
-    return as_called(operator, field)
+        warnings.warn(_WITHOUT_SIMPLEJPEG, RuntimeWarning, stacklevel=3)
+    return Decode(**names(field, out), mode=mode, max_pixels=max_pixels, crop_only=crop_only, exif=exif)
 
 
 def _cmyk_to_rgb(cmyk: Uint8s) -> Uint8s:

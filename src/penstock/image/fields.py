@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, TypeVar, get_args
+from functools import wraps
+from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec, Protocol, TypeVar, get_args, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +15,8 @@ from numpy.typing import NDArray
 from penstock._contracts.arguments import listed, real_number
 from penstock._contracts.element import is_masked
 from penstock.errors import PlanError, SpecError
-from penstock.image.geometry import Coordinates, Crop, Geometric, Picture, Size, Steps
-from penstock.image.operator import as_called, check_image, hand_over
+from penstock.image.geometry import CENTRE, NO_BOXES, Coordinates, Crop, Geometric, Size, Steps
+from penstock.image.operator import as_called, check_image
 
 BoxFormat = Literal["xyxy", "xywh", "cxcywh"]
 
@@ -49,12 +51,12 @@ class Image:
 
     def moved(self, value: Any, move: Move) -> Any:
         """Do the steps with the interpolation and the fill of the operator."""
-        images = [move.operator.moved(one, move.steps) for one in (value if self.stacked else value[None])]
+        how = CENTRE if getattr(move.operator, "interpolation", "") == "nearest" else None
         if not self.stacked:
-            return hand_over(images[0], None, None, value)
-        out = np.empty((len(images), *images[0].shape), value.dtype)
-        for one, target in zip(images, out, strict=True):
-            hand_over(one, None, target)
+            return move.operator.moved(value, move.steps, None, None, how)
+        out = np.empty((len(value), *move.size, value.shape[3]), value.dtype)
+        for one, target in zip(value, out, strict=True):
+            move.operator.moved(one, move.steps, None, target, how)
         return out
 
 
@@ -88,10 +90,8 @@ class Mask:
 
     def moved(self, value: Any, move: Move) -> Any:
         """Take pixels."""
-        value = value.transpose(1, 2, 0) if self.stacked else value
-        for step in move.steps:
-            value = step.pixels(value, "nearest", self.fill)
-        return np.ascontiguousarray(value.transpose(2, 0, 1) if self.stacked else value)
+        made = move.operator.moved(value.transpose(1, 2, 0) if self.stacked else value, move.steps, None, None, CENTRE, self.fill)
+        return np.ascontiguousarray(made.transpose(2, 0, 1)) if self.stacked else made
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,22 +226,22 @@ class JointOperator:
     """An image operator on several fields of an element, with one draw for all. Made by the operators' `fields=`.
 
     Attributes:
-        operator: what is done; its `field` is the one that says how large the picture is.
-        kinds: the fields, and what they hold.
+        operator: what is done.
+        kinds: the fields, and what they hold; the first says how large the picture is.
+        boxes: those that are boxes.
     """
 
     operator: Geometric
     kinds: tuple[tuple[str, Any], ...]
+    boxes: tuple[tuple[str, Boxes], ...] = dataclasses.field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "boxes", tuple((name, kind) for name, kind in self.kinds if isinstance(kind, Boxes)))
 
     @property
     def name(self) -> str:
         """Return the name of the operator."""
         return self.operator.name
-
-    @property
-    def boxes(self) -> list[tuple[str, Boxes]]:
-        """Return those fields that are boxes."""
-        return [(name, kind) for name, kind in self.kinds if isinstance(kind, Boxes)]
 
     @property
     def num_draws(self) -> int:
@@ -264,42 +264,60 @@ class JointOperator:
             PlanError: a random operator was given no `rng`.
         """
         operator = self.operator
-        taken = {name: kind.checked(operator.take(element, name), name, operator) for name, kind in self.kinds}
-        size = taken[operator.field][1]
-        for name, (_, other) in taken.items():
-            if other not in (None, size):
-                raise SpecError(
-                    f"field {name!r} has {other[0]} x {other[1]} pixels, and {operator.field!r} {size[0]} x {size[1]}",
-                    where=operator.place_name(),
-                    fix="bring both to one size before this operator, or leave the field out of fields=",
-                )
-        corners = [kind.corners(taken[name][0]) for name, kind in self.boxes]
-        picture = Picture(size[0], size[1], operator.draw(rng))
-        steps = operator.steps(picture._replace(boxes=np.concatenate([picture.boxes, *corners])))
+        values, size = self._taken(element)
+        draws, boxes = operator.draw(rng), NO_BOXES
+        if operator.by_boxes:
+            boxes = np.concatenate([kind.corners(values[name]) for name, kind in self.boxes])
+        steps = operator.steps(*size, draws, boxes)
         move = Move(operator, steps, steps[-1].size if steps else size)
-        moved = {name: kind.moved(taken[name][0], move) for name, kind in self.kinds}
-        out = {**element, **moved}
+        out = {**element}
+        for name, kind in self.kinds:
+            out[name] = kind.moved(values[name], move)
         for name, kind in self.boxes:
-            out[name], keep = moved[name]
+            out[name], keep = out[name]
             out |= {of: _kept(operator.take(out, of), keep, of, name, operator) for of in kind.per_box}
         return out
 
+    def _taken(self, element: Mapping[str, Any]) -> tuple[dict[str, Any], Size]:
+        """Return the fields as they are moved, and the size of the picture, which the first of them has."""
+        operator, values, size = self.operator, dict[str, Any](), (0, 0)
+        for name, kind in self.kinds:
+            values[name], its = kind.checked(operator.take(element, name), name, operator)
+            size = size if any(size) else its
+            if its not in (None, size):
+                raise SpecError(
+                    f"field {name!r} has {its[0]} x {its[1]} pixels, and {operator.field!r} {size[0]} x {size[1]}",
+                    where=operator.place_name(),
+                    fix="bring both to one size before this operator, or leave the field out of fields=",
+                )
+        return values, size
 
-Operator = TypeVar("Operator", bound=Geometric)
+
+Encoded = bytes | bytearray | memoryview | NDArray[np.uint8]
+P = ParamSpec("P")
+Made_co = TypeVar("Made_co", covariant=True)
 
 
-def finished(
-    operator: Operator, field: str | NDArray[Any], fields: Fields | None, rng: np.random.Generator | None = None
-) -> Operator | JointOperator | NDArray[Any]:
-    """Return what a call of an operator's function gives: the operator, one on several fields, or its result on an array.
+class TwoForms(Protocol[P, Made_co]):
+    """Makes an operator for the name of a field, and does it at once to an image in the place of a name."""
 
-    Raises:
-        PlanError: `fields` cannot be.
-        SpecError: (on an array) not an image that the operator takes.
-    """
-    if fields is not None:
-        return on_fields(operator, field, fields)
-    return as_called(operator, field, rng)
+    @overload
+    def __call__(self, field: str, *args: P.args, **options: P.kwargs) -> Made_co: ...
+    @overload
+    def __call__(self, field: Encoded | NDArray[Any], *args: P.args, **options: P.kwargs) -> NDArray[Any]: ...
+
+
+def two_forms(make: Callable[Concatenate[Any, P], Made_co]) -> TwoForms[P, Made_co]:
+    """Return what calls `make`, makes its operator one on several fields where `fields` is given, and takes images with `rng`."""
+
+    @wraps(make)
+    def call(field: Any, *args: P.args, **options: P.kwargs) -> Any:
+        operator: Any
+        operator, more = make(field, *args, **options), dict[str, Any](options)
+        fields: Any = more.get("fields")
+        return as_called(operator, field, more.get("rng")) if fields is None else on_fields(operator, field, fields)
+
+    return call
 
 
 def on_fields(operator: Geometric, field: Any, fields: Fields) -> JointOperator:

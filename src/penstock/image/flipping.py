@@ -5,19 +5,18 @@ The module stands alone: keys of caches on disk name it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, overload
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock import kernels
-from penstock._contracts.arguments import real_number
 from penstock._contracts.transform import Scratch
-from penstock.errors import PlanError
-from penstock.image.fields import Fields, JointOperator, finished
-from penstock.image.geometry import Geometric, Mirror, Picture, Steps
-from penstock.image.operator import is_block, names, place
+from penstock.image.fields import Fields, JointOperator, two_forms
+from penstock.image.geometry import Coordinates, Geometric, Mirror, Steps
+from penstock.image.operator import is_block, names, number_within, place
 from penstock.kernels.library import UINT8_DTYPE, Array
 
 
@@ -26,17 +25,13 @@ class RandomFlip(Geometric):
     """Mirror an image left to right when its draw is below `probability`. Made by `random_flip`."""
 
     name: ClassVar[str] = "random_flip"
+    num_draws: ClassVar[int] = 1
 
     probability: float
 
-    @property
-    def num_draws(self) -> int:
-        """Return 1."""
-        return 1
-
-    def steps(self, picture: Picture) -> Steps:
+    def steps(self, height: int, width: int, draws: Sequence[float], boxes: Coordinates) -> Steps:
         """Return the mirror image, or nothing."""
-        return (Mirror(picture[:2]),) if picture.draws[0] < self.probability else ()
+        return (Mirror((height, width)),) if draws[0] < self.probability else ()
 
     def apply_block(self, values: Array, draws: NDArray[np.float64], scratch: Scratch | None, out: Array | None) -> Array | None:
         """Mirror some of `values` (n, height, width, channels), uint8 and contiguous; None for others."""
@@ -48,18 +43,7 @@ class RandomFlip(Geometric):
         return target
 
 
-@overload
-def random_flip(field: str, *, probability: float = 0.5, out: str | None = None) -> RandomFlip: ...
-
-
-@overload
-def random_flip(field: str, *, probability: float = 0.5, fields: Fields) -> JointOperator: ...
-
-
-@overload
-def random_flip(field: NDArray[Any], *, probability: float = 0.5, rng: np.random.Generator | None = None) -> NDArray[Any]: ...
-
-
+@two_forms
 def random_flip(
     field: str | NDArray[Any],
     *,
@@ -67,7 +51,7 @@ def random_flip(
     out: str | None = None,
     fields: Fields | None = None,
     rng: np.random.Generator | None = None,
-) -> RandomFlip | JointOperator | NDArray[Any]:
+) -> RandomFlip | JointOperator:
     """Mirror images (height, width, channels) of any dtype left to right, at random; 1 draw per image.
 
     Args:
@@ -81,7 +65,4 @@ def random_flip(
         PlanError: a probability outside 0..1, fields that cannot be, or no `rng` for an image.
         SpecError: (on an array) not an image.
     """
-    share = real_number(probability)
-    if share is None or not 0 <= share <= 1:
-        raise PlanError(f"probability={probability!r} is not in 0..1", where="image.random_flip", fix="give a number from 0 to 1")
-    return finished(RandomFlip(**names(field, out), probability=share), field, fields, rng)
+    return RandomFlip(**names(field, out), probability=number_within(probability, "probability", "random_flip", 0, 1))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, overload
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from penstock import kernels
 from penstock._contracts.transform import Scratch
 from penstock.errors import PlanError, SpecError
-from penstock.image.operator import ImageOperator, as_called, check_image, hand_over, is_block, names, place
+from penstock.image.fields import two_forms
+from penstock.image.operator import ImageOperator, check_image, hand_over, is_block, names, place
 from penstock.kernels.library import FLOAT32_DTYPE, UINT8_DTYPE, Array
 
 Layout = Literal["CHW", "HWC"]
@@ -115,18 +116,7 @@ class ToLayout(ImageOperator):
         return target
 
 
-@overload
-def normalize(
-    field: str, mean: float | Sequence[float], std: float | Sequence[float], *, layout: Layout = "CHW", out: str | None = None
-) -> Normalize: ...
-
-
-@overload
-def normalize(
-    field: NDArray[Any], mean: float | Sequence[float], std: float | Sequence[float], *, layout: Layout = "CHW"
-) -> NDArray[np.float32]: ...
-
-
+@two_forms
 def normalize(
     field: str | NDArray[Any],
     mean: float | Sequence[float],
@@ -134,7 +124,7 @@ def normalize(
     *,
     layout: Layout = "CHW",
     out: str | None = None,
-) -> Normalize | NDArray[np.float32]:
+) -> Normalize:
     """Turn images (height, width, channels) into float32 (value / 255 - mean) / std per channel.
 
     255 is that of uint8: whole numbers of another dtype are divided by its largest number, floats and bools are taken as they are.
@@ -164,19 +154,11 @@ def normalize(
             where="image.normalize",
             fix=f"divide numbers on the 0..255 scale by 255: mean={scaled[0]!r}, std={scaled[1]!r}",
         )
-    operator = Normalize(**names(field, out), mean=means, std=stds, layout=_checked(layout, "normalize"))
-    return as_called(operator, field)
+    return Normalize(**names(field, out), mean=means, std=stds, layout=_checked(layout, "normalize"))
 
 
-@overload
-def to_layout(field: str, layout: Layout = "CHW", *, out: str | None = None) -> ToLayout: ...
-
-
-@overload
-def to_layout(field: NDArray[Any], layout: Layout = "CHW") -> NDArray[Any]: ...
-
-
-def to_layout(field: str | NDArray[Any], layout: Layout = "CHW", *, out: str | None = None) -> ToLayout | NDArray[Any]:
+@two_forms
+def to_layout(field: str | NDArray[Any], layout: Layout = "CHW", *, out: str | None = None) -> ToLayout:
     """Bring images (height, width, channels) of any dtype into `layout`, values unchanged.
 
     Args:
@@ -188,8 +170,7 @@ def to_layout(field: str | NDArray[Any], layout: Layout = "CHW", *, out: str | N
         PlanError: a layout that is not known.
         SpecError: (on an array) not an image.
     """
-    operator = ToLayout(**names(field, out), layout=_checked(layout, "to_layout"))
-    return as_called(operator, field)
+    return ToLayout(**names(field, out), layout=_checked(layout, "to_layout"))
 
 
 def _checked(layout: Layout, operator: str) -> Layout:

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import PlanError, SpecError
-from penstock.image.geometry import Geometric, Picture, Scale, Size, Steps
+from penstock.image.geometry import NO_BOXES, Geometric, Scale, Size, Steps
 from penstock.image.mixing import Mixing, channels_first, within
 from penstock.image.normalizing import Normalize
 from penstock.image.photometric import Photometric
@@ -31,6 +32,11 @@ class DeviceDraw:
 
     operators: tuple[Any, ...]
 
+    @property
+    def mark(self) -> int:
+        """Return a check sum of the operators, which goes with their numbers."""
+        return crc32(repr(self.operators).encode())
+
     def __call__(self, batch: Mapping[str, Any], rng: np.random.Generator) -> dict[str, Any]:
         """Return the batch with one more field.
 
@@ -45,7 +51,7 @@ class DeviceDraw:
                 operator.taken(batch)
                 drawn.append(operator.drawn(rng, size))
             elif isinstance(operator, Geometric):
-                steps = [operator.steps(Picture(*size, operator.draw(rng))) for _ in range(num_images)]
+                steps = [operator.steps(*size, operator.draw(rng), NO_BOXES) for _ in range(num_images)]
                 made = sizes[operator.field] = steps[0][-1].size if steps[0] else size
                 scaled = any(isinstance(step, Scale) and step.before != step.size for each in steps for step in each)
                 drawn.append((np.array([_window(each, size, made) for each in steps], np.float32), made, scaled))
@@ -54,7 +60,7 @@ class DeviceDraw:
                 drawn.append((operator.scale, operator.bias))
             else:
                 drawn.append(_factors(operator, rng.random((num_images, operator.num_draws))))
-        return {**batch, _FIELD: tuple(drawn)}
+        return {**batch, _FIELD: (self.mark, *drawn)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +77,7 @@ class OnDevice:
         """Return the batch with changed images, and labels where they are mixed, on the device of its tensors. For `ps.Torch(transform=)`.
 
         Raises:
-            SpecError: the batch did not go through `draw`, or has images of a dtype that an operator does not take.
+            SpecError: the batch did not go through this `draw`, or has images of a dtype that an operator does not take.
         """
         if not isinstance(batch, Mapping) or _FIELD not in batch:
             raise SpecError(
@@ -80,7 +86,14 @@ class OnDevice:
                 fix="draw them behind batch(): .map(augment.draw, seed=...), where augment is what on_device() gave",
             )
         out = dict(batch)
-        for operator, numbers in zip(self.draw.operators, out.pop(_FIELD), strict=True):
+        mark, *drawn = out.pop(_FIELD)
+        if mark != self.draw.mark:
+            raise SpecError(
+                f"the numbers in the field {_FIELD!r} were drawn for other operators than {self.draw.operators!r:.200}",
+                where="image.on_device",
+                fix="use one object for both: .map(augment.draw, seed=...) behind batch(), and transform=augment",
+            )
+        for operator, numbers in zip(self.draw.operators, drawn, strict=True):
             images = out[operator.field]
             if isinstance(operator, Mixing):
                 out |= _mixed(operator, images, out[operator.label], *numbers)

@@ -6,15 +6,15 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib import import_module
 from types import ModuleType
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from penstock import kernels
-from penstock._contracts.arguments import is_whole
+from penstock._contracts.arguments import flag, is_whole, real_number
 from penstock._contracts.element import is_masked
 from penstock._contracts.transform import Scratch
 from penstock.errors import MissingExtra, PlanError, SpecError
@@ -37,17 +37,15 @@ class ImageOperator(ABC):
     joins: ClassVar[bool] = False
     """Whether it takes fields=."""
 
+    num_draws: ClassVar[int] = 0
+    """How many uniform [0, 1) numbers one element uses."""
+
     field: str
     out_field: str
     tag: str = dataclasses.field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tag", f"image.{self!r}")
-
-    @property
-    def num_draws(self) -> int:
-        """Return how many uniform [0, 1) numbers one element uses."""
-        return 0
 
     @abstractmethod
     def apply(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: Array | None) -> Array:
@@ -74,7 +72,7 @@ class ImageOperator(ABC):
         Raises:
             SpecError: the element is not a dict, or has no such field.
         """
-        if not isinstance(element, Mapping):
+        if type(element) is not dict and not isinstance(element, Mapping):  # the second takes 0.3 us
             raise SpecError(
                 f"{self.name} got a {type(element).__name__}, expected a dict with the field {field!r}",
                 where=self.place_name(),
@@ -153,10 +151,7 @@ def names(value: object, out: str | None) -> dict[str, str]:
     return {"field": value, "out_field": value if out is None else out}
 
 
-_Operator = TypeVar("_Operator", bound=ImageOperator)
-
-
-def as_called(operator: _Operator, field: object, rng: np.random.Generator | None = None) -> _Operator | Array:
+def as_called(operator: ImageOperator, field: object, rng: np.random.Generator | None = None) -> ImageOperator | Array:
     """Return the operator for the name of a field, and for an array what the operator makes of it, in a new array."""
     return operator if isinstance(field, str) else operator.apply(field, operator.draw(rng), None, None)
 
@@ -177,6 +172,46 @@ def as_size(size: int | Sequence[int], operator: str) -> tuple[int, int]:
     return int(pair[0]), int(pair[1])
 
 
+def check_whole(number: Any, argument: str, operator: str, least: int, highest: int | None = None) -> None:
+    """Refuse what is no whole number from `least` to `highest`.
+
+    Raises:
+        PlanError: it is not.
+    """
+    if not is_whole(number, least) or (highest is not None and number > highest):
+        raise PlanError(
+            f"{argument}={number!r} is out of range",
+            where=f"image.{operator}",
+            fix=f"give a whole number of at least {least}" + ("" if highest is None else f" and at most {highest}"),
+        )
+
+
+def number_within(value: Any, argument: str, operator: str, least: float, most: float) -> float:
+    """Return a number from `least` to `most`.
+
+    Raises:
+        PlanError: it is none.
+    """
+    number = real_number(value)
+    if number is None or not least <= number <= most:
+        raise PlanError(
+            f"{argument}={value!r} is not in {least}..{most}", where=f"image.{operator}", fix=f"give a number from {least} to {most}"
+        )
+    return number
+
+
+def as_flag(value: Any, argument: str, operator: str) -> bool:
+    """Return an argument that is True or False as a bool.
+
+    Raises:
+        PlanError: it is neither.
+    """
+    wanted = flag(value)
+    if wanted is None:
+        raise PlanError(f"{argument}={value!r} is neither True nor False", where=f"image.{operator}", fix=f"give {argument} True or False")
+    return wanted
+
+
 def check_image(operator: ImageOperator, value: Any, dtypes: tuple[DType, ...] | None = None, field: str | None = None) -> None:
     """Let `value` pass when it is an array (height, width, channels), not empty nor masked, of one of `dtypes` (None: of any).
 
@@ -185,6 +220,8 @@ def check_image(operator: ImageOperator, value: Any, dtypes: tuple[DType, ...] |
     Raises:
         SpecError: it is not; the text names field, got and expected.
     """
+    if type(value) is np.ndarray and is_image(value.shape, value.dtype, dtypes):
+        return
     field = operator.field if field is None else field
     if is_masked(value):
         raise SpecError(
@@ -192,8 +229,7 @@ def check_image(operator: ImageOperator, value: Any, dtypes: tuple[DType, ...] |
             where=operator.place_name(),
             fix="give array.filled(value), and the mask as a field of its own",
         )
-    good = isinstance(value, np.ndarray) and value.ndim == 3 and value.size and (dtypes is None or value.dtype in dtypes)
-    if good and not is_channels_first(value.shape):
+    if isinstance(value, np.ndarray) and is_image(value.shape, value.dtype, dtypes):
         return
     wanted = "an array" if dtypes is None else " or ".join(kind.name for kind in dtypes)
     got, fix = _got_and_fix(value)
@@ -221,6 +257,12 @@ def _got_and_fix(value: Any) -> tuple[str, str]:
 _CHANNELS = (1, 3, 4)
 
 
+@lru_cache(maxsize=4096)
+def is_image(shape: tuple[int, ...], dtype: DType, dtypes: tuple[DType, ...] | None) -> bool:
+    """Tell whether arrays of this layout are images, not empty, of one of `dtypes`; None: of any."""
+    return len(shape) == 3 and 0 not in shape and (dtypes is None or dtype in dtypes) and not is_channels_first(shape)
+
+
 def is_channels_first(shape: tuple[int, ...]) -> bool:
     """Tell whether a shape is unmistakably (channels, height, width)."""
     return len(shape) == 3 and shape[0] in _CHANNELS and min(shape[1:]) > max(_CHANNELS)
@@ -244,19 +286,13 @@ def place(tag: str, shape: tuple[int, ...], dtype: DType, value: Array | None, s
     return buffer
 
 
-def hand_over(view: Array, scratch: Scratch | None, out: Array | None, of: Array | None = None) -> Array:
-    """Return `view`, a part of the input or of scratch: as it is when the caller lends scratch, else copied, to `out` when it fits.
-
-    Where it may be a part of `of` alone and is none, nothing else has it, and it stays as it is as well.
-    """
-    if out is None:
-        alone = of is not None and view.flags.c_contiguous and not np.may_share_memory(view, of)
-        if alone or scratch is not None:
-            return view
-    if out is None or out.shape != view.shape or out.dtype != view.dtype:
-        out = np.empty(view.shape, view.dtype)
-    if view.dtype == UINT8_DTYPE and view.ndim == 3 and view.strides[1] < 0:
-        kernels.copy_images(view[None], out[None])  # mirrored pixels in a thirtieth of the time
+def hand_over(view: Array, scratch: Scratch | None, out: Array | None) -> Array:
+    """Return `view`, a part of the input or of scratch: as it is when the caller lends scratch, else copied, to `out` when it fits."""
+    if out is None and scratch is not None:
+        return view
+    out = place("", view.shape, view.dtype, None, None, out)
+    if view.ndim == 3 and view.strides[1] < 0:
+        kernels.crop_image(view[:, ::-1], 0, 0, True, 0, out)  # mirrored pixels in a thirtieth of the time
     else:
         np.copyto(out, view)
     return out

@@ -8,28 +8,25 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from dataclasses import fields as fields_of
-from typing import Any, ClassVar, overload
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._contracts.arguments import flag, is_whole
-from penstock._contracts.transform import Scratch
+from penstock._contracts.arguments import is_whole
 from penstock.errors import PlanError
-from penstock.image.fields import Fields, JointOperator, finished
+from penstock.image.fields import Fields, JointOperator, two_forms
 from penstock.image.geometry import (
     INTERPOLATIONS,
+    Coordinates,
     Crop,
     Geometric,
     Interpolation,
-    Picture,
     Scale,
     Steps,
     number_range,
-    resized,
 )
-from penstock.image.operator import as_size, check_image, hand_over, load_cv2, names, place
-from penstock.kernels.library import Array
+from penstock.image.operator import as_flag, as_size, load_cv2, names
 from penstock.kernels.resampling import DTYPES, FILTERS
 
 Box = tuple[int, int, int, int, tuple[int, int]]
@@ -58,24 +55,11 @@ class Resampled(Geometric):
     def box(self, height: int, width: int, draws: Sequence[float]) -> Box:
         """Return the part of an image of `height` x `width` that is resized, and to what size."""
 
-    def apply(self, value: Any, draws: Sequence[float], scratch: Scratch | None, out: Array | None) -> Array:
-        """Cut and resize one image; the box is a view, so only the resize touches pixels.
-
-        Raises:
-            SpecError: `value` is not an image of a dtype that can be resized.
-        """
-        check_image(self, value, self.dtypes)
-        top, left, height, width, size = self.box(value.shape[0], value.shape[1], draws)
-        view = value if (height, width) == value.shape[:2] else value[top : top + height, left : left + width]
-        if (height, width) == size:
-            return hand_over(view, scratch, out)
-        target = place(self.tag, (*size, value.shape[2]), value.dtype, value, scratch, out)
-        return resized(view, target, self.interpolation, self.antialias)
-
-    def steps(self, picture: Picture) -> Steps:
-        """Return the window, and its change of size."""
-        top, left, height, width, size = self.box(*picture[:3])
-        return Crop(top, left, height, width), Scale((height, width), size, self.antialias)
+    def steps(self, height: int, width: int, draws: Sequence[float], boxes: Coordinates) -> Steps:
+        """Return the window, if it is not the whole, and its change of size."""
+        top, left, rows, columns, size = self.box(height, width, draws)
+        scale = Scale((rows, columns), size, self.antialias)
+        return (scale,) if (rows, columns) == (height, width) else (Crop(top, left, rows, columns), scale)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -106,15 +90,11 @@ class RandomResizedCrop(Resampled):
     """Cut a random box out of an image and resize it to `size` (height, width). Made by `random_resized_crop`."""
 
     name: ClassVar[str] = "random_resized_crop"
+    num_draws: ClassVar[int] = 2 + 2 * _TRIES  # top, left, then area and ratio of each try
 
     size: tuple[int, int]
     scale: tuple[float, float]
     ratio: tuple[float, float]
-
-    @property
-    def num_draws(self) -> int:
-        """Return 22: top, left, then area and ratio of each of ten tries."""
-        return 2 + 2 * _TRIES
 
     def box(self, height: int, width: int, draws: Sequence[float]) -> Box:
         """Return the part of an image of `height` x `width` that is resized, and to what size."""
@@ -147,41 +127,7 @@ def crop_box(
     return (height - box_height) // 2, (width - box_width) // 2, box_height, box_width
 
 
-@overload
-def resize(
-    field: str,
-    size: int | Sequence[int],
-    *,
-    max_size: int | None = None,
-    interpolation: Interpolation = "linear",
-    antialias: bool = True,
-    out: str | None = None,
-) -> Resize: ...
-
-
-@overload
-def resize(
-    field: str,
-    size: int | Sequence[int],
-    *,
-    max_size: int | None = None,
-    interpolation: Interpolation = "linear",
-    antialias: bool = True,
-    fields: Fields,
-) -> JointOperator: ...
-
-
-@overload
-def resize(
-    field: NDArray[Any],
-    size: int | Sequence[int],
-    *,
-    max_size: int | None = None,
-    interpolation: Interpolation = "linear",
-    antialias: bool = True,
-) -> NDArray[Any]: ...
-
-
+@two_forms
 def resize(
     field: str | NDArray[Any],
     size: int | Sequence[int],
@@ -191,7 +137,7 @@ def resize(
     antialias: bool | None = None,
     out: str | None = None,
     fields: Fields | None = None,
-) -> Resize | JointOperator | NDArray[Any]:
+) -> Resize | JointOperator:
     """Resize images (height, width, channels), uint8, uint16, int16, int32, bool, float32 or float64, of any number of channels.
 
     Args:
@@ -220,49 +166,10 @@ def resize(
             where="image.resize",
             fix="give one number for the shorter side, and one that is not less for the longer",
         )
-    operator = Resize(**shared, size=wanted, max_size=max_size)
-    return finished(operator, field, fields)
+    return Resize(**shared, size=wanted, max_size=max_size)
 
 
-@overload
-def random_resized_crop(
-    field: str,
-    size: int | Sequence[int],
-    *,
-    scale: tuple[float, float] = ...,
-    ratio: tuple[float, float] = ...,
-    interpolation: Interpolation = ...,
-    antialias: bool = True,
-    out: str | None = None,
-) -> RandomResizedCrop: ...
-
-
-@overload
-def random_resized_crop(
-    field: str,
-    size: int | Sequence[int],
-    *,
-    scale: tuple[float, float] = ...,
-    ratio: tuple[float, float] = ...,
-    interpolation: Interpolation = ...,
-    antialias: bool = True,
-    fields: Fields,
-) -> JointOperator: ...
-
-
-@overload
-def random_resized_crop(
-    field: NDArray[Any],
-    size: int | Sequence[int],
-    *,
-    scale: tuple[float, float] = ...,
-    ratio: tuple[float, float] = ...,
-    interpolation: Interpolation = ...,
-    antialias: bool = True,
-    rng: np.random.Generator | None = None,
-) -> NDArray[Any]: ...
-
-
+@two_forms
 def random_resized_crop(
     field: str | NDArray[Any],
     size: int | Sequence[int],
@@ -274,7 +181,7 @@ def random_resized_crop(
     out: str | None = None,
     fields: Fields | None = None,
     rng: np.random.Generator | None = None,
-) -> RandomResizedCrop | JointOperator | NDArray[Any]:
+) -> RandomResizedCrop | JointOperator:
     """Cut a random box out of each image and resize it, as torchvision defines it; 22 draws per image.
 
     Args:
@@ -293,13 +200,12 @@ def random_resized_crop(
         MissingExtra: OpenCV is not installed, which antialiasing does without.
         SpecError: (on an array) not an image of such a dtype.
     """
-    operator = RandomResizedCrop(
+    return RandomResizedCrop(
         **_shared(field, out, interpolation, antialias, "random_resized_crop"),
         size=as_size(size, "random_resized_crop"),
         scale=number_range(scale, "scale", "random_resized_crop", 1.0),
         ratio=number_range(ratio, "ratio", "random_resized_crop", sys.float_info.max),
     )
-    return finished(operator, field, fields, rng)
 
 
 _REMINDER = (
@@ -316,10 +222,7 @@ def _shared(field: object, out: str | None, interpolation: str, antialias: bool 
             where=f"image.{operator}",
             fix=f"give one of {', '.join(sorted(INTERPOLATIONS))}",
         )
-    wanted = flag(True if antialias is None else antialias)
-    if wanted is None:
-        raise PlanError(f"antialias={antialias!r} is neither True nor False", where=f"image.{operator}", fix="give antialias True or False")
-    smooth = wanted and interpolation in FILTERS
+    smooth = as_flag(True if antialias is None else antialias, "antialias", operator) and interpolation in FILTERS
     if not smooth:
         load_cv2()
     reminder = _REMINDER if smooth and antialias is None else ""

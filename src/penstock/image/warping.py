@@ -10,11 +10,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from penstock._contracts.arguments import real_number
 from penstock.errors import PlanError
 from penstock.image.fields import Fields, JointOperator, area_of, on_fields
-from penstock.image.geometry import Affine, Crop, Geometric, Picture, Steps, check_whole, number_range
-from penstock.image.operator import as_size, load_cv2, names
+from penstock.image.geometry import Affine, Coordinates, Crop, Geometric, Steps, number_range
+from penstock.image.operator import as_size, check_whole, load_cv2, names, number_within
 from penstock.kernels.library import FLOAT32_DTYPE, UINT8_DTYPE
 
 _LEAST_IOUS = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
@@ -31,10 +30,11 @@ class PadTo(Geometric):
     multiple_of: tuple[int, int]
     fill: int
 
-    def steps(self, picture: Picture) -> Steps:
+    def steps(self, height: int, width: int, draws: Sequence[float], boxes: Coordinates) -> Steps:
         """Return the window, which lies around the picture."""
-        rows, columns = (-(-max(edges) // many) * many for *edges, many in zip(picture[:2], self.size, self.multiple_of, strict=True))
-        return (Crop(-((rows - picture.height) // 2), -((columns - picture.width) // 2), rows, columns),)
+        (least_rows, least_columns), (down, across) = self.size, self.multiple_of
+        rows, columns = -(-max(height, least_rows) // down) * down, -(-max(width, least_columns) // across) * across
+        return (Crop(-((rows - height) // 2), -((columns - width) // 2), rows, columns),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +42,7 @@ class RandomAffine(Geometric):
     """Turn, scale and slant an image about its centre. Made by `random_affine`."""
 
     name: ClassVar[str] = "random_affine"
+    num_draws: ClassVar[int] = 3  # angle, scale, shear
     dtypes: ClassVar[tuple[np.dtype[Any], ...] | None] = (UINT8_DTYPE, FLOAT32_DTYPE)
 
     degrees: float
@@ -49,19 +50,15 @@ class RandomAffine(Geometric):
     shear: float
     fill: int
 
-    @property
-    def num_draws(self) -> int:
-        """Return 3: angle, scale, shear."""
-        return 3
-
-    def steps(self, picture: Picture) -> Steps:
+    def steps(self, height: int, width: int, draws: Sequence[float], boxes: Coordinates) -> Steps:
         """Return the map that leaves the centre where it is."""
-        turn, grow, slant = picture.draws
-        angle, shear = np.radians([self.degrees * (2 * turn - 1), self.shear * (2 * slant - 1)])
-        turned = np.array([[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]])
-        matrix = turned @ [[1, math.tan(shear)], [0, 1]] * (self.scale[0] + (self.scale[1] - self.scale[0]) * grow)
-        centre = np.array([picture.width / 2, picture.height / 2])
-        return (Affine(picture[:2], matrix, centre - matrix @ centre),)
+        turn, grow, slant = draws
+        angle, shear = math.radians(self.degrees * (2 * turn - 1)), math.tan(math.radians(self.shear * (2 * slant - 1)))
+        factor, x, y = self.scale[0] + (self.scale[1] - self.scale[0]) * grow, width / 2, height / 2
+        cos, sin = math.cos(angle), math.sin(angle)
+        rows = (cos * factor, (cos * shear - sin) * factor), (sin * factor, (sin * shear + cos) * factor)
+        (a, b), (d, e) = rows
+        return (Affine((height, width), ((a, b, x - (a * x + b * y)), (d, e, y - (d * x + e * y)))),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,15 +66,11 @@ class RandomIouCrop(Geometric):
     """Cut a random box that overlaps with some object as far as drawn, as SSD. Made by `random_iou_crop`."""
 
     name: ClassVar[str] = "random_iou_crop"
+    num_draws: ClassVar[int] = 1 + 4 * _TRIES  # the least overlap, then width, height, left and top of each try
+    by_boxes: ClassVar[bool] = True
 
-    @property
-    def num_draws(self) -> int:
-        """Return 161: the least overlap, then width, height, left and top of each of 40 tries."""
-        return 1 + 4 * _TRIES
-
-    def steps(self, picture: Picture) -> Steps:
+    def steps(self, height: int, width: int, draws: Sequence[float], boxes: Coordinates) -> Steps:
         """Return the window of the first try that fits, or nothing."""
-        height, width, draws, boxes = picture
         least, numbers = _LEAST_IOUS[int(draws[0] * len(_LEAST_IOUS))], np.reshape(draws[1:], (_TRIES, 4))
         sizes = ((0.3 + 0.7 * numbers[:, :2]) * (width, height)).astype(np.int64).clip(1)
         starts = (numbers[:, 2:] * ((width, height) - sizes + 1)).astype(np.int64)
@@ -139,12 +132,10 @@ def random_affine(
         MissingExtra: OpenCV is not installed.
     """
     check_whole(fill, "fill", "random_affine", 0, 255)
-    for argument, angle, most in (("degrees", degrees, 180), ("shear", shear, 89)):
-        if (number := real_number(angle)) is None or not 0 <= number <= most:
-            raise PlanError(f"{argument}={angle!r} is no such angle", where="image.random_affine", fix=f"give a number from 0 to {most}")
+    turn, slant = number_within(degrees, "degrees", "random_affine", 0, 180), number_within(shear, "shear", "random_affine", 0, 89)
     load_cv2()
     scales = number_range(scale, "scale", "random_affine", sys.float_info.max)
-    operator = RandomAffine(**names(field, None), degrees=float(degrees), scale=scales, shear=float(shear), fill=fill)
+    operator = RandomAffine(**names(field, None), degrees=turn, scale=scales, shear=slant, fill=fill)
     return on_fields(operator, field, fields or {})
 
 

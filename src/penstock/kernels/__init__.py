@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from penstock.kernels.checked import (
     best_fit,
-    copy_images,
+    crop_image,
     crop_images,
     deal,
     mix,
@@ -24,7 +24,7 @@ __all__ = [
     "WITHOUT_LIBRARY",
     "backend",
     "best_fit",
-    "copy_images",
+    "crop_image",
     "crop_images",
     "deal",
     "mix",

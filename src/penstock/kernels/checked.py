@@ -7,8 +7,10 @@ bytes as the C function of its name. From any thread. Keys made of several integ
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, insort
 from collections.abc import Sequence
+from functools import lru_cache
 from operator import index
 
 import numpy as np
@@ -20,6 +22,7 @@ from penstock.kernels.library import (
     INT64_DTYPE,
     UINT8_DTYPE,
     Array,
+    DType,
     Ints,
     Uint8s,
     block,
@@ -193,11 +196,6 @@ def normalize_twin(values: Uint8s, scale: Floats, bias: Floats, out: Floats, cha
         np.add(plane, bias[channel], out=plane)
 
 
-def copy_images_twin(values: Uint8s, out: Uint8s) -> None:
-    """Copy a view of images into a contiguous block."""
-    np.copyto(out, values)
-
-
 def write_images_twin(
     values: Uint8s, flips: Bools, scale: Floats | None, bias: Floats | None, channels_first: bool, outs: Sequence[Array]
 ) -> None:
@@ -210,26 +208,28 @@ def write_images_twin(
             normalize_twin(view[None], scale, bias, out[None], channels_first)
 
 
+def crop_image_twin(how: bytes, values: Array, top: int, left: int, out: Array) -> None:
+    """Cut a window out of an image; `how` is that of `cropping`."""
+    flip, fill = np.frombuffer(how, np.int64)[-2:].tolist()
+    _cut(values, top, left, flip, fill, out)
+
+
+def _cut(values: Array, top: int, left: int, flip: bool, fill: float, out: Array) -> None:
+    view = out[:, ::-1] if flip else out
+    above, below = max(0, -top), min(out.shape[0], values.shape[0] - top)
+    before, behind = max(0, -left), min(out.shape[1], values.shape[1] - left)
+    if above >= below or before >= behind:
+        out[...] = fill
+        return
+    for border in (view[:above], view[below:], view[above:below, :before], view[above:below, behind:]):
+        border[...] = fill
+    view[above:below, before:behind] = values[top + above : top + below, left + before : left + behind]
+
+
 def crop_images_twin(values: Uint8s, tops: Ints, lefts: Ints, flips: Uint8s, fill: int, out: Uint8s) -> None:
-    """Cut one window out of each image, `fill` where it lies outside, mirrored where `flips` is not 0."""
-    height, width = values.shape[1:3]
-    rows, columns = out.shape[1:3]
-    windows = zip(out, values, tops.tolist(), lefts.tolist(), flips.tolist(), strict=True)
-    for target, image, top, left, flip in windows:
-        view = target[:, ::-1] if flip else target
-        above, below = _inside(top, rows, height)
-        before, behind = _inside(left, columns, width)
-        if above < below and before < behind:
-            if (above, below, before, behind) != (0, rows, 0, columns):
-                target[...] = fill
-            view[above:below, before:behind] = image[top + above : top + below, left + before : left + behind]
-        else:
-            target[...] = fill
-
-
-def _inside(start: int, length: int, size: int) -> tuple[int, int]:
-    """Return which part of a window of `length` at `start` lies in 0..size."""
-    return max(0, -start), min(length, size - start)
+    """Cut one window out of each image."""
+    for value, top, left, flip, target in zip(values, tops.tolist(), lefts.tolist(), flips.tolist(), out, strict=True):
+        _cut(value, top, left, flip, fill, target)
 
 
 def deal_twin(positions: Ints, shares: NDArray[np.uint64], sides: Ints, num_children: int, out: Ints, starts: Ints) -> int:
@@ -460,19 +460,39 @@ def read_files(paths: bytes, buffer: Uint8s, most_ns: int, ends: Ints, at: Ints)
     return chosen("read_files", read_files_twin)(paths, buffer, most_ns, ends, at)
 
 
-def copy_images(values: Uint8s, out: Uint8s) -> None:
-    """Copy a view of images (a crop, a mirrored view) into a contiguous block. From any thread.
+def crop_image(values: Array, top: int, left: int, flip: bool, fill: float, out: Array) -> None:
+    """Cut a window out of one image, and mirror it left to right where asked. From any thread.
+
+    The C function copies bytes: it does it where the pixels of a row follow each other, and the fill is 0 or that of uint8.
 
     Args:
-        values: uint8 [n, h, w, c] with any strides.
-        out: uint8 [n, h, w, c], C-contiguous, not in the memory of `values`.
+        values: [h, w] or [h, w, c] of any dtype and strides.
+        top: first row of the window; may be negative or beyond the image.
+        left: first column of the window; may be negative or beyond the image.
+        flip: whether the window is mirrored.
+        fill: the value of what lies outside of the image.
+        out: [H, W] or [H, W, c], of the same dtype, not in the memory of `values`.
 
     Raises:
-        SpecError: an array of another dtype, shape or layout.
+        OverflowError: the dtype cannot hold `fill`.
     """
-    require("copy_images", "values", values, UINT8_DTYPE, 4)
-    require_out("copy_images", out, UINT8_DTYPE, values.shape, values)
-    chosen("copy_images", copy_images_twin)(values, out)
+    how = cropping(values.shape, values.strides, values.dtype, out.shape, out.dtype, flip, fill) if out.flags.carray else None
+    if how is None:
+        _cut(values, top, left, flip, fill, out)
+    else:
+        chosen("crop_image", crop_image_twin)(how, values, top, left, out)
+
+
+@lru_cache(maxsize=4096)
+def cropping(
+    shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, out_shape: tuple[int, ...], out_dtype: DType, flip: bool, fill: float
+) -> bytes | None:
+    """Return what C takes for images of one layout: int64 [8]; None where it cannot do them."""
+    size = math.prod(shape[2:]) * dtype.itemsize
+    plain = strides[1:] == (size, dtype.itemsize)[: len(shape) - 1] and shape[2:] == out_shape[2:] and dtype == out_dtype
+    if not plain or dtype.hasobject or 0 in out_shape or (fill and dtype != UINT8_DTYPE):
+        return None
+    return np.array([*shape[:2], size, strides[0], *out_shape[:2], flip, fill], np.int64).tobytes()
 
 
 def crop_images(values: Uint8s, tops: Ints, lefts: Ints, flips: Uint8s, fill: int, out: Uint8s) -> None:
@@ -496,7 +516,7 @@ def crop_images(values: Uint8s, tops: Ints, lefts: Ints, flips: Uint8s, fill: in
         raise SpecError(
             f"values is not C-contiguous: strides {values.strides} for shape {values.shape}",
             where=place("crop_images", "values"),
-            fix="pass np.ascontiguousarray(values), or take the view's crop with copy_images",
+            fix="pass np.ascontiguousarray(values)",
         )
     tops = block("crop_images", "tops", tops, INT64_DTYPE, length)
     lefts = block("crop_images", "lefts", lefts, INT64_DTYPE, length)

@@ -1,29 +1,68 @@
-/* Pixels: copied from any strides, normalised, cropped with fill and flip. The twins are in checked.py. */
+/* Pixels: normalised from any strides, cropped with fill and flip. The twins are in checked.py. */
 #include "penstock.h"
 
-/* ---- one row of pixels, from any strides to contiguous -------------------------------------------------------------- */
+/* ---- one row of pixels ---------------------------------------------------------------------------------------------- */
 
 #if WITH_X86
-/* From which of 16 bytes the bytes of 5 pixels come: in order or reversed, and with the channels as they are or swapped. */
-static const uint8_t ORDERS[2][2][16] = {
-    {{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 0},
-     {2, 1, 0, 5, 4, 3, 8, 7, 6, 11, 10, 9, 14, 13, 12, 0}},
-    {{13, 14, 15, 10, 11, 12, 7, 8, 9, 4, 5, 6, 1, 2, 3, 0},
-     {15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0}},
-};
-
-/* Copy pixels of 3 bytes, in reverse order and/or with their channels swapped, 5 at a time. `low` is the lowest address of the row.
- * 16 bytes are read and written for 15 that count, so at least 6 pixels must be left: both stay inside the row. */
-AVX2 static int64_t shuffle3(const uint8_t *low, int64_t width, int reversed, int swapped, uint8_t *out) {
-    const __m128i mask = _mm_loadu_si128((const __m128i *)ORDERS[reversed][swapped]);
+/* Mirror pixels of 3 bytes, 8 at a time: 4 in each half of a register. 4 bytes below them are read, and 8 above written that do not count,
+ * so at least 11 pixels must be left: both stay inside the row. Returns how many are done. */
+AVX2 static int64_t mirror_3_avx2(const uint8_t *row, int64_t width, uint8_t *out) {
+    const __m128i four = _mm_setr_epi8(13, 14, 15, 10, 11, 12, 7, 8, 9, 4, 5, 6, 0, 0, 0, 0);
+    const __m256i order = _mm256_broadcastsi128_si256(four), halves = _mm256_setr_epi32(4, 5, 6, 0, 1, 2, 3, 7);
     int64_t column = 0;
-    for (; column + 6 <= width; column += 5) {
-        const uint8_t *from = reversed ? low + 3 * (width - 5 - column) - 1 : low + 3 * column;
-        _mm_storeu_si128((__m128i *)(out + 3 * column), _mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)from), mask));
+    for (; column + 11 <= width; column += 8) {
+        const uint8_t *from = row + 3 * (width - 8 - column);
+        const __m128i low = _mm_loadu_si128((const __m128i *)(from - 4)), high = _mm_loadu_si128((const __m128i *)(from + 8));
+        const __m256i mirrored = _mm256_shuffle_epi8(_mm256_inserti128_si256(_mm256_castsi128_si256(low), high, 1), order);
+        _mm256_storeu_si256((__m256i *)(out + 3 * column), _mm256_permutevar8x32_epi32(mirrored, halves));
     }
     return column;
 }
+
+/* The same with one shuffle for 10 pixels; 2 bytes below them are read, and 2 above written that do not count. All of at least 11. */
+VBMI static void mirror_3_vbmi(const uint8_t *row, int64_t width, uint8_t *out) {
+    const __m256i order = _mm256_setr_epi8(29, 30, 31, 26, 27, 28, 23, 24, 25, 20, 21, 22, 17, 18, 19, 14, 15, 16, 11, 12, 13, 8, 9, 10, 5, 6, 7, 2,
+                                           3, 4, 0, 0);
+    for (int64_t column = 0; column + 11 <= width; column += 10) {
+        const __m256i bytes = _mm256_loadu_si256((const __m256i *)(row + 3 * (width - 10 - column) - 2));
+        _mm256_storeu_si256((__m256i *)(out + 3 * column), _mm256_permutexvar_epi8(order, bytes));
+    }
+    /* The last 10 once more: 16 bytes from their first on, and 16 up to their last. */
+    const __m128i upper = _mm_setr_epi8(27, 28, 29, 24, 25, 26, 21, 22, 23, 18, 19, 20, 15, 16, 17, 12);
+    const __m128i lower = _mm_setr_epi8(17, 12, 13, 14, 9, 10, 11, 6, 7, 8, 3, 4, 5, 0, 1, 2);
+    const __m256i first = _mm256_loadu_si256((const __m256i *)row);
+    out += 3 * (width - 10);
+    _mm_storeu_si128((__m128i *)out, _mm256_castsi256_si128(_mm256_permutexvar_epi8(_mm256_castsi128_si256(upper), first)));
+    _mm_storeu_si128((__m128i *)(out + 14), _mm256_castsi256_si128(_mm256_permutexvar_epi8(_mm256_castsi128_si256(lower), first)));
+}
 #endif
+
+INLINE void mirror_any(const uint8_t *row, int64_t width, int64_t bytes, uint8_t *out) {
+    for (int64_t column = 0; column < width; column++) memcpy(out + column * bytes, row + (width - 1 - column) * bytes, (size_t)bytes);
+}
+
+/* Write a row of pixels of so many bytes, which follow each other, from the last to the first. */
+static void mirror_row(const uint8_t *row, int64_t width, int64_t bytes, uint8_t *out) {
+    switch (bytes) {
+        case 1: mirror_any(row, width, 1, out); return;
+        case 3: {
+            int64_t done = 0;
+#if WITH_X86
+            if (width >= 11 && has_vbmi()) {
+                mirror_3_vbmi(row, width, out);
+                return;
+            }
+            if (has_avx2()) done = mirror_3_avx2(row, width, out);
+#endif
+            mirror_any(row, width - done, 3, out + 3 * done);
+            return;
+        }
+        case 4: mirror_any(row, width, 4, out); return;
+        case 8: mirror_any(row, width, 8, out); return;
+        case 12: mirror_any(row, width, 12, out); return;
+        default: mirror_any(row, width, bytes, out);
+    }
+}
 
 INLINE void pixels(const uint8_t *values, int64_t step, int64_t channel_step, int64_t width, int64_t channels, uint8_t *out) {
     for (int64_t column = 0; column < width; column++)
@@ -31,29 +70,12 @@ INLINE void pixels(const uint8_t *values, int64_t step, int64_t channel_step, in
             out[column * channels + channel] = values[column * step + channel * channel_step];
 }
 
-static void copy_row(const uint8_t *values, int64_t step, int64_t channel_step, int64_t width, int64_t channels, uint8_t *out) {
-    if (width <= 0 || channels <= 0) return;
-    if (step == channels && channel_step == 1) {
-        memcpy(out, values, (size_t)(width * channels));
-        return;
-    }
-    int64_t done = 0;
-#if WITH_X86
-    if (channels == 3 && (step == 3 || step == -3) && (channel_step == 1 || channel_step == -1) && width >= 6 && has_avx2()) {
-        const uint8_t *low = values + (step < 0 ? step * (width - 1) : 0) - (channel_step < 0 ? 2 : 0);
-        done = shuffle3(low, width, step < 0, channel_step < 0, out);
-    }
-#endif
-    values += done * step;
-    out += done * channels;
-    width -= done;
-    switch (channel_step == 1 ? channels : 0) {
-        case 1: if (step == -1) pixels(values, -1, 1, width, 1, out); else pixels(values, step, 1, width, 1, out); break;
-        case 2: pixels(values, step, 1, width, 2, out); break;
-        case 3: pixels(values, step, 1, width, 3, out); break;
-        case 4: if (step == -4) pixels(values, -4, 1, width, 4, out); else pixels(values, step, 1, width, 4, out); break;
-        default: pixels(values, step, channel_step, width, channels, out);
-    }
+/* Bring the pixels of a row together, from any strides. */
+static void gather_row(const uint8_t *values, int64_t step, int64_t channel_step, int64_t width, int64_t channels, uint8_t *out) {
+    if (channel_step == 1 && step == -channels) mirror_row(values + step * (width - 1), width, channels, out);
+    else if (channel_step == 1 && channels == 3) pixels(values, step, 1, width, 3, out);
+    else if (channels == 1) pixels(values, step, 1, width, 1, out);
+    else pixels(values, step, channel_step, width, channels, out);
 }
 
 typedef struct {
@@ -71,16 +93,6 @@ static view simple_view(int64_t length, int64_t height, int64_t width, int64_t c
         seen.height = height != 0;
     }
     return seen;
-}
-
-/* Copy images of any strides into one contiguous block. */
-API void penstock_copy_images(const uint8_t *values, int64_t length, int64_t height, int64_t width, int64_t channels, int64_t image_step,
-                              int64_t row_step, int64_t step, int64_t channel_step, uint8_t *out) {
-    const view seen = simple_view(length, height, width, channels, image_step, row_step, step, channel_step);
-    const int64_t row_bytes = seen.width * seen.channels;
-    for (int64_t image = 0; image < seen.length; image++)
-        for (int64_t row = 0; row < seen.height; row++, out += row_bytes)
-            copy_row(values + image * seen.image_step + row * seen.row_step, seen.step, seen.channel_step, seen.width, seen.channels, out);
 }
 
 /* ---- normalise ------------------------------------------------------------------------------------------------------ */
@@ -192,7 +204,7 @@ static void strided_row(const uint8_t *values, const view *seen, const affine *h
     const int64_t room = CHUNK / channels, apart = how->planar ? 1 : channels;
     for (int64_t column = 0; column < width; column += room) {
         const int64_t count = width - column < room ? width - column : room;
-        copy_row(values + column * step, step, channel_step, count, channels, chunk);
+        gather_row(values + column * step, step, channel_step, count, channels, chunk);
         apply(chunk, count, how, out + column * apart);
     }
 }
@@ -220,43 +232,63 @@ API void penstock_normalize(const uint8_t *values, int64_t length, int64_t heigh
             strided_row(values + image * seen.image_step + row * seen.row_step, &seen, &how, out + image * image_size + row * row_size);
 }
 
-/* Write images that lie one behind the other, each to a place of its own, mirrored where flips[i]; normalised unless `scale` is NULL. */
-API void penstock_write_images(const uint8_t *values, int64_t length, int64_t height, int64_t width, int64_t channels, const uint8_t *flips,
-                               const float *scale, const float *bias, int channels_first, const int64_t *outs) {
-    for (int64_t image = 0; image < length; image++, values += height * width * channels) {
-        const int64_t step = flips[image] ? -channels : channels;
-        const uint8_t *from = flips[image] ? values + (width - 1) * channels : values;
-        if (scale == NULL) penstock_copy_images(from, 1, height, width, channels, 0, width * channels, step, 1, (uint8_t *)(uintptr_t)outs[image]);
-        else penstock_normalize(from, 1, height, width, channels, 0, width * channels, step, 1, scale, bias, (float *)(uintptr_t)outs[image],
-                                channels_first);
-    }
-}
-
-/* ---- crop with fill and flip ------------------------------------------------------------------------------------------ */
+/* ---- windows, mirrored or not ----------------------------------------------------------------------------------------- */
 
 static int64_t clamp(int64_t value, int64_t low, int64_t high) { return value < low ? low : value > high ? high : value; }
 
-/* out[i] = the rows x columns window of values[i] at (tops[i], lefts[i]), `fill` where it lies outside, mirrored where flips[i]. */
+/* What is the same for all images of one layout. The pixels of a row follow each other, `bytes` for each; rows are `row_step` apart. */
+typedef struct {
+    int64_t height, width, bytes, row_step, rows, columns, flip, fill;
+} cropping;
+
+/* out = the rows x columns window of one image at (top, left), `fill` where it lies outside, mirrored where `flip`. */
+API void penstock_crop_image(const cropping *how, const uint8_t *values, int64_t top, int64_t left, uint8_t *out) {
+    const int64_t height = how->height, width = how->width, bytes = how->bytes, row_step = how->row_step, rows = how->rows, columns = how->columns;
+    const int flip = how->flip != 0, fill = (int)how->fill;
+    const int64_t row_bytes = columns * bytes;
+    /* Clamped first: what lies wholly outside stays outside, and no sum below can overflow. */
+    top = clamp(top, -rows, height), left = clamp(left, -columns, width);
+    const int64_t before = left < 0 ? -left : 0, behind = clamp(width - left, 0, columns), inside = behind - before;
+    const int64_t above = inside > 0 ? clamp(-top, 0, rows) : rows, below = inside > 0 ? clamp(height - top, above, rows) : rows;
+    const int64_t first = flip ? columns - behind : before;
+    memset(out, fill, (size_t)(above * row_bytes));
+    const uint8_t *from = values + (top + above) * row_step + (left + before) * bytes;
+    out += above * row_bytes;
+    if (!flip && inside == columns && row_step == row_bytes) {
+        memcpy(out, from, (size_t)((below - above) * row_bytes));
+        out += (below - above) * row_bytes;
+    } else {
+        for (int64_t row = above; row < below; row++, from += row_step, out += row_bytes) {
+            if (first > 0) memset(out, fill, (size_t)(first * bytes)); /* the test is faster than a call for nothing */
+            if (flip) mirror_row(from, inside, bytes, out + first * bytes);
+            else memcpy(out + first * bytes, from, (size_t)(inside * bytes));
+            if (first + inside < columns) memset(out + (first + inside) * bytes, fill, (size_t)((columns - first - inside) * bytes));
+        }
+    }
+    memset(out, fill, (size_t)((rows - below) * row_bytes));
+}
+
+/* The same for images that lie one behind the other, each with its own window. */
 API void penstock_crop_images(const uint8_t *values, int64_t length, int64_t height, int64_t width, int64_t channels, const int64_t *tops,
                               const int64_t *lefts, const uint8_t *flips, int fill, int64_t rows, int64_t columns, uint8_t *out) {
-    const int64_t row_bytes = columns * channels;
-    for (int64_t image = 0; image < length; image++, values += height * width * channels) {
-        /* Clamped first: what lies wholly outside stays outside, and no sum below can overflow. */
-        const int64_t top = clamp(tops[image], -rows, height), left = clamp(lefts[image], -columns, width);
-        const int64_t before = left < 0 ? -left : 0, behind = clamp(width - left, 0, columns), inside = behind - before;
-        const int flip = flips[image] != 0;
-        const int64_t first = flip ? columns - behind : before;
-        for (int64_t row = 0; row < rows; row++, out += row_bytes) {
-            const int64_t source = top + row;
-            if (source < 0 || source >= height || inside <= 0) {
-                memset(out, fill, (size_t)row_bytes);
-                continue;
-            }
-            const uint8_t *from = values + (source * width + left + before) * channels;
-            if (first > 0) memset(out, fill, (size_t)(first * channels));
-            if (flip) copy_row(from + (inside - 1) * channels, -channels, 1, inside, channels, out + first * channels);
-            else memcpy(out + first * channels, from, (size_t)(inside * channels));
-            if (first + inside < columns) memset(out + (first + inside) * channels, fill, (size_t)((columns - first - inside) * channels));
-        }
+    cropping how = {height, width, channels, width * channels, rows, columns, 0, fill};
+    for (int64_t image = 0; image < length; image++, values += height * width * channels, out += rows * columns * channels) {
+        how.flip = flips[image];
+        penstock_crop_image(&how, values, tops[image], lefts[image], out);
+    }
+}
+
+/* Write images that lie one behind the other, each to a place of its own, mirrored where flips[i]; normalised unless `scale` is NULL. */
+API void penstock_write_images(const uint8_t *values, int64_t length, int64_t height, int64_t width, int64_t channels, const uint8_t *flips,
+                               const float *scale, const float *bias, int channels_first, const int64_t *outs) {
+    const int64_t row_step = width * channels;
+    cropping how = {height, width, channels, row_step, height, width, 0, 0};
+    for (int64_t image = 0; image < length; image++, values += height * row_step) {
+        void *out = (void *)(uintptr_t)outs[image];
+        how.flip = flips[image];
+        const int64_t step = how.flip ? -channels : channels;
+        const uint8_t *from = how.flip ? values + row_step - channels : values;
+        if (scale == NULL) penstock_crop_image(&how, values, 0, 0, out);
+        else penstock_normalize(from, 1, height, width, channels, 0, row_step, step, 1, scale, bias, out, channels_first);
     }
 }

@@ -34,7 +34,7 @@ LIBRARY: Final = os.path.join(os.path.dirname(__file__), _NAME)  # pathlib would
 _OF_POSIX: Final = ("read_spans", "read_windows") if sys.platform == "win32" else ()
 """Functions that read nothing there; what else reads files in C has its callers read them when it has read none."""
 # Raised with every change of an argument list, so that an old library beside new Python code is not called.
-_INTERFACE: Final = 11
+_INTERFACE: Final = 12
 
 _LITTLE_NS: Final = 100_000_000
 _FEW_DRAWS: Final = 2048  # about 15 us: letting go of the GIL and taking it back costs more among many threads
@@ -202,7 +202,7 @@ SIGNATURES: Final[dict[str, Signature]] = {
         (*_IMAGES, IN, IN, OUT, INT),
         lambda c: lambda values, scale, bias, out, first: c(values, *values.shape, *values.strides, scale, bias, out, int(first)),
     ),
-    "copy_images": Signature(None, (*_IMAGES, OUT), lambda c: lambda values, out: c(values, *values.shape, *values.strides, out)),
+    "crop_image": Signature(None, (TEXT, IN, INT64, INT64, OUT)),
     "write_images": Signature(
         None,
         (IN, *[INT64] * 4, IN, IN, IN, INT, IN),

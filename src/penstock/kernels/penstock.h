@@ -40,10 +40,12 @@
 #include <immintrin.h>
 #define AVX2 __attribute__((target("avx2")))
 #define AVX512 __attribute__((target("avx2,avx512f,avx512dq,avx512vl")))
+#define VBMI __attribute__((target("avx2,avx512vl,avx512vbmi")))
 INLINE int has_avx2(void) { return __builtin_cpu_supports("avx2"); }
 INLINE int has_avx512(void) {
     return PENSTOCK_VECTORS > 1 && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 }
+INLINE int has_vbmi(void) { return PENSTOCK_VECTORS > 1 && __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vl"); }
 #else
 #define WITH_X86 0
 #endif

@@ -230,7 +230,8 @@ INLINE void along_wide(const double *line, int64_t channels, const way *to, doub
         const double *from = line + to->starts[place] * channels;
         for (int64_t channel = 0; channel < channels; channel++) {
             double sum = 0;
-            for (int64_t tap = 0; tap < to->taps; tap++) sum += weights[tap] * from[tap * channels + channel];
+            for (int64_t tap = 0; tap < to->taps; tap++)
+                if (weights[tap] != 0) sum += weights[tap] * from[tap * channels + channel]; /* 0 times NaN would be NaN */
             out[channel] = sum;
         }
     }
@@ -253,6 +254,7 @@ static void resample_wide(const uint8_t *values, int64_t width, int64_t channels
         memset(sums, 0, (size_t)size * sizeof(double));
         for (int64_t tap = 0; tap < down->taps; tap++) {
             const double weight = ((const double *)down->weights)[row * down->stride + tap], *from = ring + (start + tap) % down->taps * size;
+            if (weight == 0) continue;
             for (int64_t place = 0; place < size; place++) sums[place] += weight * from[place];
         }
         narrow(sums, size, kind, out);

@@ -108,7 +108,8 @@ def resample_twin(values: Array, kind: int, rows: Way, columns: Way, work: Uint8
             weights = weights[:, 0] * np.int64(256) + weights[:, 1]
         made = np.zeros((len(starts), *lines.shape[1:]), made.dtype)
         for tap in range(taps):
-            made += weights[:, tap, None, None] * lines[starts + tap]
+            weight = weights[:, tap, None, None]
+            made += weight * np.where(weight == 0, 0, lines[starts + tap])  # 0 times NaN would be NaN
         made = np.moveaxis(made, 0, axis)
         if shift:
             made = ((made + (1 << shift - 1)) >> shift).clip(0, 255)
