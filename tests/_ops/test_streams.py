@@ -34,6 +34,13 @@ def test_a_flat_map_gives_all_results_in_order_each_with_a_key_of_its_own(rows: 
     assert len(set(keys(found))) == len(found)
 
 
+def test_one_element_from_a_flat_map_is_refused_and_not_taken_for_its_keys() -> None:
+    with pytest.raises(ElementFailed) as failed:
+        FlatMapOp(lambda n: {"x": n}, "one").filter_step(block([7]), origins([7]))
+    assert isinstance(failed.value.error, SpecError)
+    assert "[element]" in failed.value.error.fix
+
+
 def test_unbatch_takes_what_batch_takes_as_an_array() -> None:
     element = {"tensor": Tensor(np.arange(4).reshape(2, 2)), "list": [1.5, 2], "lists": [[True], [False]], "texts": np.array(["a", "b"])}
     rows = UnbatchOp().filter_step(block([element]), origins([0]))[0].rows()

@@ -22,6 +22,7 @@ WRONG: list[Row] = [
     # type: ignore[arg-type]
     ("an index that wraps", lambda: endless().shard(2**30, 0)[2**40], f"index {2**40} of inf", "ds[i]", "0.."),
     ("an index behind the end", lambda: numbers(3)[3], "index 3 of 3 elements", "ds[i]", "0..len(ds)-1"),
+    ("an index into nothing", lambda: numbers(0).batch(2).spec(), "index 0 of 0 elements", "ds[i]", "check the source and take()"),
     ("an index before the start", lambda: numbers(3)[-4], "index -4 of 3 elements", "ds[i]", "0..len(ds)-1"),
     ("a slice", lambda: numbers(3)[0:2], "the index slice(0, 2, None) is not a whole number", "ds[i]", "skip(a).take(b - a)"),
     ("a name for an index", lambda: numbers(3)["x"], "the index 'x' is not", "ds[i]", "one whole number"),
@@ -42,6 +43,9 @@ def test_what_cannot_run_is_refused_where_it_is_written(call: Callable[[], Any],
 def test_indexing_and_length_errors_are_what_python_expects() -> None:
     with pytest.raises(IndexError):
         _ = numbers(3)[3]
+    with pytest.raises(ps.errors.PlanError) as refused:
+        _ = numbers(3).filter(double)[0]
+    assert refused.value.where == "ds[i]"
     with pytest.raises(TypeError):
         len(endless())
     assert list(generated()) == [0, 1, 2, 3]  # list() asks for a length first

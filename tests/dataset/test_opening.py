@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,15 @@ from dataset.small import Row, assert_refused, numbers, refusals
 
 import penstock as ps
 
+
+class Refusing:
+    def __getitem__(self, index: int) -> int:
+        raise NotImplementedError
+
+    def __iter__(self) -> Iterator[int]:
+        return iter([1])
+
+
 WRONG: list[Row] = [
     ("arrays of different lengths", lambda: ps.from_arrays({"a": np.zeros(2), "b": np.zeros(3)}), "3", "from_arrays", ""),
     ("a generator that is none", lambda: ps.from_generator(3), "neither callable nor iterable", "from_generator", "yields"),  # type: ignore[arg-type]
@@ -18,6 +27,7 @@ WRONG: list[Row] = [
     ("a stream with a word", lambda: ps.from_stream([1], fast_forward="no"), "fast_forward='no'", "from_stream()", "True or False"),  # type: ignore[arg-type]
     ("a list with a word", lambda: ps.read_list("absent", label="no"), "label='no'", "read_list()", "True or False"),  # type: ignore[arg-type]
     ("a source without length", lambda: ps.from_source(iter([])), "", "from_source", ""),
+    ("a stream with an index that raises, as PyTorch's have", lambda: ps.from_source(Refusing()), "", "from_source", "from_stream(obj)"),
 ]
 
 
