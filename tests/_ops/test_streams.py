@@ -20,6 +20,13 @@ def origins(rows: list[Any]) -> Any:
     return np.arange(len(rows)) * 10
 
 
+def test_one_element_from_a_flat_map_is_refused_and_not_taken_for_its_keys() -> None:
+    with pytest.raises(ElementFailed) as failed:
+        FlatMapOp(lambda n: {"x": n}, "one").filter_step(block([7]), origins([7]))
+    assert isinstance(failed.value.error, SpecError)
+    assert "[element]" in failed.value.error.fix
+
+
 def test_unbatch_takes_what_batch_takes_as_an_array() -> None:
     element = {"tensor": Tensor(np.arange(4).reshape(2, 2)), "list": [1.5, 2], "lists": [[True], [False]], "texts": np.array(["a", "b"])}
     rows = FlatMapOp(rows_of, "unbatch").filter_step(block([element]), origins([0]))[0].rows()

@@ -61,6 +61,7 @@ def test_what_is_not_json_is_refused_and_never_executed(given: Any) -> None:
     error = damaged(given)
     assert "the state is not JSON" in error.what
     assert "older checkpoint" in error.fix
+    assert "what json.load() or torch.load() returns" in error.fix
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -131,6 +131,24 @@ def test_what_a_loop_changes_between_two_epochs_is_sent_and_nothing_else(monkeyp
         function.size = 200
         assert list(feed) == list(range(200, 220))
         assert asked.count("renew") == 1
+
+
+@pytest.mark.parametrize("isolate", [True, False])
+def test_batches_have_the_named_tuples_that_only_the_program_has_and_may_have_no_field(isolate: bool) -> None:
+    class Sample(NamedTuple):
+        image: Any
+        label: int
+
+    def feed(fn: Callable[[int], Any]) -> Feed:
+        return ps.from_source(range(6)).map(fn).batch(2).feed(executor=ps.Processes(isolate=isolate), num_workers=2)
+
+    with feed(lambda n: Sample(np.full(2, n), n)) as samples:
+        for number, batch in enumerate(samples):
+            assert type(batch) is Sample
+            assert batch.label.tolist() == batch.image[:, 0].tolist() == [2 * number, 2 * number + 1]
+        assert number == 2
+    with feed(lambda n: ({}, [()])) as samples:
+        assert list(samples) == [({}, [()])] * 3
 
 
 def test_a_function_that_cannot_be_sent_any_more_stays_as_it_was_with_one_notice() -> None:

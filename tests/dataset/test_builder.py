@@ -15,6 +15,9 @@ import penstock as ps
 def test_indexing_and_length_errors_are_what_python_expects() -> None:
     with pytest.raises(IndexError):
         _ = numbers(3)[3]
+    with pytest.raises(ps.errors.PlanError) as refused:
+        _ = numbers(3).filter(double)[0]
+    assert refused.value.where == "ds[i]"
     with pytest.raises(TypeError):
         len(endless())
     assert list(generated()) == [0, 1, 2, 3]  # list() asks for a length first

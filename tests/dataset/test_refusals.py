@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -25,6 +25,14 @@ def buckets(length_fn: Any, boundaries: Any, batch_sizes: Any) -> ps.Dataset:
     return numbers(3).bucket_by_length(length_fn, boundaries, batch_sizes)
 
 
+class Refusing:
+    def __getitem__(self, index: int) -> int:
+        raise NotImplementedError
+
+    def __iter__(self) -> Iterator[int]:
+        return iter([1])
+
+
 async def stream(x: int) -> AsyncIterator[int]:
     yield x
 
@@ -41,6 +49,7 @@ WRONG: list[tuple[str, Callable[[], Any], str, str, str]] = [
     ("a number of listeners", lambda: numbers(3).feed(listeners=5), "listeners=5 is no list of", "feed()", "callables"),  # type: ignore[arg-type]
     ("an index that wraps", lambda: endless().shard(2**30, 0)[2**40], f"index {2**40} of inf", "ds[i]", "0.."),
     ("an index behind the end", lambda: numbers(3)[3], "index 3 of 3 elements", "ds[i]", "0..len(ds)-1"),
+    ("an index into nothing", lambda: numbers(0).batch(2).spec(), "index 0 of 0 elements", "ds[i]", "check the source and take()"),
     ("an index before the start", lambda: numbers(3)[-4], "index -4 of 3 elements", "ds[i]", "0..len(ds)-1"),
     ("a slice", lambda: numbers(3)[0:2], "the index slice(0, 2, None) is not a whole number", "ds[i]", "skip(a).take(b - a)"),
     ("a name for an index", lambda: numbers(3)["x"], "the index 'x' is not", "ds[i]", "one whole number"),
@@ -56,6 +65,7 @@ WRONG: list[tuple[str, Callable[[], Any], str, str, str]] = [
     ("a stream with a word", lambda: ps.from_stream([1], fast_forward="no"), "fast_forward='no'", "from_stream()", "True or False"),  # type: ignore[arg-type]
     ("a list with a word", lambda: ps.read_list("absent", label="no"), "label='no'", "read_list()", "True or False"),  # type: ignore[arg-type]
     ("a source without length", lambda: ps.from_source(iter([])), "", "from_source", ""),
+    ("a stream with an index that raises, as PyTorch's have", lambda: ps.from_source(Refusing()), "", "from_source", "from_stream(obj)"),
     (
         "map declared as a dtype",
         lambda: numbers(3).map(double, output_spec=np.float32),

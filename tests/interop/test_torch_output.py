@@ -51,6 +51,17 @@ def test_each_dtype_that_pytorch_has_becomes_a_tensor_of_it(array: Any) -> None:
     assert str(tensor.dtype).removeprefix("torch.") == array.dtype.newbyteorder("=").name
 
 
+@pytest.mark.parametrize("shape", [(4,), (4, 0), (4, 2)], ids=str)
+def test_bfloat16_of_another_package_becomes_a_tensor_over_the_same_memory(shape: tuple[int, ...]) -> None:
+    import ml_dtypes
+
+    array = np.arange(np.prod(shape)).astype(ml_dtypes.bfloat16).reshape(shape)
+    with ps.from_arrays(array).map(lambda row: row * 2).batch(4).feed(output="torch") as feed:
+        tensor = next(feed)
+    assert (tensor.dtype, tuple(tensor.shape)) == (torch.bfloat16, shape)
+    assert np.array_equal(tensor.float().numpy(), 2 * array.astype(np.float32))
+
+
 def test_other_dtypes_stay_numpy() -> None:
     dates = np.array(["2026-01-01", "2026-01-02"], "datetime64[D]")
     with ps.from_arrays({"date": dates, "wide": np.zeros(2, np.longdouble)}).batch(2).feed(output="torch") as feed:

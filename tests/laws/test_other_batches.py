@@ -107,6 +107,23 @@ def test_nothing_else_may_differ(then: Callable[[], ps.Dataset], words: str) -> 
     assert words in refused.value.what
 
 
+def test_a_state_of_another_batch_size_is_refused_with_what_goes_on_and_only_where_it_does() -> None:
+    def refusal(saved: ps.Dataset, then: ps.Dataset) -> str:
+        with saved.feed(num_workers=0) as feed:
+            next(feed)
+            state = feed.state_dict()
+        with then.feed(num_workers=0) as feed, pytest.raises(StateMismatch) as refused:
+            feed.load_state_dict(state)
+        return refused.value.fix
+
+    one, other = (numbers().batch(size) for size in (4, 5))
+    assert "may_differ=('batch',)" in refusal(one, other)  # strict=False would go on at another element
+    for change in (lambda ds: ds.batch(2), lambda ds: ds.shuffle(seed=1)):
+        assert "strict=False" in refusal(change(one), change(other))
+    assert "strict=False" in refusal(one, other.map(str))
+    assert "strict=False" in refusal(one, numbers().batch(4, drop_remainder=True))
+
+
 @pytest.mark.parametrize("names", ["batch", ("shuffle",), ("batch", "shard"), 1])
 def test_other_names_are_refused(names: Any) -> None:
     with numbers().batch(4).feed() as feed, pytest.raises(PlanError, match=r"fix:.*may_differ=\('batch',\)"):

@@ -272,7 +272,8 @@ def _compare(root: Node, record: dict[str, Any], dataset: list[dict[str, Any]]) 
     before, changes = plan_before(root, record.get("mix"))
     fingerprints = dict(zip(map(id, sources(root)), dataset, strict=False))
     kept = [fingerprints[id(node)] for node in sources(before) if id(node) in fingerprints]
-    compare(record, lines(before, saved=True), kept, components(before), changes)
+    of_size = lines(batched_as(root, record["plan"]), saved=True) == record["plan"]
+    compare(record, lines(before, saved=True), kept, components(before), changes, of_size=of_size)
 
 
 def _in_epoch(root: Node, part: ResumeStep, epoch: int) -> ResumeStep:

@@ -103,9 +103,9 @@ class Rows:
         return self._expected_spec is not None and self._expected_spec.row_bytes <= _SMALL_BYTES
 
     def memory(self) -> tuple[BatchSpec, list[NDArray[Any]]] | None:
-        """Return what another process writes rows with, and into; None where the spec is not known yet, or all rows are kept beside."""
+        """Return what another process writes rows with, and into; None where there are none yet, or rows are kept beside."""
         arrays = self._open(None, 0) if self._expected_spec is not None and self._in_place else None
-        return None if arrays is None or self._expected_spec is None else (self._expected_spec, arrays)
+        return (self._expected_spec, arrays) if self._expected_spec is not None and arrays else None
 
     def merge(self, begin: int, columns: Sequence[NDArray[Any] | None], beside: dict[int, Any]) -> int:
         """Put what another process could not write: rows of fields from row `begin` on, and rows; return the bytes of rows kept beside."""

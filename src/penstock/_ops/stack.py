@@ -320,8 +320,8 @@ def stack_rows(rows: list[Any], names: Names) -> Any:
 
 
 _EQUAL = (
-    "make them equal before batch (resize, crop, cast), or use padded_batch or ragged_batch for lengths that vary, or "
-    "batch(n, collate_fn=list) for a list of elements as they are, as detection has them"
+    "make them equal before batch (resize, crop, cast; drop_remainder=True of window), or use padded_batch or ragged_batch for lengths "
+    "that vary, or batch(n, collate_fn=list) for a list of elements as they are, as detection has them"
 )
 
 

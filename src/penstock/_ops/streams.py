@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from operator import index
 from typing import Any, NamedTuple
@@ -58,8 +58,14 @@ class FlatMapOp:
         left = room = block.room - block.num_bytes
         try:
             for row in elements:
-                before = len(rows)
-                rows.extend(fn(row))
+                before, results = len(rows), fn(row)
+                if isinstance(results, Mapping):
+                    raise SpecError(
+                        f"flat_map took a {type(results).__name__} for several elements: its keys",
+                        where=f"stage {self.name!r}",
+                        fix="return a list of elements; of a single one [element], or use map",
+                    )
+                rows.extend(results)
                 counts.append(len(rows) - before)
                 left -= bytes_of_all(rows[before:])
                 if left < 0 and (len(counts) == len(block) or origins[len(counts)] != origins[len(counts) - 1]):

@@ -301,7 +301,7 @@ def indexable(node: Node, operator: str, fix: str) -> None:
         raise PlanError(
             f"{operator} needs positions that are known before reading, but a filter, flat_map, unbatch, generator or compressed file "
             "stands before it",
-            where=f"{operator}()",
+            where=operator if operator == "ds[i]" else f"{operator}()",
             fix=fix,
         )
 

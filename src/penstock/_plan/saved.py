@@ -137,7 +137,8 @@ def checked(state: Any) -> dict[str, Any]:
             state = state if isinstance(state, str | bytes) else bytes(state)
         state = _plain(json.loads(state) if isinstance(state, str | bytes | bytearray) else state)
     except (TypeError, ValueError, RecursionError) as error:
-        raise StateDamaged(f"the state is not JSON: {error}", where="load_state_dict()", fix=_FIX_DAMAGED) from error
+        fix = f"{_FIX_DAMAGED}; of a file, give what json.load() or torch.load() returns, not its name"
+        raise StateDamaged(f"the state is not JSON: {error}", where="load_state_dict()", fix=fix) from error
     if not isinstance(state, Mapping) or "penstock_state" not in state:
         raise StateDamaged(
             f"this is no penstock state but a {type(state).__name__} {short(state)}",
@@ -232,6 +233,8 @@ def compare(
     dataset: list[dict[str, Any]],
     components: tuple[list[str], list[str]] = ([], []),
     changes: Sequence[str] = (),
+    *,
+    of_size: bool = False,
 ) -> None:
     """Refuse a state of another plan or dataset, naming the first difference.
 
@@ -241,6 +244,7 @@ def compare(
         dataset: the fingerprint of each source in it.
         components: for each line and each source, which component of a mix it is in; empty for none.
         changes: a sentence for each mix that has another number of components.
+        of_size: whether the plans differ in a batch size alone, one that may change.
 
     Raises:
         StateMismatch: on any difference.
@@ -251,7 +255,7 @@ def compare(
     line = next((number for number, (was, now) in pairs if not _same(was.strip(), now.strip())), None)
     at_mix = line is not None and bool(changes) and not any(of_lines[line : line + 1])  # the data say better which component is missing
     if line is not None and not at_mix:
-        raise _other_plan(saved["plan"], plan, line, of_lines, note)
+        raise _other_plan(saved["plan"], plan, line, of_lines, note, of_size=of_size)
     if line is None and len(saved["dataset"]) != len(dataset):
         raise _wrong("dataset", saved["dataset"], f"a list of {len(dataset)}, one for each source")
     for number, (was, is_now) in enumerate(zip(saved["dataset"], json.loads(json.dumps(dataset)), strict=False)):
@@ -265,7 +269,7 @@ def compare(
                     fix="resume with the data that was saved, or load_state_dict(state, strict=False) to keep only the position",
                 )
     if line is not None:
-        raise _other_plan(saved["plan"], plan, line, of_lines, note)
+        raise _other_plan(saved["plan"], plan, line, of_lines, note, of_size=of_size)
 
 
 def _same(was: str, now: str) -> bool:
@@ -275,15 +279,16 @@ def _same(was: str, now: str) -> bool:
     return was == now or (tail != was and tail.startswith((")", ", ")) and now.endswith(tail))
 
 
-def _other_plan(before: list[str], now: list[str], line: int, of_lines: list[str], note: str) -> StateMismatch:
+def _other_plan(before: list[str], now: list[str], line: int, of_lines: list[str], note: str, *, of_size: bool) -> StateMismatch:
     was = f"had {before[line].strip()!r}" if line < len(before) else "ended"
     is_now = f"has {now[line].strip()!r}" if line < len(now) else "ends"
     inside = next((name for name in of_lines[line : line + 1] if name), "it")
     pipeline = as_before(before, now) or "resume with the pipeline that was saved"
+    go_on = "may_differ=('batch',)) to go on with the next element" if of_size else "strict=False) to keep only the position"
     return StateMismatch(
         f"the state was saved with another plan: {inside} {was} where this one {is_now}{note}",
         where=f"load_state_dict(), operator {line + 1} from the source",
-        fix=f"{pipeline}, or load_state_dict(state, strict=False) to keep only the position",
+        fix=f"{pipeline}, or load_state_dict(state, {go_on}",
     )
 
 

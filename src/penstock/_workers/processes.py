@@ -336,7 +336,8 @@ class WorkerProcess(RemoteWorker):
         message: Any = item if isinstance(item, WorkItem) else self._processes.arena.dumps(item)
         levels = None if given is None else log_levels()
         request = Request(segment, message, slot is not None, place, self._inbox.take_returned(), given, levels)
-        data = pickled(request, f"an item for {self._name}", None if _is_plain(request.item) else dumps_to_worker)
+        is_plain = _is_plain(request.item) and (place is None or place.spec is None)  # a spec may name a NamedTuple of the program
+        data = pickled(request, f"an item for {self._name}", None if is_plain else dumps_to_worker)
         child.send_bytes(data, fds=[sent.descriptor] if given is not None else ())
         self._serial = sent.serial
         while not isinstance(message := child.receive(), Parcelled):

@@ -143,6 +143,8 @@ class HostOutput:
 
     def _tensor(self, value: Any) -> Any:
         dtype = value.dtype
+        if dtype.name == "bfloat16":  # of ml_dtypes: PyTorch has it, and reads it as whole numbers only
+            return self._tensor(value.view(np.int16)).view(self._torch.bfloat16)
         if dtype.char not in _KNOWN:
             return value
         if isinstance(value, np.generic):

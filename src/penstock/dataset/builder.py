@@ -242,7 +242,8 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods, KnownMethods, metaclas
             place += int(length or 0)
         far = place > ROOM and highest_number(self._root, place) >= 2**63
         if far or not 0 <= place < min(2**63, INFINITE if length is None else length):
-            raise OutOfRange(f"index {index} of {length} elements", where="ds[i]", fix="use 0..len(ds)-1")
+            fix = "use 0..len(ds)-1" if length else "check the source and take(): they left nothing to look at"
+            raise OutOfRange(f"index {index} of {length} elements", where="ds[i]", fix=fix)
         from penstock._engine.lowering import Evaluator
 
         if self._peek is None:

@@ -59,6 +59,7 @@ _ATTRIBUTES = {
 _KEYWORDS = {
     "batch_sampler": "ds.batch(n) makes batches, and ds.shuffle(seed=...) the order",
     "batch_size": "call ds.batch(n) before feed()",
+    "collate_fn": "ds.batch(n, collate_fn=fn) calls it, in a worker",
     "batched": "ds.batch(n).map(fn) gives fn whole batches",
     "deterministic": "the order is kept unless feed(ordered=False) is called",
     "drop_last": "ds.batch(n, drop_remainder=True) leaves out the last batch if it is not full",

@@ -477,8 +477,12 @@ def _weights(root: Node, given: Any) -> tuple[_Given, str]:
     found, length = np.asarray(given), known_length(root, "sample()")
     total = float(found.sum(dtype=np.float64)) if found.dtype.kind in "biuf" else math.nan
     if found.shape != (length,) or not math.isfinite(total) or (found < 0).any():
+        value = ""
+        if found.shape == (length,) and found.dtype.kind in "biuf":
+            bad = int(np.argmin(np.isfinite(found) & (found >= 0)))
+            value = f", and number {bad} is {found[bad]}"
         raise PlanError(
-            f"weights are {found.dtype}{list(found.shape)}, for {length} elements",
+            f"weights are {found.dtype}{list(found.shape)}, for {length} elements{value}",
             where="sample(weights=...)",
             fix=f"give one finite number >= 0 for each of the {length} elements, or the name of a measured number",
         )

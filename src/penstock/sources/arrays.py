@@ -295,7 +295,7 @@ def _check_kind(obj: Any, name: str) -> None:
         fix = "give from_arrays(df), or df.to_dict('records')"
     elif hasattr(kind, "columns") and (hasattr(kind, "__arrow_c_stream__") or hasattr(kind, "__dataframe__")):  # such as polars
         fix = "give from_arrays(df), or from_source(pyarrow.table(df))"
-    elif not hasattr(kind, "__getitem__") and hasattr(obj, "__iter__"):
+    elif hasattr(obj, "__iter__") and not (hasattr(kind, "__getitem__") and hasattr(kind, "__len__")):
         fix = "use from_stream(obj) for what can only be iterated, or list(obj)"
     elif not hasattr(kind, "__getitem__"):
         fix = "give it a __getitem__(index), or use from_generator"
