@@ -359,7 +359,9 @@ def test_a_process_that_dies_or_stops_is_replaced_behind_the_last_batch(number: 
             if step in (5, 20, 40):
                 pids.add(pid_of(feed))
                 os.kill(pid_of(feed), number)
-        assert any("another one goes on behind the last batch" in text for text in feed.stats().notices)
+        figures = feed.stats()
+    assert figures.consumer.num_batches == figures.consumer.num_calls == feed.stats().consumer.num_batches == 60
+    assert any("another one goes on behind the last batch" in text for text in figures.notices)
     assert items == in_line(ds)
     assert len(pids) == 3
     assert sum("another one goes on behind the last batch" in text for text in notices) == 3
@@ -383,8 +385,9 @@ def test_a_process_that_dies_or_stops_between_two_epochs_is_replaced(number: sig
     with squares().feed(**ISOLATED) as feed, squares().feed(num_workers=0) as other:
         assert len(list(feed)) == len(list(other)) == 50
         os.kill(pid_of(feed), number)
-        feed.stats()
+        assert "50 batches" in feed.report()
         assert [exact(item) for item in feed] == [exact(item) for item in other]
+        assert feed.stats().consumer.num_batches == 100
 
 
 PROGRAM = """

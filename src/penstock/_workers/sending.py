@@ -276,6 +276,9 @@ def pickler_to_program() -> type[pickle.Pickler]:
 
 def reduced(value: NDArray[Any] | np.generic) -> Any:
     """Return what pickle asks an array or a scalar for. In the stream NumPy would lose the byte order of an array with gaps."""
+    if type(value) is np.ndarray and value.flags.c_contiguous and value.dtype.isbuiltin == 1 and value.dtype.kind in "biufc":
+        data: Any = value  # NumPy's own form takes ten times as long to read
+        return np.ndarray, (value.shape, value.dtype.char, pickle.PickleBuffer(data))
     whole = np.ascontiguousarray(value) if type(value) is np.ndarray and not value.flags.forc else value
     return whole.__reduce_ex__(5)
 

@@ -10,6 +10,7 @@ import os
 import pickle
 import socket
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable
@@ -22,6 +23,7 @@ import numpy as np
 
 from penstock._contracts.event import BatchDelivered, BlockDone, Event, Fill, RowsPacked
 from penstock._contracts.options import Options, Threads
+from penstock._engine.chunk import Counted, Token
 from penstock._engine.chunk import Failure as Failed
 from penstock._engine.resume import ResumeStep
 from penstock._engine.scheduler import Ready
@@ -41,11 +43,13 @@ from penstock._workers.shared_pickle import PickledOnce
 from penstock.errors import PlanError
 from penstock.feed.compiled import Compiled
 from penstock.feed.run import Run
-from penstock.observe.stats import Snapshot
+from penstock.observe.stats import Sums
 
 _INLINE_BYTES = 1024
 """Buffers of so many bytes, and pickles, go in the message itself."""
 _MOST_EVENTS, _HEARD_S = 64, 1.0
+_FIGURES_S = 2.0
+"""How often the program gets the figures, for the case that this process dies: 1 ms of this process, now and then 10."""
 _OFTEN = (BlockDone, BatchDelivered, RowsPacked)
 """Events of each block or batch: they are sent only where the program has listeners."""
 
@@ -86,6 +90,7 @@ class Opening(NamedTuple):
         step: how many elements were delivered before.
         num_ahead: hand-overs that are sent before the training loop takes them.
         listens: whether the program has listeners, which get all events.
+        figures: what another process has added up; None to count on.
         lost: what was skipped and replaced before a saved state; None to count on.
         log_levels: those of the program.
     """
@@ -96,6 +101,7 @@ class Opening(NamedTuple):
     step: int
     num_ahead: int
     listens: bool
+    figures: Sums | None
     lost: tuple[int, int] | None
     log_levels: dict[str, int]
 
@@ -150,7 +156,7 @@ class Taken(NamedTuple):
         run: the number of the run.
         num_received: hand-overs of it that have arrived.
         returned: serials of memory that is free.
-        delivered: (time, wait, items, chunk) of each hand-over that the training loop got since the last message.
+        delivered: for each hand-over that the training loop got since the last message, what `BatchDelivered` has.
         listens: whether the program has listeners, which get all events.
         waits: whether it waits now.
     """
@@ -158,7 +164,7 @@ class Taken(NamedTuple):
     run: int
     num_received: int
     returned: list[int]
-    delivered: list[tuple[int, int, int, tuple[int, int] | None]]
+    delivered: list[tuple[Any, ...]]
     listens: bool
     waits: bool
 
@@ -171,6 +177,7 @@ class EngineProcess:
         self.arena = Arena(self._pin if job.pins else None)
         self._root = job.root
         self._run = Run(Compiled(job.root, job.options), job.num_cpus, [self._relay], TuningCache(), Apart(self.arena, nursery))
+        self._run.stats.consumer, self._figures_s = 1, time.monotonic() + _FIGURES_S
         self._runs: SimpleQueue[int] = SimpleQueue()
         self._credits: SimpleQueue[bool] = SimpleQueue()
         self._number = self._num_received = self._num_sent = 0
@@ -213,11 +220,11 @@ class EngineProcess:
         """Send a hand-over, or why it cannot be sent; return whether it is the last one."""
         buffers: list[pickle.PickleBuffer] = []
         try:
-            stream = self._dumps(tuple(ready._replace(lease=None)), buffers.append)
+            stream = self._dumps((ready.items, _brief(ready.tokens), *ready[2:-1]), buffers.append)
         except Exception as error:
             told = not_sendable(ready.items, error, f"what {self._root.line()!r} delivers", dumps_to_program)
             ready, buffers = Ready([], [], False, Failed(0, told, "engine", 0)), []
-            stream = self._dumps(tuple(ready), None)
+            stream = self._dumps(ready[:-1], None)
         self._num_sent += 1
         serial, made = self._serial + 1, list[Any]()
         self._serial = serial
@@ -264,7 +271,8 @@ class EngineProcess:
         self._credits.put(False)
         self._runs.put(0)
 
-    def _take_in(self, taken: Taken) -> None:
+    def _take_in(self, message: tuple[Any, ...]) -> None:
+        taken = Taken(*message)
         self._let_go(taken.returned)
         self._listens = taken.listens
         if taken.run != self._number:
@@ -273,10 +281,14 @@ class EngineProcess:
         for _ in range(taken.num_received - self._num_received):
             self._credits.put(True)
         self._num_received = taken.num_received
-        for time_ns, wait_ns, num_items, chunk in taken.delivered:
-            self._step, self._end = self._end + 1, self._end + num_items  # it has at least one of those that came together
-            num_ready, *kept = self._run.room(self._num_sent - self._num_received)
-            self._run.announce(BatchDelivered(time_ns, wait_ns, num_ready, num_items, chunk, *kept))
+        for delivered in taken.delivered:
+            event = BatchDelivered(*delivered)
+            self._step, self._end = self._end + 1, self._end + event.num_delivered  # it has at least one of those that came together
+            num_ready, num_kept, most = self._run.room(self._num_sent - self._num_received)
+            self._run.announce(event._replace(num_ready=num_ready, num_kept=num_kept, most=most))
+        if taken.delivered and (now_s := time.monotonic()) >= self._figures_s:
+            self._figures_s = now_s + _FIGURES_S
+            self._pipe.send(self.figures())
 
     def _let_go(self, serials: list[int]) -> None:
         for serial in serials:
@@ -335,6 +347,8 @@ class EngineProcess:
     def open(self, opening: Opening) -> None:
         """Begin to run."""
         send_records(opening.log_levels, self._pipe.send, dumps_to_program)
+        if opening.figures is not None:
+            self._run.stats.go_on(opening.figures)
         if opening.lost is not None:
             self._run.stats.begin_from(*opening.lost)
         at, number = opening.at, opening.number
@@ -351,11 +365,11 @@ class EngineProcess:
         self._idle.clear()
         self._runs.put(number)
 
-    def close(self) -> tuple[list[str], list[Event]]:
-        """Stop; return the names of the workers that are alive still, and the last events."""
+    def close(self) -> tuple[list[str], list[Event], Sums]:
+        """Stop; return the names of the workers that are alive still, the last events, and the figures."""
         alive = self._run.close()
         self._credits.put(False)
-        return alive, self._untold()
+        return alive, self._untold(), self.figures()
 
     def failures(self) -> list[Any]:
         """Return all errors so far, but for the one that was handed over."""
@@ -386,13 +400,26 @@ class EngineProcess:
             ticker.stop()
         return list(found.take())
 
-    def snapshot(self) -> Snapshot:
+    def figures(self) -> Sums:
         """Return the figures."""
-        return self._run.stats.snapshot()
+        return self._run.stats.sums()
 
-    def announce(self, event: Event) -> None:
-        """Count an event of the program's."""
-        self._run.stats(event)
+    def count(self, events: list[Event]) -> None:
+        """Count events of the program's."""
+        for event in events:
+            self._run.stats(event)
+
+
+def _brief(tokens: Any) -> Any:
+    """Return the places behind the items of most plans as numbers alone: the names of classes are most of the time of a message."""
+    is_plain = type(tokens) is Counted and tokens.first == Token(tokens.first.source)
+    return (tokens.first.source, len(tokens)) if is_plain else tokens
+
+
+def at_length(tokens: Any) -> Any:
+    """Return what `_brief` was given."""
+    is_brief = type(tokens) is tuple and tokens and type(tokens[0]) is tuple
+    return Counted(Token(tokens[0]), tokens[1]) if is_brief else tokens
 
 
 def serve(pipe: Pipe, name: str) -> None:

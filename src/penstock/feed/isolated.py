@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from penstock._contracts.event import Event, Fill, Listener, noted
+from penstock._contracts.event import BatchDelivered, Event, Fill, Listener, noted
 from penstock._contracts.frameworks import Pin
 from penstock._contracts.options import Threads
 from penstock._engine.chunk import Failure, LossCounts
@@ -40,9 +40,9 @@ from penstock._workers.settings import settings_of
 from penstock._workers.shared_pickle import Unsent
 from penstock.errors import PlanError, WorkerDied
 from penstock.feed.compiled import Compiled
-from penstock.feed.engine_process import DeliveryMessage, Hello, Job, Opening, Pages, Raised, RunEnded, Taken, Told, serve
+from penstock.feed.engine_process import DeliveryMessage, Hello, Job, Opening, Pages, Raised, RunEnded, Taken, Told, at_length, serve
 from penstock.feed.run import Outgoing, Run
-from penstock.observe.stats import Snapshot, Stats
+from penstock.observe.stats import Snapshot, Stats, Sums
 from penstock.observe.ticker import Ticker
 
 _NAME = "the engine process"
@@ -73,7 +73,6 @@ class IsolatedRun:
         self._process: EngineProcess | None = None
         self.tickers: list[Ticker] = []
         self.feed_memory: Any = int
-        self._uncounted = deque[Event]()  # those that were announced while there was no process
         self._number = self._num_deaths = 0
         self._ended_meanwhile: EngineProcess | None = None
         self.is_open = self.stopping = self.is_torn = self._opens = self._busy = False
@@ -108,14 +107,16 @@ class IsolatedRun:
     def _begin(self, at: ResumeStep, epoch: int, step: int) -> None:
         ahead = _NUM_AHEAD + (0 if self._outgoing is None else self._outgoing.output.depth)
         lost, self.stats.before = self.stats.before, None
-        if self._process is None:  # its figures begin with it
-            lost = lost_before(at.token)
-        opening = Opening(self._number, at, epoch, step, ahead, self._listens, lost, log_levels())
+        figures, uncounted = None, list[Event]()
+        if self._process is None:  # it goes on where another one has ended
+            lost, figures, uncounted = lost_before(at.token), self.stats.last, self.stats.uncounted()
+        opening = Opening(self._number, at, epoch, step, ahead, self._listens, figures, lost, log_levels())
         process = self._running()
         process.ask("open", opening, is_short=False)
         process.begin(self._number)
-        while self._uncounted:
-            process.ask("announce", self._uncounted.popleft())
+        uncounted += [self.stats.announced.popleft() for _ in range(len(self.stats.announced))]
+        if uncounted:
+            process.ask("count", uncounted)
 
     def _goes_on(self, died: WorkerDied) -> bool:
         """Count a death in a row; announce it, and return True, where another process is started."""
@@ -150,7 +151,7 @@ class IsolatedRun:
 
     def _start(self, unsent: Unsent, digest: bytes) -> EngineProcess:
         output = self._compiled.output
-        self._process = process = EngineProcess(unsent, digest, None if output is None else output.pin)
+        self._process = process = EngineProcess(unsent, digest, None if output is None else output.pin, self.stats.keep)
         self._finalizer = weakref.finalize(self, process.stop, self.tickers)
         return process
 
@@ -203,7 +204,9 @@ class IsolatedRun:
                 if ready is not None:
                     self._num_deaths = 0
                     now_ns = time.perf_counter_ns()
-                    process.tell((now_ns, now_ns - begin_ns, len(ready.items), ready.chunk_id), listens=self._listens)
+                    delivered = BatchDelivered(now_ns, now_ns - begin_ns, 0, len(ready.items), ready.chunk_id)
+                    process.tell(delivered, listens=self._listens)  # where it has died, another one gives these items again
+                    self.stats.add(delivered)
                     return ready
                 process.raise_what_came()
                 if self.stopping or process.ended == self._number:
@@ -249,7 +252,8 @@ class IsolatedRun:
             self.end()
             return []
         with suppress(WorkerDied):
-            alive, events = process.ask("close", timeout_s=self._compiled.options.grace_period_s + _GRACE_S)
+            alive, events, figures = process.ask("close", timeout_s=self._compiled.options.grace_period_s + _GRACE_S)
+            self.stats.keep(figures)
             for event in events:
                 self.heard(event)
             if not alive:
@@ -321,9 +325,9 @@ class IsolatedRun:
         """Call the listeners with an event of the program's, and have it counted."""
         self.heard(event)
         if self._process is None or self.is_torn or self._opens:
-            self._uncounted.append(event)
+            self.stats.announced.append(event)
         else:
-            self._asked(None, "announce", event)
+            self._asked(None, "count", [event])
 
     def heard(self, event: Event) -> None:
         """Call the listeners with an event."""
@@ -332,28 +336,51 @@ class IsolatedRun:
 
 
 class _Figures:
-    """The figures of a run, which are added up there; the last known ones where the process is gone.
+    """The figures of a run, which are added up there. Those that came last are kept here, and what they do not have yet.
 
     Attributes:
+        last: what came last.
+        announced: events of the program's while there was no process.
         before: what was skipped and replaced before a saved state, for the next `open`.
         instead: those of what runs in the place of the run.
     """
 
     def __init__(self, run: IsolatedRun) -> None:
         self._run = weakref.ref(run)
-        self._last: Snapshot | None = None
+        self.last: Sums | None = None
+        self._delivered, self.announced = deque[BatchDelivered](), deque[Event]()
         self.before: tuple[int, int] | None = None
         self.instead: Stats | None = None
+
+    def keep(self, sums: Sums | None) -> None:
+        """Keep what was added up there. From any thread."""
+        if self.last is None or (sums is not None and self.last.until_ns <= sums.until_ns):
+            self.last = sums
+
+    def add(self, event: BatchDelivered) -> None:
+        """Keep what was delivered until it has been added up there. From the thread that takes."""
+        self._delivered.append(event)
+        while self.last is not None and self._delivered and self._delivered[0].time_ns <= self.last.until_ns:
+            self._delivered.popleft()
+
+    def uncounted(self) -> list[Event]:
+        """Return what was delivered since."""
+        until_ns = 0 if self.last is None else self.last.until_ns
+        return [event for event in list(self._delivered) if event.time_ns > until_ns]
 
     def snapshot(self) -> Snapshot:
         """Return what was measured so far."""
         if self.instead is not None:
             return self.instead.snapshot()
-        run = self._run()
+        run, figures = self._run(), Stats()
         if run is not None:
             (run.feed_memory() or int)()  # how many batches the loop has taken is known there then
-            self._last = run._asked(self._last, "snapshot")
-        return self._last or Stats().snapshot()
+            self.keep(run._asked(self.last, "figures"))
+        if self.last is not None:
+            figures.go_on(self.last)
+        for event in (*self.uncounted(), *self.announced):
+            figures(event)
+        return figures.snapshot()
 
     def begin_from(self, num_skipped: int, num_replaced: int) -> None:
         """Count on from what was skipped and replaced before a saved state."""
@@ -370,14 +397,14 @@ class EngineProcess:
         raised: the error that a wait there ended with.
     """
 
-    def __init__(self, unsent: Unsent, digest: bytes, pin: Pin | None) -> None:
-        """Start it, and send it its job, of which `digest` is. Memory of batches is pinned with `pin`.
+    def __init__(self, unsent: Unsent, digest: bytes, pin: Pin | None, keep: Callable[[Sums], object]) -> None:
+        """Start it, and send it its job, of which `digest` is. Memory of batches is pinned with `pin`; `keep` gets its figures.
 
         Raises:
             OSError: it cannot be started.
             WorkerDied: it has ended.
         """
-        self._digest, self._told_kept = digest, False
+        self._digest, self._told_kept, self._keep = digest, False, keep
         self._asking, self._reading = threading.Lock(), threading.Lock()
         ours, theirs = socket.socketpair()
         self._control = Pipe(ours)
@@ -402,7 +429,7 @@ class EngineProcess:
         self._pin, self._unpin = pin, dict[int, Callable[[], object]]()  # by offset
         self._leases = Leases()
         self._warned: dict[Any, Any] = {}
-        self._unsaid: list[tuple[int, int, int, tuple[int, int] | None]] = []
+        self._unsaid: list[tuple[Any, ...]] = []
         self._unreturned: list[int] = []
         self._run = self._num_received = self._num_told = 0
         self._was_stopped = False
@@ -475,6 +502,8 @@ class EngineProcess:
                 heard(event)
         elif isinstance(message, (Logged, Warned)):
             message.show(self._warned)
+        elif isinstance(message, Sums):
+            self._keep(message)
         elif isinstance(message, Pages) and self._pin is not None:
             if message.are_there:
                 assert self._memory is not None
@@ -488,7 +517,8 @@ class EngineProcess:
         places = [*given.buffers, given.stream]
         whole = self._leases.lease(self._memory, given.serial) if any(isinstance(place, tuple) for place in places) else None
         *buffers, stream = (whole[place[0] : sum(place)] if isinstance(place, tuple) else place for place in places)  # type: ignore[index]
-        return Ready(*pickle.loads(memoryview(stream), buffers=buffers))  # type: ignore[arg-type]  # an array is a buffer
+        items, tokens, *rest = pickle.loads(memoryview(stream), buffers=buffers)  # type: ignore[arg-type]  # an array is a buffer
+        return Ready(items, at_length(tokens), *rest)
 
     def wait(self) -> None:
         """Wait until something comes, some time at most.
@@ -507,16 +537,17 @@ class EngineProcess:
         if was_stopped and self._was_stopped:
             self._child.kill()
 
-    def tell(self, delivered: tuple[int, int, int, tuple[int, int] | None] | None, *, listens: bool, waits: bool = False) -> None:
+    def tell(self, delivered: BatchDelivered | None, *, listens: bool, waits: bool = False) -> None:
         """Say what has arrived, what the training loop got, which memory is free, and whether the loop waits now.
 
         Each message says all that has arrived: one that an interrupt has prevented is made up for by the next.
         """
         self._unreturned += self._leases.take_returned()
         if delivered is not None:
-            self._unsaid.append(delivered)
+            self._unsaid.append(tuple(delivered))
         taken = Taken(self._run, self._num_received, self._unreturned, self._unsaid, listens, waits)
-        self._child.send_bytes(pickle.dumps(taken, protocol=5))  # `send` would take the error of a signal handler for one of the message
+        data = pickle.dumps(tuple(taken), protocol=5)
+        self._child.send_bytes(data)  # `send` would take the error of a signal handler for one of the message
         self._unreturned, self._unsaid = [], []
         self._num_told += 1
 

@@ -174,17 +174,21 @@ def parts_of(targets: Iterable[tuple[str, Any]]) -> dict[str, int]:
 class RunMemory:
     """The memory of a run, from its first `begin` on. From any thread, signal handlers included: it takes no lock.
 
+    Args:
+        system: gives samples; by default of this process.
+        ended: the figures until then, of another process.
+
     Attributes:
         due_ns: when `look` is to be called next, by `time.perf_counter_ns`.
     """
 
-    def __init__(self, system: System | None = None) -> None:
+    def __init__(self, system: System | None = None, ended: MemoryStats | None = None) -> None:
         self._system = system or this_process()
         self._feed: weakref.WeakMethod[Callable[[], FeedMemory]] | None = None
         self._announce: weakref.WeakMethod[Listener] | None = None
         self._begin: MemorySample | None = None
         self._begin_bytes = 0
-        self._ended: MemoryStats | None = None
+        self._ended = ended
         self._num_warnings = itertools.count()
         self.due_ns = _NEVER
 

@@ -6,6 +6,7 @@ Also: how long a thread was ready to run and got no CPU, and whether others hold
 from __future__ import annotations
 
 import functools
+import pickle
 import threading
 import time
 import weakref
@@ -336,6 +337,24 @@ class _Looked(NamedTuple):
     gil_taken: bool | None = None
 
 
+class Sums(NamedTuple):
+    """What the figures of a run are added up in, for another process.
+
+    Attributes:
+        until_ns: when the last delivery in it was, by `time.perf_counter_ns`.
+        content: all but the memory, pickled.
+        memory: of the process.
+    """
+
+    until_ns: int
+    content: bytes
+    memory: MemoryStats
+
+
+_OF_PROCESS = ("memory", "_fresh", "_append", "_folding", "_seat", "_worked")
+"""What of `Stats` another process has itself."""
+
+
 class _Seat(QueueClock):
     """What is known of each thread that announces."""
 
@@ -353,9 +372,13 @@ class Stats:
     Args:
         num_cpus: CPUs that the process may use; asked of the system when None.
         memory: of the run; that of this process when None.
+
+    Attributes:
+        consumer: a number for what takes; None where each thread that announces deliveries is one.
     """
 
     def __init__(self, num_cpus: int | None = None, memory: RunMemory | None = None) -> None:
+        self.consumer: int | None = None
         self.memory = memory or RunMemory()
         self._num_cpus = num_cpus if num_cpus is not None else available_cpus()
         self._fresh: deque[Event | _Taken | _Looked] = deque()
@@ -391,6 +414,20 @@ class Stats:
             self._failed = Counter({which: count for which, count in self._failed.items() if which[1] == "retried"})
             self._before = num_skipped, num_replaced
 
+    def sums(self) -> Sums:
+        """Return what was added up; from any thread."""
+        memory = self.memory.stats()
+        with self._folding.own():
+            self._fold()
+            until_ns = max((one.last_ns for one in self._consumers.values()), default=0)
+            content = {name: value for name, value in vars(self).items() if name not in _OF_PROCESS}
+            return Sums(until_ns, pickle.dumps(content), memory)
+
+    def go_on(self, sums: Sums) -> None:
+        """Add to what another process has added up. Call it before the first event."""
+        vars(self).update(pickle.loads(sums.content))
+        self.memory = RunMemory(ended=sums.memory)
+
     def __call__(self, event: Event) -> None:
         """Take one event. Appending to a deque is atomic; now and then one caller adds up what has gathered."""
         if isinstance(event, BlockDone):
@@ -398,7 +435,7 @@ class Stats:
                 self._look(event)
             self._append(event)
         elif isinstance(event, BatchDelivered):
-            self._append((event, threading.get_ident(), self._seat.works))
+            self._append((event, self.consumer or threading.get_ident(), self._seat.works))
             if event.time_ns >= self.memory.due_ns:
                 self.memory.look(event.time_ns, self)
         elif isinstance(event, RunBegun):
