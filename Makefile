@@ -40,7 +40,7 @@ GUARDS := sizes tests raises rooms words
 # The core suite.
 CORE := -q -m "not slow" -n $(TEST_PROCESSES) --dist worksteal --hypothesis-profile=quick
 # The part of it that the branch coverage of _engine, _order and _plan is measured with; a measured test takes 1.6 times as long.
-MEASURED := $(addprefix tests/,_engine _order _plan _workers laws)
+MEASURED := $(addprefix tests/,_engine _order _plan _workers laws dataset/test_refusals.py)
 # Folders of tests that hardly depend on the Python. Those of pickling, threads, processes, code objects and tracebacks do.
 ANY_PYTHON := laws faults benchmarks examples formats image packing cli docs tools fuzz sources kernels observe _ops _order _storage dataset
 # Of the core suite, the test that needs PyTorch, which .venv does not have.
