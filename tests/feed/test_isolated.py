@@ -391,6 +391,20 @@ def test_a_process_that_dies_or_stops_between_two_epochs_is_replaced(number: sig
         assert feed.stats().consumer.num_batches == 100
 
 
+def test_what_was_left_out_stays_counted_when_the_process_dies_behind_the_end() -> None:
+    def fifth(x: int) -> int:
+        if x % 5 == 0:
+            raise ValueError(x)
+        return x
+
+    with ps.from_source(range(10)).map(fifth).batch(5).feed(**ISOLATED, on_error=ps.Skip()) as feed:
+        next(feed)
+        time.sleep(0.5)  # by now the rest is on its way
+        os.kill(pid_of(feed), signal.SIGKILL)
+        assert [batch.tolist() for batch in feed] == [[6, 7, 8, 9]]
+        assert sum(entry[2] for entry in feed.state_dict()["lost"]) == 2
+
+
 PROGRAM = """
     import os, sys, time
     import numpy as np

@@ -599,7 +599,7 @@ class Feed(Observed):
     def _next_part(self) -> None:
         """Go on with the next part of a moved state, or end for good: the program is at its end."""
         counts = self._run.loss_counts()
-        loss_counts = self._loss_counts = self._loss_counts if counts is None else counts
+        loss_counts = self._loss_counts = self._delivery.now()[1].loss_counts if counts is None else counts
         try:
             self._shut("running")  # not closed for a moment: observers would end
         except BaseException as error:
