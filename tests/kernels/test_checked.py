@@ -105,7 +105,7 @@ def test_a_crop_is_padded_where_it_leaves_the_image_and_then_mirrored() -> None:
         assert out[0, :, :, 0].tolist() == rows
 
 
-@pytest.mark.parametrize("dtype", ["u1", "i2", "f4", "f8", "O"])
+@pytest.mark.parametrize("dtype", ["u1", "i2", "f4", "f8", "O", "m8[s]"])
 @pytest.mark.parametrize("flip", [False, True])
 @pytest.mark.parametrize("fill", [0, 7])
 def test_an_image_of_any_dtype_and_strides_is_cropped_as_numpy_pads(dtype: str, flip: bool, fill: int) -> None:

@@ -51,8 +51,12 @@ def _address(array: Any) -> Any:
     """Return where an array begins, as C takes it; NULL for None."""
     if array is None:
         return None
-    flags = array.flags
-    return _shared(array) if flags.carray else ctypes.c_void_p(array.ctypes.data)  # a read-only or strided buffer may not be shared
+    if array.flags.carray:  # a read-only or strided buffer may not be shared
+        try:
+            return _shared(array)
+        except ValueError:
+            pass  # dates, and dtypes of other packages, have no buffers
+    return ctypes.c_void_p(array.ctypes.data)
 
 
 def _bytes_or_array(data: Any) -> Any:
@@ -65,12 +69,8 @@ def addresses(arrays: Iterable[Array]) -> Ints:
 
 
 def _number(array: Array) -> int:
-    if array.flags.carray:
-        try:
-            return ctypes.addressof(_shared(array))
-        except ValueError:
-            pass  # dates have no buffers
-    return int(array.ctypes.data)
+    found = _address(array)
+    return int(found.value or ctypes.addressof(found))  # what is shared has no bytes, and so an empty value
 
 
 def table_of_columns(outs: Sequence[Array], offsets: Sequence[Ints] | None) -> Ints:
@@ -202,7 +202,7 @@ SIGNATURES: Final[dict[str, Signature]] = {
         (*_IMAGES, IN, IN, OUT, INT),
         lambda c: lambda values, scale, bias, out, first: c(values, *values.shape, *values.strides, scale, bias, out, int(first)),
     ),
-    "crop_image": Signature(None, (TEXT, IN, INT64, INT64, OUT)),
+    "crop_image": Signature(None, (TEXT, IN, INT64, INT64, IN)),  # the output may be of dates; that C may write it was checked
     "write_images": Signature(
         None,
         (IN, *[INT64] * 4, IN, IN, IN, INT, IN),
