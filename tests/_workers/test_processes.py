@@ -151,6 +151,25 @@ def test_batches_have_the_named_tuples_that_only_the_program_has_and_may_have_no
         assert list(samples) == [({}, [()])] * 3
 
 
+@pytest.mark.parametrize("isolate", [True, False])
+def test_classes_that_a_worker_makes_come_to_the_program(isolate: bool) -> None:
+    def made(n: int) -> Any:
+        class Sample(NamedTuple):
+            label: int
+
+        class Bad(ValueError):
+            pass
+
+        if n == 5:
+            raise Bad(str(Sample(n)))
+        return Sample(n)
+
+    with ps.from_source(range(6)).map(made).feed(executor=ps.Processes(isolate=isolate), num_workers=2) as samples:
+        assert [next(samples).label for _ in range(5)] == [0, 1, 2, 3, 4]
+        with pytest.raises(ValueError, match="label=5"):
+            next(samples)
+
+
 def test_a_function_that_cannot_be_sent_any_more_stays_as_it_was_with_one_notice() -> None:
     function = Sized(100)
     with ps.from_source(range(20)).map(function).feed(executor="processes", num_workers=2) as feed:

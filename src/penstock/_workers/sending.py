@@ -14,7 +14,7 @@ import pickle
 import random
 import sys
 import time
-import weakref
+import uuid
 import zlib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -243,6 +243,9 @@ def dumps_to_worker(value: object) -> bytes:
     return file.getvalue()
 
 
+_MADE_HERE = "made in a worker "
+
+
 def class_of_number(number: str) -> type:
     """Return the program's class. Called by pickle in the program."""
     found: type = tracker._DYNAMIC_CLASS_TRACKER_BY_ID[number]
@@ -254,19 +257,21 @@ def pickler_to_program() -> type[pickle.Pickler]:
     """Return the pickler of this worker process: classes of the program go back as references to them.
 
     cloudpickle gives each class that it sends by value a number of its own, on both sides. One that came from the program has a number
-    before it is first sent back, and is sent back as the number; one that was made here has none then.
+    before it is first sent back, and is sent back as the number; one that was made here has none then, and gets one that says so to the
+    next process on the way.
     """
-    made_here: weakref.WeakSet[type] = weakref.WeakSet()
+    numbers = tracker._DYNAMIC_CLASS_TRACKER_BY_CLASS
 
     class PicklerToProgram(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
         def reducer_override(self, value: Any) -> Any:
             if isinstance(value, type):
                 if _has_its_name(value):
                     return _as_usual(self, value)
-                number = tracker._DYNAMIC_CLASS_TRACKER_BY_CLASS.get(value)
-                if number is None:
-                    made_here.add(value)
-                return _as_usual(self, value) if value in made_here else (class_of_number, (number,))
+                number = numbers.setdefault(value, _MADE_HERE + uuid.uuid4().hex)
+                if not number.startswith(_MADE_HERE):
+                    return class_of_number, (number,)
+                tracker._DYNAMIC_CLASS_TRACKER_BY_ID[number] = value
+                return _as_usual(self, value)
             if _is_tensor(type(value)):
                 return _reduced_tensor(value)
             return reduced(value) if isinstance(value, (np.ndarray, np.generic)) else _as_usual(self, value)
