@@ -203,6 +203,7 @@ def test_what_finds_nothing_or_cannot_be_listed_says_where(at: Any) -> None:
         (lambda: ps.read_files(at("none/*.jpg")), SourceError, "no object matches 's3://bucket/none/\\*.jpg'"),
         (lambda: ps.read_files(at("images/*.jpg", "images/cat/77.jpg")), SourceError, "no object matches|77.jpg' is not there"),
         (lambda: ps.read_images(at("none")), SourceError, r"no object matches 's3://bucket/none/\*\*'"),
+        (lambda: ps.read_images(at("images{1,2}")), SourceError, r"no object matches 's3://bucket/images\?1,2}/\*\*'"),
         (lambda: ps.read_images(at("images/cat")), SourceError, "no sub-folder in 's3://bucket/images/cat'"),
         (lambda: ps.read_images(at("images", "masks")), PlanError, "2 URLs are given"),
         (lambda: ps.read_images("https://bob:hunter2@h/images"), PlanError, "web servers have no listing"),

@@ -333,7 +333,8 @@ class ImageFolderSource(WholeFiles):
         """Do the same with one listing of a bucket."""
         from glob import escape
 
-        storage = open_urls(RemoteFiles(f"{escape(location.base)}**", location.options), "read_images")
+        base = escape(location.base).replace("{", "?")  # braces in the name of a folder are no words to choose from
+        storage = open_urls(RemoteFiles(f"{base}**", location.options), "read_images")
         assert storage is not None
         table, images, names = objects_of(storage, len(os.fsencode(location.base))), list[int](), set[str]()
         for index in range(len(table)):
