@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from penstock._contracts.storage import RemoteFiles, StorageOptions
-from penstock._storage.urls import expand, missing_shards
+from penstock._storage.urls import expand, missing_shards, quoted
 from penstock._system.failing import attempt
 from penstock._system.text import redacted, shown
 from penstock.errors import PlanError, SourceError
@@ -97,6 +97,13 @@ class Location(NamedTuple):
     def base(self) -> str:
         """Return the folder with a separator at its end."""
         return f"{self.full.rstrip('/')}/" if self.is_url else os.path.join(self.full, "")
+
+    def url_of(self, name: str) -> str:
+        """Return the URL of a file in this folder. Web servers get its name quoted, and the query that the folder's URL has."""
+        if not self.full.lower().startswith("http"):
+            return self.base + name
+        path, mark, query = self.full.partition("?")
+        return f"{path.rstrip('/')}/{quoted(name)}{mark}{query}"
 
     def folder(self) -> Location:
         """Return the folder that it is in."""

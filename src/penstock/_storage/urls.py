@@ -68,7 +68,14 @@ class Address(NamedTuple):
 
 def is_url(text: str) -> bool:
     """Tell whether a path of a list is a URL that can be read."""
-    return text.startswith(_STARTS)
+    return text[:8].lower().startswith(_STARTS)
+
+
+def quoted(path: str) -> str:
+    """Quote the path of a URL, such as spaces and `#`; what is quoted already stays."""
+    from urllib.parse import quote
+
+    return quote(path, safe="/%:@!$&'()*+,;=~")
 
 
 def parse_url(url: str, options: StorageOptions, caller: str) -> Address:
@@ -214,7 +221,7 @@ def _web(url: str, scheme: str, options: StorageOptions, caller: str) -> Address
         raise _refusal(url, "is not encrypted", caller, "use https://, or RemoteFiles(url, {'allow_http': True})")
     user = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}" if parts.username is not None else ""
     query = f"?{quote(parts.query, safe='=&%:/?+,;@!$*()~[]')}" if parts.query else ""
-    return Address(scheme=scheme, host=host, port=port, key=quote(parts.path or "/", safe="/%:@!$&'()*+,;=~") + query, user=user)
+    return Address(scheme=scheme, host=host, port=port, key=quoted(parts.path or "/") + query, user=user)
 
 
 def _is_metadata(host: str) -> bool:

@@ -469,8 +469,8 @@ def objects_named(table: PathTable, folder: Location, caller: str) -> ObjectTabl
     """
     from penstock._storage.remote import open_named
 
-    names, base = [table.path(index) for index in range(len(table))], folder.base
-    storage, files = open_named([name if is_url(name) else base + name for name in names], folder.options, caller)
+    names = [table.path(index) for index in range(len(table))]
+    storage, files = open_named([name if is_url(name) else folder.url_of(name) for name in names], folder.options, caller)
     for index, file in enumerate(files.tolist()):
         if is_url(names[index]):
             names[index] = redacted(names[index]) if file < 0 else storage.name(file)
