@@ -194,12 +194,13 @@ def test_paths_of_a_list_may_be_urls_and_secrets_in_them_are_never_shown(server:
         with pytest.raises((ListFileError, StorageError), match=words) as caught:
             gathered(listed(text, **options))
         assert "hunter2" not in str(caught.value), words
-    names = ["a..b.jpg", "a b#1?.jpg", "\xfc.jpg"]
+    names = "a..b.jpg", "a b#1?.jpg", "\xfc.jpg"
     for name in names:
         server.put(f"bucket/images/{name}", name.encode())
     for root in (f"{host}/bucket/images", f"{host}/bucket/images/?sig=hunter2"):
-        named = [{"path": name, "data": name.encode(), "label": 7} for name in names]
-        assert gathered(listed("".join(f"{name}\t7\n" for name in names), root=root)) == named
+        assert gathered(listed("".join(f"{name}\t7\n" for name in names), root=root)) == [
+            {"path": name, "data": name.encode(), "label": 7} for name in names
+        ]
 
 
 def test_what_finds_nothing_or_cannot_be_listed_says_where(at: Any) -> None:
