@@ -162,11 +162,11 @@ def _is_open(path: Any) -> bool:
 
 
 class Plugin:
-    """Leaves out the tests that themselves ask for what is not there: a FIFO, a signal to a thread, or (of Python, here) a process."""
+    """Leaves out the tests that themselves ask for what is not there: a FIFO, a signal, a cache, or (of Python, here) a process."""
 
     def __init__(self, hidden: list[str]) -> None:
         names = "|".join(map(re.escape, hidden))
-        words = "|".join([rf"\b(?:{names}|subprocess)\b", "/proc/", "/dev/fd", "[. ]fork", '"processes"', r"\bpack[(]"])
+        words = "|".join([rf"\b(?:{names}|subprocess|cache_dir)\b", "/proc/", "/dev/fd", "[. ]fork", '"processes"', r"\b(?:pack|python|output_of)[(]"])
         self._hidden = re.compile(words)
         self._of_module: dict[Any, set[str]] = {}
 
