@@ -91,7 +91,7 @@ def _pread(path: Callable[[Size, Path], Path]) -> Callable[[rounds.Run], dict[st
 
 
 def _source(run: rounds.Run) -> Any:
-    from penstock.sources import text_source
+    from penstock.sources.text import text_source
 
     return text_source(_text_file(run.size, run.root))
 
@@ -163,7 +163,7 @@ def _index(run: rounds.Run, path: Path, format: Any) -> dict[str, Any]:
 
 
 def _index_text(run: rounds.Run) -> dict[str, Any]:
-    from penstock.sources import TextLines
+    from penstock.sources.text import TextLines
 
     return _index(run, _text_file(run.size, run.root), TextLines())
 

@@ -8,7 +8,7 @@ from sources.streams import Numbers
 
 from penstock._engine.chunk import Chunk, Completed, Failure, StreamState, Token
 from penstock._engine.stream_reader import Reader
-from penstock.sources import GeneratorSource, StatefulSource
+from penstock.sources.stream import GeneratorSource, StatefulSource
 
 
 def source(count: int, **options: Any) -> GeneratorSource:

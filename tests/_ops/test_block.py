@@ -9,7 +9,7 @@ import pytest
 from penstock._contracts.source import RowFailed
 from penstock._ops.block import Block, ElementFailed
 from penstock.errors import LengthMismatch
-from penstock.sources import ArraySource
+from penstock.sources.arrays import ArraySource
 
 COLUMNS = {"x": np.arange(20).reshape(10, 2), "y": np.arange(10) * 1.5}
 

@@ -14,7 +14,7 @@ from penstock._ops.block import Block, ElementFailed
 from penstock._ops.collation import Collate, Pad, Stack
 from penstock._ops.rows import Rows
 from penstock._ops.stack import BatchSpec
-from penstock.sources import ArraySource
+from penstock.sources.arrays import ArraySource
 
 
 def name(row: int) -> str:

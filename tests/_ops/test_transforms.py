@@ -16,7 +16,7 @@ from penstock._ops.rows import Rows
 from penstock._ops.stack import BatchSpec
 from penstock._ops.worker import WorkerContext
 from penstock.errors import SpecError
-from penstock.sources import ArraySource
+from penstock.sources.arrays import ArraySource
 
 NUM_ELEMENTS = 6
 IMAGES = np.random.default_rng(0).integers(0, 256, (NUM_ELEMENTS, 8, 8, 3), np.uint8)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import Any
 
@@ -29,8 +29,7 @@ class Refusing:
     def __getitem__(self, index: int) -> int:
         raise NotImplementedError
 
-    def __iter__(self) -> Iterator[int]:
-        return iter([1])
+    __iter__ = [1].__iter__
 
 
 async def stream(x: int) -> AsyncIterator[int]:

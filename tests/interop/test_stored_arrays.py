@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.sources import ArraySource
+from penstock.sources.arrays import ArraySource
 from penstock.testing.runs import exact
 
 COUNT = 400

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.errors import PlanError, RecordError
-from penstock.sources import indexed_source
+from penstock.sources.arrays import indexed_source
 from penstock.testing.runs import exact, plain
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")

@@ -11,7 +11,7 @@ from laws.epochs import OPTIONS
 import penstock as ps
 from penstock._contracts.source import RowFailed
 from penstock.errors import TooManySkipped
-from penstock.sources import ArraySource
+from penstock.sources.arrays import ArraySource
 
 SIZE = 50
 BAD = frozenset({0, 7, 8, 9, 31, 49})

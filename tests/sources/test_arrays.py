@@ -14,7 +14,7 @@ from sources.gathering import gathered
 
 from penstock._contracts.source import ColumnSource
 from penstock.errors import LengthMismatch, PlanError
-from penstock.sources import ArraySource
+from penstock.sources.arrays import ArraySource
 from penstock.testing import check_source
 
 Pair = namedtuple("Pair", ["left", "right"])

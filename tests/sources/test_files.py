@@ -9,7 +9,7 @@ from sources.gathering import fill, gathered
 
 from penstock._contracts.source import ColumnSource, IndexedSource
 from penstock.errors import SourceError
-from penstock.sources import FilesSource
+from penstock.sources.files import FilesSource
 from penstock.testing import check_source
 
 

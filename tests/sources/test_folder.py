@@ -7,7 +7,7 @@ from sources.gathering import fill, gathered
 
 import penstock as ps
 from penstock.errors import SourceError
-from penstock.sources import ImageFolderSource
+from penstock.sources.files import ImageFolderSource
 
 
 def test_classes_are_numbered_in_the_order_of_their_names_and_each_image_has_its_own(tmp_path: Path) -> None:

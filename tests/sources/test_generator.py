@@ -10,8 +10,7 @@ import pytest
 import penstock as ps
 from penstock._contracts.source import StreamSource
 from penstock.errors import PlanError, SourceError
-from penstock.sources import GeneratorSource
-from penstock.sources.stream import rest_of
+from penstock.sources.stream import GeneratorSource, rest_of
 from penstock.testing import check_source
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from penstock._contracts.source import ColumnSource, IndexedSource
 from penstock.errors import LengthMismatch, PlanError, SourceError
-from penstock.sources import IndexableSource
+from penstock.sources.arrays import IndexableSource
 from penstock.testing import check_source
 
 

@@ -10,7 +10,7 @@ from sources.gathering import fill, gathered
 
 from penstock._contracts.source import ColumnSource, IndexedSource
 from penstock.errors import ListFileError, PlanError, SourceError
-from penstock.sources import ListSource
+from penstock.sources.files import ListSource
 
 
 def listed(folder: Path, text: str | bytes, **options: Any) -> ListSource:

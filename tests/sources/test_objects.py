@@ -21,7 +21,7 @@ from penstock._ops.block import Block, ElementFailed
 from penstock._storage import remote
 from penstock.cli.bench_source import open_plain, open_records
 from penstock.errors import ListFileError, ObjectChanged, PlanError, SourceError, StorageError
-from penstock.sources import FilesSource, ListSource
+from penstock.sources.files import FilesSource, ListSource
 from penstock.testing import check_source
 
 pytestmark = pytest.mark.usefixtures("obstore_started")

@@ -9,7 +9,7 @@ from sources.gathering import fill
 
 import penstock as ps
 from penstock.errors import PlanError, SourceError
-from penstock.sources import PairsSource
+from penstock.sources.files import PairsSource
 from penstock.testing import check_source
 
 

@@ -8,7 +8,7 @@ from sources.streams import Numbers, Sticky, Told
 
 from penstock._contracts.source import StatefulStream, StreamSource
 from penstock.errors import PlanError, SourceError, StateUnavailable
-from penstock.sources import IterableSource, StatefulSource, stream_source
+from penstock.sources.stream import IterableSource, StatefulSource, stream_source
 
 
 class Again:

@@ -21,7 +21,7 @@ from penstock._storage.sameness import sampled_spans
 from penstock.errors import PlanError, RecordError
 from penstock.formats.index import decode
 from penstock.formats.tar import TarWriter
-from penstock.sources import TarSource
+from penstock.sources.tar import TarSource
 from penstock.testing import check_source
 
 

@@ -14,7 +14,9 @@ from testing.breaking import assert_broken
 from penstock._contracts.transform import Scratch
 from penstock.errors import PlanError
 from penstock.kernels.library import load_library
-from penstock.sources import ArraySource, FilesSource, GeneratorSource
+from penstock.sources.arrays import ArraySource
+from penstock.sources.files import FilesSource
+from penstock.sources.stream import GeneratorSource
 from penstock.testing import check_source
 
 

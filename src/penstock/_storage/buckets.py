@@ -229,7 +229,7 @@ class BucketTransport:
         lasting = (ValueError, known.NotSupportedError, known.UnknownConfigurationKeyError)
         if _passes(status, whole) and (status or not isinstance(error, lasting)):
             raise AskAgain(text, fix=CHECK_HOST if _NO_HOST.search(whole) else "") from None
-        raise StorageError(f"{shown!r} cannot be read: {text}", where=shown, fix="check bucket, key and options") from None
+        raise StorageError(f"{shown!r} cannot be read: {text}", where=shown, fix="check credentials, bucket, key and options") from None
 
     def _found(self, meta: Any) -> RemoteObject:
         return RemoteObject(

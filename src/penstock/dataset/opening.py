@@ -50,7 +50,7 @@ def from_source(source: Any) -> Dataset:
     a format of NumPy, PyTorch or Arrow gives the values that its table has, not those of the formatter. A `pyarrow.Table` or `RecordBatch`
     is read by rows: {column: value} as `read_parquet` gives them. An object that satisfies `IndexedSource` is used as it is.
     """
-    from penstock.sources import indexed_source
+    from penstock.sources.arrays import indexed_source
 
     return _read(indexed_source(source))
 
@@ -63,7 +63,7 @@ def from_generator(fn: Callable[[], Any], *, fast_forward: bool = False, length:
         fast_forward: allow a resume to read and drop what was already delivered; without it the feed has no state.
         length: how many elements a pass has, if known: then another number is an error.
     """
-    from penstock.sources import GeneratorSource
+    from penstock.sources.stream import GeneratorSource
 
     forward = check.flag_argument(fast_forward, "fast_forward", "from_generator")
     source: StreamSource = GeneratorSource(fn, fast_forward=forward, length=_plain(length))
@@ -86,7 +86,7 @@ def from_stream(iterable: Iterable[Any], *, length: int | None = None, fast_forw
     Raises:
         PlanError: when it cannot be iterated.
     """
-    from penstock.sources import stream_source
+    from penstock.sources.stream import stream_source
 
     forward = check.flag_argument(fast_forward, "fast_forward", "from_stream")
     return Dataset(plan.ReadStream(source=stream_source(iterable, fast_forward=forward, length=_plain(length))))
@@ -112,7 +112,7 @@ def read_list(
     Raises:
         ListFileError: with the number of the first bad line.
     """
-    from penstock.sources import ListSource
+    from penstock.sources.files import ListSource
 
     labelled = check.flag_argument(label, "label", "read_list")
     if num_classes is not None:
@@ -126,7 +126,7 @@ def read_images(folder: str | os.PathLike[str] | RemoteFiles) -> Dataset:
     Images are recognised by the suffixes of formats that `image.decode` reads. Hidden files are left out; a notice counts the others. The
     folder may be one in a bucket (`s3://bucket/train`).
     """
-    from penstock.sources import ImageFolderSource
+    from penstock.sources.files import ImageFolderSource
 
     return _read(ImageFolderSource(folder))
 
@@ -136,7 +136,7 @@ def read_files(pattern: Any) -> Dataset:
 
     Patterns may be URLs (`s3://bucket/train/**/*.jpg`); then so is "path", without secrets.
     """
-    from penstock.sources import FilesSource
+    from penstock.sources.files import FilesSource
 
     return _read(FilesSource(pattern))
 
@@ -155,7 +155,7 @@ def read_pairs(*, missing: str = "error", **patterns: Any) -> Dataset:
         PlanError: fewer than two fields, one with the name "path", or another `missing`.
         SourceError: a pattern finds no file, a file has no partner, or two files of a field have the same text.
     """
-    from penstock.sources import PairsSource
+    from penstock.sources.files import PairsSource
 
     return _read(PairsSource(patterns, missing))
 

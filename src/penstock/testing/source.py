@@ -16,7 +16,7 @@ from penstock._contracts.source import ColumnSource, IndexedSource, StreamSource
 from penstock._contracts.transform import Scratch
 from penstock._system.failing import failure_of
 from penstock.errors import LawBroken, PlanError, SourceError
-from penstock.sources import indexed_source
+from penstock.sources.arrays import indexed_source
 from penstock.sources.paths import spread
 from penstock.testing.leaks import check_no_leaks
 from penstock.testing.runs import WAYS, Case, alike, as_dataset, exact, quiet, require, require_same, shown, words
