@@ -6,7 +6,6 @@ import os
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, groupby
 from typing import Any
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 from penstock._contracts.arguments import whole_number
 from penstock._contracts.element import bytes_of
 from penstock._system.failing import attempt
+from penstock._system.lazy import dataclass
 from penstock.errors import MissingExtra, PlanError, SpecError
 
 __all__ = ["attention_fields", "chat", "tokenize"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -15,6 +15,7 @@ from penstock._engine.slots import Lease
 from penstock._ops.block import UNLIMITED, Block, Ints
 from penstock._ops.rows import Rows
 from penstock._order.runs import Run
+from penstock._system.lazy import dataclass
 from penstock.errors import StateUnavailable
 
 _T = TypeVar("_T")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -33,6 +33,7 @@ from penstock._ops.rows import Rows
 from penstock._ops.streams import FilterOp
 from penstock._ops.worker import WorkerContext
 from penstock._order.arithmetic import INFINITE, Length
+from penstock._system.lazy import dataclass
 from penstock.errors import StateMismatch
 
 T = TypeVar("T")

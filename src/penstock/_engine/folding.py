@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,7 @@ from penstock._ops.worker import WorkerContext
 from penstock._order.chain import BufferedElement, Chain, Mark, items_again, passes_above
 from penstock._order.holding import Group
 from penstock._order.runs import Runs
+from penstock._system.lazy import dataclass
 from penstock.errors import PlanError, StateMismatch, TooManySkipped
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -65,6 +65,7 @@ from penstock._plan import known
 from penstock._plan import node as plan
 from penstock._plan.base import Node, chain_of, groups_of, num_indexed, period_of
 from penstock._plan.facts import is_indexable, length_of, passes_of
+from penstock._system.lazy import dataclass
 from penstock.errors import PlanError
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple, Protocol, cast
 
 from penstock._contracts.policy import Policy, Raise, Replace, Retry, final
@@ -15,6 +15,7 @@ from penstock._ops.operator import Leaf, Operator
 from penstock._ops.rows import Rows
 from penstock._order.arithmetic import INFINITE, Length
 from penstock._order.folds import Fold, RepeatFold, TakeFold
+from penstock._system.lazy import dataclass
 
 
 class FilterStep(Protocol):
@@ -165,7 +166,7 @@ class Policies:
         quarantines: whether one of them writes down what it leaves out or replaces.
     """
 
-    on_error: Policy = Raise()  # noqa: RUF009 - a frozen value without fields
+    on_error: Policy = Raise()
     equal_steps: bool = False
     skips: bool = False
     verify: float = 0.0

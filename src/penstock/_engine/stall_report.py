@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from penstock._system.lazy import dataclass
 from penstock.errors import FeedStalled
 
 Kind = Literal["stuck", "idle", "slow"]

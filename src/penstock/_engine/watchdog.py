@@ -12,7 +12,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from penstock._contracts.event import SlowElement
@@ -25,6 +24,7 @@ from penstock._engine.stall_report import Frame, Kind, RunClock, Situation, Work
 from penstock._ops.block import Block
 from penstock._ops.worker import WorkerContext
 from penstock._system.failing import attempt
+from penstock._system.lazy import dataclass
 from penstock._system.parking import thread_times
 from penstock._system.process import current_frames
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -23,6 +22,7 @@ from penstock._contracts.element import (
     unflatten,
 )
 from penstock._ops.stack import BatchSpec, Names, columns_of_rows, flaw_of, let_go, stack_column, stack_rows, words_of
+from penstock._system.lazy import dataclass
 from penstock.errors import SpecError
 
 _OBJECT = np.dtype(object)

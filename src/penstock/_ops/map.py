@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, NamedTuple, cast
 
@@ -21,6 +20,7 @@ from penstock._ops.rows import Rows
 from penstock._ops.stack import only_texts
 from penstock._ops.worker import WorkerContext, generator_of
 from penstock._system.failing import cause_of
+from penstock._system.lazy import dataclass
 from penstock.errors import SpecError
 
 

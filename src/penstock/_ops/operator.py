@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from penstock._ops.block import Block, ElementFailed, Ints, Keys
 from penstock._ops.rows import Rows
 from penstock._ops.worker import WorkerContext
+from penstock._system.lazy import dataclass
 
 
 class Leaf(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from operator import getitem
 from typing import Any, ClassVar, NamedTuple, cast
 
@@ -33,6 +33,7 @@ from penstock._order.arithmetic import (
 )
 from penstock._order.mixing import InterleaveFold, MixFold, interleaved, mixed_parts, mixed_turns
 from penstock._order.planned import PlannedOrder, SampledOrder
+from penstock._system.lazy import dataclass
 from penstock.formats.cache_stores import pack, unpack
 
 # -- operators on positions -------------------------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from operator import index
 from typing import Any, NamedTuple
 
@@ -15,6 +14,7 @@ from penstock._contracts.policy import Policy
 from penstock._ops.block import Block, ElementFailed, Ints
 from penstock._ops.operator import OneToOne
 from penstock._ops.worker import WorkerContext
+from penstock._system.lazy import dataclass
 from penstock.errors import SpecError
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, cast
 
 from penstock._order.folds import Fold, Item, RankFold, RepeatFold, SkipFold, TakeFold
+from penstock._system.lazy import dataclass
 from penstock.errors import StateMismatch
 
 __all__ = ["BufferedElement", "Chain", "HoldingFold", "Mark", "items_again", "passes_above"]

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from penstock import kernels
+from penstock._system.lazy import dataclass
 from penstock.errors import PlanError
 
 __all__ = [

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import chain
 from reprlib import repr as short
 from typing import Any, NamedTuple
 
 from penstock import kernels
 from penstock._order.chain import BufferedElement, HoldingFold
+from penstock._system.lazy import dataclass
 from penstock.errors import StateDamaged
 
 __all__ = [

@@ -8,7 +8,7 @@ never further from weight * t than 3/4 of h: each level rounds by 1/2 and, up to
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from fractions import Fraction
 from functools import lru_cache
 from heapq import heapify, heappop, heappush
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from penstock import kernels
 from penstock._order.arithmetic import INFINITE, Length
+from penstock._system.lazy import dataclass
 
 __all__ = [
     "History",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from functools import partial
 from types import CodeType, FunctionType, MethodType
 from typing import Any, ClassVar, NamedTuple, Self, cast
@@ -23,6 +23,7 @@ from penstock._contracts.storage import RecordStore
 from penstock._contracts.transform import Drawing, Transform
 from penstock._order.arithmetic import INFINITE, Length
 from penstock._order.mixing import History
+from penstock._system.lazy import dataclass
 from penstock._system.text import redacted
 from penstock.errors import PlanError, SourceError
 

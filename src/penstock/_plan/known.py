@@ -6,7 +6,7 @@ Their positions are arithmetic, as those of a source are. What stands below must
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar, Self, cast
 
 import numpy as np
@@ -16,6 +16,7 @@ from penstock._order.arithmetic import Length
 from penstock._order.mixing import History
 from penstock._order.planned import PlannedOrder, SampledOrder
 from penstock._plan.base import GroupNode, Ints, Node, SelectingNode, UnaryNode, function_name, length_of
+from penstock._system.lazy import dataclass
 
 __all__ = ["BatchByCost", "Chosen", "Measure", "PackSequences", "PackedRows", "PlannedBatches", "PlannedNode"]
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -40,6 +40,7 @@ from penstock._plan.base import (
     walk,
     wants_rng,
 )
+from penstock._system.lazy import dataclass
 from penstock._system.ownership import users_of
 
 __all__ = [

@@ -8,7 +8,7 @@ import sys
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from io import BytesIO
 from pickle import Pickler
 from typing import Any, NamedTuple
@@ -17,6 +17,7 @@ import numpy as np
 
 from penstock._ops.block import ElementFailed
 from penstock._system.failing import add_note, argument_of, attempt, notes_of, text_of, traceback_of, traceback_text_of, would_end
+from penstock._system.lazy import dataclass
 from penstock._workers.sending import Keep, dumps_to_program, reduced
 from penstock.errors import StopRaised, WorkerFailed
 

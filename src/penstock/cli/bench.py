@@ -10,13 +10,14 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
 from penstock._contracts.element import flatten
 from penstock._plan.base import wants_rng
+from penstock._system.lazy import dataclass
 from penstock._system.memory import available_cpus
 from penstock.cli.bench_source import Opened, open_source
 from penstock.cli.doctor import file_of_figures, write_figures

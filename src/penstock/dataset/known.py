@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -19,6 +18,7 @@ from penstock._plan import check, known
 from penstock._plan import node as plan
 from penstock._plan.base import Ints, Node, function_name, length_of, padding_words, walk
 from penstock._plan.facts import known_length, known_names
+from penstock._system.lazy import dataclass
 from penstock.dataset.operators import Chaining, check_function, check_padding, check_padding_value
 from penstock.errors import PlanError
 

@@ -16,7 +16,7 @@ import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, BinaryIO, Literal, NamedTuple
 
@@ -33,6 +33,7 @@ from penstock._storage.cache import FileLock, held, try_lock
 from penstock._storage.local import publish, sync_folder
 from penstock._storage.sameness import stamps
 from penstock._system.failing import add_note
+from penstock._system.lazy import dataclass
 from penstock._system.process import refuse_on_windows
 from penstock.dataset.builder import Dataset
 from penstock.errors import PlanError, SourceError, SpecError, TooManySkipped

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from typing import Any, TypeAlias
@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._contracts.element import parts_of
+from penstock._system.lazy import dataclass
 from penstock.errors import MissingExtra, PlanError, RecordError
 from penstock.kernels.columns import ColumnTable
 from penstock.kernels.library import Array, Ints

@@ -9,12 +9,13 @@ import json
 import os
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._system.lazy import dataclass
 from penstock.errors import RecordError
 from penstock.kernels.framing import crc32c
 from penstock.kernels.library import Array, Ints

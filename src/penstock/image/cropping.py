@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 
 from penstock import kernels
 from penstock._contracts.transform import Scratch
+from penstock._system.lazy import dataclass
 from penstock.errors import SpecError
 from penstock.image.fields import Fields, JointOperator, two_forms
 from penstock.image.geometry import Coordinates, Crop, Geometric, Steps

@@ -19,7 +19,6 @@ import struct
 import warnings
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
@@ -27,6 +26,7 @@ import numpy as np
 from penstock import kernels
 from penstock._contracts.arguments import is_whole
 from penstock._contracts.transform import FusedTransform, Scratch, Transform
+from penstock._system.lazy import dataclass
 from penstock.errors import DecodeError, MissingExtra, PlanError, SpecError
 from penstock.image import jpeg
 from penstock.image.fields import Encoded, two_forms

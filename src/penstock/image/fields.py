@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec, Protocol, TypeVar, get_args, overload
 
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 
 from penstock._contracts.arguments import listed, real_number
 from penstock._contracts.element import is_masked
+from penstock._system.lazy import dataclass
 from penstock.errors import PlanError, SpecError
 from penstock.image.geometry import CENTRE, NO_BOXES, Coordinates, Crop, Geometric, Size, Steps
 from penstock.image.operator import as_called, check_image

@@ -6,7 +6,6 @@ The module stands alone: keys of caches on disk name it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 
 from penstock import kernels
 from penstock._contracts.transform import Scratch
+from penstock._system.lazy import dataclass
 from penstock.image.fields import Fields, JointOperator, two_forms
 from penstock.image.geometry import Coordinates, Geometric, Mirror, Steps
 from penstock.image.operator import is_block, names, number_within, place

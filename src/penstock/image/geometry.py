@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 from penstock import kernels
 from penstock._contracts.arguments import listed, real_number
 from penstock._contracts.transform import Scratch
+from penstock._system.lazy import dataclass
 from penstock.errors import PlanError, SpecError
 from penstock.image.operator import ImageOperator, check_image, load_cv2, place
 from penstock.kernels.resampling import resample

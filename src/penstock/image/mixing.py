@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock._contracts.arguments import is_whole, real_number
+from penstock._system.lazy import dataclass
 from penstock.errors import PlanError, SpecError
 from penstock.image.operator import load_cv2
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 
 from penstock import kernels
 from penstock._contracts.transform import Scratch
+from penstock._system.lazy import dataclass
 from penstock.errors import PlanError, SpecError
 from penstock.image.fields import two_forms
 from penstock.image.operator import ImageOperator, check_image, hand_over, is_block, names, place

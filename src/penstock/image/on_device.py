@@ -7,13 +7,13 @@ go to the device with it. No generator of PyTorch is used, and nothing waits for
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._system.lazy import dataclass
 from penstock.errors import PlanError, SpecError
 from penstock.image.geometry import NO_BOXES, Geometric, Scale, Size, Steps
 from penstock.image.mixing import Mixing, channels_first, within

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib import import_module
 from types import ModuleType
@@ -17,6 +16,7 @@ from penstock import kernels
 from penstock._contracts.arguments import flag, is_whole, real_number
 from penstock._contracts.element import is_masked
 from penstock._contracts.transform import Scratch
+from penstock._system.lazy import dataclass
 from penstock.errors import MissingExtra, PlanError, SpecError
 from penstock.kernels.library import UINT8_DTYPE, Array, DType
 

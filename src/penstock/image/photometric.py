@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial, update_wrapper
 from operator import mul
 from typing import Any, Concatenate, TypeAlias, TypedDict, Unpack
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 
 from penstock._contracts.arguments import real_number
 from penstock._contracts.transform import Scratch
+from penstock._system.lazy import dataclass
 from penstock.errors import PlanError, SpecError
 from penstock.image.fields import P, TwoForms, two_forms
 from penstock.image.operator import ImageOperator, check_image, check_whole, hand_over, load_cv2, names, number_within

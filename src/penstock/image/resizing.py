@@ -6,7 +6,7 @@ import math
 import sys
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from dataclasses import fields as fields_of
 from typing import Any, ClassVar
 
@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._contracts.arguments import is_whole
+from penstock._system.lazy import dataclass
 from penstock.errors import PlanError
 from penstock.image.fields import Fields, JointOperator, two_forms
 from penstock.image.geometry import (

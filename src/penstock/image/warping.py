@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
+from penstock._system.lazy import dataclass
 from penstock.errors import PlanError
 from penstock.image.fields import Fields, JointOperator, area_of, on_fields
 from penstock.image.geometry import Affine, Coordinates, Crop, Geometric, Steps, number_range

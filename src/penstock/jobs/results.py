@@ -6,13 +6,13 @@ import reprlib
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from penstock._contracts.element import bytes_of
 from penstock._contracts.event import BlockDone, ElementLost, ElementRetried, Listener, Times, noted
 from penstock._contracts.policy import Policy, Retry, Skip, decide
 from penstock._system.failing import add_note, attempt, words_of
+from penstock._system.lazy import dataclass
 from penstock.errors import StopRaised, TooManySkipped, WorkerDied
 from penstock.jobs.donelist import DoneList
 

@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Literal, TypeVar
@@ -26,6 +25,7 @@ from penstock._plan.base import function_name
 from penstock._plan.check import callable_argument, count_argument, no_async
 from penstock._system.failing import add_note
 from penstock._system.frames import call_and_place, warn, where_stand
+from penstock._system.lazy import dataclass
 from penstock._system.memory import available_cpus
 from penstock._system.process import refuse_on_windows, refuse_while_imported
 from penstock._workers.child import Child, stop_all

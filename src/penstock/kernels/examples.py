@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from penstock._system.lazy import dataclass
 from penstock.errors import SpecError
 from penstock.kernels.library import (
     INT64_DTYPE,

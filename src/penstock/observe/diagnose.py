@@ -6,9 +6,10 @@ the signs of others comes first.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
+from penstock._system.lazy import dataclass
 from penstock.kernels import WITHOUT_LIBRARY
 from penstock.observe.advice import STAYS, in_workers, num_workers_for
 from penstock.observe.stats import FailureStats, SlowSample, Snapshot, StageStats

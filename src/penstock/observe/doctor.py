@@ -8,13 +8,14 @@ import textwrap
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
 from penstock._contracts.event import BatchDelivered, Event, Listener
 from penstock._contracts.version import VERSION
+from penstock._system.lazy import dataclass
 from penstock._system.text import redacted, size_words
 from penstock.observe.diagnose import explain
 from penstock.observe.stats import Snapshot, Stats, watchers

@@ -13,11 +13,11 @@ import time
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from penstock._contracts.event import Listener, Notice
 from penstock._system.frames import warn
+from penstock._system.lazy import dataclass
 from penstock._system.memory import (
     FeedMemory,
     MemoryGroup,

@@ -13,7 +13,7 @@ import weakref
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, NamedTuple, TypeVar
 
 from penstock._contracts.event import (
@@ -27,6 +27,7 @@ from penstock._contracts.event import (
     RunBegun,
     SlowElement,
 )
+from penstock._system.lazy import dataclass
 from penstock._system.memory import available_cpus
 from penstock._system.parking import thread_times
 from penstock._system.process import OwnLocks
@@ -262,7 +263,7 @@ class Snapshot:
     in_order: bool = True
     is_alone: bool = False
     no_processes: str = ""
-    memory: MemoryStats = MemoryStats()  # noqa: RUF009 - a frozen value
+    memory: MemoryStats = MemoryStats()
 
     def __repr__(self) -> str:
         """Show the figures with their units in a few lines, as `feed.report()` does, without its verdict."""

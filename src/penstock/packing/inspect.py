@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._system.lazy import dataclass
 from penstock.errors import PenstockError, RecordError, SourceError
 from penstock.formats import index as sidecar
 from penstock.formats.arrow import one_line, pyarrow

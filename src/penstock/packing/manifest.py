@@ -10,7 +10,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from penstock._plan.facts import identity
 from penstock._plan.known import Measure
 from penstock._storage.listing import refuse_url
 from penstock._system.failing import text_of
+from penstock._system.lazy import dataclass
 from penstock._system.text import redacted
 from penstock.dataset import opening as reading
 from penstock.dataset.builder import Dataset

@@ -12,7 +12,7 @@ import sys
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain, islice
 from typing import Any, Literal
 
@@ -23,6 +23,7 @@ from penstock._contracts.policy import Policy, Replace, Skip, checked_policy, fi
 from penstock._plan import check
 from penstock._plan.base import length_of
 from penstock._system.failing import add_note, text_of
+from penstock._system.lazy import dataclass
 from penstock._system.process import refuse_on_windows
 from penstock._system.text import size_words
 from penstock.dataset.builder import Dataset

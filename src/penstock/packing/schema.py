@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._contracts.element import ArraySpec, is_masked, parts_of, spec_of
+from penstock._system.lazy import dataclass
 from penstock.errors import SpecError
 
 SINGLE = "value"

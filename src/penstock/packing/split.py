@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -14,6 +13,7 @@ from penstock._contracts.policy import Policy, Skip, final
 from penstock._plan import node as plan
 from penstock._plan.base import Node, length_of, never_ends, walk
 from penstock._plan.facts import is_indexable, spec_of_plan
+from penstock._system.lazy import dataclass
 from penstock.dataset.builder import Dataset
 from penstock.dataset.measuring import opened
 from penstock.errors import PlanError, SourceError, SpecError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -16,6 +16,7 @@ from penstock._contracts.source import Leaves
 from penstock._contracts.storage import Storage
 from penstock._contracts.transform import Scratch
 from penstock._storage import Patterns, open_storage
+from penstock._system.lazy import dataclass
 from penstock._system.process import OwnLocks
 from penstock._system.text import shown
 from penstock.errors import PlanError, RecordError

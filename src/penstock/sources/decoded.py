@@ -14,12 +14,13 @@ import mmap
 import os
 from array import array
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, ClassVar, Final
 
 import numpy as np
 
 from penstock._storage.local import LocalStorage
+from penstock._system.lazy import dataclass
 from penstock.errors import RecordError
 from penstock.formats.compression import Writable
 from penstock.formats.index import Index, decode, encode, joined

@@ -7,7 +7,6 @@ import zlib
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from typing import Any
@@ -21,6 +20,7 @@ from penstock._storage import Patterns, open_urls
 from penstock._storage.listing import Location, find_local, location_of, patterns_of
 from penstock._storage.urls import is_url
 from penstock._system.failing import add_note
+from penstock._system.lazy import dataclass
 from penstock._system.text import redacted, shown
 from penstock.errors import ListFileError, PlanError, SourceError
 from penstock.kernels.library import Ints, Uint8s

@@ -15,7 +15,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -26,6 +26,7 @@ from penstock._contracts.transform import Scratch
 from penstock._storage.local import LocalStorage, publish
 from penstock._storage.remote import RemoteStorage
 from penstock._storage.sameness import TICK_NS, WHOLE_BYTES, is_young, sample
+from penstock._system.lazy import dataclass
 from penstock._system.text import shown
 from penstock.errors import RecordError, SourceError
 from penstock.formats.index import (

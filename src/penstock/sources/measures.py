@@ -16,13 +16,14 @@ import json
 import os
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock._order.arithmetic import grouped
+from penstock._system.lazy import dataclass
 from penstock.errors import PlanError, SourceError
 from penstock.kernels.library import Ints
 from penstock.sources.numbers import NumberSource

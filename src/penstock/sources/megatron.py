@@ -20,7 +20,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -29,6 +29,7 @@ from penstock._contracts.storage import RemoteFiles, Storage
 from penstock._storage import open_storage
 from penstock._storage.local import LocalStorage
 from penstock._storage.sameness import sample
+from penstock._system.lazy import dataclass
 from penstock._system.text import shown
 from penstock.errors import PlanError, RecordError, SourceError
 from penstock.formats.index import Index, joined

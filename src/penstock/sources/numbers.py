@@ -5,13 +5,13 @@ from __future__ import annotations
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock._contracts.element import LEAF, Structure
+from penstock._system.lazy import dataclass
 from penstock.kernels.library import Ints
 from penstock.sources.paths import beyond
 

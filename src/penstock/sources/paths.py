@@ -12,7 +12,7 @@ import struct
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import pairwise
 from time import perf_counter_ns
 from typing import Any, Self, overload
@@ -26,6 +26,7 @@ from penstock._contracts.transform import Own, Scratch
 from penstock._storage.listing import Location
 from penstock._storage.local import kind_of_file
 from penstock._storage.urls import is_url
+from penstock._system.lazy import dataclass
 from penstock._system.text import redacted, shown
 from penstock.errors import LengthMismatch, SourceError, StorageError
 from penstock.kernels.library import Array, Ints

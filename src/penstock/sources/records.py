@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import repeat
 from typing import Any, Protocol, runtime_checkable
 
@@ -13,6 +12,7 @@ from penstock._contracts.storage import Storage
 from penstock._contracts.transform import Own, Scratch
 from penstock._storage.local import LocalStorage
 from penstock._system.failing import add_note
+from penstock._system.lazy import dataclass
 from penstock._system.text import shown
 from penstock.errors import IndexStale, LengthMismatch, PenstockError
 from penstock.formats.index import Indices

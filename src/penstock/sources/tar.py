@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from penstock._contracts.storage import Storage
+from penstock._system.lazy import dataclass
 from penstock._system.text import shown
 from penstock.errors import PlanError, RecordError
 from penstock.formats.compression import PlainPart

@@ -10,7 +10,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,6 +19,7 @@ from penstock._contracts.arguments import listed
 from penstock._contracts.element import ArraySpec
 from penstock._contracts.storage import Storage
 from penstock._storage import Patterns, open_storage
+from penstock._system.lazy import dataclass
 from penstock._system.text import shown
 from penstock.errors import PlanError, RecordError
 from penstock.formats.compression import PlainPart

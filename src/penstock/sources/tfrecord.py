@@ -6,7 +6,6 @@ Records of tf.train.Example are rows of dicts, and whole columns where all featu
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import Any, ClassVar
@@ -19,6 +18,7 @@ from penstock._contracts.storage import Storage
 from penstock._contracts.transform import Scratch
 from penstock._storage import open_storage
 from penstock._system.failing import add_note
+from penstock._system.lazy import dataclass
 from penstock.errors import PlanError, RecordError
 from penstock.formats.compression import Decompressed, check_compression, looks_like
 from penstock.formats.example import ExampleReader

@@ -9,7 +9,6 @@ import re
 import sys
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -20,6 +19,7 @@ from penstock._contracts.element import Structure, structure_of
 from penstock._contracts.storage import Storage
 from penstock._storage.local import LocalStorage
 from penstock._system.failing import add_note
+from penstock._system.lazy import dataclass
 from penstock._system.text import shown
 from penstock.errors import PlanError, RecordError, SourceError
 from penstock.formats import linescan
