@@ -86,3 +86,17 @@ def test_a_state_goes_with_the_numbers_that_it_was_saved_with(tmp_path: Path, fi
     other = write(tmp_path, field, [SIZES[0] + 1, *SIZES[1:]]).sort_window("num_bytes", 8)
     with pytest.raises(StateMismatch):
         other.feed(executor="inline").load_state_dict(state)
+
+
+def test_labels_are_known_and_balance_classes(tmp_path: Path) -> None:
+    for number in range(12):
+        path = tmp_path / ("a" if number < 9 else "b") / f"{number:02}.png"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"")
+    ds = ps.read_images(str(tmp_path)).concatenate(ps.read_images(str(tmp_path)))
+    labels = ds.take(20).numbers("label")
+    assert labels.tolist() == [element["label"] for element in ds.take(20)]
+    drawn = ds.take(20).sample(1000, 1 / np.bincount(labels)[labels], reshuffle_each_epoch=False).numbers("label")
+    assert 450 < np.count_nonzero(drawn) < 550
+    with pytest.raises(PlanError, match="gives another order"):
+        ds.shuffle(seed=1).numbers("label")

@@ -98,6 +98,20 @@ class KnownMethods(Chaining):
         order = FilteredOrder(numbers, len(found.failed))
         return self._with(known.Chosen(child=measured._root, order=order, words="measured()", mark=f"{found.failed.crc:08x}"))
 
+    def numbers(self, name: str) -> Ints:
+        """Return a number that is known of each element, int64 [len(ds)], without computing the elements.
+
+            labels = ds.numbers("label")  # of read_images and read_list
+            balanced = ds.sample(len(ds), 1 / np.bincount(labels)[labels], seed=1)
+
+        Also known are "num_bytes" of files and records, "num_tokens" of Megatron-LM files, and what `measure` has found.
+
+        Raises:
+            PlanError: no such number is known, or the elements have another order in each pass.
+        """
+        known_number, _ = numbers_of(self._root, name, "numbers")
+        return known_number(np.arange(int(length_of(self._root) or 0)))
+
     def sort_window(self, by: str, window: int) -> Dataset:
         """Sort each `window` elements by a number that is known of them, the smallest first; equal ones keep their order.
 

@@ -94,8 +94,11 @@ class WholeFiles(ABC):
         return chain.from_iterable(table.all_full() for table in self._tables.values())
 
     def known_numbers(self) -> dict[str, KnownNumber]:
-        """Return "num_bytes": the size of an element's files; of this machine asked for at the first use and kept: it must not change."""
-        return {"num_bytes": KnownNumber("num_bytes", self, self._num_bytes)}
+        """Return "num_bytes", the size of an element's files, asked for at the first use and kept: it must not change; and "label"."""
+        found = {"num_bytes": KnownNumber("num_bytes", self, self._num_bytes)}
+        if self._labels is not None and self._labels.min(initial=0) >= 0:
+            found["label"] = KnownNumber("label", self, self._labels.__getitem__)
+        return found
 
     @cached_property
     def _sizes(self) -> Ints:
