@@ -214,7 +214,7 @@ def flaw_of(value: Any) -> tuple[str, str]:
             )
         return (
             f"is a {type(value).__name__}, which cannot stand in a batch",
-            "return arrays, numbers, str or bytes; drop or convert this field in a map before batch",
+            "return arrays, numbers, str or bytes; drop or convert this field in a map before batch, or give batch(n, collate_fn=...)",
         )
     return (
         f"= {_shown_int(value)} does not fit int64",

@@ -39,6 +39,7 @@ _ATTRIBUTES = {
     "bucket_by_sequence_length": _BUCKETS,
     "cardinality": "len(ds) is the number of elements",
     "choose_from_datasets": _MIX,
+    "column_names": "ds.spec() has the fields of an element",
     "element_spec": "ds.spec() gives shapes and dtypes",
     "from_generator": "ps.from_generator(fn) reads a generator",
     "from_tensor_slices": _ROWS,
