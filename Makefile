@@ -1,7 +1,7 @@
 # Needs make, a Python >= 3.11 with pip and venv, and (optional, for the C kernels) a C compiler. Everything else is installed into .venv.
 #
 #   make demo    real photographs through a training loop, before and after (at most three minutes with the set-up)
-#   make test    the core suite
+#   make test    the core suite, three cells of each parametrized test; make check runs all
 #   make check   what a change must pass: style, types, layers, guards, snippets, docs, the core suite with its branch coverage, slow tests,
 #                real other packages, kernels under sanitizers, other Pythons
 #   make wheels  the sdist and the wheels of a release in dist/, checked, and run where this machine can; the table is in build/wheels.md
@@ -55,7 +55,7 @@ demo: .venv/.demo
 	@.venv/bin/python examples/demo/demo.py
 
 test: .venv/.test
-	@.venv/bin/python tools/run_tests.py $(CORE)
+	@.venv/bin/python tools/run_tests.py $(CORE) --cells 3
 
 # tools/timed writes what each took to build/cost.txt, which .ci/run prints. docs, interop and pythons install into environments of their own.
 check:

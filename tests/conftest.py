@@ -42,6 +42,25 @@ def pytest_configure(config: pytest.Config) -> None:
     config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--cells`, which `make test` gives; `make check` runs all of them."""
+    parser.addoption("--cells", type=int, help="of each parametrized test run so many cells, spread over all of them")
+
+
+@pytest.hookimpl(trylast=True)  # behind `-m` and `-k`
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what `--cells` does not ask for."""
+    most = config.option.cells
+    if most is None:
+        return
+    cells: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        cells.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    kept = {each[number * len(each) // most] for each in cells.values() for number in range(most)}
+    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+    items[:] = [item for item in items if item in kept]
+
+
 def pytest_collection_finish() -> None:
     """Take what is there before the first test out of the garbage collector's sight: an audit that collects then takes 2 ms, not 200."""
     gc.collect()

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import penstock as ps
 from penstock._engine.lowering import lower
 from penstock._engine.program import in_completion_order
 from penstock._plan import node as plan
+from penstock._system.lazy import dataclass
 from penstock.errors import PlanError
 
 
