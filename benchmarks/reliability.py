@@ -1,7 +1,7 @@
 """Faults of workers and programs under Penstock, DataLoader and Grain: what the loop sees, how soon, and what is left.
 
 Every cell is a program of its own (`reliability_programs.py`), seen from outside, one at a time. The result is `results/reliability.json`;
-`--table` prints the tables of docs/reliability.md from it.
+`--table` prints the table of docs/reliability.md from it, and `--details` what each loop saw.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class Row:
 
     Attributes:
         setting: a documented option beside the defaults, or "".
-        seen: in a word what came of it, for the first table.
-        text: what the loop saw, for the second.
+        seen: in a word what came of it, for the table of the page.
+        text: what the loop saw, for the details.
         error: the first line of the error.
         seconds: from the fault to the end of the loop, or of the program where the loop never ended; None: none before the deadline.
         processes: names of the processes that were there one second after the program.
@@ -231,7 +231,7 @@ def left(row: Row) -> str:
 
 
 def tables(result: Mapping[str, Any]) -> str:
-    """Return both tables as Markdown, with versions and date."""
+    """Return the table of the page as Markdown, with versions and date."""
     rows = [Row(**row) for row in result["cells"]]
     libraries = [name for name in LIBRARIES if any(row.library == name for row in rows)]
     versions = {PACKAGES[row.library]: row.version for row in rows if row.version}
@@ -239,8 +239,13 @@ def tables(result: Mapping[str, Any]) -> str:
     head = f"{packages}; Python {result['machine']['python']}, Linux; {result['time'][:10]}."
     lines = [head, "", f"| Fault | {' | '.join(LIBRARIES[name] for name in libraries)} |", "|---" * (1 + len(libraries)) + "|"]
     lines += [_line(cell, libraries, rows) for cell in dict.fromkeys(row.cell for row in rows)]
-    lines += ["", "| Fault | Library | What the loop sees | Time | Left after 1 s |", "|---|---|---|---|---|"]
-    for row in rows:
+    return "\n".join(lines)
+
+
+def details(result: Mapping[str, Any]) -> str:
+    """Return what each loop saw, how soon, and what was left, as a table in Markdown."""
+    lines = ["| Fault | Library | What the loop sees | Time | Left after 1 s |", "|---|---|---|---|---|"]
+    for row in (Row(**row) for row in result["cells"]):
         option = f", `{row.setting}`" if row.setting else ""
         leaves = "-" if row.was_killed else left(row) or "nothing"
         lines.append(f"| {CELLS[row.cell].title} | {LIBRARIES[row.library]}{option} | {row.text} | {time_class(row)} | {leaves} |")
@@ -261,11 +266,12 @@ def main() -> None:
     parser.add_argument("--cells", nargs="+", choices=list(CELLS), default=list(CELLS))
     parser.add_argument("--libraries", nargs="+", choices=list(LIBRARIES), default=list(LIBRARIES))
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the result file")
-    parser.add_argument("--table", action="store_true", help="run nothing; print the tables of the result file")
+    parser.add_argument("--table", action="store_true", help="run nothing; print the table of the page from the result file")
+    parser.add_argument("--details", action="store_true", help="run nothing; print what each loop saw from the result file")
     args = parser.parse_args()
     path = args.out / f"{NAME}.json"
-    if args.table:
-        print(tables(json.loads(path.read_text())))
+    if args.table or args.details:
+        print((tables if args.table else details)(json.loads(path.read_text())))
         return
     machine.adopt_orphans()
     old = json.loads(path.read_text())["cells"] if path.exists() else []
