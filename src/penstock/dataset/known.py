@@ -14,6 +14,19 @@ import numpy as np
 from penstock._contracts.policy import Policy
 from penstock._order.arithmetic import INFINITE
 from penstock._order.mixing import History
+from penstock._order.planned import (
+    WIDE_WINDOW,
+    BalancedOrder,
+    BucketedOrder,
+    BudgetOrder,
+    CutOrder,
+    DistinctOrder,
+    FilteredOrder,
+    PackedOrder,
+    PlannedOrder,
+    SampledOrder,
+    SortedOrder,
+)
 from penstock._plan import check, known
 from penstock._plan import node as plan
 from penstock._plan.base import Ints, Node, function_name, length_of, padding_words, walk
@@ -92,8 +105,6 @@ class KnownMethods(Chaining):
         measured = self._with(known.Measure(child=self._root, columns=found.columns))
         if found.failed is None:
             return measured
-        from penstock._order.planned import FilteredOrder
-
         numbers = _Numbers(_chain_over(plan.Read(source=found.failed)), inverted=True)
         order = FilteredOrder(numbers, len(found.failed))
         return self._with(known.Chosen(child=measured._root, order=order, words="measured()", mark=f"{found.failed.crc:08x}"))
@@ -119,7 +130,8 @@ class KnownMethods(Chaining):
             PlanError: no such number is known, or the elements have another order in each pass.
         """
         size = check.count_argument(window, "window", "sort_window", least=1)
-        return self._with(_sorted(self._root, by, size))
+        order = partial(SortedOrder, size=size, varies=_changes(self._root))
+        return self._with(ByNumber(by, "sort_window", order, f"sort_window(by={by!r}, window={size})")(self._root))
 
     def balance(self, by: str, num_ranks: int | None = None) -> Dataset:
         """Deal the elements so that each rank has the same work in each step: of each round of `num_ranks` all cost nearly the same.
@@ -141,7 +153,8 @@ class KnownMethods(Chaining):
         from penstock.adapters.ranks import current_rank
 
         size = check.count_argument(current_rank()[1] if num_ranks is None else num_ranks, "num_ranks", "balance", least=1)
-        return self._with(_balanced(self._root, by, size))
+        order = partial(BalancedOrder, size=size, window=WIDE_WINDOW, varies=_changes(self._root))
+        return self._with(ByNumber(by, "balance", order, f"balance(by={by!r}, num_ranks={size})")(self._root))
 
     def sample(
         self, num_samples: int, weights: Any, *, replacement: bool = True, seed: int = 0, reshuffle_each_epoch: bool = True
@@ -164,8 +177,6 @@ class KnownMethods(Chaining):
             PlanError: no such number is known, or there are not as many weights as elements, or too few that are not 0; the elements
                 have another order in each pass.
         """
-        from penstock._order.planned import DistinctOrder, FilteredOrder, SampledOrder
-
         count = check.count_argument(num_samples, "num_samples", "sample")
         replacement = check.flag_argument(replacement, "replacement", "sample")
         seed = check.seed_argument(seed, "sample")
@@ -238,7 +249,9 @@ class KnownMethods(Chaining):
             return self._with(known.BatchByCost(child=self._root, fn=cost, name=name, most=most, pool=size, **given))
         check.instead_of_by(name, "name", "batch_by_cost")
         check.shared_workers(self._root, "batch_by_cost")
-        return self._with(_budgeted(self._root, cost, most, size, given))
+        order = partial(BudgetOrder, most=most, pool=size, multiple=multiple)
+        words = f"batch_by_cost({cost!r}, {most}, pool={size}, pad_to_multiple_of={multiple}{padding_words(padded_shapes, padding_values)})"
+        return self._with(ByNumber(cost, "batch_by_cost", order, words, partial(known.PlannedBatches, **given))(self._root))
 
     def bucket_by_length(
         self,
@@ -293,7 +306,14 @@ class KnownMethods(Chaining):
             padded_shapes=padded_shapes,
             padding_values=padding_values,
         )
-        return self._with(node if by is None else _bucketed(self._root, node, by))
+        if by is None:
+            return self._with(node)
+        check.shared_workers(self._root, "bucket_by_length")
+        order = partial(BucketedOrder, boundaries=boundaries, batch_sizes=sizes, drops=node.drop_remainder)
+        padding = ", drop_remainder=True" * node.drop_remainder + padding_words(padded_shapes, padding_values)
+        words = f"bucket_by_length(by={by!r}, {list(boundaries)}, {list(sizes)}{padding})"
+        batches = partial(known.PlannedBatches, padded_shapes=padded_shapes, padding_values=padding_values, multiple=1)
+        return self._with(ByNumber(by, "bucket_by_length", order, words, batches)(self._root))
 
     def pack_sequences(
         self,
@@ -338,79 +358,30 @@ class KnownMethods(Chaining):
             padding_value=padding_value,
             positions=positions,
         )
-        return self._with(node if by is None else _packed(self._root, node, by))
+        if by is None:
+            return self._with(node)
+        check.shared_workers(self._root, "pack_sequences")
+        kind, how = (CutOrder, ", split=True") if node.num_bins is None else (PackedOrder, "")
+        rows = partial(known.PackedRows, length=node.length, padding_value=padding_value, positions=positions)
+        order, words = partial(kind, capacity=node.length), node.words(f"by={by!r}{how}")
+        return self._with(ByNumber(by, "pack_sequences", order, words, rows)(self._root))
 
 
-def filtered(root: Node, by: str) -> Node:
-    """Return the plan of `filter(by=)`."""
-    from penstock._order.planned import FilteredOrder
+@dataclass(frozen=True, slots=True)
+class ByNumber:
+    """Makes the node of an operator that goes by the known number `by`: `order` takes the numbers and how many there are."""
 
-    numbers, mark = numbers_of(root, by, "filter")
-    order, again = FilteredOrder(numbers, int(length_of(root) or 0)), partial(filtered, by=by)
-    return known.Chosen(child=root, order=order, words=f"filter(by={by!r})", mark=mark, again=again)
+    by: str
+    operator: str
+    order: Callable[..., PlannedOrder]
+    words: str
+    make: Callable[..., known.PlannedNode] = known.Chosen
 
-
-def _sorted(root: Node, by: str, size: int) -> Node:
-    from penstock._order.planned import SortedOrder
-
-    numbers, mark = numbers_of(root, by, "sort_window", each_pass=True)
-    order = SortedOrder(numbers, int(length_of(root) or 0), size, varies=_changes(root))
-    words, again = f"sort_window(by={by!r}, window={size})", partial(_sorted, by=by, size=size)
-    return known.Chosen(child=root, order=order, words=words, mark=mark, again=again)
-
-
-def _balanced(root: Node, by: str, size: int) -> Node:
-    from penstock._order.planned import WIDE_WINDOW, BalancedOrder
-
-    numbers, mark = numbers_of(root, by, "balance", each_pass=True)
-    order = BalancedOrder(numbers, int(length_of(root) or 0), size, window=WIDE_WINDOW, varies=_changes(root))
-    words, again = f"balance(by={by!r}, num_ranks={size})", partial(_balanced, by=by, size=size)
-    return known.Chosen(child=root, order=order, words=words, mark=mark, again=again)
-
-
-def _budgeted(root: Node, by: str, most: int, pool: int, padding: dict[str, Any]) -> Node:
-    from penstock._order.planned import BudgetOrder
-
-    numbers, mark = numbers_of(root, by, "batch_by_cost")
-    order = BudgetOrder(numbers, int(length_of(root) or 0), most, pool, padding["multiple"])
-    padded = padding_words(padding["padded_shapes"], padding["padding_values"])
-    words = f"batch_by_cost({by!r}, {most}, pool={pool}, pad_to_multiple_of={padding['multiple']}{padded})"
-    again = partial(_budgeted, by=by, most=most, pool=pool, padding=padding)
-    return known.PlannedBatches(child=root, order=order, words=words, mark=mark, again=again, **padding)
-
-
-def _packed(root: Node, node: known.PackSequences, by: str) -> Node:
-    """Return the plan of `pack_sequences(by=)` for that of the stream operator."""
-    from penstock._order.planned import CutOrder, PackedOrder
-
-    check.shared_workers(root, "pack_sequences")
-    numbers, mark = numbers_of(root, by, "pack_sequences")
-    kind, how = (CutOrder, ", split=True") if node.num_bins is None else (PackedOrder, "")
-    order = kind(numbers, int(length_of(root) or 0), node.length)
-    rows = {"length": node.length, "padding_value": node.padding_value, "positions": node.positions}
-    again = partial(_packed, node=node, by=by)
-    return known.PackedRows(child=root, order=order, words=node.words(f"by={by!r}{how}"), mark=mark, again=again, **rows)
-
-
-def _bucketed(root: Node, node: plan.BucketByLength, by: str) -> Node:
-    """Return the plan of `bucket_by_length(by=)` for that of the stream operator."""
-    from penstock._order.planned import BucketedOrder
-
-    check.shared_workers(root, "bucket_by_length")
-    numbers, mark = numbers_of(root, by, "bucket_by_length")
-    order = BucketedOrder(numbers, int(length_of(root) or 0), node.boundaries, node.batch_sizes, drops=node.drop_remainder)
-    padding = ", drop_remainder=True" * node.drop_remainder + padding_words(node.padded_shapes, node.padding_values)
-    words = f"bucket_by_length(by={by!r}, {list(node.boundaries)}, {list(node.batch_sizes)}{padding})"
-    return known.PlannedBatches(
-        child=root,
-        order=order,
-        words=words,
-        mark=mark,
-        again=partial(_bucketed, node=node, by=by),
-        padded_shapes=node.padded_shapes,
-        padding_values=node.padding_values,
-        multiple=1,
-    )
+    def __call__(self, root: Node) -> Node:
+        """Return the node over `root`, also over one whose mixes have other weights from some place on."""
+        numbers, mark = numbers_of(root, self.by, self.operator)
+        order = self.order(numbers, int(length_of(root) or 0))
+        return self.make(child=root, order=order, words=self.words, mark=mark, again=self)
 
 
 def weighed(roots: Sequence[Node], history: History, by: str) -> History:
@@ -429,8 +400,6 @@ def weighed(roots: Sequence[Node], history: History, by: str) -> History:
 
 def _mean(root: Node, by: str, number: int) -> Fraction:
     """Return the mean of a known number over one pass of dataset `number` of a mix."""
-    from penstock._order.planned import CutOrder
-
     node = root
     while isinstance(node, (plan.Shuffle, plan.Repeat)) or (node.children and node.aligned and by not in node.known_numbers):
         node = node.children[0]  # of the same elements
@@ -505,16 +474,14 @@ def _weights(root: Node, given: Any) -> tuple[_Given, str]:
     return _Given(numbers), f"{zlib.crc32(numbers.tobytes()):08x}"
 
 
-def numbers_of(root: Node, name: str, operator: str, *, each_pass: bool = False) -> tuple[_Numbers, str]:
+def numbers_of(root: Node, name: str, operator: str) -> tuple[_Numbers, str]:
     """Return what gives the number `name` of elements by position, and a check sum of all numbers that it looks at.
-
-    `each_pass` allows another order in each pass.
 
     Raises:
         PlanError: no such number is known of each element, or the elements have another order in each pass, or no end.
     """
     check.indexable(root, operator, "measure it, and go by what was measured: ds.measure(folder, name=fn)")
-    if not each_pass:
+    if operator not in ("sort_window", "balance"):  # which go by the order of each pass
         _one_order(root, operator)
     _no_ranks(root, operator, "each rank would then make its own number of steps, and wait for the others for ever")
     if length_of(root) == INFINITE:

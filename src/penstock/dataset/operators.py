@@ -175,11 +175,12 @@ class ElementMethods(Chaining):
             PlanError: neither or both are given; no such number is known, or the elements have another order in each pass.
         """
         if by is not None:
-            from penstock.dataset.known import filtered
+            from penstock._order.planned import FilteredOrder
+            from penstock.dataset.known import ByNumber
 
             for argument, given in (("fn", fn), ("name", name), ("on_error", on_error)):
                 check.instead_of_by(given, argument, "filter")
-            return self._with(filtered(self._root, by))
+            return self._with(ByNumber(by, "filter", FilteredOrder, f"filter(by={by!r})")(self._root))
         check_function(fn, "filter")
         assert fn is not None
         return self._with(plan.Filter(child=self._root, fn=fn, name=name or function_name(fn), on_error=_policy(on_error, "filter")))
