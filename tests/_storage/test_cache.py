@@ -93,7 +93,7 @@ def test_threads_that_want_the_same_blocks_fetch_them_once(server: FaultServer, 
 READER = """
 import sys
 import numpy as np
-from penstock._contracts.storage import StorageOptions
+from penstock._contracts.storage import RemoteFiles, StorageOptions
 from penstock._storage import open_storage
 from penstock._storage.cache import CacheFolder
 wait = CacheFolder.wait_for_lock
@@ -103,7 +103,7 @@ def told(self, name, limit_s):
 CacheFolder.wait_for_lock = told
 url, folder = sys.argv[1:]
 options = StorageOptions(cache_dir=folder, cache_block_bytes=65536, cache_bytes=10**7, deadline_s=300)
-storage = open_storage(url, "reader", options)
+storage = open_storage(RemoteFiles(url, options), "reader")
 print("open", flush=True)
 sys.stdin.readline()
 data = storage.read(0, 0, storage.size(0))

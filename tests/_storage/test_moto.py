@@ -39,7 +39,7 @@ def test_objects_are_listed_read_in_parts_and_found_changed(store: dict[str, Any
 
     options = StorageOptions(store=store, cache_dir=tmp_path, cache_block_bytes=65536)
     for given in (StorageOptions(store=store, max_range_bytes=50_000), options, options):
-        storage: Any = open_storage("s3://bucket/folder/part-*", "read_test", given)
+        storage: Any = open_storage(ps.RemoteFiles("s3://bucket/folder/part-*", given), "read_test")
         assert [storage.name(file) for file in range(3)] == [f"s3://bucket/{key}" for key in FILES]
         whole = list(FILES.values())
         assert [storage.size(file) for file in range(3)] == [len(data) for data in whole]
@@ -50,7 +50,7 @@ def test_objects_are_listed_read_in_parts_and_found_changed(store: dict[str, Any
         for file, offset, length, start in zip(files, offsets, lengths, starts, strict=True):
             assert data[start : start + length].tobytes() == whole[file][offset : offset + length]
         storage.close()
-    storage = open_storage("s3://bucket/folder/part-*", "read_test", StorageOptions(store=store))
+    storage = open_storage(ps.RemoteFiles("s3://bucket/folder/part-*", {"store": store}), "read_test")
     writer = obstore.store.S3Store("bucket", client_options={"allow_http": True}, **store)
     obstore.put(writer, next(iter(FILES)), b"another", use_multipart=False)
     with pytest.raises(ObjectChanged):
@@ -97,7 +97,7 @@ def hostile(store: dict[str, Any]) -> dict[str, Any]:
 
 def read_all(pattern: str, store: dict[str, Any], **given: Any) -> dict[str, str]:
     """Return the text of each object by its key."""
-    storage: Any = open_storage(f"s3://{pattern}", "read_test", StorageOptions(store=store, retries=1, **given))
+    storage: Any = open_storage(ps.RemoteFiles(f"s3://{pattern}", {"store": store, "retries": 1, **given}), "read_test")
     bucket = pattern.partition("/")[0]
     texts = {
         storage.name(file).removeprefix(f"s3://{bucket}/"): storage.read(file, 0, storage.size(file)).decode()

@@ -10,7 +10,7 @@ import pytest
 from _storage.remotes import KINDS, noise, opened, options
 from faults.server import Fault, FaultServer, Request
 
-from penstock._contracts.storage import Storage
+from penstock._contracts.storage import RemoteFiles, Storage
 from penstock._contracts.transform import Scratch
 from penstock._storage import open_storage
 from penstock._storage.remote import RemoteStorage
@@ -127,7 +127,7 @@ def test_a_span_outside_its_object_is_refused(server: FaultServer):
 
 
 def test_urls_are_opened_where_paths_are(server: FaultServer):
-    storage = open_storage([f"{server.url}/bucket/b", f"{server.url}/bucket/a", f"{server.url}/bucket/b"], "read_test", options())
+    storage = open_storage(RemoteFiles([f"{server.url}/bucket/{key}" for key in "bab"], options()), "read_test")
     assert [storage.name(file)[-1] for file in range(len(storage))] == ["a", "b"]
     assert isinstance(storage, RemoteStorage)
     storage.close()

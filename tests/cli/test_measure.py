@@ -49,7 +49,7 @@ class Machine:
     def __init__(self, late_s: float) -> None:
         self.now_s, self._late_s = 100.0, late_s
 
-    def clock(self) -> float:
+    def perf_counter(self) -> float:
         return self.now_s
 
     def sleep(self, seconds: float) -> None:
@@ -57,11 +57,13 @@ class Machine:
 
     def run(self, step_s: float, made_s: Sequence[float]) -> tuple[float, float]:
         """Take batches that are made at these times; return how long it took for a step, without the waits, and the share of waits."""
-        device, begin_s = Device(step_s, clock=self.clock, sleep=self.sleep), self.now_s
-        for one_s in made_s:
-            self.now_s = max(self.now_s, begin_s + one_s)
-            device.take(self.now_s)
-            device.step()
+        device, begin_s = Device(step_s), self.now_s
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("penstock.cli.bench.time", self)
+            for one_s in made_s:
+                self.now_s = max(self.now_s, begin_s + one_s)
+                device.take(self.now_s)
+                device.step()
         return (self.now_s - begin_s) * (1 - device.wait_share) / len(made_s), device.wait_share
 
 

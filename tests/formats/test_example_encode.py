@@ -64,9 +64,9 @@ def test_values_come_back_flat(value: Any, found: list[Any]) -> None:
         (np.array([2**63], np.uint64), "does not fit int64"),
         (1j, "complex128"),
         (np.datetime64("2026-01-01"), "datetime64"),
-        (["a", 1], "texts and numbers are mixed: 'a' and 1"),
+        (["a", 1], "int, str have no place in one list"),
         ("\ud800", "UTF-8"),
-        ({"a": 1}, "dict has no place"),
+        ({"a": 1}, "dict have no place"),
     ],
 )
 def test_what_no_list_can_hold_is_refused_with_its_name(value: Any, match: str) -> None:

@@ -107,7 +107,7 @@ def test_nested_texts_of_steps_keep_every_byte() -> None:
         ({"s": {"a": 1}}, "the sequence is dict", "sequence 's'"),
         ({"s": {1, 2}}, "the sequence is set", "sequence 's'"),
         ({"s": [np.ma.masked_array([1, 2], [0, 1])]}, "masked array", "step 0"),
-        ({"s": [1, [1, "a"]]}, "texts and numbers are mixed", "step 1"),
+        ({"s": [1, [1, "a"]]}, "int, str have no place", "step 1"),
     ],
 )
 def test_what_is_no_sequence_of_steps_is_refused(sequences: Any, match: str, where: str) -> None:

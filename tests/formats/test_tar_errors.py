@@ -39,7 +39,7 @@ def test_a_file_of_another_kind_is_no_tar_file() -> None:
 
 def test_names_in_errors_are_escaped_and_cut() -> None:
     text = refusal(header(b"\xff\x1b[2Jbad.jpg", 10_000) + END)
-    assert r"member '\\xff\x1b[2Jbad.jpg'" in text
+    assert r"member '\udcff\x1b[2Jbad.jpg'" in text
     assert "\x1b" not in text
     folder = b"n" * 99 + b"/"
-    assert ("n" * 99 + "/" + "m" * 20 + "...'") in refusal(header(b"m" * 90 + b".jpg", 10_000, prefix=folder[:-1]) + END)
+    assert ("n" * 99 + "/" + "m" * 57 + "...'") in refusal(header(b"m" * 90 + b".jpg", 10_000, prefix=folder[:-1]) + END)

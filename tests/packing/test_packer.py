@@ -81,7 +81,6 @@ def test_a_filter_that_leaves_nothing_in_a_shard_makes_an_empty_one(tmp_path: Pa
         ({"on_error": 3}, "on_error=3 is no policy"),
         ({"executor": "magic"}, "executor='magic' is not known"),
         ({"num_workers": 0}, "num_workers=0"),
-        ({"variants": 2}, "variants= is gone"),
     ],
 )
 def test_arguments_that_cannot_be_are_errors(tmp_path: Path, options: dict[str, Any], words: str) -> None:

@@ -161,9 +161,9 @@ def test_a_list_of_another_class_is_a_list() -> None:
         (np.float32(1), "the array has shape ()", "first dimension counts"),
         ({}, "empty dict", "at least one array"),
         ([], "empty list", "at least one array"),
-        ({"x": [1, 2**70]}, "['x'] is a list, not an array", "np.asarray"),
-        ({"x": "abc"}, "['x'] is a str, not an array", "from_source"),
-        (["a", "b"], "[0] is a str, not an array", "from_source"),
+        ({"x": [1, 2**70]}, "['x'] is of type list, not an array", "np.asarray"),
+        ({"x": "abc"}, "['x'] is of type str, not an array", "from_source"),
+        (["a", "b"], "[0] is of type str, not an array", "from_source"),
         (np.ma.masked_array([1, 2], [True, False]), "masked array", "filled"),
     ],
 )

@@ -53,8 +53,8 @@ class Opened:
         storage = open_storage(folder / "*.x", "read_x")
         with monkeypatch.context() as patch:
             patch.setattr(indexing, "open_indices", watched)
-            self.indices = open_all(storage, self.format, "read_x")
-        one_by_one = open_indices(storage, Marked(), "read_x")
+            self.indices = open_all(storage, self.format)
+        one_by_one = open_indices(storage, Marked())
         same(self.indices, one_by_one)
 
 
@@ -81,7 +81,7 @@ def test_the_second_start_opens_no_index(folder: Path, monkeypatch: pytest.Monke
 
 def test_small_files_of_a_catalogue_have_no_index_of_their_own(folder: Path) -> None:
     (folder / "100.x").write_bytes(marked(*[b"abc"] * 100_000))
-    assert len(open_all(open_storage(folder / "*.x", "read_x"), Marked(), "read_x")) == NUM_FILES
+    assert len(open_all(open_storage(folder / "*.x", "read_x"), Marked())) == NUM_FILES
     assert os.listdir(folder / ".penstock") == ["100.x.psidx"]
 
 
@@ -89,7 +89,7 @@ def test_few_files_with_many_records_share_a_mapped_catalogue(folder: Path, monk
     for number in range(3):
         write_many(folder / f"{number}.y", 50_000 + number)
     for given in range(2):
-        indices = open_all(open_storage(folder / "*.y", "read_x"), Marked(), "read_x")
+        indices = open_all(open_storage(folder / "*.y", "read_x"), Marked())
         monkeypatch.setattr(indexing, "open_indices", None)
         assert indices.starts.tolist() == [0, 50_000, 100_001, 150_003]
         assert len(catalogues(folder)) == 1, given
@@ -177,7 +177,7 @@ def test_a_damaged_catalogue_is_made_again(folder: Path, monkeypatch: pytest.Mon
 
 def test_catalogues_go_when_indices_are_built_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Opened(folder, monkeypatch)
-    open_indices(open_storage(folder / "*.x", "read_x"), Marked(), "read_x", rebuild=True)
+    open_indices(open_storage(folder / "*.x", "read_x"), Marked(), rebuild=True)
     assert catalogues(folder) == []
     assert Opened(folder, monkeypatch).asked
     assert Opened(folder, monkeypatch).asked == []
@@ -196,7 +196,7 @@ def test_where_no_catalogue_can_be_written_indices_are_opened_one_by_one(folder:
 
 def test_few_files_and_remote_ones_have_none(folder: Path) -> None:
     storage = open_storage(folder / "00*.x", "read_x")
-    assert len(open_all(storage, Marked(), "read_x")) == 10
+    assert len(open_all(storage, Marked())) == 10
     assert catalogues(folder) == []
 
 
@@ -204,7 +204,7 @@ def test_a_file_of_another_format_is_an_error_with_its_name_and_nothing_is_kept(
     (folder / "150.x").write_bytes(b"nothing of the kind")
     for _ in range(2):
         with pytest.raises(RecordError, match=r"150\.x"):
-            open_all(open_storage(folder / "*.x", "read_x"), Marked(), "read_x")
+            open_all(open_storage(folder / "*.x", "read_x"), Marked())
     assert catalogues(folder) == []
 
 

@@ -84,8 +84,6 @@ def test_an_index_error_of_getitems_is_a_length_mismatch() -> None:
         IndexableSource(BlockSquares(declared=10, true=7)).gather([5, 9, 6], rows)
     assert rows == [25]
     assert "declared 10 elements, but got no element 9" in caught.value.what
-    assert "1 indices from 9 to 9" in caught.value.where
-    assert "__getitems__" in caught.value.fix
 
 
 @pytest.mark.parametrize(

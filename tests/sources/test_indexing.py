@@ -18,7 +18,7 @@ from sources.memory import growth, needs_proc
 from penstock._storage import open_storage
 from penstock._storage.sameness import sampled_spans
 from penstock.errors import RecordError, SourceError
-from penstock.formats.index import decode, encode
+from penstock.formats.index import decode, parts
 from penstock.kernels.framing import crc32c
 from penstock.sources.indexing import IndexReport, build, open_indices
 
@@ -41,7 +41,7 @@ class Opening:
         self.reports: list[IndexReport] = []
         storage = open_storage(folder / pattern, "read_x")
         given.setdefault("cache_folder", str(folder / "cache"))
-        self.indices = open_indices(storage, self.format, "read_x", on_file=self.reports.append, **given)
+        self.indices = open_indices(storage, self.format, on_file=self.reports.append, **given)
         self.reasons = [report.reason for report in sorted(self.reports, key=lambda report: report.file)]
 
 
@@ -58,7 +58,7 @@ def test_what_is_missing_is_built_beside_the_file_and_used_the_next_time(tmp_pat
     assert second.reasons == [None, None]
     assert second.format.scanned == []
     for one, other in zip(first.indices, second.indices, strict=True):
-        assert encode(one) == encode(other)
+        assert parts(one) == parts(other)
     assert second.indices[0].crc32c == crc32c(marked(b"one", b"a"))
     assert Opening(tmp_path, rebuild=True).reasons == ["asked for"] * 2
 
@@ -324,7 +324,7 @@ from penstock import read_text
 from penstock._storage import open_storage
 from penstock.sources.indexing import open_indices
 sys.stdin.readline()
-indices = open_indices(open_storage(sys.argv[1] + "/*.x", "x"), Marked(), "x")
+indices = open_indices(open_storage(sys.argv[1] + "/*.x", "x"), Marked())
 print(sum(map(len, indices)))
 """
 

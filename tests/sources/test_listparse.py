@@ -16,11 +16,8 @@ ROOT = os.path.join(os.sep, "data", "")
 
 
 def parsed(text: bytes, has_label: bool = True, root: str | None = None) -> list[tuple[bytes, int]]:
-    lines = parse_list(text + PADDING, name="l.txt", has_label=has_label, root=root)
-    return [
-        (text[start:end], label)
-        for start, end, label in zip(lines.starts.tolist(), lines.ends.tolist(), lines.labels.tolist(), strict=True)
-    ]
+    columns = parse_list(text + PADDING, name="l.txt", has_label=has_label, root=root)
+    return [(text[start:end], label) for start, end, label in zip(*map(np.ndarray.tolist, columns), strict=True)]
 
 
 @pytest.mark.parametrize(
@@ -149,4 +146,4 @@ def test_what_was_written_is_read_back_whatever_the_chunks(rows: list[tuple[byte
 
 def test_labels_and_offsets_are_int64() -> None:
     result = parse_list(b"a 1\n" + PADDING, name="l", has_label=True, root=None)
-    assert {result.starts.dtype, result.ends.dtype, result.labels.dtype} == {np.dtype(np.int64)}
+    assert {column.dtype for column in result} == {np.dtype(np.int64)}

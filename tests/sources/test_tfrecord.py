@@ -50,7 +50,7 @@ def test_it_names_its_records(tmp_path: Path) -> None:
 
 def test_every_flipped_bit_is_found_in_its_record_and_the_others_are_read(tmp_path: Path) -> None:
     good, path = tfrecord(FIVE), write_tfrecord(tmp_path / "x", FIVE)
-    indices = open_all(open_storage(str(path), "t"), TFRecordFormat(), "t")
+    indices = open_all(open_storage(str(path), "t"), TFRecordFormat())
     for offset, bit in itertools.product(range(len(good)), (0, 3, 7)):
         data = bytearray(good)
         data[offset] ^= 1 << bit
@@ -106,7 +106,7 @@ def test_a_damaged_header_is_an_error_at_once_or_one_bad_record(tmp_path: Path) 
 def test_a_header_that_is_right_but_not_the_one_of_the_index_is_an_error(tmp_path: Path) -> None:
     path = write_tfrecord(tmp_path / "x", [b"ab", b"cd"])
     storage = open_storage(str(path), "t")
-    indices = open_all(storage, TFRecordFormat(), "t")
+    indices = open_all(storage, TFRecordFormat())
     indices.columns["lengths"][:] = [36, 18]
     rows: list[Any] = []
     with pytest.raises(RecordError) as error:

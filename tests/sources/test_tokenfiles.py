@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import struct
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import penstock as ps
 from penstock._contracts.transform import Scratch
 from penstock._storage import open_storage
 from penstock.errors import PlanError, RecordError
-from penstock.sources.tokens import Outside, find_tokens, token_reader
+from penstock.sources.tokens import Outside, find_tokens, read_spans
 
 
 def found(folder: Path, dtype: Any = None) -> Any:
@@ -45,13 +46,12 @@ def test_an_npy_file_is_known_by_its_first_bytes_whatever_its_name(tmp_path: Pat
 @pytest.mark.parametrize(
     ("array", "what"),
     [
-        (np.zeros((4, 3), np.uint16), "has shape \\(4, 3\\), not one dimension"),
-        (np.zeros((4, 3), np.uint16, order="F"), "has shape \\(4, 3\\) in Fortran order, not one dimension"),
-        (np.uint16(3), "has shape \\(\\), not one dimension"),
-        (np.zeros(4), "the array is float64, not integers"),
-        (np.zeros(4, bool), "the array is bool, not integers"),
-        (np.zeros(4, ">u2"), "the array is >u2, of another byte order than this machine"),
-        (np.zeros(4, "U3"), "the array is <U3, not integers"),
+        (np.zeros((4, 3), np.uint16), "has shape \\(4, 3\\) and dtype <u2, not one dimension of integers"),
+        (np.uint16(3), "has shape \\(\\)"),
+        (np.zeros(4), "dtype <f8"),
+        (np.zeros(4, bool), "dtype |b1"),
+        (np.zeros(4, ">u2"), "dtype >u2, not one dimension of integers in the byte order of this machine"),
+        (np.zeros(4, "U3"), "dtype <U3"),
     ],
 )
 def test_an_array_that_is_no_row_of_tokens_is_refused(tmp_path: Path, array: Any, what: str) -> None:
@@ -78,7 +78,7 @@ def test_an_array_of_objects_is_refused_and_nothing_is_unpickled(tmp_path: Path)
 
     sys.addaudithook(hook)
     try:
-        with pytest.raises(RecordError, match="Python objects, which needs allow_pickle"):
+        with pytest.raises(RecordError, match=r"dtype \|O, not one dimension of integers"):
             found(tmp_path)
     finally:
         watching[0] = False
@@ -112,22 +112,22 @@ MAGIC = b"\x93NUMPY"
         (b"", "the file begins with b''", 0),
         (b"PK\x03\x04more", "not as an .npy file does", 0),
         (MAGIC, "expected 8 bytes got 6", 6),
-        (MAGIC + b"\x09\x00\x00\x00", "its version is 9.0; 1.0, 2.0 and 3.0 are known", 6),
+        (MAGIC + b"\x09\x00\x00\x00", "of an unknown version: \\(9, 0\\)", 6),
         (MAGIC + b"\x01\x00\x10", "expected 2 bytes got 1", 6),
         (MAGIC + b"\x02\x00\xff\xff\xff\x7f" + bytes(99), "expected 2147483647 bytes got 99", 6),
         (MAGIC + b"\x02\x00\x00\x28\x00\x00" + bytes(70_000), "info length \\(10240\\) is large", 6),
-        (crafted("{'descr'"), "header is damaged: ", 6),
-        (crafted("[" * 5000), "header is damaged: ", 6),
-        (crafted("__import__('os')"), "header is damaged: ", 6),
+        (crafted("{'descr'"), "header is damaged, ", 6),
+        (crafted("[" * 5000), "header is damaged, ", 6),
+        (crafted("__import__('os')"), "header is damaged, ", 6),
         (crafted("[1]"), "Header is not a dictionary", 6),
         (crafted("{'descr': '<u2', 'fortran_order': False}"), "does not contain the correct keys", 6),
         (crafted("{'descr': 'nonsense', 'fortran_order': False, 'shape': (1,)}"), "not a valid dtype descriptor: 'nonsense'", 6),
-        (crafted("{'descr': [('a', '<u2')], 'fortran_order': False, 'shape': (1,)}", extra=2), "not integers", 10),
-        (crafted("{'descr': '(2,)<u2', 'fortran_order': False, 'shape': (1,)}", extra=4), "not integers", 10),
-        (crafted("{'descr': '<U0', 'fortran_order': False, 'shape': (1,)}"), "not integers", 10),
-        (crafted("{'descr': '<u2', 'fortran_order': False, 'shape': (-1,)}"), "shape \\(-1,\\)", 6),
+        (crafted("{'descr': [('a', '<u2')], 'fortran_order': False, 'shape': (1,)}", extra=2), "of integers", 10),
+        (crafted("{'descr': '(2,)<u2', 'fortran_order': False, 'shape': (1,)}", extra=4), "of integers", 10),
+        (crafted("{'descr': '<U0', 'fortran_order': False, 'shape': (1,)}"), "of integers", 10),
+        (crafted("{'descr': '<u2', 'fortran_order': False, 'shape': (-1,)}"), "shape \\(-1,\\)", 10),
         (crafted("{'descr': '<u2', 'fortran_order': 0, 'shape': (1,)}"), "fortran_order is not a valid bool: 0", 6),
-        (crafted("{'descr': '<u2', 'fortran_order': False, 'shape': (4611686018427387904, 4)}"), "it is cut", 85),
+        (crafted("{'descr': '<u2', 'fortran_order': False, 'shape': (4611686018427387904, 4)}"), "not one dimension", 10),
     ],
 )
 def test_a_damaged_header_is_an_error_that_names_file_and_offset(tmp_path: Path, data: bytes, what: str, offset: int) -> None:
@@ -147,7 +147,7 @@ def test_every_cut_of_an_npy_file_and_every_byte_behind_it_is_found(tmp_path: Pa
     with pytest.raises(RecordError, match="the file has 167: it is cut"):
         found(tmp_path)
     path.write_bytes(data + b"\0")
-    with pytest.raises(RecordError, match="1 bytes stand behind the array, which ends at byte 168"):
+    with pytest.raises(RecordError, match="the array ends at byte 168, and the file has 169"):
         found(tmp_path)
 
 
@@ -304,9 +304,9 @@ def test_files_of_any_storage_give_the_same_windows_as_local_ones(tmp_path: Path
     results = []
     for one in (storage, Elsewhere(storage)):
         out = np.zeros((4, 50), np.int64)
-        reader = token_reader(one, kind)  # type: ignore[arg-type]
-        assert reader.read(np.zeros(4, np.int64), starts, 0, out) is None
-        outside = reader.read(np.zeros(4, np.int64), starts, 60, np.zeros((4, 50), np.int64))
+        read: Any = partial(read_spans, one, kind, np.zeros(4, np.int64), starts)
+        assert read(0, out) is None
+        outside = read(60, np.zeros((4, 50), np.int64))
         results.append((out.tolist(), outside))
     assert results[0] == results[1]
     assert isinstance(results[0][1], Outside)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from penstock._contracts.storage import RemoteFiles, Storage, StorageOptions, storage_options
+from penstock._contracts.storage import RemoteFiles, Storage, storage_options
 from penstock._storage.listing import find_local
 from penstock._storage.local import LocalStorage
 from penstock.errors import PlanError
@@ -20,13 +20,12 @@ Pattern = str | os.PathLike[str]
 Patterns = Pattern | Sequence[Pattern] | RemoteFiles
 
 
-def open_storage(patterns: Patterns, caller: str, options: StorageOptions | Mapping[str, Any] | None = None) -> Storage:
+def open_storage(patterns: Patterns, caller: str) -> Storage:
     """List the files of one or several glob patterns or URLs, in the order of the bytes of their names; each file once.
 
     Args:
         patterns: a path, a glob, a URL (`s3://`, `gs://`, `https://`), or several: all of this machine, or all remote; or `RemoteFiles`.
         caller: the function that the user called, for errors.
-        options: how remote files are read; those of `RemoteFiles` come first.
 
     Raises:
         PlanError: no pattern, or one that is neither path nor URL; paths and URLs together; options that make no sense.
@@ -35,21 +34,21 @@ def open_storage(patterns: Patterns, caller: str, options: StorageOptions | Mapp
         MissingExtra: obstore is not installed.
         OSError: as the system says it.
     """
-    storage = open_urls(patterns, caller, options)
+    storage = open_urls(patterns, caller)
     return LocalStorage(find_local(patterns, caller), caller) if storage is None else storage
 
 
-def open_urls(patterns: Patterns, caller: str, options: StorageOptions | Mapping[str, Any] | None = None) -> RemoteStorage | None:
+def open_urls(patterns: Patterns, caller: str) -> RemoteStorage | None:
     """Do what `open_storage` does for URLs; return None for patterns of this machine."""
+    options = None
     if isinstance(patterns, RemoteFiles):
         options, patterns = patterns.options, patterns.urls
     given: list[Any] = list(patterns) if isinstance(patterns, (list, tuple)) else [patterns]
     num_urls = sum(isinstance(item, str) and ("://" in item or item.startswith("pipe:")) for item in given)
-    checked = storage_options(options, caller)
     if not num_urls:
         return None
     if num_urls < len(given):
         raise PlanError("paths and URLs stand in one list", where=caller, fix="make one dataset of each, and join them")
     from penstock._storage.remote import open_remote
 
-    return open_remote(given, checked, caller)
+    return open_remote(given, storage_options(options, caller), caller)

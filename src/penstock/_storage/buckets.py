@@ -69,7 +69,12 @@ class BucketTransport:
         except ImportError:
             raise MissingExtra(f"{origin.scheme}:// needs obstore", where=origin.shown, fix='pip install "penstock[cloud]"') from None
         if _users and os.getpid() not in _users:
-            raise _forked(origin.shown)
+            raise StorageError(
+                f"{origin.shown!r} cannot be read in this process: it was forked from one that used obstore, whose threads a fork does not "
+                "take along",
+                where=origin.shown,
+                fix="start processes by 'spawn' or 'forkserver' (multiprocessing.set_start_method), or read nothing remote before the fork",
+            )
         _users.add(os.getpid())
         self._obstore = obstore
         self._origin = origin
@@ -244,6 +249,8 @@ class BucketTransport:
         return f"{self._origin.scheme}://{self._origin.host}/{key}"
 
     def _new_store(self) -> Any:
+        from urllib.parse import urlsplit
+
         from obstore import store
 
         options = self._options
@@ -253,7 +260,7 @@ class BucketTransport:
             "connect_timeout": timedelta(seconds=options.timeout_s),
             "read_timeout": timedelta(seconds=options.timeout_s),
             "timeout": timedelta(seconds=options.deadline_s),
-            "allow_http": options.allow_http or is_loopback(_host_of(endpoint)),
+            "allow_http": options.allow_http or is_loopback(urlsplit(endpoint).hostname or ""),
             **given.pop("client_options", {}),
         }
         # All tries of obstore's own are switched off: they know no deadline of ours, and cannot be counted.
@@ -271,11 +278,7 @@ class BucketTransport:
 
 def _serve(runner: asyncio.Runner, end: asyncio.Event) -> None:
     with runner:
-        runner.run(_wait(end))
-
-
-async def _wait(end: asyncio.Event) -> None:
-    await end.wait()
+        runner.run(end.wait())
 
 
 def _passes(status: int, text: str) -> bool:
@@ -289,17 +292,3 @@ def _unreadable(shown: str, why: str) -> StorageError:
         where=shown,
         fix="give that object a key without empty parts, '.' and '..', and name a folder as folder/**",
     )
-
-
-def _forked(shown: str) -> StorageError:
-    return StorageError(
-        f"{shown!r} cannot be read in this process: it was forked from one that used obstore, whose threads a fork does not take along",
-        where=shown,
-        fix="start processes by 'spawn' or 'forkserver' (multiprocessing.set_start_method), or read nothing remote before the fork",
-    )
-
-
-def _host_of(endpoint: str) -> str:
-    from urllib.parse import urlsplit
-
-    return urlsplit(endpoint).hostname or ""

@@ -10,7 +10,7 @@ import os
 import time
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -304,25 +304,18 @@ class BlockCache:
 
     def _fill(self, source: RemoteStorage, missing: list[_Want]) -> None:
         """Fetch at once the blocks that no other process fetches, then wait for the others: no process waits while it holds a lock."""
-        others: list[_Want] = []
-        mine: list[tuple[_Want, FileLock]] = []
-        try:
+        others, mine = list[_Want](), list[_Want]()
+        with ExitStack() as locks:
             for want in missing:
                 lock = self._folder.try_lock(want.name)
-                if lock is None:
-                    others.append(want)
-                    continue
-                mine.append((want, lock))
-            self._fetch(source, [want for want, _ in mine])
-        finally:
-            for _, lock in mine:
-                lock.release()
+                if lock is not None:
+                    locks.callback(lock.release)
+                (others if lock is None else mine).append(want)
+            self._fetch(source, mine)
         for want in others:
-            lock = self._folder.wait_for_lock(want.name, self._options.deadline_s)
-            try:
+            with ExitStack() as locks:
+                locks.callback(self._folder.wait_for_lock(want.name, self._options.deadline_s).release)
                 self._fetch(source, [want])
-            finally:
-                lock.release()
 
     def _fetch(self, source: RemoteStorage, wants: list[_Want]) -> None:
         left = [want for want in wants if not self._is_there_now(want)]

@@ -70,7 +70,7 @@ def _may_be_repeated(paths: list[str]) -> bool:
 
 
 def _find(pattern: str, caller: str) -> Iterator[str]:
-    if _is_file(pattern):
+    if os.path.isfile(pattern):
         yield pattern
         return
     for name in expand(pattern, caller):
@@ -209,8 +209,3 @@ def _is_there(path: str) -> bool:
         return not stat.S_ISDIR(os.stat(path).st_mode)
     except (OSError, ValueError):
         return os.path.lexists(path)  # a link that leads nowhere: opening it raises
-
-
-def _is_file(pattern: str) -> bool:
-    """Tell whether a pattern is the very name of a file. One with a NUL byte is the name of none."""
-    return "\0" not in pattern and os.path.isfile(pattern)

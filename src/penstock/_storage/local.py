@@ -173,7 +173,7 @@ class LocalStorage:
                 error.add_note(f"looking at a file of {caller}")
                 raise
             if not stat.S_ISREG(status.st_mode):
-                raise self._not_regular(path, status.st_mode)
+                raise not_regular(path, status.st_mode, caller)
             versions.append(known_of(status))
             changed_ns.append(status.st_ctime_ns)
             if not os.path.isabs(path):
@@ -346,7 +346,7 @@ class LocalStorage:
     def _explained(self, outcome: spans.BlockOutcome) -> Exception:
         path, where = self.path(outcome.file), f"{self._caller}, {self.name(outcome.file)!r}"
         if outcome.problem == spans.NOT_REGULAR:
-            return self._not_regular(self.name(outcome.file), os.stat(path).st_mode)
+            return not_regular(self.name(outcome.file), os.stat(path).st_mode, self._caller)
         if outcome.problem == spans.CUT:
             before = self.size(outcome.file)
             return IndexStale(
@@ -385,15 +385,11 @@ class LocalStorage:
             fix="read inside the file",
         )
 
-    def _not_regular(self, path: str, mode: int) -> SourceError:
-        return SourceError(
-            f"{path!r} is {kind_of_file(mode)}, not a regular file", where=self._caller, fix="take it out of the list or pattern"
-        )
 
-
-def kind_of_file(mode: int) -> str:
-    """Name the kind of a file that is no regular one, by its mode of `stat`."""
-    return _KINDS.get(stat.S_IFMT(mode), "of an unknown kind")
+def not_regular(path: str, mode: int, where: str) -> SourceError:
+    """Return the error of a path to something else than a regular file, by its mode of `stat`."""
+    kind = _KINDS.get(stat.S_IFMT(mode), "of an unknown kind")
+    return SourceError(f"{path!r} is {kind}, not a regular file", where=where, fix="take it out of the list or pattern")
 
 
 # -- open files --------------------------------------------------------------------------------------------------------------------

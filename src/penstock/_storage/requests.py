@@ -116,11 +116,8 @@ class AskAgain(Exception):
         self.fix = fix
 
 
-class CredentialsRefused(Exception):
+class CredentialsRefused(AskAgain):
     """The store does not take the credentials: worth one more try with fresh ones."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(redacted(reason))
 
 
 class Ended(Exception):

@@ -250,7 +250,7 @@ class WebTransport:
         Raises:
             AskAgain, CredentialsRefused, StorageError: as `fetch`.
         """
-        shown = self._address(key).shown
+        shown = self._origin._replace(key=key).shown
         with self._answer(key, shown, "bytes=0-0", "", turn) as (connection, reply):
             if reply.status != 416:
                 refuse_status(reply, shown, None)
@@ -289,7 +289,7 @@ class WebTransport:
     @contextmanager
     def _answer(self, key: str, shown: str, byte_range: str, match: str, turn: Turn) -> Iterator[tuple[Connection, HTTPResponse]]:
         """Ask, and follow redirects. Where one leads to another host, the next request goes there directly."""
-        address = self._redirected.get(key) or self._address(key)
+        address = self._redirected.get(key) or self._origin._replace(key=key)
         for _ in range(_MAX_REDIRECTS + 1):
             connection, reply = self._ask_one(address, byte_range, match, turn)
             try:
@@ -370,10 +370,6 @@ class WebTransport:
             connection.close()
             raise
         return connection
-
-    def _address(self, key: str) -> Address:
-        origin = self._origin
-        return Address(scheme=origin.scheme, host=origin.host, port=origin.port, key=key, user=origin.user)
 
     def _own_headers(self) -> dict[str, str]:
         headers = self._headers

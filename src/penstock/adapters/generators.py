@@ -77,7 +77,12 @@ def states_kept(generators: list[Any]) -> Iterator[None]:
 
 def _set_states(generators: list[Any], states: list[Any]) -> None:
     for generator, state in zip(generators, states, strict=True):
-        _set_state(generator, state)
+        if isinstance(generator, np.random.Generator):
+            generator.bit_generator.state = state
+        elif isinstance(generator, random.Random):
+            generator.setstate(state)
+        else:
+            generator.set_state(state)
 
 
 def _state_of(generator: Any) -> Any:
@@ -88,15 +93,6 @@ def _state_of(generator: Any) -> Any:
     if isinstance(generator, np.random.RandomState):  # the usual form of its state knows the Mersenne Twister only
         return generator.get_state(legacy=False)
     return generator.get_state()
-
-
-def _set_state(generator: Any, state: Any) -> None:
-    if isinstance(generator, np.random.Generator):
-        generator.bit_generator.state = state
-    elif isinstance(generator, random.Random):
-        generator.setstate(state)
-    else:
-        generator.set_state(state)
 
 
 def _seed(generator: Any, key: int) -> None:

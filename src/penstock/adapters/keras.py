@@ -96,17 +96,8 @@ def keras_data(feed: Any, signature: Callable[[], Any], pick: Callable[[Any], An
             except TypeError:  # known only after reading
                 return None
 
-        @property
-        def batch_size(self) -> None:
-            return None
-
-        @property
-        def has_partial_batch(self) -> bool:
-            return False
-
-        @property
-        def partial_batch_size(self) -> None:
-            return None
+        batch_size = partial_batch_size = None
+        has_partial_batch = False
 
     return FeedAdapter()
 

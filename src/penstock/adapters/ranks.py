@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -105,7 +106,6 @@ def gatherer() -> Callable[[Any], list[Any]] | None:
 def _gather_with_jax(own: Any) -> list[Any]:
     import json
 
-    import numpy as np
     from jax.experimental import multihost_utils
 
     text = json.dumps(own).encode()
@@ -131,8 +131,7 @@ def agree(gather: Callable[[Any], list[Any]], own: Sequence[str], rank: tuple[in
     for number, (lines, (_, count)) in enumerate(every):
         if count != num_ranks:
             lines, first = [*lines, f"{count} ranks"], [*first, f"{num_ranks} ranks"]
-        pairs = zip([*first, *[""] * (len(lines) - len(first))], [*lines, *[""] * (len(first) - len(lines))], strict=True)
-        different = next(((mine, other) for mine, other in pairs if mine != other), None)
+        different = next(((mine, other) for mine, other in zip_longest(first, lines) if mine != other), None)
         if different is not None:
             raise PlanError(
                 f"rank 0 runs another pipeline than rank {number}: {different[0] or 'nothing'!r} is {different[1] or 'nothing'!r} there",

@@ -37,7 +37,9 @@ def torch_output(options: Torch) -> Output:
         fix = 'pip install "penstock[torch]", or install it as https://pytorch.org/get-started says for your machine'
         raise MissingExtra("output='torch' needs PyTorch", where="feed options", fix=fix) from error
 
-    torch.utils.data.IterableDataset.register(_feed_class())
+    from penstock.feed import Feed
+
+    torch.utils.data.IterableDataset.register(Feed)
     device = None if options.device is None else _device(torch, options.device)
     pins = options.pin_memory is True or (options.pin_memory == "auto" and device is not None and device.type == "cuda")
     allocate = _pinned(torch) if pins else None
@@ -50,12 +52,6 @@ def torch_output(options: Torch) -> Output:
     # Others copy one by one: not all of them have memory that tensors of any dtype can be laid over.
     kind = CudaOutput if device.type == "cuda" else DeviceOutput
     return kind(torch, device, options.depth, options.transform, allocate, pin)
-
-
-def _feed_class() -> type:
-    from penstock.feed import Feed
-
-    return Feed
 
 
 def _device(torch: Any, given: Any) -> Any:
@@ -157,17 +153,9 @@ class HostOutput:
 class DeviceOutput(HostOutput):
     """Copies tensors to a device, one by one, `depth` batches ahead."""
 
-    def __init__(
-        self,
-        torch: Any,
-        device: Any,
-        depth: int,
-        transform: Callable[[Any], Any] | None = None,
-        allocate: Callable[[int], Any] | None = None,
-        pin: Pin | None = None,
-    ) -> None:
-        """Copy to `device`; `transform` is called with each batch of tensors on it."""
-        super().__init__(torch, transform, allocate, pin)
+    def __init__(self, torch: Any, device: Any, depth: int, *args: Any) -> None:
+        """Copy to `device`; `args` as for `HostOutput`, whose `transform` is called with each batch of tensors on the device."""
+        super().__init__(torch, *args)
         self._device, self.depth = device, depth
 
     def send(self, batch: Any, group: list[Any]) -> Any:
@@ -202,7 +190,7 @@ class PackedOutput(DeviceOutput):
     """
 
     def __init__(self, torch: Any, device: Any, depth: int, *args: Any) -> None:
-        """Make nothing yet; `args` as for `DeviceOutput`."""
+        """Make nothing yet; `args` as for `HostOutput`."""
         super().__init__(torch, device, depth, *args)
         self._slots = SlotPool(self.allocate or anonymous_memory)
         self._empty: dict[Any, Any] = {}

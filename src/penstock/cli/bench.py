@@ -174,14 +174,10 @@ class Device:
 
     Args:
         step_s: how long a step lasts.
-        clock: returns seconds and never goes back.
-        sleep: lets at least so many seconds pass.
     """
 
-    def __init__(
-        self, step_s: float, *, clock: Callable[[], float] = time.perf_counter, sleep: Callable[[float], object] = time.sleep
-    ) -> None:
-        self._step_s, self._clock, self._sleep = step_s, clock, sleep
+    def __init__(self, step_s: float) -> None:
+        self._step_s = step_s
         self._done_s: float | None = None
         self._waited_s = self._worked_s = self._late_s = 0.0
 
@@ -198,10 +194,10 @@ class Device:
         assert self._done_s is not None
         self._worked_s += self._step_s
         self._done_s += self._step_s
-        left_s = self._done_s - self._clock()
+        left_s = self._done_s - time.perf_counter()
         if left_s >= _AHEAD_S:
-            self._sleep(left_s)
-            self._late_s = max(0.0, self._clock() - self._done_s)
+            time.sleep(left_s)
+            self._late_s = max(0.0, time.perf_counter() - self._done_s)
         else:
             self._late_s = min(self._late_s, max(0.0, -left_s))
 

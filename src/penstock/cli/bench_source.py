@@ -16,16 +16,19 @@ from penstock.cli.screen import place_of
 from penstock.errors import PenstockError, PlanError, SourceError
 
 TFRECORD = "TFRecord files"
-_KINDS = ((".tar", "tar files"), (".parquet", "Parquet files"), (".jsonl", "files of JSON lines"))
-_READERS = {TFRECORD: "read_tfrecord", **dict(zip((kind for _, kind in _KINDS), ("read_tar", "read_parquet", "read_jsonl"), strict=True))}
+_READERS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    TFRECORD: (".tfrecord", "read_tfrecord", {"compression": "auto"}),
+    "tar files": (".tar", "read_tar", {"decode": "basic"}),
+    "Parquet files": (".parquet", "read_parquet", {}),
+    "files of JSON lines": (".jsonl", "read_jsonl", {}),
+}
+"""By what files are: how their names end, and what reads them. In names of TFRecord files more may follow."""
 
 
 def records_kind(source: str) -> str | None:
     """Say by its name what a path, glob or URL of record files is; None for anything else."""
     name = source.rpartition("/")[2].lower()
-    if ".tfrecord" in name:
-        return TFRECORD
-    return next((kind for ending, kind in _KINDS if name.endswith(ending)), None)
+    return next((kind for kind, (ending, *_) in _READERS.items() if name.endswith(ending) or (ending in name and kind == TFRECORD)), None)
 
 
 def open_records(source: str) -> tuple[Any, str] | None:
@@ -40,11 +43,9 @@ def open_records(source: str) -> tuple[Any, str] | None:
     import penstock as ps
 
     kind = records_kind(source)
-    if kind == TFRECORD:
-        return ps.read_tfrecord(source, compression="auto"), kind
     if kind is not None:
-        options = {"decode": "basic"} if kind == "tar files" else {}
-        return getattr(ps, _READERS[kind])(source, **options), kind
+        _, reader, options = _READERS[kind]
+        return getattr(ps, reader)(source, **options), kind
     if "://" in source and not _is_glob(source):
         raise SourceError(
             f"what {source!r} holds cannot be told by its name", where="penstock SOURCE", fix=write_a_module("read_files", source)
@@ -103,22 +104,15 @@ def open_source(source: str, *, root: str | None, function: str | None, crop: in
     dataset, kind = open_plain(source, root, "bench")
     if len(dataset) == 0:
         raise SourceError(f"{source!r} holds no elements", where=_WHERE, fix="give a source with at least one element")
-    if function is not None:
-        if crop is not None or resize is not None:
-            raise PlanError("--map replaces the image operators", where="penstock bench --map", fix="leave --crop and --resize out")
-        where = f"penstock bench --map {function}"
-        own = imported(function, where)
-        if not callable(own):
-            raise _no_function(function, where)
-        return Opened(dataset=dataset, kind=kind, operators={function.partition(":")[2]: own}, side=None)
-    if kind == "arrays":
+    if function is not None or kind == "arrays":
         if crop is not None or resize is not None:
             raise PlanError(
-                "--crop and --resize are for image files, an array file is read as it is",
+                "--crop and --resize are for image files without --map: an array file is read as it is",
                 where=_WHERE,
-                fix="leave them out, or give your own function with --map module:function",
+                fix="leave them out; --map module:function is for a function of your own",
             )
-        return Opened(dataset=dataset, kind=kind, operators={}, side=None)
+        own = {} if function is None else {function.partition(":")[2]: imported_function(function, f"penstock bench --map {function}")}
+        return Opened(dataset=dataset, kind=kind, operators=own, side=None)
     return Opened(dataset=dataset, kind=kind, operators=_image_operators(crop, resize), side=crop or resize or 224)
 
 
@@ -198,6 +192,18 @@ def _image_operators(crop: int | None, resize: int | None) -> Operators:
         steps = {"resize": image.resize("data", resize, antialias=True), "center_crop": image.center_crop("data", resize)}
     normalize = image.normalize("data", mean=_MEAN, std=_STD, layout="CHW")
     return {"decode": image.decode("data"), **steps, "normalize": normalize}
+
+
+def imported_function(reference: str, where: str) -> Any:
+    """Import a function, as `imported` does.
+
+    Raises:
+        PlanError: as `imported`, and where it is something else.
+    """
+    found = imported(reference, where)
+    if not callable(found):
+        raise _no_function(reference, where)
+    return found
 
 
 def imported(reference: str, where: str) -> Any:

@@ -108,19 +108,19 @@ def _add_measure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("source", metavar="MODULE:DATASET", help="a ps.Dataset, or a function that returns one")
     parser.add_argument("--dest", required=True, metavar="FOLDER", help="the folder to write to")
-    _add_columns(parser)
+    _add_shared(parser)
     parser.add_argument("--version", default="", help="of the functions: another one after a change of what one does")
     parser.add_argument("--update", action="store_true", help="measure only the elements of files that are new or have changed")
-    parser.add_argument("--num-workers", type=_workers, default="auto", metavar="N", help='processes, or "auto" (default): one per CPU')
-    parser.add_argument(
-        "--on-error", choices=("raise", "skip"), default="raise", help="what becomes of a bad element (default: %(default)s)"
-    )
 
 
-def _add_columns(parser: argparse.ArgumentParser) -> None:
+def _add_shared(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--length", metavar="MODULE:FUNCTION", help="the same as --column length=MODULE:FUNCTION")
     parser.add_argument(
         "--column", action="append", default=[], metavar="NAME=MODULE:FUNCTION", help="a number or boolean of each element; may be repeated"
+    )
+    parser.add_argument("--num-workers", type=_workers, default="auto", metavar="N", help='processes, or "auto" (default): one per CPU')
+    parser.add_argument(
+        "--on-error", choices=("raise", "skip"), default="raise", help="what becomes of a bad element (default: %(default)s)"
     )
 
 
@@ -158,7 +158,7 @@ def _add_pack(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("dest", metavar="DEST", help="the folder to write to")
     parser.add_argument("--root", metavar="DIR", help="the folder that the paths of a list file start from (default: the list's own)")
     parser.add_argument("--map", metavar="MODULE:FUNCTION", help="your own function on each element")
-    _add_columns(parser)
+    _add_shared(parser)
     parser.add_argument("--resize", type=int, metavar="N", help="decode images, make the shorter side N pixels, encode as JPEG (or not)")
     parser.add_argument("--quality", type=int, metavar="Q", help="of these JPEGs, 1 to 100 (default: 90)")
     formats = ("tfrecord", "tar", "parquet", "tokens", "megatron", "decoded")
@@ -170,10 +170,6 @@ def _add_pack(parser: argparse.ArgumentParser) -> None:
     size.add_argument("--shard-bytes", type=_size, metavar="SIZE", help="size of a file to aim at, such as 256MB (default)")
     parser.add_argument("--shuffle", type=int, metavar="SEED", help="write the elements in a random order")
     parser.add_argument("--name", default="data", help="what the names of the files begin with (default: %(default)s)")
-    parser.add_argument("--num-workers", type=_workers, default="auto", metavar="N", help='processes, or "auto" (default): one per CPU')
-    parser.add_argument(
-        "--on-error", choices=("raise", "skip"), default="raise", help="what becomes of a bad element (default: %(default)s)"
-    )
     parser.add_argument("--dry-run", action="store_true", help="look at up to 64 elements, say what would be written, write nothing")
 
 
@@ -227,8 +223,4 @@ def _size(text: str) -> int:
 
 
 def _workers(text: str) -> int | str:
-    if text == "auto":
-        return text
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f'{text!r} is neither "auto" nor a whole number >= 1')
-    return int(text)
+    return text if text == "auto" else _positive(text)

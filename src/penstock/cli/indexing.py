@@ -6,8 +6,7 @@ import os
 import time
 from argparse import ArgumentParser, Namespace
 from collections import Counter
-from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from penstock._contracts.storage import Storage
 from penstock._storage import open_storage
@@ -17,7 +16,6 @@ from penstock.errors import PlanError
 from penstock.observe.progress import Progress
 from penstock.sources.csvrecords import CsvRecords
 from penstock.sources.indexing import IndexReport, open_indices
-from penstock.sources.records import RecordFormat
 from penstock.sources.tar import TarFormat
 from penstock.sources.text import JsonLines, TextLines
 from penstock.sources.tfrecord import TFRecordFormat
@@ -29,24 +27,22 @@ class Kind(NamedTuple):
     """One format with its default options.
 
     Attributes:
-        name: its kind.
         endings: of the names of its files, in lower case; the longest that fits decides.
-        make: returns the format.
+        make: the class of the format, whose kind is its name.
         noun: what a record is called.
     """
 
-    name: str
     endings: tuple[str, ...]
-    make: Callable[[], RecordFormat]
+    make: Any
     noun: str = "record"
 
 
 KINDS: tuple[Kind, ...] = (
-    Kind(name="text", endings=(".txt", ".text", ".log"), make=TextLines, noun="line"),
-    Kind(name="tar", endings=(".tar",), make=TarFormat, noun="sample"),
-    Kind(name="tfrecord", endings=(".tfrecord", ".tfrecords", ".tfrec"), make=TFRecordFormat),
-    Kind(name="jsonl", endings=(".jsonl", ".ndjson"), make=JsonLines, noun="line"),
-    Kind(name="csv", endings=(".csv",), make=CsvRecords),
+    Kind((".txt", ".text", ".log"), TextLines, "line"),
+    Kind((".tar",), TarFormat, "sample"),
+    Kind((".tfrecord", ".tfrecords", ".tfrec"), TFRecordFormat),
+    Kind((".jsonl", ".ndjson"), JsonLines, "line"),
+    Kind((".csv",), CsvRecords),
 )
 """New ones are added here."""
 
@@ -58,14 +54,14 @@ def format_for(name: str | None, path: str, caller: str) -> Kind:
         PlanError: the file's name says nothing.
     """
     if name is not None:
-        return next(kind for kind in KINDS if kind.name == name)
+        return next(kind for kind in KINDS if kind.make.kind == name)
     lower = os.path.basename(path).lower()
     is_shard = "-of-" in lower  # such as "train.tfrecord-00003-of-00010"
     fitting = [
         (len(ending), kind) for kind in KINDS for ending in kind.endings if lower.endswith(ending) or (is_shard and f"{ending}-" in lower)
     ]
     if not fitting:
-        names = ", ".join(kind.name for kind in KINDS)
+        names = ", ".join(kind.make.kind for kind in KINDS)
         raise PlanError(f"the name of {path!r} does not say which format it has", where=caller, fix=f"name it with --format: {names}")
     return max(fitting, key=lambda pair: pair[0])[1]
 
@@ -79,7 +75,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "patterns", nargs="+", metavar="PATTERN", help="paths or quoted patterns: 'train-*.tfrecord', 'a-{000..146}.tar', name@10"
     )
     parser.add_argument(
-        "--format", choices=[kind.name for kind in KINDS], help="what the files are (default: by the ending of the first name)"
+        "--format", choices=[kind.make.kind for kind in KINDS], help="what the files are (default: by the ending of the first name)"
     )
     parser.add_argument("--rebuild", action="store_true", help="build also those that are there and fit")
     parser.add_argument("--index-folder", metavar="DIR", help="for indices that cannot stand beside their data (default: the cache folder)")
@@ -99,7 +95,7 @@ def run(arguments: Namespace) -> int:
                 print(f"   {storage.name(report.file)}: built again, {report.reason}")
             progress.advance()
 
-        open_indices(storage, kind.make(), _CALLER, rebuild=arguments.rebuild, cache_folder=arguments.index_folder, on_file=note)
+        open_indices(storage, kind.make(), rebuild=arguments.rebuild, cache_folder=arguments.index_folder, on_file=note)
     took_s = time.monotonic() - start
     built = [report for report in reports if report.reason is not None]
     records, num_bytes = sum(report.count for report in reports), _bytes_of(storage, reports)

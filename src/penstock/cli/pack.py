@@ -15,7 +15,7 @@ import numpy as np
 from penstock._contracts.policy import Raise, Skip
 from penstock._system.failing import add_note, notes_of
 from penstock._system.text import size_words
-from penstock.cli.bench_source import TFRECORD, imported, open_plain, open_records, write_a_module
+from penstock.cli.bench_source import TFRECORD, imported, imported_function, open_plain, open_records, write_a_module
 from penstock.cli.screen import Screen
 from penstock.dataset.builder import Dataset
 from penstock.dataset.measuring import measure
@@ -82,12 +82,7 @@ def _with_operators(arguments: argparse.Namespace, dataset: Any, kind: str) -> A
             fix="resize in your function, or leave it out",
         )
     if arguments.map is not None:
-        function = imported(arguments.map, f"{_COMMAND} --map {arguments.map}")
-        if not callable(function):
-            raise PlanError(
-                f"{arguments.map!r} is no function", where=f"{_COMMAND} --map", fix="name a function that takes and returns an element"
-            )
-        return dataset.map(function)
+        return dataset.map(imported_function(arguments.map, f"{_COMMAND} --map {arguments.map}"))
     if images:
         if kind not in _OF_IMAGES:
             raise PlanError(

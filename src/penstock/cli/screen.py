@@ -36,20 +36,20 @@ class Screen:
 
     def heading(self, text: str) -> None:
         """Print an empty line and a heading, wrapped."""
-        self._write("")
+        self.line()
         for line in textwrap.wrap(text, COLUMNS):
-            self._write(line)
+            self.line(line)
 
     def fact(self, name: str, text: str) -> None:
         """Print a name and what there is to say about it, wrapped under itself."""
         lead = " " * _INDENT + f"{name:<{self._name_columns}}"
-        for line in textwrap.wrap(text, COLUMNS, initial_indent=lead, subsequent_indent=" " * len(lead)) or [lead.rstrip()]:
-            self._write(line)
+        for line in textwrap.wrap(text, COLUMNS, initial_indent=lead, subsequent_indent=" " * len(lead)) or [lead]:
+            self.line(line)
 
     def point(self, text: str) -> None:
         """Print one sentence of a list, wrapped under itself."""
         for line in textwrap.wrap(text, COLUMNS, initial_indent=" " * _INDENT + "- ", subsequent_indent=" " * _INDENT + "  "):
-            self._write(line)
+            self.line(line)
 
     def bar(self, name: str, text: str, full: float, empty: float) -> None:
         """Print a bar: `full` and `empty` are its filled and pale parts as shares of the widest bar."""
@@ -57,14 +57,11 @@ class Screen:
         dark = max(1, round(width * full)) if full > 0 else 0
         pale = max(0, min(round(width * (full + empty)), width) - dark)
         marks = ("█", "░") if self._fancy else ("#", "-")
-        self._write(f"{' ' * _INDENT}{name:<{self._name_columns}}{marks[0] * dark + marks[1] * pale:<{width}}  {text}")
+        self.line(f"{' ' * _INDENT}{name:<{self._name_columns}}{marks[0] * dark + marks[1] * pale:<{width}}  {text}")
 
     def line(self, text: str = "") -> None:
-        """Print one line as it is."""
-        self._write(text)
-
-    def _write(self, line: str) -> None:
-        print(line.rstrip(), file=self._stream, flush=True)
+        """Print one line, without white space at its end."""
+        print(text.rstrip(), file=self._stream, flush=True)
 
 
 def percent(share: float) -> str:

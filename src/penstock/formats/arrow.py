@@ -154,7 +154,7 @@ def _column(schema: Any, path: tuple[str, ...], name: str, where: str) -> Column
     if form is not None:
         return form if len(path) == 1 else replace(form, path=path)
     raise PlanError(
-        f"the column {name!r} is of the type {_short(kind)}, which has no conversion to arrays and Python objects",
+        f"the column {name!r} is of the type {kind!s:.80}, which has no conversion to arrays and Python objects",
         where=where,
         fix="leave it out with columns=[...], or of a table with drop_columns([...]), or write it as numbers, strings, lists or structs",
     )
@@ -183,11 +183,6 @@ def _form(name: str, kind: Any) -> ColumnForm | None:
 def _whole(name: str, form: str, parts: list[ColumnForm | None]) -> ColumnForm | None:
     found = tuple(part for part in parts if part is not None)
     return ColumnForm(name, form, parts=found) if len(found) == len(parts) else None
-
-
-def _short(kind: Any) -> str:
-    text = str(kind)
-    return text if len(text) <= 80 else text[:77] + "..."
 
 
 def storage_type(kind: Any) -> Any:
@@ -353,11 +348,6 @@ class RowGroup:
         for array in arrays:
             array.flags.writeable = False
 
-    @property
-    def has_nulls(self) -> bool:
-        """Whether any value is null that must not be."""
-        return bool(self._with_nulls)
-
     def null_at(self, rows: Ints) -> tuple[int, str] | None:
         """Return (place in `rows`, column) of a row that has a null; None when none has."""
         for name, values in self._with_nulls:
@@ -421,8 +411,10 @@ def column_values(column: Any, form: ColumnForm, fill: Any = None) -> Values:
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
     chunks = [_reached(chunk, form.path) for chunk in chunks or [pa.nulls(0, storage_type(column.type))]]
     if form.form == "array":
-        return _arrays(chunks[0] if len(chunks) == 1 else pa.concat_arrays(list(map(_decoded, chunks))), form, fill)
-    chunks = [_plain_text(_storage(chunk)) for chunk in chunks]
+        array = chunks[0] if len(chunks) == 1 else pa.concat_arrays(list(map(_decoded, chunks)))
+        fixed, nulls = _fixed_as(array, form)
+        return Fixed(fixed, nulls, fill, Stored([array], form) if form.shape and nulls is not None else None)
+    chunks = list(map(_plain_text, chunks))
     for chunk in chunks:
         _check_text(chunk, form)
     return Stored(chunks, form, fill)
@@ -434,11 +426,6 @@ def _reached(array: Any, path: Sequence[str]) -> Any:
     for name in path[1:]:
         array = _storage(array.flatten()[array.type.get_field_index(name)])
     return array
-
-
-def _arrays(array: Any, form: ColumnForm, fill: Any) -> Fixed:
-    fixed, nulls = _fixed_as(array, form)
-    return Fixed(fixed, nulls, fill, Stored([_storage(array)], form) if form.shape and nulls is not None else None)
 
 
 def _fixed_as(array: Any, form: ColumnForm) -> tuple[Array, NDArray[np.bool_] | None]:

@@ -100,21 +100,7 @@ def parse_example(features: Mapping[str, Feature]) -> Callable[[Any], dict[str, 
         PlanError: `features` is no mapping of features; from the function: its argument is no record.
         RecordError: from the function: the record is no Example, or not what was declared; with the feature and the byte.
     """
-    return _Parser(ExampleReader(check_features(features, "parse_example")))
-
-
-class _Parser:
-    """The function that `parse_example` returns."""
-
-    def __init__(self, reader: ExampleReader) -> None:
-        self._reader = reader
-        self.__name__ = "parse_example"
-
-    def __call__(self, record: Record | Mapping[str, Any]) -> dict[str, Any]:
-        return self._reader.row(bytes_of_record(record, "parse_example"))
-
-    def __repr__(self) -> str:
-        return f"parse_example({', '.join(self._reader.features)})"
+    return ExampleReader(check_features(features, "parse_example"))
 
 
 def bytes_of_record(record: Any, caller: str) -> bytes:
@@ -179,14 +165,14 @@ def name_of(name: bytes, entry: Entry) -> str:
 
 
 class ExampleReader:
-    """Parses records by declared features. Never changed after it is made; for any number of threads.
+    """Parses records by declared features; the function that `parse_example` returns. Never changed after it is made; for any thread.
 
     Args:
         features: as `check_features` left them.
     """
 
     def __init__(self, features: Mapping[str, Feature]) -> None:
-        self.features = dict(features)
+        self.__name__, self.features = "parse_example", dict(features)
         self._names = tuple(self.features)
         self._plan = make_plan([_feature_plan(name, feature) for name, feature in self.features.items()])
         self._defaults = [
@@ -196,6 +182,13 @@ class ExampleReader:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ExampleReader, (self.features,)
+
+    def __call__(self, record: Record | Mapping[str, Any]) -> dict[str, Any]:
+        """Return the element of a record, or of an element of `read_tfrecord`."""
+        return self.row(bytes_of_record(record, "parse_example"))
+
+    def __repr__(self) -> str:
+        return f"parse_example({', '.join(self.features)})"
 
     @property
     def columnar(self) -> bool:
@@ -216,7 +209,7 @@ class ExampleReader:
         Raises:
             RowFailed: the first bad record.
         """
-        self._check(data, starts, lengths, parse_examples(data, starts, lengths, self._plan, out))
+        self._check(parse_examples(data, starts, lengths, self._plan, out))
 
     def taker(self, out: list[Array], *, check_crc: bool) -> Taker | None:
         """Return what checks and parses TFRecord frames into `out`, arrays as for `columns`, where storage reads them; None: there is none.
@@ -236,12 +229,12 @@ class ExampleReader:
             np.empty(num if one.mode == COUNT else num * one.count * one.width, np.int64 if one.mode == COUNT else one.dtype)
             for one in features
         ]
-        self._check(data, starts, lengths, parse_examples(data, starts, lengths, self._plan, outs))
+        self._check(parse_examples(data, starts, lengths, self._plan, outs))
         filled: list[Any] = [None] * len(features)
         if self._plan.has_variable:
             counts = [out if one.mode == COUNT else None for one, out in zip(features, outs, strict=True)]
             bad, filled = fill_examples(data, starts, lengths, self._plan, counts)
-            self._check(data, starts, lengths, bad)
+            self._check(bad)
         columns = []
         for number, (feature, out, values) in enumerate(zip(self.features.values(), outs, filled, strict=True)):
             if isinstance(feature, FixedLenFeature):
@@ -263,7 +256,7 @@ class ExampleReader:
         except RowFailed as bad:
             raise bad.error from None
 
-    def _check(self, data: Uint8s, starts: Ints, lengths: Ints, bad: BadRecord | None) -> None:
+    def _check(self, bad: BadRecord | None) -> None:
         if bad is None:
             return
         name = self._names[bad.feature] if bad.feature >= 0 else None
@@ -339,7 +332,7 @@ def record_error(fault: WireProblem, at: int, found: int, name: str | None, feat
         )
     if fault == WireProblem.COUNT and feature is not None:
         return RecordError(
-            f"feature {name!r} has {found} values, and {_expected(feature)}",
+            f"feature {name!r} has {found} values, and is declared as {feature!r:.200}",
             where=where,
             fix="declare the shape that the records have, or a VarLenFeature for numbers of values that differ",
         )
@@ -350,14 +343,6 @@ def wire_error(fault: WireFault) -> RecordError:
     """Return the error for bytes that are no message."""
     name = None if fault.name is None else fault.name.decode("utf-8", "backslashreplace")
     return record_error(fault.fault, fault.at, fault.found, name, None)
-
-
-def _expected(feature: Feature) -> str:
-    if isinstance(feature, FixedLenFeature):
-        return f"its shape {feature.shape} says otherwise"
-    if isinstance(feature, FixedLenSequenceFeature):
-        return f"its steps have shape {feature.shape}"
-    return "it had another number when it was counted"
 
 
 Steps = list[tuple[int, list[Any]]]
@@ -479,7 +464,7 @@ def _decode_steps(record: bytes, steps: Steps | None, name: str, feature: Featur
             raise RecordError(error.what, where=f"feature {name!r}, step {number}", fix=error.fix)
     if not isinstance(feature, FixedLenSequenceFeature):
         return [_array(record, wanted, values) for _, values in steps]
-    size = int(np.prod(feature.shape, dtype=np.int64))
+    size = prod(feature.shape)
     for number, (_, values) in enumerate(steps):
         if len(values) != size:
             error = record_error(WireProblem.COUNT, 0, len(values), name, feature)

@@ -397,7 +397,6 @@ def _varints(values: NDArray[np.uint64]) -> bytes:
 
 TEXTS: Final = (bytes, bytearray, memoryview, str)
 _NESTS: Final = (list, tuple)
-_NUMBERS: Final = (int, float, np.number, np.bool_)
 _PLAIN: Final = frozenset({bytes, str, int, float, bool, np.int64, np.float64, np.float32})
 """Types that are surely not masked."""
 
@@ -492,20 +491,10 @@ def _unfit(items: list[Any], where: str) -> SpecError:
     for item in items:
         if isinstance(item, (int, np.integer)) and not -(1 << 63) <= int(item) < 1 << 63:
             return _too_large(int(item), where)
-    for item in items:
-        if not isinstance(item, (*TEXTS, *_NUMBERS, np.ndarray)):
-            return SpecError(
-                f"{type(item).__name__} has no place in a record", where=where, fix="give numbers, bytes, str, or arrays of them"
-            )
-    texts, others = [[item for item in items if isinstance(item, TEXTS) is wanted] for wanted in (True, False)]
-    if not texts:
-        return SpecError(
-            "the numbers have no dtype in common", where=where, fix="convert them with np.asarray(value, np.int64) or np.float32"
-        )
     return SpecError(
-        f"texts and numbers are mixed: {texts[0]!r:.40} and {others[0]!r:.40}",
+        f"values of {', '.join(sorted({type(item).__name__ for item in items}))} have no place in one list of a record",
         where=where,
-        fix="make them two features, or all of them texts",
+        fix="give numbers of one dtype, np.asarray(value, np.int64) or np.float32; or bytes and str alone",
     )
 
 

@@ -70,22 +70,11 @@ def beside(path: str, *, old: bool = False) -> str:
     return os.path.join(folder, "" if old else FOLDER, name + SUFFIX)
 
 
-def described(path: str) -> str:
-    """Return the file that an index beside it is of."""
-    folder, name = os.path.split(path.removesuffix(SUFFIX))
-    return os.path.join(os.path.dirname(folder) if os.path.basename(folder) == FOLDER else folder, name)
-
-
 def is_seamless(index: Index) -> bool:
     """Tell whether between the records of a file there is one byte each and nothing else, from its first sampled block to its end."""
     ends = index.columns["offsets"] + index.columns["lengths"]
     begins = index.columns["offsets"]
     return len(ends) > 0 and begins[0] <= _MOST_AHEAD and ends[-1] >= index.size - 1 and bool((begins[1:] == ends[:-1] + 1).all())
-
-
-def encode(index: Index) -> bytes:
-    """Return the bytes of an index."""
-    return b"".join(parts(index))
 
 
 def parts(index: Index) -> list[bytes | memoryview]:

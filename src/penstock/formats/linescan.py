@@ -66,13 +66,10 @@ def foreign(head: bytes, *, surely: bool = False) -> Foreign | None:
         surely: the mark alone is not enough, as in a file of numbers, which may begin with anything.
     """
     for one in _KNOWN:
-        if head.startswith(one.mark) and (not surely or _goes_on(one, head)):
+        behind = one.behind if surely else b""
+        if head.startswith(one.mark) and behind is not None and re.match(behind, head[len(one.mark) :], re.DOTALL):
             return one
     return None
-
-
-def _goes_on(one: Foreign, head: bytes) -> bool:
-    return one.behind is not None and re.match(one.behind, head[len(one.mark) :], re.DOTALL) is not None
 
 
 BOM = b"\xef\xbb\xbf"
@@ -183,19 +180,22 @@ class _Scan:
 
     def records(self, pieces: Iterator[Uint8s]) -> Iterator[_Found]:
         """Give the records, those that end in one piece together. What a piece holds of a record that goes on is kept until it ends."""
-        room, held = np.empty(_ROOM, np.int64), list[Uint8s]()
+        rules, room, held = self._rules, np.empty(_ROOM, np.int64), list[Uint8s]()
         for number, piece in enumerate(pieces):
             rest = piece if number else piece[self._look(piece[:_LOOK_BYTES].tobytes()) :]
             while len(rest):
                 at = self._base + sum(map(len, held))
-                found, done = self._find(rest, at, room)
+                if rules.delimiter is None:
+                    found, done = lines.find_lines(rest, at, room)
+                else:
+                    found, done, self._state = lines.find_records(rest, at, rules.delimiter, rules.quote, self._state, room)
                 end = int(room[found - 1]) - at if found else 0
                 if found:
                     yield from self._ended([*held, rest[:end]], room[:found])
                     held = []
                 if end < done:
                     held.append(rest[end:done].copy())
-                    if at + done - self._base > self._rules.max_line_bytes:
+                    if at + done - self._base > rules.max_line_bytes:
                         raise self._too_long(rest[:0])
                 rest = rest[done:]
         if self._state == lines.QUOTED:
@@ -221,14 +221,6 @@ class _Scan:
             raise RecordError(what, where=f"{self._name!r}, offset {head.index(0)}", fix=fix)
         self._base = len(BOM) if head.startswith(BOM) else 0
         return self._base
-
-    def _find(self, rest: Uint8s, at: int, room: Ints) -> tuple[int, int]:
-        """Find as many ends as there is room for; return how many, and how many bytes are done."""
-        rules = self._rules
-        if rules.delimiter is None:
-            return lines.find_lines(rest, at, room)
-        found, done, self._state = lines.find_records(rest, at, rules.delimiter, rules.quote, self._state, room)
-        return found, done
 
     def _ended(self, held: list[Uint8s], ends: Ints, mark: int = 1) -> Iterator[_Found]:
         """Give records, of which the first begins at `base`; `mark` bytes at the end of each are no part of it."""

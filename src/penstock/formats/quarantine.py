@@ -15,7 +15,7 @@ from penstock.errors import SourceError
 def encoded(event: ElementLost) -> str:
     """Return the line of one element, without its end."""
     error = event.error
-    record: dict[str, Any] = {
+    record = {
         "action": event.action,
         "keys": [list(key) for key in event.keys],
         "place": None if event.place is None else list(event.place),
@@ -81,31 +81,28 @@ def read_lines(path: str | os.PathLike[str]) -> list[QuarantinedLine]:
         for number, text in enumerate(file, 1):
             if not text.strip() or _is_cut(text):
                 continue
+            keys: tuple[Any, ...] = ()
+            place: Any = None
             try:
                 record = json.loads(text)
-                found = _line(number, record["keys"], record["place"])
+                keys, place = tuple(_numbers(key, 3) for key in record["keys"]), _numbers(record["place"], 2)
+                good = None not in keys and (place or record["place"]) == place
             except (ValueError, TypeError, KeyError):
-                found = None
-            if found is None:
+                good = False
+            if not good:
                 raise SourceError(
                     f"line {number} is not a line of a quarantine file",
                     where=f"line {number} of {os.fsdecode(path)!r}: {text[:80]!r}",
                     fix="give a file that a feed wrote with ps.Skip(quarantine=), or take this line out",
                 )
-            out.append(found)
+            out.append(QuarantinedLine(number, keys, place))
     return out
 
 
-def _line(number: int, keys: Any, place: Any) -> QuarantinedLine | None:
-    if not isinstance(keys, list) or not all(_are_numbers(key, 3) for key in keys) or not (place is None or _are_numbers(place, 2)):
-        return None
-    return QuarantinedLine(
-        number, tuple((epoch, index, lane) for epoch, index, lane in keys), None if place is None else (place[0], place[1])
-    )
-
-
-def _are_numbers(values: Any, count: int) -> bool:
-    return isinstance(values, list) and len(values) == count and all(type(value) is int and value >= 0 for value in values)
+def _numbers(values: Any, count: int) -> Any:
+    """Return so many numbers of a list as a tuple; None for anything else."""
+    good = isinstance(values, list) and len(values) == count and all(type(value) is int and value >= 0 for value in values)
+    return tuple(values) if good else None
 
 
 def _is_cut(text: bytes) -> bool:

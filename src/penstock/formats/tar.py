@@ -16,9 +16,10 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._system.text import shown
 from penstock.errors import RecordError, SpecError
 from penstock.formats.compression import STREAM_FIX, FileWriter, PlainPart, Writable, compression_of_head
-from penstock.formats.values import integer_in, json_decoder, text_in
+from penstock.formats.values import integer_in, json_decoder, npy_header, text_in
 from penstock.kernels.library import Ints, Uint8s
 from penstock.kernels.tar import (
     MAX_BYTES,
@@ -337,10 +338,9 @@ def stays_bytes(field: str) -> bool:
 
 
 def _wrong(field: str, data: memoryview | bytes, why: str) -> RecordError:
-    shown = bytes(data[:40])
     return RecordError(
         f"field {field!r} of {len(data)} bytes is not what its name says: {why}",
-        where=f"field {field!r}, which begins with {shown!r}",
+        where=f"field {field!r}, which begins with {bytes(data[:40])!r}",
         fix="write it again, or read it as bytes with decode=None",
     )
 
@@ -349,9 +349,7 @@ def _array(data: memoryview | bytes) -> Any:
     """Return the array of a .npy file, a copy. NumPy reads the header; the size must be that of the bytes."""
     stream = io.BytesIO(data[:_MOST_HEADER])
     try:
-        version = np.lib.format.read_magic(stream)
-        header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, by_columns, dtype = header(stream)
+        shape, by_columns, dtype = npy_header(stream)
     except Exception as error:  # NumPy's parser of headers raises those of Python's tokenizer too
         raise _unreadable("npy", f"it has no header of an array ({error})", "write it again with np.save") from error
     if dtype.hasobject:
@@ -413,11 +411,6 @@ class TarWriter(FileWriter):
     def __init__(self, file: Writable) -> None:
         super().__init__(file)
         self._keys: set[str] = set()
-
-    @property
-    def num_samples(self) -> int:
-        """Count the samples written."""
-        return len(self._keys)
 
     def write_sample(self, key: str, fields: Mapping[str, Any]) -> tuple[int, int]:
         """Append one sample. Nothing of it is written when it is refused.
@@ -507,7 +500,7 @@ def _headers(name: str, size: int) -> bytes:
     split = _split(raw) if name.isascii() else None
     if split is not None:
         return _header(*split, size, b"0")
-    record = _pax_record(b"path", raw)
+    record = _pax_record(raw)
     short = name.encode("ascii", "replace")[:_NAME_BYTES]
     return b"".join(
         (_header(b"", b"././@PaxHeader", len(record), b"x"), record, bytes(-len(record) % UNIT), _header(b"", short, size, b"0"))
@@ -530,9 +523,9 @@ def _header(prefix: bytes, name: bytes, size: int, kind: bytes) -> bytes:
     return _LAYOUT % (texts[0], texts[1], check, kind, texts[2])
 
 
-def _pax_record(key: bytes, value: bytes) -> bytes:
-    """Return one record, "LENGTH key=value" and a line feed, whose length counts itself."""
-    rest = b" " + key + b"=" + value + b"\n"
+def _pax_record(name: bytes) -> bytes:
+    """Return the record of a name, "LENGTH path=NAME" and a line feed, whose length counts itself."""
+    rest = b" path=" + name + b"\n"
     length = len(rest)
     while length != len(rest) + len(str(length)):
         length = len(rest) + len(str(length))
@@ -549,7 +542,6 @@ _CONSTANT: Final = sum(_BEFORE_SIZE) + sum(_AFTER_SIZE) + sum(_AFTER_KIND) + 8 *
 # -- errors -----------------------------------------------------------------------------------------------------------------------
 
 WRITE_AGAIN = "get another copy of the file or write it again"
-_SHOWN_BYTES = 120
 
 _WORDS: dict[ScanOutcome, tuple[str, str]] = {
     ScanOutcome.BAD_CHECKSUM: ("there is no tar header: its check sum does not fit its bytes", WRITE_AGAIN),
@@ -615,10 +607,5 @@ def compressed_error(name: str, head: bytes) -> RecordError | None:
 
 def tar_error(what: str, name: str, offset: int, *, fix: str, member: bytes = b"") -> RecordError:
     """Return an error about a place in a file."""
-    whose = f", member {_shown(member)}" if member else ""
+    whose = f", member {shown(member)}" if member else ""
     return RecordError(f"{what}{whose}", where=f"{name!r}, offset {offset}", fix=fix)
-
-
-def _shown(member: bytes) -> str:
-    text = member.decode("utf-8", "backslashreplace")
-    return repr(text if len(text) <= _SHOWN_BYTES else text[:_SHOWN_BYTES] + "...")

@@ -97,7 +97,6 @@ class RecordWriter(FileWriter):
         super().__init__(file)
         # No time stamp, no name.
         self._compressor = None if compression is None else zlib.compressobj(6, zlib.DEFLATED, WINDOW_BITS[compression])
-        self.num_records = 0
 
     def write(self, record: Record) -> None:
         """Append one record, which may be empty.
@@ -113,7 +112,6 @@ class RecordWriter(FileWriter):
             raise PlanError("the writer is closed", where="RecordWriter.write()", fix="write before close(), or make another writer")
         data = frame(record)
         self._put(data if self._compressor is None else self._compressor.compress(data))
-        self.num_records += 1
 
     def _end(self) -> bytes:
         return b"" if self._compressor is None else self._compressor.flush()
@@ -215,19 +213,16 @@ def _fill(stream: Readable, data: bytes, needed: int, what: str) -> bytes:
         parts.append(part)
         size += len(part)
         if size > _SUSPECT_BYTES and isinstance(stream, Decompressed):
-            _refuse_bomb(size, stream.num_in - compressed_before, needed, what)
+            # The piece that was read last may have begun before the record.
+            ratio = size // (stream.num_in - compressed_before + READ_BYTES)
+            if ratio > _SUSPECT_RATIO:
+                most = f"at most {_SUSPECT_RATIO}:1 is read beyond {size_words(_SUSPECT_BYTES)}"
+                raise RecordError(
+                    f"{what} says {size_words(needed)}, and its first {size_words(size)} were compressed more than {ratio}:1",
+                    where=what,
+                    fix=f"this is a decompression bomb, or a record that holds nothing: {most}",
+                )
     return b"".join(parts)
-
-
-def _refuse_bomb(size: int, num_compressed: int, needed: int, what: str) -> None:
-    ratio = size // (num_compressed + READ_BYTES)  # the piece that was read last may have begun before the record
-    if ratio > _SUSPECT_RATIO:
-        most = f"at most {_SUSPECT_RATIO}:1 is read beyond {size_words(_SUSPECT_BYTES)}"
-        raise RecordError(
-            f"{what} says {size_words(needed)}, and its first {size_words(size)} were compressed more than {ratio}:1",
-            where=what,
-            fix=f"this is a decompression bomb, or a record that holds nothing: {most}",
-        )
 
 
 # -- where frames lie, by their headers alone -------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy.lib import format as npy
 
 from penstock.kernels.library import Array
 
@@ -15,6 +16,15 @@ _ALWAYS_FITS = 65504.0
 """The largest float16: no float of at most this size is too large for any dtype."""
 _TRUE, _FALSE = frozenset(("true", "True", "TRUE", "1")), frozenset(("false", "False", "FALSE", "0"))
 _SHOWN_CHARS = 80
+
+
+_NPY_HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0, (3, 0): npy.read_array_header_2_0}
+"""By version. The third differs from the second in the encoding of the names of fields alone."""
+
+
+def npy_header(stream: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Read shape, whether it is in Fortran order, and dtype of an .npy file. What is none is whatever error NumPy's parser raises."""
+    return _NPY_HEADERS[npy.read_magic(stream)](stream)
 
 
 class DoesNotFit(ValueError):
@@ -127,8 +137,8 @@ class _Decoder(json.JSONDecoder):
         return value if end == len(text) else super().decode(text)
 
 
-class _NotTaken(ValueError):
-    """JSON that `json` would take, and what to do about it."""
+class NotTaken(ValueError):
+    """A text that is not taken; the message says why, `fix` what to do."""
 
     def __init__(self, what: str, fix: str) -> None:
         super().__init__(what)
@@ -142,27 +152,27 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         seen: set[str] = set()
         for key, _ in pairs:
             if key in seen:
-                raise _NotTaken(f"the key {key[:_SHOWN_CHARS]!r} stands twice in one object", "give each key once")
+                raise NotTaken(f"the key {key[:_SHOWN_CHARS]!r} stands twice in one object", "give each key once")
             seen.add(key)
     return value
 
 
 def _refuse_constant(name: str) -> Any:
-    raise _NotTaken(f"{name} is no JSON", "give allow_nan=True to take what Python's json writes")
+    raise NotTaken(f"{name} is no JSON", "give allow_nan=True to take what Python's json writes")
 
 
 def _finite(text: str) -> float:
     number = float(text)
     if math.isinf(number):
         fix = "mend the number, or give allow_nan=True to take it as infinite"
-        raise _NotTaken(f"{text[:_SHOWN_CHARS]} is too large for a float", fix)
+        raise NotTaken(f"{text[:_SHOWN_CHARS]} is too large for a float", fix)
     return number
 
 
 def json_fix(error: ValueError, text: str) -> str:
     """Return what to do about an error of the decoder."""
     if not isinstance(error, json.JSONDecodeError):
-        return error.fix if isinstance(error, _NotTaken) else "mend the line"
+        return error.fix if isinstance(error, NotTaken) else "mend the line"
     if text[:1] == "[" and not text.rstrip().endswith("]"):
         return "this looks like one array over many lines: write one value a line (jq -c '.[]')"
     if text.rstrip() in ("{", "["):

@@ -32,7 +32,7 @@ class CenterCrop(Geometric):
         Raises:
             SpecError: the image is smaller than the crop.
         """
-        _check_room(self, height, width, self.size)
+        _check_room(self, height, width)
         return (Crop(round((height - self.size[0]) / 2), round((width - self.size[1]) / 2), *self.size),)
 
 
@@ -54,7 +54,7 @@ class RandomCrop(Geometric):
             SpecError: the image with its border is smaller than the window.
         """
         rows, columns = height + 2 * self.padding, width + 2 * self.padding
-        _check_room(self, rows, columns, self.size)
+        _check_room(self, rows, columns)
         top, left = int(draws[0] * (rows - self.size[0] + 1)), int(draws[1] * (columns - self.size[1] + 1))
         return (Crop(top - self.padding, left - self.padding, *self.size),)
 
@@ -68,7 +68,7 @@ class RandomCrop(Geometric):
             return None
         num_images, rows, columns, num_channels = values.shape
         height, width = self.size
-        _check_room(self, rows + 2 * self.padding, columns + 2 * self.padding, self.size)
+        _check_room(self, rows + 2 * self.padding, columns + 2 * self.padding)
         tops = (draws[:, 0] * (rows + 2 * self.padding - height + 1)).astype(np.int64) - self.padding
         lefts = (draws[:, 1] * (columns + 2 * self.padding - width + 1)).astype(np.int64) - self.padding
         target = place(self.tag + " block", (num_images, height, width, num_channels), UINT8_DTYPE, values, scratch, out)
@@ -76,7 +76,8 @@ class RandomCrop(Geometric):
         return target
 
 
-def _check_room(operator: CenterCrop | RandomCrop, height: int, width: int, size: tuple[int, int]) -> None:
+def _check_room(operator: CenterCrop | RandomCrop, height: int, width: int) -> None:
+    size = operator.size
     if height < size[0] or width < size[1]:
         padding = getattr(operator, "padding", 0)
         border = f" (with {padding} pixels of padding on each side)" if padding else ""

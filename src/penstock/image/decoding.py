@@ -331,7 +331,9 @@ class Decode(ImageOperator):
             data = _OPAQUE.sub(lambda found: found[0][:3] + bytes([found[0][3] & 0xFE]), data, 1)
         pixels = imdecode(data, cv2.IMREAD_UNCHANGED if stored else cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION)
         if stored and pixels is not None:
-            pixels = _stored(pixels)
+            if pixels.dtype == np.uint16:
+                pixels = (pixels >> 8).astype(np.uint8)
+            pixels = pixels[..., None].repeat(3, 2) if pixels.ndim == 2 else pixels[..., 2::-1]
         if pixels is None or pixels.shape != (header.height, header.width, 3):
             raise damaged(header.kind, "the decoder rejects its pixel data", data, self.place_name())
         return pixels if self.mode == "RGB" else _luma(pixels)
@@ -414,13 +416,6 @@ def _cmyk_to_rgb(cmyk: Uint8s) -> Uint8s:
 
 _OPAQUE = re.compile(rb"!\xf9\x04.", re.DOTALL)
 """What says, before a picture of a GIF, whether one of its colours is transparent, in the lowest bit: OpenCV gives another for it."""
-
-
-def _stored(pixels: Array) -> Uint8s:
-    """Return what OpenCV read unchanged as RGB, without alpha."""
-    if pixels.dtype == np.uint16:
-        pixels = (pixels >> 8).astype(np.uint8)
-    return pixels[..., None].repeat(3, 2) if pixels.ndim == 2 else pixels[..., 2::-1]
 
 
 def _luma(rgb: Uint8s) -> Uint8s:
@@ -519,7 +514,8 @@ def _tiff_pixels(data: Data, max_pixels: int, where: str) -> Array:
             series = file.series[0]
             sizes = dict(zip(series.axes, series.shape, strict=True))
             if "Y" in sizes and "X" in sizes and sizes["Y"] * sizes["X"] <= max_pixels:
-                return _last_channels(series.asarray(), series.axes)
+                moved: Array = np.moveaxis(series.asarray(), (series.axes.index("Y"), series.axes.index("X")), (0, 1))
+                return moved.reshape(*moved.shape[:2], -1)
     except (tifffile.TiffFileError, ValueError, IndexError, KeyError, RuntimeError, struct.error, zlib.error) as error:
         raise damaged("TIFF", f"tifffile says: {error}", data, where) from error
     raise DecodeError(
@@ -527,9 +523,3 @@ def _tiff_pixels(data: Data, max_pixels: int, where: str) -> Array:
         where=f"{where}, {len(data)} bytes",
         fix="leave the file out of the list, or raise max_pixels= if you trust it",
     )
-
-
-def _last_channels(pixels: Any, axes: str) -> Array:
-    rows, columns = axes.index("Y"), axes.index("X")
-    moved: Array = np.moveaxis(pixels, (rows, columns), (0, 1))
-    return moved.reshape(*moved.shape[:2], -1)

@@ -16,7 +16,7 @@ from penstock._contracts.element import is_masked
 from penstock._system.lazy import dataclass
 from penstock.errors import PlanError, SpecError
 from penstock.image.geometry import CENTRE, NO_BOXES, Coordinates, Crop, Geometric, Size, Steps
-from penstock.image.operator import as_called, check_image
+from penstock.image.operator import check_image
 
 BoxFormat = Literal["xyxy", "xywh", "cxcywh"]
 
@@ -315,7 +315,9 @@ def two_forms(make: Callable[Concatenate[Any, P], Made_co]) -> TwoForms[P, Made_
         operator: Any
         operator, more = make(field, *args, **options), dict[str, Any](options)
         fields: Any = more.get("fields")
-        return as_called(operator, field, more.get("rng")) if fields is None else on_fields(operator, field, fields)
+        if fields is not None:
+            return on_fields(operator, field, fields)
+        return operator if isinstance(field, str) else operator.apply(field, operator.draw(more.get("rng")), None, None)
 
     return call
 

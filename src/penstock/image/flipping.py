@@ -65,4 +65,4 @@ def random_flip(
         PlanError: a probability outside 0..1, fields that cannot be, or no `rng` for an image.
         SpecError: (on an array) not an image.
     """
-    return RandomFlip(**names(field, out), probability=number_within(probability, "probability", "random_flip", 0, 1))
+    return RandomFlip(**names(field, out), probability=number_within(probability, "probability", "random_flip", 1))

@@ -151,11 +151,6 @@ def names(value: object, out: str | None) -> dict[str, str]:
     return {"field": value, "out_field": value if out is None else out}
 
 
-def as_called(operator: ImageOperator, field: object, rng: np.random.Generator | None = None) -> ImageOperator | Array:
-    """Return the operator for the name of a field, and for an array what the operator makes of it, in a new array."""
-    return operator if isinstance(field, str) else operator.apply(field, operator.draw(rng), None, None)
-
-
 def as_size(size: int | Sequence[int], operator: str) -> tuple[int, int]:
     """Return `size` as (height, width); one number is a square.
 
@@ -186,17 +181,15 @@ def check_whole(number: Any, argument: str, operator: str, least: int, highest: 
         )
 
 
-def number_within(value: Any, argument: str, operator: str, least: float, most: float) -> float:
-    """Return a number from `least` to `most`.
+def number_within(value: Any, argument: str, operator: str, most: float) -> float:
+    """Return a number from 0 to `most`.
 
     Raises:
         PlanError: it is none.
     """
     number = real_number(value)
-    if number is None or not least <= number <= most:
-        raise PlanError(
-            f"{argument}={value!r} is not in {least}..{most}", where=f"image.{operator}", fix=f"give a number from {least} to {most}"
-        )
+    if number is None or not 0 <= number <= most:
+        raise PlanError(f"{argument}={value!r} is not in 0..{most}", where=f"image.{operator}", fix=f"give a number from 0 to {most}")
     return number
 
 

@@ -252,7 +252,7 @@ def _operator(
     rng: Any = None,
 ) -> Photometric:
     name = step.__name__[1:]
-    share = number_within(probability, "probability", name, 0, 1)
+    share = number_within(probability, "probability", name, 1)
     return Photometric(**names(field, out), name=name, step=step, own_draws=own_draws, options=options, probability=share)
 
 
@@ -396,7 +396,7 @@ def solarize(field: str | Image, threshold: float, **common: Unpack[Common]) -> 
 
     The other arguments and the errors are those of `color_jitter`.
     """
-    return _operator(_solarize, 0, field, (number_within(threshold, "threshold", "solarize", 0, 255),), **common)
+    return _operator(_solarize, 0, field, (number_within(threshold, "threshold", "solarize", 255),), **common)
 
 
 @_two_forms

@@ -132,7 +132,7 @@ def random_affine(
         MissingExtra: OpenCV is not installed.
     """
     check_whole(fill, "fill", "random_affine", 0, 255)
-    turn, slant = number_within(degrees, "degrees", "random_affine", 0, 180), number_within(shear, "shear", "random_affine", 0, 89)
+    turn, slant = number_within(degrees, "degrees", "random_affine", 180), number_within(shear, "shear", "random_affine", 89)
     load_cv2()
     scales = number_range(scale, "scale", "random_affine", sys.float_info.max)
     operator = RandomAffine(**names(field, None), degrees=turn, scale=scales, shear=slant, fill=fill)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import reprlib
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 from penstock._contracts.element import bytes_of
@@ -57,10 +56,8 @@ class JobOutcome(NamedTuple):
 
 def words_of_job(index: int, jobs: Sequence[Any]) -> str:
     """Say which job it is: its number and a short repr."""
-    text = f"a {type(jobs[index]).__name__}"
-    with suppress(Exception):  # whatever a user's class does here, this is for the text of another error
-        text = " ".join(_SHORT.repr(jobs[index]).split())
-    return f"job {index} of {len(jobs)} ({text})"
+    text = attempt(_SHORT.repr, jobs[index]) or f"a {type(jobs[index]).__name__}"
+    return f"job {index} of {len(jobs)} ({' '.join(text.split())})"
 
 
 _SHORT = reprlib.Repr()

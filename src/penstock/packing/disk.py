@@ -177,7 +177,6 @@ WORK = ".packing"
 _RUN = "run.json"
 _NOTE = ".json"
 _SHARD = re.compile(r"(?P<name>.+?)-(\d{5}-of-\d{5}|\d{6})\.[a-z.]+")
-_READ_BYTES = 1 << 20
 
 
 class Folder:
@@ -442,11 +441,8 @@ def sha256_of(path: str) -> str:
     Raises:
         OSError: it cannot be read.
     """
-    state = hashlib.sha256()
     with open(path, "rb", buffering=0) as file:
-        while data := file.read(_READ_BYTES):
-            state.update(data)
-    return state.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def strangers(folder: str, shards: Sequence[str]) -> list[str]:
@@ -476,11 +472,7 @@ def difference(found: dict[str, Any], wanted: dict[str, Any], *, lossy: bool) ->
         if isinstance(old, dict) and isinstance(value, dict):
             inner = next(name for name in (*value, *old) if old.get(name) != value.get(name))
             flag = as_before(old.get("plan", ()), value.get("plan", ()))
-            return f"its {key} is another: {inner} was {_short(old.get(inner))}, now {_short(value.get(inner))}{flag and f'; {flag}'}"
-        return f"its {key} is another: {_short(old)}, now {_short(value)}"
+            was, now = json.dumps(old.get(inner)), json.dumps(value.get(inner))
+            return f"its {key} is another: {inner} was {was:.120}, now {now:.120}{flag and f'; {flag}'}"
+        return f"its {key} is another: {json.dumps(old):.120}, now {json.dumps(value):.120}"
     return ""
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 120 else text[:117] + "..."

@@ -15,7 +15,7 @@ from penstock.formats.compression import Writable
 from penstock.formats.example import encode_example
 from penstock.formats.tar import TarWriter
 from penstock.formats.tfrecord import RecordWriter
-from penstock.packing.schema import TOKENS, Field, npy, raw
+from penstock.packing.schema import TOKENS, Field, npy
 from penstock.sources.decoded import DecodedFormat, DecodedWriter
 from penstock.sources.megatron import encode_index
 
@@ -76,16 +76,11 @@ class _Records:
 
 
 def _in_example(field: Field, value: Any) -> Any:
-    match field.stored:
-        case "bytes" | "str":
-            return value
-        case "raw":
-            return raw(value)
-        case "float":
-            return value.astype(np.float32).reshape(-1)
-        case "int":
-            return value.astype(np.int64).reshape(-1)
-    return (value if value.dtype.kind == "f" else value.astype(np.int64)).reshape(-1)
+    if field.kind != "array":
+        return value
+    if field.stored == "raw":
+        return value.tobytes()
+    return value.astype(np.float32 if value.dtype.kind == "f" else np.int64, copy=False).reshape(-1)
 
 
 class _Tar:
@@ -169,14 +164,9 @@ class _Parquet:
 
 
 def _in_parquet(field: Field, value: Any) -> Any:
-    match field.stored:
-        case "bytes" | "str":
-            return value
-        case "raw":
-            return raw(value)
-        case "list":
-            return value
-    return value[()]
+    if field.stored == "raw":
+        return value.tobytes()
+    return value[()] if field.stored in ("int", "float") else value
 
 
 class _Unclosed(io.RawIOBase):

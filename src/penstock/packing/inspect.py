@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._system.failing import attempt
 from penstock._system.lazy import dataclass
 from penstock.errors import PenstockError, RecordError, SourceError
 from penstock.formats import index as sidecar
@@ -23,10 +24,10 @@ from penstock.kernels.framing import FOOTER_BYTES, FrameStatus, crc32c, masked
 from penstock.packing.disk import sha256_of
 from penstock.packing.manifest import ShardEntry, manifests_in, read_manifest
 from penstock.sources.indexing import cached_index, user_folder
+from penstock.sources.tfrecord import compression_of
 
 NO_SUM = "no check sum of the whole file to check against: neither a manifest nor an index is beside it"
 NO_COUNT = "no count to check against: that the file was cut between two records could not be seen"
-_GZIP, _ZLIB = b"\x1f\x8b", (b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")
 _PIECE_BYTES = 4 << 20
 _MOST, _FEW = 40, 6
 """Bytes or characters, and numbers or parts, of a value that are shown."""
@@ -268,9 +269,8 @@ def _look_tfrecord(report: Inspection, verify: bool, num_samples: int) -> None:
         head = file.read(12)
         file.seek(0)
         stream: Any = file
-        # The length of a first record may have the bytes that a compressed file begins with; its check sum tells them apart.
-        if head[:2] in (_GZIP, *_ZLIB) and not _begins_as_tfrecord(head):
-            compression = "GZIP" if head[:2] == _GZIP else "ZLIB"
+        compression = compression_of(head)
+        if compression is not None:
             report.kind = f"TFRecord, {compression}"
             stream = Decompressed(file, compression, report.path)
         try:
@@ -291,18 +291,10 @@ def _take_samples(report: Inspection, block: RecordBlock, num_samples: int) -> N
     for number, ((start, length), record) in enumerate(zip(places, block.records(), strict=False), start=block.first):
         whole = block.data[start : start + length]
         if whole[-FOOTER_BYTES:] == masked(crc32c(record)).to_bytes(FOOTER_BYTES, "little"):
-            report.samples.append(_example(record))
+            report.samples.append(attempt(decode_example, record) or {"record": record})
         else:
             offset = block.offset + start
             report.add_problem(frame_error(FrameStatus.DATA_CRC, whole, name=report.path, record=number, offset=offset))
-
-
-def _example(record: bytes) -> dict[str, Any]:
-    try:
-        found = decode_example(record)
-    except RecordError:
-        return {"record": record}
-    return found or {"record": record}
 
 
 def _look_tar(report: Inspection, verify: bool, num_samples: int) -> None:

@@ -118,8 +118,6 @@ def options_of(given: dict[str, Any]) -> PackOptions:
     """
     known = PackOptions.__dataclass_fields__
     for name in given:
-        if name == "variants":
-            raise PlanError("variants= is gone", where="pack()", fix="pack dataset.repeat(K), whose passes draw other random numbers")
         if name not in known:
             raise PlanError(f"there is no option {name!r}", where="pack()", fix=f"the options are {', '.join(sorted(known))}")
     dtype = given.get("dtype")

@@ -9,8 +9,8 @@ import numpy as np
 
 from penstock import image
 from penstock._system.lazy import dataclass
-from penstock.errors import PlanError, SpecError
-from penstock.image.operator import load_simplejpeg
+from penstock.errors import SpecError
+from penstock.image.operator import check_whole, load_simplejpeg
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +29,7 @@ class EncodeJpeg:
     quality: int = 90
 
     def __post_init__(self) -> None:
-        if not isinstance(self.quality, int) or isinstance(self.quality, bool) or not 1 <= self.quality <= 100:
-            raise PlanError(f"quality={self.quality!r} is not a JPEG quality", where="encode_jpeg", fix="give a whole number from 1 to 100")
+        check_whole(self.quality, "quality", "encode_jpeg", 1, 100)
 
     def __call__(self, element: Mapping[str, Any]) -> dict[str, Any]:
         """Return the element with the bytes.

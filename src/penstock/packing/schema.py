@@ -129,7 +129,14 @@ class Schema:
         row = [_checked(field, found[field.name]) for field in self.fields]
         stored = self.fields[0].stored
         if stored in TOKENS and row[0].dtype != stored:
-            _check_tokens(row[0], stored)
+            held = np.iinfo(stored)
+            outside = row[0][(row[0] < held.min) | (row[0] > held.max)]
+            if outside.size:
+                raise SpecError(
+                    f"token {outside[0]} is beyond {stored}",
+                    where=_WHERE,
+                    fix="give dtype=np.int32; if that does not hold it either, look at what makes the tokens",
+                )
         return row
 
 
@@ -311,17 +318,6 @@ def _checked(field: Field, value: Any) -> Any:
     )
 
 
-def _check_tokens(tokens: NDArray[Any], dtype: str) -> None:
-    held = np.iinfo(dtype)
-    outside = tokens[(tokens < held.min) | (tokens > held.max)]
-    if outside.size:
-        raise SpecError(
-            f"token {outside[0]} is beyond {dtype}",
-            where=_WHERE,
-            fix="give dtype=np.int32; if that does not hold it either, look at what makes the tokens",
-        )
-
-
 SHAPE = "/shape"
 """What is put behind the name of a ragged field, for the column of its shapes."""
 
@@ -409,11 +405,6 @@ def extension_of(data: Any) -> str:
     """Return the usual extension of what bytes begin with; "bin" for anything unknown."""
     head = bytes(data[:16])
     return next((name for magic, name in _MAGIC if head.startswith(magic)), "bin")
-
-
-def raw(array: NDArray[Any]) -> bytes:
-    """Return the bytes of an array in C order."""
-    return array.tobytes()
 
 
 def from_raw(field: Field, data: Any, shape: Sequence[int] | None) -> NDArray[Any]:

@@ -12,7 +12,7 @@ from penstock._contracts.options import Options
 from penstock._contracts.policy import Policy, Skip, final
 from penstock._plan import node as plan
 from penstock._plan.base import Node, length_of, never_ends, walk
-from penstock._plan.facts import is_indexable, spec_of_plan
+from penstock._plan.facts import is_indexable, known_spec
 from penstock._system.lazy import dataclass
 from penstock.dataset.builder import Dataset
 from penstock.dataset.measuring import opened
@@ -176,7 +176,7 @@ def sample_of(elements: Sequence[Any], root: Node, options: PackOptions, count: 
     Raises:
         SpecError: none of them can be written.
     """
-    schema = schema_of(elements, _declared(root))
+    schema = schema_of(elements, known_spec(root))
     rows = []
     for element in elements:
         with suppress(SpecError):  # it is an error, or left out, when it is written
@@ -195,19 +195,3 @@ def sample_of(elements: Sequence[Any], root: Node, options: PackOptions, count: 
         mean_bytes=mean_bytes,
         num_sampled=len(elements),
     )
-
-
-def _declared(root: Node) -> Any:
-    """Return what the maps of a plan say of its elements, as far as nothing must be computed for it; None for nothing."""
-    try:
-        return spec_of_plan(root, _nothing)
-    except _NotDeclared:
-        return None
-
-
-class _NotDeclared(Exception):
-    """Nothing is declared for a part of a plan."""
-
-
-def _nothing(root: Node) -> Any:
-    raise _NotDeclared

@@ -22,7 +22,7 @@ from penstock._contracts.source import IndexedSource, Leaves
 from penstock._system.failing import add_note, text_of
 from penstock.errors import LengthMismatch, PlanError, SourceError
 from penstock.kernels.library import Array, Ints
-from penstock.sources.paths import beyond, crc_of_array, crc_of_value, spread
+from penstock.sources.paths import crc_of_array, crc_of_value, refuse_beyond, spread
 
 _SAMPLED = 64
 _STORED_MODULES = ("dask", "h5py", "tensorstore", "zarr")
@@ -118,8 +118,8 @@ class IndexableSource:
             return error
         return LengthMismatch(
             f"{self._name} declared {self._length} elements, but got no element {index}: IndexError: {text_of(error)}",
-            where=f"{self.describe(index)}, __getitem__({index})",
-            fix="let __len__ return the true number of elements; if the IndexError is a fault inside __getitem__, see the cause above",
+            where=f"{self.describe(index)}, index {index}",
+            fix="let __len__ return the true number of elements; if the IndexError is a fault of the object, see the cause above",
         )
 
     def _gather_block(self, indices: list[int], rows: list[Any]) -> None:
@@ -134,11 +134,7 @@ class IndexableSource:
             if not isinstance(error, IndexError):
                 add_note(error, f"raised by {self._name}.{asked}")
                 raise
-            raise LengthMismatch(
-                f"{self._name} declared {self._length} elements, but got no element {indices[0]}: IndexError: {text_of(error)}",
-                where=f"from_source({self._name}), {asked}",
-                fix="let __len__ return the true number of elements; if the IndexError is a fault inside __getitems__, see the cause above",
-            ) from error
+            raise self.explained(indices[0], error) from error
         if not isinstance(elements, (list, tuple)) or len(elements) != len(indices):
             got = f"{len(elements)} elements" if isinstance(elements, (list, tuple)) else f"a {type(elements).__name__}"
             raise LengthMismatch(
@@ -376,9 +372,7 @@ class ArraySource:
         Raises:
             LengthMismatch: an index is not in 0..len-1.
         """
-        # Seen as unsigned, a negative index is a huge one: one reduction (2 us) checks both ends, which mode="clip" would hide.
-        if indices.size and int(indices.view(np.uint64).max()) >= self._length:
-            raise beyond(indices, self._length, "rows", self.label())
+        refuse_beyond(indices, self, "rows")
         if out is None:
             return [
                 array.take(indices, 0) if isinstance(array, np.ndarray) and array.flags.c_contiguous else array[indices]
@@ -430,7 +424,7 @@ class ArraySource:
             "kind": "arrays",
             "count": self._length,
             "leaves": [
-                [name, list(array.shape[1:]), _dtype_name(array.dtype)]
+                [name, list(array.shape[1:]), str(array.dtype.descr) if array.dtype.names else array.dtype.str]
                 for name, array in zip(leaf_paths(self._structure), self._arrays, strict=True)
             ],
             "sample_crc32": crc,
@@ -462,7 +456,7 @@ def _as_rows(leaf: Any, name: str) -> Any:
         )
     if not isinstance(leaf, np.ndarray) and not hasattr(leaf, "__array__"):
         raise PlanError(
-            f"leaf {_shown(name)} is {_article(type(leaf).__name__)}, not an array",
+            f"leaf {_shown(name)} is of type {type(leaf).__name__}, not an array",
             where="from_arrays",
             fix="convert it with np.asarray(...), or use from_source(...) for a list of elements",
         )
@@ -470,7 +464,7 @@ def _as_rows(leaf: Any, name: str) -> Any:
         array = np.asarray(leaf)
     except (TypeError, ValueError, RuntimeError) as error:  # a tensor in bfloat16, with a gradient, or on another device
         raise PlanError(
-            f"leaf {_shown(name)} is {_article(type(leaf).__name__)} that gives no array: {error}",
+            f"leaf {_shown(name)} is of type {type(leaf).__name__} and gives no array: {error}",
             where="from_arrays",
             fix="give a tensor as tensor.detach().cpu(), and bfloat16 as tensor.float()",
         ) from error
@@ -488,14 +482,6 @@ def _as_rows(leaf: Any, name: str) -> Any:
 
 def _shown(name: str) -> str:
     return name or "the array"
-
-
-def _article(noun: str) -> str:
-    return f"{'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun}"
-
-
-def _dtype_name(dtype: np.dtype[Any]) -> str:
-    return str(dtype.descr) if dtype.names else dtype.str
 
 
 def _gather_strided(array: Array, indices: Ints, target: Array) -> None:

@@ -22,7 +22,7 @@ from penstock._system.text import shown
 from penstock.errors import PlanError, RecordError
 from penstock.formats.index import Indices
 from penstock.formats.linescan import MAX_LINE_BYTES, Rules, stream_lines
-from penstock.formats.values import DoesNotFit, number_in, numbers_into
+from penstock.formats.values import DoesNotFit, NotTaken, number_in, numbers_into
 from penstock.kernels.library import Array, Ints
 from penstock.sources.compressed import RecordStream, is_compressed, pieces_of
 from penstock.sources.indexing import open_all
@@ -109,7 +109,7 @@ class CsvRecords(LineFormat):
         try:
             names = self.fields_of(head.decode(self.encoding))
         except (UnicodeDecodeError, Unsplittable) as error:
-            fix = error.fix if isinstance(error, Unsplittable) else "give encoding='latin-1' or the like"
+            fix = getattr(error, "fix", "give encoding='latin-1' or the like")
             raise RecordError(f"the header cannot be read: {error}", where=f"the header of {name!r}", fix=fix) from error
         twice = [one for one, count in Counter(names).items() if count > 1]
         if twice:
@@ -254,7 +254,7 @@ def csv_source(
         raise PlanError(what, where=_CALLER, fix="give missing={column: value} as well")
     storage = open_storage(patterns, _CALLER)
     streams = is_compressed(storage)
-    indices = None if streams else open_all(storage, plain, _CALLER)
+    indices = None if streams else open_all(storage, plain)
     if names is not None:
         found = list(names)
     else:
@@ -265,7 +265,7 @@ def csv_source(
         return RecordStream(storage, replace(format, names=found, first_file=storage.name(0)), _CALLER)
     numeric = all(column.dtype is not None for column in chosen)
     kind = CsvColumns if numeric else LineSource
-    return kind(storage, format, _CALLER, max_line_bytes=plain.max_line_bytes, indices=indices)
+    return kind(storage, format, _CALLER, indices=indices)
 
 
 def _check_characters(delimiter: Any, quote: Any) -> None:
@@ -360,12 +360,8 @@ def _default(value: Any, dtype: np.dtype[Any] | None, name: str) -> Any:
 # -- from the text of a record to its fields --------------------------------------------------------------------------------------
 
 
-class Unsplittable(ValueError):
+class Unsplittable(NotTaken):
     """Quotes or line ends of a record are out of order; the text says how, `fix` what to do."""
-
-    def __init__(self, what: str, fix: str) -> None:
-        super().__init__(what)
-        self.fix = fix
 
 
 _UNSPLITTABLE = {

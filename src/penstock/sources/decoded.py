@@ -23,7 +23,7 @@ from penstock._storage.local import LocalStorage
 from penstock._system.lazy import dataclass
 from penstock.errors import RecordError
 from penstock.formats.compression import Writable
-from penstock.formats.index import Index, decode, encode, joined
+from penstock.formats.index import Index, decode, joined, parts
 from penstock.kernels.framing import crc32c
 from penstock.kernels.library import Ints, Uint8s
 from penstock.sources.records import RecordSource, RecordTable
@@ -123,7 +123,8 @@ class DecodedWriter:
         offsets = np.array(self._offsets, np.int64)
         columns = {"offsets": offsets[:-1], "lengths": np.diff(offsets)}
         form = self._format
-        self._index.write(encode(Index(kind=form.kind, options=form.options, size=int(offsets[-1]), crc32c=self._crc, columns=columns)))
+        index = Index(kind=form.kind, options=form.options, size=int(offsets[-1]), crc32c=self._crc, columns=columns)
+        self._index.write(b"".join(parts(index)))
 
 
 class _Maps(dict[int, memoryview]):

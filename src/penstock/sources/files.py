@@ -446,9 +446,9 @@ class ListSource(WholeFiles):
         except (OSError, SourceError) as error:
             error.add_note(f"reading the list of read_list({shown(self._name)})")
             raise
-        lines = parse_list(blob, name=self._name, has_label=label, root=None if root is None else folder.base)
-        self._lines = PathTable(blob=blob, starts=lines.starts, ends=lines.ends, base=folder.base)
-        super().__init__(self._lines, lines.labels if label else None)
+        starts, ends, labels = parse_list(blob, name=self._name, has_label=label, root=None if root is None else folder.base)
+        self._lines = PathTable(blob=blob, starts=starts, ends=ends, base=folder.base)
+        super().__init__(self._lines, labels if label else None)
         if num_classes is not None:
             self._check_labels(num_classes)
         self._duplicates: int | None = None
@@ -549,15 +549,6 @@ _IS_WHITE = np.zeros(256, bool)
 _IS_WHITE[list(_WHITE)] = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ParsedList:
-    """The places of the paths in the file's bytes, int64 [n] each, and the labels (zeros for a list without labels)."""
-
-    starts: Ints
-    ends: Ints
-    labels: Ints
-
-
 @dataclass(slots=True)
 class _Problem:
     """The first line that is wrong, and how many there are."""
@@ -572,8 +563,11 @@ class _BadLine(Exception):
     """A line is wrong; args are (what, fix)."""
 
 
-def parse_list(blob: bytes, *, name: str, has_label: bool, root: str | None) -> ParsedList:
+def parse_list(blob: bytes, *, name: str, has_label: bool, root: str | None) -> tuple[Ints, Ints, Ints]:
     """Parse a list file.
+
+    Returns:
+        int64 [n] each: where the paths begin and end in the file's bytes, and the labels (zeros for a list without labels).
 
     Args:
         blob: the file's bytes and PADDING behind them.
@@ -604,7 +598,7 @@ def parse_list(blob: bytes, *, name: str, has_label: bool, root: str | None) -> 
             where=f"read_list({shown(name)}), {len(blob) - len(PADDING)} bytes, nothing but blank lines and comments",
             fix="write one `path label` per line" if has_label else "write one path per line",
         )
-    return ParsedList(starts=starts, ends=ends, labels=labels)
+    return starts, ends, labels
 
 
 def _parse_chunk(

@@ -55,7 +55,7 @@ _MOST_BYTES = 2 << 30
 _MOST_KEPT_BYTES = 4 << 30
 
 
-def open_all(storage: Storage, format: RecordFormat, caller: str) -> Indices:
+def open_all(storage: Storage, format: RecordFormat) -> Indices:
     """Return the indices of all files: from the catalogue if no file changed, else as `open_indices` does.
 
     Blocks until all are there. Safe when other processes do the same.
@@ -65,13 +65,14 @@ def open_all(storage: Storage, format: RecordFormat, caller: str) -> Indices:
         SourceError, OSError: a file that cannot be read.
     """
     if not isinstance(storage, LocalStorage) or len(storage) < 2:
-        return joined(open_indices(storage, format, caller), FileNames(storage))
-    began, path = time.time_ns(), cached_catalogue(storage.all_paths(), format.kind, format.options)
+        return joined(open_indices(storage, format), FileNames(storage))
+    began = time.time_ns()
+    path = os.path.join(_catalogues(), _digest(storage.all_paths(), format.kind, format.options) + SUFFIX)
     known = _read(path, format)
     if known is not None and np.array_equal(known[0].sizes, storage.sizes) and np.array_equal(known[1], storage.marks):
         return known[0]
     is_many = len(storage) >= _FEWEST_FILES
-    indices = joined(open_indices(storage, format, caller, keeps_small=not is_many), FileNames(storage))
+    indices = joined(open_indices(storage, format, keeps_small=not is_many), FileNames(storage))
     num_bytes = sum(values.nbytes for values in indices.columns.values())
     if not (is_many or num_bytes >= _SHARED_BYTES) or num_bytes > _MOST_BYTES:
         return indices
@@ -151,7 +152,6 @@ class IndexReport:
 def open_indices(
     storage: Storage,
     format: RecordFormat,
-    caller: str,
     *,
     keeps_small: bool = True,
     rebuild: bool = False,
@@ -165,7 +165,6 @@ def open_indices(
     Args:
         storage: the files.
         format: finds records.
-        caller: the function that the user called, for errors.
         keeps_small: keep indices of small files of this machine too: False where there is a catalogue of them.
         rebuild: trust no index that is there.
         cache_folder: for indices that cannot stand beside their data; None is "penstock" in the user's cache folder.
@@ -175,32 +174,27 @@ def open_indices(
         RecordError: a file that is not of this format; the first such one.
         SourceError, OSError: a file that cannot be read.
     """
-    folder = cache_folder or user_folder()
-    builder = _Builder(storage=storage, format=format, keeps_small=keeps_small, rebuild=rebuild, folder=folder, on_file=on_file)
+    builder = _Builder(storage, format, keeps_small, rebuild, cache_folder or user_folder(), on_file)
+    files, threads = range(len(storage)), min(os.cpu_count() or 1, len(storage))
     try:
-        return _opened(builder, len(storage))
+        if threads <= 1:
+            return builder.open_all(files)
+        from concurrent.futures import ThreadPoolExecutor
+
+        pool = ThreadPoolExecutor(threads, thread_name_prefix="penstock-index")
+        try:
+            # Some files per task: handing one over costs as much as opening a small index.
+            step = max(1, min(_MOST_PER_TASK, len(files) // (4 * threads)))
+            tasks = [files[begin : begin + step] for begin in files[::step]]
+            return [index for indices in pool.map(builder.open_all, tasks) for index in indices]
+        finally:
+            pool.shutdown(cancel_futures=True)
     finally:
         if rebuild:
             shutil.rmtree(_catalogues(), ignore_errors=True)
 
 
-def _opened(builder: _Builder, num_files: int) -> list[Index]:
-    threads = min(os.cpu_count() or 1, num_files)
-    if threads <= 1:
-        return builder.open_all(range(num_files))
-    from concurrent.futures import ThreadPoolExecutor
-
-    pool = ThreadPoolExecutor(threads, thread_name_prefix="penstock-index")
-    try:
-        # Some files per task: handing one over costs as much as opening a small index.
-        step = max(1, min(_MOST_PER_TASK, num_files // (4 * threads)))
-        tasks = [range(num_files)[begin : begin + step] for begin in range(0, num_files, step)]
-        return [index for indices in pool.map(builder.open_all, tasks) for index in indices]
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-@dataclass(kw_only=True)
+@dataclass
 class _Builder:
     """Opens the indices of one storage, each thread with working memory of its own. See `open_indices`."""
 
@@ -437,17 +431,6 @@ def user_folder() -> str:
 
 def _catalogues() -> str:
     return os.path.join(user_folder(), "catalogue")
-
-
-def cached_catalogue(paths: bytes, kind: str, options: Mapping[str, Any]) -> str:
-    """Return the path of the catalogue of files.
-
-    Args:
-        paths: of all of them, absolute.
-        kind: of the format.
-        options: of the format.
-    """
-    return os.path.join(_catalogues(), _digest(paths, kind, options) + SUFFIX)
 
 
 def cached_index(folder: str, name: str, kind: str, options: Mapping[str, Any]) -> str:

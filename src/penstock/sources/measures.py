@@ -17,6 +17,7 @@ import os
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import field
+from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -41,7 +42,7 @@ _REMOVE = "give another folder, or remove this one and measure again"
 Kind = Literal["i4", "i8", "bits"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True)
 class Column(NumberSource):
     """One number for each element, as a source of int64 scalars. The file is mapped where it is first read, in each process.
 
@@ -63,10 +64,9 @@ class Column(NumberSource):
     length: int
     crc: int
     is_sent: bool = field(default=False, compare=False)
-    _mapped: list[NDArray[Any]] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _column, (self.path, self.name, self.kind, self.length, self.crc, True)
+        return Column, (self.path, self.name, self.kind, self.length, self.crc, True)
 
     def __len__(self) -> int:
         return self.length
@@ -83,7 +83,7 @@ class Column(NumberSource):
             SourceError: the file is lost, was cut or is damaged.
             OSError: it cannot be read.
         """
-        stored = self._map()
+        stored = self._stored
         return (stored[indices >> 3] >> (indices & 7)) & 1 if self.is_bool else stored[indices]
 
     def describe(self, index: int) -> str:
@@ -117,23 +117,18 @@ class Column(NumberSource):
         if size != wanted:
             raise self._wrong("is lost" if size < 0 else f"has {size} bytes, not {wanted}")
 
-    def _map(self) -> NDArray[Any]:
-        if not self._mapped:
-            self.check()
-            dtype = np.dtype(np.uint8 if self.is_bool else f"<{self.kind}")
-            stored: NDArray[Any] = np.asarray(np.memmap(self.path, dtype, "r")) if self.length else np.empty(0, dtype)
-            if not self.is_sent and zlib.crc32(stored.data) != self.crc:
-                raise self._wrong("is damaged: its CRC32 is not what it was when it was written")
-            self._mapped.append(stored)
-        return self._mapped[0]
+    @cached_property
+    def _stored(self) -> NDArray[Any]:
+        self.check()
+        dtype = np.dtype(np.uint8 if self.is_bool else f"<{self.kind}")
+        stored: NDArray[Any] = np.asarray(np.memmap(self.path, dtype, "r")) if self.length else np.empty(0, dtype)
+        if not self.is_sent and zlib.crc32(stored.data) != self.crc:
+            raise self._wrong("is damaged: its CRC32 is not what it was when it was written")
+        return stored
 
     def _wrong(self, what: str) -> SourceError:
         fix = f"start again if another job has brought the folder up to date meanwhile; else remove it, and {_AGAIN}"
         return SourceError(f"the file of column {self.name!r} {what}", where=self.path, fix=fix)
-
-
-def _column(path: str, name: str, kind: Kind, length: int, crc: int, is_sent: bool = False) -> Column:
-    return Column(path=path, name=name, kind=kind, length=length, crc=crc, is_sent=is_sent)
 
 
 NUMBERS = ".numbers"
@@ -236,7 +231,7 @@ def read_measures(
         raise PlanError(f"numbers of {record['length']} elements are here, and the dataset has {length}", where=path, fix=_REMOVE)
     _check_functions(record["columns"], functions or {}, path)
     every = {
-        name: _column(
+        name: Column(
             os.path.join(path, f"{name}{record['mark']}.{stored['dtype']}"),
             name,
             stored["dtype"],

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from penstock._contracts.element import LEAF, Structure
 from penstock._system.lazy import dataclass
 from penstock.kernels.library import Ints
-from penstock.sources.paths import beyond
+from penstock.sources.paths import refuse_beyond
 
 _AT_ONCE = 1 << 20
 
@@ -50,9 +50,7 @@ class NumberSource(ABC):
             LengthMismatch: an index is not in 0..len-1.
             SourceError, OSError: a file is lost, was cut, or cannot be read.
         """
-        # Seen as unsigned, a negative index is a huge one.
-        if indices.size and int(indices.view(np.uint64).max()) >= len(self):
-            raise beyond(indices, len(self), "numbers", self.label())
+        refuse_beyond(indices, self, "numbers")
         values = self.values(indices)
         if out is None:
             return [values.astype(np.int64, copy=False)]

@@ -95,7 +95,7 @@ class ParquetSource:
             members = parts.pop(number)
             rows = indices[members] - self._starts[number]
             group = self.chunks.get(number)
-            null = group.null_at(rows) if group.has_nulls else None
+            null = group.null_at(rows)
             if null is not None:
                 row, name = int(rows[null[0]]), null[1]
                 raise RecordError(

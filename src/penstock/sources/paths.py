@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import field, replace
 from itertools import pairwise
 from time import perf_counter_ns
-from typing import Any, Self, overload
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ from penstock import kernels
 from penstock._contracts.storage import Storage
 from penstock._contracts.transform import Own, Scratch
 from penstock._storage.listing import Location
-from penstock._storage.local import kind_of_file
+from penstock._storage.local import not_regular
 from penstock._storage.urls import is_url
 from penstock._system.lazy import dataclass
 from penstock._system.text import redacted, shown
@@ -42,6 +42,17 @@ def spread(count: int, limit: int) -> list[int]:
     if count <= limit:
         return list(range(count))
     return [position * (count - 1) // (limit - 1) for position in range(limit)]
+
+
+def refuse_beyond(indices: Ints, source: Any, noun: str) -> None:
+    """Refuse indices that are not all those of elements.
+
+    Raises:
+        LengthMismatch: one is not in 0..len-1.
+    """
+    # Seen as unsigned, a negative index is a huge one: one reduction (2 us) checks both ends, which mode="clip" would hide.
+    if indices.size and int(indices.view(np.uint64).max()) >= len(source):
+        raise beyond(indices, len(source), noun, source.label())
 
 
 def beyond(indices: Ints, count: int, noun: str, where: str) -> LengthMismatch:
@@ -119,7 +130,7 @@ def read_file(path: str) -> bytes:
     try:
         status = os.fstat(descriptor)
         if status.st_mode & 0o170000 != 0o100000:
-            raise _not_regular(path, status.st_mode)
+            raise not_regular(path, status.st_mode, f"reading {path!r}")
         size = status.st_size
         # One byte more than the size: a read that comes back short has seen the end.
         data = os.read(descriptor, size + 1)
@@ -191,12 +202,6 @@ def read_ends(path: str) -> tuple[int, bytes, bytes]:
         os.close(descriptor)
 
 
-def _not_regular(path: str, mode: int) -> SourceError:
-    return SourceError(
-        f"{path!r} is {kind_of_file(mode)}, not a regular file", where=f"reading {path!r}", fix="take it out of the list or pattern"
-    )
-
-
 PADDING = b"\n" * 8
 """Stands behind the last path of a blob, so that 8 bytes can be read from any place in it."""
 
@@ -220,15 +225,8 @@ class FileNames(Sequence[str]):
     def __len__(self) -> int:
         return len(self.storage)
 
-    @overload
-    def __getitem__(self, file: int) -> str: ...
-
-    @overload
-    def __getitem__(self, file: slice) -> list[str]: ...
-
-    def __getitem__(self, file: int | slice) -> str | list[str]:
-        wanted = range(len(self.storage))[file]
-        return [self.storage.name(one) for one in wanted] if isinstance(wanted, range) else self.storage.name(wanted)
+    def __getitem__(self, file: Any) -> Any:
+        return self.storage.name(range(len(self.storage))[file])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -604,10 +602,5 @@ def crc_of_files(names: Iterable[str], facts: Iterable[str]) -> int:
 
 def common_folder(first: bytes, last: bytes) -> int:
     """Return how many first bytes, up to a separator, the first and last of sorted paths share: all between share them too."""
-    common = 0
-    for place, (one, other) in enumerate(zip(first, last, strict=False), start=1):
-        if one != other:
-            break
-        if one in b"/\\":
-            common = place
-    return common
+    common: Any = os.path.commonprefix([first, last])  # noqa: RUF071  # cut at a separator below
+    return int(max(common.rfind(b"/"), common.rfind(b"\\"))) + 1

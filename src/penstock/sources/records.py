@@ -151,7 +151,7 @@ class RecordSource:
             from penstock.sources.indexing import open_all
 
             assert isinstance(format, RecordFormat)
-            indices = open_all(storage, format, caller)
+            indices = open_all(storage, format)
         if isinstance(storage, LocalStorage):
             # Samples of a large file may miss what moved a record; where nothing in the record would show it, they are not enough.
             storage.trust(indices.samples, only_whole=not format.checks_records)

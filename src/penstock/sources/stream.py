@@ -102,10 +102,8 @@ class GeneratorSource:
         """Return the function, or the iterable, that it was made of."""
         return self._fn
 
-    @property
-    def users_object(self) -> Any:
-        """The same: what a read of it runs."""
-        return self._fn
+    users_object = property(held)
+    """The same: what a read of it runs."""
 
     def declared_length(self) -> int | None:
         """Return `length` as given."""
@@ -137,9 +135,7 @@ def rest_of(iterator: Iterator[Any]) -> Generator[Any, None, None]:
         while (element := next(iterator, _END)) is not _END:
             yield element
     except GeneratorExit:
-        close = getattr(iterator, "close", None)
-        if callable(close):
-            close()
+        getattr(iterator, "close", int)()
         raise
 
 
@@ -235,8 +231,8 @@ class StatefulSource(IterableSource):
     One pass at a time: the state belongs to the object, so two readers would move each other.
     """
 
-    def __init__(self, stream: Iterable[Any], fast_forward: bool = False, length: int | None = None) -> None:
-        super().__init__(stream, fast_forward, length)
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
         self._open_pass: weakref.ref[Any] | None = None
         self._reader = 0
         self._behind_load: Any = None
@@ -379,9 +375,7 @@ def _closed_at_end(elements: Any) -> Iterator[Any]:
     try:
         yield from rest_of(elements)
     finally:  # when this is closed it comes twice, as Python has it; an end or an error closes nothing by itself
-        close = getattr(elements, "close", None)
-        if callable(close):
-            close()
+        getattr(elements, "close", int)()
 
 
 def _decoded(state: Any) -> Any:

@@ -28,7 +28,7 @@ from penstock.formats.linescan import MAX_LINE_BYTES, NEWLINE, Rules, line_numbe
 from penstock.formats.values import DoesNotFit, json_decoder, json_fix, nul_in
 from penstock.kernels.library import Uint8s
 from penstock.sources.compressed import RecordStream, StreamFormat, is_compressed
-from penstock.sources.records import RecordFormat, RecordSource, RecordTable, moved
+from penstock.sources.records import RecordSource, RecordTable, moved
 
 
 class LineSource(RecordSource):
@@ -38,19 +38,17 @@ class LineSource(RecordSource):
         storage: the files.
         format: finds and decodes records.
         caller: the function that the user called.
-        max_line_bytes: no record may be longer, also where an index that was built with another limit is there.
-        indices: of the files, if they are open already.
+        indices: of the files, if they are open already. No record may be longer than `format` allows, whatever the limit was when they were
+            built.
 
     Raises:
         RecordError: a file that is not of this format, or a record that is too long.
         SourceError, OSError: a file that cannot be read.
     """
 
-    def __init__(
-        self, storage: Storage, format: RecordFormat, caller: str, *, max_line_bytes: int = MAX_LINE_BYTES, indices: Indices | None = None
-    ) -> None:
+    def __init__(self, storage: Storage, format: Any, caller: str, *, indices: Indices | None = None) -> None:
         super().__init__(storage, format, caller, noun="line", indices=indices)
-        lengths = self.table.columns["lengths"]
+        lengths, max_line_bytes = self.table.columns["lengths"], format.max_line_bytes
         if len(lengths) and int(lengths.max()) > max_line_bytes:
             first = int((lengths > max_line_bytes).argmax())
             what = f"the line has {int(lengths[first])} bytes, more than {max_line_bytes}"
@@ -137,21 +135,19 @@ class TextLines(LineFormat):
         return {"text": text.removesuffix("\r")}
 
 
-def text_source(
-    patterns: Patterns, *, skip_blank: bool = False, encoding: str = "utf-8", max_line_bytes: int = MAX_LINE_BYTES
-) -> LineSource | RecordStream:
-    """Open text files as one source of lines, a stream where some are compressed.
+def text_source(patterns: Patterns, *, encoding: str = "utf-8", **options: Any) -> LineSource | RecordStream:
+    """Open text files as one source of lines, a stream where some are compressed. `options` are those of `TextLines`.
 
     Raises:
         PlanError, RecordError, SourceError, OSError: as `open_storage` and `LineSource`.
     """
-    format = TextLines(max_line_bytes=max_line_bytes, skip_blank=skip_blank, encoding=checked_encoding(encoding, "read_text"))
-    return line_source(open_storage(patterns, "read_text"), format, "read_text", max_line_bytes=max_line_bytes)
+    return line_source(patterns, TextLines(encoding=checked_encoding(encoding, "read_text"), **options), "read_text")
 
 
-def line_source(storage: Storage, format: StreamFormat, caller: str, **options: Any) -> LineSource | RecordStream:
+def line_source(patterns: Patterns, format: StreamFormat, caller: str) -> LineSource | RecordStream:
     """Return the source for lines of files: a stream where the name of one says that it is compressed."""
-    return RecordStream(storage, format, caller) if is_compressed(storage) else LineSource(storage, format, caller, **options)
+    storage = open_storage(patterns, caller)
+    return (RecordStream if is_compressed(storage) else LineSource)(storage, format, caller)
 
 
 def encoding_option(encoding: str) -> dict[str, str]:
@@ -281,9 +277,6 @@ def _types_in(value: Any) -> set[type]:
     return kinds
 
 
-_SHOWN_CHARS = 80
-
-
 @dataclass(frozen=True, slots=True, eq=False)  # for np.dtype(np.float64) == None is True
 class JsonLines(LineFormat):
     """JSON values, one a line; lines of nothing but white space are left out.
@@ -354,21 +347,18 @@ class JsonLines(LineFormat):
         try:
             return number_of(found, dtype)
         except ValueError as error:
-            what = f"field {name!r} is {_shown(found)}, which is no {dtype}: {error}"
+            what = f"field {name!r} is {json.dumps(found):.80}, which is no {dtype}: {error}"
             raise bad_line(table, index, what, "declare another dtype, or None to get the value as it is") from error
 
 
-def jsonl_source(
-    patterns: Patterns, *, fields: Any = None, allow_nan: bool = False, max_line_bytes: int = MAX_LINE_BYTES
-) -> LineSource | RecordStream:
-    """Open files of JSON lines as one source, a stream where some are compressed.
+def jsonl_source(patterns: Patterns, *, fields: Any = None, **options: Any) -> LineSource | RecordStream:
+    """Open files of JSON lines as one source, a stream where some are compressed. `options` are those of `JsonLines`.
 
     Raises:
         PlanError: `fields` names nothing, or a dtype is none.
         RecordError, SourceError, OSError: as `open_storage` and `LineSource`.
     """
-    format = JsonLines(_declared(fields), bool(allow_nan), max_line_bytes)
-    return line_source(open_storage(patterns, "read_jsonl"), format, "read_jsonl", max_line_bytes=max_line_bytes)
+    return line_source(patterns, JsonLines(_declared(fields), **options), "read_jsonl")
 
 
 def _declared(fields: Any) -> tuple[tuple[str, np.dtype[Any] | None], ...] | None:
@@ -388,8 +378,3 @@ def declared_pairs(given: Any, argument: str, caller: str, fix: str) -> list[tup
     if not pairs or not all(isinstance(name, str) for name, _ in pairs) or len(dict(pairs)) < len(pairs):
         raise PlanError(f"{argument}={given!r} declares nothing", where=caller, fix=fix)
     return pairs
-
-
-def _shown(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= _SHOWN_CHARS else text[: _SHOWN_CHARS - 3] + "..."

@@ -142,12 +142,11 @@ class TFRecordSource(RecordSource):
 
     def _refuse_long(self, limit: int) -> None:
         lengths = self.table.columns["lengths"]
-        longest = int(np.argmax(lengths)) if len(self) else 0
-        length = int(lengths[longest]) - FRAME_BYTES if len(self) else 0
-        if length > limit:
+        if len(lengths) and int(lengths.max()) - FRAME_BYTES > limit:
+            longest = self.describe(int(lengths.argmax()))
             raise RecordError(
-                f"{self.describe(longest)} has {length} bytes, over max_record_bytes={limit}",
-                where=f"{_CALLER}, {self.describe(longest)}",
+                f"{longest} has {int(lengths.max()) - FRAME_BYTES} bytes, over max_record_bytes={limit}",
+                where=f"{_CALLER}, {longest}",
                 fix="give a larger max_record_bytes if such records are meant",
             )
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import io
-import math
 import os
 import re
-import sys
 import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -23,10 +21,11 @@ from penstock._system.lazy import dataclass
 from penstock._system.text import shown
 from penstock.errors import PlanError, RecordError, SourceError
 from penstock.formats import linescan
+from penstock.formats.values import npy_header
 from penstock.kernels.library import Ints
 from penstock.kernels.spans import FLAGS
 from penstock.kernels.tokens import OUTSIDE, TokenFailure, read_windows
-from penstock.sources.paths import FileNames, beyond, local_files, most_at_once, spread, words_of_files
+from penstock.sources.paths import FileNames, local_files, most_at_once, refuse_beyond, spread, words_of_files
 
 FIELDS: Final = "tokens", "segment_ids", "positions"
 _INT32, _INT64 = np.dtype(np.int32), np.dtype(np.int64)
@@ -82,7 +81,6 @@ class TokenSource:
                 where=self.label(),
                 fix="ask for shorter windows; length=1024 needs 1025 tokens, for inputs and targets",
             )
-        self._reader = token_reader(storage, files.dtype)
 
     def __len__(self) -> int:
         return self._length
@@ -208,9 +206,7 @@ class TokenSource:
         return file, (index - int(self._starts[file])) * self._stride
 
     def _read(self, indices: Ints, out: Ints) -> Outside | None:
-        # Seen as unsigned, a negative index is a huge one.
-        if indices.size and int(indices.view(np.uint64).max()) >= self._length:
-            raise beyond(indices, self._length, "windows", self.label())
+        refuse_beyond(indices, self, "windows")
         size = self._files.dtype.itemsize
         if len(self._files.counts) == 1:
             files = np.zeros(len(indices), np.int64)
@@ -218,7 +214,7 @@ class TokenSource:
         else:
             files = np.searchsorted(self._starts, indices, "right") - 1
             offsets = (indices - self._starts[files]) * (self._stride * size) + self._files.offsets[files]
-        return self._reader.read(files, offsets, self._bound, out)
+        return read_spans(self._storage, self._files.dtype, files, offsets, self._bound, out)
 
     def _error(self, index: int, place: int) -> RecordError:
         """Name a token that is not below `vocab_size`, or is beyond int64."""
@@ -268,8 +264,6 @@ _INDEX_MARKS = MEGATRON, b"TNTIDX\0\0"
 CODES: Final[dict[int, np.dtype[Any]]] = dict(enumerate(map(np.dtype, ("u1", "i1", "i2", "i4", "i8")), 1)) | {8: np.dtype("u2")}
 """The dtypes in headers of lit-gpt and Megatron."""
 _TEXT = re.compile(rb"[\t\n\r -~]{%d}" % _HEAD_BYTES)
-_NPY_VERSIONS = ((1, 0), (2, 0), (3, 0))
-_SAVE = "write it with np.save"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -357,86 +351,45 @@ def token_dtype(dtype: Any, name: str) -> np.dtype[Any]:
 
 
 def _npy(head: bytes, size: int, name: str) -> _Told:
-    """Return dtype, offset of the first token and number of tokens of an .npy file. Nothing is unpickled."""
-    shape, in_fortran_order, dtype, offset = _npy_header(head, name)
-    if dtype.hasobject:
-        raise RecordError(
-            "the array holds Python objects, which needs allow_pickle: reading them may run any code",
-            where=f"{shown(name)}, offset 10",
-            fix="save numbers: np.save(path, np.array(ids, np.uint16))",
-        )
-    end = offset + math.prod(shape) * dtype.itemsize
-    if end > size:
-        what = f"the array of shape {shape} and dtype {dtype} ends at byte {end}, and the file has {size}: it is cut"
-        raise RecordError(what, where=f"{shown(name)}, offset {size}", fix="get the whole file again")
-    if end < size:
-        what = f"{size - end} bytes stand behind the array, which ends at byte {end}"
-        raise RecordError(what, where=f"{shown(name)}, offset {end}", fix="keep one array in a file")
-    fix = "save one row of integers: np.save(path, np.asarray(ids, np.uint16).ravel())"
-    what = ""
-    if len(shape) != 1:
-        order = " in Fortran order" if in_fortran_order else ""
-        what = f"the array has shape {shape}{order}, not one dimension"
-        if not in_fortran_order:
-            fix = 'for rows that are ready, use from_arrays({"tokens": np.load(path, mmap_mode="r")})'
-    elif dtype.kind not in "iu":
-        what = f"the array is {dtype}, not integers"
-    elif not dtype.isnative:
-        what = f"the array is {dtype.str}, of another byte order than this machine ({sys.byteorder}-endian)"
-        fix = "rewrite it once: np.save(path, tokens.astype(tokens.dtype.newbyteorder('=')))"
-    if what:
-        raise RecordError(what, where=f"{shown(name)}, offset 10", fix=fix)
-    return dtype, offset, shape[0]
-
-
-def _npy_header(head: bytes, name: str) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
-    """Return shape, Fortran order, dtype and length of an .npy header, versions 1 to 3.
+    """Return dtype, offset of the first token and number of tokens of an .npy file. Nothing is unpickled.
 
     Raises:
-        RecordError: the file is no .npy file, or its header is damaged or cut.
+        RecordError: the file is no .npy file, its header is damaged, it is no row of tokens, or not all of one.
     """
     if not head.startswith(npy.MAGIC_PREFIX):
+        other = linescan.foreign(head)
         raise RecordError(
-            f"the file begins with {head[:8]!r}, not as an .npy file does", where=f"{shown(name)}, offset 0", fix=_npy_hint(head)
+            f"the file begins with {head[:8]!r}, not as an .npy file does",
+            where=f"{shown(name)}, offset 0",
+            fix=other.fix if other else "check the path; a raw binary file needs dtype=, and offset=0 if its name ends in .npy",
         )
     stream = io.BytesIO(head)
     try:
-        version = npy.read_magic(stream)
-        if version in _NPY_VERSIONS:
-            # Version 3 differs from 2 in the encoding of field names alone, and an array with fields is refused.
-            read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-            shape, in_fortran_order, dtype = read(stream)
-            if min(shape, default=0) >= 0:
-                return shape, in_fortran_order, dtype, stream.tell()
-            problem = f"shape {shape}"
-        else:
-            problem = f"its version is {version[0]}.{version[1]}; 1.0, 2.0 and 3.0 are known"
+        shape, _, dtype = npy_header(stream)
     except Exception as error:  # NumPy raises ValueError, and what parsing a damaged literal or dtype raises
-        problem = str(error).partition("\n")[0] or type(error).__name__
-        raise _damaged_npy(problem, name) from error
-    raise _damaged_npy(problem, name)
-
-
-def _damaged_npy(problem: str, name: str) -> RecordError:
-    return RecordError(f"the .npy header is damaged: {problem:.160}", where=f"{shown(name)}, offset 6", fix=_SAVE)
-
-
-def _npy_hint(head: bytes) -> str:
-    if head.startswith(b"PK"):
-        return "this looks like an .npz archive: save each array with np.save, or read it with from_arrays(dict(np.load(path)))"
-    if head.startswith(b"\x1f\x8b"):
-        return "this looks like gzip: unpack it first"
-    return "check the path; a raw binary file needs dtype=, and offset=0 if its name ends in .npy"
+        what = f"the .npy header is damaged, or of an unknown version: {error!s:.160}"
+        raise RecordError(what, where=f"{shown(name)}, offset 6", fix="write it with np.save") from error
+    if len(shape) != 1 or shape[0] < 0 or dtype.kind not in "iu" or not dtype.isnative:
+        raise RecordError(
+            f"the array has shape {shape} and dtype {dtype.str}, not one dimension of integers in the byte order of this machine",
+            where=f"{shown(name)}, offset 10",
+            fix="save one row of integers: np.save(path, np.asarray(ids, np.uint16).ravel()); for rows that are ready, use "
+            'from_arrays({"tokens": np.load(path, mmap_mode="r")})',
+        )
+    end = stream.tell() + shape[0] * dtype.itemsize
+    if end != size:
+        what = f"the array ends at byte {end}, and the file has {size}: it is cut, or something stands behind the array"
+        raise RecordError(what, where=f"{shown(name)}, offset {min(end, size)}", fix="get the whole file again; keep one array in a file")
+    return dtype, stream.tell(), shape[0]
 
 
 def _refuse_foreign(head: bytes, name: str) -> None:
     """Refuse what is surely no file of tokens: archives, tables, and what other libraries keep beside tokens or around them."""
     kind, fix = "", ""
-    mark = next((mark for mark in _INDEX_MARKS if head.startswith(mark)), b"")
+    mark = next(filter(head.startswith, _INDEX_MARKS), None)
     if mark:
-        code = head[len(mark) + 8] if len(head) > len(mark) + 8 else 0
-        found = f"np.{CODES[code]}" if code in CODES else "what it was written with"
-        kind = "an index of Megatron"
+        kind, dtype = "an index of Megatron", CODES.get(int.from_bytes(head[len(mark) + 8 :][:1]))
+        found = f"np.{dtype}" if dtype else "what it was written with"
         fix = f"read the documents with read_megatron; or give the .bin file beside it, which has the tokens, and dtype={found}"
     elif name.endswith(".mds"):
         kind, fix = "a shard of Mosaic Streaming", "read the folder with streaming.LocalDataset, and that with from_source"
@@ -520,69 +473,51 @@ def documents_of(given: Any, files: TokenFiles) -> NDArray[Any]:
     return begins
 
 
-def token_reader(storage: Storage, dtype: np.dtype[Any]) -> _StoredTokens | _LocalTokens:
-    """Return what reads windows from these files: local ones without a copy between the system and the batch."""
-    stored = _StoredTokens(storage, dtype)
-    return _LocalTokens(storage, dtype, stored) if isinstance(storage, LocalStorage) else stored
+def read_spans(storage: Storage, dtype: np.dtype[Any], files: Ints, offsets: Ints, bound: int, out: Ints) -> Outside | None:
+    """Read windows as int64; return the first token that is not below `bound`, unless that is 0.
 
-
-class _StoredTokens:
-    """Reads windows through a storage."""
-
-    def __init__(self, storage: Storage, dtype: np.dtype[Any]) -> None:
-        self._storage, self._dtype = storage, dtype
-
-    def read(self, files: Ints, offsets: Ints, bound: int, out: Ints) -> Outside | None:
-        """Read all spans, then widen them."""
-        size = out.shape[1] * self._dtype.itemsize
-        data, starts = self._storage.read_spans(files, offsets, np.full(len(files), size), None)
-        for row, start in enumerate(starts.tolist()):
-            tokens = np.frombuffer(data, self._dtype, out.shape[1], start)
-            out[row] = tokens.view(np.int64) if self._dtype.itemsize == 8 else tokens
-            outside = (tokens < 0) | (tokens > bound - 1) if bound else np.zeros(0, bool)
-            if outside.any():
-                return Outside(row, int(outside.argmax()))
-        return None
-
-
-class _LocalTokens:
-    """Reads windows of local files with one C call for a block; what does not go well is left to the storage, which knows the words."""
-
-    def __init__(self, storage: LocalStorage, dtype: np.dtype[Any], stored: _StoredTokens) -> None:
-        self._storage, self._dtype, self._stored = storage, dtype, stored
-
-    def read(self, files: Ints, offsets: Ints, bound: int, out: Ints) -> Outside | None:
-        """Open what is not open, look whether the files are still the same, and read."""
-        ticket, found, _ = self._storage.descriptors.enter(files)
+    Local files are read with one C call for a block, without a copy between the system and the batch. What does not go well is left to the
+    storage, which knows the words.
+    """
+    if isinstance(storage, LocalStorage):
+        ticket, found, _ = storage.descriptors.enter(files)
         opened: list[list[int]] = []
         failure: TokenFailure | None = None
         try:
             descriptors = found.astype(np.int32)
-            good = self._ready(files, descriptors, opened)
+            good = _ready(storage, files, descriptors, opened)
             if good:
-                failure = read_windows(descriptors, offsets, self._dtype, bound, out)
+                failure = read_windows(descriptors, offsets, dtype, bound, out)
         finally:
-            self._storage.descriptors.leave(ticket, opened)
+            storage.descriptors.leave(ticket, opened)
         if good and failure is None:
             return None
         if failure is not None and failure.cause == OUTSIDE:
             return Outside(failure.row, failure.detail)
-        return self._stored.read(files, offsets, bound, out)
+    data, starts = storage.read_spans(files, offsets, np.full(len(files), out.shape[1] * dtype.itemsize), None)
+    for row, start in enumerate(starts.tolist()):
+        tokens = np.frombuffer(data, dtype, out.shape[1], start)
+        out[row] = tokens.view(np.int64) if dtype.itemsize == 8 else tokens
+        outside = (tokens < 0) | (tokens > bound - 1) if bound else np.zeros(0, bool)
+        if outside.any():
+            return Outside(row, int(outside.argmax()))
+    return None
 
-    def _ready(self, files: Ints, descriptors: NDArray[np.int32], opened: list[list[int]]) -> bool:
-        """Fill in what is not open; tell whether every file is there, and as it was when the dataset was made."""
-        several = len(self._storage) > 1
-        for file in np.unique(files).tolist() if several else [0][: len(files)]:
-            rows = files == file if several else slice(None)
-            descriptor = int(descriptors[rows][0])
-            try:
-                if descriptor < 0:
-                    descriptor = os.open(self._storage.path(file), FLAGS)
-                    opened.append([file, descriptor])
-                    descriptors[rows] = descriptor
-                status = os.fstat(descriptor)
-            except OSError:
-                return False  # the storage tries again, and says what it is
-            if {"size": status.st_size, "mtime_ns": status.st_mtime_ns} != self._storage.identity(file):
-                return False
-        return True
+
+def _ready(storage: LocalStorage, files: Ints, descriptors: NDArray[np.int32], opened: list[list[int]]) -> bool:
+    """Fill in what is not open; tell whether every file is there, and as it was when the dataset was made."""
+    several = len(storage) > 1
+    for file in np.unique(files).tolist() if several else [0][: len(files)]:
+        rows = files == file if several else slice(None)
+        descriptor = int(descriptors[rows][0])
+        try:
+            if descriptor < 0:
+                descriptor = os.open(storage.path(file), FLAGS)
+                opened.append([file, descriptor])
+                descriptors[rows] = descriptor
+            status = os.fstat(descriptor)
+        except OSError:
+            return False  # the storage tries again, and says what it is
+        if {"size": status.st_size, "mtime_ns": status.st_mtime_ns} != storage.identity(file):
+            return False
+    return True
