@@ -2,13 +2,12 @@ from __future__ import annotations
 
 import inspect
 import json
-import os
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
 import pytest
+from programs import output_of, python
 
 import penstock as ps
 
@@ -100,8 +99,7 @@ def test_image_is_imported_when_it_is_first_used() -> None:
         "assert 'penstock.image' in sys.modules\n"
         "assert 'cv2' not in sys.modules and 'simplejpeg' not in sys.modules\n"
     )
-    source = Path(ps.__file__).parents[1]
-    subprocess.run([sys.executable, "-W", "error", "-c", program], check=True, timeout=60, env={"PYTHONPATH": str(source)})
+    output_of("-W", "error", "-c", program)
 
 
 def test_completion_shows_the_public_names_and_no_others() -> None:
@@ -120,8 +118,7 @@ SOURCE = Path(ps.__file__).parents[1]
 
 def checked(tool: str, tmp_path: Path, *options: str) -> str:
     """Run a type checker on program.py in a folder, and return what it says."""
-    command = [sys.executable, "-m", tool, *options, "program.py"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False, env={**os.environ, "MYPYPATH": str(SOURCE)})
+    done = python("-m", tool, *options, "program.py", cwd=tmp_path, MYPYPATH=str(SOURCE))
     if f"No module named {tool}" in done.stderr:
         pytest.skip(f"{tool} (extra lint) is not installed")
     return done.stdout + done.stderr

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from programs import python
 
 pytestmark = pytest.mark.slow  # `make check` has mypy, whose stubs tell what Windows has
 ROOT = Path(__file__).parents[1]
@@ -127,9 +126,7 @@ on_stall="skip" needs Linux or macOS, and this is Windows
 
 def run(folder: Path, *arguments: object, limit_s: float = 60) -> str:
     """Run the program; return what it wrote."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [sys.executable, str(PROGRAM), *map(str, arguments)]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=limit_s, check=False)
+    done = python(PROGRAM, *arguments, cwd=folder, timeout_s=limit_s, PYTHONPATH=str(ROOT / "src"), PYTHONDONTWRITEBYTECODE="1")
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-4000:]
     return done.stdout
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import itertools
-import subprocess
 import sys
 import threading
 import tracemalloc
@@ -13,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from programs import output_of
 
 import penstock as ps
 from penstock._contracts.event import Notice
@@ -253,5 +253,4 @@ print(most() - before)
 @pytest.mark.parametrize(("kind", "held_mb"), [("grow", 64), ("padded", 2 * 64), ("bucket", 3 * 16), ("unordered", 16)])
 def test_the_resident_size_of_a_process_stays_in_the_bound(kind: str, held_mb: int, num_workers: int) -> None:
     """6,200 MB with one worker and 7,500 with four they were for growing elements, 155, 240 and 216 for the others."""
-    done = subprocess.run([sys.executable, "-c", RSS, kind, str(num_workers)], capture_output=True, text=True, check=True)
-    assert int(done.stdout) <= held_mb + 2 * num_workers * 8 + 24  # threads, and what the allocator keeps
+    assert int(output_of("-c", RSS, kind, num_workers)) <= held_mb + 2 * num_workers * 8 + 24  # threads, and what the allocator keeps

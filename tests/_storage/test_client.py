@@ -1,16 +1,13 @@
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from _storage.remotes import options
 from faults.server import FaultServer
+from programs import python
 
 from penstock._storage.requests import Client, Turn
 from penstock.errors import StorageError
@@ -122,7 +119,5 @@ def test_without_a_descriptor_left_a_read_is_an_error_and_the_next_works(kind: s
     pytest.importorskip("obstore", reason="the extra cloud is not installed")
     with FaultServer({"bucket/key": b"abc"}) as server:
         url = f"{server.url}/bucket/key" if kind == "http" else "s3://bucket/key"
-        command = [sys.executable, "-c", WITHOUT_DESCRIPTORS, url, server.url]
-        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
-        done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60, check=False)
+        done = python("-c", WITHOUT_DESCRIPTORS, url, server.url)
     assert done.stdout == "True\nb'abc'\n", done.stderr

@@ -1,14 +1,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import threading
 import zlib
 from pathlib import Path
 from typing import BinaryIO
 
 import pytest
+from programs import output_of, python
 
 from penstock._storage.local import publish
 
@@ -88,16 +87,14 @@ publish(sys.argv[1], write)
 
 def test_a_process_that_is_killed_while_it_writes_leaves_the_old_file(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"old")
-    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "a")], check=False, timeout=60)
-    assert done.returncode == -9
+    assert python("-c", KILLED, tmp_path / "a").returncode == -9
     assert (tmp_path / "a").read_bytes() == b"old"
     assert [name for name in os.listdir(tmp_path) if not name.startswith(".")] == ["a"]
 
 
 def test_what_killed_processes_left_is_used_up_by_the_next_that_publishes_the_name(tmp_path: Path) -> None:
     for _ in range(3):
-        done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "a")], check=False, timeout=60)
-        assert done.returncode == -9
+        assert python("-c", KILLED, tmp_path / "a").returncode == -9
         assert len(os.listdir(tmp_path)) == 1  # the last one's, and not one of each
     publish(str(tmp_path / "b"), b"other")
     assert len(os.listdir(tmp_path)) == 2
@@ -141,6 +138,5 @@ except OSError as error:
 
 
 def test_a_disk_that_takes_only_a_part_is_an_error_and_leaves_nothing(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", LIMITED, str(tmp_path / "a")], check=True, timeout=60, capture_output=True, text=True)
-    assert done.stdout.strip() == "27"
+    assert output_of("-c", LIMITED, tmp_path / "a") == "27\n"
     assert os.listdir(tmp_path) == []

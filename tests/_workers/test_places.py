@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
 import pytest
-
-import penstock as ps
+from programs import python
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="worker processes need POSIX")
 
@@ -71,15 +68,6 @@ PLACES = {
 def test_processes_start_in_any_place(place: str, tmp_path: Path) -> None:
     body = textwrap.indent(textwrap.dedent(PLACES[place]), "    ").strip()
     (tmp_path / "program.py").write_text(PROGRAM.replace("PLACE", body))
-    environment = {**os.environ, "PYTHONPATH": str(Path(ps.__file__).parents[1]), "TMPDIR": str(tmp_path)}
-    ran = subprocess.run(
-        [sys.executable, str(tmp_path / "program.py")],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    ran = python(tmp_path / "program.py", cwd=tmp_path, TMPDIR=str(tmp_path))
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.splitlines()[0] == "all started"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import subprocess
 import sys
 import threading
 import time
@@ -16,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from _workers.in_workers import ReadsForever, SlowToRead, StartsThread, draws, pools, with_process
+from programs import python
 
 import penstock as ps
 from penstock._contracts.options import Options
@@ -288,8 +288,7 @@ if __name__ == "__main__":
 )
 def test_a_feed_is_refused_only_while_a_child_process_imports_the_program(program: str, output: str, told: bool, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(program)
-    environment = {**os.environ, "PYTHONPATH": str(Path(ps.__file__).parents[1]), "PYTHONUNBUFFERED": "1"}
-    done = subprocess.run([sys.executable, "program.py"], capture_output=True, text=True, check=False, cwd=tmp_path, env=environment)
+    done = python("program.py", cwd=tmp_path, PYTHONUNBUFFERED="1")
     assert done.stdout == output
     assert ("PlanError: a feed is reached while a child process imports the program" in done.stderr) is told
     assert ("put what the program does under `if __name__ == '__main__':`" in done.stderr) is told

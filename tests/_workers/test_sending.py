@@ -6,7 +6,6 @@ import importlib.util
 import os
 import pickle
 import random
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ import numpy as np
 import pytest
 from _workers.in_workers import SlowToRead, busy
 from core import core
+from programs import output_of
 
 import penstock as ps
 from penstock._workers.sending import digest, dumps_to_program, dumps_to_worker
@@ -182,11 +182,8 @@ print(Data.seen, {tuple(map(type, one)) == (Pair, Kind, Data, module.Held, Local
 @pytest.mark.parametrize("way", core(["a file", "a text", "stdin"]))
 def test_a_program_is_run_once_and_its_classes_come_back_as_themselves(way: str, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
-    command = [sys.executable, *{"a file": ["program.py"], "a text": ["-c", PROGRAM], "stdin": ["-"]}[way]]
-    environment = {**os.environ, "PYTHONPATH": str(Path(ps.__file__).parents[1])}
-    given = PROGRAM if way == "stdin" else ""
-    done = subprocess.run(command, input=given, capture_output=True, text=True, check=False, cwd=tmp_path, env=environment)
-    assert (done.stdout, done.stderr) == ("begins\n1 20\n0 {True}\n", "")
+    command = {"a file": ["program.py"], "a text": ["-c", PROGRAM], "stdin": ["-"]}[way]
+    assert output_of(*command, cwd=tmp_path, given=PROGRAM) == "begins\n1 20\n0 {True}\n"
 
 
 class Holder:
@@ -249,6 +246,5 @@ print(list(feed), *feed.stats().notices)
 
 @pytest.mark.slow
 def test_cached_functions_and_properties_and_new_types_of_the_program_go_along(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", LATER], capture_output=True, text=True, check=False, cwd=tmp_path)
     told = "'Rows': called in 2 worker processes; what they change there stays there"
-    assert (done.stdout, done.stderr) == (f"[17, 18, 20] {told}\n", "")
+    assert output_of("-c", LATER, cwd=tmp_path) == f"[17, 18, 20] {told}\n"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+from programs import output_of
 
 from penstock._workers.settings import set_here, settings_of
 
@@ -67,8 +67,7 @@ if __name__ == "__main__":
 def test_what_the_program_set_in_its_modules_is_set_in_worker_processes_in_each_epoch(tmp_path: Path) -> None:
     for name, text in {"config": CONFIG, "steps": STEPS, "program": PROGRAM}.items():
         (tmp_path / f"{name}.py").write_text(text)
-    done = subprocess.run([sys.executable, "program.py"], capture_output=True, text=True, check=False, cwd=tmp_path, env={**os.environ})
-    assert (done.stdout.splitlines(), done.stderr) == (["(1, 64, 5, 7, 'b', 4, 16, 7)", "(1, 64, 5, 9, 'b', 4, 16, 9)"], "")
+    assert output_of("program.py", cwd=tmp_path) == "(1, 64, 5, 7, 'b', 4, 16, 7)\n(1, 64, 5, 9, 'b', 4, 16, 9)\n"
 
 
 @pytest.fixture

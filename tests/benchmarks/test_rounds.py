@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import importlib
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from programs import python
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the benchmarks measure with /proc")
@@ -72,7 +72,7 @@ def test_a_limit_whose_worker_fails_is_an_error_and_does_not_wait_at_the_barrier
         "    return lambda: 1\n"
         "pairs.limit(make, (), 1, 0.0)\n"
     )
-    ran = subprocess.run([sys.executable, "-c", program], cwd=BENCHMARKS, capture_output=True, text=True, check=False)
+    ran = python("-c", program, cwd=BENCHMARKS)
     assert ran.returncode == 1
     assert "LookupError: no such data" in ran.stderr
     assert "RuntimeError: a worker of the limit ended with exit status 1" in ran.stderr

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from programs import output_of, python
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 STEPS = ["photos_50ms", *(f"{work}_2ms" for work in ("photos", "users", "small", "waits", "trivial"))]
@@ -109,8 +109,7 @@ def test_every_claim_is_run_by_make_bench_and_by_this_test() -> None:
 @pytest.mark.parametrize("claim", CLAIMS)
 def test_a_script_measures_all_its_contestants_and_says_what_is_missing(claim: str, data: Path, tmp_path: Path) -> None:
     script, *flags = CLAIMS[claim]
-    command = [sys.executable, str(BENCHMARKS / script), *flags, "--size", "tiny", "--data", str(data), "--out", str(tmp_path)]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    ran = python(BENCHMARKS / script, *flags, "--size", "tiny", "--data", data, "--out", tmp_path, timeout_s=600)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     result = json.loads((tmp_path / f"{claim}.json").read_text())
     own = {target["contestant"]: target["metric"] for target in result["targets"]}
@@ -126,17 +125,15 @@ def test_a_script_measures_all_its_contestants_and_says_what_is_missing(claim: s
         assert f"{name}: {{'skipped': '{reason}'}}" in ran.stdout
     assert all(target["got"] is not None for target in result["targets"] if target["contestant"] in measured)
     assert "ODD" not in ran.stdout
-    report = [sys.executable, str(BENCHMARKS / "report.py"), "--results", str(tmp_path)]
-    table = subprocess.run(report, check=True, capture_output=True, text=True).stdout
+    table = output_of(BENCHMARKS / "report.py", "--results", tmp_path)
     assert all(skipped or "--only" in flags or "not measured" not in line for line in table.splitlines() if line.startswith("|")), table
 
 
 @pytest.mark.slow
 def test_the_report_makes_one_line_per_target_and_calls_a_trial_no_claim(data: Path, tmp_path: Path) -> None:
-    measure = [sys.executable, str(BENCHMARKS / "state.py"), "--size", "tiny", "--data", str(data), "--out", str(tmp_path)]
-    subprocess.run(measure, check=True, capture_output=True)
-    report = [sys.executable, str(BENCHMARKS / "report.py"), "--results", str(tmp_path), "--details"]
-    text = subprocess.run(report, check=True, capture_output=True, text=True).stdout
+    measured = python(BENCHMARKS / "state.py", "--size", "tiny", "--data", data, "--out", tmp_path, timeout_s=600)
+    assert measured.returncode == 0, measured.stderr
+    text = output_of(BENCHMARKS / "report.py", "--results", tmp_path, "--details")
     assert "| `state_dict()`, shuffle, 99th percentile, ms |" in text
     assert "`state` is no claim: a trial of small size." in text
     assert "### state_dict() of a running feed, 99th percentile" in text

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import ast
 import re
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
 import pytest
+from programs import python
 
 ROOT = Path(__file__).parents[2]
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
@@ -78,7 +77,6 @@ def test_a_command_that_would_fail_is_found(argument: str) -> None:
 
 
 def test_the_command_of_a_message_finds_the_installed_penstock_without_an_index() -> None:
-    command = [sys.executable, "-m", "pip", "install", "--dry-run", "--no-index", "--no-deps", "penstock[image]"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    done = python("-m", "pip", "install", "--dry-run", "--no-index", "--no-deps", "penstock[image]", cwd=ROOT)
     assert done.returncode == 0, done.stderr
     assert "Requirement already satisfied: penstock[image]" in done.stdout

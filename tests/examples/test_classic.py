@@ -5,12 +5,12 @@ from __future__ import annotations
 import importlib.util
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import simplejpeg
+from programs import output_of, python
 
 CLASSIC = Path(__file__).parents[2] / "examples" / "classic"
 PAGE = (CLASSIC.parents[1] / "docs" / "classic.md").read_text(encoding="utf-8")
@@ -28,15 +28,11 @@ EXPECTED = {
 
 
 def run_to_the_end(example: str, *arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-W", "error", str(CLASSIC / example), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    return python("-W", "error", CLASSIC / example, *arguments)
 
 
 def run(example: str, *arguments: object) -> list[str]:
-    done = run_to_the_end(example, *arguments)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    return done.stdout.splitlines()
+    return output_of("-W", "error", CLASSIC / example, *arguments).splitlines()
 
 
 def test_every_program_is_run_here_says_what_it_shows_and_stays_short() -> None:

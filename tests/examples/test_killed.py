@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from programs import output_of
 
 ROOT = Path(__file__).parents[2]
 BLOCKS = re.compile(r"^```python\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
@@ -21,7 +22,7 @@ CASES = [("README.md", "checkpoint.json"), ("docs/guide.md", "checkpoint.npz")]
 @pytest.mark.parametrize(("page", "checkpoint"), CASES, ids=[page for page, _ in CASES])
 def test_a_training_program_that_is_killed_twice_continues_each_time_with_the_next_step(page: str, checkpoint: str, tmp_path: Path) -> None:
     before, program = program_of(page, checkpoint)
-    subprocess.run([sys.executable, "-c", before], check=True, cwd=tmp_path, capture_output=True, timeout=60)
+    output_of("-c", before, cwd=tmp_path)
     (tmp_path / "train.py").write_text(program, encoding="utf-8")
 
     whole = run(tmp_path)

@@ -1,13 +1,12 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
 from core import core
+from programs import python
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -46,8 +45,7 @@ def test_what_a_page_says_a_snippet_prints_is_what_it_prints(page: str, tmp_path
     blocks = [(code, said) for code, said in BLOCKS.findall((ROOT / page).read_text(encoding="utf-8")) if not code.startswith("# no-run:")]
     assert blocks
     program = "".join(f"{code}\nprint({END!r}, flush=True)\n" for code, _ in blocks)
-    command = [sys.executable, "-W", "error", "-W", "ignore:element epoch", "-c", RUNNER]
-    done = subprocess.run(command, input=program, capture_output=True, text=True, cwd=tmp_path, timeout=100, check=False)
+    done = python("-W", "error", "-W", "ignore:element epoch", "-c", RUNNER, given=program, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     printed = done.stdout.split(END + "\n")
     for (code, said), text in zip(blocks, printed, strict=False):

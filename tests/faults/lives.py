@@ -12,7 +12,6 @@ import os
 import random
 import select
 import signal
-import subprocess
 import sys
 import tempfile
 import traceback
@@ -22,6 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from laws.epochs import rest
+from programs import output_of
 
 import penstock as ps
 
@@ -209,13 +209,9 @@ def run_all(name: str, folder: Path, num_kills: int, seed: int) -> None:
 
 def killed(name: str, folder: Path, num_kills: int, seed: int = 0) -> list[Path]:
     """Run a plan with so many kills in a process of its own; return the folders of its runs."""
-    source, tests = Path(ps.__file__).parents[1], Path(__file__).parents[1]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(source), str(tests)]), "PYTHONWARNINGS": "error,ignore:element epoch"}
-    arguments = [sys.executable, "-m", "faults.lives", name, str(folder), str(num_kills), str(seed)]
+    environment = {"PYTHONWARNINGS": "error,ignore:element epoch"}
     with tempfile.TemporaryDirectory() as temporary:  # the fork server of a life that is killed leaves an empty folder
-        environment["TMPDIR"] = temporary
-        done = subprocess.run(arguments, env=environment, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+        assert output_of("-m", "faults.lives", name, folder, num_kills, seed, timeout_s=3600, TMPDIR=temporary, **environment) == ""
     runs = sorted(folder.iterdir())
     assert sum(lives(run) - 1 for run in runs) <= num_kills  # a life that was killed before it began left no line
     return runs

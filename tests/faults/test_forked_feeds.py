@@ -8,7 +8,6 @@ import io
 import itertools
 import os
 import pickle
-import subprocess
 import sys
 import threading
 import types
@@ -20,6 +19,7 @@ import numpy as np
 import pytest
 from _storage.forks import forked
 from core import core
+from programs import output_of
 
 import penstock as ps
 from penstock.errors import FeedClosed, PlanError
@@ -225,14 +225,7 @@ with feed:
 
 @pytest.mark.parametrize(("kind", "workers"), core([("source", "2"), ("generator", "0"), ("async", "2")]))
 def test_a_forked_process_exits_by_itself_inside_the_block_of_its_parents_feed_and_says_nothing(kind: str, workers: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", EXIT, kind, workers],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "all\n", "")
+    assert output_of("-W", "ignore::DeprecationWarning", "-c", EXIT, kind, workers) == "all\n"
 
 
 def test_a_function_that_forks_inside_a_feed_leaves_the_feed_to_the_parent() -> None:
@@ -278,8 +271,7 @@ for thing in Loud(), Loud():
 leak(thing)
 del thing
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout == "finalised\n"
+    assert output_of("-c", program) == "finalised\n"
 
 
 def test_a_feed_in_a_worker_of_a_data_loader_is_refused_and_outside_of_one_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,6 @@ import os
 import queue
 import random
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,12 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 from faults.ways import drained, engine_threads, every_way, every_way_and_order, notes
+from programs import output_of
 
 import penstock as ps
 
 pytestmark = pytest.mark.slow  # together with its kin two minutes; `make check` runs it
-
-SOURCE = str(Path(ps.__file__).parents[1])
 
 
 # -- memory (A10) -----------------------------------------------------------------------------------------------------------------------
@@ -64,16 +62,7 @@ def short_of_memory(where: str, way: dict[str, Any]) -> tuple[int, str, str, str
     """Run a program with 1.5 GB of address space more than it starts with; return items, error type, text and notes."""
     import json
 
-    done = subprocess.run(
-        [sys.executable, "-c", SHORT_OF_MEMORY, json.dumps(way), where],
-        env={**os.environ, "PYTHONPATH": SOURCE, "OPENBLAS_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    count, kind, text, added = json.loads(done.stdout)
+    count, kind, text, added = json.loads(output_of("-c", SHORT_OF_MEMORY, json.dumps(way), where, OPENBLAS_NUM_THREADS="1"))
     return count, kind, text, "\n".join(added)
 
 
@@ -259,10 +248,7 @@ def test_a_function_that_sets_signal_handlers_is_refused_by_python_in_threads_an
 
 @every_way_and_order
 def test_closed_standard_input_and_output_do_not_concern_a_feed(way: dict[str, Any]) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", CLOSED_STREAMS, str(way)], env={**os.environ, "PYTHONPATH": SOURCE}, capture_output=True, check=False
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    assert output_of("-c", CLOSED_STREAMS, way) == ""
 
 
 CLOSED_STREAMS = """

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import random
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,12 +16,12 @@ from typing import Any
 import numpy as np
 import pytest
 from faults.ways import needs_proc, resident_bytes
+from programs import output_of
 
 import penstock as ps
 
 pytestmark = pytest.mark.slow  # together with its kin two minutes; `make check` runs it
 
-SOURCE = str(Path(ps.__file__).parents[1])
 BOTH: list[dict[str, Any]] = [{"executor": "threads", "num_workers": 2}, {"executor": "threads", "num_workers": 2, "ordered": False}]
 both_orders = pytest.mark.parametrize("way", BOTH, ids=["ordered", "unordered"])
 MB = 1 << 20
@@ -185,15 +184,7 @@ before = resident()
 
 def measured(body: str, *arguments: str) -> list[int]:
     """Run a script in a process of its own, and return the numbers that it prints."""
-    done = subprocess.run(
-        [sys.executable, "-c", MEASURE + body, *arguments],
-        env={**os.environ, "PYTHONPATH": SOURCE, "OPENBLAS_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    return [int(word) for word in done.stdout.split()]
+    return [int(word) for word in output_of("-c", MEASURE + body, *arguments, OPENBLAS_NUM_THREADS="1").split()]
 
 
 LIST = """

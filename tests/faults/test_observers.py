@@ -6,8 +6,6 @@ import contextlib
 import json
 import os
 import shutil
-import subprocess
-import sys
 import threading
 import time
 import warnings
@@ -17,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from programs import python
 
 import penstock as ps
 from penstock._contracts.event import Event, Notice
@@ -92,8 +91,8 @@ for batch in dataset().feed():
 def test_the_doctor_shows_no_secret(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
     arguments = ["train.py", "--token=tok-5555", "--password", "hunter2", "--source", URL, "--steps", "3"]
-    command = [sys.executable, "-m", "penstock", "doctor", "--json", "figures.json", *arguments]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=True)
+    done = python("-m", "penstock", "doctor", "--json", "figures.json", *arguments, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
     check_clean("doctor", done.stdout + done.stderr, (tmp_path / "figures.json").read_text())
     assert json.loads((tmp_path / "figures.json").read_text())["script"] == [
         "train.py", "--token=[removed]", "--password", "[removed]", "--source", "s3://[removed]@bucket/x?[removed]", "--steps", "3",

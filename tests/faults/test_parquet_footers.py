@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from faults.footers import tables
+from programs import output_of
 
 pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
@@ -18,9 +17,7 @@ SCRIPT = str(Path(__file__).with_name("footers.py"))
 
 def said(kind: str, use: str, num_changes: int, folder: Path) -> list[str]:
     """Return what was neither read nor refused, one line each, and a last line for the whole."""
-    command = [sys.executable, "-W", "ignore", SCRIPT, kind, use, str(num_changes)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, env={**os.environ, "TMPDIR": str(folder)}, check=True)
-    return done.stdout.splitlines()
+    return output_of("-W", "ignore", SCRIPT, kind, use, num_changes, timeout_s=600, TMPDIR=str(folder)).splitlines()
 
 
 def test_a_changed_byte_of_a_footer_does_not_end_the_process(tmp_path: Path) -> None:

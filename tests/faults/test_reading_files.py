@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from core import core
 from faults.straced import failing, needs_strace, run
+from programs import python
 
 import penstock
 from penstock._storage.local import can_sink
@@ -152,8 +152,7 @@ text_source(sys.argv[1])
 @pytest.mark.parametrize(("step", "there"), [("before", False), ("behind", True)])
 def test_a_process_that_is_killed_around_the_rename_leaves_no_index_or_a_whole_one(tmp_path: Path, step: str, there: bool) -> None:
     (tmp_path / "a").write_bytes(b"one\ntwo\n")
-    done = subprocess.run([sys.executable, "-c", BUILD, str(tmp_path / "a"), step], check=False, timeout=100)
-    assert done.returncode == -9
+    assert python("-c", BUILD, tmp_path / "a", step).returncode == -9
     assert (tmp_path / ".penstock" / "a.psidx").exists() == there
     if there:
         assert len(decode((tmp_path / ".penstock" / "a.psidx").read_bytes(), "x")) == 2

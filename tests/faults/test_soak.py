@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import subprocess
 import sys
 import threading
 import time
@@ -19,6 +18,7 @@ from core import core
 from faults.cells import pids
 from faults.outside import kilobytes_of
 from faults.ways import WAYS, engine_threads, needs_proc, resident_bytes
+from programs import output_of
 
 import penstock as ps
 from penstock._engine.slots import KEEP_BYTES
@@ -85,10 +85,7 @@ def many_epochs(way: dict[str, Any]) -> None:
 def test_ten_thousand_epochs_of_a_hundred_samples_in_one_feed_are_whole_and_grow_nothing(way: dict[str, Any]) -> None:
     # In a process of its own: the large heap of one that ran thousands of tests takes and gives pages whatever runs in it.
     code = f"from faults.test_soak import many_epochs; many_epochs({way!r})"
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, check=False, capture_output=True, text=True, timeout=300)
-    assert not done.stderr, done.stderr
-    assert done.returncode == 0
+    output_of("-c", code, timeout_s=300)
 
 
 @pytest.mark.slow

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import textwrap
 import zlib
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import Any
 
 import pytest
 from formats.tfrecords import FIVE, tfrecord, write_tfrecord
+from programs import output_of
 
 import penstock as ps
 from penstock.errors import SourceError
@@ -52,9 +51,7 @@ def test_a_gibibyte_of_zeros_in_a_compressed_file_is_refused_in_little_memory(tm
         print(peak() - before)
     """
     small = write_tfrecord(tmp_path / "small", FIVE, compression)
-    command = [sys.executable, "-c", textwrap.dedent(program), str(tmp_path / "x"), str(small), compression]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    what, growth = done.stdout.splitlines()
+    what, growth = output_of("-c", textwrap.dedent(program), tmp_path / "x", small, compression).splitlines()
     assert f"record 1 of '{tmp_path / 'x'}' says 1.07 GB, and its first " in what
     assert "were compressed more than" in what
     assert int(growth) * 1024 < 64 << 20

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from formats.tables import everything, numbers, opened, write
+from programs import output_of
 
 from penstock.errors import IndexStale, PlanError, RecordError
 from penstock.formats import arrow, parquet
@@ -217,8 +217,7 @@ def test_extension_types_are_what_they_are_stored_as_and_their_metadata_are_neve
         "import penstock as ps; ds = ps.read_parquet(sys.argv[1]); "
         "assert [int(row['x']) for row in ds] == list(range(30)); assert not seen, seen"
     )
-    ran = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=False)
-    assert ran.returncode == 0, ran.stderr
+    assert output_of("-c", code, path) == ""
     assert not trap.exists()
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import pickle
-import subprocess
-import sys
 import textwrap
 import warnings
 from pathlib import Path
@@ -15,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from programs import output_of
 
 import penstock as ps
 from penstock.errors import RecordError
@@ -160,8 +159,7 @@ def test_pickles_never_run_and_nobody_looks_for_their_classes(tmp_path: Path) ->
                     raise SystemExit(f"{name} was read as {field}")
         print("events:", seen)
     """)
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False, timeout=60)
-    assert (done.stdout.strip(), done.stderr) == ("events: []", "")
+    assert output_of("-c", code, tmp_path) == "events: []\n"
     assert not mark.exists()
 
 

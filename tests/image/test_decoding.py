@@ -1,8 +1,6 @@
 import io
 import itertools
 import struct
-import subprocess
-import sys
 import zlib
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +14,7 @@ from hypothesis import strategies as st
 from image.pixels import chunk, difference, exif
 from numpy.typing import NDArray
 from PIL import Image
+from programs import output_of
 
 import penstock.image as image
 from penstock._contracts.transform import Scratch, Transform
@@ -237,6 +236,6 @@ def test_a_missing_opencv_is_an_error_that_names_the_extra(hidden: list[str]) ->
         "try:\n    image.decode('data'); image.resize('data', 8, antialias=False)\n"
         "except MissingExtra as error:\n    print(error.what, '|', error.where, '|', error.fix)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
-    assert done.stdout.startswith("OpenCV cannot be imported: ")
-    assert '| penstock.image | pip install "penstock[image]"' in done.stdout
+    said = output_of("-c", code)
+    assert said.startswith("OpenCV cannot be imported: ")
+    assert '| penstock.image | pip install "penstock[image]"' in said

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from PIL import Image
+from programs import python
 
 import penstock as ps
 import penstock.image as image
@@ -122,7 +122,7 @@ def test_a_program_without_simplejpeg_runs_and_says_so_once() -> None:
         "data = cv2.imencode('.jpg', np.full((8, 9, 3), 50, np.uint8))[1].tobytes()\n"
         "for _ in range(3):\n    print(ps.image.decode(data).shape)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    done = python("-c", code)
     assert done.stdout == "(8, 9, 3)\n" * 3
     assert done.stderr.count("simplejpeg is not installed") == 1
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from programs import output_of
 
 import penstock.kernels
 from penstock.kernels import backend, library
@@ -26,12 +24,7 @@ print(kernels.backend(), kernels.permute(np.arange(5), 1000, 3).tolist(), out.su
 
 
 def run_with(**environment: str) -> list[str]:
-    source = str(Path(penstock.kernels.__file__).parents[2])
-    inherited = {name: value for name, value in os.environ.items() if name != "PENSTOCK_KERNELS"}
-    finished = subprocess.run(
-        [sys.executable, "-c", PROGRAM], env={**inherited, "PYTHONPATH": source, **environment}, capture_output=True, text=True, check=True
-    )
-    return finished.stdout.split(maxsplit=1)
+    return output_of("-c", PROGRAM, **{"PENSTOCK_KERNELS": "", **environment}).split(maxsplit=1)
 
 
 def test_the_environment_can_ask_for_numpy_and_gets_the_same_numbers() -> None:
@@ -81,10 +74,7 @@ print(before == "", kernels.slow_twins() == kernels.WITHOUT_LIBRARY, kernels.bac
 @pytest.mark.parametrize("switch", ["numpy", "c", "not built"])
 def test_more_than_a_little_work_of_a_twin_is_told_unless_the_user_switched_to_it(switch: str) -> None:
     hidden = "from penstock.kernels import library\nlibrary.load_library = lambda: None\n" if switch == "not built" else ""
-    ran = subprocess.run(
-        [sys.executable, "-c", hidden + LONG], env={**os.environ, "PENSTOCK_KERNELS": switch}, capture_output=True, text=True, check=True
-    )
-    before, told, used = ran.stdout.split()
+    before, told, used = output_of("-c", hidden + LONG, PENSTOCK_KERNELS=switch).split()
     assert (before, told) == ("True", str(used == "numpy" and switch != "numpy"))
     assert "the wheel of your platform" in WITHOUT_LIBRARY
 

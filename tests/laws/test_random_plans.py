@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from laws.checks import LAWS, Law
+from programs import output_of
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -37,6 +36,4 @@ def test_of_more_random_plans_holds(law: Law, data: st.DataObject) -> None:
 
 
 def test_the_laws_hold_under_python_o() -> None:
-    command = [sys.executable, "-O", str(SOAK), "--seed", "1", "8"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=250, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert output_of("-O", SOAK, "--seed", 1, 8, timeout_s=250) == ""

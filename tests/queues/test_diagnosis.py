@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import _thread
 import json
-import os
 import sys
 import textwrap
 import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +17,6 @@ from programs import output_of, python
 from queues import slips
 from queues.crowd import LIMIT_S, Crowd, lined_up
 
-import penstock as ps
 from penstock.errors import CoordinationError, QueueClosed
 from penstock.queues import Coordinator, FIFOQueue, QueueRunner, diagnosis
 from penstock.queues.base import Queue
@@ -35,12 +32,9 @@ def line() -> str:
 # -- the error: all threads wait. In programs of their own, for pytest-xdist has threads too -----------------------------------------------
 
 
-PATH = os.pathsep.join(str(Path(one).parents[1]) for one in (ps.__file__, __file__))
-
-
 @pytest.fixture(scope="module")
 def told() -> dict[str, list[str]]:
-    found: dict[str, list[str]] = json.loads(output_of(slips.__file__, PYTHONPATH=PATH))
+    found: dict[str, list[str]] = json.loads(output_of(slips.__file__))
     return found
 
 

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import textwrap
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-
-import penstock
+from programs import output_of
 
 needs_proc = pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="memory is read from /proc")
 
@@ -46,9 +42,5 @@ def growth(first: str, then: str, *arguments: object) -> Grown:
         then: what is measured. It has the names of the first part.
         arguments: are in both, as `arguments`, in words.
     """
-    source = str(Path(penstock.__file__).parents[1])
-    command = [sys.executable, "-c", _RUN, textwrap.dedent(first), textwrap.dedent(then), *map(str, arguments)]
-    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": source}, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    *lines, numbers = done.stdout.splitlines()
+    *lines, numbers = output_of("-c", _RUN, textwrap.dedent(first), textwrap.dedent(then), *arguments).splitlines()
     return Grown(lines, *map(int, numbers.split()))

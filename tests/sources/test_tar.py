@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import subprocess
-import sys
 import textwrap
 import warnings
 from pathlib import Path
@@ -15,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from formats.archives import END, header, member, sample
+from programs import output_of
 
 import penstock as ps
 from penstock._storage.sameness import sampled_spans
@@ -195,9 +194,7 @@ def test_names_are_data_and_nothing_is_written_but_the_index(tmp_path: Path) -> 
         print([element["__key__"] for element in ds])
         print(made)
     """)
-    done = subprocess.run([sys.executable, "-c", code, str(folder / "a.tar")], capture_output=True, text=True, check=False, timeout=60)
-    assert done.stderr == ""
-    keys, made = done.stdout.splitlines()
+    keys, made = output_of("-c", code, folder / "a.tar").splitlines()
     assert keys == repr([os.fsdecode(name[:-4]) for name in names])
     assert made == "[]"
     assert sorted(os.listdir(folder)) == [".penstock", "a.tar"]

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from programs import python
 
 CONFTEST = Path(__file__).resolve().parent.parent / "conftest.py"
 
@@ -78,8 +77,7 @@ def verdicts(tmp_path_factory: pytest.TempPathFactory) -> str:
     (folder / "conftest.py").write_text(audit.replace("GRACE_S = 2.0\n", "GRACE_S = 0.05\n"), encoding="utf-8")
     (folder / "test_leaking.py").write_text(LEAKING_TESTS, encoding="utf-8")
     (folder / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", "-rEfp", "--import-mode=importlib", str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False, stdin=subprocess.DEVNULL)
+    done = python("-m", "pytest", "-p", "no:cacheprovider", "-q", "-rEfp", "--import-mode=importlib", folder, cwd=folder)
     assert done.returncode == 1, done.stdout + done.stderr
     return done.stdout
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from core import core
+from programs import python
 
 import run_tests
 
@@ -25,8 +25,7 @@ def test_first():
 def run(folder: Path, text: str, *options: str) -> subprocess.CompletedProcess[str]:
     (folder / "pytest.ini").touch()  # so that names start here, whatever lies in the folders above
     (folder / "test_some.py").write_text(text)
-    command = [sys.executable, run_tests.__file__, "-q", *(options or ("-n", "1", "test_some.py"))]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    return python(run_tests.__file__, "-q", *(options or ("-n", "1", "test_some.py")), cwd=folder)
 
 
 def test_a_test_that_passes_alone_is_named_and_passes(tmp_path: Path) -> None:
