@@ -25,6 +25,7 @@ module: Any = ps
         (lambda: module.Dataset.from_generator, "ps.from_generator(fn)"),
         (lambda: ds.element_spec, "'Dataset' object has no attribute 'element_spec': ds.spec()"),
         (lambda: ds.cardinality, "len(ds)"),
+        (lambda: ds.scan, "ps.from_generator(fn) over a function that reads ds"),
     ],
 )
 def test_a_name_of_another_library_leads_to_ours(look: Callable[[], Any], text: str) -> None:
@@ -54,6 +55,9 @@ def test_any_other_name_is_an_error_as_python_says_it_and_has_the_nearest_name(o
         (ds.feed, "sampler", "ds.shard(num_ranks, rank)"),
         (ds.feed, "persistent_workers", "make one feed"),
         (ds.with_options, "prefetch_factor", "memory_bytes="),
+        (ps.from_generator, "output_signature", "leave it out"),
+        (ps.read_tfrecord, "num_parallel_reads", "feed(num_workers=...)"),
+        (ps.read_csv, "batch_size", "call ds.batch(n)"),
     ],
 )
 def test_a_keyword_of_another_library_leads_to_ours(call: Any, keyword: str, fix: str) -> None:

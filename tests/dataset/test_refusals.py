@@ -36,7 +36,11 @@ async def stream(x: int) -> AsyncIterator[int]:
     yield x
 
 
+pairs = ps.from_arrays({"x": np.zeros((3, 2)), "y": np.zeros(3)})
 WRONG: list[tuple[str, Callable[[], Any], str, str, str]] = [
+    ("to_keras field", lambda: pairs.to_keras("x", "z"), "a batch has no part 'z'", "to_keras()", "give a part of {'x': float64[2]"),
+    ("to_keras place", lambda: numbers(3).batch(2).to_keras(1), "a batch has no part 1", "to_keras()", "give a part of int64[2]"),
+    ("to_keras unbatched", lambda: pairs.to_keras("x", "y"), "'y' is a single value, without rows", "to_keras()", "call batch(n) before"),
     ("prefetch -1", lambda: numbers(3).prefetch(-1), "buffer_size=-1 is not a whole number >= 0", "prefetch()", "buffer_size"),
     (
         "an unknown option",
@@ -316,7 +320,8 @@ def test_what_is_no_count_is_refused_where_it_is_given(words: str, least: int) -
         error = refused(words, value)
         assert error.what == f"{argument}={value!r} is not a whole number >= {least}"
         assert error.where == f"{method}()"
-        assert error.fix == f"give {argument} a whole number >= {least}"
+        endless = ", or leave it out to repeat without end" if method == "repeat" else ""
+        assert error.fix == f"give {argument} a whole number >= {least}{endless}"
 
 
 @pytest.mark.parametrize("words", FLAGS)
@@ -333,6 +338,9 @@ def test_what_is_no_function_or_waits_for_an_rng_is_refused_where_it_is_given(wo
     error = refused(words, 3)
     assert (error.what, error.where) == ("3 is not callable", f"{method}()")
     assert "a function that takes one element" in error.fix
+    error = refused(words, lambda image, label: image)
+    assert error.what.endswith("> has the parameters image, label, and is called with one argument")
+    assert (error.where, error.fix.count("pair[0], pair[1] of a tuple")) == (f"{method}()", 1)
     if method not in ("map", "interleave"):  # these two give an rng, or call it at once
         error = refused(words, noisy)
         assert error.what == f"{method} gives no rng to its function"

@@ -158,12 +158,13 @@ def test_a_list_of_another_class_is_a_list() -> None:
     [
         ({"x": np.zeros(3), "y": np.zeros(4)}, "['x'] has 3 rows, ['y'] has 4", "same first dimension"),
         ({"x": np.zeros(3), "y": np.array(1)}, "['y'] has shape ()", "first dimension counts"),
-        (np.float32(1), "the array has shape ()", "first dimension counts"),
+        (np.float32(1), "the tree has shape ()", "first dimension counts"),
         ({}, "empty dict", "at least one array"),
         ([], "empty list", "at least one array"),
         ({"x": [1, 2**70]}, "['x'] is of type list, not an array", "np.asarray"),
         ({"x": "abc"}, "['x'] is of type str, not an array", "from_source"),
-        (["a", "b"], "[0] is of type str, not an array", "from_source"),
+        (["a", "b"], "leaf [0] is of type str, not an array", "from_source"),
+        (3, "the tree is of type int, not an array", "from_source"),
         (np.ma.masked_array([1, 2], [True, False]), "masked array", "filled"),
     ],
 )

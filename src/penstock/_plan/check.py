@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from types import FunctionType
 from typing import Any, get_args
 
 from penstock._contracts.arguments import flag, listed, path_name, real_number, whole_number
@@ -94,13 +95,12 @@ def _weights(value: Any, count: int, operator: str, *, zero: bool) -> tuple[floa
     return weights
 
 
-def count_argument(value: Any, name: str, operator: str, *, least: int = 0) -> int:
-    """Return `value` as an int that is at least `least`."""
+def count_argument(value: Any, name: str, operator: str, *, least: int = 0, otherwise: str = "") -> int:
+    """Return `value` as an int that is at least `least`; `otherwise` says what else to do."""
     number = whole_number(value)
     if number is None or number < least:
-        raise PlanError(
-            f"{name}={value!r} is not a whole number >= {least}", where=f"{operator}()", fix=f"give {name} a whole number >= {least}"
-        )
+        right = f"a whole number >= {least}"
+        raise PlanError(f"{name}={value!r} is not {right}", where=f"{operator}()", fix=f"give {name} {right}{otherwise}")
     return number
 
 
@@ -213,10 +213,19 @@ def shares_argument(values: Any, name: str, operator: str, count: int | None = N
 
 
 def callable_argument(fn: Any, operator: str, *, where: str = "") -> None:
-    """Refuse what cannot be called."""
+    """Refuse what cannot be called with one element."""
     if not callable(fn):
         where = where or f"{operator}()"
         raise PlanError(f"{fn!r} is not callable", where=where, fix=f"give {operator} a function that takes one element")
+    if isinstance(fn, FunctionType):
+        code = fn.__code__
+        needed = [name for name in code.co_varnames[: code.co_argcount - len(fn.__defaults__ or ())] if name != "rng"]
+        if len(needed) > 1:
+            raise PlanError(
+                f"{function_name(fn)} has the parameters {', '.join(needed)}, and is called with one argument",
+                where=where or f"{operator}()",
+                fix="let it take the element, and take that apart: pair[0], pair[1] of a tuple, element['name'] of a dict",
+            )
 
 
 def no_rng(fn: Any, operator: str) -> None:

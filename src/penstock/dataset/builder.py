@@ -188,13 +188,16 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods, KnownMethods, metaclas
 
         Raises:
             MissingExtra: Keras is not installed.
+            PlanError: a batch has no such part, or one that is a single value: nothing made batches.
         """
         from penstock.adapters.keras import keras_data, signature_of
 
         parts = [part for part in (inputs, targets, weights) if part is not None]
+        spec = self.spec() if output_signature is None else None
+        for part in parts if output_signature is None else ():
+            _check_part(spec, part)
         own = self.feed(output="numpy") if feed is None else feed
         free = free_dimensions(self._root, of_batches=True)
-        spec = self.spec() if output_signature is None else None
         signature = (lambda: signature_of(spec, free)) if output_signature is None else lambda: output_signature
         return keras_data(own, signature, lambda batch: tuple(_part(batch, part) for part in parts))
 
@@ -327,6 +330,16 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods, KnownMethods, metaclas
 def _part(batch: Any, wanted: Any) -> Any:
     """Return the part of a batch that a key or a list of keys names."""
     return {key: batch[key] for key in wanted} if isinstance(wanted, list) else batch[wanted]
+
+
+def _check_part(spec: Any, wanted: Any) -> None:
+    """Refuse a part that a batch does not have, or whose arrays have no rows."""
+    try:
+        leaves = flatten(_part(spec, wanted))
+    except (LookupError, TypeError):
+        raise PlanError(f"a batch has no part {wanted!r}", where="to_keras()", fix=f"give a part of {spec}") from None
+    if not all(leaf.shape for leaf in leaves):
+        raise PlanError(f"{wanted!r} is a single value, without rows", where="to_keras()", fix="call batch(n) before to_keras()")
 
 
 def _count_words(node: Node) -> str:

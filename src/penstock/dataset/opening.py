@@ -14,6 +14,7 @@ from penstock._plan import check
 from penstock._plan import node as plan
 from penstock._plan.facts import INFINITE, length_of
 from penstock.dataset.builder import Dataset
+from penstock.dataset.foreign import checked_keywords
 from penstock.errors import PlanError, SourceError
 from penstock.formats.quarantine import QuarantinedLine, read_lines
 
@@ -29,6 +30,7 @@ def _read(source: IndexedSource | RecordStream) -> Dataset:
     return Dataset(plan.ReadStream(source=source)).map(source.decoder, name="decode")
 
 
+@checked_keywords
 def from_arrays(tree: Any) -> Dataset:
     """Read elements from arrays: a tree of arrays whose first dimensions are equal; element i is the tree of their rows i.
 
@@ -43,6 +45,7 @@ def from_arrays(tree: Any) -> Dataset:
     return _read(arrays_source(tree))
 
 
+@checked_keywords
 def from_source(source: Any) -> Dataset:
     """Read elements from anything with `__len__` and `__getitem__`: a list, a torch map-style dataset, a Hugging Face dataset.
 
@@ -56,6 +59,7 @@ def from_source(source: Any) -> Dataset:
     return _read(indexed_source(source))
 
 
+@checked_keywords
 def from_generator(fn: Callable[[], Any], *, fast_forward: bool = False, length: int | None = None) -> Dataset:
     """Read elements from `fn()`, a new iterator for each pass. One thread reads it, ahead of the consumer.
 
@@ -71,6 +75,7 @@ def from_generator(fn: Callable[[], Any], *, fast_forward: bool = False, length:
     return Dataset(plan.ReadStream(source=source))
 
 
+@checked_keywords
 def from_stream(iterable: Iterable[Any], *, length: int | None = None, fast_forward: bool = False) -> Dataset:
     """Read elements from an object that can only be iterated: each pass is `iter(iterable)`. One thread reads it, ahead of the consumer.
 
@@ -93,6 +98,7 @@ def from_stream(iterable: Iterable[Any], *, length: int | None = None, fast_forw
     return Dataset(plan.ReadStream(source=stream_source(iterable, fast_forward=forward, length=_plain(length))))
 
 
+@checked_keywords
 def read_list(
     list_file: str | os.PathLike[str] | RemoteFiles,
     root: str | os.PathLike[str] | RemoteFiles | None = None,
@@ -121,6 +127,7 @@ def read_list(
     return _read(ListSource(list_file, root, label=labelled, num_classes=num_classes, duplicates=duplicates))
 
 
+@checked_keywords
 def read_images(folder: str | os.PathLike[str] | RemoteFiles) -> Dataset:
     """Read a folder with one sub-folder of images per class: {"path": str, "data": bytes, "label": int}, classes in sorted order.
 
@@ -132,6 +139,7 @@ def read_images(folder: str | os.PathLike[str] | RemoteFiles) -> Dataset:
     return _read(ImageFolderSource(folder))
 
 
+@checked_keywords
 def read_files(pattern: Any) -> Dataset:
     """Read whole files that match a glob pattern (`**` for any depth) or a list of patterns: {"path": str, "data": bytes}, sorted.
 
@@ -161,6 +169,7 @@ def read_pairs(*, missing: str = "error", **patterns: Any) -> Dataset:
     return _read(PairsSource(patterns, missing))
 
 
+@checked_keywords
 def read_coco(
     images: str | os.PathLike[str] | RemoteFiles,
     annotations: str | os.PathLike[str] | RemoteFiles,
@@ -203,6 +212,7 @@ def _plain(number: Any) -> Any:
 # -- files of text and tokens -----------------------------------------------------------------------------------------------------
 
 
+@checked_keywords
 def read_text(pattern: Any, *, skip_blank: bool = False, encoding: str = "utf-8", max_line_bytes: int = 64 << 20) -> Dataset:
     """Read the lines of text files: {"text": str}, without line ends. Any line at any time, so `shuffle` needs no buffer.
 
@@ -228,6 +238,7 @@ def read_text(pattern: Any, *, skip_blank: bool = False, encoding: str = "utf-8"
     return _read(text_source(pattern, skip_blank=blank, encoding=encoding, max_line_bytes=limit))
 
 
+@checked_keywords
 def read_jsonl(pattern: Any, *, fields: Any = None, allow_nan: bool = False, max_line_bytes: int = 64 << 20) -> Dataset:
     """Read JSON lines: one value a line, as Python objects (numbers are int and float), or only some fields, as arrays.
 
@@ -253,6 +264,7 @@ def read_jsonl(pattern: Any, *, fields: Any = None, allow_nan: bool = False, max
     return _read(jsonl_source(pattern, fields=fields, allow_nan=nan, max_line_bytes=limit))
 
 
+@checked_keywords
 def read_csv(
     pattern: Any,
     *,
@@ -298,6 +310,7 @@ def read_csv(
     return _read(csv_source(pattern, **options, max_line_bytes=limit))
 
 
+@checked_keywords
 def read_tokens(
     pattern: Any,
     length: int,
@@ -357,6 +370,7 @@ def read_tokens(
     return _read(TokenSource(storage, files, **options, dtype=output_dtype))
 
 
+@checked_keywords
 def read_megatron(pattern: Any, *, sequences: bool = False) -> Dataset:
     """Read the documents of Megatron-LM's indexed datasets (NAME.bin and NAME.idx), any at any time: {"tokens": int64 [n]}.
 
@@ -391,6 +405,7 @@ def _count(caller: str, name: str, value: Any) -> int:
 # -- files of records -------------------------------------------------------------------------------------------------------------
 
 
+@checked_keywords
 def read_tar(
     pattern: Any,
     *,
@@ -429,6 +444,7 @@ def read_tar(
     return _read(tar_source(storage, fields=fields, decode=decode, verify=verify, missing_end=missing_end, links=links))
 
 
+@checked_keywords
 def read_tfrecord(
     pattern: Any,
     *,
@@ -488,6 +504,7 @@ def read_tfrecord(
     return Dataset(plan.ReadStream(source=source)).map(parse_example(features))
 
 
+@checked_keywords
 def read_parquet(
     pattern: Any,
     *,
@@ -543,6 +560,7 @@ def read_parquet(
 # -- what was left out ------------------------------------------------------------------------------------------------------------
 
 
+@checked_keywords
 def read_quarantine(file: str | os.PathLike[str], ds: Dataset) -> Dataset:
     """Return the elements of a quarantine file alone: those of `ds`, run through its operators up to the first batch, window or pack.
 

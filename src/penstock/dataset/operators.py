@@ -468,7 +468,8 @@ class OrderMethods(Chaining):
 
     def repeat(self, count: int | None = None) -> Dataset:
         """Go through everything below `count` times, or endlessly: epochs. What is shuffled or random below differs in each."""
-        number = None if count is None else check.count_argument(count, "count", "repeat", least=1)
+        no_end = ", or leave it out to repeat without end"
+        number = None if count is None else check.count_argument(count, "count", "repeat", least=1, otherwise=no_end)
         return self._with(plan.Repeat(child=self._root, count=number))
 
     def concatenate(self, other: Chaining, *more: Chaining) -> Dataset:

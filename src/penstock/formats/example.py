@@ -323,7 +323,9 @@ def record_error(fault: WireProblem, at: int, found: int, name: str | None, feat
     if fault == WireProblem.MISSING:
         kind = type(feature).__name__
         fix = "allow_missing=True" if isinstance(feature, FixedLenSequenceFeature) else "a default_value, or declare a VarLenFeature"
-        return RecordError(f"the record has no feature {name!r}", where=f"feature {name!r} ({kind})", fix=f"give it {fix}")
+        return RecordError(
+            f"the record has no feature {name!r}", where=f"feature {name!r} ({kind})", fix=f"correct its name, or give it {fix}"
+        )
     if fault == WireProblem.KIND and feature is not None:
         return RecordError(
             f"feature {name!r} holds {_KINDS[found]} and is declared {dtype_name(feature.dtype)}",

@@ -337,8 +337,8 @@ class ArraySource:
         for array, name in zip(self._arrays, names, strict=True):
             if len(array) != self._length:
                 raise PlanError(
-                    f"the arrays differ in length: {_shown(names[0])} has {self._length} rows, {_shown(name)} has {len(array)}",
-                    where=f"from_arrays, leaf {_shown(name)} of shape {array.shape}",
+                    f"the arrays differ in length: {names[0]} has {self._length} rows, {name} has {len(array)}",
+                    where=f"from_arrays, {_shown(name)} of shape {array.shape}",
                     fix="give arrays with the same first dimension",
                 )
 
@@ -447,16 +447,16 @@ def _as_rows(leaf: Any, name: str) -> Any:
     if not isinstance(getattr(leaf, "dtype", None), np.dtype) and (has_arrow or hasattr(leaf, "iloc")):
         from penstock.sources.tables import column_array
 
-        leaf = column_array(leaf, f"from_arrays, leaf {_shown(name)}")
+        leaf = column_array(leaf, f"from_arrays, {_shown(name)}")
     if is_masked(leaf):
         raise PlanError(
-            f"leaf {_shown(name)} is a masked array, whose mask would be lost",
+            f"{_shown(name)} is a masked array, whose mask would be lost",
             where="from_arrays",
             fix="give leaf.filled(value), and the mask as an array of its own",
         )
     if not isinstance(leaf, np.ndarray) and not hasattr(leaf, "__array__"):
         raise PlanError(
-            f"leaf {_shown(name)} is of type {type(leaf).__name__}, not an array",
+            f"{_shown(name)} is of type {type(leaf).__name__}, not an array",
             where="from_arrays",
             fix="convert it with np.asarray(...), or use from_source(...) for a list of elements",
         )
@@ -464,13 +464,13 @@ def _as_rows(leaf: Any, name: str) -> Any:
         array = np.asarray(leaf)
     except (TypeError, ValueError, RuntimeError) as error:  # a tensor in bfloat16, with a gradient, or on another device
         raise PlanError(
-            f"leaf {_shown(name)} is of type {type(leaf).__name__} and gives no array: {error}",
+            f"{_shown(name)} is of type {type(leaf).__name__} and gives no array: {error}",
             where="from_arrays",
             fix="give a tensor as tensor.detach().cpu(), and bfloat16 as tensor.float()",
         ) from error
     if array.ndim == 0:
         raise PlanError(
-            f"leaf {_shown(name)} has shape (), so it has no rows (dtype {array.dtype})",
+            f"{_shown(name)} has shape (), so it has no rows (dtype {array.dtype})",
             where="from_arrays",
             fix="give an array whose first dimension counts the elements",
         )
@@ -481,7 +481,7 @@ def _as_rows(leaf: Any, name: str) -> Any:
 
 
 def _shown(name: str) -> str:
-    return name or "the array"
+    return f"leaf {name}" if name else "the tree"
 
 
 def _gather_strided(array: Array, indices: Ints, target: Array) -> None:
