@@ -279,7 +279,9 @@ def _store(array: NDArray[Any], row: int, value: Any, leaf: ArraySpec) -> bool:
             return False
         if leaf.dtype == _OBJECT and value.dtype.kind not in "OUS":
             return False
-    elif issubclass(kind, np.generic) and kind is leaf.dtype.type and not leaf.shape and value.dtype == leaf.dtype:
+        array[row, ...] = value
+        return True
+    if issubclass(kind, np.generic) and kind is leaf.dtype.type and not leaf.shape and value.dtype == leaf.dtype:
         pass
     elif kind is str or kind is bytes:
         if leaf.dtype != _OBJECT or leaf.shape:
@@ -329,8 +331,13 @@ def stack_column(column: list[Any], leaf: ArraySpec) -> NDArray[Any]:
     """Return the values of one leaf, all of its spec, as rows of a new array; the column lets go of them."""
     array = np.empty((len(column), *sizes_of(leaf)), leaf.dtype)
     for row, item in let_go(column):
-        array[row] = item
+        write(array, (row,), item)
     return array
+
+
+def write(array: NDArray[Any], place: tuple[int | slice, ...], value: Any) -> None:
+    """Write a value; of an array without dimensions what it holds, in whose place NumPy would put the array itself among objects."""
+    array[(*place, ...) if isinstance(value, np.ndarray) else place] = value
 
 
 def let_go(column: list[Any]) -> Iterator[tuple[int, Any]]:
