@@ -25,6 +25,7 @@ module: Any = ps
         (lambda: module.Dataset.from_generator, "ps.from_generator(fn)"),
         (lambda: ds.element_spec, "'Dataset' object has no attribute 'element_spec': ds.spec()"),
         (lambda: ds.cardinality, "len(ds)"),
+        (lambda: ds.select, "ds.sample(int(mask.sum()), mask, replacement=False)"),
     ],
 )
 def test_a_name_of_another_library_leads_to_ours(look: Callable[[], Any], text: str) -> None:

@@ -214,7 +214,7 @@ def flaw_of(value: Any) -> tuple[str, str]:
             )
         return (
             f"is a {type(value).__name__}, which cannot stand in a batch",
-            "return arrays, numbers, str or bytes; drop or convert this field in a map before batch",
+            "return arrays, numbers, str or bytes; drop or convert this field in a map before batch: np.datetime64(date), sparse.toarray()",
         )
     return (
         f"= {_shown_int(value)} does not fit int64",
