@@ -51,7 +51,7 @@ class IndexableSource:
             raise SourceError(
                 f"len() of {self._name} failed: {error}",
                 where=f"from_source({self._name})",
-                fix="let __len__ return the number of elements, an int >= 0; map range(x.shape[0]) to x[[i]].toarray()[0] where x is sparse",
+                fix="let __len__ return the number of elements, an int >= 0; map range(x.shape[0]) to x[[i]].toarray()[0] if x is sparse",
             ) from error
         self._obj = obj
         self._kind = type(obj).__qualname__
