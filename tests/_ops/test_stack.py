@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -35,6 +36,12 @@ def test_bytes_are_never_cut_nor_stripped_of_their_zeros(values: list[bytes]) ->
     assert stack_rows([{"data": value + b"\0"} for value in values], name)["data"].tolist() == [value + b"\0" for value in values]
     with ps.from_source(values).batch(4).feed(executor="inline") as feed:
         assert [value for batch in feed for value in batch] == values
+
+
+@pytest.mark.parametrize("operator", ["batch", "padded_batch", "ragged_batch"])
+def test_of_an_array_without_dimensions_its_text_stands_in_a_batch(operator: str) -> None:
+    batch = getattr(ps.from_source([{"name": np.array(text)} for text in ("", "bb")]), operator)(2)[0]
+    assert list(map(type, batch["name"])) == [str, str]
 
 
 # -- what cannot stand in one batch ---------------------------------------------------------------------------------------------------

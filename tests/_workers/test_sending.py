@@ -134,6 +134,15 @@ def test_an_open_file_is_refused_and_not_read_into_memory() -> None:
                 dumps(lambda: file)
 
 
+@pytest.mark.parametrize("dumps", [dumps_to_worker, dumps_to_program])
+def test_a_memory_map_keeps_its_byte_order(dumps: Any, tmp_path: Path) -> None:
+    np.arange(6).astype(">i2").tofile(tmp_path / "heights")
+    given = np.memmap(tmp_path / "heights", ">i2", "r")
+    for part in (given, given[::2]):
+        found = pickle.loads(dumps(part))
+        assert (type(found), found.dtype, found.tolist()) == (np.memmap, part.dtype, part.tolist())
+
+
 @pytest.mark.parametrize("draw", [random.random, random.randint, np.random.rand, np.random.randint])
 def test_functions_of_a_generator_of_the_process_are_those_of_the_other_process(draw: Any) -> None:
     data = dumps_to_worker(draw)

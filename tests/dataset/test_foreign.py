@@ -26,6 +26,7 @@ module: Any = ps
         (lambda: ds.element_spec, "'Dataset' object has no attribute 'element_spec': ds.spec()"),
         (lambda: ds.cardinality, "len(ds)"),
         (lambda: ds.scan, "ps.from_generator(fn) over a function that reads ds"),
+        (lambda: ds.select, "ds.sample(int(mask.sum()), mask, replacement=False)"),
     ],
 )
 def test_a_name_of_another_library_leads_to_ours(look: Callable[[], Any], text: str) -> None:

@@ -57,6 +57,7 @@ def test_what_cannot_stand_in_a_batch_is_an_error_that_names_field_type_and_elem
     assert error.what == f"['b'] is a {kind}, which cannot stand in a batch"
     assert "stage 'batch', element epoch 0 index 10 (element 10 of range)" in error.where
     assert "return arrays, numbers, str or bytes" in error.fix
+    assert "np.datetime64(date)" in error.fix
     assert "stage 'batch', worker " in notes(error)
 
 

@@ -40,6 +40,7 @@ def ragged(number: int) -> dict[str, Any]:
         "n": {"deep": np.float16(number)},
         "c": complex(number),
         "u": np.uint64(2**64 - 1),
+        "f": float("-inf"),
     }
 
 
@@ -51,7 +52,7 @@ def test_all_elements_come_back_with_their_types(tmp_path: Path, way: dict[str, 
     wanted = list(ds.shuffle(seed=4))
     assert len(back) == len(wanted)
     for one, other in zip(back, wanted, strict=True):
-        flat = {"x": other["x"], "n/deep": other["n"]["deep"], "c": other["c"], "u": other["u"]} if "n" in other else other
+        flat = {"x": other["x"], "n/deep": other["n"]["deep"], "c": other["c"], "u": other["u"], "f": other["f"]} if "n" in other else other
         assert same(one, flat)
 
 

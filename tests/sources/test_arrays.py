@@ -162,7 +162,7 @@ def test_a_list_of_another_class_is_a_list() -> None:
         ({}, "empty dict", "at least one array"),
         ([], "empty list", "at least one array"),
         ({"x": [1, 2**70]}, "['x'] is of type list, not an array", "np.asarray"),
-        ({"x": "abc"}, "['x'] is of type str, not an array", "from_source"),
+        ({"x": "abc"}, "['x'] is of type str, not an array", "toarray() of a sparse matrix"),
         (["a", "b"], "leaf [0] is of type str, not an array", "from_source"),
         (3, "the tree is of type int, not an array", "from_source"),
         (np.ma.masked_array([1, 2], [True, False]), "masked array", "filled"),

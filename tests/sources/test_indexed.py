@@ -124,7 +124,7 @@ def test_a_length_that_is_no_count_is_an_error(length: Any) -> None:
         IndexableSource(Squares(declared=length))
     assert "len() of Squares failed" in caught.value.what
     assert "from_source(Squares)" in caught.value.where
-    assert "int >= 0" in caught.value.fix
+    assert "int >= 0; map range(x.shape[0]) to x[[i]].toarray()[0] if x is sparse" in caught.value.fix
     assert caught.value.__cause__ is not None
 
 

@@ -21,7 +21,7 @@ from penstock._contracts.element import (
     spec_of,
     unflatten,
 )
-from penstock._ops.stack import BatchSpec, Names, columns_of_rows, flaw_of, let_go, stack_column, stack_rows, words_of
+from penstock._ops.stack import BatchSpec, Names, columns_of_rows, flaw_of, let_go, stack_column, stack_rows, words_of, write
 from penstock._system.lazy import dataclass
 from penstock.errors import SpecError
 
@@ -199,7 +199,7 @@ def _pad_into(array: NDArray[Any], column: list[Any], fill: Any) -> None:
         if array.ndim > 1 and not at_once:
             array[row] = fill  # now: its pages take the place of the items before
         corner: tuple[int | slice, ...] = (row, *(slice(0, size) for size in sizes_of(spec_of(item))))
-        array[corner] = item
+        write(array, corner, item)
 
 
 def _fill(number: int, value: Any, spec: BatchSpec) -> Any:

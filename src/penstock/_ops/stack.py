@@ -212,7 +212,7 @@ def flaw_of(value: Any) -> tuple[str, str]:
             )
         return (
             f"is a {type(value).__name__}, which cannot stand in a batch",
-            "return arrays, numbers, str or bytes; drop or convert this field in a map before batch, or give batch(n, collate_fn=...)",
+            "return arrays, numbers, str or bytes from a map before batch, as np.datetime64(date) or sparse.toarray(); or give batch a collate_fn",
         )
     return (
         f"= {shown_int(value)} does not fit int64",
@@ -275,7 +275,9 @@ def _store(array: NDArray[Any], row: int, value: Any, leaf: ArraySpec) -> bool:
     if kind is np.ndarray:
         if value.shape != leaf.shape or (value.dtype.kind not in "OUS" if leaf.dtype == _OBJECT else value.dtype != leaf.dtype):
             return False
-    elif issubclass(kind, np.generic) and kind is leaf.dtype.type and not leaf.shape and value.dtype == leaf.dtype:
+        array[row, ...] = value
+        return True
+    if issubclass(kind, np.generic) and kind is leaf.dtype.type and not leaf.shape and value.dtype == leaf.dtype:
         pass
     elif kind in _OWN:
         if leaf.dtype != _OWN[kind] or leaf.shape or (kind is int and not -(2**63) <= value < 2**63):
@@ -319,8 +321,13 @@ def stack_column(column: list[Any], leaf: ArraySpec) -> NDArray[Any]:
     """Return the values of one leaf, all of its spec, as rows of a new array; the column lets go of them."""
     array = np.empty((len(column), *sizes_of(leaf)), leaf.dtype)
     for row, item in let_go(column):
-        array[row] = item
+        write(array, (row,), item)
     return array
+
+
+def write(array: NDArray[Any], place: tuple[int | slice, ...], value: Any) -> None:
+    """Write a value; of an array without dimensions what it holds, in whose place NumPy would put the array itself among objects."""
+    array[(*place, ...) if isinstance(value, np.ndarray) else place] = value
 
 
 def let_go(column: list[Any]) -> Iterator[tuple[int, Any]]:

@@ -114,8 +114,10 @@ class SendingPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle 
         if not value.size or value.dtype.hasobject:
             return NotImplemented
         if isinstance(value, np.memmap):
-            return _memory_map, (value.view(np.ndarray), value.filename, value.offset, value.mode)
-        if not self._keeps_apart or value.flags.forc:
+            return _map_reduced(value)
+        if not self._keeps_apart:
+            return reduced(value)
+        if value.flags.forc:
             return NotImplemented
         low, high = byte_bounds(value)
         if high - low > value.nbytes and not _is_of_file(value):
@@ -220,6 +222,10 @@ def _code(filename: str, make: Callable[..., CodeType], arguments: tuple[Any, ..
     return make(*arguments).replace(co_filename=filename)
 
 
+def _map_reduced(value: Any) -> Any:
+    return _memory_map, (value.view(np.ndarray), value.filename, value.offset, value.mode)
+
+
 def _memory_map(array: NDArray[Any], filename: Any, offset: int, mode: str) -> Any:
     found: Any = array.view(np.memmap)
     found.filename, found.offset, found.mode = filename, offset, mode
@@ -280,7 +286,9 @@ def pickler_to_program() -> type[pickle.Pickler]:
 
 
 def reduced(value: NDArray[Any] | np.generic) -> Any:
-    """Return what pickle asks an array or a scalar for. In the stream NumPy would lose the byte order of an array with gaps."""
+    """Return what pickle asks an array or a scalar for. In the stream NumPy would lose the byte order of one with gaps, or a memory map."""
+    if isinstance(value, np.memmap):
+        return _map_reduced(value)
     if type(value) is np.ndarray and value.flags.c_contiguous and value.dtype.isbuiltin == 1 and value.dtype.kind in "biufc":
         data: Any = value  # NumPy's own form takes ten times as long to read
         return np.ndarray, (value.shape, value.dtype.char, pickle.PickleBuffer(data))

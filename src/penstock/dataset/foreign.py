@@ -15,7 +15,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _WORKERS = "feed(num_workers=...) sets the workers of the whole pipeline, and map(concurrency=...) gives one function threads of its own"
 _ROWS = "ps.from_arrays(arrays) makes an element of each row"
-_PART = "ds.skip(a).take(n) is a part of a dataset"
+_PART = "ds.skip(a).take(n) is a part of a dataset; ds.sample(int(mask.sum()), mask, replacement=False) has those of a mask, shuffled"
 _MIX = "a.mix(b, weights=[...]) takes elements of several datasets in turn"
 _SPLIT = "train, val = ds.split(0.9, seed=...) divides a dataset at random"
 _BUCKETS = "ds.bucket_by_length(length_fn, boundaries, batch_sizes) makes batches of elements of like lengths"

@@ -312,14 +312,16 @@ def _append(data: Uint8s, table: MemberTable, ends: Ints, samples: list[TarSampl
 _MOST_HEADER = 1 << 16
 
 
-def decode_field(field: str, data: memoryview | bytes) -> Any:
+def decode_field(field: str, data: memoryview | bytes, *, allow_nan: bool = False) -> Any:
     """Return the value of a field: int, str, what JSON says, an array; bytes of those that nothing is known of, images among them.
+
+    `allow_nan` takes NaN and infinite numbers, which are no JSON but which Python's json writes.
 
     Raises:
         RecordError: the bytes are not what the extension says, or could only be read with pickle.
     """
     extension = field.rpartition(".")[2]
-    decoder = _DECODERS.get(extension)
+    decoder = _any_json if allow_nan and extension == "json" else _DECODERS.get(extension)
     if decoder is None:
         return bytes(data)
     try:
@@ -370,6 +372,10 @@ _NO_PICKLE = (
     "it needs allow_pickle, which would run what is written in it: Penstock never does. Write it as .npy, .json or .txt; if you trust it, "
     "read bytes with decode=None and unpickle them in a map function of your own"
 )
+
+
+def _any_json(data: memoryview | bytes) -> Any:
+    return json_decoder(allow_nan=True).decode(text_in(data))
 
 
 def _unreadable(kind: str, what: str, fix: str) -> RecordError:

@@ -407,7 +407,7 @@ def _restored(field: Field, found: Mapping[str, Any]) -> Any:
         return value if isinstance(value, str) else bytes(value).decode()
     shape = found[field.shapes] if field.shapes else None
     if field.stored in ("npy", "text"):
-        value = decode_field(field.column, memoryview(value))
+        value = decode_field(field.column, memoryview(value), allow_nan=True)
     if field.stored == "raw":
         array = from_raw(field, value, shape)
     else:

@@ -51,7 +51,7 @@ class IndexableSource:
             raise SourceError(
                 f"len() of {self._name} failed: {error}",
                 where=f"from_source({self._name})",
-                fix="let __len__ return the number of elements, an int >= 0",
+                fix="let __len__ return the number of elements, an int >= 0; map range(x.shape[0]) to x[[i]].toarray()[0] if x is sparse",
             ) from error
         self._obj = obj
         self._kind = type(obj).__qualname__
@@ -458,7 +458,7 @@ def _as_rows(leaf: Any, name: str) -> Any:
         raise PlanError(
             f"{_shown(name)} is of type {type(leaf).__name__}, not an array",
             where="from_arrays",
-            fix="convert it with np.asarray(...), or use from_source(...) for a list of elements",
+            fix="convert it: np.asarray(x), toarray() of a sparse matrix, collect() of a lazy frame; or use from_source(list of elements)",
         )
     try:
         array = np.asarray(leaf)

@@ -330,7 +330,7 @@ def _columns(declared: Any, names: list[str], missing: dict[str, Any], null_valu
     columns = []
     for name, dtype in pairs:
         kind = None if dtype is None or dtype is str else declared_dtype(dtype, name, _CALLER)
-        default = _default(missing.get(name), kind, name)
+        default = _default(missing[name], kind, name) if name in missing else None
         nulls = frozenset() if default is None else _nulls(kind) if null_values is None else frozenset(null_values)
         columns.append(CsvColumn(name=name, place=names.index(name), dtype=kind, default=default, nulls=nulls))
     return tuple(columns)
@@ -344,7 +344,11 @@ def _nulls(dtype: np.dtype[Any] | None) -> frozenset[str]:
 
 
 def _default(value: Any, dtype: np.dtype[Any] | None, name: str) -> Any:
-    if value is None or dtype is None:
+    if value is None:
+        raise PlanError(
+            f"missing={{{name!r}: None}} says of nothing what stands for it", where=_CALLER, fix="give a value, such as -1, nan or a text"
+        )
+    if dtype is None:
         return value
     try:
         number = number_of(value, dtype)
