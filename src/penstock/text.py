@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from functools import partial
 from itertools import accumulate, groupby
+from pathlib import Path
 from typing import Any
 from zlib import crc32
 
@@ -294,7 +295,15 @@ def _loaded(path: str) -> Any:
             where="the tokenizer of an operator of ps.text",
             fix='pip install "penstock[text]"',
         ) from error
-    return Tokenizer.from_file(path)
+    data = Path(path).read_bytes()
+    try:
+        return Tokenizer.from_buffer(data)
+    except Exception as error:  # it has no class of its own
+        raise PlanError(
+            f"{path!r} is no file of a tokenizer: {error}",
+            where="the tokenizer of an operator of ps.text",
+            fix="give the path of a tokenizer.json, as the save() of a tokenizer writes it",
+        ) from error
 
 
 def _name_of(fn: Any) -> str:

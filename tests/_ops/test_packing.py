@@ -67,7 +67,7 @@ def test_what_is_no_sequence_is_refused(element: Any, words: str) -> None:
     assert caught.value.where == "pack_sequences()"
     assert caught.value.fix == (
         "give one array of one dimension, or a dict of such arrays of equal lengths and of numbers "
-        "(none masked, none named segment_ids or positions)"
+        "(none masked, none named segment_ids or positions), and leave texts and other fields out in a map before"
     )
 
 

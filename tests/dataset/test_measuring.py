@@ -248,7 +248,7 @@ async def waiting(element: int) -> int:
 @pytest.mark.parametrize(
     ("ds", "functions", "options", "words"),
     [
-        (numbers().filter(is_even), None, {}, "measure needs positions that are known before reading"),
+        (numbers().filter(is_even), None, {}, "of compressed files, ps.pack(ds, folder, measure=...)"),
         (numbers().repeat(), None, {}, "the length of this dataset is endless"),
         (numbers().shard_by_rank(), None, {}, "each rank would measure its own part"),
         ([1], None, {}, "[1] is not a Dataset"),

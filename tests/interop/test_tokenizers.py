@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.errors import SpecError
+from penstock.errors import PlanError, SpecError
 
 pytestmark = pytest.mark.slow
 
@@ -75,6 +75,11 @@ def test_padding_and_truncation_of_other_calls_change_no_ids(tmp_path: Path) -> 
     tokenizer(TEXTS[:7], padding=True, truncation=True, max_length=4)
     operator = ps.text.tokenize("text", tokenizer)
     tokenizer(TEXTS[:7], padding=True, truncation=True, max_length=5)
+    with pytest.raises(FileNotFoundError, match=r"tokenizer\.json"):
+        ps.text.tokenize("text", tmp_path / "tokenizer.json")
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with pytest.raises(PlanError, match=r"tokenizer\.json' is no file of a tokenizer: "):
+        ps.text.tokenize("text", tmp_path / "tokenizer.json")
     alone.save(str(tmp_path / "tokenizer.json"))
     of_file = ps.text.tokenize("text", tmp_path / "tokenizer.json")
     for element in ELEMENTS[:7]:

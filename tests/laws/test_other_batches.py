@@ -7,6 +7,7 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -34,6 +35,7 @@ PLANS: dict[str, Callable[[int], ps.Dataset]] = {
     "batches of endless passes": lambda size: numbers().repeat().batch(size).prefetch(2),
     "ranks": lambda size: numbers().shard_by_rank(rank=0, num_ranks=1).padded_batch(size).repeat(2),
     "a schedule": lambda size: numbers().mix(numbers(100), weights={0: [1, 2], 10: [2, 1]}).batch(size),
+    "rows": lambda size: numbers().window(1).shuffle(seed=2).batch(size).map(np.ravel).repeat(2),
     "a filter": lambda size: numbers().filter(bool).batch(size).repeat(2),
     "a generator": lambda size: generated(length=COUNT).batch(size).repeat(2),
     "a buffer": lambda size: numbers().flat_map(lambda one: [one, one + 100]).shuffle(7, seed=2).batch(size).map(abs).repeat(2),

@@ -22,8 +22,8 @@ from penstock.errors import PlanError, RecordError
 from penstock.sources.tokens import Outside, find_tokens, read_spans
 
 
-def found(folder: Path, dtype: Any = None) -> Any:
-    return find_tokens(open_storage(folder / "*", "read_tokens"), dtype)
+def found(folder: Path, dtype: Any = None, offset: int | None = None) -> Any:
+    return find_tokens(open_storage(folder / "*", "read_tokens"), dtype, offset)
 
 
 def test_npy_and_raw_files_of_one_dtype_go_together(tmp_path: Path) -> None:
@@ -193,6 +193,15 @@ def test_an_archive_is_not_read_as_raw_tokens(tmp_path: Path, dtype: Any) -> Non
 def test_tokens_may_begin_with_the_few_bytes_that_mark_an_archive(tmp_path: Path, head: bytes) -> None:
     (tmp_path / "a.bin").write_bytes((head + b"\xfe" * 16)[:16])
     assert found(tmp_path, np.uint16).counts.tolist() == [8]
+
+
+@pytest.mark.parametrize(("written", "dtype"), [("<i4", np.uint16), ("<i8", np.uint16), ("<i8", np.int32)])
+def test_tokens_are_not_read_as_narrower_integers(tmp_path: Path, written: str, dtype: Any) -> None:
+    np.arange(100, dtype=written).tofile(tmp_path / "a.bin")
+    with pytest.raises(RecordError, match="every second token is 0, as in a file of wider integers"):
+        found(tmp_path, dtype)
+    assert found(tmp_path, dtype, 0).counts.tolist() == [100 * np.dtype(written).itemsize // np.dtype(dtype).itemsize]
+    assert found(tmp_path, written).counts.tolist() == [100]
 
 
 def test_a_raw_file_that_is_no_whole_number_of_tokens_is_an_error(tmp_path: Path) -> None:

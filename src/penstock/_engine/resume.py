@@ -657,6 +657,8 @@ def _spread(chains: Sequence[tuple[Fold, ...]], old: list[list[Any]]) -> list[li
 def _before_batches(root: Node, place: dict[str, Any], epoch: int) -> dict[str, Any]:
     """Say a place that counts the elements before a batch as one between batches, or name what was delivered of the pass."""
     lowest, above = _batch_and_above(root)
+    if lowest is not _lowest_batch(root):
+        raise _no_such_place("it counts what rows are made of")
     passes: float = 1
     for node in above:
         passes *= INFINITE if node.num_passes is None else node.num_passes
@@ -683,13 +685,14 @@ def _in_pass(batch: Node, epoch: int, pass_number: int, runs: list[list[int]]) -
 
 
 def _batch_and_above(root: Node) -> tuple[Node, list[Node]]:
-    """Return the lowest batch of a plan, and the nodes behind it, which are maps, hints and at most one repeat."""
-    lowest, chain = _lowest_batch(root), chain_of(root)
-    above = [] if lowest is None else chain[chain.index(lowest) + 1 :]
+    """Return the last batch of a plan, and the nodes behind it, which are maps, hints and at most one repeat."""
+    chain = chain_of(root)
+    place = max((place for place, node in enumerate(chain) if node.moves_as == "batch"), default=-1)
+    above = chain[place + 1 :]
     kinds = [node.moves_as for node in above]
-    if lowest is None or lowest.moves_as != "batch" or kinds.count("repeat") > 1 or set(kinds) - {"same", "repeat"}:
+    if place < 0 or kinds.count("repeat") > 1 or set(kinds) - {"same", "repeat"}:
         raise _no_such_place("operators other than map, prefetch and one repeat stand after the batch")
-    return lowest, above
+    return chain[place], above
 
 
 def _plain(epoch: int, position: int) -> dict[str, Any]:

@@ -375,7 +375,7 @@ def sequence_length(element: Any) -> int:
         f"{_shown(element)} cannot be packed",
         where="pack_sequences()",
         fix="give one array of one dimension, or a dict of such arrays of equal lengths and of numbers "
-        "(none masked, none named segment_ids or positions)",
+        "(none masked, none named segment_ids or positions), and leave texts and other fields out in a map before",
     )
 
 

@@ -91,10 +91,10 @@ class KnownMethods(Chaining):
             SourceError: the folder is not complete, or damaged.
             SpecError: a function returns something else.
         """
-        from penstock.dataset.measuring import measure, sameness
+        from penstock.dataset.measuring import TO_MEASURE, measure, sameness
         from penstock.sources.measures import read_measures
 
-        check.indexable(self._root, "measure", "measure before the filter, flat_map or generator")
+        check.indexable(self._root, "measure", TO_MEASURE)
         _one_order(self._root, "measure")
         _no_ranks(self._root, "measure", "each rank would measure its own part, into the same folder")
         if functions or update:

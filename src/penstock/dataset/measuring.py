@@ -42,6 +42,7 @@ from penstock.kernels.library import Ints
 from penstock.observe.progress import Progress
 from penstock.sources.measures import FAILED, FILES, FORM, RECORD, WORK, Kind, Measures, different, digests, read_measures, read_record
 
+TO_MEASURE = "measure before the filter, flat_map or generator; of compressed files, ps.pack(ds, folder, measure=...) packs and measures"
 _WHERE = "measure()"
 CHUNK_SIZE = 65_536
 """So many elements are computed again after a kill, at most, and those of a few batches. A power of two."""
@@ -183,7 +184,7 @@ def _checked(dataset: Dataset, functions: Mapping[str, Number]) -> dict[str, str
     Raises:
         PlanError: an argument cannot be used.
     """
-    check.indexable(dataset._root, "measure", "measure before the filter")
+    check.indexable(dataset._root, "measure", TO_MEASURE)
     if check.is_of_rank(dataset._root):
         raise PlanError(
             "each rank would measure its own part, into the same folder",

@@ -428,9 +428,20 @@ def _raw(given: np.dtype[Any] | None, name: str, size: int, head: bytes, offset:
         raise PlanError(
             f"{shown(name)} is no .npy file, so it does not say what its tokens are",
             where=_CALLER,
-            fix="give dtype=np.uint16, or what the file was written with",
+            fix="give dtype=, that of the file: np.uint16, or np.int32 as ps.pack writes int32 tokens",
+        )
+    if offset is None and _is_too_narrow(given, head):
+        raise RecordError(
+            f"every second token is 0, as in a file of wider integers than {given}",
+            where=f"{shown(name)}, offset 0",
+            fix="give the dtype that the file was written with, such as np.int32; offset=0 reads it as it is",
         )
     return given, offset or 0, _whole(given, name, size, offset or 0)
+
+
+def _is_too_narrow(dtype: np.dtype[Any], head: bytes) -> bool:
+    tokens = np.frombuffer(head if len(head) == _HEAD_BYTES and dtype.itemsize in (2, 4) else b"", dtype)
+    return bool(tokens[::2].any() and not tokens[1::2].any())
 
 
 def _whole(dtype: np.dtype[Any], name: str, size: int, begin: int) -> int:
