@@ -41,15 +41,18 @@ def test_messages_go_both_ways_and_the_child_ends_by_itself_when_it_is_stopped(m
     assert child.exit_code == 0
 
 
-@pytest.mark.parametrize("method", ["forkserver", "exec"])
-def test_a_killed_child_is_named_with_its_signal_behind_what_it_sent(method: str) -> None:
-    with running(acting.kill_itself, signal.SIGKILL, method=method, name="worker 7") as child:
+@pytest.mark.parametrize(
+    ("method", "number", "hint"),
+    [("forkserver", signal.SIGKILL, "out-of-memory"), ("exec", signal.SIGKILL, "out-of-memory"), ("exec", signal.SIGBUS, "memory-mapped")],
+)
+def test_a_killed_child_is_named_with_its_signal_behind_what_it_sent(method: str, number: signal.Signals, hint: str) -> None:
+    with running(acting.kill_itself, number, method=method, name="worker 7") as child:
         assert child.receive() == "before"
         for _ in range(2):
             with pytest.raises(WorkerDied) as caught:
                 child.receive()
-            assert caught.value.what == f"worker 7 (process {child.pid}) was killed by SIGKILL"
-            assert "out-of-memory" in caught.value.fix
+            assert caught.value.what == f"worker 7 (process {child.pid}) was killed by {number.name}"
+            assert hint in caught.value.fix
         with pytest.raises(WorkerDied):
             child.send("anything")
 

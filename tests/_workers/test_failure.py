@@ -6,10 +6,13 @@ import pickle
 import subprocess
 import sys
 import threading
+from bdb import BdbQuit
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+import penstock as ps
 from penstock._workers.failure import Failure, fit_to_raise
 from penstock.errors import DecodeError, StopRaised, WorkerFailed
 
@@ -67,6 +70,13 @@ def test_an_error_that_would_pass_for_an_end_is_an_error(error: BaseException) -
         assert found.what.startswith(f"{type(error).__name__} was raised")
         assert type(found.__cause__) is type(error)
         assert found.where.startswith("worker 3")
+
+
+@pytest.mark.parametrize("ask", [breakpoint, input])
+def test_the_error_of_a_function_that_asks_a_terminal_says_where_there_is_one(ask: Callable[[], object]) -> None:
+    with pytest.raises((BdbQuit, EOFError)) as raised:
+        list(ps.from_source(range(2)).map(lambda number: ask() or number).feed(num_workers=1))
+    assert "num_workers=0" in raised.value.__notes__[1]
 
 
 def test_an_error_whose_class_is_not_here_is_told_in_words() -> None:

@@ -124,15 +124,24 @@ EXITS = {
         atexit.register(lambda: (next(feed), print("leaving")))
         """,
     ),
-    "beside a daemon thread": (
+    "beside daemon threads": (
         0,
         """
-        running = threading.Event()
+        running = threading.Barrier(3)
         def train():
-            for batch in numbers():
-                running.set()
-        threading.Thread(target=train, daemon=True).start()
+            for number, batch in enumerate(numbers()):
+                if number == 0: running.wait()
+        for _ in range(2): threading.Thread(target=train, daemon=True).start()
         running.wait(); print("leaving")
+        """,
+    ),
+    "in a generator that nothing closes": (
+        0,
+        """
+        def batches():
+            with numbers().feed() as feed:
+                yield from feed
+        kept = batches(); next(kept); print("leaving")
         """,
     ),
     "with large batches ahead": (0, 'feed = iter(numbers(large)); next(feed); print("leaving")'),
@@ -146,7 +155,7 @@ EXITS = {
 }
 
 
-@pytest.mark.parametrize("place", core(EXITS, ["at top level", "by sys.exit in a loop", "in an atexit handler"]))
+@pytest.mark.parametrize("place", core(EXITS, ["in a generator that nothing closes", "by sys.exit in a loop", "in an atexit handler"]))
 def test_a_program_with_worker_processes_exits_with_its_own_status_and_says_nothing(place: str, tmp_path: Path) -> None:
     status, body = EXITS[place]
     with program(body, tmp_path) as child:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock._storage.listing import find_local
 from penstock.errors import SourceError
 from penstock.sources.paths import read_ends, read_file
 
@@ -86,12 +87,16 @@ def test_a_file_without_permission_is_a_permission_error(tmp_path: Path) -> None
     path = tmp_path / "secret"
     path.write_bytes(b"x")
     path.chmod(0)
+    (tmp_path / "closed").mkdir(0)
     user = os.geteuid()
     if user == 0:
         os.seteuid(65534)
     try:
         with pytest.raises(PermissionError, match="secret"):
             read_file(str(path))
+        with pytest.raises(PermissionError) as raised:
+            find_local(str(tmp_path / "closed" / "*.jpg"), "read_x")
+        assert "closed" in raised.value.__notes__[0]
     finally:
         os.seteuid(user)
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from penstock._contracts.storage import RemoteFiles, StorageOptions
 from penstock._storage.urls import expand, missing_shards, quoted
-from penstock._system.failing import attempt
+from penstock._system.failing import attempt, failure_of
 from penstock._system.text import redacted, shown
 from penstock.errors import PlanError, SourceError
 
@@ -165,6 +166,10 @@ def _find_one(pattern: str, caller: str) -> Iterator[str]:
                     fix="get the missing file, or name the files that you want",
                 )
     if not found:
+        folder = next(folder for folder in (*map(str, Path(pattern).parents), os.curdir) if os.path.isdir(folder))
+        if isinstance(error := failure_of(os.listdir, folder), PermissionError):
+            error.add_note(f"looking for the files {shown(pattern)} of {caller}")
+            raise error
         is_folder, hint = os.path.isdir(pattern), "check the pattern and the working directory; '**' is needed to look into sub-folders"
         if pattern.startswith("~"):
             hint = "write the home folder out: '~' is not expanded (use os.path.expanduser)"

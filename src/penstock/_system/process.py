@@ -251,7 +251,7 @@ def uninterrupted(call: Callable[[], _T]) -> _T:
     Raises:
         BaseException: what the call raised; or, behind its end, what a signal handler raised meanwhile.
     """
-    if threading.get_ident() != threading.main_thread().ident:
+    if threading.get_ident() != threading.main_thread().ident or sys.is_finalizing():  # no other thread runs any more
         return call()
     returned: list[_T] = []
     raised: list[BaseException] = []

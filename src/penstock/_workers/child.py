@@ -471,6 +471,8 @@ def _how(code: int | None) -> str:
 def _advice(code: int | None, began: bool) -> str:
     if code == -signal.SIGKILL:
         return "look for the kernel's out-of-memory killer in the system's log; fewer workers or smaller batches need less memory"
+    if code == -signal.SIGBUS:
+        return "look for a memory-mapped file that was cut short while it was read, or whose disk failed or is full"
     if code is not None and code < 0:
         return "native code crashed or somebody sent the signal; run with PYTHONFAULTHANDLER=1 to see the Python line it was at"
     if not began:

@@ -140,6 +140,8 @@ def _arrived(failure: Failure, where: str) -> BaseException:
         )
     if failure.traceback:
         add_note(error, f"penstock: in {where}:\n{failure.traceback}")
+        if failure.kind == "bdb.BdbQuit" or failure.text == "EOF when reading a line":  # of `breakpoint` and `input`
+            add_note(error, "penstock: that process has no terminal; feed(num_workers=0), or ds[i], calls your functions in the program")
     return error
 
 

@@ -93,8 +93,10 @@ class IsolatedRun:
                 self._begin(at, epoch, step)
                 return
             except WorkerDied as died:
+                is_over = self._is_over()
                 self._break_off()
-                if self.stopping:  # `close` came meanwhile
+                if is_over:
+                    self.is_torn = False
                     return
                 if not self._goes_on(died):
                     raise
@@ -117,6 +119,11 @@ class IsolatedRun:
         uncounted += [self.stats.announced.popleft() for _ in range(len(self.stats.announced))]
         if uncounted:
             process.ask("count", uncounted)
+
+    def _is_over(self) -> bool:
+        """Tell whether `close` came meanwhile, or the interpreter exits, which has stopped the process: no other one goes on then."""
+        self.stopping = self.stopping or (self._process is not None and self._process.is_stopped)
+        return self.stopping
 
     def _goes_on(self, died: WorkerDied) -> bool:
         """Count a death in a row; announce it, and return True, where another process is started."""
@@ -220,7 +227,7 @@ class IsolatedRun:
         return None
 
     def _died(self, died: WorkerDied, keep: Callable[[Ready], Any]) -> Ready | None:
-        if self.stopping:
+        if self._is_over():
             return None
         self.is_torn = True
         if self._goes_on(died):
@@ -248,6 +255,7 @@ class IsolatedRun:
         process, self.is_open = self._process, False
         if process is None:
             return []
+        self.is_torn = self.is_torn or process.is_stopped  # at the exit of the interpreter: nothing can be asked any more
         if self.is_torn or self._opens:
             self.end()
             return []
@@ -395,6 +403,7 @@ class EngineProcess:
         job_bytes: of what it runs, pickled.
         ended: the number of the last run of which nothing more comes.
         raised: the error that a wait there ended with.
+        is_stopped: whether `stop` was called.
     """
 
     def __init__(self, unsent: Unsent, digest: bytes, pin: Pin | None, keep: Callable[[Sums], object]) -> None:
@@ -432,7 +441,7 @@ class EngineProcess:
         self._unsaid: list[tuple[Any, ...]] = []
         self._unreturned: list[int] = []
         self._run = self._num_received = self._num_told = 0
-        self._was_stopped = False
+        self._was_stopped = self.is_stopped = False
         self.ended = 0
         self.raised: BaseException | None = None
 
@@ -596,6 +605,7 @@ class EngineProcess:
 
     def stop(self, tickers: Iterable[Ticker] = ()) -> None:
         """End it, after some tickers that may ask it."""
+        self.is_stopped = True
         for ticker in tickers:
             ticker.stop()
         self._child.stop(_GRACE_S)  # in which its functions may end
