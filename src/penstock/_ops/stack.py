@@ -212,7 +212,7 @@ def flaw_of(value: Any) -> tuple[str, str]:
             )
         return (
             f"is a {type(value).__name__}, which cannot stand in a batch",
-            "return arrays, numbers, str or bytes from a map before batch, as np.datetime64(date) or sparse.toarray(); or give batch a collate_fn",
+            "return arrays, numbers, str or bytes from a map, as np.datetime64(date), sparse.toarray(); or give batch a collate_fn",
         )
     return (
         f"= {shown_int(value)} does not fit int64",
