@@ -46,9 +46,10 @@ def from_arrays(tree: Any) -> Dataset:
 def from_source(source: Any) -> Dataset:
     """Read elements from anything with `__len__` and `__getitem__`: a list, a torch map-style dataset, a Hugging Face dataset.
 
-    It is read from several threads at once. One with `__getitems__(indices) -> list` is asked for whole blocks. A Hugging Face dataset with
-    a format of NumPy, PyTorch or Arrow gives the values that its table has, not those of the formatter. A `pyarrow.Table` or `RecordBatch`
-    is read by rows: {column: value} as `read_parquet` gives them. An object that satisfies `IndexedSource` is used as it is.
+    Objects of Python, NumPy, Arrow and Hugging Face are read from several threads at once; any other is called as functions of `map` are.
+    One with `__getitems__(indices) -> list` is asked for whole blocks. A Hugging Face dataset with a format of NumPy, PyTorch or Arrow
+    gives the values that its table has, not those of the formatter. A `pyarrow.Table` or `RecordBatch` is read by rows: {column: value} as
+    `read_parquet` gives them. An object that satisfies `IndexedSource` is used as it is.
     """
     from penstock.sources.arrays import indexed_source
 
