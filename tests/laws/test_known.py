@@ -301,8 +301,8 @@ def test_a_state_of_other_numbers_is_refused(measured: ps.Dataset, tmp_path: Pat
 REFUSED: dict[str, tuple[Callable[[ps.Dataset], Any], str]] = {
     "a shuffle of each pass": (lambda ds: ds.shuffle(seed=1).pack_sequences(ROW, by="length"), r"put shuffle\(\) behind"),
     "passes": (lambda ds: ds.repeat(2).filter(by="keep"), r"put repeat\(\) behind"),
-    "a name of nothing": (lambda ds: ds.filter(by="nothing"), "known below it: keep, length"),
-    "nothing measured": (lambda ds: documents().filter(by="keep"), "nothing was measured below it"),
+    "a name of nothing": (lambda ds: ds.filter(by="nothing"), "known before it: keep, length"),
+    "nothing measured": (lambda ds: documents().filter(by="keep"), "nothing was measured before it"),
     "batches between": (lambda ds: ds.batch(2).filter(by="keep"), r"of the elements of batch\(2\)"),
     "a stream": (lambda ds: ds.filter(is_kept).pack_sequences(ROW, by="length"), "positions that are known"),
     "a function too": (lambda ds: ds.filter(is_kept, by="keep"), "leave one out"),

@@ -75,7 +75,7 @@ def test_the_bytes_of_whole_files_are_those_of_all_files_of_an_element(tmp_path:
 def test_plan_and_error_name_them(tmp_path: Path) -> None:
     ds = write(tmp_path, "text").map(len)
     assert "  known without computing, for by=: num_bytes" in ds.explain().splitlines()
-    with pytest.raises(PlanError, match=r"no number 'length' is known of the elements of read_text.*; known below it: num_bytes"):
+    with pytest.raises(PlanError, match=r"no number 'length' is known of the elements of read_text.*; known before it: num_bytes"):
         ds.sort_window("length", 10)
 
 

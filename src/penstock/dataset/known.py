@@ -491,7 +491,7 @@ def numbers_of(root: Node, name: str, operator: str) -> tuple[_Numbers, str]:
             fix="put repeat() after it",
         )
     names = known_names(root)
-    told = f"known below it: {names}" if names else "nothing was measured below it"
+    told = f"known before it: {names}" if names else "nothing was measured before it"
     over = _over_columns(root, name, operator, told)
     marks = [str(node.source.fingerprint()) for node in walk(over) if isinstance(node, plan.Read)]
     return _Numbers(_chain_over(over)), f"{zlib.crc32(''.join(marks).encode()):08x}"

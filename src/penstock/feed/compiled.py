@@ -125,7 +125,7 @@ class Compiled:
                 last = final(policy)
                 if isinstance(last, Replace):
                     raise PlanError(
-                        "Replace needs the positions of elements, and there are none behind a batch, a fold or a generator",
+                        "Replace needs the positions of elements, and there are none behind a batch, a stateful operator or a generator",
                         where=f"on_error= of stage {stage!r}",
                         fix="use Skip there, or put the operator before",
                     )
