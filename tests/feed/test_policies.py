@@ -18,7 +18,7 @@ def generated() -> ps.Dataset:
     return ps.from_generator(lambda: iter(range(12)))
 
 
-NOWHERE = "Replace needs the positions of elements, and there are none behind a batch, a fold or a generator"
+NOWHERE = "Replace needs the positions of elements, and there are none behind a batch, a stateful operator or a generator"
 SHARDS = "Skip would leave out a whole batch, and beside shard() every rank must make as many steps"
 
 WRONG: list[tuple[Callable[[], Any], str, str, str]] = [
