@@ -20,9 +20,10 @@ def origins(rows: list[Any]) -> Any:
     return np.arange(len(rows)) * 10
 
 
-def test_one_element_from_a_flat_map_is_refused_and_not_taken_for_its_keys() -> None:
+@pytest.mark.parametrize("element", [{"x": 7}, "text"])
+def test_one_element_from_a_flat_map_is_refused_and_not_taken_for_its_keys_or_characters(element: Any) -> None:
     with pytest.raises(ElementFailed) as failed:
-        FlatMapOp(lambda n: {"x": n}, "one").filter_step(block([7]), origins([7]))
+        FlatMapOp(lambda n: element, "one").filter_step(block([7]), origins([7]))
     assert isinstance(failed.value.error, SpecError)
     assert "[element]" in failed.value.error.fix
 

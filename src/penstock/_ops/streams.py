@@ -59,9 +59,9 @@ class FlatMapOp:
         try:
             for row in elements:
                 before, results = len(rows), fn(row)
-                if isinstance(results, Mapping):
+                if isinstance(results, (Mapping, str)):
                     raise SpecError(
-                        f"flat_map took a {type(results).__name__} for several elements: its keys",
+                        f"a {type(results).__name__} is no list of elements",
                         where=f"stage {self.name!r}",
                         fix="return a list of elements; of a single one [element], or use map",
                     )
