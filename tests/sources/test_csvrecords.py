@@ -102,7 +102,7 @@ def test_an_empty_field_is_an_error_or_what_stands_for_it(tmp_path: Path) -> Non
     with pytest.raises(RecordError, match="column 'n' is empty, and is declared as int32") as caught:
         gathered(csv_source(tmp_path / "a.csv", columns=columns))
     assert caught.value.where == f"line 2 of {str(tmp_path / 'a.csv')!r}, offset 6"
-    with pytest.raises(PlanError, match=r"missing=\{'t': None\} says of nothing what stands for it"):
+    with pytest.raises(PlanError, match=r"missing=\{'t': None\} gives no value for empty fields"):
         csv_source(tmp_path / "a.csv", columns=columns, missing={"t": None})
     for value, why in ((1.5, "ragged lists"), ([1, 2], "a field holds one"), (2**31, "only ")):
         with pytest.raises(PlanError, match=rf"missing=\{{'n': {re.escape(str(value))}\}} is no int32: {why}"):

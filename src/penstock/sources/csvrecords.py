@@ -346,7 +346,7 @@ def _nulls(dtype: np.dtype[Any] | None) -> frozenset[str]:
 def _default(value: Any, dtype: np.dtype[Any] | None, name: str) -> Any:
     if value is None:
         raise PlanError(
-            f"missing={{{name!r}: None}} says of nothing what stands for it", where=_CALLER, fix="give a value, such as -1, nan or a text"
+            f"missing={{{name!r}: None}} gives no value for empty fields", where=_CALLER, fix="give a value, such as -1, nan or a text"
         )
     if dtype is None:
         return value
