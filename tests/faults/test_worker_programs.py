@@ -140,7 +140,10 @@ EXITS = {
         """
         def batches():
             with numbers().feed() as feed:
-                yield from feed
+                try:
+                    yield from feed
+                finally:
+                    feed.report()
         kept = batches(); next(kept); print("leaving")
         """,
     ),

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     import asyncio
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_STARTER = f"{os.sep}multiprocessing{os.sep}"
+"""Calls of it stand between two of ours where a worker process begins."""
 
 
 def stacks_of(threads: set[int]) -> dict[int, tuple[Frame, ...]]:
@@ -50,7 +52,7 @@ def stack_of(frame: Any) -> tuple[Frame, ...]:
 
 def users_part(found: Sequence[Frame]) -> tuple[Frame, ...]:
     """Return calls, innermost last, without those that lead from the start of the thread or process to the user's function."""
-    ours = [call.file.startswith(_OURS) for call in found]
+    ours = [call.file.startswith(_OURS) or _STARTER in call.file for call in found]
     start = ours.index(True) if True in ours else 0
     while start < len(found) and ours[start]:
         start += 1

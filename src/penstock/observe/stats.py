@@ -14,6 +14,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import field, replace
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from penstock._contracts.event import (
@@ -648,9 +649,9 @@ def _slow(costs: dict[int, list[int]]) -> tuple[float, int, int]:
 def _machine_ticks() -> tuple[int, int]:
     """Return (ticks in use, all ticks) of all CPUs since boot; zeros where there is no /proc/stat."""
     try:
-        with open("/proc/stat", encoding="ascii") as lines:
+        with Path("/proc/stat").open("rb") as lines:  # while the interpreter ends, `open` and the codecs are gone
             ticks = [int(number) for number in lines.readline().split()[1:9]]
-    except FileNotFoundError:
+    except OSError:
         return 0, 0
     # user nice system idle iowait irq softirq steal: waiting for a disk leaves the CPU free, time stolen by a neighbour does not.
     return sum(ticks) - ticks[3] - ticks[4], sum(ticks)
