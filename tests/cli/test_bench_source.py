@@ -158,7 +158,7 @@ def test_what_a_module_gets_from_penstock_while_it_is_imported_is_raised_as_it_i
         ("one.npz", {}, "array 'seed' is a single number", "one.npz", "first axis counts the elements"),
         ("cat", {"root": "there"}, "--root='there' is for list files", "penstock bench --root", "leave --root out"),
         ("a.npy", {"crop": 8}, "--crop and --resize are for image files", "penstock bench SOURCE", "--map module:function"),
-        ("a.npy", {"function": "os:sep", "crop": 8}, "--map replaces", "penstock bench --map", "leave --crop and --resize out"),
+        ("a.npy", {"function": "os:sep", "crop": 8}, "for image files without --map", "penstock bench", "leave them out"),
     ],
 )
 def test_what_cannot_be_measured_is_refused(images: Path, name: str, options: dict[str, Any], what: str, where: str, fix: str) -> None:

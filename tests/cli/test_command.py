@@ -37,7 +37,7 @@ WRONG = [
         ((*PACK, f"--shard-bytes={size}"), f"{size!r} is not a size, such as 256MB")
         for size in ("", "MB", "0", "3 apples", "-1MB", "1e999MB")
     ),
-    *(((*PACK, f"--num-workers={number}"), 'is neither "auto" nor a whole number >= 1') for number in ("0", "two", "-1")),
+    *(((*PACK, f"--num-workers={number}"), "is not a whole number >= 1") for number in ("0", "two", "-1")),
 ]
 
 

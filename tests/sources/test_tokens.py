@@ -167,13 +167,15 @@ def test_more_files_than_may_stay_open_are_read_and_memory_does_not_grow_with_th
 
 
 @pytest.mark.parametrize("through", ["kernel", "storage"])
-def test_a_uint64_token_that_is_no_int64_is_an_error_and_not_negative(tmp_path: Path, through: str) -> None:
+def test_a_uint64_token_that_is_no_int64_is_an_error_and_not_negative(
+    tmp_path: Path, through: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tokens = np.arange(30, dtype=np.uint64)
     tokens[[5, 22]] = (2**63 - 1, 2**63)
     tokens.tofile(tmp_path / "ids.bin")
     source = made(tmp_path / "ids.bin", 4, 4, dtype=np.uint64)
     if through == "storage":
-        source._reader = source._reader._stored  # type: ignore[attr-defined]
+        monkeypatch.setattr("penstock.sources.tokens._ready", lambda *_: False)
     rows: list[Any] = []
     with pytest.raises(RecordError, match=r"token 22 is 9223372036854775808, which does not fit int64") as caught:
         source.gather(range(7), rows)

@@ -182,7 +182,7 @@ class LocalStorage:
             blob.append(0)
             sizes.append(len(blob))
         known, ends = np.array(versions, np.int64).reshape(-1, 3), np.array(sizes, np.int64)
-        starts = np.concatenate((np.zeros(min(1, len(ends)), np.int64), ends[:-1]))
+        starts = np.append(0, ends)[:-1]
         self._files, self._known, self._relative = spans.Files(bytes(blob), starts, known), known, relative
         self._changed_ns = np.array(list(map(as_int64, changed_ns)), np.int64)
         self._marks: Ints | None = None

@@ -235,8 +235,7 @@ def joined(indices: Sequence[Index], names: Sequence[str]) -> Indices:
     Raises:
         RecordError: files whose indices have other columns.
     """
-    starts = np.zeros(len(indices) + 1, np.int64)
-    np.cumsum([len(index) for index in indices], out=starts[1:])
+    starts = np.cumsum([0, *map(len, indices)], dtype=np.int64)
     columns: dict[str, Array] = {}
     for key in indices[0].columns:
         if is_own_of_file(key):

@@ -181,7 +181,7 @@ def read_blocks(
     Raises:
         RecordError: as `read_records`.
     """
-    offsets, lengths = np.empty(_BLOCK_RECORDS, np.int64), np.empty(_BLOCK_RECORDS, np.int64)
+    offsets, lengths = np.empty((2, _BLOCK_RECORDS), np.int64)
     data, base, number, ended = b"", 0, 0, False
     while True:
         left = len(data) if ended else UNKNOWN
@@ -246,7 +246,7 @@ def scan_headers(pieces: Iterable[Uint8s], size: int, name: str, *, resync: bool
         RecordError: a header that is none, or a frame that reaches beyond the end; with record number and offset. With `resync` only when
             the file begins as a GZIP file does.
     """
-    offsets, lengths = np.empty(_CAPACITY, np.int64), np.empty(_CAPACITY, np.int64)
+    offsets, lengths = np.empty((2, _CAPACITY), np.int64)
     found = [(offsets[:0], lengths[:0])]
     held = np.empty(0, np.uint8)  # the first bytes of a header that reaches into the next piece
     position = end = number = 0  # where the next header is, where the piece ends, and how many records were found

@@ -332,7 +332,7 @@ class _Task:
             encoder = _Writer(self.options, self.schema, outs, shard)
             part = self.split.part(begin, end).map(_Row(self.schema, self.options.measure), name="pack")
             workers: dict[str, Any] = {"executor": "threads" if self.num_threads else "inline", "num_workers": self.num_threads}
-            with opened(part, self.policy, listeners=[_Noting(note["skipped"])], **workers) as rows:
+            with opened(part, self.policy, listeners=[_noting(note["skipped"])], **workers) as rows:
                 for row in rows:
                     encoder.add(row)
                     note["count"] += 1
@@ -351,15 +351,14 @@ class _Task:
         return note
 
 
-class _Noting:
-    """A listener that keeps a record of each element that was left out."""
+def _noting(lost: list[dict[str, Any]]) -> Callable[[Event], None]:
+    """Return a listener that keeps a record of each element that was left out."""
 
-    def __init__(self, lost: list[dict[str, Any]]) -> None:
-        self._lost = lost
-
-    def __call__(self, event: Event) -> None:
+    def note(event: Event) -> None:
         if isinstance(event, ElementLost):
-            self._lost.append(lost_record(event))
+            lost.append(lost_record(event))
+
+    return note
 
 
 # -- streams ----------------------------------------------------------------------------------------------------------------------------
@@ -471,7 +470,7 @@ class _Stream:
         given, workers = self._dataset._options, dict[str, Any]()
         if given.executor != "inline" and given.num_workers != 0:
             workers = {"executor": "threads" if num_workers else "inline", "num_workers": num_workers}
-        with opened(self._dataset, self.policy, listeners=[_Noting(self._lost)], **workers) as elements:
+        with opened(self._dataset, self.policy, listeners=[_noting(self._lost)], **workers) as elements:
             yield elements
 
     def _sample_of(self, first: list[Any], count: int | None) -> Estimate:

@@ -398,8 +398,7 @@ class ParquetFiles:
         self.fills = fills_of(nulls, schema, self.columns, f"read_parquet, {name!r}")
         self._idle.append(self._reader(one, footer))
         self._places = np.array(places, np.int32).reshape(-1, 2)
-        self.group_starts = np.zeros(len(counts) + 1, np.int64)
-        np.cumsum(counts, out=self.group_starts[1:])
+        self.group_starts = np.cumsum([0, *counts], dtype=np.int64)
         self.crc32 = zlib.crc32(np.array(list(self._footer_crcs.values()), "<u4").tobytes())
         if any(self._hive.values()) or self.fills:
             self.crc32 = zlib.crc32(repr((list(self._hive.values()), self.fills)).encode("utf-8", "surrogateescape"), self.crc32)

@@ -576,9 +576,9 @@ def pack_paths(paths: Iterable[str], base: str) -> PathTable:
 
 def join_paths(paths: Sequence[bytes], base: str) -> PathTable:
     """Pack paths in the order in which they are given."""
-    ends = np.cumsum(np.fromiter(map(len, paths), np.int64, len(paths)))
-    starts = np.concatenate((np.zeros(min(1, len(ends)), np.int64), ends[:-1]))
-    return PathTable(blob=b"".join(paths) + PADDING, starts=starts, ends=ends, base=base)
+    lengths = np.fromiter(map(len, paths), np.int64, len(paths))
+    ends = np.cumsum(lengths)
+    return PathTable(blob=b"".join(paths) + PADDING, starts=ends - lengths, ends=ends, base=base)
 
 
 def local_files(storage: Storage) -> Iterator[str]:

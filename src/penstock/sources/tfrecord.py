@@ -281,8 +281,7 @@ def found_compression(storage: Storage) -> str | None:
 
 def compression_of(head: bytes) -> str | None:
     """Return the compression of a file by its first bytes: a length with its right check sum is none, whatever else it looks like."""
-    place = np.empty(1, np.int64)
-    scan = scan_frames(head, place, place.copy(), whole=False)
+    scan = scan_frames(head, *np.empty((2, 1), np.int64), whole=False)
     return None if scan.num_frames else looks_like(head)
 
 

@@ -72,8 +72,7 @@ class TokenSource:
         most = min(np.iinfo(dtype).max, np.iinfo(np.int64).max) + 1
         self._bound = min(vocab_size, most) if vocab_size else most if np.iinfo(files.dtype).max >= most else 0
         counts = np.maximum(0, (files.counts - self._width) // stride + 1)
-        self._starts = np.zeros(len(counts) + 1, np.int64)
-        np.cumsum(counts, out=self._starts[1:])
+        self._starts = np.append(0, np.cumsum(counts))
         self._length = int(self._starts[-1])
         if not self._length:
             raise RecordError(
@@ -301,7 +300,7 @@ def find_tokens(storage: Storage, dtype: Any, offset: int | None = None) -> Toke
     """
     given = None if dtype is None else token_dtype(dtype, "dtype")
     num_files = len(storage)
-    offsets, counts = np.zeros(num_files, np.int64), np.zeros(num_files, np.int64)
+    offsets, counts = np.zeros((2, num_files), np.int64)
     first: np.dtype[Any] | None = None
     for file in range(num_files):
         name, size = storage.name(file), storage.size(file)
