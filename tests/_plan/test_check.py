@@ -60,21 +60,6 @@ def test_a_ragged_batch_cannot_be_split_into_rows() -> None:
         assert "values[row_splits[i]:row_splits[i + 1]]" in error.fix
 
 
-@pytest.mark.parametrize(
-    ("make", "where", "highest"),
-    [
-        (lambda: NUMBERS.filter(keep).enumerate(2**63 - 1), "enumerate()", 2**63 - 1 + 2**32),
-        (lambda: NUMBERS.repeat().padded_batch(2**31, drop_remainder=True), "padded_batch()", 2**63 + 2**31 - 1),
-        (lambda: NUMBERS.interleave(lambda number: NUMBERS, 1, 2**63), "interleave()", 2**63),
-    ],
-)
-def test_numbers_beyond_63_bits_are_refused(make: Callable[[], Any], where: str, highest: int) -> None:
-    error = refused(make)
-    assert error.what == f"positions and numbers would get as large as {highest}, which is beyond 2**63 - 1"
-    assert error.where == where
-    assert error.fix == "give smaller numbers; where no end is known, the first 2**32 elements must fit"
-
-
 @pytest.mark.parametrize("value", ["no", 2, -1, None, np.array([1, 2])])
 def test_what_only_counts_as_a_flag_is_refused(value: Any) -> None:
     error = refused(lambda: check.flag_argument(value, "drop_remainder", "batch"))

@@ -46,7 +46,7 @@ WRONG: list[tuple[str, Callable[[], Any], str, str, str]] = [
         "num_workers",
     ),
     ("a number of listeners", lambda: numbers(3).feed(listeners=5), "listeners=5 is no list of", "feed()", "callables"),  # type: ignore[arg-type]
-    ("an index that wraps", lambda: endless().shard(2**30, 0)[2**40], f"index {2**40} of inf", "ds[i]", "0.."),
+    ("an index that wraps", lambda: endless().shard(2**30, 0)[2**60], f"index {2**60} of inf", "ds[i]", "0.."),
     ("an index behind the end", lambda: numbers(3)[3], "index 3 of 3 elements", "ds[i]", "0..len(ds)-1"),
     ("an index into nothing", lambda: numbers(0).batch(2).spec(), "index 0 of 0 elements", "ds[i]", "check the source and take()"),
     ("an index before the start", lambda: numbers(3)[-4], "index -4 of 3 elements", "ds[i]", "0..len(ds)-1"),
@@ -72,7 +72,6 @@ WRONG: list[tuple[str, Callable[[], Any], str, str, str]] = [
         "map(output_spec=...)",
         "as ds.spec()",
     ),
-    ("enumerate beyond 63 bits", lambda: numbers(3).enumerate(2**63 - 1), f"as large as {2**63 + 1}", "enumerate()", "smaller numbers"),
     ("cache in a number", lambda: numbers(3).cache(5), "path=5 is no path", "cache()", "pathlib.Path"),  # type: ignore[arg-type]
     ("cache in nothing", lambda: numbers(3).cache(""), "path='' is no path", "cache()", "that is not empty"),
     ("resample to zeros", lambda: balanced(abs, [0, 0]), "target_dist=[0, 0]", "rejection_resample()", "not all of them 0"),
@@ -219,7 +218,6 @@ WRONG: list[tuple[str, Callable[[], Any], str, str, str]] = [
         "mix()",
         "repeat() without a count",
     ),
-    ("passes beyond 63 bits", lambda: numbers(2).repeat(2**40).take(3).repeat(2**40), "get as large as", "repeat()", "smaller numbers"),
     ("interleave of numbers", lambda: numbers(3).interleave(double), "0 is not a Dataset", "interleave()", "ps.from_source"),
     ("interleave of a generator", lambda: generated().interleave(numbers), f"interleave {POSITIONS}", "interleave()", LATER),
     ("interleave of generators", lambda: numbers(3).interleave(lambda n: generated()), f"interleave {POSITIONS}", "interleave()", LATER),
@@ -257,7 +255,6 @@ WRONG: list[tuple[str, Callable[[], Any], str, str, str]] = [
         '("tokens",)',
     ),
     ("ragged_batch of a set", lambda: numbers(3).ragged_batch(2, ragged={1}), "ragged={1} is no list", "ragged_batch()", "keys of the"),  # type: ignore[arg-type]
-    ("windows far apart", lambda: endless().window(2, shift=2**62), "get as large as", "window()", "the first 2**32 elements must fit"),
 ]
 
 

@@ -209,7 +209,7 @@ def test_a_state_with_several_values_changed_is_refused_or_runs_to_a_proper_end(
         ("a generator", ("position", "source", 0), 7, "the state's pass is 7, outside 0..2"),
         ("a generator", ("position", "source", 0), 2, "the state's pass is 2, outside 0..0"),
         ("an endless filter", ("position", "source", 0), 2**31, "the state's pass is 2147483648, outside 0..1"),
-        ("endless batches", ("position", "source", 1), 2**62, "the state's position is 4611686018427387904, behind which numbers get"),
+        ("endless batches", ("position", "source", 1), 2**62, "the state's position is 4611686018427387904, outside 0.."),
         ("an endless shard", ("global", "epoch"), 2**62, "the state's epoch is 4611686018427387904, outside 0.."),
         ("a stream with states", ("position", "folds", 0, 5, 0, 2), 1, "the state's replaced element is 1, outside 0..0"),
     ],

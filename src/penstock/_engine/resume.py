@@ -21,11 +21,10 @@ from penstock._order.folds import BatchFold, Fold, RepeatFold
 from penstock._order.holding import damaged
 from penstock._order.runs import Runs
 from penstock._plan.base import Descent, Node, chain_of, counted_node, sources
-from penstock._plan.facts import ROOM, components, highest_number, is_indexable, length_of, lines, passes_of
+from penstock._plan.facts import MOST, components, is_indexable, length_of, lines
 from penstock._plan.node import Pick, Repeat, Shard, Skip, shards_of
 from penstock._plan.saved import (
     FORMAT,
-    LARGEST,
     GlobalPosition,
     above_shard,
     batched_as,
@@ -44,21 +43,10 @@ from penstock.errors import StateMismatch, StateUnavailable
 
 
 def count(value: Any, name: str, most: float = INFINITE) -> int:
-    most = min(most, LARGEST)
+    most = min(most, MOST)
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
         raise damaged(f"{name} is {short(value)}, outside 0..{most}")
     return value
-
-
-def within_reach(node: Node, position: int, name: str) -> None:
-    """Refuse a position of an endless node behind which numbers get too large.
-
-    Raises:
-        StateDamaged: fewer than ROOM elements behind it have numbers below 2**63.
-    """
-    highest = highest_number(node, position + ROOM)
-    if highest > LARGEST:
-        raise damaged(f"{name} is {position}, behind which numbers get as large as {highest}, beyond 2**63 - 1")
 
 
 def loss_counts_of(record: list[Any]) -> LossCounts:
@@ -241,6 +229,7 @@ def restored(root: Node, state: Any, dataset: list[dict[str, Any]], *, strict: b
     """
     record = checked(state)
     epoch, in_epoch = record.get("epoch", (0, record["step"]))
+    count(epoch, "epoch")
     was = batched_as(root, record["plan"]) if other_batch else root
     if strict:
         _compare(was, record, dataset)
@@ -250,7 +239,7 @@ def restored(root: Node, state: Any, dataset: list[dict[str, Any]], *, strict: b
     loss_counts = loss_counts_of(record.get("lost", []))
     if record["global"] is not None and movable_shard(root) is not None:
         place = global_place(root, record["global"])
-        parts = [_in_epoch(root, part, epoch) for part in parts_at(root, place)]
+        parts = [_in_epoch(part, epoch) for part in parts_at(root, place)]
     else:
         _compare_shards(root, record["shard"], strict=strict)
         if record["position"] is None:
@@ -276,15 +265,10 @@ def _compare(root: Node, record: dict[str, Any], dataset: list[dict[str, Any]]) 
     compare(record, lines(before, saved=True), kept, components(before), changes, of_size=of_size)
 
 
-def _in_epoch(root: Node, part: ResumeStep, epoch: int) -> ResumeStep:
+def _in_epoch(part: ResumeStep, epoch: int) -> ResumeStep:
     """Move a place of epoch 0 to another epoch."""
     number, position = part.token.source
-    return part._replace(token=part.token._replace(source=(number + _passes_before(root, lower(part.part.root), epoch), position)))
-
-
-def _passes_before(root: Node, program: Program, epoch: int) -> int:
-    """Return how many passes of the source stand before an epoch that is not so far on that numbers overflow."""
-    return program.passes_per_epoch * count(epoch, "epoch", (LARGEST // passes_of(root) - ROOM) // program.passes_per_epoch - 1)
+    return part._replace(token=part.token._replace(source=(number + lower(part.part.root).passes_per_epoch * epoch, position)))
 
 
 def _with_weights(root: Node, record: dict[str, Any], epoch: int, *, strict: bool) -> Node:
@@ -411,7 +395,7 @@ def _parts(root: Node, place: dict[str, Any], epoch: int) -> list[ResumeStep]:
     first = ResumeStep(PlanPart(rest, behind), _token(rest, place, epoch))
     if position is None:
         return [first]
-    return [first, _in_epoch(root, ResumeStep(PlanPart(root), Token((0, position))), epoch)]
+    return [first, _in_epoch(ResumeStep(PlanPart(root), Token((0, position))), epoch)]
 
 
 def _token(root: Node, place: dict[str, Any], epoch: int) -> Token:
@@ -421,12 +405,9 @@ def _token(root: Node, place: dict[str, Any], epoch: int) -> Token:
     counted = counted_node(root)
     length = length_of(counted)
     length = INFINITE if length is None else length
-    # A pass behind the last one, or so far on that its number times the repeats below overflows, would be waited for in vain.
-    before = _passes_before(root, program, epoch)
-    most_passes = min(program.num_passes - 1, LARGEST // passes_of(root) - ROOM - before)
-    source = (before + count(place["source"][0] - before, "pass", most_passes), count(place["source"][1], "position", length))
-    if length == INFINITE:
-        within_reach(counted, source[1], "position")
+    # A pass behind the last one would be waited for in vain.
+    before = program.passes_per_epoch * epoch
+    source = (before + count(place["source"][0] - before, "pass", program.num_passes - 1), count(place["source"][1], "position", length))
     saved_records = place["folds"]
     if len(saved_records) != len(chains) and (saved_records or source != (before, 0)):
         raise damaged(f"fold state is {short(saved_records)}, not one record for each of {len(chains)} places where elements are counted")
@@ -570,11 +551,8 @@ def global_place(root: Node, record: dict[str, int]) -> GlobalPosition:
     total = length_of(shard.child)
     repeat = repeated(root)
     most_epochs: float = 1 if repeat is None else (INFINITE if repeat.num_passes is None else repeat.num_passes)
-    in_reach = INFINITE if total == INFINITE else max(1, (LARGEST - ROOM) // int(total or 1) - 1)  # epochs whose positions fit into 63 bits
-    epoch = count(record["epoch"], "epoch", min(most_epochs, in_reach))
+    epoch = count(record["epoch"], "epoch", most_epochs)
     element = count(record["element"], "element", INFINITE if total is None else total)
-    if total == INFINITE:
-        within_reach(shard.child, element, "element")
     return GlobalPosition(epoch, 0 if epoch == most_epochs else element)
 
 

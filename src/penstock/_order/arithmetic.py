@@ -24,7 +24,6 @@ __all__ = [
     "by_epoch",
     "concatenate_parts",
     "grouped",
-    "last_row",
     "padded_round",
     "rank_length",
     "repeat_length",
@@ -330,9 +329,3 @@ def _places(one: _Pass, starts: Ints, positions: Ints) -> Ints:
         mixed[members] = first + kernels.permute(positions[members] - first, end - first, kernels.mix(one.key, window))
     ranks = np.searchsorted(one.borders, mixed, side="right") - 1
     return starts[one.groups[ranks]] + (mixed - one.borders[ranks])
-
-
-def last_row(length: Length, position: int, size: int, shift: int, stride: int) -> int:
-    """Return the last position that `batch_rows` computes for window number `position`, before it drops those behind the end."""
-    size, shift, stride = _within(length, size, shift, stride)
-    return position * shift + (size - 1) * stride

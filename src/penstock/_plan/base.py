@@ -195,19 +195,6 @@ class Node:
         """How many passes of its children one pass holds; None for no end."""
         return 1
 
-    def pass_below(self, epoch: int, position: int) -> int:
-        """Return the number of the children's pass that `position` falls in."""
-        return epoch
-
-    @property
-    def first_number(self) -> int:
-        """What is added to a position to number an element."""
-        return 0
-
-    def reached(self, position: int) -> tuple[int, int]:
-        """Return the largest number that it makes of positions up to `position`, and the largest position that it asks its children for."""
-        return position, position
-
     def batch_size_each(self) -> int | None:
         """Return how many elements each of its elements is made of: 1 where nothing makes batches, None where that differs."""
         return None if any(part.makes_batches for part in walk(self)) else 1

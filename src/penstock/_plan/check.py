@@ -13,7 +13,7 @@ from penstock._order.folds import Even, uneven
 from penstock._order.mixing import History
 from penstock._order.planned import BalancedOrder
 from penstock._plan.base import Node, function_name, is_async, is_async_generator, length_of, never_ends, substituted, walk, wants_rng
-from penstock._plan.facts import INFINITE, ROOM, highest_number, is_indexable, known_spec
+from penstock._plan.facts import INFINITE, is_indexable, known_spec
 from penstock._plan.known import Chosen, Measure
 from penstock._plan.node import AsCompleted, Map, RaggedBatch, Shard, Window, shards_of
 from penstock.errors import PlanError
@@ -391,19 +391,11 @@ def one_order(node: Node, operator: str) -> None:
 
 
 def bounded(node: Node) -> None:
-    """Refuse a length, and arguments with which a position, a pass or a number, would no longer fit 63 bits."""
-    if len(node.children) == 1 and node.limit is None and node.num_passes == 1 and node.reached(1) == (1, 1):
-        return  # it makes no larger numbers than its child, and gives no end to it
-    length, where = length_of(node), f"{node.operator}()"
+    """Refuse a length that does not fit 63 bits."""
+    length = length_of(node)
     if length is not None and length != INFINITE and length > _LARGEST:
+        where = f"{node.operator}()"
         raise PlanError(f"{length} elements are more than 2**63", where=where, fix="use repeat() without a count for endless passes")
-    highest = highest_number(node)
-    if highest > _LARGEST:
-        raise PlanError(
-            f"positions and numbers would get as large as {highest}, which is beyond 2**63 - 1",
-            where=where,
-            fix=f"give smaller numbers; where no end is known, the first 2**{ROOM.bit_length() - 1} elements must fit",
-        )
 
 
 def rank_shard(node: Shard) -> Shard:

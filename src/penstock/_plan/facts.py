@@ -17,11 +17,10 @@ from penstock.errors import LengthUnknown, PlanError
 
 __all__ = [
     "INFINITE",
-    "ROOM",
+    "MOST",
     "components",
     "declared",
     "free_dimensions",
-    "highest_number",
     "identity",
     "identity_with_files",
     "input_files",
@@ -40,8 +39,8 @@ __all__ = [
 
 # -- length -----------------------------------------------------------------------------------------------------------------------
 
-ROOM = 2**32
-"""So many elements of an endless dataset must be within reach of 64 bits."""
+MOST = 2**48
+"""No run gets to such a position, pass or epoch: at a million elements a second it takes nine years."""
 
 
 def is_indexable(node: Node) -> bool:
@@ -65,34 +64,6 @@ def known_length(root: Node, where: str) -> int:
 def passes_of(node: Node) -> int:
     """Return how many passes of its source one pass of the plan holds: by so much its epochs count up. Endless repeats count as one."""
     return max(map(passes_of, node.children), default=1) * (node.num_passes or 1)
-
-
-def highest_number(root: Node, position: int | None = None) -> int:
-    """Return the largest position, pass or number that comes up for the elements of a plan up to `position`.
-
-    By default up to its last one, or up to number ROOM when there is no end or none is known. Where
-    only reading tells what stands where, nothing is computed of positions but what `enumerate` gives.
-    """
-    length = length_of(root)
-    if length == 0:
-        return 0
-    if position is None:
-        position = ROOM if length is None or length == INFINITE else int(length) - 1
-    if is_indexable(root):
-        return _highest(root, 0, position)
-    return position + root.first_number
-
-
-def _highest(node: Node, epoch: int, position: int) -> int:
-    """Return what `highest_number` does, in passes up to `epoch`: only what stands below an endless node can be further than its length."""
-    highest, below = node.reached(position)
-    for child in node.children:
-        if length_of(child) == INFINITE:
-            found = _highest(child, epoch, below)
-        else:
-            found = (node.pass_below(epoch, below) + 1) * passes_of(child) - 1
-        highest = max(highest, found)
-    return max(highest, epoch)
 
 
 # -- words ------------------------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from penstock._contracts.source import ColumnSource
 from penstock._order.arithmetic import Length
 from penstock._order.mixing import History
 from penstock._order.planned import PlannedOrder, SampledOrder
-from penstock._plan.base import GroupNode, Ints, Node, SelectingNode, UnaryNode, function_name, length_of
+from penstock._plan.base import GroupNode, Ints, Node, SelectingNode, UnaryNode, function_name
 
 __all__ = ["BatchByCost", "Chosen", "Measure", "PackSequences", "PackedRows", "PlannedBatches", "PlannedNode"]
 
@@ -70,9 +70,6 @@ class PlannedNode(UnaryNode):
 
     def num_elements(self, below: Sequence[Length]) -> Length:
         return len(self.order)
-
-    def reached(self, position: int) -> tuple[int, int]:
-        return position, max(0, int(length_of(self.child) or 0) - 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -16,7 +16,7 @@ from penstock._contracts.policy import Policy
 from penstock._contracts.source import ChunkedSource, ColumnSource, GroupedSource, IndexedSource, StreamSource
 from penstock._contracts.storage import RecordStore
 from penstock._contracts.transform import BlockFunction, Transform
-from penstock._order.arithmetic import INFINITE, Length, batch_length, last_row, rank_length, repeat_length, shard_length, window_length
+from penstock._order.arithmetic import INFINITE, Length, batch_length, rank_length, repeat_length, shard_length, window_length
 from penstock._order.folds import Even, marked
 from penstock._order.mixing import History, MixFold, in_words, mixing
 from penstock._plan.base import (
@@ -223,13 +223,6 @@ class Enumerate(UnaryNode):
     def line(self, *, saved: bool = False) -> str:
         return f"enumerate({self.start or ''})"
 
-    @property
-    def first_number(self) -> int:
-        return self.start
-
-    def reached(self, position: int) -> tuple[int, int]:
-        return position + self.start, position
-
     def spec(self, of: Callable[[Node], Any]) -> Any:
         return ArraySpec((), np.dtype(np.int64)), of(self.child)
 
@@ -316,10 +309,6 @@ class Shard(SelectingNode):
             return rank_length(below[0], self.num_shards, self.first, padded=self.pads)
         return shard_length(below[0], self.num_shards, self.index)
 
-    def reached(self, position: int) -> tuple[int, int]:
-        below = self.first + position * self.num_shards + self.index
-        return max(below, self.num_shards), below
-
     def group_starts(self) -> Ints | None:
         below = self.child.group_starts()
         if below is None or self.pads:
@@ -374,9 +363,6 @@ class Skip(SelectingNode):
     def num_elements(self, below: Sequence[Length]) -> Length:
         return below[0] if below[0] is None or below[0] == INFINITE else max(0, int(below[0]) - self.count)
 
-    def reached(self, position: int) -> tuple[int, int]:
-        return position + self.count, position + self.count
-
     def group_starts(self) -> Ints | None:
         below = self.child.group_starts()
         return None if below is None else np.unique(np.maximum(below - min(self.count, int(below[-1])), 0))
@@ -410,9 +396,6 @@ class Repeat(SelectingNode):
     @property
     def num_passes(self) -> int | None:
         return self.count
-
-    def pass_below(self, epoch: int, position: int) -> int:
-        return epoch * (self.count or 1) + position // int(length_of(self.child) or 1)
 
     @property
     def changes_order(self) -> bool:
@@ -528,10 +511,6 @@ class Concatenate(BranchingNode):
     def num_elements(self, below: Sequence[Length]) -> Length:
         return None if None in below else sum(length for length in below if length is not None)
 
-    def reached(self, position: int) -> tuple[int, int]:
-        ends = sum(int(length) for length in map(length_of, self.children) if length is not None and length != INFINITE)
-        return max(position, ends), position
-
     def group_starts(self) -> Ints | None:
         parts = [child.group_starts() for child in self.children]
         return joined_groups([part for part in parts if part is not None]) if all(part is not None for part in parts) else None
@@ -615,9 +594,6 @@ class Interleave(BranchingNode):
     def num_elements(self, below: Sequence[Length]) -> Length:
         return sum(int(length or 0) for length in below)
 
-    def reached(self, position: int) -> tuple[int, int]:
-        return max(position, self.cycle_length, self.block_length), position
-
 
 # -- one element of several ---------------------------------------------------------------------------------------------------------
 
@@ -633,10 +609,6 @@ class BatchNode(GroupNode):
 
     def num_elements(self, below: Sequence[Length]) -> Length:
         return batch_length(below[0], self.batch_size, self.drop_remainder)
-
-    def reached(self, position: int) -> tuple[int, int]:
-        below = last_row(length_of(self.child), position, self.batch_size, self.batch_size, 1)
-        return below, below
 
     def batch_size_each(self) -> int | None:
         return self.batch_size
@@ -714,10 +686,6 @@ class Window(GroupNode):
 
     def num_elements(self, below: Sequence[Length]) -> Length:
         return window_length(below[0], self.size, self.shift, self.stride, self.drop_remainder)
-
-    def reached(self, position: int) -> tuple[int, int]:
-        below = last_row(length_of(self.child), position, self.size, self.shift, self.stride)
-        return below, below
 
     @property
     def any_shape(self) -> bool:

@@ -19,9 +19,8 @@ from penstock._order.arithmetic import INFINITE
 from penstock._plan import check
 from penstock._plan.base import Node, sources, walk
 from penstock._plan.facts import (
-    ROOM,
+    MOST,
     free_dimensions,
-    highest_number,
     is_indexable,
     known_length,
     known_spec,
@@ -240,8 +239,7 @@ class Dataset(ElementMethods, OrderMethods, GroupMethods, KnownMethods, metaclas
         place = check.index_argument(index)
         if place < 0 and length not in (None, INFINITE):
             place += int(length or 0)
-        far = place > ROOM and highest_number(self._root, place) >= 2**63
-        if far or not 0 <= place < min(2**63, INFINITE if length is None else length):
+        if not 0 <= place < (MOST if length in (None, INFINITE) else length):
             fix = "use 0..len(ds)-1" if length else "check the source and take(): they left nothing to look at"
             raise OutOfRange(f"index {index} of {length} elements", where="ds[i]", fix=fix)
         from penstock._engine.lowering import Evaluator
