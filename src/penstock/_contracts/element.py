@@ -27,7 +27,7 @@ LEAF = None
 """The structure of a leaf."""
 
 Structure = Any
-"""None for a leaf, ('dict', keys, children), ('tuple', type, children) or ('list', children)."""
+"""None for a leaf, or what it is ("dict", list, tuple or the class of a named tuple), its keys or places, and its children."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +66,7 @@ def structure_of(tree: Any) -> Structure:
     if kind is dict:
         entries = entries_of(tree) or {}
         return ("dict", tuple(entries), tuple(structure_of(value) for value in entries.values()))
-    children = tuple(structure_of(value) for value in tree)
-    return ("list", children) if kind is list else ("tuple", kind, children)
+    return kind, range(len(tree)), tuple(structure_of(value) for value in tree)
 
 
 def kind_of(tree: Any) -> Any:
@@ -189,14 +188,12 @@ def unflatten(structure: Structure, leaves: Iterator[Any]) -> Any:
     """Build the tree of `structure` from an iterator over its leaves."""
     if structure is LEAF:
         return next(leaves)
-    if structure[0] == "dict":
+    kind, keys, children = structure
+    if kind == "dict":
         # Nearly all children are leaves: a call for each would be most of what a batch of many columns costs.
-        pairs = zip(structure[1], structure[2], strict=True)
-        return {key: next(leaves) if child is LEAF else unflatten(child, leaves) for key, child in pairs}
-    if structure[0] == "list":
-        return [unflatten(child, leaves) for child in structure[1]]
-    kind, children = structure[1], [unflatten(child, leaves) for child in structure[2]]
-    return tuple(children) if kind is tuple else kind(*children)
+        return {key: next(leaves) if child is LEAF else unflatten(child, leaves) for key, child in zip(keys, children, strict=True)}
+    parts = [unflatten(child, leaves) for child in children]
+    return parts if kind is list else tuple(parts) if kind is tuple else kind(*parts)
 
 
 def bytes_of(tree: Any) -> int:
@@ -247,10 +244,7 @@ def leaf_paths(structure: Structure, prefix: str = "") -> list[str]:
     """Name every leaf, such as "['image']" or "[0]['label']"; the empty string for a bare leaf."""
     if structure is LEAF:
         return [prefix]
-    if structure[0] == "dict":
-        return [path for key, child in zip(structure[1], structure[2], strict=True) for path in leaf_paths(child, f"{prefix}[{key!r}]")]
-    children = structure[1] if structure[0] == "list" else structure[2]
-    return [path for index, child in enumerate(children) for path in leaf_paths(child, f"{prefix}[{index}]")]
+    return [path for key, child in zip(structure[1], structure[2], strict=True) for path in leaf_paths(child, f"{prefix}[{key!r}]")]
 
 
 def spec_of(leaf: Any) -> ArraySpec:

@@ -158,8 +158,7 @@ def _tops(structure: Structure) -> list[Any]:
     """Return the key or place in the whole element that each leaf belongs to; None for a bare leaf."""
     if structure is LEAF:
         return [None]
-    keys = structure[1] if structure[0] == "dict" else range(len(structure[-1]))
-    return [key for key, child in zip(keys, structure[-1], strict=True) for _ in leaf_paths(child)]
+    return [key for key, child in zip(structure[1], structure[2], strict=True) for _ in leaf_paths(child)]
 
 
 def _join(column: list[Any], leaf: ArraySpec) -> dict[str, NDArray[Any]]:
@@ -310,12 +309,12 @@ def leaves_of(given: Any, structure: Structure, argument: str, path: str = "") -
         if argument == "padding_values" or not _is_shape(given):
             raise _refusal(given, structure, argument, path)
         return [given]
-    keys = structure[1] if structure[0] == "dict" else range(len(structure[-1]))
+    kind, keys, children = structure
     _check_keys(given, keys, structure, argument, path)
-    parts = [given.get(key) for key in keys] if structure[0] == "dict" else given
+    parts = map(given.get, keys) if kind == "dict" else given
     return [
         leaf
-        for key, part, child in zip(keys, parts, structure[-1], strict=True)
+        for key, part, child in zip(keys, parts, children, strict=True)
         for leaf in leaves_of(part, child, argument, f"{path}[{key!r}]")
     ]
 

@@ -18,7 +18,7 @@ from penstock._contracts.transform import BlockFunction, BlockTransform, Scratch
 from penstock._ops.block import Block, ElementFailed, Ints
 from penstock._ops.operator import OneToOne
 from penstock._ops.rows import Rows
-from penstock._ops.stack import only_texts
+from penstock._ops.stack import only_texts, shown_int
 from penstock._ops.worker import WorkerContext, generator_of
 from penstock._system.failing import cause_of
 from penstock.errors import SpecError
@@ -416,7 +416,7 @@ def _fits(tree: Any) -> Fits:
     if isinstance(tree, ArraySpec):
         return _leaf(tree)
     if type(tree) is dict:
-        return _dict({key: _fits(child) for key, child in tree.items()}, tree)
+        return _dict(tree)
     children = [_fits(child) for child in tree]
     kind, count = kind_of(tree), len(children)
 
@@ -426,10 +426,10 @@ def _fits(tree: Any) -> Fits:
     return fits
 
 
-def _dict(children: dict[Any, Fits], tree: dict[Any, Any]) -> Fits:
-    count = len(children)
+def _dict(tree: dict[Any, Any]) -> Fits:
     nothing = object()
-    parts = [(key, _whole(tree[key]), child) for key, child in children.items()]
+    parts = [(key, _whole(child), _fits(child)) for key, child in tree.items()]
+    count = len(parts)
 
     def fits(value: Any) -> bool:
         if type(value) is not dict:
@@ -524,16 +524,12 @@ def _parts(tree: Any, value: Any) -> list[tuple[Any, Any, Any]] | None:
     return [(place, *pair) for place, pair in enumerate(zip(tree, value, strict=True))]
 
 
-_SHOWN_BITS = 256
-
-
 def _came(value: Any) -> str:
     if kind_of(value) is not None:
         return _cut(repr(map_leaves(spec_of, value))) if len(flatten(value)) <= _MOST_LETTERS else f"a {type(value).__name__}"
     spec = spec_of(value)
     if not _in_range(value):
-        shown = str(value) if value.bit_length() <= _SHOWN_BITS else f"a number of {value.bit_length()} bits"  # Python shows no longer ones
-        return f"{shown}, which does not fit int64"
+        return f"{shown_int(value)}, which does not fit int64"
     return type(value).__name__ if spec.dtype == _OBJECT and not isinstance(value, (np.ndarray, np.generic)) else repr(spec)
 
 

@@ -36,8 +36,8 @@ Fits = Callable[[int, ArraySpec, ArraySpec], bool]
 
 _OBJECT = np.dtype(object)
 _TEXTS = {str, bytes}
-_INT64 = np.dtype(np.int64)
-_FLOAT64 = np.dtype(np.float64)
+_OWN = {str: _OBJECT, bytes: _OBJECT, int: np.dtype(np.int64), float: np.dtype(np.float64)}
+"""The dtypes that values of Python's commonest types are stored as."""
 _SHOWN_BITS = 256
 
 
@@ -63,14 +63,15 @@ class BatchSpec:
         self.structure: Structure = structure
         self.leaves: list[ArraySpec] = leaves
         self.has_objects = any(leaf.dtype.hasobject for leaf in leaves)
-        self._has_dicts = _has_dicts(self.structure)
+        self._has_dicts = _has_dicts(structure)
         self._flat_keys: tuple[Any, ...] | None = None
         self._flat_kind: type | None = None  # of a dict or tuple of leaves
-        if self.structure is not LEAF and self.structure[0] != "list" and all(child is LEAF for child in self.structure[2]):
-            self._flat_keys = self.structure[1] if self.structure[0] == "dict" else None
-            self._flat_kind = dict if self.structure[0] == "dict" else self.structure[1]
-        self._quick = [(leaf.shape, None if leaf.dtype == _OBJECT else leaf.dtype, _scalar_of(leaf), leaf) for leaf in self.leaves]
-        self.row_bytes = sum(leaf.dtype.itemsize * int(np.prod(sizes_of(leaf), dtype=np.int64)) for leaf in self.leaves)
+        if structure is not LEAF and structure[0] is not list and all(child is LEAF for child in structure[2]):
+            self._flat_kind = structure[0]
+            if structure[0] == "dict":
+                self._flat_kind, self._flat_keys = dict, structure[1]
+        self._quick = [(leaf.shape, None if leaf.dtype == _OBJECT else leaf.dtype, _scalar_of(leaf), leaf) for leaf in leaves]
+        self.row_bytes = sum(leaf.dtype.itemsize * int(np.prod(sizes_of(leaf), dtype=np.int64)) for leaf in leaves)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Make the dtypes those of the process that reads it: `put` compares them by identity."""
@@ -139,16 +140,14 @@ class BatchSpec:
     def _columns_of(self, elements: list[Any]) -> list[list[Any]] | None:
         if self.structure is LEAF:
             return [elements]
-        if set(map(type, elements)) != {dict if self._flat_keys is not None else self.structure[1]}:
+        if set(map(type, elements)) != {self._flat_kind}:
             return None
         if self._flat_keys is not None:
             keys = self._flat_keys
             if any(tuple(element) != keys for element in elements):
                 return None
             return [[element[key] for element in elements] for key in keys]
-        if self.structure[0] != "tuple" or any(child is not LEAF for child in self.structure[2]):
-            return None
-        if {len(element) for element in elements} != {len(self.structure[2])}:
+        if {len(element) for element in elements} != {len(self.leaves)}:
             return None
         return [list(column) for column in zip(*elements, strict=True)]
 
@@ -172,20 +171,19 @@ class BatchSpec:
 
 
 def _has_dicts(structure: Structure) -> bool:
-    return structure is not LEAF and (structure[0] == "dict" or any(map(_has_dicts, structure[-1])))
+    return structure is not LEAF and (structure[0] == "dict" or any(map(_has_dicts, structure[2])))
 
 
 def _ordered(tree: Any, structure: Structure) -> Any:
     """Return `tree` with the keys of its dicts in the order of `structure`, as far down as both are alike."""
     if structure is LEAF:
         return tree
-    children = structure[-1]
-    if structure[0] == "dict":
-        keys, entries = structure[1], entries_of(tree)
+    kind, keys, children = structure
+    if kind == "dict":
+        entries = entries_of(tree)
         if entries is None or entries.keys() != set(keys):
             return tree
         return {key: entries[key] if child is LEAF else _ordered(entries[key], child) for key, child in zip(keys, children, strict=True)}
-    kind = list if structure[0] == "list" else structure[1]
     if kind_of(tree) is not kind or len(tree) != len(children):
         return tree
     items = list(map(_ordered, tree, children))
@@ -217,7 +215,7 @@ def flaw_of(value: Any) -> tuple[str, str]:
             "return arrays, numbers, str or bytes; drop or convert this field in a map before batch",
         )
     return (
-        f"= {_shown_int(value)} does not fit int64",
+        f"= {shown_int(value)} does not fit int64",
         "declare the field as np.uint64 or np.float64 where it is read, or return such a number from a map before batch",
     )
 
@@ -234,7 +232,7 @@ def _flaw_of_list(value: list[Any]) -> tuple[str, str]:
     large = next((number for number in numbers if type(number) is int and not -(2**63) <= number < 2**63), None)
     cast = "return np.array(value, dtype) with the dtype that you mean, such as np.uint64 or np.float64, from a map before batch"
     if large is not None:
-        return f"is a list with {_shown_int(large)}, which does not fit int64", cast
+        return f"is a list with {shown_int(large)}, which does not fit int64", cast
     try:
         dtype = np.asarray(value).dtype
     except ValueError:
@@ -246,7 +244,7 @@ def _flaw_of_list(value: list[Any]) -> tuple[str, str]:
     return f"is a list with {rounded} among numbers of other types, which {dtype} does not hold as it is", cast
 
 
-def _shown_int(value: int) -> str:
+def shown_int(value: int) -> str:
     return str(value) if value.bit_length() <= _SHOWN_BITS else f"an int of {value.bit_length()} bits"
 
 
@@ -275,20 +273,12 @@ def _scalar_of(leaf: ArraySpec) -> type | None:
 def _store(array: NDArray[Any], row: int, value: Any, leaf: ArraySpec) -> bool:
     kind = type(value)
     if kind is np.ndarray:
-        if value.shape != leaf.shape or (value.dtype != leaf.dtype and leaf.dtype != _OBJECT):
-            return False
-        if leaf.dtype == _OBJECT and value.dtype.kind not in "OUS":
+        if value.shape != leaf.shape or (value.dtype.kind not in "OUS" if leaf.dtype == _OBJECT else value.dtype != leaf.dtype):
             return False
     elif issubclass(kind, np.generic) and kind is leaf.dtype.type and not leaf.shape and value.dtype == leaf.dtype:
         pass
-    elif kind is str or kind is bytes:
-        if leaf.dtype != _OBJECT or leaf.shape:
-            return False
-    elif kind is float:
-        if leaf.dtype != _FLOAT64 or leaf.shape:
-            return False
-    elif kind is int:
-        if leaf.dtype != _INT64 or leaf.shape or not -(2**63) <= value < 2**63:
+    elif kind in _OWN:
+        if leaf.dtype != _OWN[kind] or leaf.shape or (kind is int and not -(2**63) <= value < 2**63):
             return False
     elif isinstance(value, list):
         made = array_of(value)
@@ -424,8 +414,8 @@ def words_of(structure: Structure) -> str:
     """Say a structure in words, such as "{'image': array, 'label': array}"."""
     if structure is LEAF:
         return "array"
-    if structure[0] == "dict":
-        return "{" + ", ".join(f"{key!r}: {words_of(child)}" for key, child in zip(structure[1], structure[2], strict=True)) + "}"
-    children = structure[1] if structure[0] == "list" else structure[2]
-    inner = ", ".join(words_of(child) for child in children)
-    return f"[{inner}]" if structure[0] == "list" else f"({inner})"
+    kind, keys, children = structure
+    words = list(map(words_of, children))
+    if kind == "dict":
+        return "{" + ", ".join(map("{!r}: {}".format, keys, words)) + "}"
+    return f"[{', '.join(words)}]" if kind is list else f"({', '.join(words)})"

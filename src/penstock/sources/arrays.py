@@ -514,18 +514,15 @@ def _join(structure: Structure, columns: Any) -> list[Any]:
     if structure is LEAF:
         column: list[Any] = next(columns)
         return column
-    if structure[0] == "dict":
-        keys = structure[1]
-        children = [_join(child, columns) for child in structure[2]]
+    kind, keys, inner = structure
+    children = [_join(child, columns) for child in inner]
+    if kind == "dict":
         if len(keys) == 2:  # the usual element: a third of the time of the general line
             one, other = keys
             return [{one: left, other: right} for left, right in zip(*children, strict=True)]
         return [dict(zip(keys, values, strict=True)) for values in zip(*children, strict=True)]
-    if structure[0] == "list":
-        return [list(values) for values in zip(*[_join(child, columns) for child in structure[1]], strict=True)]
-    kind = structure[1]
-    rows = list(zip(*[_join(child, columns) for child in structure[2]], strict=True))
-    return rows if kind is tuple else [kind(*values) for values in rows]
+    rows = list(zip(*children, strict=True))
+    return rows if kind is tuple else list(map(list, rows)) if kind is list else [kind(*values) for values in rows]
 
 
 def _mapped_file(array: Array) -> str | None:
