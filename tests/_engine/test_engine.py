@@ -108,8 +108,8 @@ def test_for_what_waits_more_threads_work_than_there_are_cpus_and_the_next_run_b
     with dataset.feed(executor="threads") as feed:
         next(feed)
         assert feed._run._engine is not None
-        at_first = feed._run._engine.num_active
-        while feed._run._engine.num_active <= at_first:
+        at_first = feed._run._engine.scheduler.active.limit
+        while feed._run._engine.scheduler.active.limit <= at_first:
             next(feed)
         while sum(thread.name.startswith("penstock-workers-") for thread in threading.enumerate()) <= at_first:
             next(feed)
@@ -117,5 +117,5 @@ def test_for_what_waits_more_threads_work_than_there_are_cpus_and_the_next_run_b
     with dataset.feed(executor="threads") as feed:
         next(feed)
         assert feed._run._engine is not None
-        assert feed._run._engine.num_active > at_first
+        assert feed._run._engine.scheduler.active.limit > at_first
         assert any("active worker threads" in notice for notice in feed.stats().notices)

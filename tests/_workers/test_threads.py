@@ -79,7 +79,7 @@ def test_all_threads_that_are_to_work_do_so_after_fewer_were_tried() -> None:
         active.ceiling = active._most = 8
         for limit in (2, 8):  # the first is said, the second found
             active.limit = min(limit, active.limit)
-            while feed._run._engine.num_active != limit:
+            while feed._run._engine.scheduler.active.limit != limit:
                 next(feed)
         most = 0
         while most < 8:

@@ -241,7 +241,7 @@ class Options:
             refuse_on_windows('on_stall="skip"', 'give "raise" or "warn"')
             words = "needs workers that can be killed, and a thread cannot be"
             raise _refused("on_stall", self.on_stall, words, 'give executor="processes" too, or "raise" or "warn"')
-        checked_policy(self.on_error, "on_error", "feed options")
+        checked_policy(self.on_error, "feed options")
         times = {"grace_period_s": grace_s, "stall_timeout_s": stall_s}
         values = {"num_workers": workers, "executor": executor, "memory_bytes": size, "ordered": ordered, "output": output, **times}
         for name, value in values.items():

@@ -150,7 +150,7 @@ _LONGEST_S = 30.0
 Policy = Raise | Retry | Skip | Replace
 
 
-def checked_policy(policy: Any, name: str, where: str, *, of_feed: bool = True) -> Policy:
+def checked_policy(policy: Any, where: str, *, of_feed: bool = True) -> Policy:
     """Return `policy` if it is one.
 
     Raises:
@@ -158,10 +158,10 @@ def checked_policy(policy: Any, name: str, where: str, *, of_feed: bool = True) 
     """
     if not isinstance(policy, (Raise, Retry, Skip, Replace)):
         raise PlanError(
-            f"{name}={policy!r} is no policy", where=where, fix="give ps.Raise(), ps.Retry(...), ps.Skip(...) or ps.Replace(...)"
+            f"on_error={policy!r} is no policy", where=where, fix="give ps.Raise(), ps.Retry(...), ps.Skip(...) or ps.Replace(...)"
         )
     if not of_feed and getattr(final(policy), "quarantine", None) is not None:
-        raise PlanError("quarantine= is only written by a feed", where=where, fix=f"leave it out of {name}")
+        raise PlanError("quarantine= is only written by a feed", where=where, fix="leave it out of on_error")
     return policy
 
 

@@ -123,15 +123,6 @@ class Engine:
         return {pool: self.scheduler.size_of(pool) for pool in self.scheduler.pools}
 
     @property
-    def num_active(self) -> int:
-        """How many of the shared workers work: fewer where they only take the interpreter lock from each other."""
-        return self.scheduler.active.limit
-
-    def keep_size(self) -> None:
-        """Have no more shared workers than `pools` has now."""
-        self.scheduler.active.ceiling = min(self.scheduler.active.ceiling, self.scheduler.size_of(SHARED))
-
-    @property
     def executors(self) -> dict[str, str]:
         """The executor of each pool whose stage names one."""
         stages = stages_of(self.scheduler.segments)
@@ -142,11 +133,6 @@ class Engine:
     def plans(self) -> list[SegmentPlan]:
         """What is run, from the source to the consumer."""
         return [segment.plan for segment in self.scheduler.segments]
-
-    @property
-    def reads_stream(self) -> bool:
-        """Whether one thread reads a generator or an iterator."""
-        return self.scheduler.reader is not None
 
     @property
     def concurrency(self) -> dict[str, int]:
@@ -417,10 +403,6 @@ class Engine:
         """Return how many hand-overs the consumer keeps beside the two last ones, and how many may exist at once. Without the mutex."""
         return max(0, self.scheduler.kept - self._slots.num_returned - _IN_HAND), self.scheduler.limit
 
-    def begin_at(self, step: int, num_ahead: int = 0) -> None:
-        """Count on from `step`; the feed polls `num_ahead` batches more than it has delivered. Before the first `poll`."""
-        self.scheduler.handed_over.step, self.scheduler.num_ahead = step, num_ahead
-
     def memory(self, step: int) -> FeedMemory:
         """Return where the memory is, of a consumer that has taken `step` items; 20 us. Without the mutex, from any thread."""
         scheduler, kept = self.scheduler, self.scheduler.handed_over.kept(step)
@@ -534,7 +516,8 @@ class Engine:
                 lease = (self._slots if is_last else self._inner_slots).lease(leaves)
                 lease.first, chunk.lease = chunk.key_of(0), weakref.ref(lease)
                 with self._mutex:
-                    self.scheduler.open_rows(chunk, len(lease))
+                    chunk.kept_bytes += len(lease)
+                    self.scheduler.held_bytes += chunk.charge()
                 return lease.arrays(leaves)
 
             names, lock = partial(segment.name_of, chunk), threading.Lock()

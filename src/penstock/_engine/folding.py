@@ -198,7 +198,10 @@ class FoldRunner:
         if chunk.result is not None and not out.unchanged:
             goes_on, excess = self._take_inputs(chunk, out)
             ends |= goes_on
-        out.ends_pass, out.tail = self._take_end(chunk, self._failure_behind(chunk, excess), ends, out)
+        tail = excess or chunk.tail
+        if excess is None and tail is not None and self._mode != OPEN and not tail.of_close:
+            tail = None  # it stands behind an early end of the pass
+        out.ends_pass, out.tail = self._take_end(chunk, tail, ends, out)
         out.cut = self._mode != OPEN or self._dropping
         self._dropping = self._dropping or (out.tail is not None and self._may_cut)
         out.empty_pass = self._chain.empty_pass
@@ -210,11 +213,6 @@ class FoldRunner:
             return False
         self._started = True
         return not self._chain.recalling and self._close(out, self._before, 0)[0]
-
-    def _failure_behind(self, chunk: Chunk, excess: Failure | None) -> Failure | None:
-        """Return the failure behind a chunk: `excess`, that of a limit, or its tail, unless this is behind an early end of the pass."""
-        tail = excess or chunk.tail
-        return None if self._mode != OPEN and excess is None and tail is not None and not tail.of_close else tail
 
     def _take_end(self, chunk: Chunk, tail: Failure | None, ends: bool, out: Sequenced) -> tuple[bool, Failure | None]:
         """Take the end of a chunk, and of its pass if it has that; return whether the end of the pass goes on upwards, and the failure."""
@@ -321,7 +319,8 @@ class FoldRunner:
     def _take_input(self, after: Token, results: list[KeyedElement], out: Sequenced, position: int | None, *, more: bool) -> bool:
         """Fold the results of an input, behind which `more` would come; return whether the end of the pass goes on upwards."""
         skip, self._skip = self._skip, 0
-        check_results(skip, len(results))
+        if skip > len(results):
+            raise not_again(f"{skip} results of one element were delivered, and it gives {len(results)} now")
         before = self._before if position is None else self._before._replace(source=(after.source[0], position))
         for number, piece in enumerate(results):
             if number < skip:
@@ -474,16 +473,6 @@ def fold_runners_of(program: Program, start: Token, ledgers: Sequence[LossLedger
 def _since(origin: tuple[int, int], where: Sequence[int]) -> tuple[int, int]:
     """Return the pass of an input, and its number in it as a run counts that begins at `origin`."""
     return where[0], where[1] - (origin[1] if where[0] == origin[0] else 0)
-
-
-def check_results(num_taken: int, num_results: int) -> None:
-    """Refuse an element that gives fewer results than were delivered of it.
-
-    Raises:
-        StateMismatch: it does.
-    """
-    if num_taken > num_results:
-        raise not_again(f"{num_taken} results of one element were delivered, and it gives {num_results} now")
 
 
 def _step_left_out(loss: LostElement) -> TooManySkipped:

@@ -117,14 +117,14 @@ def _leaf(node: plan.Node, counter: Counter) -> Leaf:
         case known.PlannedBatches():
             return _planned_leaf(node, Pad(node.padded_shapes, node.padding_values, node.multiple), counter)
         case plan.Zip():
-            return ZipLeaf(tuple(_branch(child, counter) for child in node.children))
+            return ZipLeaf(_branches(node, counter))
         case plan.Mix():
-            mixed = tuple(_branch(child, counter) for child in node.children)
+            mixed = _branches(node, counter)
             return MixLeaf(mixed, node.mixing(), in_turn(mixed))
         case plan.Interleave():
             sizes = [int(length_of(child) or 0) for child in node.children]
             table = interleaving(sizes, node.cycle_length, node.block_length)
-            return InterleaveLeaf(tuple(_branch(child, counter) for child in node.children), table)
+            return InterleaveLeaf(_branches(node, counter), table)
     assert isinstance(node, plan.Concatenate), node
     found = [length_of(child) for child in node.children]
     rest = 2**63 - 1 - sum(int(length) for length in found if length and length != INFINITE)  # their ends are added up in 64 bits
@@ -145,11 +145,11 @@ def _planned_leaf(node: known.PackedRows | known.PlannedBatches, collation: Coll
     return BatchLeaf(_branch(node.child, counter), length_of(node.child), PlannedMembers(node.order), collation)
 
 
-def _branches(node: plan.Concatenate, counter: Counter) -> tuple[Leaf, ...]:
-    out: list[Leaf] = []
+def _branches(node: plan.Node, counter: Counter) -> tuple[ChainOp, ...]:
+    out: list[ChainOp] = []
     start = counter.random
     for child in node.children:
-        if node.parts_of_one:
+        if isinstance(node, plan.Concatenate) and node.parts_of_one:
             counter.random = start
         out.append(_branch(child, counter))
     return tuple(out)
@@ -424,7 +424,7 @@ class _Builder:
                 case plan.BatchNode():
                     self._batch(node)
                 case plan.Enumerate():
-                    self._fold(EnumerateFold(node.start, _numbered))
+                    self.folds.append(EnumerateFold(node.start, _numbered))
                 case plan.AsCompleted():
                     self.segment = replace(self.segment, unordered=True)
                 case plan.Shuffle():
@@ -440,7 +440,7 @@ class _Builder:
                 case plan.RejectionResample():
                     found = partial(_checked, node.fn, "a class", len(node.target), f"rejection_resample({node.name})")
                     self._place(WeighOp(found, node.name), None)
-                    self._fold(ResampleFold(node.target, node.initial, node.seed, size_of, unmeasured))
+                    self.folds.append(ResampleFold(node.target, node.initial, node.seed, size_of, unmeasured))
                 case _ if node.children and not node.is_hint:
                     self._number(_fold_of(node, chain[place + 1 :]))
 
@@ -480,13 +480,10 @@ class _Builder:
             self._close()
         self.steps.append((workers, operator))
 
-    def _fold(self, fold: Fold) -> None:
-        self.folds.append(fold)
-
     def _hold(self, fn: Callable[[Any], Any], name: str, fold: Fold) -> None:
         """Add a fold that holds elements, weighed by the workers: one in each fold runner."""
         self._place(WeighOp(fn, name), None)
-        self._fold(fold)
+        self.folds.append(fold)
 
     def _shuffle(self, node: plan.Shuffle) -> None:
         fold = ShuffleBufferFold(node.buffer_size or 1, node.buffer_bytes, node.seed, node.reshuffle_each_epoch, size_of)
@@ -510,7 +507,7 @@ class _Builder:
     def _window(self, node: plan.Window) -> None:
         if self.folds:
             self._close()
-        self._fold(WindowFold(node.size, node.shift, node.stride, node.drop_remainder))
+        self.folds.append(WindowFold(node.size, node.shift, node.stride, node.drop_remainder))
         self._place(GatherOp(_stacked, "window"), None)
 
     def _pack(self, node: known.PackSequences) -> None:

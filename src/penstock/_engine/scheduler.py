@@ -537,11 +537,6 @@ class Scheduler:
     def _may_hold(self, segment: Segment, chunk: Chunk, more: int) -> bool:
         return more <= 0 or self.held_bytes + more <= self.memory_bytes or self._is_due(segment, chunk.seq)
 
-    def open_rows(self, chunk: Chunk, num_bytes: int) -> None:
-        """Book the buffer that the rows of a chunk are written into."""
-        chunk.kept_bytes += num_bytes
-        self.held_bytes += chunk.charge()
-
     @poison_on_interrupt
     def finish(self, segment: Segment, chunk: Chunk, tail: Failure | None) -> None:
         """Book a chunk whose items are made, up to the failure `tail`, and commit what can be committed."""
@@ -675,7 +670,7 @@ class Scheduler:
         values = out.items if out.unchanged else [item.value for item in out.items]
         passed = bytes_of_all(values) if segment.plan.folds and not out.unchanged else num_bytes
         segment.folded_bytes -= passed
-        ends, chunk_id = out.ends_pass and tail is None, _chunk_id_of(segment, chunk)
+        ends, chunk_id = out.ends_pass and tail is None, (segment.number, chunk.seq) if chunk.claimed else chunk.made_of
         lease = chunk.lease if out.unchanged else None
         self.ended |= ends or tail is not None
         self.active.num_items += len(values)
@@ -764,7 +759,3 @@ class Scheduler:
         if task.room < UNLIMITED:
             self.held_bytes += task.chunk.grant(-task.room)
         return True
-
-
-def _chunk_id_of(segment: Segment, chunk: Chunk) -> tuple[int, int] | None:
-    return (segment.number, chunk.seq) if chunk.claimed else chunk.made_of

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Literal, NamedTuple
 
+from penstock._system.frames import Frame
 from penstock._system.lazy import dataclass
 from penstock.errors import FeedStalled
 
@@ -64,18 +65,6 @@ def counted_ns(elapsed_ns: int, cpu_ns: int | None, queued_ns: int, wanted_ns: i
     if cpu_ns is not None and cpu_ns >= _ASLEEP * elapsed_ns and wanted_ns >= _CONTENDED * elapsed_ns:
         counted = min(counted, cpu_ns)
     return max(counted, elapsed_ns // _LEAST)
-
-
-class Frame(NamedTuple):
-    """One call of a Python stack."""
-
-    file: str
-    line: int
-    function: str
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line} in {self.function}" + (f": {self.text}" if self.text else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

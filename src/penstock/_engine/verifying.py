@@ -116,9 +116,9 @@ class _Leaf(NamedTuple):
 
     def against(self, other: _Leaf) -> str:
         """Say how two differ."""
-        if self.kind != other.kind or not isinstance(self.data, (bytes, str, int)):
-            return f"{self.kind}, then {other.kind}" if self.kind != other.kind else f"a {self.kind}, then another"
-        if self.how is pickle:
+        if self.kind != other.kind:
+            return f"{self.kind}, then {other.kind}"
+        if self.how is pickle or not isinstance(self.data, (bytes, str, int)):
             return f"a {self.kind}, then another"
         if isinstance(self.data, bytes) and self.kind != "bytes":
             return f"{self.kind}, then the same with other numbers"

@@ -11,7 +11,7 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from penstock._contracts.event import SlowElement
@@ -20,10 +20,11 @@ from penstock._engine.chunk import Claim
 from penstock._engine.program import IN_PROGRAM, SHARED
 from penstock._engine.scheduler import Scheduler
 from penstock._engine.segment import READER, RETRY_WORKER, Segment
-from penstock._engine.stall_report import Frame, Kind, RunClock, Situation, WorkerFacts, counted_ns, slice_of
+from penstock._engine.stall_report import Kind, RunClock, Situation, WorkerFacts, counted_ns, slice_of
 from penstock._ops.block import Block
 from penstock._ops.worker import WorkerContext
 from penstock._system.failing import attempt
+from penstock._system.frames import Frame, call_of_frame, frames_of, is_ours
 from penstock._system.lazy import dataclass
 from penstock._system.parking import thread_times
 from penstock._system.process import current_frames
@@ -31,7 +32,6 @@ from penstock._system.process import current_frames
 if TYPE_CHECKING:
     import asyncio
 
-_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _STARTER = f"{os.sep}multiprocessing{os.sep}"
 """Calls of it stand between two of ours where a worker process begins."""
 
@@ -45,25 +45,18 @@ def stacks_of(threads: set[int]) -> dict[int, tuple[Frame, ...]]:
 
 def stack_of(frame: Any) -> tuple[Frame, ...]:
     """Return the calls of a stack, innermost last, without those that lead from the thread's start to the user's function."""
-    found = [_call(frame) for frame in frames_of(frame)]
+    found = [call_of_frame(frame) for frame in frames_of(frame)]
     found.reverse()
     return users_part(found)
 
 
 def users_part(found: Sequence[Frame]) -> tuple[Frame, ...]:
     """Return calls, innermost last, without those that lead from the start of the thread or process to the user's function."""
-    ours = [call.file.startswith(_OURS) or _STARTER in call.file for call in found]
+    ours = [is_ours(call.file) or _STARTER in call.file for call in found]
     start = ours.index(True) if True in ours else 0
     while start < len(found) and ours[start]:
         start += 1
     return tuple(found[start:] or found[-2:])
-
-
-def frames_of(frame: Any) -> Iterator[Any]:
-    """Yield the frames of a stack, innermost first."""
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
 
 
 def waits_of(thread: int | None) -> tuple[tuple[Frame, ...], list[Any]]:
@@ -74,7 +67,7 @@ def waits_of(thread: int | None) -> tuple[tuple[Frame, ...], list[Any]]:
     every = current_frames()
     frames = list(frames_of(every.get(-1 if thread is None else thread)))
     every.clear()
-    calls = [_call(frame) for frame in reversed(frames)]
+    calls = [call_of_frame(frame) for frame in reversed(frames)]
     begins = [place for place, call in enumerate(calls) if call.function in _BEGINS]
     return tuple(calls[begins[-1] + 1 :] if begins else ()), frames
 
@@ -94,10 +87,10 @@ def awaits_of(task: Any) -> tuple[Frame, ...]:
             frame, here = _step(here)
             if frame is None:
                 break
-            found.append(_call(frame))
+            found.append(call_of_frame(frame))
             del frame
         task = _awaited_future(task)
-    return tuple(call for call in found if not call.file.startswith(_OURS))
+    return tuple(call for call in found if not is_ours(call.file))
 
 
 def _step(awaited: Any) -> tuple[Any, Any]:
@@ -114,17 +107,6 @@ def _awaited_future(task: Any) -> Any:
     waiter = getattr(task, "_fut_waiter", None)
     children = getattr(waiter, "_children", None) or ()
     return next((child for child in children if not child.done()), waiter)
-
-
-def _call(frame: Any) -> Frame:
-    code = frame.f_code
-    line = frame.f_lineno or code.co_firstlineno
-    text = linecache.getline(code.co_filename, line, frame.f_globals).strip()
-    return Frame(code.co_filename, line, code.co_qualname, text)
-
-
-def stage_of(scheduler: Scheduler, monitor: WorkerMonitor, task: Claim) -> str:
-    return "read" if task.read else monitor.worker.step_name or scheduler.segments[task.segment].plan.stages[task.stage].name or "batch"
 
 
 def element_of(scheduler: Scheduler, monitor: WorkerMonitor, task: Claim) -> str:
@@ -149,11 +131,6 @@ def call_of(scheduler: Scheduler, task: Claim | None, block: Block, offset: int)
 
 def _name(segment: Segment, task: Claim, row: int) -> str:
     return attempt(segment.name_of, task.chunk, row) or "an element that is not wanted any more"
-
-
-def place_of(segment: Segment, task: Claim, row: int) -> tuple[str, tuple[int, int]] | None:
-    """Return as `Segment.where`; None where the chunk was finished or cut meanwhile, without this row. Without the mutex."""
-    return attempt(segment.where, task.chunk, row)  # it asks the user's source
 
 
 def row_of(worker: WorkerContext, task: Claim) -> int | None:
@@ -393,7 +370,7 @@ class LoopWatch:
         """Say who holds up the loop: a call of ours, or something else that runs there; None when it only got no CPU."""
         stack, frames = waits_of(self.monitor.ident)
         try:
-            found = next(((lanes, call) for lanes, task, call in flying if any(frame is _frame_of(task) for frame in frames)), None)
+            found = next(((lanes, call) for lanes, task, call in flying if getattr(task.get_coro(), "cr_frame", None) in frames), None)
         finally:
             frames.clear()
         if not stack:
@@ -424,10 +401,6 @@ class LoopWatch:
 
     def _answer(self) -> None:
         self._has_answered = True
-
-
-def _frame_of(task: asyncio.Task[Any]) -> Any:
-    return getattr(task.get_coro(), "cr_frame", None)
 
 
 OnStall = Literal["raise", "warn", "skip"]
@@ -493,7 +466,7 @@ class Glances:
         row, segment = row_of(monitor.worker, task), self._scheduler.segments[task.segment]
         if row is None or lasted_ns < _DEAR * segment.blocks[task.stage].cost_ns:
             return None
-        found = place_of(segment, task, row)
+        found = attempt(segment.where, task.chunk, row)  # it asks the user's source, and the chunk may have been cut meanwhile
         if found is None:
             return None
         where, key = found
@@ -534,10 +507,6 @@ class Watch:
         monitor = WorkerMonitor(pool, worker)
         self.monitors.append(monitor)
         return monitor
-
-    def enlist_loop(self, lanes: Sequence[AsyncCalls], ask: Callable[[Callable[[], None]], None]) -> None:
-        """Look at the event loop of the calling thread too, as `LoopWatch` does."""
-        self.loops.append(LoopWatch(lanes, ask))
 
     def begin(self, delivered: int) -> None:
         """Begin a wait; `delivered` tells whether it is still the wait for the same hand-over."""
@@ -622,14 +591,27 @@ class Watch:
                 frames = [Frame(file, line, name, linecache.getline(file, line).strip()) for file, line, name in elsewhere]
                 stacks[monitor.ident] = users_part(frames)
         calls, more, more_stuck = self.loops[0].facts(scheduler, self._timeout_ns) if self.loops else ([], 0, 0)
+        stages = [segment.plan.stages for segment in scheduler.segments]
+        busy = [
+            WorkerFacts(
+                index=monitor.worker.index,
+                thread=monitor.thread,
+                stage="read" if task.read else monitor.worker.step_name or stages[task.segment][task.stage].name or "batch",
+                element=element_of(scheduler, monitor, task),
+                lasted_s=monitor.watched_ns / 1e9,
+                cpu_share=monitor.cpu_share,
+                stack=stacks.get(monitor.ident, ()),
+                stuck=self._is_stuck(monitor),
+                reader=bool(task.read),
+            )
+            for monitor, task in seen
+            if task is not None
+        ]
         return Situation(
             kind=kind,
             waited_s=self._waited_ns / 1e9,
             timeout_s=self.timeout_s or 0.0,
-            busy=(
-                *(self._facts(scheduler, monitor, task, stacks.get(monitor.ident, ())) for monitor, task in seen if task is not None),
-                *calls,
-            ),
+            busy=(*busy, *calls),
             more_calls=more,
             more_stuck=more_stuck,
             idle=tuple(f"{count} of {workers[words]} {words}: nothing to do" for words, count in idle.items()),
@@ -637,19 +619,6 @@ class Watch:
             oldest=_oldest(scheduler),
             limit=scheduler.limit,
             state=f"state: {len(scheduler.ready)} ready, segments {[segment.position() for segment in scheduler.segments]}",
-        )
-
-    def _facts(self, scheduler: Scheduler, monitor: WorkerMonitor, task: Claim, stack: tuple[Frame, ...]) -> WorkerFacts:
-        return WorkerFacts(
-            index=monitor.worker.index,
-            thread=monitor.thread,
-            stage=stage_of(scheduler, monitor, task),
-            element=element_of(scheduler, monitor, task),
-            lasted_s=monitor.watched_ns / 1e9,
-            cpu_share=monitor.cpu_share,
-            stack=stack,
-            stuck=self._is_stuck(monitor),
-            reader=bool(task.read),
         )
 
     def give_up(self, error: BaseException) -> bool:

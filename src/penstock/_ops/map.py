@@ -506,12 +506,10 @@ def _difference(tree: Any, value: Any, path: str) -> str:
     parts = _parts(tree, value)
     if parts is None:
         return f"{path or 'the result'} is declared as {_cut(repr(tree))} and came as {_came(value)}"
-    differing = next((words for words in (_part(path, *part) for part in parts) if words), "")
-    return differing or f"{path or 'the result'} is not as declared"
-
-
-def _part(path: str, key: Any, tree: Any, value: Any) -> str:
-    return "" if _fits(tree)(value) else _difference(tree, value, f"{path}[{key!r}]")
+    for key, declared, found in parts:
+        if not _fits(declared)(found):
+            return _difference(declared, found, f"{path}[{key!r}]")
+    return f"{path or 'the result'} is not as declared"
 
 
 def _parts(tree: Any, value: Any) -> list[tuple[Any, Any, Any]] | None:

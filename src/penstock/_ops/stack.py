@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
@@ -70,7 +71,10 @@ class BatchSpec:
             self._flat_kind = structure[0]
             if structure[0] == "dict":
                 self._flat_kind, self._flat_keys = dict, structure[1]
-        self._quick = [(leaf.shape, None if leaf.dtype == _OBJECT else leaf.dtype, _scalar_of(leaf), leaf) for leaf in leaves]
+        # The type of NumPy's scalars that are such a leaf whatever their value: of times and texts unit or length may differ.
+        scalars = [leaf.dtype.type if not leaf.shape and leaf.dtype.kind in "biufc" and leaf.dtype.isnative else None for leaf in leaves]
+        dtypes = [None if leaf.dtype == _OBJECT else leaf.dtype for leaf in leaves]
+        self._quick = list(zip([leaf.shape for leaf in leaves], dtypes, scalars, leaves, strict=True))
         self.row_bytes = sum(leaf.dtype.itemsize * int(np.prod(sizes_of(leaf), dtype=np.int64)) for leaf in leaves)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -160,7 +164,7 @@ class BatchSpec:
         element = self.ordered(element)
         structure = structure_of(element)
         if structure != self.structure:
-            return f"the structure is {words_of(self.structure)} in one and {words_of(structure)} in the other"
+            return _two_structures(self.structure, structure)
         for path, value, leaf in zip(leaf_paths(self.structure), flatten(element), self.leaves, strict=True):
             other = spec_of(value)
             if other != leaf:
@@ -256,18 +260,10 @@ def refuse_leaf(value: Any, path: str, where: str) -> NoReturn:
 
 def _spec_of(structure: Structure, leaves: list[tuple[tuple[int, ...], np.dtype[Any]]]) -> BatchSpec:
     spec = BatchSpec.__new__(BatchSpec)
-    spec._begin(structure, [ArraySpec(shape, _canonical(dtype)) for shape, dtype in leaves])
+    # The dtypes that arrays of this process have: a pickled one is another object.
+    own = [np.dtype(dtype.type) if dtype.kind in "biufcO" and dtype.isnative else dtype for _, dtype in leaves]
+    spec._begin(structure, [ArraySpec(shape, dtype) for (shape, _), dtype in zip(leaves, own, strict=True)])
     return spec
-
-
-def _canonical(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype that arrays of this process have; a pickled one is another object."""
-    return np.dtype(dtype.type) if dtype.kind in "biufcO" and dtype.isnative else dtype
-
-
-def _scalar_of(leaf: ArraySpec) -> type | None:
-    """Return the type of NumPy's scalars that are such a leaf whatever their value; of times and texts unit or length may differ."""
-    return leaf.dtype.type if not leaf.shape and leaf.dtype.kind in "biufc" and leaf.dtype.isnative else None
 
 
 def _store(array: NDArray[Any], row: int, value: Any, leaf: ArraySpec) -> bool:
@@ -360,11 +356,18 @@ def columns_of_rows(rows: list[Any], spec: BatchSpec, names: Names, fits: Fits, 
         element = spec.ordered(given)
         structure = structure_of(element)
         if structure != spec.structure:
-            _refuse_structure(spec.structure, structure, element, row, names)
+            BatchSpec(element, partial(names, row))  # refuses what can stand in no batch
+            raise SpecError(
+                f"two elements of one batch differ: {_two_structures(spec.structure, structure)}",
+                where=f"stage 'batch', element {names(0)} and element {names(row)}",
+                fix="make them equal before batch: the same keys, and tuples and lists of the same lengths; only arrays may differ in "
+                "length, in padded_batch and ragged_batch, and a list of numbers is one; batch(n, collate_fn=list) gives a list of "
+                "elements as they are",
+            )
         for number, (column, value) in enumerate(zip(columns, flatten(element), strict=True)):
             found, leaf = spec_of(value), spec.leaves[number]
             if not can_stand(value, found):
-                BatchSpec(element, lambda row=row: names(row))  # type: ignore[misc]  # says which field it is
+                BatchSpec(element, partial(names, row))  # says which field it is
             column.append(value)
             if found.dtype != leaf.dtype or not fits(number, found, leaf):
                 doubtful.add(number)
@@ -406,15 +409,8 @@ def _refuse_value(path: str, column: list[Any], rows: tuple[int, int], names: Na
     )
 
 
-def _refuse_structure(structure: Structure, other: Structure, element: Any, row: int, names: Names) -> NoReturn:
-    """Raise the SpecError that names the batch's first element and the one of another structure; that one alone if it can stand in none."""
-    BatchSpec(element, lambda: names(row))
-    raise SpecError(
-        f"two elements of one batch differ: the structure is {words_of(structure)} in one and {words_of(other)} in the other",
-        where=f"stage 'batch', element {names(0)} and element {names(row)}",
-        fix="make them equal before batch: the same keys, and tuples and lists of the same lengths; only arrays may differ in length, in "
-        "padded_batch and ragged_batch, and a list of numbers is one; batch(n, collate_fn=list) gives a list of elements as they are",
-    )
+def _two_structures(one: Structure, other: Structure) -> str:
+    return f"the structure is {words_of(one)} in one and {words_of(other)} in the other"
 
 
 def words_of(structure: Structure) -> str:

@@ -7,7 +7,6 @@ from operator import index
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from penstock._contracts.element import bytes_of, bytes_of_all, flatten, structure_of, unflatten
 from penstock._contracts.policy import Policy
@@ -73,16 +72,13 @@ class FlatMapOp:
         except BaseException as error:
             raise ElementFailed(int(origins[len(counts)]), self.name, error, self.policy, element=len(counts)) from error
         parents = np.repeat(np.arange(len(counts), dtype=np.int64), counts)
-        out = Block(block.epochs[parents], block.indices[parents], _sublanes(block.lanes[parents], counts), rows=rows)
+        numbers = np.arange(len(rows)) - np.cumsum([0, *counts])[parents]
+        # The first result of an element stays in its lane, as one to one operators do.
+        lanes = block.lanes[parents] * np.uint64(0x9E3779B97F4A7C15) + numbers.astype(np.uint64)
+        out = Block(block.epochs[parents], block.indices[parents], lanes, rows=rows)
         out.room, out.num_bytes = block.room, room - left
         out.taken = None if len(counts) == len(block) else len(counts)
         return out, origins[parents]
-
-
-def _sublanes(lanes: NDArray[np.uint64], counts: list[int]) -> NDArray[np.uint64]:
-    """Put the number of each result into its lane; the first result of an element in lane 0 stays there, as one to one operators do."""
-    numbers = np.concatenate([np.arange(count, dtype=np.uint64) for count in counts]) if counts else np.empty(0, np.uint64)
-    return lanes * np.uint64(0x9E3779B97F4A7C15) + numbers
 
 
 def rows_of(element: Any) -> list[Any]:

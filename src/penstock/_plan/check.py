@@ -33,7 +33,6 @@ __all__ = [
     "indexable",
     "instead_of_by",
     "is_counted",
-    "is_of_rank",
     "leaving_out",
     "listeners_argument",
     "no_async",
@@ -180,14 +179,12 @@ def listeners_argument(values: Any) -> tuple[Any, ...]:
     return tuple(listeners)
 
 
-def counts_argument(values: Any, name: str, operator: str, *, least: int = 0) -> tuple[int, ...]:
-    """Return a list of whole numbers, each at least `least`."""
+def counts_argument(values: Any, name: str, operator: str) -> tuple[int, ...]:
+    """Return a list of whole numbers, each at least 1."""
     items = listed(values)
     if items is None:
-        raise PlanError(
-            f"{name}={values!r} is not a list of whole numbers", where=f"{operator}()", fix=f"give {name} a list, such as [{least + 1}]"
-        )
-    return tuple(count_argument(value, name, operator, least=least) for value in items)
+        raise PlanError(f"{name}={values!r} is not a list of whole numbers", where=f"{operator}()", fix=f"give {name} a list, such as [2]")
+    return tuple(count_argument(value, name, operator, least=1) for value in items)
 
 
 def seed_argument(value: Any, operator: str) -> int:
@@ -401,10 +398,10 @@ def one_order(node: Node, operator: str) -> None:
 
 def bounded(node: Node) -> None:
     """Refuse a length that does not fit 63 bits."""
-    length = length_of(node)
-    if length is not None and length != INFINITE and length > _LARGEST:
-        where = f"{node.operator}()"
-        raise PlanError(f"{length} elements are more than 2**63", where=where, fix="use repeat() without a count for endless passes")
+    length = length_of(node) or 0
+    if _LARGEST < length < INFINITE:
+        fix = "use repeat() without a count for endless passes"
+        raise PlanError(f"{length} elements are more than 2**63", where=f"{node.operator}()", fix=fix)
 
 
 def rank_shard(node: Shard) -> Shard:
@@ -574,8 +571,3 @@ def leaving_out(root: Node) -> Node:
     for node in shards_of(root):
         others[node] = replace(node, child=substituted(node.child, others), equal_steps=False)
     return substituted(root, others)
-
-
-def is_of_rank(root: Node) -> bool:
-    """Tell whether a plan is the part of this process alone."""
-    return any(node.found for node in shards_of(root))

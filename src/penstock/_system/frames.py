@@ -7,10 +7,10 @@ import os
 import sys
 import threading
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock._system.process import current_frames
 
@@ -19,7 +19,34 @@ _STANDARD = os.path.dirname(os.path.abspath(threading.__file__)) + os.sep
 _PACKAGES = ("site-packages", "dist-packages")
 
 
-def _is_ours(file: str) -> bool:
+class Frame(NamedTuple):
+    """One call of a Python stack."""
+
+    file: str
+    line: int
+    function: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} in {self.function}" + (f": {self.text}" if self.text else "")
+
+
+def frames_of(frame: Any) -> Iterator[Any]:
+    """Yield the frames of a stack, innermost first."""
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def call_of_frame(frame: Any) -> Frame:
+    """Return the call that stands in a frame."""
+    code = frame.f_code
+    line = frame.f_lineno or code.co_firstlineno
+    return Frame(code.co_filename, line, code.co_qualname, linecache.getline(code.co_filename, line, frame.f_globals).strip())
+
+
+def is_ours(file: str) -> bool:
+    """Tell whether a file is of this library."""
     return file.startswith(_PACKAGE)
 
 
@@ -41,7 +68,7 @@ def call_and_place() -> tuple[str, str]:
     frame: FrameType | None = sys._getframe(1)
     call = ""
     while frame is not None:
-        if _is_ours(frame.f_code.co_filename):
+        if is_ours(frame.f_code.co_filename):
             name = frame.f_code.co_name
             call = name if not name.startswith("_") or name == "__init__" else call
         elif not _is_pythons(frame.f_code.co_filename):
@@ -53,7 +80,7 @@ def call_and_place() -> tuple[str, str]:
 def warn(text: str, category: type[Warning] = RuntimeWarning) -> None:
     """Warn in the name of the innermost call outside this library."""
     level, frame = 1, sys._getframe()
-    while frame.f_back is not None and _is_ours(frame.f_code.co_filename):
+    while frame.f_back is not None and is_ours(frame.f_code.co_filename):
         level, frame = level + 1, frame.f_back
     warnings.warn(text, category, stacklevel=level)
 
@@ -81,17 +108,14 @@ def _where(thread: threading.Thread, frames: dict[int, Any]) -> str:
     if frame is None or not thread.is_alive():
         return "not started" if thread.ident is None else "ended"
     entry: Any = None
-    while frame is not None:
-        if _is_ours(frame.f_code.co_filename):
-            entry = entry if frame.f_code.co_name.startswith("_") else frame  # the outermost call of a public function
-        elif not _is_pythons(frame.f_code.co_filename):
-            return _words(frame)
-        frame = frame.f_back
+    for one in frames_of(frame):
+        if is_ours(one.f_code.co_filename):
+            entry = entry if one.f_code.co_name.startswith("_") else one  # the outermost call of a public function
+        elif not _is_pythons(one.f_code.co_filename):
+            return _words(one)
     return "in no code of a user" if entry is None else _words(entry)
 
 
 def _words(frame: Any) -> str:
-    code = frame.f_code
-    line = frame.f_lineno or code.co_firstlineno
-    text = linecache.getline(code.co_filename, line, frame.f_globals).strip()
-    return f"{place_of(code.co_filename, line)} in {code.co_qualname}" + (f": {text}" if text else "")
+    call = call_of_frame(frame)
+    return str(call).replace(f"{call.file}:{call.line}", place_of(call.file, call.line), 1)

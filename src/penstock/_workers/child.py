@@ -146,7 +146,9 @@ class Child:
             except (pickle.PicklingError, AttributeError, TypeError) as error:
                 if forked:
                     raise
-                raise _cannot_travel((target, args), error, name, method) from error
+                told = not_sendable(args, error, name, dumps_to_worker)
+                fix = "open files, locks and clients inside the function; only fork takes such objects along"
+                raise PlanError(told.what, where=f"{name}, started by {method}", fix=fix) from error
             # What multiprocessing does at exit ends its children and waits for them, while threads of ours may start others in their place.
             multiprocessing.process._children.discard(process)  # type: ignore[attr-defined]
         return cls(process, ends, name)
@@ -446,15 +448,6 @@ def _warn_of_threads(name: str) -> None:
             RuntimeWarning,
             stacklevel=3,
         )
-
-
-def _cannot_travel(parcel: tuple[Callable[..., object], tuple[Any, ...]], error: Exception, name: str, method: str) -> PlanError:
-    told = not_sendable(parcel[1], error, name, dumps_to_worker)
-    return PlanError(
-        told.what,
-        where=f"{name}, started by {method}",
-        fix="open files, locks and clients inside the function; only fork takes such objects along",
-    )
 
 
 def _how(code: int | None) -> str:

@@ -16,6 +16,7 @@ from penstock._engine.chunk import Claim
 from penstock._engine.engine import Engine
 from penstock._engine.error_policy import hear
 from penstock._engine.segment import RETRY_WORKER
+from penstock._engine.watchdog import LoopWatch
 from penstock._ops.block import Block
 from penstock._ops.map import AwaitedOp, CallResult
 from penstock._ops.worker import WorkerContext
@@ -107,7 +108,7 @@ class EventLoop:
         import asyncio
 
         self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
-        self._engine.watch.enlist_loop([pool.lanes for pool in self._pools.values()], self._call)
+        self._engine.watch.loops.append(LoopWatch([pool.lanes for pool in self._pools.values()], self._call))
         self._opened.set()
         if not self._stopped:  # `stop` sets it before it looks for the loop: one of the two sees the other
             await self._end.wait()

@@ -16,6 +16,7 @@ import numpy as np
 
 from penstock._contracts.version import VERSION
 from penstock._system.failing import attempt
+from penstock._system.frames import frames_of
 from penstock._system.process import current_frames
 from penstock._workers.failure import Failure, dump_with_errors
 from penstock._workers.pipe import not_sendable
@@ -129,12 +130,8 @@ class RayActor:
 
     def calls(self) -> list[tuple[str, int, str]]:
         """Return the Python calls of what is computed, innermost last: file, line and function."""
-        frame: Any = current_frames().get(self._thread or 0)
-        found = []
-        while frame is not None:
-            found.append((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
-            frame = frame.f_back
-        return found[::-1]
+        frames = frames_of(current_frames().get(self._thread or 0))
+        return [(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name) for frame in frames][::-1]
 
     def _parcel(self, reply: Reply) -> Packed:
         columns = {number: array for number, array in enumerate(reply.columns) if array is not None and not array.dtype.hasobject}

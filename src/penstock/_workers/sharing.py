@@ -282,7 +282,8 @@ class Sharing:
         survey = Survey(functions)
         if not survey.held:
             return
-        engine.keep_size()  # each worker has its copies from the beginning
+        active = engine.scheduler.active
+        active.ceiling = min(active.ceiling, engine.scheduler.size_of(SHARED))  # each worker has its copies from the beginning
         everyone = [(pool, index) for pool, size in pools.items() for index in range(size if size > 1 else 0)]
         everyone = [one for one in everyone if engine.executors.get(one[0], default) == "threads"]
         copied = {number for number, held in survey.held.items() if held.known.copies}

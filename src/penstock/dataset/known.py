@@ -96,7 +96,7 @@ class KnownMethods(Chaining):
 
         check.indexable(self._root, "measure", TO_MEASURE)
         _one_order(self._root, "measure")
-        _no_ranks(self._root, "measure", "each rank would measure its own part, into the same folder")
+        no_ranks(self._root, "measure", "each rank would measure its own part, into the same folder")
         if functions or update:
             options: dict[str, Any] = {"executor": executor, "on_error": on_error, "progress": progress, "version": version}
             found = measure(cast("Dataset", self), folder, functions, num_workers=num_workers, update=update, **options)
@@ -287,8 +287,8 @@ class KnownMethods(Chaining):
         else:
             check.instead_of_by(length_fn, "length_fn", "bucket_by_length")
             check.instead_of_by(name, "name", "bucket_by_length")
-        boundaries = check.counts_argument(bucket_boundaries, "bucket_boundaries", "bucket_by_length", least=1)
-        sizes = check.counts_argument(bucket_batch_sizes, "bucket_batch_sizes", "bucket_by_length", least=1)
+        boundaries = check.counts_argument(bucket_boundaries, "bucket_boundaries", "bucket_by_length")
+        sizes = check.counts_argument(bucket_batch_sizes, "bucket_batch_sizes", "bucket_by_length")
         check_padding("bucket_by_length", padded_shapes, padding_values)
         if list(boundaries) != sorted(set(boundaries)) or len(sizes) != len(boundaries) + 1:
             raise PlanError(
@@ -456,7 +456,7 @@ def _weights(root: Node, given: Any) -> tuple[_Given, str]:
     """
     check.indexable(root, "sample", "sample before the filter, flat_map or generator")
     _one_order(root, "sample")
-    _no_ranks(root, "sample", "each rank would draw from its own part")
+    no_ranks(root, "sample", "each rank would draw from its own part")
     found, length = np.asarray(given), known_length(root, "sample()")
     total = float(found.sum(dtype=np.float64)) if found.dtype.kind in "biuf" else math.nan
     if found.shape != (length,) or not math.isfinite(total) or (found < 0).any():
@@ -483,7 +483,7 @@ def numbers_of(root: Node, name: str, operator: str) -> tuple[_Numbers, str]:
     check.indexable(root, operator, "measure it, and go by what was measured: ds.measure(folder, name=fn)")
     if operator not in ("sort_window", "balance"):  # which go by the order of each pass
         _one_order(root, operator)
-    _no_ranks(root, operator, "each rank would then make its own number of steps, and wait for the others for ever")
+    no_ranks(root, operator, "each rank would then make its own number of steps, and wait for the others for ever")
     if length_of(root) == INFINITE:
         raise PlanError(
             "the dataset has no end, so what comes behind its last element is not known",
@@ -519,7 +519,8 @@ def _one_order(root: Node, operator: str) -> None:
         )
 
 
-def _no_ranks(root: Node, operator: str, why: str) -> None:
+def no_ranks(root: Node, operator: str, why: str) -> None:
+    """Refuse what stands after shard_by_rank()."""
     if any(shard.even is not None for shard in plan.shards_of(root)):
         raise PlanError(
             f"{operator} stands after shard_by_rank: {why}",

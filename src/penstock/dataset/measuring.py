@@ -36,6 +36,7 @@ from penstock._system.failing import add_note
 from penstock._system.lazy import dataclass
 from penstock._system.process import refuse_on_windows
 from penstock.dataset.builder import Dataset
+from penstock.dataset.known import no_ranks
 from penstock.errors import PlanError, SourceError, SpecError, TooManySkipped
 from penstock.jobs.digest import Untold, digest_of
 from penstock.kernels.library import Ints
@@ -170,7 +171,7 @@ def _policy_of(dataset: Any, on_error: Policy | None) -> Policy:
     """
     if not isinstance(dataset, Dataset):
         raise PlanError(f"{dataset!r} is not a Dataset", where=_WHERE, fix="wrap it with ps.from_source or ps.from_arrays")
-    policy = checked_policy(dataset._options.on_error if on_error is None else on_error, "on_error", _WHERE)
+    policy = checked_policy(dataset._options.on_error if on_error is None else on_error, _WHERE)
     last = final(policy)
     for given in (last, *(final(own) for own in (getattr(node, "on_error", None) for node in walk(dataset._root)) if own is not None)):
         if isinstance(given, Replace):
@@ -185,12 +186,7 @@ def _checked(dataset: Dataset, functions: Mapping[str, Number]) -> dict[str, str
         PlanError: an argument cannot be used.
     """
     check.indexable(dataset._root, "measure", TO_MEASURE)
-    if check.is_of_rank(dataset._root):
-        raise PlanError(
-            "each rank would measure its own part, into the same folder",
-            where=_WHERE,
-            fix="measure first, and call shard_by_rank() behind it",
-        )
+    no_ranks(dataset._root, "measure", "each rank would measure its own part, into the same folder")
     if not functions:
         raise PlanError("no function is given", where=_WHERE, fix="name what is computed, such as length=fn")
     return told_of(functions)

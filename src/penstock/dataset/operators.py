@@ -274,7 +274,7 @@ def check_function(fn: Any, operator: str) -> None:
 
 
 def _policy(on_error: Any, operator: str) -> Policy | None:
-    return None if on_error is None else checked_policy(on_error, "on_error", f"{operator}()")
+    return None if on_error is None else checked_policy(on_error, f"{operator}()")
 
 
 _CACHE_BELOW = (
@@ -356,35 +356,23 @@ class OrderMethods(Chaining):
                 groups, or with `buffer_size`.
         """
         reshuffle = check.flag_argument(reshuffle_each_epoch, "reshuffle_each_epoch", "shuffle")
-        if window_groups is not None:
-            return self._shuffle_groups(window_groups, buffer_size, seed, reshuffle)
+        groups = None if window_groups is None else check.count_argument(window_groups, "window_groups", "shuffle", least=1)
+        if groups is not None and buffer_size is not None:
+            raise PlanError(
+                f"a window is of {groups} groups or of {buffer_size} elements, not both", where="shuffle()", fix="give one of the two"
+            )
         size = None if buffer_size is None else check.count_argument(buffer_size, "buffer_size", "shuffle", least=1)
         seed = check.seed_argument(seed, "shuffle")
         num_bytes = 0
         if size is not None and not is_indexable(self._root):
             num_bytes = check.count_argument(_BUFFER_BYTES if buffer_bytes is None else buffer_bytes, "buffer_bytes", "shuffle", least=1)
         else:
-            check.indexable(self._root, "shuffle", f"give it a buffer_size=, or {LATER}")
+            check.indexable(self._root, "shuffle", f"give it a buffer_size={'' if groups is None else ' instead'}, or {LATER}")
             check.finite(self._root, "shuffle", "shuffle() first, then repeat(): each epoch gets an order of its own")
-        node = plan.Shuffle(child=self._root, buffer_size=size, seed=seed, reshuffle_each_epoch=reshuffle, buffer_bytes=num_bytes)
-        return self._with(node)
-
-    def _shuffle_groups(self, window_groups: int, buffer_size: int | None, seed: int, reshuffle: bool) -> Dataset:
-        count = check.count_argument(window_groups, "window_groups", "shuffle", least=1)
-        if buffer_size is not None:
-            raise PlanError(
-                f"a window is of {count} groups or of {buffer_size} elements, not both", where="shuffle()", fix="give one of the two"
-            )
-        check.indexable(self._root, "shuffle", f"give it a buffer_size= instead, or {LATER}")
-        groups_of(self._root)
-        node = plan.Shuffle(
-            child=self._root,
-            buffer_size=None,
-            seed=check.seed_argument(seed, "shuffle"),
-            reshuffle_each_epoch=reshuffle,
-            window_groups=count,
-        )
-        return self._with(node)
+            if groups is not None:
+                groups_of(self._root)
+        sizes: dict[str, Any] = {"buffer_size": size, "buffer_bytes": num_bytes, "window_groups": groups}
+        return self._with(plan.Shuffle(child=self._root, seed=seed, reshuffle_each_epoch=reshuffle, **sizes))
 
     def shard(self, num_shards: int, index: int) -> Dataset:
         """Keep elements index, index + num_shards, ...: one rank's part. All shards together are the whole, in its order."""

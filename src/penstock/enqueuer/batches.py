@@ -71,7 +71,7 @@ class SampleBatches:
             raise PlanError(f"{type(samples).__name__!r} is not iterable", where="SampleBatches()", fix="give a list, a generator, ...")
         self._samples, self._load, self._drop_remainder = samples, load, drop_remainder
         self._batch_size = count_argument(batch_size, "batch_size", "SampleBatches", least=1)
-        self._policy = checked_policy(on_error, "on_error", "SampleBatches()", of_feed=False)
+        self._policy = checked_policy(on_error, "SampleBatches()", of_feed=False)
         self._was_read = False
         self.num_samples = 0
         self.num_skipped = 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -178,20 +177,12 @@ class Compiled:
         return [(kind, text) for kind, text in out if text]
 
 
-def _without_positions(segment: SegmentPlan, number: int) -> Iterator[tuple[str, Policy]]:
-    """Yield the operators of a segment whose elements have no positions, with their policies."""
-    yield from _own(segment.batch_ops)
-    if number or segment.leaf is None:
-        for stage in segment.stages:
-            yield from _own((*stage.operators, *stage.filter_steps))
-
-
-def _own(operators: Iterable[Any]) -> Iterator[tuple[str, Policy]]:
-    for operator in operators:
-        for part in getattr(operator, "steps", (operator,)):
-            policy = getattr(part, "policy", None)
-            if policy is not None:
-                yield part.name, policy
+def _without_positions(segment: SegmentPlan, number: int) -> list[tuple[str, Policy]]:
+    """List the operators of a segment whose elements have no positions, with their policies."""
+    stages = segment.stages if number or segment.leaf is None else ()
+    operators: list[Any] = [*segment.batch_ops, *(one for stage in stages for one in (*stage.operators, *stage.filter_steps))]
+    parts = [part for operator in operators for part in getattr(operator, "steps", (operator,))]
+    return [(part.name, part.policy) for part in parts if getattr(part, "policy", None) is not None]
 
 
 def explain(root: Node, program: Program, shared: str) -> str:

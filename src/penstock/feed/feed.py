@@ -55,8 +55,8 @@ _SHARED_EPOCH = (
     "two iterators share one epoch of this feed, and each element goes to one of them: zip(feed, feed) gives pairs of neighbours, and "
     "loses an odd last one; for the same elements twice make a second feed, for pairs of two datasets use ds.zip(other)"
 )
-_END: Any = object()
 _ONE_PART_EACH = "ds.shard(num_shards, index) gives each process a part of its own"
+_END: Any = object()
 
 
 class _Epoch:
@@ -503,18 +503,24 @@ class Feed(Observed):
         if "torch.utils.data" in sys.modules:
             refuse_loader_worker()
         if self._agree is not None and not self._has_agreed:
-            self._compare_ranks(self._agree)
+            try:
+                self._agree([*self._compiled.common_to_ranks(), f"epoch {self.epoch}, step {self.step}"])
+            except PlanError:
+                self._shut("failed")
+                raise
+            self._has_agreed = True
         try:
             if self._run.is_open:  # interrupts, the second while the first was raised
                 self._shut("new")
             note_running(self)
             while self._notices:
                 self._run.announce(noted(*self._notices.pop(0)))
+            here = self._parts[0], self._delivery.epoch, self.step, self.memory
             try:
-                self._run.open(self._parts[0], self._delivery.epoch, self.step, self.memory)
+                self._run.open(*here)
             except PlanError as error:
                 self._run = self._run.instead(error)
-                self._run.open(self._parts[0], self._delivery.epoch, self.step, self.memory)
+                self._run.open(*here)
             if self._condition == "new":
                 self._condition = "running"
             elif self._run.is_open and not self._run.stopping:  # close() came meanwhile, before there was an engine to stop
@@ -579,14 +585,6 @@ class Feed(Observed):
                 fix="make a new feed; from_generator(fast_forward=True) and sources with positions go on after an interrupt",
             ) from lost
         self._go_to(at.parts, Delivery.begin(step, at.parts[0], at.epoch, delivery.first_step), self._begun, self._serial)
-
-    def _compare_ranks(self, agree: Callable[[Sequence[str]], None]) -> None:
-        try:
-            agree([*self._compiled.common_to_ranks(), f"epoch {self.epoch}, step {self.step}"])
-        except PlanError:
-            self._shut("failed")
-            raise
-        self._has_agreed = True
 
     def _end_with_the_interpreter(self) -> None:
         """End the consumer's thread without a word: a feed that somebody holds is stopped only at exit, when daemon threads are left."""

@@ -85,13 +85,14 @@ class Run:
         self.stats.memory.begin(memory, self.announce)
         self._num_ahead = num_ahead + (0 if self._outgoing is None else self._outgoing.output.depth)
         try:
-            executor = self._placement.executor(engine := self._new_engine(at, epoch, step))
-            if executor is None:  # worker processes cannot run it: threads do
-                executor = self._placement.executor(engine := self._new_engine(at, epoch, step))
-            assert executor is not None
+            while True:
+                engine = self._new_engine(at, epoch, step)
+                if (executor := self._placement.executor(engine)) is not None:
+                    break  # else threads run what worker processes cannot
             if self._engine is not engine:  # `close` came meanwhile
                 return
-            plan = engine.scheduler.memory_bytes, engine.concurrency, engine.in_program, engine.reads_stream, not engine.plans[0].unordered
+            scheduler, ordered = engine.scheduler, not engine.plans[0].unordered
+            plan = scheduler.memory_bytes, engine.concurrency, engine.in_program, scheduler.reader is not None, ordered
             self.announce(RunBegun(time.perf_counter_ns(), *plan, self._placement.hindrance))
             while self._placement.notices:
                 self.announce(noted("executor", self._placement.notices.pop(0)))
@@ -116,7 +117,7 @@ class Run:
             listeners=self.listeners,
             watch=Watch(options.stall_timeout_s, options.on_stall),
         )
-        engine.begin_at(step, self._num_ahead)
+        engine.scheduler.handed_over.step, engine.scheduler.num_ahead = step, self._num_ahead
         if self._tuning_cache is not None:
             engine.learn(self._tuning_cache)
         self._engine, self.is_open = engine, True

@@ -364,7 +364,7 @@ def _checked(fn: Any, executor: Any, method: Any, on_error: Any, progress: Any) 
             raise PlanError(f"{name}={value!r} is not known", where=f"{_WHERE}()", fix=f"give one of {', '.join(known)}")
     if not (isinstance(progress, bool) or progress == "always" or callable(progress)):
         raise PlanError(f"progress={progress!r} is not known", where=f"{_WHERE}()", fix='give True, False, "always" or a function')
-    policy = Raise() if on_error is None else checked_policy(on_error, "on_error", f"{_WHERE}()", of_feed=False)
+    policy = Raise() if on_error is None else checked_policy(on_error, f"{_WHERE}()", of_feed=False)
     if isinstance(final(policy), Replace):
         raise PlanError(
             "Replace() has no other job to put in its place", where=f"{_WHERE}(on_error=...)", fix="use ps.Skip() or ps.Retry()"

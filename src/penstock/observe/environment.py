@@ -83,7 +83,7 @@ def environment() -> dict[str, Any]:
         "memory_total": memory.get("MemTotal"),
         "memory_available": memory.get("MemAvailable"),
         "memory_limit": memory_limit,
-        "libraries": _libraries(),
+        "libraries": {name: version for name in _LIBRARIES if (version := attempt(importlib.metadata.version, name)) is not None},
         "open_files": _open_files(),
         "shared_memory": _shared_memory(),
         "streams": {name: _stream(getattr(sys, name)) for name in ("stdin", "stdout", "stderr")},
@@ -109,11 +109,6 @@ def _wheel() -> str:
     installed = found is not None and Path(str(found.locate_file("penstock"))).resolve() == here
     tags = re.findall(r"^Tag: (\S+)", (found.read_text("WHEEL") or "") if found is not None and installed else "", re.MULTILINE)
     return ", ".join(tags) or "none, run from source"
-
-
-def _libraries() -> dict[str, str]:
-    found = ((name, attempt(importlib.metadata.version, name)) for name in _LIBRARIES)
-    return {name: version for name, version in found if version is not None}
 
 
 def _open_files() -> tuple[int, int] | None:

@@ -141,7 +141,7 @@ def _packing_of(dataset: Any, options: PackOptions, on_error: Policy | None) -> 
     """
     if not isinstance(dataset, Dataset):
         raise PlanError(f"{dataset!r} is not a Dataset", where=_WHERE, fix="wrap it with ps.from_source or ps.from_arrays")
-    policy = checked_policy(dataset._options.on_error if on_error is None else on_error, "on_error", _WHERE)
+    policy = checked_policy(dataset._options.on_error if on_error is None else on_error, _WHERE)
     if isinstance(final(policy), Replace):
         raise PlanError(
             "Replace() would put an element in place of another that stands in another shard",

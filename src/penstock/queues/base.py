@@ -128,7 +128,7 @@ class Queue:
         """Return about how much memory its elements take, going by those at both ends. Takes no lock."""
         num = len(self._store)
         places = range(num) if num <= 2 * _WEIGHED else (*range(_WEIGHED), *range(-_WEIGHED, 0))
-        found = [attempt(_bytes_at, self._store, place) for place in places]  # another thread may take one meanwhile
+        found = [attempt(lambda place: bytes_of(self._store[place]), place) for place in places]  # another thread may take one meanwhile
         sizes = [size for size in found if size is not None]
         return num * sum(sizes) // len(sizes) if sizes else 0
 
@@ -402,11 +402,8 @@ class Queue:
             failures, self._failures = self._failures, []
             if self._unraised is not None:
                 self._unraised.detach()
-        try:
-            if failures:
-                raise failures[0]
-        finally:
-            del failures  # or the error, its traceback and this frame would be a cycle
+        if failures:
+            raise failures.pop(0)  # this frame may not hold it: error, traceback and frame would be a cycle
 
     def _wait_on(self, attempt: Attempt, begin_ns: int, limit_s: float | None) -> None:
         # A signal that comes right before the main thread sleeps does not wake it (see `ParkingLot`).
@@ -452,10 +449,6 @@ def living_queues() -> list[Queue]:
 @functools.cache
 def _living() -> weakref.WeakValueDictionary[int, Queue]:
     return weakref.WeakValueDictionary()
-
-
-def _bytes_at(store: Store, place: int) -> int:
-    return bytes_of(store[place])
 
 
 _NOTHING = object()

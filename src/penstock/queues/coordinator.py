@@ -202,15 +202,12 @@ class Coordinator:
             if before.stopped_s is None:
                 before.joined = False
                 return
-            self._told = {thread for thread in (*self._told, *before.threads) if not _has_ended(thread)}
+            self._told = {thread for thread in (*self._told, *before.threads) if thread.ident is None or thread.is_alive()}
             self._run = CoordinatedRun()
             errors = before.take()
         _note(errors, "")
-        try:
-            if errors:
-                raise errors[0]
-        finally:
-            del errors  # or the error, its traceback and this frame would be a cycle
+        if errors:
+            raise errors.pop(0)  # this frame may not hold it: error, traceback and frame would be a cycle
 
     def raise_requested_exception(self) -> None:
         """Raise the first error of this run, each time; do nothing when there is none. `join` raises it all the same."""
@@ -295,11 +292,8 @@ class Coordinator:
         _note(list(run.errors), f"penstock: still running after {grace_s:g} s: {words}" if alive else "")
         with self._mutex:  # at the last moment: a Ctrl-C before it leaves the error to the next join
             errors = run.take()
-        try:
-            if errors:
-                raise errors[0]
-        finally:
-            del errors  # or the error, its traceback and this frame would be a cycle
+        if errors:
+            raise errors.pop(0)  # this frame may not hold it: error, traceback and frame would be a cycle
         if alive and not ignore_live_threads:
             raise StillRunning(
                 f"{len(alive)} thread(s) did not stop inside {grace_s:g} s: {words}",
@@ -373,7 +367,3 @@ def _checked(threads: Any, where: str) -> list[threading.Thread]:
     if wrong:
         raise PlanError(f"{wrong[0]!r} is no thread", where=where, fix="give threading.Thread objects, such as create_threads() returns")
     return given
-
-
-def _has_ended(thread: threading.Thread) -> bool:
-    return thread.ident is not None and not thread.is_alive()
