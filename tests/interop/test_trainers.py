@@ -374,7 +374,8 @@ def test_the_trainer_evaluates_and_predicts_each_sample_once(count: int, batch_s
     want = [float(n) for n in range(count)]
     for found in _on_ranks(_EVALUATE, num_ranks, count, batch_size, tmp_path, how):
         assert found["labels"] == found["predicted"] == want
-        assert found["right"] and found["same"]
+        assert found["right"]
+        assert found["same"]
         assert found["loss"] == pytest.approx(np.mean(np.square(want)))
         assert found["loss again"] == pytest.approx(found["loss"])
         assert found["number"] == pytest.approx(count, abs=1)
