@@ -292,6 +292,7 @@ with pipeline("mask").feed(output="torch") as feed, pipeline("drop").feed(output
     out["loss again"] = trainer.evaluate(feed)["eval_loss"]
     predicted = trainer.predict(feed)
     out["predicted"] = sorted((predicted.predictions / 2).tolist())
+    out["same"] = trainer.predict(feed).predictions.tolist() == predicted.predictions.tolist()
 if trainer.accelerator.num_processes == 1:
     columns = [{"x": np.float32([n]), "labels": np.float32(n)} for n in range(8)]
     out["others"] = len(trainer.get_eval_dataloader(columns)), len(trainer.get_test_dataloader(columns))
@@ -374,6 +375,7 @@ def test_the_trainer_evaluates_and_predicts_each_sample_once(count: int, batch_s
     for found in _on_ranks(_EVALUATE, num_ranks, count, batch_size, tmp_path, how):
         assert found["labels"] == found["predicted"] == want
         assert found["right"]
+        assert found["same"]
         assert found["loss"] == pytest.approx(np.mean(np.square(want)))
         assert found["loss again"] == pytest.approx(found["loss"])
         assert found["number"] == pytest.approx(count, abs=1)

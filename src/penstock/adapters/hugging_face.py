@@ -41,6 +41,7 @@ class _Evaluation(_Epochs):
         from transformers.trainer_pt_utils import find_batch_size
 
         self.num_examples = 0
+        self._feed.set_epoch(0)  # the same in each evaluation, also after a resume
         for batch in self._feed:
             rows = valid_rows(batch) if isinstance(batch, Mapping) and "valid" in batch else batch
             self._num_rows = find_batch_size(rows) or 0
