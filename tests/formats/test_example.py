@@ -96,6 +96,7 @@ def test_a_record_that_is_not_what_was_declared_is_an_error_with_the_feature(fea
     with pytest.raises(RecordError, match=match) as caught:
         ps.decode_example(data, features)
     assert "feature '" in caught.value.where
+    assert ("correct its name" in caught.value.fix) == ("gone" in features)
 
 
 def test_the_map_function_takes_raw_records_and_elements_of_read_tfrecord() -> None:

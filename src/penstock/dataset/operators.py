@@ -533,11 +533,19 @@ class OrderMethods(Chaining):
             block_length: how many elements one turn gives.
 
         Raises:
-            PlanError: when this dataset, or one that `fn` returns, is endless or stands behind a filter, flat_map or generator.
+            PlanError: when this dataset, or one that `fn` returns, is endless or stands behind a filter, flat_map or generator; when this
+                one would be another in another epoch, as after a `shuffle` that reshuffles.
         """
         check.callable_argument(fn, "interleave")
         check.indexable(self._root, "interleave", LATER)
         check.finite(self._root, "interleave", "take(n) first: the datasets are made when the pipeline is")
+        for node in walk(self._root):
+            if node.varies:
+                raise PlanError(
+                    f"interleave makes its datasets once, so {node.line()} before it would be the same in each epoch",
+                    where="interleave()",
+                    fix="put it after interleave(), or give a shuffle before it reshuffle_each_epoch=False",
+                )
         cycle = None if cycle_length is None else check.count_argument(cycle_length, "cycle_length", "interleave", least=1)
         block = check.count_argument(block_length, "block_length", "interleave", least=1)
         from penstock._engine.lowering import Evaluator
