@@ -61,8 +61,8 @@ class BatchSpec:
         self._begin(structure, leaves)
 
     def _begin(self, structure: Structure, leaves: list[ArraySpec]) -> None:
-        self.structure: Structure = structure
-        self.leaves: list[ArraySpec] = leaves
+        self.structure = structure
+        self.leaves = leaves
         self.has_objects = any(leaf.dtype.hasobject for leaf in leaves)
         self._has_dicts = _has_dicts(structure)
         self._flat_keys: tuple[Any, ...] | None = None
@@ -71,10 +71,16 @@ class BatchSpec:
             self._flat_kind = structure[0]
             if structure[0] == "dict":
                 self._flat_kind, self._flat_keys = dict, structure[1]
-        # The type of NumPy's scalars that are such a leaf whatever their value: of times and texts unit or length may differ.
-        scalars = [leaf.dtype.type if not leaf.shape and leaf.dtype.kind in "biufc" and leaf.dtype.isnative else None for leaf in leaves]
-        dtypes = [None if leaf.dtype == _OBJECT else leaf.dtype for leaf in leaves]
-        self._quick = list(zip([leaf.shape for leaf in leaves], dtypes, scalars, leaves, strict=True))
+        # Third, the type of NumPy's scalars that are such a leaf whatever their value: of times and texts unit or length may differ.
+        self._quick = [
+            (
+                leaf.shape,
+                None if leaf.dtype == _OBJECT else leaf.dtype,
+                None if leaf.shape or leaf.dtype.kind not in "biufc" or not leaf.dtype.isnative else leaf.dtype.type,
+                leaf,
+            )
+            for leaf in leaves
+        ]
         self.row_bytes = sum(leaf.dtype.itemsize * int(np.prod(sizes_of(leaf), dtype=np.int64)) for leaf in leaves)
 
     def __reduce__(self) -> tuple[Any, ...]:
