@@ -544,7 +544,7 @@ class OrderMethods(Chaining):
                 raise PlanError(
                     f"interleave makes its datasets once, so {node.line()} before it would be the same in each epoch",
                     where="interleave()",
-                    fix="put it after interleave(), or give a shuffle before it reshuffle_each_epoch=False",
+                    fix="put it behind interleave(), or give a shuffle before it reshuffle_each_epoch=False",
                 )
         cycle = None if cycle_length is None else check.count_argument(cycle_length, "cycle_length", "interleave", least=1)
         block = check.count_argument(block_length, "block_length", "interleave", least=1)
